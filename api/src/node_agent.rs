@@ -1,0 +1,103 @@
+//! `NodeAgent`: what the agent of one node tells the manager.
+
+use chrono::{DateTime, Utc};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Most reports that an object keeps.
+pub const MAX_REPORTS: usize = 64;
+
+/// The agent of one node, named after it. No heartbeat: an agent lives while its own pod is ready.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "training.lockstep.dev",
+    version = "v1alpha1",
+    kind = "NodeAgent",
+    plural = "nodeagents",
+    status = "NodeAgentStatus",
+    derive = "PartialEq",
+    doc = "What the agent of one node tells the manager. Named after its node; written by that node's agent only.",
+    printcolumn(json_path = ".status.agentVersion", name = "Version", type_ = "string"),
+    printcolumn(json_path = ".status.runtime", name = "Runtime", type_ = "string"),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
+)]
+pub struct NodeAgentSpec {}
+
+/// State of an agent.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeAgentStatus {
+    /// Version of the agent.
+    pub agent_version: String,
+    /// Container runtime and its version.
+    pub runtime: String,
+    /// What this agent can do, from [`capabilities`].
+    pub capabilities: Vec<String>,
+    /// Members that have come to an epoch; the latest epoch of each domain on this node.
+    pub arrivals: Vec<Arrival>,
+    /// The last 64 container exits of members, oldest first.
+    #[schemars(length(max = 64))]
+    pub reports: Vec<Report>,
+}
+
+/// Values of [`NodeAgentStatus::capabilities`].
+pub mod capabilities {
+    /// The agent stops containers on order.
+    pub const STOP: &str = "Stop";
+    /// The agent reports container exits.
+    pub const REPORT: &str = "Report";
+}
+
+/// Members of one restart domain on this node that have come to an epoch: their container of the old epoch is gone and
+/// that of the new one runs (or, with a supervisor, waits at the barrier).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Arrival {
+    /// UID of the workload.
+    #[serde(rename = "workloadUID")]
+    pub workload_uid: String,
+    /// Key of the restart domain.
+    pub domain: String,
+    /// The epoch.
+    pub epoch: i64,
+    /// UIDs of the pods, sorted.
+    pub pods: Vec<String>,
+}
+
+/// The end of one container of a member, as the runtime saw it: the true exit code, which pod status may show late or
+/// never (a container restarted by RestartAllContainers shows 137).
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Report {
+    /// UID of the pod.
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// Name of the container.
+    pub container: String,
+    /// Runtime id of the container; one report per container.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
+    /// Epoch at which the container was released.
+    pub epoch: i64,
+    /// Whether the agent had stopped it on order.
+    #[serde(default)]
+    pub kind: ReportKind,
+    /// Exit code.
+    pub exit_code: i32,
+    /// Reason given by the runtime, such as `OOMKilled`.
+    #[serde(default)]
+    pub reason: String,
+    /// When the container finished, by the node's clock.
+    pub time: DateTime<Utc>,
+}
+
+/// Who ended a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ReportKind {
+    /// It ended by itself, or by somebody else's hand.
+    #[default]
+    Exited,
+    /// The agent stopped it for an order.
+    Stopped,
+}

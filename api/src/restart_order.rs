@@ -1,0 +1,62 @@
+//! `RestartOrder`: what the manager tells the node agents about one workload.
+
+use chrono::{DateTime, Utc};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// The orders of one workload, owned by it and named like it. Small, because every node agent watches all of them.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "training.lockstep.dev",
+    version = "v1alpha1",
+    kind = "RestartOrder",
+    plural = "restartorders",
+    namespaced,
+    derive = "PartialEq",
+    doc = "What the manager tells the node agents about one workload. Written by the operator."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartOrderSpec {
+    /// UID of the workload.
+    pub workload_uid: String,
+    /// One order per restart domain.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into()]))]
+    pub domains: Vec<DomainOrder>,
+}
+
+/// The order for one restart domain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainOrder {
+    /// Key of the domain.
+    pub key: String,
+    /// Epoch that the members are to run at. An agent stops what it knows as released for an older epoch.
+    pub epoch: i64,
+    /// Members that restart in place at this epoch, as ranges; members whose pods are replaced are not among them.
+    #[serde(default)]
+    pub members: Vec<String>,
+    /// Number of members of the domain at this epoch.
+    #[serde(default)]
+    pub world: i32,
+    /// Epoch that may start. Without a supervisor nothing waits for it.
+    #[serde(default)]
+    pub released_epoch: i64,
+    /// Where members rendezvous at this epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub coordinator: Option<CoordinatorAddress>,
+    /// When members that have not arrived are given up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<DateTime<Utc>>,
+}
+
+/// Address of the rendezvous. The port rotates with the epoch, so that a straggler of an old one finds nobody.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct CoordinatorAddress {
+    /// IP of the coordinator's pod.
+    #[serde(rename = "podIP")]
+    pub pod_ip: String,
+    /// Port.
+    pub port: i32,
+}

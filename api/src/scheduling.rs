@@ -1,0 +1,280 @@
+//! `Workload` and `PodGroup`: the scheduling objects of a workload.
+//!
+//! Names and spec shape are those of upstream's `scheduling.k8s.io/v1beta1` (KEP-4671, KEP-5710), served in our own group
+//! where the cluster does not serve upstream's. Our `PodGroup` status adds `placement` and `preemption`.
+
+use chrono::{DateTime, Utc};
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::condition::Condition;
+pub use crate::workload::PreemptionPolicy;
+
+/// The gangs of one workload: one template for each kind of gang.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "scheduling.lockstep.dev",
+    version = "v1alpha1",
+    kind = "Workload",
+    plural = "workloads",
+    namespaced,
+    derive = "PartialEq",
+    doc = "The gangs of one workload. Written by the operator."
+)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadSpec {
+    /// The object that this one was made for.
+    pub controller_ref: ControllerRef,
+    /// One template for each kind of gang, 1 to 8.
+    #[schemars(length(min = 1, max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub pod_group_templates: Vec<PodGroupTemplate>,
+}
+
+/// Reference to the controlling object.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ControllerRef {
+    /// API group.
+    pub api_group: String,
+    /// Kind.
+    pub kind: String,
+    /// Name.
+    pub name: String,
+}
+
+/// Template of pod groups.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodGroupTemplate {
+    /// Name of the template.
+    #[schemars(length(min = 1, max = 63))]
+    pub name: String,
+    /// What every pod group of the template has.
+    #[serde(flatten)]
+    pub gang: GangSpec,
+}
+
+/// What template and pod group share.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangSpec {
+    /// Gang or basic.
+    pub scheduling_policy: PodGroupPolicy,
+    /// Topology.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling_constraints: Option<SchedulingConstraints>,
+    /// What preemption takes.
+    #[serde(default)]
+    pub disruption_mode: PodGroupDisruptionMode,
+    /// Priority class.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority_class_name: Option<String>,
+    /// Value of the priority class.
+    #[serde(default)]
+    pub priority: i32,
+    /// Whether the gang may preempt.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption_policy: Option<PreemptionPolicy>,
+}
+
+/// Exactly one of `gang` and `basic`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodGroupPolicy {
+    /// All or nothing from `minCount`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gang: Option<GangPolicy>,
+    /// Pod by pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub basic: Option<BasicPolicy>,
+}
+
+/// Gang scheduling.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangPolicy {
+    /// Members that must be placed together.
+    #[schemars(range(min = 1))]
+    pub min_count: i32,
+}
+
+/// Pod by pod scheduling.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct BasicPolicy {}
+
+/// Topology constraints, at most one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulingConstraints {
+    /// The constraints.
+    #[schemars(length(max = 1))]
+    pub topology: Vec<TopologyConstraint>,
+}
+
+/// One topology constraint. `mode` and `scope` are ours; upstream knows Required at scope Gang.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TopologyConstraint {
+    /// Node label.
+    pub key: String,
+    /// Strength.
+    #[serde(default)]
+    pub mode: crate::workload::TopologyMode,
+    /// What shares a domain.
+    #[serde(default)]
+    pub scope: crate::workload::TopologyScope,
+}
+
+/// Exactly one of `all` and `single` (KEP-5710 as of 1.37).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodGroupDisruptionMode {
+    /// The whole group or nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub all: Option<BasicPolicy>,
+    /// Single pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub single: Option<BasicPolicy>,
+}
+
+/// One gang: what is placed together, and where it was placed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
+#[kube(
+    group = "scheduling.lockstep.dev",
+    version = "v1alpha1",
+    kind = "PodGroup",
+    plural = "podgroups",
+    shortname = "pg",
+    namespaced,
+    status = "PodGroupStatus",
+    derive = "PartialEq",
+    doc = "One gang of a workload. Written by the operator.",
+    printcolumn(json_path = ".spec.schedulingPolicy.gang.minCount", name = "Min", type_ = "integer"),
+    printcolumn(json_path = ".spec.priority", name = "Priority", type_ = "integer"),
+    printcolumn(
+        json_path = ".status.conditions[?(@.type==\"PodGroupInitiallyScheduled\")].reason",
+        name = "Scheduled",
+        type_ = "string"
+    ),
+    printcolumn(json_path = ".status.placement.members", name = "Placed", type_ = "integer"),
+    printcolumn(
+        json_path = ".status.conditions[?(@.type==\"PodGroupInitiallyScheduled\")].message",
+        name = "Message",
+        type_ = "string",
+        priority = 1
+    ),
+    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PodGroupSpec {
+    /// The template it was made from.
+    pub workload_ref: WorkloadRef,
+    /// Key of the gang in the workload's status.
+    pub gang_key: String,
+    /// Policy, priority and topology.
+    #[serde(flatten)]
+    pub gang: GangSpec,
+}
+
+/// Reference to a template of a Workload.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRef {
+    /// Name of the Workload.
+    pub workload_name: String,
+    /// Name of the template.
+    pub template_name: String,
+}
+
+/// Status of a gang. Only the scheduler loop writes it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodGroupStatus {
+    /// Upstream's conditions.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// Where the members run. Decided before any pod is made; it is the reservation that a new leader rebuilds from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<Placement>,
+    /// The preemption that this gang is the preemptor of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<Preemption>,
+    /// When the gang first asked for room since it last held some; its place in the queue among equal priorities. A
+    /// preempted gang keeps it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<DateTime<Utc>>,
+}
+
+/// Where the members of a gang run.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Placement {
+    /// Identifies this decision; a change of nodes is a new id.
+    pub id: String,
+    /// When it was decided.
+    #[serde(default)]
+    pub decided_at: DateTime<Utc>,
+    /// Number of members placed.
+    pub members: i32,
+    /// The nodes, by name.
+    pub nodes: Vec<NodePlacement>,
+}
+
+/// The members on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NodePlacement {
+    /// Name of the node.
+    pub node: String,
+    /// Members, as ranges such as `workers/0/0-7`.
+    pub members: Vec<String>,
+}
+
+/// The intent to preempt: persisted before anybody is evicted, validated again whenever it is resumed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Preemption {
+    /// Identifies the intent; victims carry it in their condition.
+    pub id: String,
+    /// UID of the preemptor's pod group. An intent whose UID is another is ignored.
+    pub preemptor_uid: String,
+    /// When it was decided.
+    #[serde(default)]
+    pub decided_at: DateTime<Utc>,
+    /// Id of the placement that needs the room.
+    pub placement: String,
+    /// Who leaves.
+    pub victims: Vec<Victim>,
+    /// Why these, for people.
+    #[serde(default)]
+    pub explanation: String,
+    /// Cost of the victims in accelerator-seconds.
+    #[serde(default)]
+    pub cost: i64,
+}
+
+/// A unit that is evicted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Victim {
+    /// `PodGroup` for a gang, `Pod` for a single pod.
+    pub kind: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID; a victim with another UID is not touched.
+    pub uid: String,
+    /// Priority.
+    #[serde(default)]
+    pub priority: i32,
+    /// Pods evicted.
+    #[serde(default)]
+    pub pods: i32,
+    /// Accelerator-seconds of work lost.
+    #[serde(default)]
+    pub cost: i64,
+}

@@ -1,0 +1,251 @@
+//! What happens when a member fails.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+/// Reaction to failures. The default restarts the gang in place, up to `limits`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.rules.all(r, self.rules.exists_one(o, o.name == r.name))").message("rule names must be unique"))]
+pub struct FailurePolicy {
+    /// Ordered rules, at most 20; the first that matches decides. No match: RestartGang for gangs, RestartContainer for
+    /// policy Basic.
+    #[serde(default)]
+    #[schemars(length(max = 20))]
+    pub rules: Vec<FailureRule>,
+    /// The restart budget.
+    #[serde(default)]
+    pub limits: RestartLimits,
+    /// What restarts together: all members of the gang, or the members of one replica.
+    #[serde(default)]
+    pub restart_scope: RestartScope,
+    /// The in-place restart.
+    #[serde(default)]
+    pub in_place: InPlace,
+    /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to 86400.
+    #[serde(default = "node_lost_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub node_lost_seconds: i64,
+    /// Longest time from pod creation to running containers (image pull, mounts, init containers), in seconds; 1 to
+    /// 86400. After it the room is given back, the node is avoided and the gang queues again, uncounted.
+    #[serde(default = "start_deadline_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub start_deadline_seconds: i64,
+    /// How long the surviving members hold their nodes while a replacement is sought, in seconds; 1 to 86400.
+    #[serde(default = "replacement_timeout_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub replacement_timeout_seconds: i64,
+}
+
+impl Default for FailurePolicy {
+    fn default() -> Self {
+        Self {
+            rules: Vec::new(),
+            limits: RestartLimits::default(),
+            restart_scope: RestartScope::default(),
+            in_place: InPlace::default(),
+            node_lost_seconds: node_lost_seconds(),
+            start_deadline_seconds: start_deadline_seconds(),
+            replacement_timeout_seconds: replacement_timeout_seconds(),
+        }
+    }
+}
+
+/// One rule: what it matches and what follows.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.failedMember != 'ReplaceElsewhere' || self.avoidSeconds > 0").message("failedMember ReplaceElsewhere needs avoidSeconds > 0"))]
+pub struct FailureRule {
+    /// Name of the rule, a DNS label; it appears in the incident history.
+    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// What the rule matches; every given part must match.
+    #[serde(default, rename = "match")]
+    pub matches: FailureMatch,
+    /// What is done.
+    pub action: FailureAction,
+    /// What becomes of the member that failed, when the action restarts members.
+    #[serde(default)]
+    pub failed_member: FailedMember,
+    /// With failedMember ReplaceElsewhere: how long the node is avoided by this workload, in seconds; at most 604800.
+    #[serde(default = "avoid_seconds")]
+    #[schemars(range(min = 0, max = 604_800))]
+    pub avoid_seconds: i64,
+    /// Whether the incident takes a unit of the restart budget.
+    #[serde(default = "yes")]
+    pub counted: bool,
+}
+
+/// What a rule matches. Empty parts match everything.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FailureMatch {
+    /// Names of groups.
+    #[serde(default)]
+    #[schemars(length(max = 8), inner(length(min = 1, max = 40)))]
+    pub groups: Vec<String>,
+    /// Names of containers.
+    #[serde(default)]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
+    pub containers: Vec<String>,
+    /// Exit codes of the container.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_codes: Option<ExitCodes>,
+    /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, NodeLost, Evicted.
+    #[serde(default)]
+    #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
+    pub reasons: Vec<String>,
+    /// Pod conditions that hold, such as DisruptionTarget.
+    #[serde(default)]
+    #[schemars(length(max = 8))]
+    pub pod_conditions: Vec<PodConditionMatch>,
+}
+
+/// A set of exit codes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.operator != 'In' || size(self.values) > 0").message("operator In needs at least one value"))]
+pub struct ExitCodes {
+    /// In or `NotIn`.
+    pub operator: ExitCodeOperator,
+    /// Exit codes, 1 to 255: 0 is success and never a failure.
+    #[schemars(length(max = 255), inner(range(min = 1, max = 255)))]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub values: Vec<i32>,
+}
+
+/// Whether the code must be among the values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ExitCodeOperator {
+    /// Among them.
+    In,
+    /// Not among them.
+    NotIn,
+}
+
+/// A pod condition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodConditionMatch {
+    /// Type of the condition.
+    #[serde(rename = "type")]
+    #[schemars(length(min = 1, max = 317))]
+    pub type_: String,
+    /// Status of the condition: True, False or Unknown.
+    #[serde(default = "status_true")]
+    #[schemars(length(min = 1, max = 16))]
+    pub status: String,
+}
+
+/// What is done about a failure, from the mildest to the most severe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum FailureAction {
+    /// Nothing; the container stays as it is.
+    Ignore,
+    /// The kubelet restarts the one container.
+    RestartContainer,
+    /// All containers of that pod restart in place.
+    RestartPod,
+    /// Every member of the restart domain restarts in place; pods that cannot are replaced.
+    RestartGang,
+    /// All pods of the restart domain are replaced; their nodes stay reserved.
+    RecreateGang,
+    /// The workload fails.
+    FailWorkload,
+}
+
+/// What becomes of the failed member's pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum FailedMember {
+    /// It restarts in its pod.
+    #[default]
+    InPlace,
+    /// Its pod is replaced.
+    Replace,
+    /// Its pod is replaced on another node.
+    ReplaceElsewhere,
+}
+
+/// Budget of counted incidents in a sliding window.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct RestartLimits {
+    /// Counted incidents allowed in the window, 0 to 100; one more fails the workload.
+    #[schemars(range(min = 0, max = 100))]
+    pub max_restarts: i32,
+    /// Length of the window in seconds, 1 to 31536000.
+    #[schemars(range(min = 1, max = 31_536_000))]
+    pub window_seconds: i64,
+}
+
+impl Default for RestartLimits {
+    fn default() -> Self {
+        Self { max_restarts: 10, window_seconds: 86_400 }
+    }
+}
+
+/// What restarts together.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartScope {
+    /// All members of the gang.
+    #[default]
+    Gang,
+    /// The members of one replica.
+    Replica,
+}
+
+/// The in-place restart.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct InPlace {
+    /// Per member, from the order to its arrival, in seconds; 1 to 3600. A member that misses it is replaced.
+    #[schemars(range(min = 1, max = 3600))]
+    pub deadline_seconds: i64,
+    /// In-place attempts for consecutive incidents before the domain is recreated, 0 to 100.
+    #[schemars(range(min = 0, max = 100))]
+    pub attempts: i32,
+    /// Deny: without a supervisor RestartGang becomes RecreateGang, because nothing keeps two epochs apart. Allow: such
+    /// gangs restart in place all the same.
+    pub unfenced: Unfenced,
+}
+
+impl Default for InPlace {
+    fn default() -> Self {
+        Self { deadline_seconds: 60, attempts: 3, unfenced: Unfenced::Deny }
+    }
+}
+
+/// Whether gangs without a barrier restart in place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Unfenced {
+    /// They are recreated.
+    #[default]
+    Deny,
+    /// They restart in place.
+    Allow,
+}
+
+fn node_lost_seconds() -> i64 {
+    60
+}
+
+fn start_deadline_seconds() -> i64 {
+    1200
+}
+
+fn replacement_timeout_seconds() -> i64 {
+    300
+}
+
+fn avoid_seconds() -> i64 {
+    3600
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn status_true() -> String {
+    "True".into()
+}

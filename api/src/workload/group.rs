@@ -1,0 +1,84 @@
+//! Groups of identical members.
+
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::template::PodTemplate;
+
+/// A group: `replicas` copies of `size` identical pods.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(validation = Rule::new("self.dependsOn.all(d, d.group != self.name)").message("a group cannot depend on itself"))]
+pub struct Group {
+    /// Name of the group, a DNS label. Pods are called `<workload>-<group>-<replica>-<index>-<hash>`.
+    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// Number of replicas (slices), 0 to 20000. May be changed while running: the gang restarts once, uncounted, with
+    /// the new world; growing never evicts anybody.
+    #[serde(default = "one")]
+    #[schemars(range(min = 0, max = 20000))]
+    pub replicas: i32,
+    /// Members (pods) per replica, 1 to 20000.
+    #[serde(default = "one")]
+    #[schemars(range(min = 1, max = 20000))]
+    pub size: i32,
+    /// With `scheduling.gang.scope: Group`: how many members must be placed together, 1 to replicas x size. Default:
+    /// all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 20000))]
+    pub min_count: Option<i32>,
+    /// Groups that must be ready, or have succeeded, before this one first starts. Only groups earlier in the list.
+    /// Latched at the first start.
+    #[serde(default)]
+    #[schemars(length(max = 8))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["group".into()]))]
+    pub depends_on: Vec<Dependency>,
+    /// The pods of the group. `restartPolicy` must be left out or be Never or OnFailure; the training container is the
+    /// one named by the annotation `kubectl.kubernetes.io/default-container`, else the first.
+    #[x_kube(
+        validation = Rule::new("size(self.spec.containers) > 0").message("must have at least one container"),
+        validation = Rule::new("!has(self.metadata) || !has(self.metadata.labels) || self.metadata.labels.all(k, !k.startsWith('training.lockstep.dev/'))")
+            .message("labels with the prefix training.lockstep.dev/ are set by the operator"),
+        validation = Rule::new("!has(self.metadata) || !has(self.metadata.annotations) || self.metadata.annotations.all(k, !k.startsWith('training.lockstep.dev/'))")
+            .message("annotations with the prefix training.lockstep.dev/ are set by the operator"),
+        validation = Rule::new("!has(self.spec.nodeName) || self.spec.nodeName == ''").message("nodeName is chosen by the operator; use nodeSelector or affinity"),
+        validation = Rule::new("!has(self.spec.hostname) && !has(self.spec.subdomain)").message("hostname and subdomain are set by the operator; see spec.network"),
+        validation = Rule::new("!has(self.spec.restartPolicy) || self.spec.restartPolicy != 'Always'").message("restartPolicy must be Never or OnFailure: training ends"),
+        validation = Rule::new("!has(self.spec.priorityClassName) && !has(self.spec.priority)").message("set spec.priorityClassName of the workload: all its pods have one priority")
+    )]
+    pub template: PodTemplate,
+}
+
+impl Group {
+    /// Number of members, replicas x size.
+    pub fn members(&self) -> i32 {
+        self.replicas.saturating_mul(self.size)
+    }
+}
+
+/// What a group waits for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dependency {
+    /// Name of an earlier group.
+    #[schemars(length(min = 1, max = 40))]
+    pub group: String,
+    /// What that group must have reached.
+    #[serde(default)]
+    pub condition: DependencyCondition,
+}
+
+/// State of a group that another waits for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum DependencyCondition {
+    /// All its members are ready.
+    #[default]
+    Ready,
+    /// All its members have succeeded.
+    Succeeded,
+}
+
+fn one() -> i32 {
+    1
+}

@@ -1,0 +1,25 @@
+//! `TrainingWorkload`: spec, status and the CEL rules of its schema.
+
+mod failure;
+mod group;
+mod rules;
+mod schedule;
+mod spec;
+mod status;
+
+pub use failure::{
+    ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch, FailurePolicy, FailureRule, InPlace,
+    PodConditionMatch, RestartLimits, RestartScope, Unfenced,
+};
+pub use group::{Dependency, DependencyCondition, Group};
+pub use schedule::{
+    DisruptionMode, Gang, GangScope, OnTimeout, PreemptionPolicy, Scheduling, SchedulingPolicy, Topology, TopologyMode,
+    TopologyScope,
+};
+pub use spec::{
+    Coordinator, Network, SuccessOperator, SuccessPolicy, TrainingWorkload, TrainingWorkloadSpec, WorldScope,
+};
+pub use status::{
+    Accounting, AppliedSpec, AvoidedNode, Backoff, Cause, CauseKind, DomainStatus, GangStatus, GroupStatus,
+    HistoryEntry, Incident, IncidentStage, Phase, Phases, Restarts, TrainingWorkloadStatus,
+};

@@ -1,0 +1,127 @@
+//! CEL rules of a workload. Each message says what is allowed. Rules that compare with `oldSelf` are transition rules:
+//! they are not evaluated on create.
+
+use kube::core::cel::Rule;
+
+/// Whether the spec may change freely: it is suspended, or is being suspended by this very change.
+macro_rules! or_suspended {
+    ($rule:literal) => {
+        concat!("oldSelf.suspend || self.suspend || (", $rule, ")")
+    };
+}
+
+pub(super) fn name_is_a_label() -> Rule {
+    Rule::new("self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')").message(
+        "metadata.name must be a DNS label that starts with a letter: it names the headless Service and the hostnames",
+    )
+}
+
+/// Hostnames are `<workload>-<group>-<replica>-<index>`. The number of digits is that of the counts, an upper bound.
+pub(super) fn hostnames_fit() -> Rule {
+    Rule::new(
+        "self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas)) + size(string(g.size)) + 3 <= 63)",
+    )
+    .message("metadata.name is too long: hostnames <name>-<group>-<replica>-<index> are limited to 63 characters")
+}
+
+pub(super) fn member_limit() -> Rule {
+    Rule::new("self.groups.map(g, g.replicas * g.size).sum() <= 20000")
+        .message("replicas x size over all groups must be at most 20000 members")
+}
+
+pub(super) fn min_count_fits() -> Rule {
+    Rule::new(
+        "!has(self.scheduling.gang.minCount) || self.scheduling.gang.minCount <= self.groups.map(g, g.replicas * g.size).sum()",
+    )
+    .message("scheduling.gang.minCount must be at most the number of members, replicas x size over all groups")
+}
+
+pub(super) fn group_min_count_fits() -> Rule {
+    Rule::new("self.groups.all(g, !has(g.minCount) || g.minCount <= g.replicas * g.size)")
+        .message("groups[].minCount must be at most replicas x size of the group")
+}
+
+pub(super) fn min_count_scope() -> Rule {
+    Rule::new("!has(self.scheduling.gang.minCount) || self.scheduling.gang.scope == 'Workload'")
+        .message("scheduling.gang.minCount needs gang.scope Workload; with scope Group set groups[].minCount")
+}
+
+pub(super) fn group_min_count_scope() -> Rule {
+    Rule::new("self.scheduling.gang.scope == 'Group' || self.groups.all(g, !has(g.minCount))")
+        .message("groups[].minCount needs scheduling.gang.scope Group")
+}
+
+pub(super) fn depends_on_needs_scope() -> Rule {
+    Rule::new("self.scheduling.policy == 'Basic' || self.scheduling.gang.scope != 'Workload' || self.groups.all(g, size(g.dependsOn) == 0)")
+        .message("dependsOn needs scheduling.gang.scope Group or Replica: a gang of the whole workload would wait for itself")
+}
+
+pub(super) fn depends_on_earlier() -> Rule {
+    Rule::new("self.groups.all(g, g.dependsOn.all(d, self.groups.exists(e, e.name == d.group && self.groups.map(x, x.name).indexOf(e.name) < self.groups.map(x, x.name).indexOf(g.name))))")
+        .message("dependsOn may only name groups that stand earlier in spec.groups")
+}
+
+pub(super) fn success_groups_exist() -> Rule {
+    Rule::new("self.successPolicy.groups.all(n, self.groups.exists(g, g.name == n))")
+        .message("successPolicy.groups must name entries of spec.groups")
+}
+
+pub(super) fn rule_groups_exist() -> Rule {
+    Rule::new("self.failurePolicy.rules.all(r, r.match.groups.all(n, self.groups.exists(g, g.name == n)))")
+        .message("failurePolicy.rules[].match.groups must name entries of spec.groups")
+}
+
+pub(super) fn coordinator_exists() -> Rule {
+    Rule::new("!has(self.network.coordinator) || self.groups.exists(g, g.name == self.network.coordinator.group && self.network.coordinator.replica < g.replicas && self.network.coordinator.index < g.size)")
+        .message("network.coordinator must name a member: an entry of spec.groups, replica < replicas, index < size")
+}
+
+pub(super) fn group_names_fixed() -> Rule {
+    Rule::new("self.groups.map(g, g.name) == oldSelf.groups.map(g, g.name)")
+        .message("groups cannot be added, removed, renamed or reordered; create another workload")
+}
+
+pub(super) fn managed_by_fixed() -> Rule {
+    Rule::new("self.managedBy == oldSelf.managedBy").message("managedBy is immutable")
+}
+
+pub(super) fn templates_fixed() -> Rule {
+    Rule::new(or_suspended!("self.groups.map(g, g.template) == oldSelf.groups.map(g, g.template)"))
+        .message("groups[].template is immutable while running; set spec.suspend: true to change it")
+}
+
+pub(super) fn sizes_fixed() -> Rule {
+    Rule::new(or_suspended!(
+        "self.groups.map(g, g.size) == oldSelf.groups.map(g, g.size) && self.groups.map(g, g.dependsOn) == oldSelf.groups.map(g, g.dependsOn)"
+    ))
+    .message("groups[].size and dependsOn are immutable while running (replicas and minCount may change); set spec.suspend: true to change them")
+}
+
+pub(super) fn scheduling_fixed() -> Rule {
+    Rule::new(or_suspended!(
+        "self.scheduling.policy == oldSelf.scheduling.policy && self.scheduling.gang.scope == oldSelf.scheduling.gang.scope && self.scheduling.?disruptionMode == oldSelf.scheduling.?disruptionMode && self.scheduling.?preemptionPolicy == oldSelf.scheduling.?preemptionPolicy && self.scheduling.?topology == oldSelf.scheduling.?topology"
+    ))
+    .message("scheduling is immutable while running, but for minCount and timeouts; set spec.suspend: true to change it")
+}
+
+pub(super) fn failure_rules_fixed() -> Rule {
+    Rule::new(or_suspended!(
+        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.unfenced == oldSelf.failurePolicy.inPlace.unfenced"
+    ))
+    .message("failurePolicy rules, restartScope and unfenced are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
+}
+
+pub(super) fn success_fixed() -> Rule {
+    Rule::new(or_suspended!("self.successPolicy == oldSelf.successPolicy"))
+        .message("successPolicy is immutable while running; set spec.suspend: true to change it")
+}
+
+pub(super) fn network_fixed() -> Rule {
+    Rule::new(or_suspended!("self.network == oldSelf.network"))
+        .message("network is immutable while running; set spec.suspend: true to change it")
+}
+
+pub(super) fn priority_fixed() -> Rule {
+    Rule::new(or_suspended!("self.?priorityClassName == oldSelf.?priorityClassName"))
+        .message("priorityClassName is immutable while running; set spec.suspend: true to change it")
+}

@@ -1,0 +1,378 @@
+//! Status of a workload: the ledger, written before acting, and the summary, computed after.
+
+use chrono::{DateTime, Utc};
+use kube::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::FailureAction;
+use crate::condition::Condition;
+
+/// Status of a workload.
+///
+/// The *ledger* (`applied`, `gangs`, `domains`, `restarts.countedAt`) is what the operator must remember to finish what
+/// it began; it is persisted before anything disruptive is done. The rest is a *summary* for people and tools, computed
+/// from what is observed and never read back as input.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingWorkloadStatus {
+    /// Generation of the spec that this status was computed from.
+    #[serde(default)]
+    pub observed_generation: i64,
+    /// One word for people and columns. Never an input of decisions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Ready members of those that should run, such as `31/32`.
+    #[serde(default)]
+    pub ready: String,
+    /// Highest epoch over the restart domains.
+    #[serde(default)]
+    pub epoch: i64,
+    /// Conditions; see the reference for types and reasons.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
+    pub conditions: Vec<Condition>,
+    /// Ledger: what the running pods were made from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied: Option<AppliedSpec>,
+    /// Ledger: one entry per gang.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into()]))]
+    pub gangs: Vec<GangStatus>,
+    /// Ledger: one entry per restart domain.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into()]))]
+    pub domains: Vec<DomainStatus>,
+    /// Restart counters and the budget.
+    #[serde(default)]
+    pub restarts: Restarts,
+    /// How often this workload was preempted.
+    #[serde(default)]
+    pub preemptions: i64,
+    /// Counts per group.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
+    pub groups: Vec<GroupStatus>,
+    /// When the workload was first acted on, or last resumed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<DateTime<Utc>>,
+    /// When the gang last got its room.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_time: Option<DateTime<Utc>>,
+    /// When the workload completed or failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<DateTime<Utc>>,
+    /// The last 20 incidents, newest first.
+    #[serde(default)]
+    pub history: Vec<HistoryEntry>,
+    /// Accelerator time, written on transitions only.
+    #[serde(default)]
+    pub accounting: Accounting,
+}
+
+/// One word for where a workload stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Phase {
+    /// Waiting for room or for another group.
+    Pending,
+    /// Pods are being created or are starting.
+    Starting,
+    /// Members run.
+    Running,
+    /// An incident is being handled.
+    Restarting,
+    /// Leaving for a more important gang.
+    Preempting,
+    /// Suspended.
+    Suspended,
+    /// Complete.
+    Succeeded,
+    /// Failed.
+    Failed,
+    /// Needs a change from outside.
+    Stalled,
+}
+
+/// What the running pods were made from; a difference to the spec is work to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AppliedSpec {
+    /// Hash of the parts of the spec that pods are made from, replica counts excluded.
+    pub spec_hash: String,
+    /// `spec.restartNonce` that has been acted on.
+    #[serde(default)]
+    pub restart_nonce: i64,
+    /// Replicas per group, in the order of `spec.groups`.
+    #[serde(default)]
+    pub replicas: Vec<i32>,
+}
+
+/// Ledger entry of a gang.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GangStatus {
+    /// Key of the gang: `workload`, the group, or `<group>.<replica>`.
+    pub key: String,
+    /// Whether its dependencies were met once; it then never waits for them again.
+    #[serde(default)]
+    pub started: bool,
+    /// Id of the placement that the gang has given back. The scheduler clears it once the gang's pods are gone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub released: Option<String>,
+    /// Why the gang waits before it queues again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backoff: Option<Backoff>,
+    /// Nodes that this gang stays away from for a while.
+    #[serde(default)]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
+    pub avoid: Vec<AvoidedNode>,
+}
+
+/// A wait before the next attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Backoff {
+    /// Reason, from the table of condition reasons.
+    pub reason: String,
+    /// What was refused, in the words of the API server.
+    #[serde(default)]
+    pub message: String,
+    /// Attempts in a row that ended so.
+    #[serde(default)]
+    pub attempts: i32,
+    /// Not before this time.
+    pub until: DateTime<Utc>,
+}
+
+/// A node to stay away from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct AvoidedNode {
+    /// Name of the node.
+    pub node: String,
+    /// Reason, from the table of condition reasons.
+    pub reason: String,
+    /// Until when.
+    pub until: DateTime<Utc>,
+}
+
+/// Ledger entry of a restart domain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainStatus {
+    /// Key of the domain: a gang key, or `<group>.<replica>` with restartScope Replica.
+    pub key: String,
+    /// Current attempt; rises by one for each incident.
+    pub epoch: i64,
+    /// The incident being handled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incident: Option<Incident>,
+    /// In-place restarts in a row without `10` healthy minutes between them.
+    #[serde(default)]
+    pub in_place_attempts: i32,
+    /// When the last incident was closed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy_since: Option<DateTime<Utc>>,
+}
+
+/// One failure being handled. Its key is workload UID, domain and epoch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Incident {
+    /// Epoch that this incident leads to.
+    pub epoch: i64,
+    /// What happened first.
+    pub cause: Cause,
+    /// What is done; the most severe match of all failures that joined.
+    pub action: FailureAction,
+    /// Whether it took a unit of the budget.
+    #[serde(default)]
+    pub counted: bool,
+    /// How far it is.
+    pub stage: IncidentStage,
+    /// Members whose pods are replaced, as ranges.
+    #[serde(default)]
+    pub replace: Vec<String>,
+    /// Pods that were there when the incident began and are being replaced (UIDs), so that each is deleted once.
+    #[serde(default)]
+    pub old_pods: Vec<String>,
+    /// Nothing is done before this time (back-off between counted incidents).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<DateTime<Utc>>,
+    /// When the failure was seen by the manager.
+    pub detected_at: DateTime<Utc>,
+    /// When the action was recorded.
+    pub decided_at: DateTime<Utc>,
+    /// When the order was written.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ordered_at: Option<DateTime<Utc>>,
+    /// When all members had stopped and arrived.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arrived_at: Option<DateTime<Utc>>,
+}
+
+/// Stage of an incident.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum IncidentStage {
+    /// Recorded; nothing disruptive has been done.
+    Decided,
+    /// The order is out; members stop and come back.
+    Ordered,
+    /// All members have arrived at the new epoch.
+    Arrived,
+}
+
+/// What went wrong.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Cause {
+    /// Kind of failure.
+    pub kind: CauseKind,
+    /// Pod that failed first.
+    #[serde(default)]
+    pub pod: String,
+    /// Its node.
+    #[serde(default)]
+    pub node: String,
+    /// Its container.
+    #[serde(default)]
+    pub container: String,
+    /// True exit code, when a container exited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<i32>,
+    /// Reason given by the runtime or the kubelet, such as `OOMKilled`.
+    #[serde(default)]
+    pub reason: String,
+    /// For people.
+    #[serde(default)]
+    pub message: String,
+    /// Name of the failure rule that matched; empty: the default.
+    #[serde(default)]
+    pub rule: String,
+    /// When the container finished or the event was seen.
+    pub time: DateTime<Utc>,
+}
+
+/// Kinds of failure and of uncounted interruption.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum CauseKind {
+    /// A container exited with a failure.
+    ContainerExit,
+    /// The node was lost.
+    NodeLost,
+    /// The pod object was deleted or evicted by somebody else.
+    PodDeleted,
+    /// The pod failed as a whole (eviction by the kubelet, active deadline).
+    PodFailed,
+    /// The training container hung.
+    Hang,
+    /// Somebody raised `restartNonce`.
+    Requested,
+    /// `replicas` changed.
+    Resize,
+    /// Preempted by a more important gang. Uncounted.
+    Preempted,
+}
+
+/// Restart counters.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Restarts {
+    /// Incidents handled by a restart.
+    pub total: i64,
+    /// Of these, those in which no pod was replaced.
+    pub in_place: i64,
+    /// Pods replaced over all incidents.
+    pub recreated: i64,
+    /// Incidents that took a unit of the budget.
+    pub counted: i64,
+    /// Ledger: when the counted incidents of the present window happened, at most 101.
+    pub counted_at: Vec<DateTime<Utc>>,
+}
+
+/// Counts of one group.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct GroupStatus {
+    /// Name of the group.
+    pub name: String,
+    /// Members that should exist.
+    #[serde(default)]
+    pub desired: i32,
+    /// Pods that exist.
+    #[serde(default)]
+    pub created: i32,
+    /// Ready members.
+    #[serde(default)]
+    pub ready: i32,
+    /// Members that have neither succeeded nor failed.
+    #[serde(default)]
+    pub active: i32,
+    /// Members that have succeeded.
+    #[serde(default)]
+    pub succeeded: i32,
+    /// Members whose pod has failed.
+    #[serde(default)]
+    pub failed: i32,
+    /// Ledger: members that have succeeded, in the range format of a Job's `completedIndexes`, numbered
+    /// replica x size + index. A finished member stays finished when its pod is garbage-collected.
+    #[serde(default)]
+    pub completed_indexes: String,
+}
+
+/// A finished incident.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct HistoryEntry {
+    /// Restart domain.
+    pub domain: String,
+    /// Epoch it led to.
+    pub epoch: i64,
+    /// What happened first.
+    pub cause: Cause,
+    /// What was done.
+    pub action: FailureAction,
+    /// Whether it took a unit of the budget.
+    #[serde(default)]
+    pub counted: bool,
+    /// Pods that were replaced.
+    #[serde(default)]
+    pub recreated: i32,
+    /// When the failure happened.
+    pub time: DateTime<Utc>,
+    /// When all members ran again, or the workload ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recovered_at: Option<DateTime<Utc>>,
+    /// How long each phase took.
+    #[serde(default)]
+    pub phases: Phases,
+    /// Accelerator-seconds lost: work since the last checkpoint and the time of the restart, over all members.
+    #[serde(default)]
+    pub lost_accelerator_seconds: i64,
+}
+
+/// Durations of an incident in milliseconds.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Phases {
+    /// Failure to its detection.
+    pub detect_ms: i64,
+    /// Detection to the recorded decision, back-off included.
+    pub decide_ms: i64,
+    /// Order to all members stopped and arrived.
+    pub stop_ms: i64,
+    /// Arrival to release.
+    pub barrier_ms: i64,
+    /// Release to all running.
+    pub start_ms: i64,
+}
+
+/// Accelerator time of the workload.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Accounting {
+    /// Accelerators that the gang holds while admitted.
+    pub accelerators: i64,
+    /// Accelerator-seconds lost to incidents and preemption.
+    pub lost_accelerator_seconds: i64,
+}
