@@ -6,6 +6,8 @@ mod rules;
 mod schedule;
 mod spec;
 mod status;
+#[cfg(test)]
+mod tests;
 
 pub use failure::{
     ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch, FailurePolicy, FailureRule, InPlace,

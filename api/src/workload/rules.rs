@@ -57,7 +57,8 @@ pub(super) fn depends_on_needs_scope() -> Rule {
 }
 
 pub(super) fn depends_on_earlier() -> Rule {
-    Rule::new("self.groups.all(g, g.dependsOn.all(d, self.groups.exists(e, e.name == d.group && self.groups.map(x, x.name).indexOf(e.name) < self.groups.map(x, x.name).indexOf(g.name))))")
+    // Of the two groups, in list order, the first must be the one depended on. (An unknown name leaves only the other.)
+    Rule::new("self.groups.all(g, g.dependsOn.all(d, self.groups.filter(e, e.name == d.group || e.name == g.name)[0].name == d.group))")
         .message("dependsOn may only name groups that stand earlier in spec.groups")
 }
 
@@ -99,7 +100,7 @@ pub(super) fn sizes_fixed() -> Rule {
 
 pub(super) fn scheduling_fixed() -> Rule {
     Rule::new(or_suspended!(
-        "self.scheduling.policy == oldSelf.scheduling.policy && self.scheduling.gang.scope == oldSelf.scheduling.gang.scope && self.scheduling.?disruptionMode == oldSelf.scheduling.?disruptionMode && self.scheduling.?preemptionPolicy == oldSelf.scheduling.?preemptionPolicy && self.scheduling.?topology == oldSelf.scheduling.?topology"
+        "self.scheduling.policy == oldSelf.scheduling.policy && self.scheduling.gang.scope == oldSelf.scheduling.gang.scope && has(self.scheduling.disruptionMode) == has(oldSelf.scheduling.disruptionMode) && (!has(self.scheduling.disruptionMode) || self.scheduling.disruptionMode == oldSelf.scheduling.disruptionMode) && has(self.scheduling.preemptionPolicy) == has(oldSelf.scheduling.preemptionPolicy) && (!has(self.scheduling.preemptionPolicy) || self.scheduling.preemptionPolicy == oldSelf.scheduling.preemptionPolicy) && has(self.scheduling.topology) == has(oldSelf.scheduling.topology) && (!has(self.scheduling.topology) || self.scheduling.topology == oldSelf.scheduling.topology)"
     ))
     .message("scheduling is immutable while running, but for minCount and timeouts; set spec.suspend: true to change it")
 }
@@ -122,6 +123,6 @@ pub(super) fn network_fixed() -> Rule {
 }
 
 pub(super) fn priority_fixed() -> Rule {
-    Rule::new(or_suspended!("self.?priorityClassName == oldSelf.?priorityClassName"))
+    Rule::new(or_suspended!("has(self.priorityClassName) == has(oldSelf.priorityClassName) && (!has(self.priorityClassName) || self.priorityClassName == oldSelf.priorityClassName)"))
         .message("priorityClassName is immutable while running; set spec.suspend: true to change it")
 }

@@ -1,0 +1,151 @@
+//! The CEL rules of the schema, evaluated in process: what a user may write and change, and what the refusal says.
+
+use kube::core::cel::{validate_cel, validate_cel_update};
+use serde_json::{Value, json};
+
+use super::TrainingWorkload;
+
+fn workload(spec: &Value) -> TrainingWorkload {
+    named("llama", spec)
+}
+
+fn named(name: &str, spec: &Value) -> TrainingWorkload {
+    serde_json::from_value(json!({
+        "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+        "metadata": {"name": name}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn group(name: &str, replicas: i32, size: i32) -> Value {
+    json!({"name": name, "replicas": replicas, "size": size,
+           "template": {"spec": {"containers": [{"name": "trainer", "image": "train:1"}]}}})
+}
+
+/// A spec of two groups with the given parts replaced.
+fn spec(parts: &Value) -> Value {
+    let mut spec = json!({"groups": [group("data", 1, 2), group("workers", 4, 8)]});
+    merge(&mut spec, parts);
+    spec
+}
+
+fn merge(into: &mut Value, from: &Value) {
+    match (into, from) {
+        (Value::Object(a), Value::Object(b)) => {
+            for (k, v) in b {
+                merge(a.entry(k.clone()).or_insert(Value::Null), v);
+            }
+        }
+        (a, b) => *a = b.clone(),
+    }
+}
+
+/// Messages of the rules that refuse the object.
+fn refusals(w: &TrainingWorkload) -> String {
+    validate_cel(w).err().map(|e| format!("{e:?}")).unwrap_or_default()
+}
+
+#[test]
+fn a_ten_line_manifest_is_accepted() {
+    assert_eq!(refusals(&workload(&json!({"groups": [group("workers", 4, 1)]}))), "");
+    assert_eq!(refusals(&workload(&spec(&json!({})))), "");
+}
+
+#[test]
+fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
+    let cases = [
+        (json!({"scheduling": {"gang": {"minCount": 35}}}), "minCount must be at most the number of members"),
+        (json!({"scheduling": {"gang": {"scope": "Group", "minCount": 2}}}), "minCount needs gang.scope Workload"),
+        (json!({"groups": [group("a", 200, 100), group("b", 1, 1)]}), "at most 20000 members"),
+        (json!({"groups": [merged(group("a", 1, 1), &json!({"minCount": 1}))]}), "needs scheduling.gang.scope Group"),
+        (
+            json!({"groups": [group("a", 1, 1), merged(group("b", 1, 1), &json!({"dependsOn": [{"group": "a"}]}))]}),
+            "would wait for itself",
+        ),
+        (
+            json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "b"}]})), group("b", 1, 1)]}),
+            "stand earlier",
+        ),
+        (
+            json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "nobody"}]}))]}),
+            "stand earlier",
+        ),
+        (json!({"successPolicy": {"groups": ["nobody"]}}), "successPolicy.groups must name entries"),
+        (json!({"network": {"coordinator": {"group": "workers", "replica": 4}}}), "replica < replicas"),
+        (
+            json!({"failurePolicy": {"rules": [{"name": "x", "action": "Ignore", "match": {"groups": ["nobody"]}}]}}),
+            "must name entries of spec.groups",
+        ),
+    ];
+    for (parts, message) in cases {
+        let found = refusals(&workload(&spec(&parts)));
+        assert!(found.contains(message), "{parts}: {found}");
+    }
+}
+
+fn merged(mut base: Value, parts: &Value) -> Value {
+    merge(&mut base, parts);
+    base
+}
+
+#[test]
+fn a_name_whose_hostnames_would_not_fit_is_refused() {
+    let longest = "a".repeat(63 - "-workers-4-8".len());
+    let parts = json!({"groups": [group("workers", 4, 8)]});
+    assert_eq!(refusals(&named(&longest, &parts)), "");
+    assert!(refusals(&named(&format!("{longest}a"), &parts)).contains("limited to 63 characters"));
+    assert!(refusals(&named("4llama", &parts)).contains("starts with a letter"));
+}
+
+#[test]
+fn a_template_may_not_claim_what_the_operator_sets() {
+    let cases = [
+        (json!({"metadata": {"labels": {"training.lockstep.dev/group": "x"}}}), "set by the operator"),
+        (json!({"metadata": {"annotations": {"training.lockstep.dev/epoch": "7"}}}), "set by the operator"),
+        (json!({"spec": {"nodeName": "n1"}}), "nodeName is chosen by the operator"),
+        (json!({"spec": {"restartPolicy": "Always"}}), "restartPolicy must be Never or OnFailure"),
+        (json!({"spec": {"priority": 7}}), "set spec.priorityClassName of the workload"),
+    ];
+    for (template, message) in cases {
+        let g = merged(group("workers", 1, 1), &json!({"template": template}));
+        let found = refusals(&workload(&json!({"groups": [g]})));
+        assert!(found.contains(message), "{template}: {found}");
+    }
+}
+
+#[test]
+fn while_running_only_counts_limits_and_deadlines_may_change() {
+    let old = workload(&spec(&json!({})));
+    let change = |parts: &Value| {
+        let new = workload(&spec(parts));
+        validate_cel_update(&new, &old).err().map(|e| format!("{e:?}")).unwrap_or_default()
+    };
+    for allowed in [
+        json!({"restartNonce": 1}),
+        json!({"groups": [group("data", 1, 2), group("workers", 6, 8)]}),
+        json!({"scheduling": {"gang": {"minCount": 8}, "timeoutSeconds": 60}}),
+        json!({"failurePolicy": {"limits": {"maxRestarts": 3}, "inPlace": {"deadlineSeconds": 5}, "nodeLostSeconds": 5}}),
+        json!({"activeDeadlineSeconds": 100, "ttlSecondsAfterFinished": 0}),
+        json!({"suspend": true, "priorityClassName": "high", "groups": [group("data", 1, 1), group("workers", 4, 4)]}),
+    ] {
+        assert_eq!(change(&allowed), "", "{allowed}");
+    }
+    let other_image =
+        merged(group("workers", 4, 8), &json!({"template": {"spec": {"containers": [{"name": "t", "image": "2"}]}}}));
+    for (refused, message) in [
+        (
+            json!({"groups": [group("data", 1, 2), group("workers", 4, 4)]}),
+            "size and dependsOn are immutable while running",
+        ),
+        (json!({"groups": [group("data", 1, 2), other_image]}), "template is immutable while running"),
+        (json!({"groups": [group("data", 1, 2), group("helpers", 4, 8)]}), "cannot be added, removed, renamed"),
+        (json!({"priorityClassName": "high"}), "priorityClassName is immutable while running"),
+        (json!({"managedBy": "kueue.x-k8s.io/multikueue"}), "managedBy is immutable"),
+        (json!({"suspend": true, "managedBy": "somebody"}), "managedBy is immutable"),
+        (json!({"scheduling": {"disruptionMode": "Single"}}), "scheduling is immutable while running"),
+        (json!({"failurePolicy": {"restartScope": "Replica"}}), "compiled into the pods"),
+    ] {
+        let found = change(&refused);
+        assert!(found.contains(message), "{refused}: {found}");
+    }
+}
