@@ -1,0 +1,199 @@
+//! The nodes, what they have and what is left of it, kept up to date pod by pod.
+
+use crate::problem::{Amounts, DomainIx, KeyIx, NodeIx, Placement, Shape};
+
+/// What the cluster knows of one node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// What the node offers, one amount per dimension.
+    pub allocatable: Amounts,
+    /// The node's domain for each topology key in use; `None` where it carries no label.
+    pub domains: Vec<Option<DomainIx>>,
+    /// Whether new pods may go there (not cordoned, ready).
+    pub schedulable: bool,
+}
+
+/// Nodes with their free room. Every change costs O(dimensions), a copy costs a few flat vectors.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    dims: usize,
+    keys: usize,
+    /// Offered, node after node.
+    allocatable: Vec<i64>,
+    /// Offered less held, node after node. Below zero where pods were counted before their node, or a node shrank.
+    free: Vec<i64>,
+    /// Domain per key, node after node.
+    domains: Vec<Option<DomainIx>>,
+    schedulable: Vec<bool>,
+}
+
+impl Cluster {
+    /// A cluster without nodes, for this many resource dimensions and topology keys.
+    pub fn new(dims: usize, topology_keys: usize) -> Self {
+        Self {
+            dims,
+            keys: topology_keys,
+            allocatable: Vec::new(),
+            free: Vec::new(),
+            domains: Vec::new(),
+            schedulable: Vec::new(),
+        }
+    }
+
+    /// Resource dimensions.
+    pub fn dims(&self) -> usize {
+        self.dims
+    }
+
+    /// Topology keys.
+    pub fn topology_keys(&self) -> usize {
+        self.keys
+    }
+
+    /// One more than the largest node ordinal seen; removed nodes leave a hole that offers nothing.
+    pub fn node_count(&self) -> usize {
+        self.schedulable.len()
+    }
+
+    /// Adds a node or changes what it offers; pods already counted on it stay counted. Missing dimensions are zero.
+    pub fn upsert_node(&mut self, node: NodeIx, spec: &Node) {
+        self.grow(node);
+        let base = node * self.dims;
+        for dim in 0..self.dims {
+            let new = spec.allocatable.get(dim).copied().unwrap_or(0);
+            self.free[base + dim] += new - self.allocatable[base + dim];
+            self.allocatable[base + dim] = new;
+        }
+        for key in 0..self.keys {
+            self.domains[node * self.keys + key] = spec.domains.get(key).copied().flatten();
+        }
+        self.schedulable[node] = spec.schedulable;
+    }
+
+    /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may come back.
+    pub fn remove_node(&mut self, node: NodeIx) {
+        let gone = Node { allocatable: Amounts::new(), domains: Vec::new(), schedulable: false };
+        self.upsert_node(node, &gone);
+    }
+
+    /// Counts a pod that holds room on a node, which need not be known yet.
+    pub fn add_pod(&mut self, node: NodeIx, request: &[i64]) {
+        self.hold(node, request, 1);
+    }
+
+    /// Forgets a pod counted before.
+    pub fn remove_pod(&mut self, node: NodeIx, request: &[i64]) {
+        self.hold(node, request, -1);
+    }
+
+    /// Holds the room of a placement until its pods are counted themselves.
+    pub fn reserve(&mut self, shapes: &[Shape], placement: &Placement) {
+        self.hold_seats(shapes, placement, 1);
+    }
+
+    /// Gives back what [`Cluster::reserve`] held.
+    pub fn release(&mut self, shapes: &[Shape], placement: &Placement) {
+        self.hold_seats(shapes, placement, -1);
+    }
+
+    /// What is left on a node, one amount per dimension; below zero where it is overcommitted.
+    pub fn free(&self, node: NodeIx) -> &[i64] {
+        self.free.get(node * self.dims..(node + 1) * self.dims).unwrap_or(&[])
+    }
+
+    /// What a node offers, one amount per dimension.
+    pub fn allocatable(&self, node: NodeIx) -> &[i64] {
+        self.allocatable.get(node * self.dims..(node + 1) * self.dims).unwrap_or(&[])
+    }
+
+    /// The domain of a node for a key.
+    pub fn domain(&self, node: NodeIx, key: KeyIx) -> Option<DomainIx> {
+        if key >= self.keys {
+            return None;
+        }
+        self.domains.get(node * self.keys + key).copied().flatten()
+    }
+
+    /// One more than the largest domain ordinal of a key.
+    pub fn domain_count(&self, key: KeyIx) -> usize {
+        (0..self.node_count()).filter_map(|n| self.domain(n, key)).max().map_or(0, |d| d + 1)
+    }
+
+    /// Whether new pods may go to a node.
+    pub fn schedulable(&self, node: NodeIx) -> bool {
+        self.schedulable.get(node).copied().unwrap_or(false)
+    }
+
+    /// All free vectors, node after node: the starting point of a decision.
+    pub(crate) fn free_table(&self) -> &[i64] {
+        &self.free
+    }
+
+    fn hold_seats(&mut self, shapes: &[Shape], placement: &Placement, sign: i64) {
+        for seat in &placement.seats {
+            if let Some(shape) = shapes.get(seat.shape) {
+                self.hold(seat.node, &shape.request, sign * i64::from(seat.count));
+            }
+        }
+    }
+
+    fn hold(&mut self, node: NodeIx, request: &[i64], times: i64) {
+        self.grow(node);
+        let base = node * self.dims;
+        for (free, amount) in self.free[base..base + self.dims].iter_mut().zip(request) {
+            *free -= amount * times;
+        }
+    }
+
+    fn grow(&mut self, node: NodeIx) {
+        if node >= self.schedulable.len() {
+            self.schedulable.resize(node + 1, false);
+            self.allocatable.resize((node + 1) * self.dims, 0);
+            self.free.resize((node + 1) * self.dims, 0);
+            self.domains.resize((node + 1) * self.keys, None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use smallvec::smallvec;
+
+    use super::*;
+
+    fn node(cpu: i64, gpus: i64) -> Node {
+        Node { allocatable: smallvec![cpu, gpus], domains: vec![Some(3)], schedulable: true }
+    }
+
+    #[test]
+    fn a_pod_counted_before_its_node_is_held_against_it() {
+        let mut cluster = Cluster::new(2, 1);
+        cluster.add_pod(4, &[100, 2]);
+        cluster.upsert_node(4, &node(1000, 8));
+        assert_eq!(cluster.free(4), [900, 6]);
+        assert_eq!(cluster.domain(4, 0), Some(3));
+        cluster.remove_pod(4, &[100, 2]);
+        assert_eq!(cluster.free(4), [1000, 8]);
+    }
+
+    #[test]
+    fn a_node_that_shrinks_keeps_its_pods() {
+        let mut cluster = Cluster::new(2, 1);
+        cluster.upsert_node(0, &node(1000, 8));
+        cluster.add_pod(0, &[0, 6]);
+        cluster.upsert_node(0, &node(1000, 4));
+        assert_eq!(cluster.free(0), [1000, -2]);
+    }
+
+    #[test]
+    fn a_removed_node_offers_nothing_and_may_come_back() {
+        let mut cluster = Cluster::new(2, 1);
+        cluster.upsert_node(0, &node(1000, 8));
+        cluster.add_pod(0, &[10, 1]);
+        cluster.remove_node(0);
+        assert!(!cluster.schedulable(0));
+        assert_eq!(cluster.free(0), [-10, -1]);
+        cluster.upsert_node(0, &node(1000, 8));
+        assert_eq!(cluster.free(0), [990, 7]);
+    }
+}

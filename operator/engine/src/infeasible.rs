@@ -1,0 +1,92 @@
+//! Why a gang has no room, as data.
+
+use thiserror::Error;
+
+use crate::problem::{DimIx, DomainIx, KeyIx, ShapeIx};
+
+/// The tightest reason why a gang does not fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Shortfall {
+    /// Shape that does not fit.
+    pub shape: ShapeIx,
+    /// Pods of it that find no room.
+    pub pods: u32,
+    /// Resource that runs out first.
+    pub dim: DimIx,
+    /// Amount of it that is missing for those pods.
+    pub short_by: i64,
+    /// The domain that comes closest, where the gang or its replicas must share one.
+    pub domain: Option<(KeyIx, DomainIx)>,
+    /// Whether everything that may be evicted is assumed gone.
+    pub evicting: bool,
+}
+
+/// Why there is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum Infeasible {
+    /// There is not enough room.
+    #[error("{}", ByOrdinal(.0))]
+    NoRoom(Shortfall),
+    /// There is not enough room, and the gang may not evict.
+    #[error("{}, and the gang may not preempt", ByOrdinal(.0))]
+    MayNotPreempt(Shortfall),
+    /// Each shape fits alone; no way to fit all was found within the search budget, and none was excluded.
+    #[error("no placement of all shapes found in {steps} search steps")]
+    GaveUp {
+        /// Steps spent.
+        steps: u64,
+    },
+    /// The demand contradicts itself.
+    #[error("{0}")]
+    BadDemand(&'static str),
+}
+
+impl Infeasible {
+    /// The shortfall, where the reason is one.
+    pub fn shortfall(&self) -> Option<&Shortfall> {
+        match self {
+            Self::NoRoom(s) | Self::MayNotPreempt(s) => Some(s),
+            Self::GaveUp { .. } | Self::BadDemand(_) => None,
+        }
+    }
+
+    /// The reason in words, with the caller's names of resources and domains.
+    pub fn describe(&self, names: &dyn Names) -> String {
+        let Some(short) = self.shortfall() else { return self.to_string() };
+        let domain = short.domain.map(|(key, domain)| format!(" in {}", names.domain(key, domain)));
+        format!(
+            "needs {} more {}{} for {} {}{}{}",
+            short.short_by,
+            names.resource(short.dim),
+            domain.unwrap_or_default(),
+            short.pods,
+            if short.pods == 1 { "pod" } else { "pods" },
+            if short.evicting { ", after evicting everything allowed" } else { "" },
+            if matches!(self, Self::MayNotPreempt(_)) { "; the gang may not preempt" } else { "" },
+        )
+    }
+}
+
+/// Names of ordinals, for people.
+pub trait Names {
+    /// Name of a resource.
+    fn resource(&self, dim: DimIx) -> String;
+    /// Name of a topology domain.
+    fn domain(&self, key: KeyIx, domain: DomainIx) -> String;
+}
+
+struct ByOrdinal<'a>(&'a Shortfall);
+
+impl std::fmt::Display for ByOrdinal<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let s = self.0;
+        write!(f, "{} pods of shape {} find no room: resource {} is short by {}", s.pods, s.shape, s.dim, s.short_by)?;
+        if let Some((key, domain)) = s.domain {
+            write!(f, " in domain {domain} of key {key}, which comes closest")?;
+        }
+        if s.evicting {
+            write!(f, " after evicting everything allowed")?;
+        }
+        Ok(())
+    }
+}

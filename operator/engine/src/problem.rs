@@ -1,0 +1,299 @@
+//! The vocabulary of a decision: resources, running work, and the gang that wants room.
+//!
+//! Everything is an ordinal or an integer. Whoever calls keeps the tables from names to ordinals; equal tables and equal
+//! input give equal answers.
+
+use std::sync::Arc;
+
+use fixedbitset::FixedBitSet;
+use smallvec::SmallVec;
+
+/// Ordinal of a node in its [`Cluster`](crate::Cluster).
+pub type NodeIx = usize;
+/// Ordinal of a resource dimension (milli-CPU, bytes, pods, each extended resource).
+pub type DimIx = usize;
+/// Ordinal of a topology key in use (rack, zone).
+pub type KeyIx = usize;
+/// Ordinal of a topology domain among the values of its key.
+pub type DomainIx = usize;
+/// Ordinal of a shape within its [`Demand`].
+pub type ShapeIx = usize;
+/// Ordinal of a unit of disruption within its [`Units`].
+pub type UnitIx = usize;
+/// Ordinal of a pod disruption budget within its [`Units`].
+pub type PdbIx = usize;
+/// Ordinal of a set of units that restart together within its [`Units`].
+pub type CascadeIx = usize;
+
+/// One amount per resource dimension, in the unit of that dimension.
+pub type Amounts = SmallVec<[i64; 6]>;
+/// A set of nodes.
+pub type NodeSet = FixedBitSet;
+
+/// Pods of a gang that ask for the same and may run on the same nodes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Shape {
+    /// What one pod asks for, the pod itself included where pods are counted.
+    pub request: Amounts,
+    /// Pods wanted in total, those in `running` included.
+    pub count: u32,
+    /// Pods without which the gang is useless; at most `count`.
+    pub min: u32,
+    /// Pods of one replica. Read only under [`Scope::Replica`], where it divides `count`.
+    pub replica_size: u32,
+    /// Nodes whose selectors, affinity and taints admit the pod; `None` is every node.
+    pub eligible: Option<Arc<NodeSet>>,
+    /// Members that run already. They stay, count towards `min` and `count`, and the cluster accounts for them as pods.
+    pub running: Vec<Running>,
+}
+
+impl Shape {
+    /// A shape whose pods are all needed and may run anywhere.
+    pub fn new(request: impl Into<Amounts>, count: u32) -> Self {
+        Self {
+            request: request.into(),
+            count,
+            min: count,
+            replica_size: count.max(1),
+            eligible: None,
+            running: Vec::new(),
+        }
+    }
+
+    /// Members that run already.
+    pub fn running_count(&self) -> u32 {
+        self.running.iter().map(|r| r.count).sum()
+    }
+}
+
+/// Members of a gang that run already on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Replica they belong to; 0 unless the scope is [`Scope::Replica`].
+    pub replica: u32,
+    /// Node they run on.
+    pub node: NodeIx,
+    /// How many of them.
+    pub count: u32,
+}
+
+/// Whether the gang may evict at all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PreemptionPolicy {
+    /// Units of strictly lower priority may go.
+    #[default]
+    LowerPriority,
+    /// The gang waits.
+    Never,
+}
+
+/// How binding a topology is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TopologyMode {
+    /// The gang waits rather than be spread.
+    Required,
+    /// The gang is kept together where there is room; nobody is evicted for it.
+    Preferred,
+}
+
+/// What has to share a domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The whole gang.
+    Gang,
+    /// Each replica by itself.
+    Replica,
+}
+
+/// A wish to keep members within one topology domain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Topology {
+    /// The topology key. Nodes without a value for it are not used when the mode is `Required`.
+    pub key: KeyIx,
+    /// How binding it is.
+    pub mode: TopologyMode,
+    /// What has to share a domain.
+    pub scope: Scope,
+}
+
+/// A gang that wants room: placed whole or not at all.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Demand {
+    /// The pods, by what they ask for.
+    pub shapes: Vec<Shape>,
+    /// Pods over all shapes without which the gang is useless, running ones included. What exceeds the sum of the shapes'
+    /// minima is taken from the shapes in order.
+    pub min_count: u32,
+    /// Priority; only units strictly below it may be evicted.
+    pub priority: i32,
+    /// Whether the gang may evict.
+    pub preemption: PreemptionPolicy,
+    /// Members to be kept together.
+    pub topology: Option<Topology>,
+    /// Nodes not to be used: refused by kube-scheduler before, suspected of being broken.
+    pub excluded: NodeSet,
+    /// Where members ran before, most wanted first: a tie is broken towards these nodes.
+    pub previous: Vec<NodeIx>,
+}
+
+impl Demand {
+    /// A gang of one shape, all of it needed, without wishes.
+    pub fn homogeneous(request: impl Into<Amounts>, count: u32, priority: i32) -> Self {
+        Self {
+            shapes: vec![Shape::new(request, count)],
+            min_count: count,
+            priority,
+            preemption: PreemptionPolicy::LowerPriority,
+            topology: None,
+            excluded: NodeSet::new(),
+            previous: Vec::new(),
+        }
+    }
+
+    /// New pods per shape without which the gang is useless: the minima less what runs, then what `min_count` asks beyond
+    /// them from the shapes in order.
+    pub fn needed(&self) -> Vec<u32> {
+        let mut target: Vec<u32> = self.shapes.iter().map(|s| s.min.min(s.count).max(s.running_count())).collect();
+        let mut missing = self.min_count.saturating_sub(target.iter().sum());
+        for (t, s) in target.iter_mut().zip(&self.shapes) {
+            let more = missing.min(s.count.saturating_sub(*t));
+            *t += more;
+            missing -= more;
+        }
+        target.iter().zip(&self.shapes).map(|(t, s)| t - s.running_count()).collect()
+    }
+
+    /// New pods per shape that the gang would like to have in all.
+    pub fn wanted(&self) -> Vec<u32> {
+        self.shapes.iter().map(|s| s.count.saturating_sub(s.running_count())).collect()
+    }
+
+    /// Whether a node may be used for a shape, as far as the gang is concerned.
+    pub fn admits(&self, shape: &Shape, node: NodeIx) -> bool {
+        !self.excluded.contains(node) && shape.eligible.as_ref().is_none_or(|set| set.contains(node))
+    }
+}
+
+/// Pods that a placement puts on one node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seat {
+    /// Shape of the pods.
+    pub shape: ShapeIx,
+    /// Replica they belong to; 0 unless the scope is [`Scope::Replica`].
+    pub replica: u32,
+    /// The node.
+    pub node: NodeIx,
+    /// How many of them.
+    pub count: u32,
+}
+
+/// Where the new pods of a gang go, by shape, replica and node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    /// Sorted, at most one entry per shape, replica and node.
+    pub seats: Vec<Seat>,
+}
+
+impl Placement {
+    /// Pods placed.
+    pub fn count(&self) -> u32 {
+        self.seats.iter().map(|s| s.count).sum()
+    }
+
+    /// Pods placed of one shape.
+    pub fn count_of(&self, shape: ShapeIx) -> u32 {
+        self.seats.iter().filter(|s| s.shape == shape).map(|s| s.count).sum()
+    }
+}
+
+/// Equal pods of a unit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pods {
+    /// What one pod holds.
+    pub request: Amounts,
+    /// The node of each pod; a node with several pods appears several times.
+    pub nodes: Vec<NodeIx>,
+}
+
+/// A unit of disruption: a single pod, or a gang that goes whole or not at all.
+///
+/// Work that must never be a victim (`DaemonSet`, mirror and system-priority pods) is not passed as a unit; it only takes
+/// room in the cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unit {
+    /// Its pods.
+    pub pods: Vec<Pods>,
+    /// Priority: of the pod, or of its gang.
+    pub priority: i32,
+    /// Whether it is a gang; a gang counts as more important than a pod of equal priority (KEP-5710).
+    pub gang: bool,
+    /// Work that evicting it destroys, in accelerator-seconds.
+    pub cost: u64,
+    /// Pods that each budget sees of it.
+    pub pdbs: SmallVec<[(PdbIx, u32); 1]>,
+    /// Start in seconds on any fixed scale; a smaller number is an earlier start.
+    pub start: i64,
+    /// Gang that restarts as a whole when this unit goes: its loss replaces `cost`, and is paid once.
+    pub cascade: Option<CascadeIx>,
+    /// Nodes where the unit could run again, for the follow-on cost; `None` is every node.
+    pub eligible: Option<Arc<NodeSet>>,
+    /// Whether the unit, once evicted, would itself evict.
+    pub preempts: bool,
+}
+
+impl Unit {
+    /// Pods of the unit.
+    pub fn pod_count(&self) -> u32 {
+        self.pods.iter().map(|p| p.nodes.len() as u32).sum()
+    }
+}
+
+/// The running work, and the promises made to it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Units {
+    /// The units; ties between equals go to the smaller ordinal.
+    pub units: Vec<Unit>,
+    /// Disruptions that each budget still allows, in pods.
+    pub pdb_allowed: Vec<u32>,
+    /// Loss of each gang that restarts together, in accelerator-seconds.
+    pub cascade_loss: Vec<u64>,
+}
+
+/// What a set of victims costs, in the order in which it is compared (smaller is better).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Toll {
+    /// Pods evicted beyond what their budgets allow.
+    pub pdb_excess: u64,
+    /// Accelerator-seconds destroyed, cascades and follow-on evictions included.
+    pub lost: u128,
+    /// Gangs broken.
+    pub gangs: u32,
+    /// Pods evicted.
+    pub pods: u32,
+}
+
+impl Units {
+    /// What evicting these units costs, without follow-on evictions.
+    pub fn toll(&self, victims: &[UnitIx]) -> Toll {
+        let mut toll = Toll::default();
+        let mut hits = vec![0u64; self.pdb_allowed.len()];
+        let mut cascades = vec![false; self.cascade_loss.len()];
+        for unit in victims.iter().filter_map(|&u| self.units.get(u)) {
+            toll.gangs += u32::from(unit.gang);
+            toll.pods += unit.pod_count();
+            for &(pdb, pods) in &unit.pdbs {
+                hits[pdb] += u64::from(pods);
+            }
+            match unit.cascade {
+                None => toll.lost += u128::from(unit.cost),
+                Some(c) if !cascades[c] => {
+                    cascades[c] = true;
+                    toll.lost += u128::from(self.cascade_loss[c]);
+                }
+                Some(_) => {}
+            }
+        }
+        toll.pdb_excess = hits.iter().zip(&self.pdb_allowed).map(|(&h, &a)| h.saturating_sub(u64::from(a))).sum();
+        toll
+    }
+}
