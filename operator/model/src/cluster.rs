@@ -1,0 +1,341 @@
+//! All nodes and pods, kept up to date event by event, and snapshots of them.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use lockstep_engine::{Cluster, Node as EngineNode, NodeIx};
+
+use crate::dims::Dims;
+use crate::eligibility::NodeClass;
+use crate::node::Node;
+use crate::pod::Pod;
+
+/// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it changes while a
+/// snapshot is alive, and no more than that.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    engine: Arc<Cluster>,
+    dims: Arc<Dims>,
+    nodes: Arc<Vec<Arc<NodeEntry>>>,
+    ordinals: Arc<BTreeMap<String, NodeIx>>,
+    /// Pods by the UID of their controlling owner, for the owners that were asked for.
+    owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
+}
+
+/// One node and the pods that take room on it.
+#[derive(Clone, Debug, Default)]
+struct NodeEntry {
+    name: String,
+    /// `None` once it was deleted, and for a node that only pods speak of.
+    node: Option<Arc<Node>>,
+    class: Option<Arc<NodeClass>>,
+    pods: Vec<Arc<Pod>>,
+}
+
+impl Snapshot {
+    /// Room by node ordinal, pods counted where they hold room.
+    pub fn room(&self) -> &Cluster {
+        &self.engine
+    }
+
+    /// Names of dimensions and domains.
+    pub fn dims(&self) -> &Dims {
+        &self.dims
+    }
+
+    /// Ordinal of a node that exists or that pods speak of.
+    pub fn ordinal(&self, name: &str) -> Option<NodeIx> {
+        self.ordinals.get(name).copied()
+    }
+
+    /// Name of a node by ordinal.
+    pub fn node_name(&self, ix: NodeIx) -> &str {
+        self.nodes.get(ix).map_or("", |n| &n.name)
+    }
+
+    /// A node that exists.
+    pub fn node(&self, ix: NodeIx) -> Option<&Node> {
+        self.nodes.get(ix)?.node.as_deref()
+    }
+
+    /// Class of a node that exists.
+    pub fn class(&self, ix: NodeIx) -> Option<&Arc<NodeClass>> {
+        self.nodes.get(ix)?.class.as_ref()
+    }
+
+    /// One more than the largest node ordinal.
+    pub fn node_count(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Pods that take room on a node.
+    pub fn pods_on(&self, ix: NodeIx) -> impl Iterator<Item = &Arc<Pod>> {
+        self.nodes.get(ix).into_iter().flat_map(|n| &n.pods)
+    }
+
+    /// Pods controlled by an owner.
+    pub fn pods_of(&self, owner: &str) -> &[Arc<Pod>] {
+        self.owned.get(owner).map_or(&[], |pods| pods)
+    }
+}
+
+/// The model that watch events keep up to date. All changes are proportional to what changes, except that a resource or
+/// topology key that was never seen before rebuilds the tables.
+#[derive(Debug)]
+pub struct ClusterModel {
+    now: Snapshot,
+    pods: HashMap<String, Arc<Pod>>,
+}
+
+impl Default for ClusterModel {
+    fn default() -> Self {
+        let dims = Dims::new([], Vec::new());
+        Self {
+            now: Snapshot {
+                engine: Arc::new(Cluster::new(dims.len(), 0)),
+                dims: Arc::new(dims),
+                nodes: Arc::default(),
+                ordinals: Arc::default(),
+                owned: Arc::default(),
+            },
+            pods: HashMap::new(),
+        }
+    }
+}
+
+impl ClusterModel {
+    /// The state as of now.
+    pub fn snapshot(&self) -> Snapshot {
+        self.now.clone()
+    }
+
+    /// Adds or changes a node.
+    pub fn upsert_node(&mut self, node: Node) {
+        let ix = self.entry(&node.name);
+        let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
+        let class = NodeClass::of(&node);
+        if entry.class.as_deref() != Some(&class) {
+            entry.class = Some(Arc::new(class));
+        }
+        let node = Arc::new(node);
+        entry.node = Some(Arc::clone(&node));
+        if node.allocatable.iter().all(|(name, _)| self.now.dims.has(name)) {
+            self.tell_engine(ix, &node);
+        } else {
+            let names: Vec<&str> =
+                self.now.dims.resources().chain(node.allocatable.iter().map(|(name, _)| name)).collect();
+            self.rebuild(Dims::new(names, self.now.dims.keys().to_vec()));
+        }
+    }
+
+    /// Takes a node away. Its pods are counted until they are removed themselves.
+    pub fn remove_node(&mut self, name: &str) {
+        let Some(ix) = self.now.ordinal(name) else { return };
+        let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
+        entry.node = None;
+        entry.class = None;
+        Arc::make_mut(&mut self.now.engine).remove_node(ix);
+        self.compact();
+    }
+
+    /// Adds or changes a pod.
+    pub fn upsert_pod(&mut self, pod: Pod) {
+        self.remove_pod(&pod.uid);
+        let pod = Arc::new(pod);
+        if let Some(node) = pod.holds() {
+            let ix = self.entry(node);
+            Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods.push(Arc::clone(&pod));
+            Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
+        }
+        if let Some(owner) = pod.owner.as_ref().filter(|_| pod.member.is_some()) {
+            let pods = Arc::make_mut(&mut self.now.owned).entry(owner.clone()).or_default();
+            Arc::make_mut(pods).push(Arc::clone(&pod));
+        }
+        self.pods.insert(pod.uid.clone(), pod);
+    }
+
+    /// Forgets a pod.
+    pub fn remove_pod(&mut self, uid: &str) {
+        let Some(pod) = self.pods.remove(uid) else { return };
+        if let Some(ix) = pod.holds().and_then(|node| self.now.ordinal(node)) {
+            let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
+            entry.pods.retain(|p| p.uid != uid);
+            Arc::make_mut(&mut self.now.engine).remove_pod(ix, &self.now.dims.amounts(&pod.requests));
+        }
+        if let Some(owner) = &pod.owner
+            && self.now.owned.contains_key(owner)
+        {
+            let owned = Arc::make_mut(&mut self.now.owned);
+            if let Some(pods) = owned.get_mut(owner) {
+                Arc::make_mut(pods).retain(|p| p.uid != uid);
+                if pods.is_empty() {
+                    owned.remove(owner);
+                }
+            }
+        }
+    }
+
+    /// Makes a node label a topology key. Keys stay in use once they were.
+    pub fn use_topology_key(&mut self, key: &str) {
+        if self.now.dims.key(key).is_none() {
+            let mut keys = self.now.dims.keys().to_vec();
+            keys.push(key.to_owned());
+            keys.sort();
+            let dims = Dims::new(self.now.dims.resources(), keys);
+            self.rebuild(dims);
+        }
+    }
+
+    fn entry(&mut self, name: &str) -> NodeIx {
+        if let Some(ix) = self.now.ordinal(name) {
+            return ix;
+        }
+        let nodes = Arc::make_mut(&mut self.now.nodes);
+        nodes.push(Arc::new(NodeEntry { name: name.to_owned(), ..NodeEntry::default() }));
+        Arc::make_mut(&mut self.now.ordinals).insert(name.to_owned(), nodes.len() - 1);
+        nodes.len() - 1
+    }
+
+    fn tell_engine(&mut self, ix: NodeIx, node: &Node) {
+        let dims = Arc::make_mut(&mut self.now.dims);
+        let spec = EngineNode {
+            allocatable: dims.amounts(&node.allocatable),
+            domains: dims.domains_of(node),
+            schedulable: node.ready,
+        };
+        Arc::make_mut(&mut self.now.engine).upsert_node(ix, &spec);
+    }
+
+    /// Drops the ordinals of nodes that are gone, once they are the larger part: clusters that scale by replacing nodes
+    /// never reuse a name.
+    fn compact(&mut self) {
+        const SLACK: usize = 64;
+        let gone = self.now.nodes.iter().filter(|n| n.node.is_none() && n.pods.is_empty()).count();
+        if gone > SLACK.max(self.now.nodes.len() / 2) {
+            let dims = Dims::new(self.now.dims.resources(), self.now.dims.keys().to_vec());
+            self.rebuild(dims);
+        }
+    }
+
+    /// Builds everything that ordinals reach anew, in the order of node names.
+    fn rebuild(&mut self, dims: Dims) {
+        let mut entries: Vec<Arc<NodeEntry>> =
+            self.now.nodes.iter().filter(|n| n.node.is_some() || !n.pods.is_empty()).cloned().collect();
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        let ordinals = entries.iter().enumerate().map(|(ix, e)| (e.name.clone(), ix)).collect();
+        self.now.engine = Arc::new(Cluster::new(dims.len(), dims.keys().len()));
+        self.now.dims = Arc::new(dims);
+        self.now.ordinals = Arc::new(ordinals);
+        for (ix, entry) in entries.iter().enumerate() {
+            if let Some(node) = &entry.node {
+                self.tell_engine(ix, node);
+            }
+            for pod in &entry.pods {
+                Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
+            }
+        }
+        self.now.nodes = Arc::new(entries);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::pod::Stage;
+    use crate::test_support::{mk_node, mk_pod};
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_snapshot_stays_as_it_was_while_the_model_moves_on() {
+        let mut model = ClusterModel::default();
+        model.upsert_node(mk_node("n1", 8));
+        let before = model.snapshot();
+        model.upsert_pod(mk_pod("p", "n1", 3));
+        let gpus = |s: &Snapshot| s.room().free(s.ordinal("n1").unwrap()).last().copied();
+        assert_eq!((gpus(&before), gpus(&model.snapshot())), (Some(8), Some(5)));
+    }
+
+    #[test]
+    fn a_resource_never_seen_before_becomes_a_dimension_and_nothing_is_lost() {
+        let mut model = ClusterModel::default();
+        model.upsert_pod(mk_pod("p", "n1", 3));
+        model.upsert_node(mk_node("n1", 8));
+        let s = model.snapshot();
+        assert_eq!(s.room().free(s.ordinal("n1").unwrap()).last(), Some(&5));
+    }
+
+    #[test]
+    fn pods_are_found_by_owner_until_they_are_gone() {
+        let mut model = ClusterModel::default();
+        let member = Some(lockstep_api::member::Member::new("g", 0, 0));
+        model.upsert_pod(Pod { owner: Some("w".into()), member, ..mk_pod("p", "n1", 1) });
+        assert_eq!(model.snapshot().pods_of("w").len(), 1);
+        model.remove_pod("p");
+        assert!(model.snapshot().pods_of("w").is_empty());
+    }
+
+    #[derive(Clone, Debug)]
+    enum Event {
+        Node(u8, i64, bool),
+        NodeGone(u8),
+        Pod(u8, u8, i64, bool),
+        PodGone(u8),
+        Key(u8),
+    }
+
+    fn events() -> impl Strategy<Value = Vec<Event>> {
+        let event = prop_oneof![
+            (0..6u8, 0..9i64, any::<bool>()).prop_map(|(n, g, r)| Event::Node(n, g, r)),
+            (0..6u8).prop_map(Event::NodeGone),
+            (0..20u8, 0..6u8, 0..4i64, any::<bool>()).prop_map(|(p, n, g, t)| Event::Pod(p, n, g, t)),
+            (0..20u8).prop_map(Event::PodGone),
+            (0..2u8).prop_map(Event::Key),
+        ];
+        prop::collection::vec(event, 0..60)
+    }
+
+    proptest! {
+        /// The free room after any events is what the surviving nodes offer less what the surviving pods hold.
+        #[test]
+        fn events_in_any_order_leave_the_room_of_what_is_there(events in events()) {
+            let mut model = ClusterModel::default();
+            let mut nodes: BTreeMap<String, (i64, bool)> = BTreeMap::new();
+            let mut pods: BTreeMap<String, (String, i64)> = BTreeMap::new();
+            for event in events {
+                match event {
+                    Event::Node(n, gpus, ready) => {
+                        let name = format!("n{n}");
+                        model.upsert_node(Node { ready, ..mk_node(&name, gpus) });
+                        nodes.insert(name, (gpus, ready));
+                    }
+                    Event::NodeGone(n) => {
+                        model.remove_node(&format!("n{n}"));
+                        nodes.remove(&format!("n{n}"));
+                    }
+                    Event::Pod(p, n, gpus, terminal) => {
+                        let (uid, node) = (format!("p{p}"), format!("n{n}"));
+                        let stage = if terminal { Stage::Ended } else { Stage::Open };
+                        model.upsert_pod(Pod { stage, ..mk_pod(&uid, &node, gpus) });
+                        pods.remove(&uid);
+                        if !terminal {
+                            pods.insert(uid, (node, gpus));
+                        }
+                    }
+                    Event::PodGone(p) => {
+                        model.remove_pod(&format!("p{p}"));
+                        pods.remove(&format!("p{p}"));
+                    }
+                    Event::Key(k) => model.use_topology_key(&format!("key{k}")),
+                }
+            }
+            let s = model.snapshot();
+            let dim = (0..s.dims().len()).find(|&d| lockstep_engine::Names::resource(s.dims(), d) == "nvidia.com/gpu");
+            for (name, (gpus, ready)) in nodes {
+                let ix = s.ordinal(&name).unwrap();
+                let held: i64 = pods.values().filter(|(n, _)| *n == name).map(|(_, g)| g).sum();
+                let free = dim.map_or(0, |d| s.room().free(ix)[d]);
+                prop_assert_eq!((free, s.room().schedulable(ix)), (if dim.is_some() { gpus - held } else { 0 }, ready));
+            }
+        }
+    }
+}

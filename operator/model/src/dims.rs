@@ -1,0 +1,99 @@
+//! Resource names and topology domains as ordinals.
+
+use std::collections::BTreeMap;
+
+use lockstep_engine::{Amounts, DomainIx, KeyIx, Names};
+
+use crate::node::Node;
+use crate::requests::{CPU, MEMORY, PODS, Resources};
+
+/// Resource dimensions and topology domains in use, with their names.
+///
+/// CPU, memory and pods come first, then the other resources of Kubernetes, then extended resources: the engine judges
+/// fit by the last one that is asked for, and people look for accelerators.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Dims {
+    resources: Vec<String>,
+    keys: Vec<String>,
+    /// Per key: values in order of their ordinal, and ordinals by value.
+    domains: Vec<(Vec<String>, BTreeMap<String, DomainIx>)>,
+}
+
+impl Dims {
+    /// Dimensions for these resources beside CPU, memory and pods, and these topology keys.
+    pub fn new<'a>(resources: impl IntoIterator<Item = &'a str>, keys: Vec<String>) -> Self {
+        let mut others: Vec<&str> = resources.into_iter().filter(|name| ![CPU, MEMORY, PODS].contains(name)).collect();
+        others.sort_unstable_by_key(|name| (name.contains('/'), *name));
+        others.dedup();
+        let resources = [CPU, MEMORY, PODS].into_iter().chain(others).map(str::to_owned).collect();
+        let domains = vec![(Vec::new(), BTreeMap::new()); keys.len()];
+        Self { resources, keys, domains }
+    }
+
+    /// Number of resource dimensions.
+    pub fn len(&self) -> usize {
+        self.resources.len()
+    }
+
+    /// Never: CPU, memory and pods are always there.
+    pub fn is_empty(&self) -> bool {
+        self.resources.is_empty()
+    }
+
+    /// Topology keys by ordinal.
+    pub fn keys(&self) -> &[String] {
+        &self.keys
+    }
+
+    /// Ordinal of a topology key.
+    pub fn key(&self, name: &str) -> Option<KeyIx> {
+        self.keys.iter().position(|k| k == name)
+    }
+
+    /// One amount per dimension. Resources that no node has ever offered are left out; see [`Dims::unknown`].
+    pub fn amounts(&self, resources: &Resources) -> Amounts {
+        self.resources.iter().map(|name| resources.get(name)).collect()
+    }
+
+    /// A resource that no node has ever offered.
+    pub fn unknown<'a>(&self, resources: &'a Resources) -> Option<&'a str> {
+        resources.iter().map(|(name, _)| name).find(|&name| !self.has(name))
+    }
+
+    /// Whether a resource has a dimension.
+    pub(crate) fn has(&self, name: &str) -> bool {
+        self.resources.iter().any(|r| r == name)
+    }
+
+    /// Names of the resources by ordinal.
+    pub(crate) fn resources(&self) -> impl Iterator<Item = &str> {
+        self.resources.iter().map(String::as_str)
+    }
+
+    /// The domains of a node, one per topology key; a new value gets the next ordinal.
+    pub(crate) fn domains_of(&mut self, node: &Node) -> Vec<Option<DomainIx>> {
+        self.keys
+            .iter()
+            .zip(&mut self.domains)
+            .map(|(key, (names, ordinals))| {
+                let value = node.labels.get(key)?;
+                Some(*ordinals.entry(value.clone()).or_insert_with(|| {
+                    names.push(value.clone());
+                    names.len() - 1
+                }))
+            })
+            .collect()
+    }
+}
+
+impl Names for Dims {
+    fn resource(&self, dim: usize) -> String {
+        self.resources.get(dim).cloned().unwrap_or_default()
+    }
+
+    fn domain(&self, key: KeyIx, domain: DomainIx) -> String {
+        let value = self.domains.get(key).and_then(|(names, _)| names.get(domain)).map_or("", String::as_str);
+        let key = self.keys.get(key).map_or("", |k| k.rsplit('/').next().unwrap_or(k));
+        format!("{key} {value}")
+    }
+}

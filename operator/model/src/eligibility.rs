@@ -1,0 +1,237 @@
+//! Which nodes a pod may run on: selectors, required affinity, taints, cordons.
+//!
+//! Nodes that agree in everything but their name form a class, so that a template is judged once per class and not once
+//! per node.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+
+use crate::node::Node;
+
+/// Label that every node has a value of its own for; left out of classes.
+const HOSTNAME: &str = "kubernetes.io/hostname";
+/// The one field that kube-scheduler knows in `matchFields`.
+const NAME_FIELD: &str = "metadata.name";
+/// Taint that a cordon stands for.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+/// Effects that keep a pod away; `PreferNoSchedule` does not.
+const BINDING_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
+
+/// What nodes of one class have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeClass {
+    labels: BTreeMap<String, String>,
+    /// Key, value, effect; sorted, binding effects only.
+    taints: Vec<(String, String, String)>,
+    unschedulable: bool,
+    ready: bool,
+}
+
+impl NodeClass {
+    /// The class of a node.
+    pub fn of(node: &Node) -> Self {
+        let mut labels = node.labels.clone();
+        labels.remove(HOSTNAME);
+        let binding = |t: &&Taint| BINDING_EFFECTS.contains(&t.effect.as_str());
+        let mut taints: Vec<_> = node
+            .taints
+            .iter()
+            .filter(binding)
+            .map(|t| (t.key.clone(), t.value.clone().unwrap_or_default(), t.effect.clone()))
+            .collect();
+        taints.sort();
+        Self { labels, taints, unschedulable: node.unschedulable, ready: node.ready }
+    }
+}
+
+/// The constraints of a pod template on its node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Constraints {
+    selector: BTreeMap<String, String>,
+    /// Terms are alternatives; `None` is no affinity at all, an empty list matches nothing.
+    affinity: Option<Vec<NodeSelectorTerm>>,
+    tolerations: Vec<Toleration>,
+}
+
+impl From<&PodSpec> for Constraints {
+    fn from(spec: &PodSpec) -> Self {
+        let affinity = spec
+            .affinity
+            .as_ref()
+            .and_then(|a| a.node_affinity.as_ref())
+            .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
+            .map(|s| s.node_selector_terms.clone());
+        Self {
+            selector: spec.node_selector.clone().unwrap_or_default(),
+            affinity,
+            tolerations: spec.tolerations.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl Constraints {
+    /// Whether the answer may differ between nodes of one class.
+    pub fn names_nodes(&self) -> bool {
+        let expressions = |t: &NodeSelectorTerm| t.match_expressions.iter().flatten().any(|r| r.key == HOSTNAME);
+        let fields = |t: &NodeSelectorTerm| t.match_fields.iter().flatten().next().is_some();
+        self.selector.contains_key(HOSTNAME) || self.affinity.iter().flatten().any(|t| expressions(t) || fields(t))
+    }
+
+    /// Whether a pod with these constraints may be put on the node. Room is not looked at.
+    pub fn admit(&self, node: &Node) -> bool {
+        node.ready
+            && self.selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
+            && self.affinity.as_ref().is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
+            && node.taints.iter().all(|t| self.tolerates(t))
+            && (!node.unschedulable || self.tolerates(&cordon()))
+    }
+
+    fn tolerates(&self, taint: &Taint) -> bool {
+        !BINDING_EFFECTS.contains(&taint.effect.as_str()) || self.tolerations.iter().any(|t| tolerates(t, taint))
+    }
+}
+
+fn cordon() -> Taint {
+    Taint { key: UNSCHEDULABLE.into(), effect: "NoSchedule".into(), ..Taint::default() }
+}
+
+/// `Toleration.ToleratesTaint` of k8s.io/api, for the operators Exists and Equal.
+fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
+    let key = toleration.key.as_deref().unwrap_or_default();
+    let effect = toleration.effect.as_deref().unwrap_or_default();
+    if (!effect.is_empty() && effect != taint.effect) || (!key.is_empty() && key != taint.key) {
+        return false;
+    }
+    match toleration.operator.as_deref().unwrap_or_default() {
+        "Exists" => true,
+        "" | "Equal" => {
+            !key.is_empty()
+                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
+        }
+        _ => false,
+    }
+}
+
+fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
+    let expressions = term.match_expressions.as_deref().unwrap_or_default();
+    let fields = term.match_fields.as_deref().unwrap_or_default();
+    // An empty term matches nothing.
+    (!expressions.is_empty() || !fields.is_empty())
+        && expressions.iter().all(|r| requirement_matches(r, node.labels.get(&r.key).map(String::as_str)))
+        && fields.iter().all(|r| r.key == NAME_FIELD && requirement_matches(r, Some(&node.name)))
+}
+
+fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
+    let values = requirement.values.as_deref().unwrap_or_default();
+    let listed = || value.is_some_and(|v| values.iter().any(|w| w == v));
+    let compare = |holds: fn(i64, i64) -> bool| match (value.map(str::parse), values) {
+        (Some(Ok(have)), [bound]) => bound.parse().is_ok_and(|bound| holds(have, bound)),
+        _ => false,
+    };
+    match requirement.operator.as_str() {
+        "In" => listed(),
+        "NotIn" => !listed(),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => compare(|have, bound| have > bound),
+        "Lt" => compare(|have, bound| have < bound),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn constraints(mut spec: Value) -> Constraints {
+        spec["containers"] = json!([]);
+        Constraints::from(&serde_json::from_value::<PodSpec>(spec).unwrap())
+    }
+
+    fn node(name: &str) -> Node {
+        let labels = [("zone", "a"), ("gen", "7"), (HOSTNAME, name)];
+        Node {
+            name: name.into(),
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            ready: true,
+            ..Node::default()
+        }
+    }
+
+    fn affinity(terms: &Value) -> Value {
+        json!({"affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}})
+    }
+
+    fn expression(key: &str, operator: &str, values: &[&str]) -> Value {
+        json!([{"matchExpressions": [{"key": key, "operator": operator, "values": values}]}])
+    }
+
+    #[test]
+    fn node_selector_terms_are_judged_as_kube_scheduler_judges_them() {
+        for (terms, admitted) in [
+            (expression("zone", "In", &["b", "a"]), true),
+            (expression("zone", "In", &["b"]), false),
+            (expression("zone", "NotIn", &["a"]), false),
+            (expression("rack", "NotIn", &["a"]), true),
+            (expression("rack", "Exists", &[]), false),
+            (expression("rack", "DoesNotExist", &[]), true),
+            (expression("gen", "Gt", &["6"]), true),
+            (expression("gen", "Gt", &["7"]), false),
+            (expression("gen", "Lt", &["8"]), true),
+            (expression("zone", "Lt", &["8"]), false),
+            (expression("zone", "Matches", &["a"]), false),
+            (json!([]), false),
+            (json!([{}]), false),
+            (json!([{}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]), true),
+            (json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]), false),
+            (json!([{"matchFields": [{"key": "spec.x", "operator": "Exists"}]}]), false),
+        ] {
+            assert_eq!(constraints(affinity(&terms)).admit(&node("n1")), admitted, "{terms}");
+        }
+    }
+
+    #[test]
+    fn every_label_of_the_node_selector_must_be_there() {
+        assert!(constraints(json!({"nodeSelector": {"zone": "a", "gen": "7"}})).admit(&node("n1")));
+        assert!(!constraints(json!({"nodeSelector": {"zone": "a", "gen": "8"}})).admit(&node("n1")));
+    }
+
+    #[test]
+    fn taints_keep_away_what_does_not_tolerate_them() {
+        let mut tainted = node("n1");
+        tainted.taints =
+            vec![Taint { key: "gpu".into(), value: Some("yes".into()), effect: "NoSchedule".into(), time_added: None }];
+        for (toleration, admitted) in [
+            (json!([]), false),
+            (json!([{"key": "gpu", "value": "yes"}]), true),
+            (json!([{"key": "gpu", "value": "no"}]), false),
+            (json!([{"key": "gpu", "operator": "Exists"}]), true),
+            (json!([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]), false),
+            (json!([{"operator": "Exists"}]), true),
+            (json!([{"value": "yes"}]), false),
+        ] {
+            assert_eq!(constraints(json!({"tolerations": toleration})).admit(&tainted), admitted, "{toleration}");
+        }
+        tainted.taints[0].effect = "PreferNoSchedule".into();
+        assert!(Constraints::default().admit(&tainted));
+    }
+
+    #[test]
+    fn a_cordoned_node_takes_only_what_tolerates_the_cordon_and_a_node_that_is_not_ready_nothing() {
+        let tolerant = constraints(json!({"tolerations": [{"operator": "Exists"}]}));
+        let cordoned = Node { unschedulable: true, ..node("n1") };
+        assert!(!Constraints::default().admit(&cordoned) && tolerant.admit(&cordoned));
+        assert!(!tolerant.admit(&Node { ready: false, ..node("n1") }));
+    }
+
+    #[test]
+    fn nodes_that_differ_in_name_alone_are_one_class_unless_the_pod_names_nodes() {
+        assert_eq!(NodeClass::of(&node("n1")), NodeClass::of(&node("n2")));
+        assert_ne!(NodeClass::of(&node("n1")), NodeClass::of(&Node { unschedulable: true, ..node("n1") }));
+        assert!(!constraints(json!({"nodeSelector": {"zone": "a"}})).names_nodes());
+        assert!(constraints(json!({"nodeSelector": {HOSTNAME: "n1"}})).names_nodes());
+        assert!(constraints(affinity(&expression(HOSTNAME, "In", &["n1"]))).names_nodes());
+    }
+}

@@ -1,0 +1,65 @@
+//! Nodes as the scheduler sees them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::Deserialize;
+
+use crate::quantity::InvalidQuantity;
+use crate::requests::Resources;
+
+/// A node as the scheduler sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    /// Name.
+    pub name: String,
+    /// What the kubelet offers to pods.
+    pub allocatable: Resources,
+    /// Labels.
+    pub labels: BTreeMap<String, String>,
+    /// Taints.
+    pub taints: Vec<Taint>,
+    /// Whether it is cordoned.
+    pub unschedulable: bool,
+    /// Whether its Ready condition is True and it is not being deleted.
+    pub ready: bool,
+}
+
+/// The parts of a node's `spec` that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeSpecView {
+    /// `spec.taints`.
+    pub taints: Vec<Taint>,
+    /// `spec.unschedulable`.
+    pub unschedulable: bool,
+}
+
+/// The parts of a node's `status` that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct NodeStatusView {
+    /// `status.allocatable`.
+    pub allocatable: BTreeMap<String, Quantity>,
+}
+
+impl Node {
+    /// A node from the parts of its object that are read; `ready` is whether its Ready condition is True.
+    pub fn new(
+        metadata: &ObjectMeta,
+        spec: &NodeSpecView,
+        status: &NodeStatusView,
+        ready: bool,
+    ) -> Result<Self, InvalidQuantity> {
+        Ok(Self {
+            name: metadata.name.clone().unwrap_or_default(),
+            allocatable: Resources::parse(&status.allocatable)?,
+            labels: metadata.labels.clone().unwrap_or_default(),
+            taints: spec.taints.clone(),
+            unschedulable: spec.unschedulable,
+            ready: ready && metadata.deletion_timestamp.is_none(),
+        })
+    }
+}

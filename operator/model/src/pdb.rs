@@ -1,0 +1,66 @@
+//! Pod disruption budgets.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+
+use crate::pod::Pod;
+
+/// A pod disruption budget.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Budget {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Pods it guards; none without a selector, all with an empty one (policy/v1).
+    pub selector: Option<LabelSelector>,
+    /// `status.disruptionsAllowed`.
+    pub allowed: i32,
+}
+
+impl Budget {
+    /// Whether the budget guards a pod.
+    pub fn guards(&self, pod: &Pod) -> bool {
+        pod.namespace == self.namespace && self.selector.as_ref().is_some_and(|s| matches(s, pod))
+    }
+}
+
+fn matches(selector: &LabelSelector, pod: &Pod) -> bool {
+    let value = |key: &str| pod.labels.get(key);
+    selector.match_labels.iter().flatten().all(|(k, v)| value(k) == Some(v))
+        && selector.match_expressions.iter().flatten().all(|r| {
+            let listed = || value(&r.key).is_some_and(|v| r.values.iter().flatten().any(|w| w == v));
+            match r.operator.as_str() {
+                "In" => listed(),
+                "NotIn" => !listed(),
+                "Exists" => value(&r.key).is_some(),
+                "DoesNotExist" => value(&r.key).is_none(),
+                _ => false,
+            }
+        })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    #[test]
+    fn a_budget_guards_what_its_selector_matches_in_its_namespace() {
+        let pod =
+            Pod { namespace: "ml".into(), labels: [("app".to_owned(), "web".to_owned())].into(), ..Pod::default() };
+        let guards = |namespace: &str, selector: Option<Value>| {
+            let selector = selector.map(|s| serde_json::from_value(s).unwrap());
+            Budget { namespace: namespace.into(), selector, ..Budget::default() }.guards(&pod)
+        };
+        assert!(guards("ml", Some(json!({"matchLabels": {"app": "web"}}))));
+        assert!(!guards("other", Some(json!({"matchLabels": {"app": "web"}}))));
+        assert!(!guards("ml", Some(json!({"matchLabels": {"app": "db"}}))));
+        assert!(guards("ml", Some(json!({}))));
+        assert!(!guards("ml", None));
+        let expression = |operator: &str, values: &[&str]| {
+            Some(json!({"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}))
+        };
+        assert!(guards("ml", expression("In", &["web"])) && !guards("ml", expression("NotIn", &["web"])));
+        assert!(guards("ml", expression("Exists", &[])) && !guards("ml", expression("DoesNotExist", &[])));
+    }
+}

@@ -1,0 +1,343 @@
+//! Pods as the scheduler sees them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::{Affinity, Container, PodSchedulingGate, PodSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::member::Member;
+use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
+use serde::Deserialize;
+
+use crate::quantity::InvalidQuantity;
+use crate::requests::{Resources, pod_requests};
+
+/// Annotation of a static pod's mirror: the API server cannot evict the pod behind it.
+const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Smallest priority reserved for the system (`scheduling.SystemCriticalPriority`).
+const SYSTEM_PRIORITY: i32 = 2_000_000_000;
+
+/// A pod as the scheduler sees it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Pod {
+    /// UID.
+    pub uid: String,
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Labels, for disruption budgets.
+    pub labels: BTreeMap<String, String>,
+    /// UID of the controlling owner.
+    pub owner: Option<String>,
+    /// Name of the pod group; to be believed only when the owner is a workload.
+    pub pod_group: Option<String>,
+    /// Address in the workload; to be believed only when the owner is a workload.
+    pub member: Option<Member>,
+    /// Id of the placement that chose the node.
+    pub placement: Option<String>,
+    /// Node it is bound to.
+    pub bound: Option<String>,
+    /// Node that its affinity names in `matchFields`.
+    pub pinned: Option<String>,
+    /// Node that is kept free for it.
+    pub nominated: Option<String>,
+    /// What it holds.
+    pub requests: Arc<Resources>,
+    /// Priority.
+    pub priority: i32,
+    /// Whether it may preempt.
+    pub preempts: bool,
+    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods.
+    pub protected: bool,
+    /// How far it is.
+    pub stage: Stage,
+    /// When it will have ended at the latest, when its deletion was asked for.
+    pub terminating: Option<DateTime<Utc>>,
+    /// Whether a DisruptionTarget condition holds.
+    pub disrupted: bool,
+    /// When the kubelet took it, or when it was created.
+    pub started: Option<DateTime<Utc>>,
+    /// Last checkpoint that its user has declared.
+    pub last_checkpoint: Option<DateTime<Utc>>,
+}
+
+/// How far a pod is, as far as scheduling is concerned.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Stage {
+    /// Waiting for kube-scheduler, or bound and not yet ended.
+    #[default]
+    Open,
+    /// Our preemption gate holds it.
+    Gated,
+    /// kube-scheduler found no node for it at its last attempt.
+    Refused,
+    /// Succeeded or failed: it holds nothing any more.
+    Ended,
+}
+
+/// The parts of a pod's `spec` that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodSpecView {
+    /// `spec.containers`.
+    pub containers: Vec<ContainerResources>,
+    /// `spec.initContainers`.
+    pub init_containers: Vec<ContainerResources>,
+    /// `spec.overhead`.
+    pub overhead: BTreeMap<String, Quantity>,
+    /// `spec.resources`: of the pod as a whole.
+    pub resources: Option<ResourceRequirements>,
+    /// `spec.nodeName`.
+    pub node_name: Option<String>,
+    /// `spec.affinity`, for the pin.
+    pub affinity: Option<Affinity>,
+    /// `spec.priority`.
+    pub priority: Option<i32>,
+    /// `spec.preemptionPolicy`.
+    pub preemption_policy: Option<String>,
+    /// `spec.schedulingGates`.
+    pub scheduling_gates: Vec<PodSchedulingGate>,
+}
+
+/// The parts of a container that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerResources {
+    /// Requests and limits.
+    pub resources: Option<ResourceRequirements>,
+    /// `Always` on an init container makes it a sidecar.
+    pub restart_policy: Option<String>,
+}
+
+/// The parts of a pod's `status` that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PodStatusView {
+    /// `status.phase`.
+    pub phase: Option<String>,
+    /// `status.startTime`.
+    pub start_time: Option<Time>,
+    /// `status.nominatedNodeName`.
+    pub nominated_node_name: Option<String>,
+    /// `status.conditions`.
+    pub conditions: Vec<PodConditionView>,
+}
+
+/// The parts of a pod's condition that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(default)]
+pub struct PodConditionView {
+    /// Type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// Status.
+    pub status: String,
+    /// Reason.
+    pub reason: Option<String>,
+}
+
+impl From<&Container> for ContainerResources {
+    fn from(c: &Container) -> Self {
+        Self { resources: c.resources.clone(), restart_policy: c.restart_policy.clone() }
+    }
+}
+
+impl From<&PodSpec> for PodSpecView {
+    fn from(spec: &PodSpec) -> Self {
+        let all = |c: &[Container]| c.iter().map(ContainerResources::from).collect();
+        Self {
+            containers: all(&spec.containers),
+            init_containers: all(spec.init_containers.as_deref().unwrap_or_default()),
+            overhead: spec.overhead.clone().unwrap_or_default(),
+            resources: spec.resources.clone(),
+            node_name: spec.node_name.clone(),
+            affinity: spec.affinity.clone(),
+            priority: spec.priority,
+            preemption_policy: spec.preemption_policy.clone(),
+            scheduling_gates: spec.scheduling_gates.clone().unwrap_or_default(),
+        }
+    }
+}
+
+impl Pod {
+    /// A pod from the parts of its object that are read. A quantity that does not parse makes it unreadable: the API
+    /// server does not store such a pod.
+    pub fn new(metadata: &ObjectMeta, spec: &PodSpecView, status: &PodStatusView) -> Result<Self, InvalidQuantity> {
+        let label = |name: &str| metadata.labels.as_ref().and_then(|l| l.get(name));
+        let annotation = |name: &str| metadata.annotations.as_ref().and_then(|a| a.get(name));
+        let number = |name: &str| label(name).and_then(|v| v.parse().ok());
+        let member = match (label(labels::GROUP), number(labels::REPLICA), number(labels::INDEX)) {
+            (Some(group), Some(replica), Some(index)) => Some(Member::new(group, replica, index)),
+            _ => None,
+        };
+        let owner = metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
+        let priority = spec.priority.unwrap_or(0);
+        let condition = |type_: &str, status_: &str, reason: Option<&str>| {
+            status.conditions.iter().any(|c| {
+                c.type_ == type_ && c.status == status_ && reason.is_none_or(|r| c.reason.as_deref() == Some(r))
+            })
+        };
+        let bound = spec.node_name.clone().filter(|n| !n.is_empty());
+        let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+            Stage::Ended
+        } else if spec.scheduling_gates.iter().any(|g| g.name == PREEMPTION_GATE) {
+            Stage::Gated
+        } else if bound.is_none() && condition("PodScheduled", "False", Some(reasons::UNSCHEDULABLE)) {
+            Stage::Refused
+        } else {
+            Stage::Open
+        };
+        let created = metadata.creation_timestamp.as_ref();
+        Ok(Self {
+            uid: metadata.uid.clone().unwrap_or_default(),
+            namespace: metadata.namespace.clone().unwrap_or_default(),
+            name: metadata.name.clone().unwrap_or_default(),
+            labels: metadata.labels.clone().unwrap_or_default(),
+            owner: owner.map(|o| o.uid.clone()),
+            pod_group: label(labels::POD_GROUP).cloned(),
+            member,
+            placement: annotation(annotations::PLACEMENT).cloned(),
+            bound,
+            pinned: spec.affinity.as_ref().and_then(pin),
+            nominated: status.nominated_node_name.clone().filter(|n| !n.is_empty()),
+            requests: Arc::new(pod_requests(spec)?),
+            priority,
+            preempts: spec.preemption_policy.as_deref() != Some("Never"),
+            protected: owner.is_some_and(|o| o.kind == "DaemonSet")
+                || annotation(MIRROR).is_some()
+                || priority >= SYSTEM_PRIORITY,
+            stage,
+            terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
+            disrupted: condition(types::DISRUPTION_TARGET, "True", None),
+            started: status.start_time.as_ref().or(created).and_then(utc),
+            last_checkpoint: annotation(annotations::LAST_CHECKPOINT).and_then(|t| checkpoint(t)),
+        })
+    }
+
+    /// The node on which it takes room: bound, else pinned, else nominated. Pods that have ended take none.
+    pub fn holds(&self) -> Option<&str> {
+        let node = self.bound.as_deref().or(self.pinned.as_deref()).or(self.nominated.as_deref());
+        node.filter(|_| self.stage != Stage::Ended)
+    }
+
+    /// Whether it is neither ended nor about to end.
+    pub fn alive(&self) -> bool {
+        self.stage != Stage::Ended && self.terminating.is_none()
+    }
+}
+
+/// Reads the value of a last-checkpoint annotation, RFC 3339. What does not parse counts as absent.
+pub fn checkpoint(text: &str) -> Option<DateTime<Utc>> {
+    DateTime::parse_from_rfc3339(text).ok().map(|t| t.to_utc())
+}
+
+fn utc(time: &Time) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(time.0.as_second(), time.0.subsec_nanosecond().unsigned_abs())
+}
+
+/// The node that every term of the required affinity names in `matchFields`, as our pods and those of `DaemonSet`s have.
+fn pin(affinity: &Affinity) -> Option<String> {
+    let terms = &affinity
+        .node_affinity
+        .as_ref()?
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?
+        .node_selector_terms;
+    let mut nodes = terms.iter().map(|term| {
+        term.match_fields.iter().flatten().find_map(|r| match r.values.as_deref() {
+            Some([node]) if r.key == "metadata.name" && r.operator == "In" => Some(node),
+            _ => None,
+        })
+    });
+    let first = nodes.next()??;
+    nodes.all(|n| n == Some(first)).then(|| first.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn pod(object: &Value) -> Pod {
+        let part = |name: &str| object.get(name).cloned().unwrap_or_else(|| json!({}));
+        Pod::new(
+            &serde_json::from_value(part("metadata")).unwrap(),
+            &serde_json::from_value(part("spec")).unwrap(),
+            &serde_json::from_value(part("status")).unwrap(),
+        )
+        .unwrap()
+    }
+
+    fn pinned(terms: &Value) -> Option<String> {
+        pod(&json!({"spec": {"affinity": {"nodeAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}}))
+        .pinned
+    }
+
+    #[test]
+    fn a_member_is_read_with_its_pin_gate_placement_and_owner() {
+        let p = pod(&json!({
+            "metadata": {"uid": "u", "namespace": "ml", "name": "llama-workers-1-2-abc",
+                "labels": {labels::GROUP: "workers", labels::REPLICA: "1", labels::INDEX: "2", labels::POD_GROUP: "pg"},
+                "annotations": {annotations::PLACEMENT: "p1", annotations::LAST_CHECKPOINT: "2026-11-21T10:00:00+01:00"},
+                "ownerReferences": [
+                    {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "other"},
+                    {"apiVersion": "v1", "kind": "TrainingWorkload", "name": "llama", "uid": "w", "controller": true}]},
+            "spec": {"schedulingGates": [{"name": PREEMPTION_GATE}], "priority": 7, "preemptionPolicy": "Never",
+                "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+                    {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}}));
+        assert_eq!(p.member, Some(Member::new("workers", 1, 2)));
+        assert_eq!(
+            (p.owner.as_deref(), p.pod_group.as_deref(), p.placement.as_deref()),
+            (Some("w"), Some("pg"), Some("p1"))
+        );
+        assert_eq!((p.holds(), p.stage, p.priority, p.preempts), (Some("n1"), Stage::Gated, 7, false));
+        assert_eq!(p.last_checkpoint.unwrap().to_rfc3339(), "2026-11-21T09:00:00+00:00");
+    }
+
+    #[test]
+    fn a_pod_is_pinned_only_when_every_term_names_the_same_node() {
+        let named = |n: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [n]}]});
+        assert_eq!(pinned(&json!([named("n1"), named("n1")])).as_deref(), Some("n1"));
+        assert_eq!(pinned(&json!([named("n1"), named("n2")])), None);
+        assert_eq!(pinned(&json!([named("n1"), {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])), None);
+        assert_eq!(pinned(&json!([])), None);
+    }
+
+    #[test]
+    fn a_pod_holds_room_where_it_is_bound_before_where_it_is_nominated_and_none_once_it_has_ended() {
+        let spec = json!({"nodeName": "n1"});
+        assert_eq!(pod(&json!({"spec": spec, "status": {"nominatedNodeName": "n2"}})).holds(), Some("n1"));
+        assert_eq!(pod(&json!({"status": {"nominatedNodeName": "n2"}})).holds(), Some("n2"));
+        assert_eq!(pod(&json!({"spec": spec, "status": {"phase": "Failed"}})).holds(), None);
+        assert_eq!(pod(&json!({"spec": {"nodeName": ""}})).holds(), None);
+    }
+
+    #[test]
+    fn daemon_mirror_and_system_pods_are_never_victims() {
+        let owner =
+            |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
+        for (object, protected) in [
+            (json!({"metadata": {"ownerReferences": owner("DaemonSet")}}), true),
+            (json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}), false),
+            (json!({"metadata": {"annotations": {MIRROR: "x"}}}), true),
+            (json!({"spec": {"priority": 2_000_001_000}}), true),
+            (json!({"spec": {"priority": 1_999_999_999}}), false),
+        ] {
+            assert_eq!(pod(&object).protected, protected, "{object}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_by_kube_scheduler_is_told_from_a_gate() {
+        let with = |reason: &str| {
+            pod(&json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}}))
+                .stage
+        };
+        assert_eq!((with("Unschedulable"), with("SchedulingGated")), (Stage::Refused, Stage::Open));
+    }
+}
