@@ -21,6 +21,16 @@ pub(super) struct Field<'a> {
     first_use: Vec<usize>,
     use_node: Vec<NodeIx>,
     use_amount: Vec<i64>,
+    /// Per node, where the candidates on it begin in `on_node`; one more at the end.
+    first_on: Vec<usize>,
+    on_node: Vec<CandIx>,
+    /// Beside `on_node`, the entry among the uses.
+    use_of: Vec<usize>,
+    /// Per candidate, the work that its eviction destroys, follow-on evictions included once they are known.
+    cost: Vec<i128>,
+    pods: Vec<u32>,
+    /// What one pod beyond a budget is worth: more than all the work there is.
+    pub excess_price: i128,
 }
 
 impl<'a> Field<'a> {
@@ -35,6 +45,12 @@ impl<'a> Field<'a> {
             first_use: vec![0],
             use_node: Vec::new(),
             use_amount: Vec::new(),
+            first_on: Vec::new(),
+            on_node: Vec::new(),
+            use_of: Vec::new(),
+            cost: Vec::new(),
+            pods: Vec::new(),
+            excess_price: 1,
         };
         let nodes = site.cluster.node_count();
         // Where the unit being read has its entry for a node; valid only if it is at or behind the unit's first.
@@ -59,9 +75,63 @@ impl<'a> Field<'a> {
                 }
             }
             field.cands.push(ix);
+            field.cost.push(i128::from(unit.cost));
+            field.pods.push(unit.pod_count());
             field.first_use.push(field.use_node.len());
         }
+        field.index_by_node(nodes);
+        field.price_excess();
         field
+    }
+
+    fn index_by_node(&mut self, nodes: usize) {
+        self.first_on = vec![0; nodes + 1];
+        for &node in &self.use_node {
+            self.first_on[node + 1] += 1;
+        }
+        for node in 0..nodes {
+            self.first_on[node + 1] += self.first_on[node];
+        }
+        let mut next = self.first_on.clone();
+        self.on_node = vec![0; self.use_node.len()];
+        self.use_of = vec![0; self.use_node.len()];
+        for cand in 0..self.cands.len() {
+            for at in self.first_use[cand]..self.first_use[cand + 1] {
+                let node = self.use_node[at];
+                self.on_node[next[node]] = cand;
+                self.use_of[next[node]] = at;
+                next[node] += 1;
+            }
+        }
+    }
+
+    fn price_excess(&mut self) {
+        let cascades: i128 = self.units.cascade_loss.iter().map(|&l| i128::from(l)).sum();
+        self.excess_price = 1 + cascades + self.cost.iter().sum::<i128>();
+    }
+
+    /// Work that evicting a candidate destroys, its cascade left out.
+    pub fn cost(&self, cand: CandIx) -> i128 {
+        self.cost[cand]
+    }
+
+    /// Pods of a candidate.
+    pub fn pods(&self, cand: CandIx) -> u32 {
+        self.pods[cand]
+    }
+
+    /// Candidates that hold something on a node, ascending, and what they hold there.
+    pub fn uses_on(&self, node: NodeIx) -> impl Iterator<Item = (CandIx, &[i64])> {
+        (self.first_on[node]..self.first_on[node + 1]).map(|at| {
+            let entry = self.use_of[at];
+            (self.on_node[at], &self.use_amount[entry * self.dims..(entry + 1) * self.dims])
+        })
+    }
+
+    /// Pods beyond their budgets that a candidate costs even when nobody else is evicted.
+    pub fn excess_alone(&self, cand: CandIx) -> i64 {
+        let over = |&(pdb, pods): &(usize, u32)| i64::from(pods.saturating_sub(self.units.pdb_allowed[pdb]));
+        self.unit(cand).pdbs.iter().map(over).sum()
     }
 
     pub fn unit(&self, cand: CandIx) -> &'a Unit {
@@ -72,6 +142,11 @@ impl<'a> Field<'a> {
     pub fn uses(&self, cand: CandIx) -> impl Iterator<Item = (NodeIx, &[i64])> {
         (self.first_use[cand]..self.first_use[cand + 1])
             .map(|at| (self.use_node[at], &self.use_amount[at * self.dims..(at + 1) * self.dims]))
+    }
+
+    /// What those pods are worth.
+    pub fn excess_alone_price(&self, cand: CandIx) -> i128 {
+        i128::from(self.excess_alone(cand)) * self.excess_price
     }
 
     /// Free room when these candidates are gone.

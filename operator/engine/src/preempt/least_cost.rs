@@ -1,50 +1,164 @@
 //! The least work lost, within the rules of KEP-5710.
-
-use std::cmp::Reverse;
+//!
+//! A relaxation says which units pay at the price of a seat ([`relax`](super::relax)), a knapsack over independent pieces
+//! closes the gap to the need ([`knapsack`](super::knapsack)), and a local search settles what both leave out: budgets,
+//! several shapes, domains ([`search`](super::search)). The relaxation also bounds what any answer must cost.
 
 use super::{
     Bound, Options, Order, Preemption,
     field::{CandIx, Field, after_evicting},
+    goal::Goal,
+    knapsack::select,
+    relax::Relaxation,
+    search::Search,
+    state::{Price, State},
 };
-use crate::{explain::Explanation, infeasible::Infeasible, placement::place_in};
+use crate::{explain::Explanation, infeasible::Infeasible, placement::place_in, problem::Toll};
+
+/// Rounds in which budgets that came out overdrawn close for the units that came last.
+const BUDGET_ROUNDS: usize = 4;
 
 pub(super) fn preempt(field: &Field<'_>, options: &Options) -> Result<Preemption, Infeasible> {
     let pool = pool(field, options.order)?;
-    let mut gone = pool.clone();
-    let mut order = pool;
-    order.sort_by_key(|&c| (Reverse(field.unit(c).pdbs.len()), Reverse(field.unit(c).cost), c));
-    for cand in order {
-        let fewer: Vec<CandIx> = gone.iter().copied().filter(|&c| c != cand).collect();
-        if place_in(field.site, field.room_without(fewer.iter().copied())).is_ok() {
-            gone = fewer;
-        }
-    }
-    let placement = place_in(field.site, field.room_without(gone.iter().copied()))?;
-    let victims = field.unit_ordinals(gone);
-    let toll = field.units.toll(&victims);
+    let goal = Goal::new(field.site);
+    let answer = solve(field, &goal, &pool, options.work_budget);
+    let placement = place_in(field.site, field.room_without(answer.gone.iter().copied()))?;
+    let victims = field.unit_ordinals(answer.gone);
     Ok(Preemption {
         victims,
         placement,
-        toll,
-        bound: Bound::default(),
-        proven: false,
+        toll: answer.toll,
+        bound: answer.bound,
+        proven: answer.proven,
         explanation: Explanation::default(),
     })
 }
 
+/// Victims, and what is known about them.
+struct Solved {
+    gone: Vec<CandIx>,
+    toll: Toll,
+    bound: Bound,
+    proven: bool,
+}
+
+fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
+    let within: Vec<bool> = (0..pool.len()).map(|c| pool[c] && field.excess_alone(c) == 0).collect();
+    let mut best: Option<Solved> = None;
+    // First without units that break their budget by themselves; all only where that does not do.
+    for pool in [&within[..], pool] {
+        let mut state = State::new(field, goal);
+        for cand in (0..pool.len()).filter(|&c| pool[c]) {
+            state.evict(cand);
+        }
+        if !state.fits() {
+            continue;
+        }
+        let solved = solve_pool(state, pool, budget);
+        if best.as_ref().is_none_or(|b| solved.toll < b.toll) {
+            best = Some(solved);
+        }
+        if best.as_ref().is_some_and(|b| b.toll.pdb_excess == 0) {
+            break;
+        }
+    }
+    // The caller has seen the whole pool make room.
+    best.unwrap_or_else(|| Solved {
+        gone: (0..pool.len()).filter(|&c| pool[c]).collect(),
+        toll: Toll::default(),
+        bound: Bound::default(),
+        proven: false,
+    })
+}
+
+/// Solves over a pool that makes room when all of it goes; `state` is that.
+fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
+    let (field, goal) = (state.field, state.goal);
+    let mut search = Search::new(state, pool, budget);
+    search.reprieve(None);
+    let mut best = (search.state.toll(), search.state.victims());
+    let mut closed: Vec<i64> = vec![0; pool.len()];
+    let mut lost_bound = 0;
+    for round in 0..BUDGET_ROUNDS {
+        let weight = weights(field, pool, &closed);
+        let Some(mut relaxation) = Relaxation::new(field, goal, weight) else { break };
+        let (bound, sets) = relaxation.solve();
+        if round == 0 {
+            lost_bound = bound;
+        }
+        let mut starts: Vec<Vec<CandIx>> = select(&relaxation, &sets).into_iter().collect();
+        let enough = sets.iter().filter(|s| s.room >= relaxation.need).min_by_key(|s| s.cost);
+        starts.extend(enough.map(|s| (0..pool.len()).filter(|&c| s.gone[c]).collect()));
+        let mut overdrawn = false;
+        for start in starts {
+            overdrawn |= close_overdrawn(field, &start, &sets, &mut closed);
+            search.become_set(|c| start.binary_search(&c).is_ok());
+            if search.repair() {
+                search.reprieve(None);
+                best = best.min((search.state.toll(), search.state.victims()));
+            }
+        }
+        if !overdrawn {
+            break;
+        }
+    }
+    search.become_set(|c| best.1.binary_search(&c).is_ok());
+    search.improve();
+    let toll = search.state.toll();
+    let lost = if toll.pdb_excess == 0 { lost_bound.unsigned_abs() } else { 0 };
+    Solved {
+        gone: search.state.victims(),
+        toll,
+        bound: Bound { pdb_excess: 0, lost },
+        proven: toll.pdb_excess == 0 && lost >= toll.lost,
+    }
+}
+
+/// What each candidate weighs in the relaxation: its work, and the pods beyond its budget at the price of excess.
+fn weights(field: &Field<'_>, pool: &[bool], closed: &[i64]) -> Vec<Option<Price>> {
+    (0..pool.len())
+        .map(|c| {
+            let lost = if field.unit(c).cascade.is_some() { 0 } else { field.cost(c) };
+            pool[c].then(|| lost + Price::from(field.excess_alone(c).max(closed[c])) * field.excess_price)
+        })
+        .collect()
+}
+
+/// Where a set overdraws a budget, makes the units beyond it pay: those that pay at the fewest prices first.
+fn close_overdrawn(field: &Field<'_>, start: &[CandIx], sets: &[super::relax::Paying], closed: &mut [i64]) -> bool {
+    let mut hits: Vec<Vec<CandIx>> = vec![Vec::new(); field.units.pdb_allowed.len()];
+    for &cand in start {
+        for &(pdb, _) in &field.unit(cand).pdbs {
+            hits[pdb].push(cand);
+        }
+    }
+    let mut any = false;
+    for (pdb, mut units) in hits.into_iter().enumerate() {
+        units.sort_by_cached_key(|&c| (std::cmp::Reverse(sets.iter().filter(|s| s.gone[c]).count()), c));
+        let mut left = i64::from(field.units.pdb_allowed[pdb]);
+        for cand in units {
+            left -= i64::from(field.pods(cand));
+            if left < 0 && closed[cand] == 0 && field.excess_alone(cand) == 0 {
+                closed[cand] = i64::from(field.pods(cand));
+                any = true;
+            }
+        }
+    }
+    any
+}
+
 /// The candidates that may go: all, or those up to the lowest priority that makes room at all.
-fn pool(field: &Field<'_>, order: Order) -> Result<Vec<CandIx>, Infeasible> {
-    let all: Vec<CandIx> = (0..field.cands.len()).collect();
-    let fits = |pool: &[CandIx]| place_in(field.site, field.room_without(pool.iter().copied()));
+fn pool(field: &Field<'_>, order: Order) -> Result<Vec<bool>, Infeasible> {
+    let all = vec![true; field.cands.len()];
+    let fits = |pool: &[bool]| place_in(field.site, field.room_without((0..pool.len()).filter(|&c| pool[c])));
     fits(&all).map_err(after_evicting)?;
     if order == Order::LeastWork {
         return Ok(all);
     }
-    let mut levels: Vec<i32> = all.iter().map(|&c| field.unit(c).priority).collect();
+    let mut levels: Vec<i32> = (0..field.cands.len()).map(|c| field.unit(c).priority).collect();
     levels.sort_unstable();
     levels.dedup();
-    let up_to =
-        |level: i32| -> Vec<CandIx> { all.iter().copied().filter(|&c| field.unit(c).priority <= level).collect() };
+    let up_to = |level: i32| -> Vec<bool> { (0..field.cands.len()).map(|c| field.unit(c).priority <= level).collect() };
     let lowest = levels.into_iter().map(up_to).find(|pool| fits(pool).is_ok());
     Ok(lowest.unwrap_or(all))
 }

@@ -1,8 +1,14 @@
 //! Whom a gang displaces.
 
 mod field;
+mod flow;
+mod goal;
 mod kep;
+mod knapsack;
 mod least_cost;
+mod relax;
+mod search;
+mod state;
 
 use crate::{
     cluster::Cluster,
@@ -55,7 +61,7 @@ impl Default for Options {
             algorithm: Algorithm::LeastCost,
             order: Order::StrictPriority,
             // Keeps a decision over 1,000 nodes below ten milliseconds on one core.
-            work_budget: 1_000_000,
+            work_budget: 300_000,
             node_order: None,
             follow_on_depth: 0,
         }

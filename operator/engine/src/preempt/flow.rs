@@ -1,0 +1,138 @@
+//! Minimum cut of a small network, by Dinic's algorithm.
+
+/// Ordinal of a vertex.
+pub(super) type Vertex = usize;
+
+/// A capacity that no cut pays.
+pub(super) const UNCUTTABLE: i128 = i128::MAX / 4;
+
+#[derive(Clone, Copy, Debug)]
+struct Edge {
+    to: u32,
+    residual: i128,
+}
+
+/// A network with residual capacities. Edges come in pairs: `e` and its reverse `e ^ 1`.
+#[derive(Clone, Debug)]
+pub(super) struct Network {
+    edges: Vec<Edge>,
+    from: Vec<Vec<u32>>,
+    level: Vec<u32>,
+    next: Vec<usize>,
+}
+
+const UNREACHED: u32 = u32::MAX;
+
+impl Network {
+    pub fn new(vertices: usize) -> Self {
+        Self {
+            edges: Vec::new(),
+            from: vec![Vec::new(); vertices],
+            level: vec![UNREACHED; vertices],
+            next: vec![0; vertices],
+        }
+    }
+
+    /// Adds an edge and returns its ordinal, by which its capacity can be set again.
+    pub fn connect(&mut self, from: Vertex, to: Vertex, capacity: i128) -> usize {
+        let edge = self.edges.len();
+        self.from[from].push(edge as u32);
+        self.from[to].push(edge as u32 + 1);
+        self.edges.push(Edge { to: to as u32, residual: capacity });
+        self.edges.push(Edge { to: from as u32, residual: 0 });
+        edge
+    }
+
+    /// Sets an edge's capacity and forgets the flow over it. The flow must be forgotten on every edge before the next cut.
+    pub fn reset(&mut self, edge: usize, capacity: i128) {
+        self.edges[edge].residual = capacity;
+        self.edges[edge + 1].residual = 0;
+    }
+
+    /// Sends as much as possible; returns its amount. Afterwards [`Network::on_source_side`] tells the cut.
+    pub fn max_flow(&mut self, source: Vertex, sink: Vertex) -> i128 {
+        let mut flow = 0;
+        while self.layer(source, sink) {
+            self.next.fill(0);
+            loop {
+                let sent = self.send(source, sink, i128::MAX);
+                if sent == 0 {
+                    break;
+                }
+                flow += sent;
+            }
+        }
+        flow
+    }
+
+    /// Whether a vertex lies on the source's side of the smallest minimum cut.
+    pub fn on_source_side(&self, vertex: Vertex) -> bool {
+        self.level[vertex] != UNREACHED
+    }
+
+    fn layer(&mut self, source: Vertex, sink: Vertex) -> bool {
+        self.level.fill(UNREACHED);
+        self.level[source] = 0;
+        let mut queue = vec![source];
+        let mut at = 0;
+        while let Some(&vertex) = queue.get(at) {
+            at += 1;
+            for &e in &self.from[vertex] {
+                let edge = self.edges[e as usize];
+                if edge.residual > 0 && self.level[edge.to as usize] == UNREACHED {
+                    self.level[edge.to as usize] = self.level[vertex] + 1;
+                    queue.push(edge.to as usize);
+                }
+            }
+        }
+        self.level[sink] != UNREACHED
+    }
+
+    /// Sends along one path of rising levels. Paths are short (the networks have four layers), so recursion is shallow in
+    /// practice and bounded by the number of vertices.
+    fn send(&mut self, vertex: Vertex, sink: Vertex, limit: i128) -> i128 {
+        if vertex == sink {
+            return limit;
+        }
+        while let Some(&e) = self.from[vertex].get(self.next[vertex]) {
+            let Edge { to, residual } = self.edges[e as usize];
+            if residual > 0 && self.level[to as usize] == self.level[vertex] + 1 {
+                let sent = self.send(to as usize, sink, limit.min(residual));
+                if sent > 0 {
+                    self.edges[e as usize].residual -= sent;
+                    self.edges[e as usize ^ 1].residual += sent;
+                    return sent;
+                }
+            }
+            self.next[vertex] += 1;
+        }
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_cut_is_the_cheapest_separation_and_can_be_asked_again_with_other_capacities() {
+        // Two projects that share the dearer of two tools.
+        let mut network = Network::new(6);
+        let (source, sink) = (0, 5);
+        let profits = [network.connect(source, 1, 10), network.connect(source, 2, 4)];
+        let tools = [network.connect(3, sink, 8), network.connect(4, sink, 3)];
+        let needs = [(1, 3), (2, 3), (2, 4)].map(|(p, t)| network.connect(p, t, UNCUTTABLE));
+        assert_eq!(network.max_flow(source, sink), 11);
+        assert!(network.on_source_side(1) && network.on_source_side(2), "both projects pay together");
+
+        network.reset(profits[0], 7);
+        network.reset(profits[1], 3);
+        network.reset(tools[0], 8);
+        network.reset(tools[1], 3);
+        for edge in needs {
+            network.reset(edge, UNCUTTABLE);
+        }
+        assert_eq!(network.max_flow(source, sink), 10);
+        assert!(!network.on_source_side(1) && !network.on_source_side(2), "neither pays now");
+    }
+}
