@@ -1,0 +1,108 @@
+//! Answers every instance of a folder, for the scorer of the `preempt-quality` data.
+//!
+//! `bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]`
+//!
+//! The decision time runs from the index (nodes with their free room, running groups) to the answer: it includes making
+//! the units and the demand.
+
+use std::{
+    fs::{self, File},
+    io::{BufWriter, Write},
+    path::Path,
+};
+
+use anyhow::{Context, Result, bail};
+use lockstep_bench::{
+    instance::{Answer, AnswerSeat, Instance},
+    ratio::ratio_greedy,
+};
+use lockstep_engine::{Algorithm, Cluster, Demand, Options, Order, Preemption, preempt};
+
+/// Who answers.
+#[derive(Clone, Copy)]
+enum Arm {
+    Engine(Order),
+    Kep,
+    Ratio,
+}
+
+fn main() -> Result<()> {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let (Some(instances), Some(out)) = (args.first(), args.get(1)) else {
+        bail!("usage: bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]");
+    };
+    let order = match args.get(2).map_or("strict", String::as_str) {
+        "strict" => Order::StrictPriority,
+        "least-work" => Order::LeastWork,
+        other => bail!("objective {other} is neither strict nor least-work"),
+    };
+    let arm = match args.get(3).map_or("engine", String::as_str) {
+        "engine" => Arm::Engine(order),
+        "kep" => Arm::Kep,
+        "ratio" => Arm::Ratio,
+        other => bail!("arm {other} is none of engine, kep, ratio"),
+    };
+    let mut paths: Vec<_> = fs::read_dir(instances)
+        .with_context(|| format!("reading {instances}"))?
+        .map(|entry| entry.map(|e| e.path()))
+        .collect::<std::io::Result<_>>()?;
+    paths.retain(|p| p.extension().is_some_and(|e| e == "json"));
+    paths.sort();
+    let mut answers = BufWriter::new(File::create(out).with_context(|| format!("creating {out}"))?);
+    let mut times = Vec::new();
+    for path in &paths {
+        let answer = solve(path, arm).with_context(|| path.display().to_string())?;
+        times.push(answer.decision_us);
+        serde_json::to_writer(&mut answers, &answer)?;
+        writeln!(answers)?;
+    }
+    answers.flush()?;
+    times.sort_unstable();
+    let at = |percent: usize| times.get((times.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(0);
+    println!("{} answers, decision p50 {} us, p99 {} us, max {} us", times.len(), at(50), at(99), at(100));
+    Ok(())
+}
+
+// The one place that measures: decisions themselves know no clock.
+#[allow(clippy::disallowed_methods)]
+fn solve(path: &Path, arm: Arm) -> Result<Answer> {
+    let instance: Instance = serde_json::from_str(&fs::read_to_string(path)?)?;
+    let cluster = instance.cluster();
+    let start = std::time::Instant::now();
+    let (units, names) = instance.units();
+    let demand = instance.demand();
+    let answer = match arm {
+        Arm::Engine(order) => Some(preempt(&cluster, &units, &demand, &Options { order, ..Options::default() })?),
+        Arm::Kep => Some(kep(&cluster, &units, &demand)?),
+        Arm::Ratio => None,
+    };
+    let victims = match &answer {
+        Some(answer) => answer.victims.clone(),
+        None => ratio_greedy(&cluster, &units, &demand).context("no room even without all candidates")?,
+    };
+    let decision_us = start.elapsed().as_micros() as u64;
+    let placement = answer.as_ref().map(|a| {
+        let seat = |s: &lockstep_engine::Seat| AnswerSeat {
+            node: s.node,
+            gpus: demand.shapes[s.shape].request[0],
+            count: s.count,
+        };
+        a.placement.seats.iter().map(seat).collect()
+    });
+    let bound = answer.as_ref().map(|a| a.bound).unwrap_or_default();
+    Ok(Answer {
+        name: instance.name.clone(),
+        victims: victims.iter().map(|&u| names[u].clone()).collect(),
+        decision_us,
+        placement,
+        proven: answer.is_some_and(|a| a.proven),
+        bound_pdb_excess: bound.pdb_excess,
+        bound_gpu_s: bound.lost.try_into().unwrap_or(u64::MAX),
+    })
+}
+
+/// The KEP's greedy, members to the first node that has room.
+fn kep(cluster: &Cluster, units: &lockstep_engine::Units, demand: &Demand) -> Result<Preemption> {
+    let node_order = Some((0..cluster.node_count()).collect());
+    Ok(preempt(cluster, units, demand, &Options { algorithm: Algorithm::Kep, node_order, ..Options::default() })?)
+}

@@ -1,0 +1,4 @@
+//! What the engine's benchmarks share: the instance format `preempt-quality/1`, and the control arms.
+
+pub mod instance;
+pub mod ratio;
