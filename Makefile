@@ -1,0 +1,62 @@
+# Everything is driven from here. Needs Rust and Go, nothing else; kubectl is built when there is none.
+
+.DEFAULT_GOAL := help
+SHELL := /usr/bin/env bash
+.SHELLFLAGS := -eu -o pipefail -c
+CARGO ?= cargo
+KUBECTL ?= kubectl
+# The programs that the end-to-end tests start.
+PROGRAMS := -p lockstep-manager -p lockstep-kubelet
+
+.PHONY: help
+help: ## What there is to make
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+.PHONY: build
+build: ## The programs, unoptimized
+	$(CARGO) build $(PROGRAMS)
+
+.PHONY: plane
+plane: ## The test control plane (minutes the first time, cached by content)
+	tests/plane/build.sh
+
+.PHONY: generate
+generate: ## crds/ and docs/reference from the Rust types
+	$(CARGO) run -q -p xtask -- generate
+
+.PHONY: lint
+lint: ## Formatting, clippy, stale generated files
+	$(CARGO) fmt --all -- --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) run -q -p xtask -- generate --check
+
+.PHONY: unit
+unit: ## Unit and property tests
+	$(CARGO) test --workspace --exclude lockstep-e2e
+
+.PHONY: plane-test
+plane-test: plane ## Tests of the control plane itself
+	cd tests/plane && go vet ./... && go test ./...
+
+.PHONY: e2e
+e2e: build plane ## Scenarios on a real API server
+	$(CARGO) test -p lockstep-e2e
+
+.PHONY: test
+test: lint unit plane-test e2e ## Everything that must pass before a change lands
+
+.PHONY: audit
+audit: ## Licences, sources, bans and advisories of dependencies (needs cargo-deny)
+	cargo deny check
+
+.PHONY: install
+install: ## The definitions into the cluster of the current context
+	$(KUBECTL) apply -k config/crd
+
+.PHONY: deploy
+deploy: ## Definitions, roles, manager, agent and policies into the cluster of the current context
+	$(KUBECTL) apply -k config/default
+
+.PHONY: undeploy
+undeploy: ## Everything of Lockstep out of the cluster of the current context, workloads included
+	$(KUBECTL) delete -k config/default --ignore-not-found

@@ -1,0 +1,216 @@
+//! The control plane with the operator installed.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use serde_json::{Value, json};
+
+use crate::audit::AuditLog;
+use crate::install::{self, PodIdentity, Resolved};
+use crate::manifests::merge;
+use crate::process::{Launch, Process, free_port, run, workspace_binary};
+use crate::wait::eventually;
+use crate::{http, reaper};
+
+/// A folder with `plane` and `kubectl` that is used instead of building them.
+const PLANE_FOLDER: &str = "LOCKSTEP_PLANE";
+/// Building the control plane takes minutes on a machine that has never done it.
+const BUILD: Duration = Duration::from_mins(30);
+const START: Duration = Duration::from_mins(1);
+const KUBECTL: Duration = Duration::from_mins(1);
+/// Where failure output stops being readable.
+const TAIL: usize = 60;
+
+/// How a cluster differs from what a user gets.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Name of its folder.
+    pub name: String,
+    /// Merged into the manager's configuration file through its ConfigMap.
+    pub config: Value,
+}
+
+/// A running control plane with the operator's manifests applied; the operator itself runs once
+/// [`Cluster::start_manager`] is called.
+#[derive(Debug)]
+pub struct Cluster {
+    folder: PathBuf,
+    kubectl: PathBuf,
+    kubeconfig: PathBuf,
+    rendered: String,
+    /// Who has written and read what.
+    pub audit: AuditLog,
+    plane: Process,
+}
+
+/// A running manager.
+#[derive(Debug)]
+pub struct Manager {
+    /// Its process.
+    pub process: Process,
+    /// Address of the health endpoint.
+    pub health: String,
+    /// Address of the metrics endpoint.
+    pub metrics: String,
+}
+
+/// Root of the repository.
+pub fn repository() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/")).to_path_buf()
+}
+
+impl Cluster {
+    /// Starts a control plane and installs the operator's manifests into it.
+    pub async fn start(options: &Options) -> Result<Self> {
+        let folder = reaper::folder()?.join(&options.name);
+        std::fs::create_dir_all(&folder)?;
+        let built = plane_folder().await?;
+        let audit = AuditLog::in_folder(&folder);
+        let launch = Launch {
+            name: "plane".into(),
+            program: built.join("plane"),
+            args: vec![
+                format!("--dir={}", folder.join("plane").display()),
+                "--port=0".into(),
+                format!("--audit-log={}", audit.writes.display()),
+                format!("--audit-reads={}", audit.reads.display()),
+            ],
+            env: None,
+        };
+        let mut plane = Process::start(&launch, &folder)?;
+        plane.ready_line("plane: ready", START).await?;
+        let kubeconfig = folder.join("plane").join("kubeconfig");
+        let mut cluster =
+            Self { kubectl: built.join("kubectl"), kubeconfig, rendered: String::new(), audit, plane, folder };
+        cluster.install(options).await?;
+        Ok(cluster)
+    }
+
+    async fn install(&mut self, options: &Options) -> Result<()> {
+        let default = repository().join("config/default").display().to_string();
+        self.rendered = self.kubectl(&["kustomize", &default]).await?;
+        self.kubectl(&["apply", "-k", &default]).await?;
+        self.kubectl(&["wait", "--for=condition=Established", "--all", "crd", "--timeout=30s"]).await?;
+        let (namespace, name) = install::MANAGER;
+        let maps = Api::<ConfigMap>::namespaced(self.client().await?, namespace);
+        let text = maps.get(name).await?.data.and_then(|mut d| d.remove("config.yaml")).context("config.yaml")?;
+        let mut config: Value = serde_saphyr::from_str(&text).context("the shipped configuration")?;
+        merge(&mut config, options.config.clone());
+        let patch = json!({"data": {"config.yaml": config.to_string()}});
+        maps.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        Ok(())
+    }
+
+    /// Everything that was installed, as kustomize renders it.
+    pub fn rendered(&self) -> &str {
+        &self.rendered
+    }
+
+    /// Folder of this cluster's files.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Kubeconfig of the cluster's administrator.
+    pub fn kubeconfig(&self) -> &Path {
+        &self.kubeconfig
+    }
+
+    /// The administrator's client. Made per test: connections belong to the runtime that made them.
+    pub async fn client(&self) -> Result<Client> {
+        self.client_for(&self.kubeconfig).await
+    }
+
+    /// A client with somebody else's token, such as `sa:NAMESPACE:NAME` or `user:NAME`.
+    pub async fn client_as(&self, token: &str) -> Result<Client> {
+        self.client_for(&self.kubeconfig_for(token)?).await
+    }
+
+    async fn client_for(&self, kubeconfig: &Path) -> Result<Client> {
+        let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
+        let config =
+            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
+        Ok(Client::try_from(config)?)
+    }
+
+    /// Writes a kubeconfig with another token.
+    pub fn kubeconfig_for(&self, token: &str) -> Result<PathBuf> {
+        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig)?)?;
+        config["users"][0]["user"] = json!({"token": token});
+        let path = self.folder.join(format!("kubeconfig-{}", token.replace(':', "-")));
+        std::fs::write(&path, config.to_string())?;
+        Ok(path)
+    }
+
+    /// Runs kubectl as the administrator and returns its standard output.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        // An own cache folder, so that discovery of one control plane never answers for another on the same port.
+        let cache = self.folder.join("kubectl").display().to_string();
+        run(&self.kubectl, args, &[("KUBECONFIG", &kubeconfig), ("KUBECACHEDIR", &cache)], KUBECTL).await
+    }
+
+    /// Starts a manager as the applied Deployment says and waits until it is ready, which includes that its watches
+    /// are in sync. Only the ports it listens on are its own: here several share one network.
+    pub async fn start_manager(&self, instance: &str) -> Result<Manager> {
+        let (namespace, name) = install::MANAGER;
+        let client = self.client().await?;
+        let deployment = Api::<Deployment>::namespaced(client.clone(), namespace).get(name).await?;
+        let template = deployment.spec.template;
+        let pod = PodIdentity { namespace: namespace.into(), name: format!("{name}-{instance}"), node: String::new() };
+        let folder = self.folder.join(&pod.name);
+        let Resolved { args, mut env, service_account } = install::resolve(&client, &template, &pod, &folder).await?;
+        let (health, metrics) = (format!("127.0.0.1:{}", free_port()?), format!("127.0.0.1:{}", free_port()?));
+        own_ports(&args, &health, &metrics)?;
+        let kubeconfig = self.kubeconfig_for(&format!("sa:{namespace}:{service_account}"))?;
+        env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
+        let launch = Launch { name: pod.name, program: workspace_binary("lockstep-manager")?, args, env: Some(env) };
+        let mut process = Process::start(&launch, &self.folder)?;
+        eventually("the manager to be ready", START, async || {
+            if let Some(status) = process.ended()? {
+                return Ok(Err(anyhow::anyhow!("the manager ended with {status}\n{}", process.log_tail(TAIL))));
+            }
+            http::get(&health, "/readyz").await.map(Ok)
+        })
+        .await??;
+        Ok(Manager { process, health, metrics })
+    }
+
+    /// Arguments and environment of the agent as the applied DaemonSet says.
+    pub async fn agent(&self) -> Result<Resolved> {
+        let (namespace, name) = install::AGENT;
+        let client = self.client().await?;
+        let daemon_set = Api::<DaemonSet>::namespaced(client.clone(), namespace).get(name).await?;
+        let template = daemon_set.spec.template;
+        let pod = PodIdentity { namespace: namespace.into(), name: name.into(), node: String::new() };
+        install::resolve(&client, &template, &pod, &self.folder.join("agent")).await
+    }
+
+    /// The last lines of the control plane's output.
+    pub fn plane_log(&self) -> String {
+        self.plane.log_tail(TAIL)
+    }
+}
+
+/// Rewrites the addresses in the configuration file that the arguments name.
+fn own_ports(args: &[String], health: &str, metrics: &str) -> Result<()> {
+    let path = args.iter().find_map(|a| a.strip_prefix("--config=")).context("the Deployment passes --config=FILE")?;
+    let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+    merge(&mut config, json!({"health": {"bindAddress": health}, "metrics": {"bindAddress": metrics}}));
+    std::fs::write(path, config.to_string())?;
+    Ok(())
+}
+
+async fn plane_folder() -> Result<PathBuf> {
+    if let Some(folder) = std::env::var_os(PLANE_FOLDER) {
+        return Ok(folder.into());
+    }
+    let script = repository().join("tests/plane/build.sh");
+    let out = run(&script, &[], &[], BUILD).await.context("build the control plane")?;
+    Ok(out.lines().last().context("build.sh prints a folder")?.into())
+}

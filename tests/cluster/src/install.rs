@@ -1,0 +1,101 @@
+//! Installing as a user does, and reading back what was installed: the programs run with the arguments, environment and
+//! files that the applied Deployment and DaemonSet name, so that the manifests cannot drift from what is tested.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, PodTemplateSpec};
+use kube::{Api, Client};
+
+/// Namespace and name of the manager's Deployment, ConfigMap and ServiceAccount.
+pub const MANAGER: (&str, &str) = ("lockstep-system", "lockstep-manager");
+/// Namespace and name of the agent's DaemonSet and ServiceAccount.
+pub const AGENT: (&str, &str) = ("lockstep-agent", "lockstep-agent");
+
+/// What the kubelet would know about the pod that a program runs in.
+#[derive(Clone, Debug)]
+pub struct PodIdentity {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Node; a placeholder where one process plays many nodes.
+    pub node: String,
+}
+
+/// A container's program with everything resolved that the kubelet resolves.
+#[derive(Clone, Debug)]
+pub struct Resolved {
+    /// Arguments, with mount paths replaced by folders of this machine.
+    pub args: Vec<String>,
+    /// Environment.
+    pub env: BTreeMap<String, String>,
+    /// Service account of the pod.
+    pub service_account: String,
+}
+
+/// Resolves the main container of a pod template: environment from fields, ConfigMaps written as files into `folder`.
+pub async fn resolve(
+    client: &Client,
+    template: &PodTemplateSpec,
+    pod: &PodIdentity,
+    folder: &Path,
+) -> Result<Resolved> {
+    let spec = template.spec.as_ref().context("a pod template has a spec")?;
+    let container = main_container(template)?;
+    let mut mounts = Vec::new();
+    for mount in container.volume_mounts.iter().flatten() {
+        let here = folder.join(mount.mount_path.trim_start_matches('/'));
+        std::fs::create_dir_all(&here)?;
+        let volume = spec.volumes.iter().flatten().find(|v| v.name == mount.name);
+        if let Some(source) = volume.and_then(|v| v.config_map.as_ref()) {
+            write_config_map(client, &pod.namespace, &source.name, &here).await?;
+        }
+        mounts.push((mount.mount_path.clone(), here));
+    }
+    let args = container.args.iter().flatten().map(|a| with_folders(a, &mounts)).collect();
+    let env =
+        container.env.iter().flatten().map(|e| Ok((e.name.clone(), env_value(e, pod)?))).collect::<Result<_>>()?;
+    let service_account = spec.service_account_name.clone().unwrap_or_else(|| "default".into());
+    Ok(Resolved { args, env, service_account })
+}
+
+fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
+    let named = template
+        .metadata
+        .as_ref()
+        .and_then(|m| m.annotations.as_ref())
+        .and_then(|a| a.get("kubectl.kubernetes.io/default-container"));
+    let containers = &template.spec.as_ref().context("a pod template has a spec")?.containers;
+    let found = match named {
+        Some(name) => containers.iter().find(|c| c.name == *name),
+        None => containers.first(),
+    };
+    found.context("the template has no main container")
+}
+
+async fn write_config_map(client: &Client, namespace: &str, name: &str, folder: &Path) -> Result<()> {
+    let map = Api::<ConfigMap>::namespaced(client.clone(), namespace).get(name).await.context("ConfigMap")?;
+    for (key, text) in map.data.unwrap_or_default() {
+        std::fs::write(folder.join(key), text)?;
+    }
+    Ok(())
+}
+
+fn with_folders(arg: &str, mounts: &[(String, PathBuf)]) -> String {
+    mounts.iter().fold(arg.to_owned(), |a, (path, here)| a.replace(path, &here.display().to_string()))
+}
+
+fn env_value(env: &EnvVar, pod: &PodIdentity) -> Result<String> {
+    let Some(source) = &env.value_from else {
+        return Ok(env.value.clone().unwrap_or_default());
+    };
+    let path = source.field_ref.as_ref().map(|f| f.field_path.as_str());
+    Ok(match path {
+        Some("metadata.name") => pod.name.clone(),
+        Some("metadata.namespace") => pod.namespace.clone(),
+        Some("spec.nodeName") => pod.node.clone(),
+        other => bail!("env {} comes from {other:?}, which is not resolved here", env.name),
+    })
+}

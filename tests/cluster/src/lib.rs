@@ -1,0 +1,28 @@
+//! A cluster to test against: the control plane of `tests/plane`, hollow nodes, and the operator, installed as a user
+//! installs it and started with what was installed.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`cluster`] | the control plane with the operator installed and running |
+//! | [`install`] | `kubectl apply -k`, and what the applied Deployment and DaemonSet say about arguments, env and files |
+//! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
+//! | [`nodes`] | hollow nodes and their control interface |
+//! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
+//! | [`process`], [`reaper`] | processes that never outlive the test |
+//! | [`manifests`], [`wait`], [`http`] | small tools |
+
+pub mod audit;
+pub mod cluster;
+pub mod http;
+pub mod install;
+pub mod manifests;
+pub mod nodes;
+pub mod process;
+pub mod reaper;
+pub mod roles;
+pub mod scenario;
+pub mod wait;
+
+pub use cluster::{Cluster, Options};
+pub use scenario::{Scenario, scenario};
+pub use wait::eventually;

@@ -1,0 +1,157 @@
+//! A child process that never outlives its guard, with its output in a file.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::reaper;
+use crate::wait::eventually;
+
+/// How to start a process.
+#[derive(Clone, Debug, Default)]
+pub struct Launch {
+    /// Short name; the log file is called after it.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub args: Vec<String>,
+    /// Its whole environment, but for `PATH`; None: ours.
+    pub env: Option<BTreeMap<String, String>>,
+}
+
+/// A running child; killed when dropped.
+#[derive(Debug)]
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a process whose output goes to `<folder>/<name>.log`, appended to. Its standard input is a pipe that
+    /// stays open as long as we live.
+    pub fn start(launch: &Launch, folder: &Path) -> Result<Self> {
+        let log = folder.join(format!("{}.log", launch.name));
+        let out = File::options().create(true).append(true).open(&log).context("log file")?;
+        let mut command = Command::new(&launch.program);
+        command.args(&launch.args).current_dir(folder);
+        if let Some(env) = &launch.env {
+            command.env_clear().envs(env);
+            command.env("PATH", std::env::var_os("PATH").unwrap_or_default());
+        }
+        let child = command
+            .stdin(Stdio::piped())
+            .stderr(out.try_clone().context("log file")?)
+            .stdout(out)
+            .spawn()
+            .with_context(|| format!("start {}", launch.program.display()))?;
+        reaper::started(child.id())?;
+        Ok(Self { name: launch.name.clone(), child, log })
+    }
+
+    /// Waits for a line of the output that starts so, and returns the rest of that line.
+    pub async fn ready_line(&mut self, prefix: &str, within: Duration) -> Result<String> {
+        eventually(&format!("{} to say {prefix:?}", self.name), within, async || {
+            if let Some(status) = self.child.try_wait()? {
+                // Waiting longer cannot help, so the outer error is not retried.
+                return Ok(Err(anyhow::anyhow!("{} ended with {status}\n{}", self.name, self.log_tail(20))));
+            }
+            let text = std::fs::read_to_string(&self.log)?;
+            let rest = text.lines().find_map(|l| l.strip_prefix(prefix)).context("no such line yet")?;
+            Ok(Ok(rest.trim().to_owned()))
+        })
+        .await?
+    }
+
+    /// Asks the process to end (SIGTERM) and waits for it.
+    pub async fn terminate(mut self, within: Duration) -> Result<ExitStatus> {
+        kill_process(Pid::from_child(&self.child), Signal::TERM).context("SIGTERM")?;
+        eventually(&format!("{} to end after SIGTERM", self.name), within, async || {
+            self.child.try_wait()?.context("still running")
+        })
+        .await
+    }
+
+    /// Stops (SIGSTOP) or continues (SIGCONT) the process.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        kill_process(Pid::from_child(&self.child), signal).context("signal")
+    }
+
+    /// SIGKILL, at once.
+    pub fn kill(mut self) -> Result<()> {
+        self.child.kill().context("SIGKILL")?;
+        self.child.wait().context("wait")?;
+        Ok(())
+    }
+
+    /// Exit status when the process has ended.
+    pub fn ended(&mut self) -> Result<Option<ExitStatus>> {
+        Ok(self.child.try_wait()?)
+    }
+
+    /// Id of the process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Where its output goes.
+    pub fn log(&self) -> &Path {
+        &self.log
+    }
+
+    /// The last lines of its output.
+    pub fn log_tail(&self, lines: usize) -> String {
+        let text = std::fs::read_to_string(&self.log).unwrap_or_default();
+        let all: Vec<&str> = text.lines().collect();
+        all[all.len().saturating_sub(lines)..].join("\n")
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only for a process that has ended, which is what is wanted.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        let _ = reaper::ended(self.child.id());
+    }
+}
+
+/// Path of a program of this workspace: beside the running test or demo, where cargo put it.
+pub fn workspace_binary(name: &str) -> Result<PathBuf> {
+    let exe = std::env::current_exe().context("path of this program")?;
+    for folder in exe.ancestors().skip(1).take(2) {
+        let path = folder.join(name);
+        if path.is_file() {
+            return Ok(path);
+        }
+    }
+    bail!("{name} is not built: run `make build` (looked beside {})", exe.display())
+}
+
+/// Runs a program to its end and returns its standard output; its error output becomes the error.
+pub async fn run(program: &Path, args: &[&str], env: &[(&str, &str)], within: Duration) -> Result<String> {
+    let mut command = tokio::process::Command::new(program);
+    command.args(args).envs(env.iter().copied()).kill_on_drop(true).stdin(Stdio::null());
+    let what = || format!("{} {}", program.display(), args.join(" "));
+    let out = tokio::time::timeout(within, command.output()).await.with_context(what)?.with_context(what)?;
+    ensure!(
+        out.status.success(),
+        "{} ended with {}: {}{}",
+        what(),
+        out.status,
+        String::from_utf8_lossy(&out.stdout),
+        String::from_utf8_lossy(&out.stderr)
+    );
+    Ok(String::from_utf8_lossy(&out.stdout).into_owned())
+}
+
+/// A port of the loopback interface that is free now.
+pub fn free_port() -> Result<u16> {
+    Ok(std::net::TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?.local_addr()?.port())
+}

@@ -1,0 +1,81 @@
+//! Ends what this process started, however this process ends.
+//!
+//! Statics are never dropped and a killed process drops nothing, so guards alone would leave processes and folders
+//! behind. The reaper is a small shell whose standard input is a pipe from this process: when the pipe closes, it kills
+//! the processes that are still registered and removes the folder.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::{Mutex, OnceLock, PoisonError};
+
+use anyhow::{Context, Result};
+
+const SCRIPT: &str = r#"
+trap '' INT TERM HUP
+pids= folder=
+while read -r word arg; do
+  case $word in
+  started) pids="$pids $arg" ;;
+  ended) set -- $pids; pids=; for p; do [ "$p" = "$arg" ] || pids="$pids $p"; done ;;
+  folder) folder=$arg ;;
+  keep) folder= ;;
+  esac
+done
+[ -z "$pids" ] || kill -9 $pids 2>/dev/null
+[ -z "$folder" ] || rm -rf "$folder"
+"#;
+
+struct Reaper {
+    pipe: Mutex<std::process::ChildStdin>,
+    folder: PathBuf,
+}
+
+static REAPER: OnceLock<Reaper> = OnceLock::new();
+static START: Mutex<()> = Mutex::new(());
+
+fn reaper() -> Result<&'static Reaper> {
+    let _one_at_a_time = START.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(reaper) = REAPER.get() {
+        return Ok(reaper);
+    }
+    let folder = tempfile::Builder::new().prefix("lockstep-").tempdir().context("temporary folder")?.keep();
+    let mut child = Command::new("sh")
+        .args(["-c", SCRIPT])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .context("start the reaper shell")?;
+    let pipe = Mutex::new(child.stdin.take().context("the reaper's standard input")?);
+    let reaper = REAPER.get_or_init(|| Reaper { pipe, folder });
+    reaper.say("folder", &reaper.folder.display().to_string())?;
+    Ok(reaper)
+}
+
+impl Reaper {
+    fn say(&self, word: &str, arg: &str) -> Result<()> {
+        let mut pipe = self.pipe.lock().unwrap_or_else(PoisonError::into_inner);
+        writeln!(pipe, "{word} {arg}").context("write to the reaper")
+    }
+}
+
+/// The process with this id is killed when we end.
+pub fn started(pid: u32) -> Result<()> {
+    reaper()?.say("started", &pid.to_string())
+}
+
+/// The process with this id has ended and been waited for.
+pub fn ended(pid: u32) -> Result<()> {
+    reaper()?.say("ended", &pid.to_string())
+}
+
+/// The folder for everything that we write; removed when we end.
+pub fn folder() -> Result<&'static Path> {
+    Ok(&reaper()?.folder)
+}
+
+/// Keeps the folder, for somebody to look at after a failure.
+pub fn keep_folder() -> Result<()> {
+    reaper()?.say("keep", "")
+}

@@ -1,0 +1,100 @@
+//! Whether the shipped roles fit the calls that are made: nothing missing, nothing unused without a reason.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
+
+use crate::audit::Call;
+
+/// One thing that a role allows: verb on a resource of a group.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Grant {
+    /// API verb.
+    pub verb: String,
+    /// API group; empty for core.
+    pub group: String,
+    /// Resource with its subresource.
+    pub resource: String,
+}
+
+/// Marks a comment in a manifest that gives the reason for a grant which the tests do not use:
+/// `# not exercised: VERB RESOURCE: reason`.
+const REASON: &str = "# not exercised: ";
+
+/// Roles of one identity, from a rendered stream of manifests: those with the given names.
+pub fn grants(rendered: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
+    let mut out = BTreeSet::new();
+    for document in rendered.split("\n---\n") {
+        let is_wanted = |name: &Option<String>| name.as_deref().is_some_and(|n| names.contains(&n));
+        let rules = if document.contains("\nkind: ClusterRole\n") {
+            let role: ClusterRole = serde_saphyr::from_str(document)?;
+            is_wanted(&role.metadata.name).then_some(role.rules)
+        } else if document.contains("\nkind: Role\n") {
+            let role: Role = serde_saphyr::from_str(document)?;
+            is_wanted(&role.metadata.name).then_some(role.rules)
+        } else {
+            None
+        };
+        out.extend(rules.flatten().iter().flatten().flat_map(expand));
+    }
+    Ok(out)
+}
+
+fn expand(rule: &PolicyRule) -> Vec<Grant> {
+    let mut out = Vec::new();
+    for group in rule.api_groups.iter().flatten() {
+        for resource in rule.resources.iter().flatten() {
+            for verb in &rule.verbs {
+                out.push(Grant { verb: verb.clone(), group: group.clone(), resource: resource.clone() });
+            }
+        }
+    }
+    out
+}
+
+/// Calls that no grant covers.
+pub fn uncovered(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Call> {
+    calls.iter().filter(|c| !grants.contains(&grant_of(c))).cloned().collect()
+}
+
+/// Grants that no call used and for which the manifests give no reason.
+pub fn unused(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>, manifests: &str) -> Vec<Grant> {
+    let used: BTreeSet<Grant> = calls.iter().map(grant_of).collect();
+    let excused: BTreeSet<(&str, &str)> = manifests
+        .lines()
+        .filter_map(|l| l.trim().strip_prefix(REASON)?.split_once(": "))
+        .filter_map(|(what, _)| what.split_once(' '))
+        .collect();
+    grants.difference(&used).filter(|g| !excused.contains(&(g.verb.as_str(), g.resource.as_str()))).cloned().collect()
+}
+
+fn grant_of(call: &Call) -> Grant {
+    Grant { verb: call.verb.clone(), group: call.group.clone(), resource: call.resource.clone() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ROLE: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: r}\nrules:\n- apiGroups: [\"\"]\n  resources: [pods]\n  verbs: [get, delete]\n";
+
+    fn call(verb: &str) -> Call {
+        Call { user: "u".into(), verb: verb.into(), group: String::new(), resource: "pods".into() }
+    }
+
+    #[test]
+    fn a_call_outside_the_role_and_a_rule_without_a_call_are_found() {
+        let grants = grants(ROLE, &["r"]).unwrap();
+        let calls = BTreeSet::from([call("get"), call("create")]);
+        assert_eq!(uncovered(&grants, &calls), [call("create")]);
+        assert_eq!(unused(&grants, &calls, "").iter().map(|g| g.verb.as_str()).collect::<Vec<_>>(), ["delete"]);
+    }
+
+    #[test]
+    fn a_written_reason_excuses_exactly_the_rule_it_names() {
+        let grants = grants(ROLE, &["r"]).unwrap();
+        let left = unused(&grants, &BTreeSet::new(), "  # not exercised: delete pods: only after a year\n");
+        assert_eq!(left.iter().map(|g| g.verb.as_str()).collect::<Vec<_>>(), ["get"]);
+    }
+}

@@ -1,0 +1,230 @@
+//! One test: a namespace and nodes of its own on a shared cluster.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::events::v1::Event;
+use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
+use kube::{Api, Client, ResourceExt};
+use lockstep_api::workload::Phase;
+use lockstep_api::{PodGroup, TrainingWorkload, condition, names};
+use serde_json::{Value, json};
+
+use crate::cluster::Cluster;
+use crate::manifests::pin_to_pool;
+use crate::nodes::{Nodes, Shape};
+use crate::wait::eventually;
+use crate::{audit, reaper};
+
+/// Long enough for a busy machine; a wait ends as soon as its condition holds.
+pub const PATIENCE: Duration = Duration::from_mins(1);
+const TAIL: usize = 60;
+
+/// What a test works with.
+pub struct Scenario<'a> {
+    /// The shared cluster.
+    pub cluster: &'a Cluster,
+    /// Namespace, and prefix of the nodes' names.
+    pub name: String,
+    /// Client of the administrator.
+    pub client: Client,
+    /// Its nodes.
+    pub nodes: Nodes,
+}
+
+/// Runs a test in a namespace with nodes of its own. When it fails, what the cluster shows is printed and the logs stay.
+pub async fn scenario(
+    cluster: &Cluster,
+    name: &str,
+    shape: &Shape,
+    body: impl AsyncFnOnce(&Scenario<'_>) -> Result<()>,
+) -> Result<()> {
+    let client = cluster.client().await?;
+    let namespace = Namespace {
+        metadata: kube::core::ObjectMeta { name: Some(name.into()), ..Default::default() },
+        ..Default::default()
+    };
+    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.context("namespace")?;
+    let nodes = Nodes::start(cluster, &client, name, shape).await?;
+    let scenario = Scenario { cluster, name: name.to_owned(), client, nodes };
+    let outcome = body(&scenario).await;
+    if outcome.is_err() {
+        scenario.report().await;
+    }
+    // Not waited for: what is left of it is on nodes that nobody else uses.
+    let namespaces: Api<Namespace> = Api::all(scenario.client.clone());
+    namespaces.delete(name, &DeleteParams::default()).await.context("delete the namespace")?;
+    outcome
+}
+
+impl Scenario<'_> {
+    /// Creates an object whose pods stay on this scenario's nodes.
+    pub async fn create(&self, mut manifest: Value) -> Result<DynamicObject> {
+        pin_to_pool(&mut manifest, &self.name);
+        let object: DynamicObject = serde_json::from_value(manifest).context("a manifest")?;
+        Ok(self.api_of(&object)?.create(&PostParams::default(), &object).await?)
+    }
+
+    /// Changes an object by a JSON merge patch, as the administrator.
+    pub async fn patch(&self, kind: &str, api_version: &str, name: &str, patch: Value) -> Result<DynamicObject> {
+        let types = Some(TypeMeta { api_version: api_version.into(), kind: kind.into() });
+        let object = DynamicObject { types, metadata: kube::core::ObjectMeta::default(), data: Value::Null };
+        Ok(self.api_of(&object)?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    }
+
+    /// Changes a workload's spec by a JSON merge patch.
+    pub async fn patch_spec(&self, name: &str, spec: Value) -> Result<()> {
+        let patch = Patch::Merge(json!({"spec": spec}));
+        self.workloads().patch(name, &PatchParams::default(), &patch).await?;
+        Ok(())
+    }
+
+    fn api_of(&self, object: &DynamicObject) -> Result<Api<DynamicObject>> {
+        let types = object.types.as_ref().context("a manifest has kind and apiVersion")?;
+        let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
+        Ok(match types.kind.as_str() {
+            "PriorityClass" | "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
+                Api::all_with(self.client.clone(), &resource)
+            }
+            _ => Api::namespaced_with(self.client.clone(), &self.name, &resource),
+        })
+    }
+
+    /// The workloads of this scenario.
+    pub fn workloads(&self) -> Api<TrainingWorkload> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// The pod groups of this scenario.
+    pub fn pod_groups(&self) -> Api<PodGroup> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// The pods of this scenario.
+    pub fn all_pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.name)
+    }
+
+    /// The one pod group of a workload whose gang is the whole workload.
+    pub async fn pod_group(&self, workload: &str) -> Result<PodGroup> {
+        let owner = self.workloads().get(workload).await?;
+        let uid = owner.uid().context("uid")?;
+        Ok(self.pod_groups().get(&names::pod_group_name(workload, &uid, names::WHOLE)).await?)
+    }
+
+    /// Pods of a workload that are not on their way out, by hostname.
+    pub async fn pods(&self, workload: &str) -> Result<Vec<Pod>> {
+        let selected = ListParams::default().labels(&format!("{}={workload}", names::labels::WORKLOAD));
+        let mut pods = self.all_pods().list(&selected).await?.items;
+        pods.retain(|p| p.metadata.deletion_timestamp.is_none());
+        pods.sort_by_key(hostname);
+        Ok(pods)
+    }
+
+    /// Waits until a workload satisfies `check`, whose errors say what is missing.
+    pub async fn workload(
+        &self,
+        name: &str,
+        what: &str,
+        check: impl Fn(&TrainingWorkload) -> Result<()>,
+    ) -> Result<TrainingWorkload> {
+        eventually(&format!("{name} {what}"), PATIENCE, async || {
+            let workload = self.workloads().get(name).await?;
+            check(&workload).with_context(|| format!("status: {:?}", workload.status))?;
+            Ok(workload)
+        })
+        .await
+    }
+
+    /// Waits until all members of a workload run and no incident is open; returns the pods.
+    pub async fn running(&self, name: &str) -> Result<Vec<Pod>> {
+        self.workload(name, "to run", |w| {
+            let status = w.status.as_ref().context("no status yet")?;
+            ensure!(status.phase == Some(Phase::Running), "phase {:?}", status.phase);
+            ensure!(condition::is_true(&status.conditions, condition::types::READY), "not ready");
+            ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+            Ok(())
+        })
+        .await?;
+        self.pods(name).await
+    }
+
+    /// Waits until a condition of a workload is True and returns its reason and message.
+    pub async fn condition(&self, name: &str, type_: &str) -> Result<(String, String)> {
+        let workload = self
+            .workload(name, &format!("to be {type_}"), |w| {
+                let conditions = w.status.as_ref().map_or(&[][..], |s| &s.conditions);
+                ensure!(condition::is_true(conditions, type_), "not {type_}");
+                Ok(())
+            })
+            .await?;
+        let status = workload.status.context("status")?;
+        let found = condition::find(&status.conditions, type_).context("condition")?;
+        Ok((found.reason.clone(), found.message.clone()))
+    }
+
+    /// Ends the training container of a pod with an exit code.
+    pub async fn exit(&self, pod: &Pod, code: i32) -> Result<()> {
+        self.nodes.exit(&self.name, &pod.name_any(), "trainer", code).await
+    }
+
+    /// Reasons of the events on an object, oldest first.
+    pub async fn event_reasons(&self, object: &str) -> Result<Vec<String>> {
+        let events: Api<Event> = Api::namespaced(self.client.clone(), &self.name);
+        let mut events = events.list(&ListParams::default()).await?.items;
+        events.retain(|e| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(object));
+        events.sort_by(|a, b| a.event_time.cmp(&b.event_time));
+        Ok(events.into_iter().filter_map(|e| e.reason).collect())
+    }
+
+    /// Runs kubectl in this scenario's namespace.
+    pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.cluster.kubectl(&[args, &["-n", &self.name]].concat()).await
+    }
+
+    /// Writes that the manager made in this scenario's namespace.
+    pub fn manager_writes(&self) -> Result<Vec<audit::Write>> {
+        let all = self.cluster.audit.writes_by(audit::MANAGER)?;
+        Ok(all.into_iter().filter(|w| w.namespace == self.name).collect())
+    }
+
+    /// What somebody who looks for the reason of a failure wants to see.
+    async fn report(&self) {
+        // Losing the report must not hide the failure itself.
+        let _ = reaper::keep_folder();
+        eprintln!("---- scenario {} failed; logs are in {}", self.name, self.cluster.folder().display());
+        for what in ["tw", "pg", "restartorder", "pods"] {
+            match self.kubectl(&["get", what, "-o", "wide"]).await {
+                Ok(text) => eprintln!("---- {what}\n{text}"),
+                Err(e) => eprintln!("---- {what}: {e:#}"),
+            }
+        }
+        if let Ok(text) = self.kubectl(&["get", "events", "--sort-by=.lastTimestamp"]).await {
+            eprintln!("---- events\n{text}");
+        }
+        eprintln!("---- nodes\n{}", self.nodes.log_tail(TAIL));
+    }
+}
+
+/// Hostname of a pod, the stable name of its member.
+pub fn hostname(pod: &Pod) -> String {
+    pod.spec.as_ref().and_then(|s| s.hostname.clone()).unwrap_or_default()
+}
+
+/// UIDs of pods, in their order.
+pub fn uids(pods: &[Pod]) -> Vec<String> {
+    pods.iter().filter_map(ResourceExt::uid).collect()
+}
+
+/// Node of a pod; empty while unbound.
+pub fn node(pod: &Pod) -> String {
+    pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_default()
+}
+
+/// Restart count of the training container.
+pub fn restarts(pod: &Pod) -> i32 {
+    let statuses = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref());
+    statuses.and_then(|s| s.first()).map_or(0, |s| s.restart_count)
+}

@@ -1,0 +1,25 @@
+//! Waiting for a condition, with a deadline and a reason when it is missed.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use tokio::time::Instant;
+
+/// Time between two looks.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Calls `probe` until it succeeds. Its errors say what is still missing; the last one is part of the error when the
+/// deadline is missed.
+pub async fn eventually<T>(what: &str, within: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+    let deadline = Instant::now() + within;
+    loop {
+        match tokio::time::timeout_at(deadline.max(Instant::now() + POLL), probe()).await {
+            Ok(Ok(value)) => return Ok(value),
+            Ok(Err(missing)) if Instant::now() >= deadline => {
+                return Err(missing).with_context(|| format!("waited {within:?} for {what}"));
+            }
+            Ok(Err(_)) => tokio::time::sleep(POLL).await,
+            Err(_) => anyhow::bail!("waited {within:?} for {what}: no answer"),
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! What the scenarios share: one cluster per test program, with one manager.
+
+use anyhow::Result;
+use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::{Cluster, Options};
+use serde_json::{Value, json};
+use tokio::sync::OnceCell;
+
+static SHARED: OnceCell<(Cluster, Manager)> = OnceCell::const_new();
+
+/// The cluster that all tests of this program share, started by the first of them.
+pub async fn cluster() -> Result<&'static Cluster> {
+    let (cluster, _manager) = SHARED
+        .get_or_try_init(async || {
+            let cluster = Cluster::start(&Options { name: "shared".into(), config: quick() }).await?;
+            let manager = cluster.start_manager("a").await?;
+            anyhow::Ok((cluster, manager))
+        })
+        .await?;
+    Ok(cluster)
+}
+
+/// Configuration under which tests need not wait for minutes: what is measured in tens of seconds on a real cluster is
+/// measured in seconds here.
+pub fn quick() -> Value {
+    json!({})
+}

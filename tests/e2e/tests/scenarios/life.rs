@@ -1,0 +1,60 @@
+//! The main job: from `kubectl apply` to the end.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Service;
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use lockstep_api::condition::types;
+use lockstep_api::{RestartOrder, Workload};
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::{PATIENCE, restarts, uids};
+use lockstep_cluster::{eventually, scenario};
+use lockstep_e2e::cluster;
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_behind() -> Result<()> {
+    scenario(cluster().await?, "life", &Shape::default(), async |t| {
+        t.create(gang("llama", 4, 8, json!({}))).await?;
+        let before = t.running("llama").await?;
+        ensure!(before.len() == 4, "{} pods", before.len());
+
+        t.exit(&before[2], 3).await?;
+        let done = t
+            .workload("llama", "to have restarted", |w| {
+                let status = w.status.as_ref().context("status")?;
+                ensure!(status.epoch == 1 && status.restarts.in_place == 1, "no restart yet");
+                ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+                Ok(())
+            })
+            .await?;
+        let after = t.running("llama").await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(after.iter().all(|p| restarts(p) == 1), "{:?}", after.iter().map(restarts).collect::<Vec<_>>());
+        let incident = done.status.and_then(|s| s.history.first().cloned()).context("an entry in the history")?;
+        ensure!(incident.cause.exit_code == Some(3), "{incident:?}");
+
+        for pod in &after {
+            t.exit(pod, 0).await?;
+        }
+        t.condition("llama", types::COMPLETE).await?;
+
+        t.workloads().delete("llama", &DeleteParams::default()).await?;
+        eventually("nothing to be left", PATIENCE, async || {
+            let all = ListParams::default();
+            let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+            let orders: Api<RestartOrder> = Api::namespaced(t.client.clone(), &t.name);
+            let workloads: Api<Workload> = Api::namespaced(t.client.clone(), &t.name);
+            let left = t.all_pods().list(&all).await?.items.len()
+                + services.list(&all).await?.items.len()
+                + orders.list(&all).await?.items.len()
+                + workloads.list(&all).await?.items.len()
+                + t.pod_groups().list(&all).await?.items.len();
+            ensure!(left == 0, "{left} objects");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
