@@ -1,0 +1,45 @@
+//! What a node refuses to run. A refused pod fails at once, with a reason, and never ran.
+
+use lockstep_model::requests::Resources;
+
+use super::FEATURE_RESTART_ALL;
+use super::pod::PodDesc;
+
+/// A refusal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rejection {
+    /// `status.reason`, such as `OutOfcpu`.
+    pub reason: String,
+    /// What `status.message` says after "Pod was rejected: ".
+    pub message: String,
+}
+
+/// Whether a node with these features and resources takes the pod, beside pods that use `used`.
+///
+/// The wording is that of `lifecycle.predicateAdmitHandler` and of the declared-features handler (KEP-5328).
+pub fn admit(
+    pod: &PodDesc,
+    requests: &Resources,
+    features: &[String],
+    allocatable: &Resources,
+    used: &Resources,
+) -> Result<(), Rejection> {
+    if pod.has_restart_all_rule() && !features.iter().any(|f| f == FEATURE_RESTART_ALL) {
+        return Err(Rejection {
+            reason: "PodFeatureUnsupported".into(),
+            message: format!("Pod requires node features that are not available: {FEATURE_RESTART_ALL}"),
+        });
+    }
+    for (name, requested) in requests.iter() {
+        let (in_use, capacity) = (used.get(name), allocatable.get(name));
+        if requested > capacity - in_use {
+            return Err(Rejection {
+                reason: format!("OutOf{name}"),
+                message: format!(
+                    "Node didn't have enough resource: {name}, requested: {requested}, used: {in_use}, capacity: {capacity}"
+                ),
+            });
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,253 @@
+//! What to do: the difference between what the runtime shows and what the spec wants (`computePodActions`).
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::core::v1::{Container, Probe};
+
+use super::exit::{AfterExit, after_exit};
+use super::pod::Kind;
+use super::view::{ContainerView, SandboxView, State};
+use super::worker::{Action, Context, PodWorker, triggers};
+
+/// Shortest grace period that the runtime manager gives, whatever was asked for.
+const MIN_GRACE: Duration = Duration::from_secs(2);
+
+/// Result of planning; see [`super::Outcome`].
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) actions: Vec<Action>,
+    pub(super) wake: Option<DateTime<Utc>>,
+    pub(super) blocked: bool,
+}
+
+impl Plan {
+    fn wake_at(&mut self, at: DateTime<Utc>) {
+        self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
+    }
+
+    fn stop(&mut self, c: &ContainerView, by: DateTime<Utc>, now: DateTime<Utc>, pre_stop: bool) {
+        let by = by.max(now + MIN_GRACE);
+        if c.stop_by.is_none_or(|under_way| by < under_way) {
+            let grace = (by - now).to_std().unwrap_or(MIN_GRACE);
+            self.actions.push(Action::Stop { id: c.id.clone(), grace, pre_stop });
+        }
+    }
+}
+
+/// Plans one step.
+pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
+    let mut plan = Plan::default();
+    w.backing_off.clear();
+    if w.over() || cx.pod.deletion.is_some() || cx.pod.gone {
+        terminate(w, cx, &mut plan);
+    } else if w.restarting.is_some() {
+        restart_all(w, cx, &mut plan);
+    } else {
+        if let Some(deadline) = w.deadline(cx.pod) {
+            plan.wake_at(deadline);
+        }
+        run(w, cx, &mut plan);
+        if w.finished {
+            terminate(w, cx, &mut plan);
+        }
+    }
+    plan
+}
+
+/// Stops regular containers together, then sidecars one by one in reverse order, within one grace period; then the
+/// sandbox; then the pod object may go.
+fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
+    let since = *w.terminating_since.get_or_insert(cx.now);
+    let grace = match cx.pod.deletion {
+        _ if cx.pod.gone => MIN_GRACE,
+        Some(asked) => asked,
+        None => cx.pod.spec_grace(),
+    };
+    let by = since + grace;
+    if cx.view.any_alive() {
+        plan.blocked = true;
+        let sidecars: Vec<_> = cx.pod.of_kind(Kind::Sidecar).map(|c| c.name.as_str()).collect();
+        let (side, main): (Vec<_>, Vec<_>) =
+            cx.view.containers.iter().filter(|c| c.alive()).partition(|c| sidecars.contains(&c.name.as_str()));
+        if main.is_empty() {
+            let last = side.into_iter().max_by_key(|c| sidecars.iter().position(|s| *s == c.name));
+            if let Some(c) = last {
+                plan.stop(c, by, cx.now, true);
+            }
+        } else {
+            for c in main {
+                plan.stop(c, by, cx.now, true);
+            }
+        }
+        return;
+    }
+    match cx.view.sandbox {
+        SandboxView::Creating | SandboxView::Ready { .. } => {
+            plan.blocked = true;
+            plan.actions.push(Action::StopSandbox);
+        }
+        SandboxView::Stopping => plan.blocked = true,
+        SandboxView::Absent | SandboxView::Stopped => {
+            if cx.pod.deletion.is_some() && !cx.pod.gone {
+                plan.actions.push(Action::DeletePod);
+            }
+        }
+    }
+}
+
+/// KEP-5532: kill what runs, one after the other, without preStop and grace; then remove every container, those that
+/// set it off last, so that an interrupted restart is found again from their records.
+fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
+    plan.blocked = true;
+    let set_off = w.restarting.clone().unwrap_or_default();
+    let set_off = if set_off.is_empty() { triggers(cx) } else { set_off };
+    if let Some(c) = cx.view.containers.iter().find(|c| c.alive()) {
+        plan.stop(c, cx.now, cx.now, false);
+        return;
+    }
+    let (last, first): (Vec<_>, Vec<_>) = cx.view.containers.iter().partition(|c| set_off.contains(&c.name));
+    for c in first.into_iter().chain(last) {
+        w.note_removed(&c.name, c.attempt);
+        plan.actions.push(Action::Remove { id: c.id.clone() });
+    }
+}
+
+/// The life of a pod that nobody ends: sandbox, init containers in order, sidecars, regular containers.
+fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
+    match cx.view.sandbox {
+        SandboxView::Ready { .. } => {}
+        SandboxView::Absent => return plan.actions.push(Action::CreateSandbox),
+        SandboxView::Creating | SandboxView::Stopping | SandboxView::Stopped => return,
+    }
+    forget_old(cx, plan);
+    let initialized = cx.pod.of_kind(Kind::Regular).any(|c| cx.view.latest(&c.name).is_some());
+    if !init(w, cx, plan, initialized) {
+        return;
+    }
+    let mut running = false;
+    for c in cx.pod.of_kind(Kind::Regular) {
+        running |= keep(w, cx, plan, Kind::Regular, c) != Standing::Over;
+    }
+    if !running {
+        w.finished = true;
+    }
+}
+
+/// Instances older than the one that `lastState` shows.
+fn forget_old(cx: &Context<'_>, plan: &mut Plan) {
+    for c in &cx.view.containers {
+        if cx.view.latest(&c.name).is_some_and(|latest| c.attempt + 1 < latest.attempt) {
+            plan.actions.push(Action::Remove { id: c.id.clone() });
+        }
+    }
+}
+
+/// Runs init containers and sidecars; true when regular containers may run.
+fn init(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, initialized: bool) -> bool {
+    for (kind, c) in cx.pod.containers().filter(|(kind, _)| *kind != Kind::Regular) {
+        if initialized && kind == Kind::Init {
+            continue;
+        }
+        let standing = keep(w, cx, plan, kind, c);
+        let passed = match (kind, standing) {
+            (Kind::Init, Standing::Over) => {
+                if !succeeded(cx, c) {
+                    w.finished = true;
+                    return false;
+                }
+                true
+            }
+            (Kind::Init, _) => false,
+            (_, Standing::Running) => started_at(cx, c).is_some_and(|t| t <= cx.now),
+            _ => false,
+        };
+        if !passed && !initialized {
+            return false;
+        }
+    }
+    true
+}
+
+fn succeeded(cx: &Context<'_>, c: &Container) -> bool {
+    cx.view.latest(&c.name).is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. }))
+}
+
+/// Where a container stands after [`keep`].
+#[derive(PartialEq, Eq)]
+enum Standing {
+    /// Its process runs.
+    Running,
+    /// It is being started, or waits for its back-off.
+    Coming,
+    /// It has ended and stays so.
+    Over,
+}
+
+/// Starts a container that should run and does not, or says when.
+fn keep(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, kind: Kind, c: &Container) -> Standing {
+    let Some(latest) = cx.view.latest(&c.name) else {
+        let attempt = w.next_attempt.get(&c.name).copied().unwrap_or(0);
+        plan.actions.push(Action::Start { name: c.name.clone(), attempt });
+        return Standing::Coming;
+    };
+    let (finished_at, exit_code) = match latest.state {
+        State::Creating => return Standing::Coming,
+        State::Running { .. } => {
+            watch_probes(cx, plan, c, latest);
+            return Standing::Running;
+        }
+        State::Exited { finished_at, exit_code, .. } => (finished_at, exit_code),
+    };
+    if after_exit(cx.pod, kind, c, exit_code, cx.config) == AfterExit::Stay {
+        return Standing::Over;
+    }
+    let backoff = w.backoff.entry(c.name.clone()).or_default();
+    let scale = cx.config.backoff_scale;
+    match backoff.until(finished_at, scale).filter(|until| *until > cx.now) {
+        Some(until) => {
+            w.backing_off.insert(c.name.clone());
+            plan.wake_at(until.min(cx.now + cx.config.resync));
+        }
+        None => {
+            backoff.raise(finished_at, cx.now, scale);
+            plan.actions.push(Action::Start { name: c.name.clone(), attempt: latest.attempt + 1 });
+        }
+    }
+    Standing::Coming
+}
+
+/// Looks again when a probe passes for the first time, and stops a container whose liveness probe fails too often.
+fn watch_probes(cx: &Context<'_>, plan: &mut Plan, c: &Container, instance: &ContainerView) {
+    for at in [started_at(cx, c), ready_at(cx, c)].into_iter().flatten().filter(|t| *t > cx.now) {
+        plan.wake_at(at);
+    }
+    if let (Some(probe), Some(since)) = (&c.liveness_probe, instance.unhealthy_since) {
+        let failures = i64::from(probe.failure_threshold.unwrap_or(3));
+        let kill = since + TimeDelta::seconds(failures * i64::from(probe.period_seconds.unwrap_or(10)));
+        if kill <= cx.now {
+            plan.stop(instance, cx.now + cx.pod.spec_grace(), cx.now, true);
+        } else {
+            plan.wake_at(kill);
+        }
+    }
+}
+
+/// When a running container counts as started: at once, or when its startup probe passes for the first time, which on
+/// these nodes is when it first runs.
+pub(super) fn started_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
+    match cx.view.latest(&c.name)?.state {
+        State::Running { started_at } => Some(started_at + initial_delay(c.startup_probe.as_ref())),
+        _ => None,
+    }
+}
+
+/// When a running container counts as ready.
+pub(super) fn ready_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
+    let State::Running { started_at: running } = cx.view.latest(&c.name)?.state else { return None };
+    Some(started_at(cx, c)?.max(running + initial_delay(c.readiness_probe.as_ref())))
+}
+
+fn initial_delay(probe: Option<&Probe>) -> TimeDelta {
+    TimeDelta::seconds(probe.and_then(|p| p.initial_delay_seconds).unwrap_or(0).into())
+}

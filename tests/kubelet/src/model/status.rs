@@ -1,0 +1,269 @@
+//! What the kubelet says of a pod: container statuses, conditions, phase.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
+    PodCondition, PodIP, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::exit::{AfterExit, after_exit};
+use super::plan::{ready_at, started_at};
+use super::pod::Kind;
+use super::view::{ContainerView, State};
+use super::worker::{Context, PodWorker};
+use super::{ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS};
+
+/// Scheme of container ids in statuses.
+const RUNTIME_SCHEME: &str = "hollow";
+
+/// A time as the API carries it.
+pub(super) fn to_api(t: DateTime<Utc>) -> Time {
+    Time(jiff::Timestamp::from_second(t.timestamp()).unwrap_or_default())
+}
+
+/// A time of the API as decisions use it.
+pub(super) fn from_api(t: &Time) -> DateTime<Utc> {
+    DateTime::from_timestamp(t.0.as_second(), 0).unwrap_or_default()
+}
+
+/// The status of a pod. `backing_off` names the containers that waited for their back-off at the last sync.
+pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>, backing_off: &BTreeSet<String>) -> PodStatus {
+    if let Some(ended) = w.ended.as_ref().filter(|e| e.rejected) {
+        return PodStatus {
+            phase: Some("Failed".into()),
+            reason: Some(ended.reason.clone()),
+            message: Some(ended.message.clone()),
+            start_time: Some(to_api(w.start_time)),
+            observed_generation: cx.pod.generation,
+            ..PodStatus::default()
+        };
+    }
+    let shown = |kind: Kind, c: &Container| container_status(w, cx, kind, c, backing_off.contains(&c.name));
+    let mut init: Vec<_> = cx.pod.containers().filter(|(k, _)| *k != Kind::Regular).map(|(k, c)| shown(k, c)).collect();
+    let mut regular: Vec<_> = cx.pod.of_kind(Kind::Regular).map(|c| shown(Kind::Regular, c)).collect();
+    let initialized = initialized(w, cx, &init);
+    let ending = w.over() || cx.pod.deletion.is_some() || cx.pod.gone;
+    let over = ending && !cx.view.any_alive();
+    if over && initialized {
+        regular.iter_mut().for_each(mark_unknown);
+    }
+    let phase = phase(cx, &init, &regular, initialized, over);
+    if matches!(phase, "Succeeded" | "Failed") {
+        for c in init.iter_mut().chain(&mut regular) {
+            c.ready = false;
+            c.started = Some(false);
+        }
+    }
+    let conditions = conditions(w, cx, &init, &regular, initialized, phase);
+    w.conditions.clone_from(&conditions);
+    let ended = w.ended.as_ref();
+    PodStatus {
+        phase: Some(phase.into()),
+        reason: ended.map(|e| e.reason.clone()),
+        message: ended.map(|e| e.message.clone()),
+        conditions: Some(conditions),
+        init_container_statuses: (!init.is_empty()).then_some(init),
+        container_statuses: Some(regular),
+        pod_ip: w.ip.clone(),
+        pod_ips: w.ip.clone().map(|ip| vec![PodIP { ip }]),
+        start_time: Some(to_api(w.start_time)),
+        observed_generation: cx.pod.generation,
+        ..PodStatus::default()
+    }
+}
+
+/// A container of a pod that is over, of which nothing is known, is reported as an error (`TerminatePod`).
+fn mark_unknown(c: &mut ContainerStatus) {
+    let known = c.state.as_ref().is_some_and(|s| s.terminated.is_some());
+    if !known {
+        c.state = Some(ContainerState {
+            terminated: Some(ContainerStateTerminated {
+                exit_code: 137,
+                reason: Some("ContainerStatusUnknown".into()),
+                message: Some("The container could not be located when the pod was terminated".into()),
+                ..ContainerStateTerminated::default()
+            }),
+            ..ContainerState::default()
+        });
+    }
+}
+
+fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container, backing_off: bool) -> ContainerStatus {
+    let latest = cx.view.latest(&c.name);
+    let previous = cx.view.previous(&c.name).and_then(terminated);
+    let last = previous.or_else(|| w.last.get(&c.name).cloned());
+    let kept = last.map(|t| ContainerState { terminated: Some(t), ..ContainerState::default() });
+    let (state, last_state) = match latest {
+        Some(i) => match &i.state {
+            State::Creating => (waiting("ContainerCreating", None), kept),
+            State::Running { started_at } => {
+                let running = ContainerStateRunning { started_at: Some(to_api(*started_at)) };
+                (ContainerState { running: Some(running), ..ContainerState::default() }, kept)
+            }
+            State::Exited { exit_code, .. } => {
+                let ended = ContainerState { terminated: terminated(i), ..ContainerState::default() };
+                // Under a rule the state keeps showing the exit during the back-off.
+                let by_policy =
+                    after_exit(cx.pod, kind, c, *exit_code, cx.config) == AfterExit::Restart { by_rule: false };
+                if backing_off && by_policy {
+                    let message = format!("back-off restarting failed container={} pod={}", c.name, cx.pod.name);
+                    (waiting("CrashLoopBackOff", Some(message)), Some(ended))
+                } else {
+                    (ended, kept)
+                }
+            }
+        },
+        None if w.restarting.is_some() => (waiting(RESTARTING_ALL_CONTAINERS, None), kept),
+        None if cx.pod.spec.init_containers.is_some() => (waiting("PodInitializing", None), kept),
+        None => (waiting("ContainerCreating", None), kept),
+    };
+    let running = state.running.is_some();
+    let started = running && started_at(cx, c).is_some_and(|t| t <= cx.now);
+    let passed = started && ready_at(cx, c).is_some_and(|t| t <= cx.now);
+    let healthy = latest.is_some_and(|i| i.unhealthy_since.is_none() || c.readiness_probe.is_none());
+    let ready = match kind {
+        Kind::Init => latest.is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. })),
+        _ => passed && healthy && w.restarting.is_none(),
+    };
+    let image = c.image.clone().unwrap_or_default();
+    ContainerStatus {
+        name: c.name.clone(),
+        state: Some(state),
+        last_state,
+        ready,
+        started: Some(started),
+        restart_count: latest.map_or_else(|| w.next_attempt.get(&c.name).copied().unwrap_or(0), |i| i.attempt),
+        container_id: latest.filter(|i| i.state != State::Creating).map(|i| container_id(&i.id)),
+        image_id: if latest.is_some() { format!("{RUNTIME_SCHEME}://{image}") } else { String::new() },
+        image,
+        ..ContainerStatus::default()
+    }
+}
+
+/// Container id as statuses carry it.
+fn container_id(id: &str) -> String {
+    format!("{RUNTIME_SCHEME}://{id}")
+}
+
+fn waiting(reason: &str, message: Option<String>) -> ContainerState {
+    let waiting = ContainerStateWaiting { reason: Some(reason.into()), message };
+    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+}
+
+fn terminated(i: &ContainerView) -> Option<ContainerStateTerminated> {
+    let State::Exited { started_at, finished_at, exit_code, reason } = &i.state else { return None };
+    Some(ContainerStateTerminated {
+        exit_code: *exit_code,
+        reason: Some(reason.clone()),
+        started_at: Some(to_api(*started_at)),
+        finished_at: Some(to_api(*finished_at)),
+        container_id: Some(container_id(&i.id)),
+        ..ContainerStateTerminated::default()
+    })
+}
+
+/// Whether init containers have passed, once: stays true while a restart of all containers runs them again.
+fn initialized(w: &PodWorker, cx: &Context<'_>, init: &[ContainerStatus]) -> bool {
+    let kinds = cx.pod.containers().filter(|(k, _)| *k != Kind::Regular);
+    let passed = kinds.zip(init).all(|((kind, _), c)| match kind {
+        Kind::Init => c.ready,
+        _ => c.started == Some(true),
+    });
+    let regular_ran = cx.pod.of_kind(Kind::Regular).any(|c| cx.view.latest(&c.name).is_some());
+    let before = w.conditions.iter().any(|c| c.type_ == "Initialized" && c.status == "True");
+    passed || regular_ran || before
+}
+
+/// The phase (`getPhase`). `over`: nothing runs and nothing will.
+fn phase(
+    cx: &Context<'_>,
+    init: &[ContainerStatus],
+    regular: &[ContainerStatus],
+    initialized: bool,
+    over: bool,
+) -> &'static str {
+    let exit = |c: &ContainerStatus| c.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    if over {
+        let failed_init = cx
+            .pod
+            .containers()
+            .zip(init)
+            .any(|((kind, _), c)| kind == Kind::Init && exit(c).is_some_and(|code| code != 0));
+        let succeeded = !failed_init && regular.iter().all(|c| exit(c) == Some(0));
+        return if succeeded { "Succeeded" } else { "Failed" };
+    }
+    let fresh = |c: &ContainerStatus| {
+        let waits = c.state.as_ref().is_some_and(|s| s.waiting.is_some());
+        waits && c.last_state.is_none()
+    };
+    if !initialized || regular.iter().any(fresh) { "Pending" } else { "Running" }
+}
+
+fn conditions(
+    w: &PodWorker,
+    cx: &Context<'_>,
+    init: &[ContainerStatus],
+    regular: &[ContainerStatus],
+    initialized: bool,
+    phase: &str,
+) -> Vec<PodCondition> {
+    let over = match phase {
+        "Succeeded" => Some("PodCompleted"),
+        "Failed" => Some("PodFailed"),
+        _ => None,
+    };
+    let sidecars = cx.pod.containers().zip(init).filter(|((k, _), _)| *k == Kind::Sidecar).map(|(_, c)| c);
+    let unready: Vec<_> = sidecars.chain(regular).filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
+    let ready = unready.is_empty() && over.is_none();
+    let (reason, message) = match over {
+        _ if ready => (None, None),
+        Some(reason) => (Some(reason), None),
+        None => (Some("ContainersNotReady"), Some(format!("containers with unready status: [{}]", unready.join(" ")))),
+    };
+    let has_sandbox = matches!(cx.view.sandbox, super::SandboxView::Ready { .. });
+    let mut out = vec![
+        condition(w, cx, "PodReadyToStartContainers", has_sandbox, None, None),
+        condition(w, cx, "Initialized", initialized, (!initialized).then_some("ContainersNotInitialized"), None),
+        condition(w, cx, "Ready", ready, reason, message.clone()),
+        condition(w, cx, "ContainersReady", ready, reason, message),
+        condition(w, cx, "PodScheduled", true, None, None),
+    ];
+    if cx.pod.has_restart_all_rule() && cx.config.restart_all {
+        let (reason, message) = match &w.restarting {
+            Some(_) => {
+                (Some("RestartAllContainersStarted"), Some("container exited with restart policy rule".to_owned()))
+            }
+            None => (over, None),
+        };
+        out.push(condition(w, cx, ALL_CONTAINERS_RESTARTING, w.restarting.is_some(), reason, message));
+    }
+    if let Some(ended) = w.ended.as_ref().filter(|e| e.disruption) {
+        let message = Some(ended.message.clone());
+        out.push(condition(w, cx, "DisruptionTarget", true, Some("TerminationByKubelet"), message));
+    }
+    out
+}
+
+fn condition(
+    w: &PodWorker,
+    cx: &Context<'_>,
+    type_: &str,
+    status: bool,
+    reason: Option<&str>,
+    message: Option<String>,
+) -> PodCondition {
+    let status = if status { "True" } else { "False" };
+    let before = w.conditions.iter().find(|c| c.type_ == type_ && c.status == status);
+    PodCondition {
+        type_: type_.into(),
+        status: status.into(),
+        reason: reason.map(Into::into),
+        message,
+        last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or_else(|| Some(to_api(cx.now))),
+        observed_generation: cx.pod.generation,
+        ..PodCondition::default()
+    }
+}
