@@ -1,0 +1,37 @@
+package server
+
+import (
+	"context"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/metadata"
+
+	"lockstep/tests/plane/admission"
+	"lockstep/tests/plane/apis"
+	"lockstep/tests/plane/binder"
+	"lockstep/tests/plane/controllers"
+	"lockstep/tests/plane/registry"
+
+	apiextensionsapiserver "k8s.io/apiextensions-apiserver/pkg/apiserver"
+	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/tools/record"
+)
+
+// startComponents starts the stand-ins for kube-controller-manager and
+// kube-scheduler, then the informers that all of them share.
+func (p *plane) startComponents(ctx context.Context, custom *apiextensionsapiserver.CustomResourceDefinitions, stores *registry.Stores) error {
+	objects, err := metadata.NewForConfig(p.config.LoopbackClientConfig)
+	if err != nil {
+		return fmt.Errorf("metadata client: %w", err)
+	}
+	controllers.Start(ctx, controllers.Deps{
+		Client: p.client, Metadata: objects, Informers: p.informers, CRDs: custom.Informers,
+		Stores: stores, Quotas: admission.NewQuotaConfiguration(p.informers), NativeScheduling: p.options.NativeScheduling,
+	})
+	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
+	binder.Start(ctx, p.informers, stores, broadcaster.NewRecorder(apis.Scheme, corev1.EventSource{Component: corev1.DefaultSchedulerName}))
+	p.informers.Start(ctx.Done())
+	return nil
+}

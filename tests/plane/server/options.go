@@ -1,0 +1,45 @@
+package server
+
+import (
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+
+	"k8s.io/kube-openapi/pkg/common"
+)
+
+// Options are what a plane is started with.
+type Options struct {
+	// Dir holds etcd's data, the certificate, the admin token and the kubeconfig.
+	Dir string
+	// Port on 127.0.0.1; 0 picks a free one.
+	Port int
+	// AuditLog and AuditReads are files to append to; empty for none.
+	AuditLog, AuditReads string
+	// NativeScheduling serves scheduling.k8s.io/v1beta1 and keeps pod.spec.schedulingGroup.
+	NativeScheduling bool
+	// FeatureGates of the API server library, as A=true,B=false.
+	FeatureGates string
+	// Definitions are the OpenAPI definitions of the built-in types.
+	Definitions common.GetOpenAPIDefinitions
+	// Ready is called once with the address and the kubeconfig.
+	Ready func(url, kubeconfig string)
+}
+
+// KubeconfigPath is where the admin's kubeconfig is written.
+func (o *Options) KubeconfigPath() string { return filepath.Join(o.Dir, "kubeconfig") }
+
+func listen(port int) (net.Listener, int, error) {
+	l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+	if err != nil {
+		return nil, 0, err
+	}
+	addr, ok := l.Addr().(*net.TCPAddr)
+	if !ok {
+		return nil, 0, fmt.Errorf("not a TCP address: %s", l.Addr())
+	}
+	return l, addr.Port, nil
+}
+
+func ensureDir(dir string) error { return os.MkdirAll(dir, 0o755) }
