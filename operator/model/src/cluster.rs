@@ -6,7 +6,7 @@ use std::sync::Arc;
 use lockstep_engine::{Cluster, Node as EngineNode, NodeIx};
 
 use crate::dims::Dims;
-use crate::eligibility::NodeClass;
+use crate::eligibility::{ClassId, NodeClass};
 use crate::node::Node;
 use crate::pod::Pod;
 
@@ -28,7 +28,7 @@ struct NodeEntry {
     name: String,
     /// `None` once it was deleted, and for a node that only pods speak of.
     node: Option<Arc<Node>>,
-    class: Option<Arc<NodeClass>>,
+    class: Option<ClassId>,
     pods: Vec<Arc<Pod>>,
 }
 
@@ -59,8 +59,8 @@ impl Snapshot {
     }
 
     /// Class of a node that exists.
-    pub fn class(&self, ix: NodeIx) -> Option<&Arc<NodeClass>> {
-        self.nodes.get(ix)?.class.as_ref()
+    pub fn class(&self, ix: NodeIx) -> Option<ClassId> {
+        self.nodes.get(ix)?.class
     }
 
     /// One more than the largest node ordinal.
@@ -85,6 +85,9 @@ impl Snapshot {
 pub struct ClusterModel {
     now: Snapshot,
     pods: HashMap<String, Arc<Pod>>,
+    classes: BTreeMap<NodeClass, ClassId>,
+    /// Never goes back, so that a verdict kept for a class is never taken for another's.
+    next_class: ClassId,
 }
 
 impl Default for ClusterModel {
@@ -99,6 +102,8 @@ impl Default for ClusterModel {
                 owned: Arc::default(),
             },
             pods: HashMap::new(),
+            classes: BTreeMap::new(),
+            next_class: 0,
         }
     }
 }
@@ -112,11 +117,9 @@ impl ClusterModel {
     /// Adds or changes a node.
     pub fn upsert_node(&mut self, node: Node) {
         let ix = self.entry(&node.name);
+        let class = self.class_id(NodeClass::of(&node));
         let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
-        let class = NodeClass::of(&node);
-        if entry.class.as_deref() != Some(&class) {
-            entry.class = Some(Arc::new(class));
-        }
+        entry.class = Some(class);
         let node = Arc::new(node);
         entry.node = Some(Arc::clone(&node));
         if node.allocatable.iter().all(|(name, _)| self.now.dims.has(name)) {
@@ -194,6 +197,17 @@ impl ClusterModel {
         nodes.push(Arc::new(NodeEntry { name: name.to_owned(), ..NodeEntry::default() }));
         Arc::make_mut(&mut self.now.ordinals).insert(name.to_owned(), nodes.len() - 1);
         nodes.len() - 1
+    }
+
+    fn class_id(&mut self, class: NodeClass) -> ClassId {
+        // Labels that change over time leave classes behind; starting over costs one verdict per class again.
+        if self.classes.len() > 1024.max(4 * self.now.nodes.len()) {
+            self.classes.clear();
+        }
+        *self.classes.entry(class).or_insert_with(|| {
+            self.next_class += 1;
+            self.next_class
+        })
     }
 
     fn tell_engine(&mut self, ix: NodeIx, node: &Node) {

@@ -3,10 +3,14 @@
 //! Nodes that agree in everything but their name form a class, so that a template is judged once per class and not once
 //! per node.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
 
+use lockstep_engine::NodeSet;
+
+use crate::cluster::Snapshot;
 use crate::node::Node;
 
 /// Label that every node has a value of its own for; left out of classes.
@@ -17,6 +21,9 @@ const NAME_FIELD: &str = "metadata.name";
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 /// Effects that keep a pod away; `PreferNoSchedule` does not.
 const BINDING_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
+
+/// Identifies a class of nodes; never used for another class later.
+pub type ClassId = u64;
 
 /// What nodes of one class have in common.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +96,46 @@ impl Constraints {
 
     fn tolerates(&self, taint: &Taint) -> bool {
         !BINDING_EFFECTS.contains(&taint.effect.as_str()) || self.tolerations.iter().any(|t| tolerates(t, taint))
+    }
+}
+
+/// Verdicts per template and class of nodes.
+#[derive(Debug, Default)]
+pub struct Verdicts {
+    templates: HashMap<String, Template>,
+}
+
+#[derive(Debug, Default)]
+struct Template {
+    admitted: HashMap<ClassId, bool>,
+    used: bool,
+}
+
+impl Verdicts {
+    /// The nodes that admit a template. The key stands for its constraints: other constraints need another key.
+    pub fn eligible(&mut self, key: &str, constraints: &Constraints, snapshot: &Snapshot) -> Arc<NodeSet> {
+        if !self.templates.contains_key(key) {
+            self.templates.insert(key.to_owned(), Template::default());
+        }
+        let names_nodes = constraints.names_nodes();
+        let mut set = NodeSet::with_capacity(snapshot.node_count());
+        let Some(template) = self.templates.get_mut(key) else { return Arc::new(set) };
+        template.used = true;
+        for ix in 0..snapshot.node_count() {
+            let (Some(node), Some(class)) = (snapshot.node(ix), snapshot.class(ix)) else { continue };
+            let admitted = if names_nodes {
+                constraints.admit(node)
+            } else {
+                *template.admitted.entry(class).or_insert_with(|| constraints.admit(node))
+            };
+            set.set(ix, admitted);
+        }
+        Arc::new(set)
+    }
+
+    /// Forgets templates that were not asked about since the last call.
+    pub fn retain_used(&mut self) {
+        self.templates.retain(|_, t| std::mem::take(&mut t.used));
     }
 }
 
@@ -233,5 +280,24 @@ mod tests {
         assert!(!constraints(json!({"nodeSelector": {"zone": "a"}})).names_nodes());
         assert!(constraints(json!({"nodeSelector": {HOSTNAME: "n1"}})).names_nodes());
         assert!(constraints(affinity(&expression(HOSTNAME, "In", &["n1"]))).names_nodes());
+    }
+
+    #[test]
+    fn a_changed_node_is_judged_anew_and_the_others_are_not() {
+        let mut model = crate::ClusterModel::default();
+        for name in ["n1", "n2"] {
+            model.upsert_node(node(name));
+        }
+        let mut verdicts = Verdicts::default();
+        let any = Constraints::default();
+        let mut ask = |model: &crate::ClusterModel| {
+            let set = verdicts.eligible("t", &any, &model.snapshot());
+            (set.ones().collect::<Vec<_>>(), verdicts.templates["t"].admitted.len())
+        };
+        assert_eq!(ask(&model), (vec![0, 1], 1));
+        model.upsert_node(Node { unschedulable: true, ..node("n2") });
+        assert_eq!(ask(&model), (vec![0], 2));
+        model.upsert_node(node("n2"));
+        assert_eq!(ask(&model), (vec![0, 1], 2));
     }
 }

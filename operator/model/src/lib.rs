@@ -6,22 +6,30 @@
 //! | [`pod`], [`node`], [`pdb`] | trimmed objects, and the parts of the real ones that they are read from |
 //! | [`cluster`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it |
 //! | [`eligibility`] | which nodes a template may run on |
+//! | [`request`] | a gang that wants room as the engine's demand, and its answer as a node for each member |
+//! | [`units`], [`cost`] | what runs, as the engine's units of disruption, and what evicting it would destroy |
 
 pub mod cluster;
+pub mod cost;
 pub mod dims;
 pub mod eligibility;
 pub mod node;
 pub mod pdb;
 pub mod pod;
 pub mod quantity;
+pub mod request;
 pub mod requests;
 #[cfg(test)]
 mod test_support;
+pub mod units;
 
 pub use cluster::{ClusterModel, Snapshot};
+pub use cost::CostModel;
 pub use dims::Dims;
-pub use eligibility::{Constraints, NodeClass};
+pub use eligibility::{ClassId, Constraints, NodeClass, Verdicts};
 pub use node::Node;
 pub use pdb::Budget;
 pub use pod::Pod;
+pub use request::{Cohort, Request, Unmet};
 pub use requests::Resources;
+pub use units::{GangUnit, Running, Source, UnitTable};

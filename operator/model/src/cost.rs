@@ -1,0 +1,95 @@
+//! What evicting running work destroys.
+
+use chrono::{DateTime, Utc};
+
+use crate::requests::{CPU, Resources};
+
+/// How work is weighed. Costs are accelerator-seconds in whole numbers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostModel {
+    /// Resources that count as accelerators.
+    pub accelerators: Vec<String>,
+    /// Weight of one CPU core of a pod without accelerators, in thousandths of an accelerator.
+    pub cpu_weight_milli: i64,
+    /// Time that a restart takes beside the work lost, in seconds.
+    pub restart_overhead_seconds: i64,
+    /// Longest time without a checkpoint that counts, in seconds: work that never checkpoints must not become immune.
+    pub cap_seconds: i64,
+}
+
+impl Default for CostModel {
+    fn default() -> Self {
+        Self {
+            accelerators: [
+                "nvidia.com/gpu",
+                "amd.com/gpu",
+                "habana.ai/gaudi",
+                "google.com/tpu",
+                "aws.amazon.com/neuron",
+            ]
+            .map(str::to_owned)
+            .into(),
+            cpu_weight_milli: 10,
+            restart_overhead_seconds: 120,
+            cap_seconds: 12 * 3600,
+        }
+    }
+}
+
+impl CostModel {
+    /// Accelerators that these resources hold.
+    pub fn accelerators(&self, resources: &Resources) -> i64 {
+        self.accelerators.iter().map(|name| resources.get(name)).sum()
+    }
+
+    /// Accelerator-seconds destroyed by evicting a pod that holds these resources and whose work is safe up to `since`
+    /// (its last checkpoint, else its start); `None`: it has not begun. Times in the future count as now.
+    pub fn loss(&self, resources: &Resources, since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> u64 {
+        let Some(since) = since else { return 0 };
+        let seconds = (now - since).num_seconds().clamp(0, self.cap_seconds) + self.restart_overhead_seconds;
+        let weight_milli = match self.accelerators(resources) {
+            0 => i128::from(resources.get(CPU)) * i128::from(self.cpu_weight_milli) / 1000,
+            n => i128::from(n) * 1000,
+        };
+        u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
+    }
+
+    /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start or in the future.
+    pub fn safe_until(
+        started: Option<DateTime<Utc>>,
+        checkpoint: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> Option<DateTime<Utc>> {
+        started.map(|start| checkpoint.filter(|&c| c <= now).map_or(start, |c| c.max(start)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::test_support::mk_resources;
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_000_000 + seconds, 0).unwrap()
+    }
+
+    #[test]
+    fn the_loss_is_accelerators_times_the_time_since_the_last_checkpoint_and_the_restart() {
+        let model = CostModel::default();
+        let gpus = mk_resources(&[("nvidia.com/gpu", "8"), ("cpu", "64")]);
+        assert_eq!(model.loss(&gpus, Some(at(0)), at(600)), 8 * (600 + 120));
+        let cpu = mk_resources(&[("cpu", "64")]);
+        assert_eq!(model.loss(&cpu, Some(at(0)), at(600)), 64 * 720 / 100);
+        assert_eq!(model.loss(&gpus, None, at(600)), 0);
+    }
+
+    #[test]
+    fn never_checkpointing_buys_no_immunity_and_a_checkpoint_in_the_future_no_discount() {
+        let model = CostModel::default();
+        let gpus = mk_resources(&[("nvidia.com/gpu", "1")]);
+        assert_eq!(model.loss(&gpus, Some(at(0)), at(10_000_000)), (12 * 3600 + 120) as u64);
+        assert_eq!(CostModel::safe_until(Some(at(0)), Some(at(900)), at(600)), Some(at(0)));
+        assert_eq!(CostModel::safe_until(Some(at(0)), Some(at(500)), at(600)), Some(at(500)));
+        assert_eq!(CostModel::safe_until(Some(at(0)), Some(at(-5)), at(600)), Some(at(0)));
+    }
+}

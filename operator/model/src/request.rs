@@ -1,0 +1,309 @@
+//! A gang that wants room, as the engine's demand, and the engine's answer as a node for each member.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lockstep_api::member::Member;
+use lockstep_api::scheduling::TopologyConstraint;
+use lockstep_api::workload::{TopologyMode, TopologyScope};
+use lockstep_engine as engine;
+use lockstep_engine::{Demand, NodeIx, NodeSet, Placement, PreemptionPolicy, Shape};
+use thiserror::Error;
+
+use crate::cluster::Snapshot;
+use crate::requests::Resources;
+
+/// A gang that wants room, whole or for the members that lost theirs.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its members, by template.
+    pub cohorts: Vec<Cohort>,
+    /// Members without which the gang is useless, fixed ones included.
+    pub min_count: u32,
+    /// Priority.
+    pub priority: i32,
+    /// Whether it may preempt.
+    pub preemption: PreemptionPolicy,
+    /// Members to be kept together.
+    pub topology: Option<TopologyConstraint>,
+    /// Members that stay where they are. The snapshot counts the room that they take.
+    pub fixed: BTreeMap<Member, NodeIx>,
+    /// Where members were before.
+    pub previous: BTreeMap<Member, NodeIx>,
+    /// Nodes not to be used.
+    pub excluded: NodeSet,
+}
+
+/// Members made from one template.
+#[derive(Clone, Debug)]
+pub struct Cohort {
+    /// Members that should run, in rank order, fixed ones included.
+    pub members: Vec<Member>,
+    /// What each holds.
+    pub requests: Arc<Resources>,
+    /// Nodes that admit the template.
+    pub eligible: Arc<NodeSet>,
+}
+
+/// Why a request cannot even be put to the engine.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Unmet {
+    /// No node has ever offered the resource.
+    #[error("no node offers {0}")]
+    Resource(String),
+    /// The topology key is not in use.
+    #[error("no node has the label {0}")]
+    TopologyKey(String),
+}
+
+impl Request {
+    /// The engine's demand; shapes are the cohorts in order.
+    pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Unmet> {
+        let topology = self.topology.as_ref().map(|t| topology(t, snapshot)).transpose()?;
+        let by_replica = self.by_replica();
+        let shapes = self
+            .cohorts
+            .iter()
+            .map(|cohort| {
+                if let Some(name) = snapshot.dims().unknown(&cohort.requests) {
+                    return Err(Unmet::Resource(name.to_owned()));
+                }
+                let replicas = cohort.replicas();
+                Ok(Shape {
+                    request: snapshot.dims().amounts(&cohort.requests),
+                    count: cohort.members.len() as u32,
+                    min: 0,
+                    replica_size: replicas.first().map_or(1, |r| r.1),
+                    eligible: Some(Arc::clone(&cohort.eligible)),
+                    running: self.running(cohort, by_replica),
+                })
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Demand {
+            shapes,
+            min_count: self.min_count,
+            priority: self.priority,
+            preemption: self.preemption,
+            topology,
+            excluded: self.excluded.clone(),
+            previous: self.wishes(),
+        })
+    }
+
+    /// The node of each member that has one: those fixed, and those that the placement seats.
+    ///
+    /// A member keeps its previous node where that has a seat; the others take the seats left in rank order, over nodes
+    /// in the order of topology domain and name, so that neighbouring ranks share nodes and domains.
+    pub fn assign(&self, snapshot: &Snapshot, placement: &Placement) -> BTreeMap<Member, NodeIx> {
+        let mut out = self.fixed.clone();
+        let key = self.topology.as_ref().and_then(|t| snapshot.dims().key(&t.key));
+        let place = |node: NodeIx| {
+            let domain = key.and_then(|k| snapshot.room().domain(node, k));
+            (domain, snapshot.node_name(node))
+        };
+        let by_replica = self.by_replica();
+        for (shape, cohort) in self.cohorts.iter().enumerate() {
+            let mut seats: BTreeMap<u32, Vec<(NodeIx, u32)>> = BTreeMap::new();
+            for seat in placement.seats.iter().filter(|s| s.shape == shape) {
+                seats.entry(seat.replica).or_default().push((seat.node, seat.count));
+            }
+            for (replica, mut free) in seats {
+                free.sort_by(|a, b| place(a.0).cmp(&place(b.0)));
+                let waiting = cohort
+                    .with_replica_ordinals()
+                    .filter(|(m, r)| (!by_replica || *r == replica) && !self.fixed.contains_key(*m))
+                    .map(|(m, _)| m);
+                seat(&mut out, &mut free, waiting, &self.previous);
+            }
+        }
+        out
+    }
+
+    fn by_replica(&self) -> bool {
+        self.topology.as_ref().is_some_and(|t| t.scope == TopologyScope::Replica)
+    }
+
+    fn running(&self, cohort: &Cohort, by_replica: bool) -> Vec<engine::Running> {
+        let mut counts: BTreeMap<(u32, NodeIx), u32> = BTreeMap::new();
+        for (member, replica) in cohort.with_replica_ordinals() {
+            if let Some(&node) = self.fixed.get(member) {
+                *counts.entry((if by_replica { replica } else { 0 }, node)).or_default() += 1;
+            }
+        }
+        counts.into_iter().map(|((replica, node), count)| engine::Running { replica, node, count }).collect()
+    }
+
+    /// Nodes that members were on before, those of most members first.
+    fn wishes(&self) -> Vec<NodeIx> {
+        let mut counts: BTreeMap<NodeIx, usize> = BTreeMap::new();
+        for (_, &node) in self.previous.iter().filter(|(m, _)| !self.fixed.contains_key(*m)) {
+            *counts.entry(node).or_default() += 1;
+        }
+        let mut nodes: Vec<NodeIx> = counts.keys().copied().collect();
+        nodes.sort_by_key(|n| (std::cmp::Reverse(counts.get(n)), *n));
+        nodes
+    }
+}
+
+impl Cohort {
+    /// Replicas with members, and how many they have.
+    fn replicas(&self) -> Vec<(i32, u32)> {
+        let mut counts: BTreeMap<i32, u32> = BTreeMap::new();
+        for m in &self.members {
+            *counts.entry(m.replica).or_default() += 1;
+        }
+        counts.into_iter().collect()
+    }
+
+    /// Members with the position of their replica among those of the cohort.
+    fn with_replica_ordinals(&self) -> impl Iterator<Item = (&Member, u32)> {
+        let ordinals: BTreeMap<i32, u32> = (0..).zip(self.replicas()).map(|(ix, (replica, _))| (replica, ix)).collect();
+        self.members.iter().map(move |m| (m, ordinals.get(&m.replica).copied().unwrap_or(0)))
+    }
+}
+
+fn topology(constraint: &TopologyConstraint, snapshot: &Snapshot) -> Result<engine::Topology, Unmet> {
+    let key = snapshot.dims().key(&constraint.key).ok_or_else(|| Unmet::TopologyKey(constraint.key.clone()))?;
+    Ok(engine::Topology {
+        key,
+        mode: match constraint.mode {
+            TopologyMode::Required => engine::TopologyMode::Required,
+            TopologyMode::Preferred => engine::TopologyMode::Preferred,
+        },
+        scope: match constraint.scope {
+            TopologyScope::Gang => engine::Scope::Gang,
+            TopologyScope::Replica => engine::Scope::Replica,
+        },
+    })
+}
+
+/// Gives the seats to the first members that wait, each its previous node where that is possible.
+fn seat<'a>(
+    out: &mut BTreeMap<Member, NodeIx>,
+    free: &mut [(NodeIx, u32)],
+    waiting: impl Iterator<Item = &'a Member>,
+    previous: &BTreeMap<Member, NodeIx>,
+) {
+    let seats: u32 = free.iter().map(|(_, count)| count).sum();
+    let mut movers = Vec::new();
+    for member in waiting.take(seats as usize) {
+        let kept = previous.get(member).and_then(|node| free.iter_mut().find(|(n, count)| n == node && *count > 0));
+        match kept {
+            Some((node, count)) => {
+                *count -= 1;
+                out.insert(member.clone(), *node);
+            }
+            None => movers.push(member),
+        }
+    }
+    let left = free.iter().flat_map(|&(node, count)| std::iter::repeat_n(node, count as usize)).collect::<Vec<_>>();
+    for (member, node) in movers.into_iter().zip(left) {
+        out.insert(member.clone(), node);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterModel;
+    use crate::test_support::{mk_node, mk_resources};
+    use lockstep_engine::place;
+
+    const RACK: &str = "topology.kubernetes.io/rack";
+
+    fn cluster(nodes: &[(&str, &str, i64)]) -> Snapshot {
+        let mut model = ClusterModel::default();
+        model.use_topology_key(RACK);
+        for (name, rack, gpus) in nodes {
+            let mut node = mk_node(name, *gpus);
+            node.labels.insert(RACK.into(), (*rack).into());
+            model.upsert_node(node);
+        }
+        model.snapshot()
+    }
+
+    fn members(replicas: i32, size: i32) -> Vec<Member> {
+        (0..replicas).flat_map(|r| (0..size).map(move |i| Member::new("w", r, i))).collect()
+    }
+
+    fn request(snapshot: &Snapshot, members: Vec<Member>, gpus: &str) -> Request {
+        Request {
+            min_count: members.len() as u32,
+            cohorts: vec![Cohort {
+                members,
+                requests: Arc::new(mk_resources(&[("cpu", "1"), ("pods", "1"), ("nvidia.com/gpu", gpus)])),
+                eligible: Arc::new((0..snapshot.node_count()).collect()),
+            }],
+            priority: 0,
+            preemption: PreemptionPolicy::LowerPriority,
+            topology: None,
+            fixed: BTreeMap::new(),
+            previous: BTreeMap::new(),
+            excluded: NodeSet::new(),
+        }
+    }
+
+    fn placed(request: &Request, snapshot: &Snapshot) -> Vec<(String, String)> {
+        let placement = place(snapshot.room(), &request.demand(snapshot).unwrap()).unwrap();
+        let nodes = request.assign(snapshot, &placement);
+        nodes.iter().map(|(m, &n)| (m.to_string(), snapshot.node_name(n).to_owned())).collect()
+    }
+
+    fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+        expected.iter().map(|&(m, n)| (m.to_owned(), n.to_owned())).collect()
+    }
+
+    #[test]
+    fn neighbouring_ranks_share_nodes_in_the_order_of_their_names() {
+        let s = cluster(&[("n2", "a", 2), ("n1", "a", 2)]);
+        let got = placed(&request(&s, members(1, 4), "1"), &s);
+        assert_eq!(got, pairs(&[("w-0-0", "n1"), ("w-0-1", "n1"), ("w-0-2", "n2"), ("w-0-3", "n2")]));
+    }
+
+    #[test]
+    fn a_member_keeps_its_node_when_another_is_replaced() {
+        let s = cluster(&[("n1", "a", 1), ("n2", "a", 1), ("n3", "a", 1)]);
+        let ix = |n: &str| s.ordinal(n).unwrap();
+        let mut r = request(&s, members(1, 2), "1");
+        r.previous = [(Member::new("w", 0, 0), ix("n3")), (Member::new("w", 0, 1), ix("n1"))].into();
+        assert_eq!(placed(&r, &s), pairs(&[("w-0-0", "n3"), ("w-0-1", "n1")]));
+        r.fixed = [(Member::new("w", 0, 0), ix("n3"))].into();
+        r.excluded = [ix("n1"), ix("n3")].into_iter().collect();
+        assert_eq!(placed(&r, &s), pairs(&[("w-0-0", "n3"), ("w-0-1", "n2")]));
+    }
+
+    #[test]
+    fn each_replica_shares_a_domain_under_replica_scope() {
+        let s = cluster(&[("n1", "a", 2), ("n2", "b", 1), ("n3", "b", 1), ("n4", "a", 1)]);
+        let mut r = request(&s, members(2, 2), "1");
+        r.topology =
+            Some(TopologyConstraint { key: RACK.into(), mode: TopologyMode::Required, scope: TopologyScope::Replica });
+        let got = placed(&r, &s);
+        let rack = |m: &str| got.iter().find(|(name, _)| name == m).map(|(_, n)| ["n1", "n4"].contains(&n.as_str()));
+        assert_eq!(got.len(), 4);
+        assert!(rack("w-0-0") == rack("w-0-1") && rack("w-1-0") == rack("w-1-1") && rack("w-0-0") != rack("w-1-0"));
+    }
+
+    #[test]
+    fn an_elastic_gang_seats_its_first_ranks() {
+        let s = cluster(&[("n1", "a", 2)]);
+        let mut r = request(&s, members(1, 4), "1");
+        r.min_count = 1;
+        assert_eq!(placed(&r, &s), pairs(&[("w-0-0", "n1"), ("w-0-1", "n1")]));
+    }
+
+    #[test]
+    fn a_resource_or_label_that_no_node_has_is_named() {
+        let s = cluster(&[("n1", "a", 2)]);
+        let mut r = request(&s, members(1, 1), "1");
+        r.topology = Some(TopologyConstraint {
+            key: "example.com/pod".into(),
+            mode: TopologyMode::Required,
+            scope: TopologyScope::Gang,
+        });
+        assert_eq!(r.demand(&s).unwrap_err().to_string(), "no node has the label example.com/pod");
+        r.cohorts[0].requests = Arc::new(mk_resources(&[("example.com/fpga", "1")]));
+        r.topology = None;
+        assert_eq!(r.demand(&s).unwrap_err().to_string(), "no node offers example.com/fpga");
+    }
+}

@@ -1,0 +1,184 @@
+//! What runs, as the engine's units of disruption.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_engine::{Amounts, NodeIx, PdbIx, Pods, Unit, UnitIx, Units};
+use smallvec::SmallVec;
+
+use crate::cluster::Snapshot;
+use crate::cost::CostModel;
+use crate::pdb::Budget;
+use crate::pod::Pod;
+use crate::requests::Resources;
+
+/// Units with where they come from.
+#[derive(Clone, Debug, Default)]
+pub struct UnitTable {
+    /// For the engine.
+    pub units: Units,
+    /// By unit ordinal.
+    pub sources: Vec<Source>,
+}
+
+/// What a unit is.
+#[derive(Clone, Debug)]
+pub enum Source {
+    /// A gang that goes whole: the caller's number of it.
+    Gang(usize),
+    /// A single pod.
+    Pod(Arc<Pod>),
+}
+
+/// A gang that goes whole or not at all.
+#[derive(Clone, Debug)]
+pub struct GangUnit {
+    /// The caller's number of it.
+    pub number: usize,
+    /// Priority of the gang.
+    pub priority: i32,
+    /// Whether it would preempt when it queues again.
+    pub preempts: bool,
+    /// What it holds: pods, and seats reserved for pods that are not there yet.
+    pub holds: Vec<Running>,
+    /// Accelerator-seconds that evicting it destroys.
+    pub cost: u64,
+}
+
+/// One pod of a gang, or the seat reserved for it.
+#[derive(Clone, Debug)]
+pub struct Running {
+    /// The node.
+    pub node: NodeIx,
+    /// What it holds.
+    pub requests: Arc<Resources>,
+    /// The pod; `None` for a seat.
+    pub pod: Option<Arc<Pod>>,
+}
+
+/// Collects units for one decision.
+pub struct UnitsBuilder<'a> {
+    snapshot: &'a Snapshot,
+    budgets: BTreeMap<&'a str, Vec<(PdbIx, &'a Budget)>>,
+    costs: &'a CostModel,
+    now: DateTime<Utc>,
+    table: UnitTable,
+}
+
+impl<'a> UnitsBuilder<'a> {
+    /// No units yet.
+    pub fn new(snapshot: &'a Snapshot, budgets: &'a [Budget], costs: &'a CostModel, now: DateTime<Utc>) -> Self {
+        let mut by_namespace: BTreeMap<&str, Vec<(PdbIx, &Budget)>> = BTreeMap::new();
+        for (ix, budget) in budgets.iter().enumerate() {
+            by_namespace.entry(&budget.namespace).or_default().push((ix, budget));
+        }
+        let pdb_allowed = budgets.iter().map(|b| b.allowed.max(0) as u32).collect();
+        let units = Units { pdb_allowed, ..Units::default() };
+        Self { snapshot, budgets: by_namespace, costs, now, table: UnitTable { units, sources: Vec::new() } }
+    }
+
+    /// Adds a gang that goes whole.
+    pub fn add_gang(&mut self, gang: &GangUnit) {
+        let mut pods: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
+        let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
+        for held in &gang.holds {
+            pods.entry(self.snapshot.dims().amounts(&held.requests)).or_default().push(held.node);
+            for (pdb, count) in held.pod.iter().flat_map(|p| self.hits(p)) {
+                *hits.entry(pdb).or_default() += count;
+            }
+        }
+        let start = gang.holds.iter().filter_map(|h| h.pod.as_ref()?.started).min();
+        self.push(
+            Source::Gang(gang.number),
+            Unit {
+                pods: pods.into_iter().map(|(request, nodes)| Pods { request, nodes }).collect(),
+                priority: gang.priority,
+                gang: true,
+                cost: gang.cost,
+                pdbs: hits.into_iter().collect(),
+                start: start.unwrap_or(self.now).timestamp(),
+                cascade: None,
+                eligible: None,
+                preempts: gang.preempts,
+            },
+        );
+    }
+
+    /// Adds a single pod where it holds room, with the priority of its gang if it has one. `cascade` is the loss of the
+    /// gang that restarts as a whole when this pod goes, from [`UnitsBuilder::cascade`].
+    pub fn add_pod(&mut self, pod: &Arc<Pod>, priority: i32, cascade: Option<usize>) {
+        let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) else { return };
+        let since = CostModel::safe_until(pod.started, pod.last_checkpoint, self.now);
+        let unit = Unit {
+            pods: vec![Pods { request: self.snapshot.dims().amounts(&pod.requests), nodes: vec![node] }],
+            priority,
+            gang: false,
+            cost: self.costs.loss(&pod.requests, since, self.now),
+            pdbs: self.hits(pod),
+            start: pod.started.unwrap_or(self.now).timestamp(),
+            cascade,
+            eligible: None,
+            preempts: pod.preempts,
+        };
+        self.push(Source::Pod(Arc::clone(pod)), unit);
+    }
+
+    /// Announces a gang that restarts as a whole when one of its pods goes.
+    pub fn cascade(&mut self, loss: u64) -> usize {
+        self.table.units.cascade_loss.push(loss);
+        self.table.units.cascade_loss.len() - 1
+    }
+
+    /// The units.
+    pub fn build(self) -> UnitTable {
+        self.table
+    }
+
+    fn hits(&self, pod: &Pod) -> SmallVec<[(PdbIx, u32); 1]> {
+        let budgets = self.budgets.get(pod.namespace.as_str());
+        budgets.into_iter().flatten().filter(|(_, b)| b.guards(pod)).map(|&(ix, _)| (ix, 1)).collect()
+    }
+
+    fn push(&mut self, source: Source, unit: Unit) -> UnitIx {
+        self.table.units.units.push(unit);
+        self.table.sources.push(source);
+        self.table.sources.len() - 1
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterModel;
+    use crate::test_support::{mk_node, mk_pod};
+    use serde_json::json;
+
+    #[test]
+    fn a_gang_counts_every_pod_that_a_budget_guards_and_a_single_pod_its_own() {
+        let mut model = ClusterModel::default();
+        model.upsert_node(mk_node("n1", 8));
+        let guarded = Pod { labels: [("app".into(), "db".into())].into(), ..mk_pod("a", "n1", 1) };
+        for pod in [guarded.clone(), Pod { uid: "b".into(), ..guarded }, mk_pod("c", "n1", 2)] {
+            model.upsert_pod(pod);
+        }
+        let s = model.snapshot();
+        let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
+        let budgets = [Budget { namespace: "ml".into(), name: "b".into(), selector: Some(selector), allowed: 1 }];
+        let (costs, now) = (CostModel::default(), DateTime::from_timestamp(0, 0).unwrap());
+        let mut builder = UnitsBuilder::new(&s, &budgets, &costs, now);
+        let pods: Vec<_> = s.pods_on(0).cloned().collect();
+        let holds = pods
+            .iter()
+            .map(|p| Running { node: 0, requests: Arc::clone(&p.requests), pod: Some(Arc::clone(p)) })
+            .collect();
+        builder.add_gang(&GangUnit { number: 7, priority: 5, preempts: true, holds, cost: 9 });
+        builder.add_pod(&pods[0], 3, None);
+        let table = builder.build();
+        let [gang, single] = table.units.units.as_slice() else { panic!("two units") };
+        assert_eq!((gang.pdbs.as_slice(), gang.pod_count(), gang.pods.len()), ([(0, 2)].as_slice(), 3, 2));
+        assert_eq!((single.pdbs.as_slice(), single.priority), ([(0, 1)].as_slice(), 3));
+        assert_eq!(table.units.pdb_allowed, [1]);
+        assert!(matches!(table.sources[0], Source::Gang(7)));
+    }
+}
