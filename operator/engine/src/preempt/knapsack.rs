@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use super::{
     field::CandIx,
-    relax::{Paying, Relaxation},
+    relax::{FRACTION, Paying, Relaxation},
 };
 
 /// Cells of the table beyond which it is not built.
 const CELLS: i64 = 4_000_000;
 /// Claims of one piece beyond which its single claims are not options of their own.
 const SMALL_PIECE: usize = 200;
+
+/// Units of a piece up to which all its subsets are weighed.
+const ENUMERABLE: usize = 8;
 
 /// One way to evict within a piece.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,6 +47,79 @@ pub(super) fn select(relaxation: &Relaxation, sets: &[Paying]) -> Option<Vec<Can
         return None;
     }
     fill(&menus, width as usize, unit)
+}
+
+/// How little any answer to the relaxed question must weigh.
+///
+/// Pieces small enough to be enumerated are chosen exactly; what the others contribute costs at least what the prices of
+/// `sets` say of them. Where the table would be too large, room is rounded in favour of the answer.
+pub(super) fn lower_bound(relaxation: &Relaxation, sets: &[Paying]) -> i128 {
+    let need = relaxation.need - relaxation.base;
+    if need <= 0 || relaxation.has_cascades() {
+        return 0;
+    }
+    let (small, large): (Vec<Piece>, Vec<Piece>) =
+        pieces(relaxation).into_iter().partition(|p| p.units.len() <= ENUMERABLE);
+    let menus: Vec<Vec<Choice>> = small.iter().map(|p| enumerate(relaxation, p)).collect();
+    let choices: usize = menus.iter().map(Vec::len).sum();
+    let exact = menus.iter().flatten().map(|c| c.room).fold(need, gcd).max(1);
+    let coarse = (need.saturating_mul(choices as i64) / CELLS) + 1;
+    // A multiple of the common unit loses nothing until it must be coarser.
+    let unit = exact * ((coarse + exact - 1) / exact);
+    let width = (need / unit) as usize;
+    let mut best: Vec<Option<i128>> = vec![None; width + 1];
+    best[0] = Some(0);
+    for menu in &menus {
+        let mut next = best.clone();
+        for choice in menu {
+            let cells = ((choice.room + unit - 1) / unit) as usize;
+            for (have, so_far) in best.iter().enumerate() {
+                let Some(so_far) = so_far else { continue };
+                let cell = &mut next[(have + cells).min(width)];
+                let weight = so_far + choice.weight;
+                *cell = Some(cell.map_or(weight, |known| known.min(weight)));
+            }
+        }
+        best = next;
+    }
+    let lines = lines(relaxation, &large, sets);
+    let rest = |have: usize| -> Option<i128> {
+        let missing = need - have as i64 * unit;
+        if have == width || missing <= 0 {
+            return Some(0);
+        }
+        if large.is_empty() {
+            return None;
+        }
+        let best =
+            lines.iter().map(|&(at_zero, price)| at_zero + price * i128::from(missing)).max().unwrap_or(0).max(0);
+        Some((best + (1 << FRACTION) - 1) >> FRACTION)
+    };
+    best.iter().enumerate().filter_map(|(have, weight)| Some((*weight)? + rest(have)?)).min().unwrap_or(0)
+}
+
+/// Per price, the least that the pieces can weigh less what their room is worth: `room` of them weighs at least the sum of
+/// that and the worth of `room`, at every price.
+fn lines(relaxation: &Relaxation, pieces: &[Piece], sets: &[Paying]) -> Vec<(i128, i128)> {
+    let line = |set: &Paying| {
+        let sum: i128 = pieces
+            .iter()
+            .map(|piece| {
+                let units: Vec<CandIx> = piece.units.iter().copied().filter(|&c| set.gone[c]).collect();
+                let choice = choice(relaxation, piece, units);
+                (choice.weight << FRACTION) - set.price * i128::from(choice.room)
+            })
+            .sum();
+        (sum, set.price)
+    };
+    sets.iter().map(line).collect()
+}
+
+fn enumerate(relaxation: &Relaxation, piece: &Piece) -> Vec<Choice> {
+    let subsets = 1u32..1 << piece.units.len();
+    let of =
+        |bits: u32| piece.units.iter().enumerate().filter(move |(i, _)| bits >> i & 1 == 1).map(|(_, &c)| c).collect();
+    undominated(subsets.map(|bits| choice(relaxation, piece, of(bits))).collect())
 }
 
 /// `picked[menu][have]`: which choice leads from `have` cells to the best way on.
@@ -94,7 +170,13 @@ fn menu(relaxation: &Relaxation, piece: &Piece, sets: &[Paying]) -> Vec<Choice> 
     }
     unions.extend(piece.units.iter().filter(|&&c| relaxation.share[c] > 0).map(|&c| vec![c]));
     unions.remove(&Vec::new());
-    let mut choices: Vec<Choice> = unions.into_iter().map(|units| choice(relaxation, piece, units)).collect();
+    if piece.units.len() <= ENUMERABLE {
+        return enumerate(relaxation, piece);
+    }
+    undominated(unions.into_iter().map(|units| choice(relaxation, piece, units)).collect())
+}
+
+fn undominated(mut choices: Vec<Choice>) -> Vec<Choice> {
     choices.retain(|c| c.room > 0);
     // By room from the most down, each must be lighter than all that make more room.
     choices.sort_by(|a, b| b.room.cmp(&a.room).then_with(|| a.weight.cmp(&b.weight)));

@@ -6,9 +6,10 @@
 
 use super::{
     Bound, Options, Order, Preemption,
+    exact::prove,
     field::{CandIx, Field, after_evicting},
     goal::Goal,
-    knapsack::select,
+    knapsack::{lower_bound, select},
     relax::Relaxation,
     search::Search,
     state::{Price, State},
@@ -35,6 +36,7 @@ pub(super) fn preempt(field: &Field<'_>, options: &Options) -> Result<Preemption
 }
 
 /// Victims, and what is known about them.
+#[derive(Default)]
 struct Solved {
     gone: Vec<CandIx>,
     toll: Toll,
@@ -42,33 +44,31 @@ struct Solved {
     proven: bool,
 }
 
+impl Solved {
+    fn unproven((toll, gone): (Toll, Vec<CandIx>)) -> Self {
+        Self { gone, toll, ..Self::default() }
+    }
+}
+
 fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
     let within: Vec<bool> = (0..pool.len()).map(|c| pool[c] && field.excess_alone(c) == 0).collect();
-    let mut best: Option<Solved> = None;
-    // First without units that break their budget by themselves; all only where that does not do.
-    for pool in [&within[..], pool] {
-        let mut state = State::new(field, goal);
-        for cand in (0..pool.len()).filter(|&c| pool[c]) {
+    let mut state = State::new(field, goal);
+    for cand in (0..pool.len()).filter(|&c| within[c]) {
+        state.evict(cand);
+    }
+    // First without units that break their budget by themselves. If that does, they are in no best answer.
+    let mut best = state.fits().then(|| solve_pool(state.clone(), &within, budget));
+    if best.as_ref().is_none_or(|b| b.toll.pdb_excess > 0) {
+        for cand in (0..pool.len()).filter(|&c| pool[c] && !within[c]) {
             state.evict(cand);
         }
-        if !state.fits() {
-            continue;
+        let mut all = solve_pool(state, pool, budget);
+        if let Some(within) = best.take_if(|b| b.toll < all.toll) {
+            all = Solved { bound: all.bound, proven: all.proven && all.toll == within.toll, ..within };
         }
-        let solved = solve_pool(state, pool, budget);
-        if best.as_ref().is_none_or(|b| solved.toll < b.toll) {
-            best = Some(solved);
-        }
-        if best.as_ref().is_some_and(|b| b.toll.pdb_excess == 0) {
-            break;
-        }
+        best = Some(all);
     }
-    // The caller has seen the whole pool make room.
-    best.unwrap_or_else(|| Solved {
-        gone: (0..pool.len()).filter(|&c| pool[c]).collect(),
-        toll: Toll::default(),
-        bound: Bound::default(),
-        proven: false,
-    })
+    best.unwrap_or_default()
 }
 
 /// Solves over a pool that makes room when all of it goes; `state` is that.
@@ -78,40 +78,43 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
     search.reprieve(None);
     let mut best = (search.state.toll(), search.state.victims());
     let mut closed: Vec<i64> = vec![0; pool.len()];
-    let mut lost_bound = 0;
-    for round in 0..BUDGET_ROUNDS {
-        let weight = weights(field, pool, &closed);
-        let Some(mut relaxation) = Relaxation::new(field, goal, weight) else { break };
-        let (bound, sets) = relaxation.solve();
-        if round == 0 {
-            lost_bound = bound;
-        }
-        let mut starts: Vec<Vec<CandIx>> = select(&relaxation, &sets).into_iter().collect();
-        let enough = sets.iter().filter(|s| s.room >= relaxation.need).min_by_key(|s| s.cost);
+    let mut floor = None;
+    for _ in 0..BUDGET_ROUNDS {
+        let Some(mut relaxation) = Relaxation::new(field, goal, weights(field, pool, &closed)) else { break };
+        let priced = relaxation.solve();
+        let mut starts: Vec<Vec<CandIx>> = select(&relaxation, &priced.sets).into_iter().collect();
+        let enough = priced.sets.iter().filter(|s| s.room >= relaxation.need).min_by_key(|s| s.cost);
         starts.extend(enough.map(|s| (0..pool.len()).filter(|&c| s.gone[c]).collect()));
         let mut overdrawn = false;
         for start in starts {
-            overdrawn |= close_overdrawn(field, &start, &sets, &mut closed);
+            overdrawn |= close_overdrawn(field, &start, &priced.sets, &mut closed);
             search.become_set(|c| start.binary_search(&c).is_ok());
             if search.repair() {
                 search.reprieve(None);
                 best = best.min((search.state.toll(), search.state.victims()));
             }
         }
+        // Only the first round leaves every answer its chance.
+        floor.get_or_insert((relaxation, priced));
         if !overdrawn {
             break;
         }
     }
     search.become_set(|c| best.1.binary_search(&c).is_ok());
     search.improve();
-    let toll = search.state.toll();
-    let lost = if toll.pdb_excess == 0 { lost_bound.unsigned_abs() } else { 0 };
-    Solved {
-        gone: search.state.victims(),
-        toll,
-        bound: Bound { pdb_excess: 0, lost },
-        proven: toll.pdb_excess == 0 && lost >= toll.lost,
+    best = best.min((search.state.toll(), search.state.victims()));
+    let Some((relaxation, priced)) = floor else { return Solved::unproven(best) };
+    let least = priced.bound.max(lower_bound(&relaxation, &priced.sets));
+    let price = |toll: &Toll| Price::from(toll.pdb_excess) * field.excess_price + toll.lost as Price;
+    let proven = least >= price(&best.0) || prove(relaxation, &mut search, &mut best, priced.price, budget);
+    let toll = best.0;
+    let mut bound = Bound { pdb_excess: (least / field.excess_price).unsigned_abs() as u64, lost: 0 };
+    if proven {
+        bound = Bound { pdb_excess: toll.pdb_excess, lost: toll.lost };
+    } else if bound.pdb_excess == toll.pdb_excess {
+        bound.lost = (least % field.excess_price).unsigned_abs();
     }
+    Solved { gone: best.1, toll, bound, proven }
 }
 
 /// What each candidate weighs in the relaxation: its work, and the pods beyond its budget at the price of excess.

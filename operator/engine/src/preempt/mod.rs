@@ -1,5 +1,6 @@
 //! Whom a gang displaces.
 
+mod exact;
 mod field;
 mod flow;
 mod goal;

@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// Fraction bits of a price.
-const FRACTION: u32 = 16;
+pub(super) const FRACTION: u32 = 16;
 /// Cuts of one search for the best price.
 const CUTS: usize = 40;
 
@@ -32,6 +32,18 @@ pub(super) struct Paying {
     pub cost: i128,
     /// Room it makes in the judged dimension, what is free now included.
     pub room: i64,
+    /// The price per unit of room, with [`FRACTION`] bits.
+    pub price: i128,
+}
+
+/// What the search for the best price found.
+pub(super) struct Priced {
+    /// What any answer weighs at least.
+    pub bound: i128,
+    /// The price that says so.
+    pub price: i128,
+    /// The sets that pay at the prices tried.
+    pub sets: Vec<Paying>,
 }
 
 /// Seats that need the same units gone.
@@ -63,6 +75,8 @@ pub(super) struct Relaxation {
     /// Cascades' edges to the sink, with their losses.
     cascades: Vec<(usize, i128)>,
     cascade_of: Vec<Option<usize>>,
+    /// Candidates that stay, whatever they would pay.
+    barred: Vec<bool>,
     /// Edges that no cut pays.
     fixed: Vec<usize>,
 }
@@ -86,6 +100,7 @@ impl Relaxation {
             pays: Vec::new(),
             cascades: Vec::new(),
             cascade_of: (0..field.cands.len()).map(|c| field.unit(c).cascade).collect(),
+            barred: vec![false; field.cands.len()],
             fixed: Vec::new(),
             weight,
         };
@@ -165,7 +180,7 @@ impl Relaxation {
 
     /// Solves the relaxation at a price per unit of room (with [`FRACTION`] bits): a lower bound of what any answer weighs,
     /// and the set that pays.
-    fn cut(&mut self, price: i128) -> (i128, Paying) {
+    pub fn cut(&mut self, price: i128) -> (i128, Paying) {
         // A unit whose shares pay for it is taken for them; in a cascade it first has to pay for the cascade.
         let mut offered = 0;
         for &(edge, loss) in &self.cascades {
@@ -178,6 +193,10 @@ impl Relaxation {
         let mut bound = price * i128::from(self.need - self.base);
         for (cand, weight) in self.weight.iter().enumerate() {
             let Some(weight) = weight else { continue };
+            if self.barred[cand] {
+                self.network.reset(self.pays[cand], UNCUTTABLE);
+                continue;
+            }
             let left = (weight << FRACTION) - price * i128::from(self.share[cand]);
             self.network.reset(self.pays[cand], left.max(0));
             if left <= 0 {
@@ -194,18 +213,18 @@ impl Relaxation {
             *gone |= self.network.on_source_side(2 + cand);
         }
         let shared: i64 = (0..taken.len()).filter(|&c| taken[c]).map(|c| self.share[c]).sum();
-        let mut paying = Paying { cost: self.cost(&taken), room: self.base + shared, gone: taken };
+        let mut paying = Paying { cost: self.cost(&taken), room: self.base + shared, gone: taken, price };
         let claimed = self.claims.iter().filter(|c| self.network.on_source_side(c.vertex));
         paying.room += claimed.map(|c| c.room).sum::<i64>();
         (bound, paying)
     }
 
-    /// The best lower bound, and the sets that pay at the prices tried: the last tried are the closest to the need.
-    pub fn solve(&mut self) -> (i128, Vec<Paying>) {
-        let nobody = Paying { gone: vec![false; self.weight.len()], cost: 0, room: self.base };
+    /// The best lower bound, its price, and the sets that pay at that and other prices.
+    pub fn solve(&mut self) -> Priced {
+        let nobody = Paying { gone: vec![false; self.weight.len()], cost: 0, room: self.base, price: 0 };
         let everybody = self.everybody();
         let (mut below, mut above) = (nobody, everybody);
-        let mut best = 0;
+        let mut best = (0, 0);
         let mut sets = Vec::new();
         for _ in 0..CUTS {
             if above.room <= below.room || above.cost <= below.cost {
@@ -213,7 +232,7 @@ impl Relaxation {
             }
             let price = ((above.cost - below.cost) << FRACTION) / i128::from(above.room - below.room);
             let (bound, paying) = self.cut(price);
-            best = best.max(bound);
+            best = best.max((bound, price));
             sets.push(paying.clone());
             let side = if paying.room >= self.need { &mut above } else { &mut below };
             if side.room == paying.room {
@@ -223,7 +242,7 @@ impl Relaxation {
             *side = paying;
         }
         // A sum of integers that is at least this is at least the next integer.
-        ((best + (1 << FRACTION) - 1) >> FRACTION, sets)
+        Priced { bound: (best.0 + (1 << FRACTION) - 1) >> FRACTION, price: best.1, sets }
     }
 
     /// Sets that pay at prices around the best one: pieces to fill the last gap with.
@@ -241,6 +260,7 @@ impl Relaxation {
         Paying {
             cost: self.cost(&gone),
             room: self.base + self.share.iter().sum::<i64>() + self.claims.iter().map(|c| c.room).sum::<i64>(),
+            price: 0,
             gone,
         }
     }
@@ -257,6 +277,26 @@ impl Relaxation {
             }
         }
         sum
+    }
+
+    /// Whether some candidates cost more together than the sum of their weights.
+    pub fn has_cascades(&self) -> bool {
+        !self.cascades.is_empty()
+    }
+
+    /// Edges that a cut looks at, at least once each.
+    pub fn size(&self) -> u64 {
+        (self.fixed.len() + self.claims.len() + self.pays.len()) as u64
+    }
+
+    /// Changes what evicting a candidate of the pool weighs.
+    pub fn set_weight(&mut self, cand: CandIx, weight: i128) {
+        self.weight[cand] = Some(weight);
+    }
+
+    /// Says whether a candidate of the pool must stay.
+    pub fn bar(&mut self, cand: CandIx, barred: bool) {
+        self.barred[cand] = barred;
     }
 
     /// What evicting a candidate weighs here.
