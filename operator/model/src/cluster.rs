@@ -114,9 +114,12 @@ impl ClusterModel {
         self.now.clone()
     }
 
-    /// Adds or changes a node.
-    pub fn upsert_node(&mut self, node: Node) {
+    /// Adds or changes a node; false when it was there just so (a kubelet's status update mostly changes nothing here).
+    pub fn upsert_node(&mut self, node: Node) -> bool {
         let ix = self.entry(&node.name);
+        if self.now.node(ix) == Some(&node) {
+            return false;
+        }
         let class = self.class_id(NodeClass::of(&node));
         let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
         entry.class = Some(class);
@@ -129,6 +132,7 @@ impl ClusterModel {
                 self.now.dims.resources().chain(node.allocatable.iter().map(|(name, _)| name)).collect();
             self.rebuild(Dims::new(names, self.now.dims.keys().to_vec()));
         }
+        true
     }
 
     /// Takes a node away. Its pods are counted until they are removed themselves.
@@ -141,8 +145,11 @@ impl ClusterModel {
         self.compact();
     }
 
-    /// Adds or changes a pod.
-    pub fn upsert_pod(&mut self, pod: Pod) {
+    /// Adds or changes a pod; false when it was there just so.
+    pub fn upsert_pod(&mut self, pod: Pod) -> bool {
+        if self.pods.get(&pod.uid).is_some_and(|old| **old == pod) {
+            return false;
+        }
         self.remove_pod(&pod.uid);
         let pod = Arc::new(pod);
         if let Some(node) = pod.holds() {
@@ -155,6 +162,7 @@ impl ClusterModel {
             Arc::make_mut(pods).push(Arc::clone(&pod));
         }
         self.pods.insert(pod.uid.clone(), pod);
+        true
     }
 
     /// Forgets a pod.
@@ -276,6 +284,14 @@ mod tests {
         model.upsert_node(mk_node("n1", 8));
         let s = model.snapshot();
         assert_eq!(s.room().free(s.ordinal("n1").unwrap()).last(), Some(&5));
+    }
+
+    #[test]
+    fn an_update_that_changes_nothing_is_told_from_one_that_does() {
+        let mut model = ClusterModel::default();
+        assert!(model.upsert_node(mk_node("n1", 8)) && model.upsert_pod(mk_pod("p", "n1", 3)));
+        assert!(!model.upsert_node(mk_node("n1", 8)) && !model.upsert_pod(mk_pod("p", "n1", 3)));
+        assert!(model.upsert_node(mk_node("n1", 7)) && model.upsert_pod(mk_pod("p", "n1", 2)));
     }
 
     #[test]

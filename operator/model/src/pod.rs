@@ -221,12 +221,22 @@ impl Pod {
     /// The node on which it takes room: bound, else pinned, else nominated. Pods that have ended take none.
     pub fn holds(&self) -> Option<&str> {
         let node = self.bound.as_deref().or(self.pinned.as_deref()).or(self.nominated.as_deref());
-        node.filter(|_| self.stage != Stage::Ended)
+        node.filter(|_| !self.ended())
+    }
+
+    /// Whether our preemption gate holds it.
+    pub fn gated(&self) -> bool {
+        self.stage == Stage::Gated
+    }
+
+    /// Whether it has succeeded or failed.
+    pub fn ended(&self) -> bool {
+        self.stage == Stage::Ended
     }
 
     /// Whether it is neither ended nor about to end.
     pub fn alive(&self) -> bool {
-        self.stage != Stage::Ended && self.terminating.is_none()
+        !self.ended() && self.terminating.is_none()
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use lockstep_engine::{Amounts, NodeIx, PdbIx, Pods, Unit, UnitIx, Units};
+use lockstep_engine::{Amounts, NodeIx, PdbIx, Pods, Unit, Units};
 use smallvec::SmallVec;
 
 use crate::cluster::Snapshot;
@@ -140,10 +140,9 @@ impl<'a> UnitsBuilder<'a> {
         budgets.into_iter().flatten().filter(|(_, b)| b.guards(pod)).map(|&(ix, _)| (ix, 1)).collect()
     }
 
-    fn push(&mut self, source: Source, unit: Unit) -> UnitIx {
+    fn push(&mut self, source: Source, unit: Unit) {
         self.table.units.units.push(unit);
         self.table.sources.push(source);
-        self.table.sources.len() - 1
     }
 }
 
