@@ -20,7 +20,10 @@ import (
 	"lockstep/tests/plane/server"
 )
 
-const parentCheck = 100 * time.Millisecond
+const (
+	parentCheck = 100 * time.Millisecond
+	endDeadline = 1500 * time.Millisecond
+)
 
 func main() {
 	if err := run(os.Args[1:]); err != nil {
@@ -59,6 +62,7 @@ func run(args []string) error {
 		ctx, cancel = context.WithCancel(ctx)
 		go watchParent(cancel)
 	}
+	go endInTime(ctx)
 	o.Ready = func(url, kubeconfig string) {
 		fmt.Printf("plane: ready on %s after %.1fs, kubeconfig %s\n", url, time.Since(started).Seconds(), kubeconfig)
 	}
@@ -69,6 +73,14 @@ func isSet(flags *flag.FlagSet, name string) bool {
 	set := false
 	flags.Visit(func(f *flag.Flag) { set = set || f.Name == name })
 	return set
+}
+
+// endInTime bounds the way out: the libraries wait for open watches, and what
+// etcd has acknowledged survives an exit in any case.
+func endInTime(ctx context.Context) {
+	<-ctx.Done()
+	time.Sleep(endDeadline)
+	os.Exit(0)
 }
 
 // watchParent asks rather than being told by a signal: PR_SET_PDEATHSIG fires

@@ -1,0 +1,101 @@
+package smoke
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+func TestEveryIdentityButTheAdminNeedsARole(t *testing.T) {
+	k := use(t)
+	bot := "sa:" + k.namespace + ":bot"
+	pods := shared.as(t, bot).CoreV1().Pods(k.namespace)
+	if _, err := pods.List(t.Context(), metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		t.Errorf("want Forbidden, got %v", err)
+	}
+	k.run("create", "rolebinding", "v", "--clusterrole=view", "--serviceaccount="+k.namespace+":bot")
+	eventually(t, "the bound role", func() bool {
+		_, err := pods.List(t.Context(), metav1.ListOptions{})
+		return err == nil
+	})
+	who := "--as=system:serviceaccount:" + k.namespace + ":bot"
+	k.is("yes", "auth", "can-i", "list", "pods", who)
+	contains(t, k.run("auth", "can-i", "delete", "pods", who), "no")
+	contains(t, k.run("auth", "can-i", "--list", who), "configmaps")
+}
+
+func TestLabelledRolesAreAggregated(t *testing.T) {
+	k := use(t)
+	k.apply(`{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"ClusterRole","metadata":{"name":"` + k.namespace + `","labels":{"rbac.authorization.k8s.io/aggregate-to-view":"true"}},
+		"rules":[{"apiGroups":["` + k.namespace + `.dev"],"resources":["trains"],"verbs":["get"]}]}`)
+	k.shows(k.namespace+".dev", "get", "clusterrole", "admin", "-o", "yaml") // view feeds edit, edit feeds admin
+}
+
+func TestTokensSpellOutWhoTheyAre(t *testing.T) {
+	k := use(t)
+	for token, want := range map[string]string{
+		"node:n1":                       "system:node:n1 [system:nodes system:authenticated] map[]",
+		"user:alice:dev,ops":            "alice [dev ops system:authenticated] map[]",
+		"sa:" + k.namespace + ":bot:n1": "system:serviceaccount:" + k.namespace + ":bot [system:serviceaccounts system:serviceaccounts:" + k.namespace + " system:authenticated] map[authentication.kubernetes.io/node-name:[n1]]",
+	} {
+		review, err := shared.as(t, token).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		u := review.Status.UserInfo
+		if got := fmt.Sprint(u.Username, " ", u.Groups, " ", u.Extra); got != want {
+			t.Errorf("token %s: want %s, got %s", token, want, got)
+		}
+	}
+}
+
+func TestATokenBoundToAPodNamesItsNode(t *testing.T) {
+	k := use(t)
+	k.apply(pod("p", "", "", ""))
+	k.get("Running", "pod/p", "{.status.phase}")
+	node := k.run("get", "pod", "p", "-o", "jsonpath={.spec.nodeName}")
+	k.is("sa:"+k.namespace+":default:"+node, "create", "token", "default", "--bound-object-kind=Pod", "--bound-object-name=p")
+}
+
+func TestQuotasRefuseAndAreGivenBack(t *testing.T) {
+	k := use(t)
+	k.apply(`{"apiVersion":"v1","kind":"ResourceQuota","metadata":{"name":"q"},"spec":{"hard":{"pods":"2","requests.nvidia.com/gpu":"3"}}}`)
+	k.get("0", "quota/q", "{.status.used.pods}")
+	gpu := `"resources":{"limits":{"nvidia.com/gpu":"2"}}`
+	k.apply(pod("a", "", "", gpu))
+	k.refuses(pod("b", "", "", gpu), "exceeded quota: q, requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=2, limited: requests.nvidia.com/gpu=3", "Forbidden")
+	k.run("delete", "pod", "a")
+	k.get("0/0", "quota/q", `{.status.used.pods}/{.status.used.requests\.nvidia\.com/gpu}`)
+	k.apply(pod("b", "", "", gpu))
+	k.apply(pod("c", "", "", ""))
+	k.refuses(pod("d", "", "", ""), "exceeded quota: q, requested: pods=1, used: pods=2, limited: pods=2")
+}
+
+func TestPodSecurityIsEnforcedWhereANamespaceAsksForIt(t *testing.T) {
+	k := use(t)
+	k.run("label", "ns", k.namespace, "pod-security.kubernetes.io/enforce=baseline")
+	eventually(t, "the label to count", func() bool {
+		out := k.stdin(pod("h", "", `"hostNetwork":true`, ""), "create", "--dry-run=server", "-f", "-")
+		return strings.Contains(out, `violates PodSecurity "baseline:latest": host namespaces`)
+	})
+	k.run("label", "ns", k.namespace, "--overwrite", "pod-security.kubernetes.io/enforce=restricted")
+	eventually(t, "the stricter label to count", func() bool {
+		out := k.stdin(pod("p", "", "", ""), "create", "--dry-run=server", "-f", "-")
+		return strings.Contains(out, "allowPrivilegeEscalation != false")
+	})
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
+		if ok() {
+			return
+		}
+	}
+	t.Errorf("waited in vain for %s", what)
+}
