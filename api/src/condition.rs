@@ -178,6 +178,14 @@ pub mod reasons {
     pub const PROGRESSING: &str = "Progressing";
     /// Training containers run without a supervisor, so nothing keeps two epochs apart.
     pub const UNSUPERVISED: &str = "Unsupervised";
+    /// A node was deleted, taken out of service, or NotReady for too long.
+    pub const NODE_LOST: &str = "NodeLost";
+    /// A failure rule asks for another node.
+    pub const FAILED_MEMBER: &str = "FailedMember";
+    /// Every restart of the last minutes failed; the room is given back.
+    pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
+    /// All members run again after an incident.
+    pub const RECOVERED: &str = "Recovered";
     /// Some nodes of the gang have no ready agent; restarts recreate pods there.
     pub const AGENT_MISSING: &str = "AgentMissing";
 }

@@ -61,8 +61,20 @@ pub struct Arrival {
     pub domain: String,
     /// The epoch.
     pub epoch: i64,
-    /// UIDs of the pods, sorted.
-    pub pods: Vec<String>,
+    /// The pods, sorted by UID.
+    pub pods: Vec<ArrivedPod>,
+}
+
+/// A member that has come to an epoch.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ArrivedPod {
+    /// UID of the pod.
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// Runtime id of the training container that runs at the epoch. Pod status may still show the one before it.
+    #[serde(rename = "containerID")]
+    pub container_id: String,
 }
 
 /// The end of one container of a member, as the runtime saw it: the true exit code, which pod status may show late or

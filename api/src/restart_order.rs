@@ -43,6 +43,10 @@ pub struct DomainOrder {
     /// Epoch that may start. Without a supervisor nothing waits for it.
     #[serde(default)]
     pub released_epoch: i64,
+    /// When the first failure of the incident behind this epoch happened; absent for the first start. A container that
+    /// replaced one which ended before it belongs to an older epoch.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<DateTime<Utc>>,
     /// Where members rendezvous at this epoch.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorAddress>,

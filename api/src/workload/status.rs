@@ -68,6 +68,9 @@ pub struct TrainingWorkloadStatus {
     /// Accelerator time, written on transitions only.
     #[serde(default)]
     pub accounting: Accounting,
+    /// Ledger: seconds of activity before the last suspension, for `activeDeadlineSeconds`.
+    #[serde(default)]
+    pub active_seconds: i64,
 }
 
 /// One word for where a workload stands.
@@ -119,9 +122,12 @@ pub struct GangStatus {
     /// Id of the placement that the gang has given back. The scheduler clears it once the gang's pods are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<String>,
-    /// Why the gang waits before it queues again.
+    /// Why the gang waits before it queues again; removed when the wait is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
+    /// Placements in a row that ended before all members ran; the next back-off grows with it.
+    #[serde(default)]
+    pub attempts: i32,
     /// Nodes that this gang stays away from for a while.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
@@ -167,12 +173,16 @@ pub struct DomainStatus {
     /// The incident being handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
-    /// In-place restarts in a row without `10` healthy minutes between them.
+    /// Restarts in a row without ten healthy minutes between them; in place at first, then with new pods.
     #[serde(default)]
     pub in_place_attempts: i32,
-    /// When the last incident was closed.
+    /// Since when all members run: the first start or the end of the last incident. Absent while they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<DateTime<Utc>>,
+    /// Restarts of the members' training containers that are accounted for; more than that is a restart that nobody
+    /// reported.
+    #[serde(default)]
+    pub restarts_seen: i64,
 }
 
 /// One failure being handled. Its key is workload UID, domain and epoch.

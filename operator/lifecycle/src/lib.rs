@@ -1,0 +1,33 @@
+//! Decisions of Lockstep, as functions of what is seen and of the time.
+//!
+//! Nothing here reads a clock, holds a client or keeps state: [`decide`] turns the view of one workload into a [`Plan`],
+//! [`summary`] turns it into a status for people and tools, and [`node::decide`] does the same for the agent of one node.
+//! Every decision is level-triggered: it depends on what is there and never on how it came about, so a pass from any
+//! intermediate state, after a crash at any point, goes on where the last one stopped.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`view`], [`pods`], [`settings`] | the input: one workload and everything that belongs to it |
+//! | [`plan`] | the output: record something in the ledger, or act, never both |
+//! | [`gangs`], [`ranks`] | which members form gangs and restart domains, and how they are numbered |
+//! | [`build`] | the objects that are made for a workload: pods, scheduling objects, Service, orders |
+//! | [`node`] | decisions of a node's agent |
+
+pub mod build;
+pub mod gangs;
+pub mod node;
+pub mod plan;
+mod policy;
+pub mod pods;
+pub mod ranks;
+pub mod settings;
+#[cfg(test)]
+mod testing;
+pub mod tier;
+pub mod view;
+
+pub use plan::{Action, Object, Pass, Plan};
+pub use pods::PodView;
+pub use settings::Settings;
+pub use tier::Tier;
+pub use view::WorkloadView;

@@ -1,0 +1,128 @@
+//! One pod on a node: follow its training container through exits and restarts.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::node_agent::{Report, ReportKind};
+use lockstep_api::restart_order::DomainOrder;
+
+use super::{CLOCK_SKEW, Exit, NodePod, Record, SeenContainer, is_ordered};
+
+/// What became of one pod.
+pub(super) struct Step {
+    /// Its record from now on.
+    pub record: Option<Record>,
+    /// Whether the recorded container is to be stopped.
+    pub stop: bool,
+    /// Exits noticed.
+    pub reports: Vec<Report>,
+}
+
+pub(super) fn step(pod: &NodePod, record: Option<&Record>, order: Option<&DomainOrder>, now: DateTime<Utc>) -> Step {
+    // A pod made for an epoch runs at least at that epoch, even where the order for it has not been seen yet.
+    let epoch = order.map_or(pod.epoch, |o| o.epoch.max(pod.epoch));
+    let mut record = record.cloned();
+    let mut reports = Vec::new();
+    if let Some(r) = &mut record {
+        reports.extend(end_of_released(pod, r, now));
+    }
+    for c in ended_unnoticed(pod, record.as_ref()) {
+        let Some(exit) = &c.exit else { continue };
+        let at = record.as_ref().map_or(epoch, |r| r.epoch);
+        reports.push(report(pod, &c.id, at, ReportKind::Exited, exit));
+        record = Some(Record {
+            container_id: c.id.clone(),
+            epoch: at,
+            seen_at: now,
+            stopping: false,
+            exited_at: Some(exit.at),
+        });
+    }
+    if let Some(c) = newest_running(pod) {
+        record = release(record, c, epoch, order, now);
+    }
+    let stop = match (&mut record, order) {
+        (Some(r), Some(o)) if r.exited_at.is_none() && r.epoch < o.epoch && is_ordered(o, pod.member.as_ref()) => {
+            r.stopping = true;
+            true
+        }
+        _ => false,
+    };
+    Step { record, stop, reports }
+}
+
+/// Notices that the released container has ended.
+fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Option<Report> {
+    if record.exited_at.is_some() {
+        return None;
+    }
+    let exit = match pod.containers.iter().find(|c| c.id == record.container_id) {
+        Some(SeenContainer { exit: None, .. }) => return None,
+        Some(SeenContainer { exit: Some(exit), .. }) => exit.clone(),
+        // RestartAllContainers removes containers: code and reason are those that the kubelet uses for that.
+        None => Exit { code: 137, reason: "ContainerStatusUnknown".into(), at: now },
+    };
+    record.exited_at = Some(exit.at);
+    // Between the decision to stop and the signal a container may still end by itself, with a code of its own.
+    let stopped = record.stopping && matches!(exit.code, 137 | 143);
+    let kind = if stopped { ReportKind::Stopped } else { ReportKind::Exited };
+    Some(report(pod, &record.container_id, record.epoch, kind, &exit))
+}
+
+/// Containers that ended after the recorded one and were never released, oldest first.
+fn ended_unnoticed<'a>(pod: &'a NodePod, record: Option<&Record>) -> Vec<&'a SeenContainer> {
+    if record.is_some_and(|r| r.exited_at.is_none()) {
+        return Vec::new();
+    }
+    let after = record.and_then(|r| r.exited_at);
+    let mut ended: Vec<&SeenContainer> = pod
+        .containers
+        .iter()
+        .filter(|c| c.exit.as_ref().is_some_and(|e| after.is_none_or(|t| e.at > t)))
+        .filter(|c| record.is_none_or(|r| r.container_id != c.id))
+        .collect();
+    ended.sort_by_key(|c| (c.exit.as_ref().map(|e| e.at), &c.id));
+    ended
+}
+
+fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
+    pod.containers.iter().filter(|c| c.exit.is_none()).max_by_key(|c| (c.created_at, &c.id))
+}
+
+/// Releases a container that was not seen running before, for the epoch that it belongs to.
+fn release(
+    record: Option<Record>,
+    container: &SeenContainer,
+    epoch: i64,
+    order: Option<&DomainOrder>,
+    now: DateTime<Utc>,
+) -> Option<Record> {
+    let for_epoch = match &record {
+        None => epoch,
+        Some(r) if r.exited_at.is_none() => return record,
+        // It waits, unreleased, for the order that answers the exit of the one before it.
+        Some(r) if r.epoch >= epoch => return record,
+        Some(r) => {
+            let since = order.and_then(|o| o.since);
+            let answers = match (since, r.exited_at) {
+                (Some(since), Some(exited)) => exited >= since - CLOCK_SKEW,
+                _ => true,
+            };
+            // Restarted alone long before the failure that the order answers: it takes part in the old epoch.
+            if answers { epoch } else { r.epoch }
+        }
+    };
+    let container_id = container.id.clone();
+    Some(Record { container_id, epoch: for_epoch, seen_at: now, stopping: false, exited_at: None })
+}
+
+fn report(pod: &NodePod, container_id: &str, epoch: i64, kind: ReportKind, exit: &Exit) -> Report {
+    Report {
+        pod_uid: pod.uid.clone(),
+        container: pod.training.clone(),
+        container_id: container_id.to_owned(),
+        epoch,
+        kind,
+        exit_code: exit.code,
+        reason: exit.reason.clone(),
+        time: exit.at,
+    }
+}

@@ -1,0 +1,280 @@
+//! Scenarios of one node: a small runtime whose containers exit, restart and are stopped as the plan says.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::node_agent::ReportKind::{self, Exited, Stopped};
+use lockstep_api::restart_order::DomainOrder;
+
+use super::*;
+
+fn at(s: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(s, 0).unwrap()
+}
+
+/// A node with members 0.. of one domain, its agent's memory and its clock.
+struct Node {
+    orders: BTreeMap<String, RestartOrderSpec>,
+    pods: Vec<NodePod>,
+    records: Records,
+    published: NodeAgentStatus,
+    now: i64,
+}
+
+impl Node {
+    fn with(members: i32) -> Self {
+        let pod = |i| NodePod {
+            uid: format!("p{i}"),
+            workload_uid: "w".into(),
+            domain: "d".into(),
+            member: Some(Member::new("g", 0, i)),
+            epoch: 1,
+            training: "t".into(),
+            containers: vec![SeenContainer { id: format!("p{i}c0"), created_at: at(0), exit: None }],
+        };
+        let mut node = Self {
+            orders: BTreeMap::new(),
+            pods: (0..members).map(pod).collect(),
+            records: Records::default(),
+            published: NodeAgentStatus::default(),
+            now: 1,
+        };
+        node.order(1, None);
+        node
+    }
+
+    fn order(&mut self, epoch: i64, since: Option<i64>) {
+        let members: MemberSet = self.pods.iter().filter_map(|p| p.member.clone()).collect();
+        let domain = DomainOrder {
+            key: "d".into(),
+            epoch,
+            members: members.to_ranges(),
+            since: since.map(at),
+            ..DomainOrder::default()
+        };
+        self.orders = BTreeMap::from([("w".into(), RestartOrderSpec { workload_uid: "w".into(), domains: vec![domain] })]);
+    }
+
+    /// One pass of the agent; stops are carried out by the caller.
+    fn pass(&mut self) -> NodePlan {
+        let view =
+            NodeView { orders: &self.orders, pods: &self.pods, records: &self.records, published: &self.published };
+        let plan = decide(&view, at(self.now));
+        if let Some(r) = &plan.records {
+            self.records = r.clone();
+        }
+        if let Some(s) = &plan.status {
+            self.published = s.clone();
+        }
+        plan
+    }
+
+    fn exit(&mut self, pod: usize, code: i32) {
+        let now = at(self.now);
+        let c = self.pods[pod].containers.iter_mut().find(|c| c.exit.is_none()).unwrap();
+        c.exit = Some(Exit { code, reason: "Error".into(), at: now });
+    }
+
+    fn restart(&mut self, pod: usize) {
+        let p = &mut self.pods[pod];
+        let id = format!("{}c{}", p.uid, p.containers.len());
+        p.containers.push(SeenContainer { id, created_at: at(self.now), exit: None });
+    }
+
+    /// Runs until nothing happens: stopped containers die with 137 and their kubelet starts them again.
+    fn settle(&mut self) -> Vec<String> {
+        let mut stopped = Vec::new();
+        for _ in 0..10 {
+            self.now += 2;
+            let plan = self.pass();
+            for s in &plan.stop {
+                let pod = self.pods.iter().position(|p| p.uid == s.pod_uid).unwrap();
+                stopped.push(s.container_id.clone());
+                self.exit(pod, 137);
+                self.restart(pod);
+            }
+        }
+        stopped
+    }
+
+    fn arrived(&self) -> Vec<(i64, Vec<String>)> {
+        self.published
+            .arrivals
+            .iter()
+            .map(|a| (a.epoch, a.pods.iter().map(|p| p.container_id.clone()).collect()))
+            .collect()
+    }
+
+    fn reported(&self) -> Vec<(&str, i64, ReportKind, i32)> {
+        self.published.reports.iter().map(|r| (r.container_id.as_str(), r.epoch, r.kind, r.exit_code)).collect()
+    }
+}
+
+#[test]
+fn an_order_stops_exactly_what_is_released_for_an_older_epoch() {
+    let mut n = Node::with(2);
+    n.settle();
+    assert!(n.published.arrivals.is_empty(), "the first start is not worth a write");
+    n.order(2, Some(n.now));
+    assert_eq!(n.settle(), ["p0c0", "p1c0"]);
+    assert_eq!(n.reported(), [("p0c0", 1, Stopped, 137), ("p1c0", 1, Stopped, 137)]);
+    assert_eq!(n.arrived(), [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]);
+}
+
+#[test]
+fn a_container_that_has_restarted_by_its_own_rule_is_not_stopped_again() {
+    for restart_before_order in [true, false] {
+        let mut n = Node::with(2);
+        n.settle();
+        n.exit(0, 7);
+        let failed_at = n.now;
+        if restart_before_order {
+            n.restart(0);
+            n.settle();
+            n.order(2, Some(failed_at));
+        } else {
+            n.order(2, Some(failed_at));
+            n.pass();
+            n.restart(0);
+        }
+        assert_eq!(n.settle(), ["p1c0"], "restart before order: {restart_before_order}");
+        assert_eq!(n.arrived(), [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]);
+        assert!(n.reported().contains(&("p0c0", 1, Exited, 7)));
+    }
+}
+
+#[test]
+fn when_all_members_die_together_nobody_is_stopped() {
+    let mut n = Node::with(3);
+    n.settle();
+    for pod in 0..3 {
+        n.exit(pod, 1);
+        n.restart(pod);
+    }
+    let failed_at = n.now;
+    n.order(2, Some(failed_at));
+    assert!(n.settle().is_empty());
+    assert_eq!(n.arrived()[0].1, ["p0c1", "p1c1", "p2c1"]);
+}
+
+#[test]
+fn a_container_that_restarted_alone_long_ago_takes_part_in_the_next_restart() {
+    let mut n = Node::with(1);
+    n.settle();
+    n.exit(0, 9);
+    n.restart(0);
+    n.settle();
+    n.now += 600;
+    n.order(2, Some(n.now));
+    assert_eq!(n.settle(), ["p0c1"]);
+}
+
+#[test]
+fn a_crash_of_the_agent_between_its_steps_changes_nothing() {
+    let mut n = Node::with(2);
+    n.settle();
+    n.order(2, Some(n.now));
+    n.now += 1;
+    let first = n.pass();
+    assert_eq!(first.stop.len(), 2);
+    // It crashed after stopping one of two; what it had persisted is read again.
+    n.exit(0, 137);
+    n.restart(0);
+    assert_eq!(n.settle(), ["p1c0"]);
+    assert_eq!(n.arrived()[0].1, ["p0c1", "p1c1"]);
+}
+
+#[test]
+fn one_write_tells_of_all_arrivals_unless_a_member_hangs() {
+    let mut n = Node::with(2);
+    n.settle();
+    n.order(2, Some(n.now));
+    n.now += 1;
+    n.pass();
+    n.exit(0, 137);
+    n.restart(0);
+    let plan = n.pass();
+    assert!(n.published.arrivals.is_empty(), "waits for its neighbour");
+    assert_eq!(plan.wake_after, Some(Duration::from_secs(1)));
+    n.now += 1;
+    n.pass();
+    assert_eq!(n.arrived(), [(2, vec!["p0c1".to_owned()])]);
+}
+
+#[test]
+fn a_settled_node_writes_nothing() {
+    let mut n = Node::with(2);
+    n.settle();
+    n.order(2, Some(n.now));
+    n.settle();
+    n.now += 100;
+    assert_eq!(n.pass(), NodePlan::default());
+}
+
+#[test]
+fn a_container_that_the_kubelet_removed_is_still_reported() {
+    let mut n = Node::with(1);
+    n.settle();
+    n.pods[0].containers.clear();
+    n.restart(0);
+    n.pods[0].containers[0].id = "p0c1".into();
+    n.pass();
+    assert_eq!(n.reported(), [("p0c0", 1, Exited, 137)]);
+    assert_eq!(n.published.reports[0].reason, "ContainerStatusUnknown");
+}
+
+#[test]
+fn the_true_code_of_a_container_that_ended_before_the_kill_is_kept() {
+    let mut n = Node::with(1);
+    n.settle();
+    n.order(2, Some(n.now));
+    n.now += 1;
+    assert_eq!(n.pass().stop.len(), 1);
+    n.exit(0, 42);
+    n.pass();
+    assert_eq!(n.reported(), [("p0c0", 1, Exited, 42)]);
+}
+
+#[test]
+fn a_new_pod_runs_at_its_own_epoch_although_the_order_is_not_there_yet() {
+    let mut n = Node::with(1);
+    n.pods[0].epoch = 3;
+    n.settle();
+    n.exit(0, 5);
+    n.pass();
+    assert_eq!(n.reported(), [("p0c0", 3, Exited, 5)]);
+}
+
+#[test]
+fn reports_are_bounded_and_the_newest_stay() {
+    let mut n = Node::with(1);
+    for _ in 0..70 {
+        n.now += 1;
+        n.pass();
+        n.exit(0, 1);
+        n.now += 1;
+        n.pass();
+        n.restart(0);
+    }
+    assert_eq!(n.published.reports.len(), MAX_REPORTS);
+    assert_eq!(n.published.reports.last().unwrap().container_id, "p0c69");
+}
+
+#[test]
+fn pods_that_restart_with_new_pods_are_left_to_the_manager() {
+    let mut n = Node::with(2);
+    n.settle();
+    n.order(2, Some(n.now));
+    for o in n.orders.values_mut().flat_map(|o| &mut o.domains) {
+        o.members = vec!["g/0/1".into()];
+    }
+    assert_eq!(n.settle(), ["p1c0"]);
+}
+
+#[test]
+fn a_domain_is_told_apart_by_workload() {
+    let mut n = Node::with(1);
+    n.settle();
+    n.order(2, Some(n.now));
+    let order = n.orders.remove("w").unwrap();
+    n.orders.insert("another".into(), order);
+    assert!(n.settle().is_empty());
+}

@@ -1,0 +1,159 @@
+//! What a pass wants done.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use lockstep_api::member::Member;
+use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
+
+/// Outcome of a pass over a workload.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pass {
+    /// What to do now.
+    pub plan: Plan,
+    /// When to look again although nothing changed: the nearest deadline.
+    pub requeue_after: Option<Duration>,
+}
+
+/// Either a record or actions, never both: what must survive a crash is persisted before anything is done.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Plan {
+    /// Nothing to do; write the summary if it differs.
+    Idle,
+    /// Write this status (ledger changed, summary brought up to date) with the resourceVersion that the view was made
+    /// from, and pass again.
+    Record(Box<TrainingWorkloadStatus>),
+    /// Send these requests in order; neighbours of one kind may be sent concurrently. Then pass again.
+    ///
+    /// A refusal (403, 422, a name taken) of a create ends the pass and goes into the next view. Not-found on a delete
+    /// and a repeated create of our own object are success. Any other error is repeated with back-off.
+    Act(Vec<Action>),
+}
+
+/// One request to the API server. The order of the variants is the order in which they are sent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Ask whether pods of this spec are valid: create each with `dryRun=All`, for the view's `dry_run`.
+    DryRun {
+        /// Hash of the spec.
+        spec_hash: String,
+        /// One pod for each group.
+        pods: Vec<Pod>,
+    },
+    /// Create an object.
+    Create(Object),
+    /// Bring an object of ours to this content by server-side apply, with its UID and resourceVersion.
+    Update {
+        /// The wanted content.
+        object: Object,
+        /// UID of the object.
+        uid: String,
+        /// Version that the difference was seen at.
+        resource_version: String,
+    },
+    /// Take the label off that the Service selects by. Best effort when the pod is deleted next.
+    Unpublish {
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+    },
+    /// Add the pod condition `DisruptionTarget=True` with reason `PreemptionByScheduler`. Best effort.
+    MarkDisrupted {
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+        /// Message of the condition: who preempts.
+        message: String,
+    },
+    /// Delete a pod with its own grace period and the UID as precondition.
+    DeletePod {
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+    },
+    /// Take off the preemption gate.
+    RemoveGate {
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+    },
+    /// Create the pod of a member.
+    CreatePod {
+        /// The member.
+        member: Member,
+        /// The pod.
+        pod: Box<Pod>,
+    },
+    /// Delete a pod group that no gang needs any more, with the UID as precondition.
+    DeletePodGroup {
+        /// Name of the pod group.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+    },
+    /// Delete the workload itself, in the background, with the UID as precondition: its time to live is over.
+    DeleteWorkload {
+        /// UID, a precondition.
+        uid: String,
+    },
+}
+
+impl Action {
+    /// Position of the kind in the order of sending.
+    pub(crate) fn rank(&self) -> u8 {
+        match self {
+            Self::DryRun { .. } => 0,
+            Self::Create(_) => 1,
+            Self::Update { .. } => 2,
+            Self::Unpublish { .. } => 3,
+            Self::MarkDisrupted { .. } => 4,
+            Self::DeletePod { .. } => 5,
+            Self::RemoveGate { .. } => 6,
+            Self::CreatePod { .. } => 7,
+            Self::DeletePodGroup { .. } => 8,
+            Self::DeleteWorkload { .. } => 9,
+        }
+    }
+}
+
+/// An object made for a workload, complete with namespace, labels and owner.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Object {
+    /// Headless Service.
+    Service(Box<Service>),
+    /// Workload.
+    Workload(Box<Workload>),
+    /// One gang.
+    PodGroup(Box<PodGroup>),
+    /// Orders to the agents.
+    RestartOrder(Box<RestartOrder>),
+}
+
+impl Object {
+    /// Kind, as in refusals and events.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            Self::Service(_) => "Service",
+            Self::Workload(_) => "Workload",
+            Self::PodGroup(_) => "PodGroup",
+            Self::RestartOrder(_) => "RestartOrder",
+        }
+    }
+
+    /// Name.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Service(o) => &o.metadata,
+            Self::Workload(o) => &o.metadata,
+            Self::PodGroup(o) => &o.metadata,
+            Self::RestartOrder(o) => &o.metadata,
+        }
+        .name
+        .as_deref()
+        .unwrap_or_default()
+    }
+}

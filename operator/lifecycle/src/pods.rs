@@ -1,0 +1,222 @@
+//! What is kept of a pod.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::member::Member;
+use lockstep_api::names::{annotations, labels};
+
+use crate::tier::Tier;
+
+/// A pod with the workload's label, trimmed to what decisions read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodView {
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: String,
+    /// UID of the controlling owner.
+    pub owner_uid: String,
+    /// Labels and annotations of ours.
+    pub identity: Identity,
+    /// Node that it is bound to.
+    pub node: Option<String>,
+    /// Node that its affinity pins it to (`matchFields metadata.name`).
+    pub pinned: Option<String>,
+    /// `status.nominatedNodeName`.
+    pub nominated: Option<String>,
+    /// Whether the preemption gate is on.
+    pub gated: bool,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+    /// When its deletion was asked for.
+    pub deleted_at: Option<DateTime<Utc>>,
+    /// Phase.
+    pub phase: PodPhase,
+    /// Reason of the phase, such as `Evicted` or `OutOfcpu`.
+    pub reason: String,
+    /// Message of the phase.
+    pub message: String,
+    /// Address.
+    pub pod_ip: Option<String>,
+    /// Conditions that are there, by type.
+    pub conditions: BTreeMap<String, PodConditionView>,
+    /// Statuses of init and regular containers, by name.
+    pub containers: BTreeMap<String, ContainerView>,
+}
+
+/// Labels and annotations that the operator puts on its pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Identity {
+    /// The member; None when the labels do not name one.
+    pub member: Option<Member>,
+    /// Whether the Service still selects the pod.
+    pub published: bool,
+    /// Hash of the spec that it was made from.
+    pub spec_hash: String,
+    /// Restart tier that it was compiled for.
+    pub tier: Option<Tier>,
+    /// Epoch of its restart domain when it was made.
+    pub epoch: i64,
+    /// Placement that chose its node.
+    pub placement: String,
+}
+
+impl Identity {
+    /// Reads labels and annotations. Values of others are possible: what does not parse is absent.
+    pub fn read(pod_labels: &BTreeMap<String, String>, pod_annotations: &BTreeMap<String, String>) -> Self {
+        let number = |key| pod_labels.get(key).and_then(|v: &String| v.parse::<i32>().ok()).filter(|n| *n >= 0);
+        let member = match (pod_labels.get(labels::GROUP), number(labels::REPLICA), number(labels::INDEX)) {
+            (Some(group), Some(replica), Some(index)) => Some(Member::new(group.as_str(), replica, index)),
+            _ => None,
+        };
+        let annotation = |key| pod_annotations.get(key).map(String::as_str).unwrap_or_default();
+        Self {
+            member,
+            published: pod_labels.contains_key(labels::PUBLISHED),
+            spec_hash: annotation(annotations::SPEC_HASH).to_owned(),
+            tier: annotation(annotations::TIER).parse().ok(),
+            epoch: annotation(annotations::EPOCH).parse().unwrap_or_default(),
+            placement: annotation(annotations::PLACEMENT).to_owned(),
+        }
+    }
+}
+
+/// Phase of a pod.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum PodPhase {
+    /// Not all containers have started, or not known.
+    #[default]
+    Pending,
+    /// At least one container runs or restarts.
+    Running,
+    /// All containers ended with 0.
+    Succeeded,
+    /// The pod ended otherwise.
+    Failed,
+}
+
+impl From<&str> for PodPhase {
+    fn from(phase: &str) -> Self {
+        match phase {
+            "Running" => Self::Running,
+            "Succeeded" => Self::Succeeded,
+            "Failed" => Self::Failed,
+            _ => Self::Pending,
+        }
+    }
+}
+
+/// A condition of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodConditionView {
+    /// True, False or Unknown.
+    pub status: String,
+    /// Reason.
+    pub reason: String,
+    /// Message.
+    pub message: String,
+    /// When the status last changed.
+    pub since: Option<DateTime<Utc>>,
+}
+
+/// Status of a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerView {
+    /// Whether it is an init container (sidecars are).
+    pub init: bool,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// How often the kubelet restarted it.
+    pub restart_count: i32,
+    /// Runtime id, such as `containerd://4f2a...`; of the state that is shown.
+    pub id: Option<String>,
+    /// Present state.
+    pub state: ContainerState,
+    /// How the one before it ended.
+    pub last: Option<Termination>,
+}
+
+/// State of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ContainerState {
+    /// Not started; the reason is the kubelet's.
+    Waiting {
+        /// Such as `ContainerCreating`, `ImagePullBackOff`, `CrashLoopBackOff`.
+        reason: String,
+        /// For people.
+        message: String,
+    },
+    /// Running since.
+    Running {
+        /// Start.
+        started_at: Option<DateTime<Utc>>,
+    },
+    /// Ended; with restart rules it may start again.
+    Terminated(Termination),
+}
+
+impl Default for ContainerState {
+    fn default() -> Self {
+        Self::Waiting { reason: String::new(), message: String::new() }
+    }
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Termination {
+    /// Exit code; 137 where the kubelet or the agent killed it.
+    pub exit_code: i32,
+    /// Such as `Error`, `Completed`, `OOMKilled`, `RestartingAllContainers`.
+    pub reason: String,
+    /// For people.
+    pub message: String,
+    /// End, by the node's clock.
+    pub finished_at: Option<DateTime<Utc>>,
+    /// Runtime id of the container that ended.
+    pub id: Option<String>,
+}
+
+impl PodView {
+    /// Whether the pod has ended and holds no room any more.
+    pub fn terminal(&self) -> bool {
+        matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
+    }
+
+    /// Whether its deletion was asked for.
+    pub fn terminating(&self) -> bool {
+        self.deleted_at.is_some()
+    }
+
+    /// Whether a condition is there with status True.
+    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
+        self.conditions.get(type_).filter(|c| c.status == "True")
+    }
+
+    /// Whether any of its containers has ever started.
+    pub fn has_run(&self) -> bool {
+        self.containers.values().any(|c| {
+            c.restart_count > 0 || c.last.is_some() || !matches!(c.state, ContainerState::Waiting { .. })
+        })
+    }
+}
+
+impl ContainerView {
+    /// Whether it runs.
+    pub fn running(&self) -> bool {
+        matches!(self.state, ContainerState::Running { .. })
+    }
+
+    /// How it ended, if it does not run now.
+    pub fn terminated(&self) -> Option<&Termination> {
+        match &self.state {
+            ContainerState::Terminated(t) => Some(t),
+            _ => None,
+        }
+    }
+}
+
+/// A runtime id without its scheme: pod status says `containerd://4f2a`, the runtime itself `4f2a`.
+pub fn bare_id(id: &str) -> &str {
+    id.rsplit_once("//").map_or(id, |(_, bare)| bare)
+}

@@ -1,0 +1,70 @@
+//! Constants of the decisions, from the manager's configuration.
+
+use chrono::TimeDelta;
+
+/// What the decisions are tuned by. The defaults are those of the shipped configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// Wait before the second counted incident in a row is acted on; the first is not delayed. It doubles from there.
+    pub incident_backoff: TimeDelta,
+    /// Longest wait between counted incidents.
+    pub incident_backoff_max: TimeDelta,
+    /// A domain that ran this long without incident starts over: no back-off, all in-place attempts.
+    pub healthy_reset: TimeDelta,
+    /// Wait after the first placement that ended before all members ran (refused pod, start deadline). Doubles.
+    pub placement_backoff: TimeDelta,
+    /// Longest such wait.
+    pub placement_backoff_max: TimeDelta,
+    /// How long a gang stays away from a node that was lost, rejected its pod, or did not start it in time.
+    pub avoid: TimeDelta,
+    /// After a refused request, how long until it is tried again.
+    pub retry: TimeDelta,
+    /// How long pod status waits for the agent's report of the true exit code, where only a masked one is shown.
+    pub report_grace: TimeDelta,
+    /// Restarts with new pods, after the in-place attempts are used up, before a gang gives its room back.
+    pub recreate_attempts: i32,
+    /// Extended resources that count as accelerators.
+    pub accelerators: Vec<String>,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            incident_backoff: TimeDelta::seconds(10),
+            incident_backoff_max: TimeDelta::minutes(5),
+            healthy_reset: TimeDelta::minutes(10),
+            placement_backoff: TimeDelta::seconds(5),
+            placement_backoff_max: TimeDelta::minutes(5),
+            avoid: TimeDelta::minutes(5),
+            retry: TimeDelta::seconds(30),
+            report_grace: TimeDelta::seconds(5),
+            recreate_attempts: 2,
+            accelerators: ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu", "aws.amazon.com/neuron"]
+                .map(str::to_owned)
+                .to_vec(),
+        }
+    }
+}
+
+/// The `n`-th wait of a sequence that doubles from `first` up to `max`; the 0-th is none.
+pub(crate) fn doubling(first: TimeDelta, max: TimeDelta, n: i32) -> TimeDelta {
+    match n {
+        ..=0 => TimeDelta::zero(),
+        // 2^20 seconds is far beyond every maximum; more doublings could only overflow.
+        n => first.checked_mul(1 << (n - 1).min(20)).map_or(max, |wait| wait.min(max)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_wait_doubles_from_the_first_to_the_maximum() {
+        let s = Settings::default();
+        let waits: Vec<i64> =
+            (0..8).map(|n| doubling(s.incident_backoff, s.incident_backoff_max, n).num_seconds()).collect();
+        assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
+        assert_eq!(doubling(s.incident_backoff, s.incident_backoff_max, i32::MAX), s.incident_backoff_max);
+    }
+}

@@ -1,0 +1,90 @@
+//! How a container of a pod restarts in place, decided from the node that the pod is placed on.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::view::NodeInfo;
+
+/// Feature that a kubelet declares when it can restart all containers of a pod (KEP-5532, KEP-5328).
+pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
+
+/// Restart tier of a pod, recorded on it as an annotation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tier {
+    /// A restart rule restarts all containers of the pod (KEP-5532).
+    RestartAll,
+    /// A restart rule restarts the training container (KEP-5307).
+    RestartRules,
+    /// `restartPolicy: OnFailure`; the operator deletes the pod where the policy wants it replaced or failed.
+    Plain,
+}
+
+impl Tier {
+    /// The tier of pods on a node. `keeps_rules`: whether the API server keeps restart rules at all.
+    ///
+    /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently and would leave a
+    /// failed container down.
+    pub fn of(node: &NodeInfo, keeps_rules: bool) -> Self {
+        if node.declared_features.iter().any(|f| f == RESTART_ALL_FEATURE) {
+            Self::RestartAll
+        } else if keeps_rules && minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
+            Self::RestartRules
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// Minor number of a version such as `v1.37.2` or `v1.33.5-gke.1`.
+fn minor(version: &str) -> Option<u32> {
+    let mut parts = version.trim_start_matches('v').split('.');
+    (parts.next()? == "1").then_some(())?;
+    let digits = parts.next()?;
+    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::RestartAll => "restart-all",
+            Self::RestartRules => "restart-rules",
+            Self::Plain => "plain",
+        })
+    }
+}
+
+impl FromStr for Tier {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        [Self::RestartAll, Self::RestartRules, Self::Plain].into_iter().find(|t| t.to_string() == text).ok_or(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_tier_follows_what_node_and_api_server_can_do() {
+        let node = |version: &str, features: &[&str]| NodeInfo {
+            kubelet_version: version.into(),
+            declared_features: features.iter().map(|f| (*f).to_owned()).collect(),
+            ..NodeInfo::default()
+        };
+        assert_eq!(Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), true), Tier::RestartAll);
+        assert_eq!(Tier::of(&node("v1.37.2", &["Other"]), true), Tier::RestartRules);
+        assert_eq!(Tier::of(&node("v1.35.0-rc.1", &[]), true), Tier::RestartRules);
+        assert_eq!(Tier::of(&node("v1.37.2", &[]), false), Tier::Plain, "the API server drops the rules");
+        assert_eq!(Tier::of(&node("v1.34.9", &[]), true), Tier::Plain, "that kubelet ignores them");
+        assert_eq!(Tier::of(&node("weird", &[]), true), Tier::Plain);
+    }
+
+    #[test]
+    fn a_tier_is_read_back_from_its_annotation() {
+        for tier in [Tier::RestartAll, Tier::RestartRules, Tier::Plain] {
+            assert_eq!(tier.to_string().parse(), Ok(tier));
+        }
+        assert_eq!("supervised".parse::<Tier>(), Err(()));
+    }
+}

@@ -1,0 +1,189 @@
+//! The view of one workload: everything that a decision about it may depend on, built by the manager from its index.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::member::Member;
+use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrderSpec, TrainingWorkload, WorkloadSpec};
+
+use crate::pods::PodView;
+use crate::settings::Settings;
+
+/// One workload and all that belongs to it.
+#[derive(Clone, Debug)]
+pub struct WorkloadView {
+    /// The object, with its status as last read. It has a name, a namespace and a UID.
+    pub workload: Arc<TrainingWorkload>,
+    /// Pods that carry the workload's label. Whether they are ours is decided here, by owner UID.
+    pub pods: Vec<Arc<PodView>>,
+    /// Pod groups owned by the workload, by gang key.
+    pub pod_groups: BTreeMap<String, Arc<PodGroup>>,
+    /// The Workload of that name, whoever owns it.
+    pub scheduling: Option<Held<WorkloadSpec>>,
+    /// The Service named like the subdomain, whoever owns it.
+    pub service: Option<Held<ServiceContent>>,
+    /// The `RestartOrder` of that name, whoever owns it.
+    pub order: Option<Held<RestartOrderSpec>>,
+    /// Nodes named by pods and placements, by name. One that is not there does not exist.
+    pub nodes: BTreeMap<String, Arc<NodeInfo>>,
+    /// Agents of those nodes, by node name.
+    pub agents: BTreeMap<String, Arc<AgentInfo>>,
+    /// What the priority class resolves to.
+    pub priority: Priority,
+    /// What the API server says about the pods of the current spec; None: not asked yet.
+    pub dry_run: Option<DryRun>,
+    /// Requests of earlier passes that were refused, until they succeed.
+    pub refusals: Vec<Refusal>,
+    /// Constants.
+    pub settings: Arc<Settings>,
+}
+
+impl WorkloadView {
+    /// The workload's spec.
+    pub fn spec(&self) -> &TrainingWorkloadSpec {
+        &self.workload.spec
+    }
+
+    /// The workload's status; the default before the first write.
+    pub fn status(&self) -> TrainingWorkloadStatus {
+        self.workload.status.clone().unwrap_or_default()
+    }
+
+    /// Name of the workload.
+    pub fn name(&self) -> &str {
+        self.workload.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Namespace of the workload.
+    pub fn namespace(&self) -> &str {
+        self.workload.metadata.namespace.as_deref().unwrap_or_default()
+    }
+
+    /// UID of the workload.
+    pub fn uid(&self) -> &str {
+        self.workload.metadata.uid.as_deref().unwrap_or_default()
+    }
+
+    /// Generation of the spec.
+    pub fn generation(&self) -> i64 {
+        self.workload.metadata.generation.unwrap_or_default()
+    }
+
+    /// Whether the object is being deleted. Its dependents are left to the garbage collector.
+    pub fn deleting(&self) -> bool {
+        self.workload.metadata.deletion_timestamp.is_some()
+    }
+
+    /// Name of the headless Service and subdomain of the pods.
+    pub fn subdomain(&self) -> &str {
+        self.spec().network.subdomain.as_deref().unwrap_or(self.name())
+    }
+}
+
+/// An object of a name that the workload needs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held<T> {
+    /// UID of the object.
+    pub uid: String,
+    /// Version that the content was read at; updates carry it.
+    pub resource_version: String,
+    /// Whether the workload is its controller, by UID.
+    pub owned: bool,
+    /// What is in it.
+    pub content: T,
+}
+
+/// The parts of a Service that are kept as specified.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ServiceContent {
+    /// Label selector.
+    pub selector: BTreeMap<String, String>,
+    /// Whether pods have names before they are ready.
+    pub publish_not_ready_addresses: bool,
+}
+
+/// A node that runs, or is to run, members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NodeInfo {
+    /// Since when the node's Ready condition is other than True; None while it is ready.
+    pub not_ready_since: Option<DateTime<Utc>>,
+    /// Whether it carries the taint `node.kubernetes.io/out-of-service`.
+    pub out_of_service: bool,
+    /// `status.declaredFeatures` (KEP-5328).
+    pub declared_features: Vec<String>,
+    /// `status.nodeInfo.kubeletVersion`, such as `v1.37.2`.
+    pub kubelet_version: String,
+}
+
+/// The agent of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AgentInfo {
+    /// Whether the agent's own pod is ready.
+    pub ready: bool,
+    /// What it published. The manager believes it only about pods bound to its node.
+    pub status: NodeAgentStatus,
+}
+
+/// What the workload's priority class resolves to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Priority {
+    /// Value and policy of the class, or of the cluster's default.
+    Resolved {
+        /// Value of the class; 0 without class and default.
+        value: i32,
+        /// Policy of the class.
+        preemption: PreemptionPolicy,
+    },
+    /// The class that the workload names does not exist.
+    Unknown,
+}
+
+/// Answer of the API server to a dry-run create of one pod for each group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DryRun {
+    /// Hash of the spec that the pods were made from; an answer for another spec says nothing.
+    pub spec_hash: String,
+    /// Why a pod is invalid (400 or 422), with the field path; None when all were accepted. A 403 is no verdict on the
+    /// template: quota and policies are asked again at the real create.
+    pub invalid: Option<String>,
+    /// Whether the answered pod still had its `restartPolicyRules` (an API server without KEP-5307 drops them).
+    pub keeps_restart_rules: bool,
+}
+
+/// A request that the API server refused for good, as opposed to a conflict or a timeout, which are just repeated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// What was to be written.
+    pub target: Target,
+    /// Why not.
+    pub kind: RefusalKind,
+    /// In the words of the API server.
+    pub message: String,
+    /// When.
+    pub at: DateTime<Utc>,
+}
+
+/// What a refused request was about.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Target {
+    /// The pod of a member.
+    Pod(Member),
+    /// Any other object, by kind and name.
+    Object(&'static str, String),
+}
+
+/// Why a request was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RefusalKind {
+    /// 403 by a resource quota.
+    QuotaExceeded,
+    /// 403 for any other reason.
+    Forbidden,
+    /// 422 or 400.
+    Invalid,
+    /// 409: the name belongs to an object that is not ours.
+    NameTaken,
+}
