@@ -20,7 +20,9 @@ func startQuotas(ctx context.Context, d Deps) {
 	queue := newQueue[string](20*time.Millisecond, time.Second)
 	quotas := d.Informers.Core().V1().ResourceQuotas()
 	onAny(quotas.Informer(), func(obj any) {
-		if q, ok := obj.(*corev1.ResourceQuota); ok {
+		// Only new limits: a recount after each charge of the admission plugin
+		// would miss the pod that is charged for but not yet in the cache.
+		if q, ok := obj.(*corev1.ResourceQuota); ok && !quota.Equals(q.Spec.Hard, q.Status.Hard) {
 			queue.Add(q.Namespace)
 		}
 	})

@@ -171,8 +171,11 @@ func (k kubectl) stdin(input string, args ...string) string {
 	if err != nil && len(out) == 0 {
 		return err.Error()
 	}
-	return strings.TrimSpace(string(out))
+	return strings.TrimSpace(warnings.ReplaceAllString(string(out), ""))
 }
+
+// warnings are lines that the server adds, such as that a version will go some day.
+var warnings = regexp.MustCompile(`(?m)^Warning: .*\n`)
 
 // apply applies a manifest and fails the test if that does.
 func (k kubectl) apply(manifest string) {
