@@ -1,6 +1,8 @@
 //! The audit log of the control plane: every write, and every kind of read.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::io::{Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -95,6 +97,45 @@ impl AuditLog {
         Self { writes: folder.join("writes.jsonl"), reads: folder.join("reads.jsonl") }
     }
 
+    /// The log of a cluster of this program, in a place that outlives the program: the roles are judged by the calls of
+    /// all test programs together. An older log is removed.
+    pub fn create(cluster: &str) -> Result<Self> {
+        let exe = std::env::current_exe().context("path of this program")?;
+        let stem = exe.file_stem().context("a file name")?.to_string_lossy().into_owned();
+        // Cargo appends a hash to the names of test programs.
+        let program = stem.rsplit_once('-').map_or(stem.as_str(), |(name, _)| name);
+        let folder = Self::root()?.join(program).join(cluster);
+        match std::fs::remove_dir_all(&folder) {
+            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
+            _ => std::fs::create_dir_all(&folder)?,
+        }
+        Ok(Self::in_folder(&folder))
+    }
+
+    /// The logs that the test programs have left, by program and cluster.
+    pub fn all() -> Result<BTreeMap<(String, String), Self>> {
+        let mut out = BTreeMap::new();
+        for program in folders(&Self::root()?)? {
+            for cluster in folders(&program)? {
+                let name = |p: &Path| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
+                out.insert((name(&program), name(&cluster)), Self::in_folder(&cluster));
+            }
+        }
+        Ok(out)
+    }
+
+    fn root() -> Result<PathBuf> {
+        let exe = std::env::current_exe().context("path of this program")?;
+        let built = exe.ancestors().find(|a| a.ends_with("deps")).and_then(Path::parent);
+        Ok(built.or(exe.parent()).context("a folder")?.join("audit"))
+    }
+
+    /// Reads on from here as lines are added.
+    pub fn follow(&self) -> Result<Follow> {
+        let end = std::fs::metadata(&self.writes).map_or(0, |m| m.len());
+        Ok(Follow { file: File::open(&self.writes)?, position: end, partial: String::new() })
+    }
+
     /// All writes so far, oldest first.
     pub fn writes(&self) -> Result<Vec<Write>> {
         lines(&self.writes)
@@ -119,6 +160,36 @@ impl AuditLog {
         });
         Ok(of_reads.chain(of_writes).collect())
     }
+}
+
+/// A reader of writes as they happen.
+#[derive(Debug)]
+pub struct Follow {
+    file: File,
+    position: u64,
+    partial: String,
+}
+
+impl Follow {
+    /// Writes that were added since the last call.
+    pub fn added(&mut self) -> Result<Vec<Write>> {
+        self.file.seek(SeekFrom::Start(self.position))?;
+        self.position += self.file.read_to_string(&mut self.partial)? as u64;
+        let complete = self.partial.rfind('\n').map_or(0, |end| end + 1);
+        let lines: String = self.partial.drain(..complete).collect();
+        lines.lines().map(|l| serde_json::from_str(l).with_context(|| l.to_owned())).collect()
+    }
+}
+
+fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
+    let entries = match std::fs::read_dir(parent) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other?,
+    };
+    let mut out: Vec<PathBuf> = entries.map(|e| e.map(|e| e.path())).collect::<std::io::Result<_>>()?;
+    out.retain(|p| p.is_dir());
+    out.sort();
+    Ok(out)
 }
 
 fn join(resource: &str, subresource: &str) -> String {

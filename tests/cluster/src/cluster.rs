@@ -70,7 +70,7 @@ impl Cluster {
         let folder = reaper::folder()?.join(&options.name);
         std::fs::create_dir_all(&folder)?;
         let built = plane_folder().await?;
-        let audit = AuditLog::in_folder(&folder);
+        let audit = AuditLog::create(&options.name)?;
         let launch = Launch {
             name: "plane".into(),
             program: built.join("plane"),

@@ -1,5 +1,6 @@
 //! Manifests as JSON values: what a test does not care about has a default.
 
+use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
 /// Node label that keeps the workloads of one scenario on its own nodes.
@@ -34,6 +35,11 @@ pub fn group(name: &str, members: i32, gpus: i32) -> Value {
                             "resources": {"limits": {"nvidia.com/gpu": gpus}}}],
         }},
     })
+}
+
+/// A manifest written as YAML.
+pub fn parse(yaml: &str) -> Result<Value> {
+    serde_saphyr::from_str(yaml).context("a manifest in YAML")
 }
 
 /// Applies a JSON merge patch (RFC 7386).

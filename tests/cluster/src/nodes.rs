@@ -1,11 +1,12 @@
 //! Hollow nodes: real node and pod objects, kept by a kubelet model instead of a machine.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{ListParams, Patch, PatchParams};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
@@ -87,6 +88,14 @@ impl Nodes {
             api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
         }
         Ok(names)
+    }
+
+    /// Values of a label by node.
+    pub async fn label_values(&self, label: &str, client: &Client) -> Result<BTreeMap<String, String>> {
+        let selected = ListParams::default().labels(label);
+        let nodes = Api::<Node>::all(client.clone()).list(&selected).await?.items;
+        let value = |n: &Node| n.labels().get(label).cloned().unwrap_or_default();
+        Ok(nodes.iter().map(|n| (n.name_any(), value(n))).collect())
     }
 
     /// Names of the nodes, sorted.

@@ -83,8 +83,8 @@ impl Process {
         kill_process(Pid::from_child(&self.child), signal).context("signal")
     }
 
-    /// SIGKILL, at once.
-    pub fn kill(mut self) -> Result<()> {
+    /// SIGKILL, at once, and waits for the process to be gone.
+    pub fn kill(&mut self) -> Result<()> {
         self.child.kill().context("SIGKILL")?;
         self.child.wait().context("wait")?;
         Ok(())

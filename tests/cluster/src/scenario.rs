@@ -3,12 +3,14 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
 use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams};
 use kube::core::{ApiResource, GroupVersionKind, TypeMeta};
 use kube::{Api, Client, ResourceExt};
-use lockstep_api::workload::Phase;
+use lockstep_api::condition::ConditionStatus;
+use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, TrainingWorkload, condition, names};
 use serde_json::{Value, json};
 
@@ -163,6 +165,76 @@ impl Scenario<'_> {
         let status = workload.status.context("status")?;
         let found = condition::find(&status.conditions, type_).context("condition")?;
         Ok((found.reason.clone(), found.message.clone()))
+    }
+
+    /// Waits until a condition has this status and reason, and returns its message.
+    pub async fn condition_is(&self, name: &str, type_: &str, status: bool, reason: &str) -> Result<String> {
+        let wanted = ConditionStatus::from(status);
+        let workload = self
+            .workload(name, &format!("to have {type_} {wanted:?} {reason}"), |w| {
+                let found = w.status.as_ref().and_then(|s| condition::find(&s.conditions, type_));
+                let found = found.with_context(|| format!("no condition {type_}"))?;
+                ensure!(found.status == wanted && found.reason == reason, "{found:?}");
+                Ok(())
+            })
+            .await?;
+        let status = workload.status.context("status")?;
+        Ok(condition::find(&status.conditions, type_).context("condition")?.message.clone())
+    }
+
+    /// Waits until this many restarts are over, and returns the status.
+    pub async fn restarted(&self, name: &str, restarts: i64) -> Result<TrainingWorkloadStatus> {
+        let workload = self
+            .workload(name, &format!("to have restarted {restarts} times"), |w| {
+                let status = w.status.as_ref().context("no status yet")?;
+                ensure!(status.restarts.total == restarts, "{} restarts", status.restarts.total);
+                ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+                Ok(())
+            })
+            .await?;
+        workload.status.context("status")
+    }
+
+    /// Waits until no pod of a workload is left.
+    pub async fn no_pods(&self, name: &str) -> Result<()> {
+        eventually(&format!("no pod of {name} to be left"), PATIENCE, async || {
+            let left = self.pods(name).await?.len();
+            ensure!(left == 0, "{left} pods");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Tells the binder of the test control plane to refuse pods of this namespace that are pinned to a node.
+    pub async fn refuse_pins(&self, node: &str) -> Result<()> {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plane-binder"},
+                         "data": {"refuse": node, "refuse-namespace": self.name}});
+        let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
+        maps.patch("plane-binder", &PatchParams::apply("lockstep-test"), &Patch::Apply(map)).await?;
+        Ok(())
+    }
+
+    /// Waits until the controller of disruption budgets has counted the pods of a budget.
+    pub async fn budget_counted(&self, name: &str) -> Result<()> {
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(self.client.clone(), &self.name);
+        eventually("the budget to be counted", PATIENCE, async || {
+            let status = budgets.get(name).await?.status.context("no status yet")?;
+            ensure!(status.expected_pods > Some(0), "no pods yet");
+            Ok(())
+        })
+        .await
+    }
+
+    /// Waits until admission refuses a pod of this name: policies take effect a moment after they are created.
+    pub async fn until_refused(&self, pod: &str) -> Result<()> {
+        let probe: Pod = serde_json::from_value(json!({"metadata": {"name": pod},
+            "spec": {"containers": [{"name": "c", "image": "registry.example/probe:1"}]}}))?;
+        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        eventually("the policy to take effect", PATIENCE, async || {
+            ensure!(self.all_pods().create(&dry_run, &probe).await.is_err(), "still accepted");
+            Ok(())
+        })
+        .await
     }
 
     /// Ends the training container of a pod with an exit code.

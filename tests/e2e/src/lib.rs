@@ -6,17 +6,30 @@ use lockstep_cluster::{Cluster, Options};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
 
+/// Priority classes of the shared cluster, by rising value.
+pub const CLASSES: [(&str, i32); 3] = [("low", 100), ("middle", 500), ("high", 1000)];
+
 static SHARED: OnceCell<(Cluster, Manager)> = OnceCell::const_new();
 
 /// The cluster that all tests of this program share, started by the first of them.
 pub async fn cluster() -> Result<&'static Cluster> {
     let (cluster, _manager) = SHARED
         .get_or_try_init(async || {
-            let cluster = Cluster::start(&Options { name: "shared".into(), config: quick() }).await?;
+            let cluster = fresh("shared").await?;
             let manager = cluster.start_manager("a").await?;
             anyhow::Ok((cluster, manager))
         })
         .await?;
+    Ok(cluster)
+}
+
+/// A cluster of one test's own, without a manager.
+pub async fn fresh(name: &str) -> Result<Cluster> {
+    let cluster = Cluster::start(&Options { name: name.into(), config: quick() }).await?;
+    for (class, value) in CLASSES {
+        let value = value.to_string();
+        cluster.kubectl(&["create", "priorityclass", class, "--value", &value]).await?;
+    }
     Ok(cluster)
 }
 

@@ -1,3 +1,10 @@
 //! Scenarios over one shared cluster; each has a namespace and nodes of its own.
 
+mod bad_input;
+mod failure;
+mod install;
 mod life;
+mod placement;
+mod preemption;
+mod restart;
+mod steering;

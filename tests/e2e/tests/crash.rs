@@ -1,0 +1,204 @@
+//! The manager may die at any write: the end is the same as without.
+//!
+//! Each scenario runs once undisturbed, which gives the number of its writes. Then it runs once per write, and the
+//! manager is killed (SIGKILL) as soon as that write is in the audit log, and started again.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use lockstep_api::workload::Phase;
+use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::{PATIENCE, Scenario, hostname, restarts};
+use lockstep_cluster::{Cluster, audit, eventually, scenario};
+use lockstep_e2e::fresh;
+use serde_json::{Value, json};
+
+/// A scenario that is swept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sweep {
+    /// A gang is created.
+    Create,
+    /// A member of a running gang dies.
+    Restart,
+    /// A gang of higher priority needs the room of another.
+    Preempt,
+}
+
+impl Sweep {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Create => "create",
+            Self::Restart => "restart",
+            Self::Preempt => "preempt",
+        }
+    }
+
+    /// Workloads, and the phase in which they end up.
+    fn ends(self) -> &'static [(&'static str, Phase)] {
+        match self {
+            Self::Create | Self::Restart => &[("g", Phase::Running)],
+            Self::Preempt => &[("g", Phase::Pending), ("vip", Phase::Running)],
+        }
+    }
+
+    /// What comes before the writes that are swept.
+    async fn prepare(self, t: &Scenario<'_>) -> Result<()> {
+        let spec = match self {
+            Self::Create => return Ok(()),
+            Self::Restart => json!({}),
+            Self::Preempt => json!({"priorityClassName": "low"}),
+        };
+        t.create(gang("g", 2, 8, spec)).await?;
+        t.running("g").await.map(drop)
+    }
+
+    /// What the swept writes answer.
+    async fn begin(self, t: &Scenario<'_>) -> Result<()> {
+        match self {
+            Self::Create => t.create(gang("g", 2, 8, json!({}))).await.map(drop),
+            Self::Restart => t.exit(t.pods("g").await?.first().context("a pod")?, 3).await,
+            Self::Preempt => t.create(gang("vip", 2, 8, json!({"priorityClassName": "high"}))).await.map(drop),
+        }
+    }
+
+    /// Runs the scenario, killing the manager after `kill_after` of its writes; what it ends with, and how many writes
+    /// the manager made.
+    async fn run(self, cluster: &Cluster, manager: &mut Manager, kill_after: Option<usize>) -> Result<(Value, usize)> {
+        let name = format!("{}-{}", self.name(), kill_after.unwrap_or(0));
+        let mut outcome = None;
+        let shape = Shape { nodes: 2, ..Shape::default() };
+        scenario(cluster, &name, &shape, async |t| {
+            self.prepare(t).await?;
+            let mut log = cluster.audit.follow()?;
+            let before = t.manager_writes()?.len();
+            self.begin(t).await?;
+            if let Some(k) = kill_after {
+                let mut seen = 0;
+                eventually("the write to crash after", PATIENCE, async || {
+                    while seen < k {
+                        let ours = |w: &audit::Write| w.user == audit::MANAGER && w.namespace == t.name;
+                        seen += log.added()?.iter().filter(|w| ours(w)).count();
+                        tokio::time::sleep(Duration::from_micros(200)).await;
+                    }
+                    Ok(())
+                })
+                .await?;
+                manager.process.kill()?;
+                *manager = cluster.start_manager("a").await?;
+            }
+            let end = self.end(t).await?;
+            outcome = Some((end, t.manager_writes()?.len() - before));
+            for (workload, _) in self.ends() {
+                t.kubectl(&["delete", "tw", workload]).await?;
+                t.no_pods(workload).await?;
+            }
+            Ok(())
+        })
+        .await?;
+        outcome.context("the scenario has ended")
+    }
+
+    /// The end state, without what differs between two undisturbed runs: times, ids and addresses.
+    async fn end(self, t: &Scenario<'_>) -> Result<Value> {
+        let mut end = BTreeMap::new();
+        for (name, phase) in self.ends() {
+            let workload = t
+                .workload(name, &format!("to be {phase:?}"), |w| {
+                    let status = w.status.as_ref().context("status")?;
+                    ensure!(status.phase == Some(*phase), "phase {:?}", status.phase);
+                    ensure!(status.observed_generation == w.metadata.generation.unwrap_or(0), "not observed");
+                    ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+                    ensure!(self != Self::Restart || status.restarts.total == 1, "no restart yet");
+                    Ok(())
+                })
+                .await?;
+            let status = workload.status.context("status")?;
+            let conditions: BTreeMap<_, _> =
+                status.conditions.iter().map(|c| (c.type_.clone(), format!("{:?} {}", c.status, c.reason))).collect();
+            let pods: BTreeMap<_, _> = t.pods(name).await?.iter().map(|p| (hostname(p), restarts(p))).collect();
+            let history: Vec<_> = status
+                .history
+                .iter()
+                .map(|h| json!([h.epoch, h.action, h.cause.kind, h.cause.exit_code, h.counted, h.recreated]))
+                .collect();
+            let counters = json!({"epoch": status.epoch, "total": status.restarts.total, "inPlace": status.restarts.in_place,
+                "recreated": status.restarts.recreated, "counted": status.restarts.counted,
+                "preemptions": status.preemptions, "ready": status.ready});
+            end.insert(
+                *name,
+                json!({"conditions": conditions, "pods": pods, "history": history, "counters": counters}),
+            );
+        }
+        let created = t.manager_writes()?.into_iter().filter(|w| {
+            w.resource == "pods" && w.verb == "create" && w.subresource.is_empty() && w.code == 201 && !w.dry_run
+        });
+        Ok(json!({"workloads": end, "podsCreated": created.count()}))
+    }
+
+    async fn sweep(self) -> Result<()> {
+        let cluster = fresh(self.name()).await?;
+        let mut manager = cluster.start_manager("a").await?;
+        let (expected, points) = self.run(&cluster, &mut manager, None).await?;
+        let mut different = Vec::new();
+        for k in 1..=points {
+            let (end, _) =
+                self.run(&cluster, &mut manager, Some(k)).await.with_context(|| format!("crash after write {k}"))?;
+            if end != expected {
+                different.push(format!("after write {k}: {end:#}"));
+            }
+        }
+        println!("crash sweep {}: {points} points, {} differences", self.name(), different.len());
+        ensure!(different.is_empty(), "expected {expected:#}\n{}", different.join("\n"));
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_creation_changes_nothing() -> Result<()> {
+    Sweep::Create.sweep().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_restart_changes_nothing() -> Result<()> {
+    Sweep::Restart.sweep().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crash_at_any_write_of_a_preemption_changes_nothing() -> Result<()> {
+    Sweep::Preempt.sweep().await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
+    let cluster = fresh("two").await?;
+    let mut first = cluster.start_manager("a").await?;
+    let second = cluster.start_manager("b").await?;
+    scenario(&cluster, "handover", &Shape::default(), async |t| {
+        t.create(gang("one", 2, 8, json!({}))).await?;
+        let pods = t.running("one").await?;
+        let leader = leader(t).await?;
+        ensure!(leader.ends_with("-a"), "{leader} leads, although the other was first");
+        first.process.kill()?;
+        t.create(gang("two", 2, 8, json!({}))).await?;
+        t.running("two").await?;
+        let leader = self::leader(t).await?;
+        ensure!(leader.ends_with("-b"), "{leader} leads");
+        let same = t.pods("one").await?.iter().map(ResourceExt::uid).eq(pods.iter().map(ResourceExt::uid));
+        ensure!(same, "running members were disturbed");
+        Ok(())
+    })
+    .await?;
+    let status = second.process.terminate(Duration::from_secs(10)).await?;
+    ensure!(status.success(), "after SIGTERM: {status}");
+    Ok(())
+}
+
+async fn leader(t: &Scenario<'_>) -> Result<String> {
+    let lease =
+        t.cluster.kubectl(&["get", "lease", "-n", "lockstep-system", "-o", "jsonpath={.items[*].spec.holderIdentity}"]);
+    lease.await
+}

@@ -1,0 +1,136 @@
+//! What is installed: samples, policies, and the commands that the README prints.
+
+use anyhow::{Context, Result, ensure};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use lockstep_api::{NodeAgent, PodGroup};
+use lockstep_cluster::cluster::repository;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::{audit, scenario};
+use lockstep_e2e::cluster;
+use serde_json::json;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
+    let default = repository().join("config/crd").display().to_string();
+    let said = cluster().await?.kubectl(&["apply", "-k", &default]).await?;
+    ensure!(said.lines().all(|l| l.ends_with(" unchanged")), "{said}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn every_sample_is_accepted() -> Result<()> {
+    let samples = repository().join("samples").display().to_string();
+    cluster().await?.kubectl(&["create", "--dry-run=server", "-f", &samples]).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_writes_the_object_of_its_own_node_only() -> Result<()> {
+    let cluster = cluster().await?;
+    let named = |name: &str| NodeAgent::new(name, lockstep_api::node_agent::NodeAgentSpec {});
+    let post = PostParams::default();
+    let agent = "sa:lockstep-agent:lockstep-agent";
+    for (token, name) in [(agent.to_owned(), "own"), (format!("{agent}:other"), "own")] {
+        let api: Api<NodeAgent> = Api::all(cluster.client_as(&token).await?);
+        let refused = api.create(&post, &named(name)).await.err().context("a foreign node was written")?;
+        ensure!(refused.to_string().contains("only the agent of a node"), "{refused}");
+    }
+    let own: Api<NodeAgent> = Api::all(cluster.client_as(&format!("{agent}:own")).await?);
+    own.create(&post, &named("own")).await?;
+    let status = Patch::Merge(json!({"status": {"agentVersion": "1"}}));
+    own.patch_status("own", &PatchParams::default(), &status).await?;
+    let other: Api<NodeAgent> = Api::all(cluster.client_as(&format!("{agent}:other")).await?);
+    ensure!(other.patch_status("own", &PatchParams::default(), &status).await.is_err(), "a foreign status was written");
+    let admin: Api<NodeAgent> = Api::all(cluster.client().await?);
+    admin.delete("own", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_everything() -> Result<()> {
+    scenario(cluster().await?, "mighty", &Shape { nodes: 1, ..Shape::default() }, async |t| {
+        t.kubectl(&["create", "rolebinding", "mighty", "--clusterrole=cluster-admin", "--user=mighty"]).await?;
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        t.running("g").await?;
+        let group = t.pod_group("g").await?.name_any();
+        let groups: Api<PodGroup> = Api::namespaced(t.cluster.client_as("user:mighty").await?, &t.name);
+        ensure!(groups.get(&group).await.is_ok(), "the role does not work");
+        let forged = Patch::Merge(json!({"status": {"preemption": null}}));
+        let refused = groups.patch_status(&group, &PatchParams::default(), &forged).await.err().context("written")?;
+        ensure!(refused.to_string().contains("only Lockstep's manager writes"), "{refused}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn users_read_the_status_of_workloads_but_do_not_write_it() -> Result<()> {
+    let cluster = cluster().await?;
+    for (verb, what, allowed) in [("create", "trainingworkloads", true), ("patch", "trainingworkloads/status", false)] {
+        cluster.kubectl(&["create", "namespace", &format!("roles-{verb}")]).await?;
+        let namespace = format!("roles-{verb}");
+        cluster.kubectl(&["create", "rolebinding", "u", "--clusterrole=edit", "--user=u", "-n", &namespace]).await?;
+        let client = cluster.client_as("user:u").await?;
+        let review = json!({"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview", "spec": {
+            "resourceAttributes": {"namespace": namespace, "verb": verb, "group": "training.lockstep.dev",
+                "resource": what.split('/').next(), "subresource": what.split('/').nth(1).unwrap_or_default()}}});
+        let review: k8s_openapi::api::authorization::v1::SelfSubjectAccessReview = serde_json::from_value(review)?;
+        let answer = Api::all(client).create(&PostParams::default(), &review).await?;
+        ensure!(answer.status.context("an answer")?.allowed == allowed, "{verb} {what}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_commands_of_the_readme_say_what_happens() -> Result<()> {
+    scenario(cluster().await?, "kubectl", &Shape { nodes: 2, ..Shape::default() }, async |t| {
+        let fields = t.kubectl(&["explain", "trainingworkload.spec.failurePolicy", "--recursive"]).await?;
+        ensure!(fields.contains("inPlace") && fields.contains("maxRestarts"), "{fields}");
+        t.create(gang("llama", 2, 8, json!({}))).await?;
+        let pods = t.running("llama").await?;
+        t.exit(&pods[0], 3).await?;
+        t.restarted("llama", 1).await?;
+        let pods = t.running("llama").await?;
+        let wide = t.kubectl(&["get", "tw", "-o", "wide"]).await?;
+        ensure!(wide.contains("Running") && wide.contains("2/2"), "{wide}");
+        for pod in &pods {
+            t.exit(pod, 0).await?;
+        }
+        t.kubectl(&["wait", "--for=condition=Complete", "tw/llama", "--timeout=60s"]).await?;
+        let story = t.kubectl(&["describe", "tw", "llama"]).await?;
+        for chapter in ["Scheduled", "RestartGang", "SuccessPolicy"] {
+            ensure!(story.contains(chapter), "{chapter} is not in:\n{story}");
+        }
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_settled_workload_causes_no_write() -> Result<()> {
+    scenario(cluster().await?, "idle", &Shape { nodes: 2, ..Shape::default() }, async |t| {
+        t.create(gang("g", 2, 8, json!({}))).await?;
+        t.create(gang("waiting", 2, 8, json!({}))).await?;
+        t.running("g").await?;
+        let writes = || {
+            let of = |user| t.cluster.audit.writes_by(user);
+            let all = [of(audit::MANAGER)?, of(audit::AGENT)?].concat();
+            anyhow::Ok(all.into_iter().filter(|w| w.namespace == t.name || w.name.starts_with(&t.name)).count())
+        };
+        // Settling is over when nothing was written for five seconds; then a minute must pass in silence.
+        let mut seen = writes()?;
+        let mut quiet = 0;
+        while quiet < 5 {
+            tokio::time::sleep(std::time::Duration::from_secs(1)).await;
+            let now = writes()?;
+            quiet = if now == seen { quiet + 1 } else { 0 };
+            seen = now;
+        }
+        tokio::time::sleep(std::time::Duration::from_mins(1)).await;
+        ensure!(writes()? == seen, "{:?}", t.manager_writes()?.split_off(seen.min(t.manager_writes()?.len())));
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,150 @@
+//! A more important gang takes the room of others.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::workload::Phase;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
+use lockstep_cluster::{eventually, scenario};
+use lockstep_e2e::cluster;
+use serde_json::{Value, json};
+
+fn of_class(name: &str, members: i32, class: &str) -> Value {
+    gang(name, members, 8, json!({"priorityClassName": class}))
+}
+
+/// Two gangs of low priority fill the nodes; returns their pods.
+async fn two_low(t: &Scenario<'_>) -> Result<[Vec<Pod>; 2]> {
+    t.create(of_class("a", 2, "low")).await?;
+    t.create(of_class("b", 2, "low")).await?;
+    Ok([t.running("a").await?, t.running("b").await?])
+}
+
+/// Names of the two low gangs: the one that was evicted, and the one that was left alone.
+async fn evicted_and_spared(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<(&'static str, &'static str)> {
+    let untouched = |now: &[Pod], then: &[Pod]| uids(now) == uids(then);
+    let (a, b) = (t.pods("a").await?, t.pods("b").await?);
+    match (untouched(&a, &before[0]), untouched(&b, &before[1])) {
+        (true, false) => Ok(("b", "a")),
+        (false, true) => Ok(("a", "b")),
+        both => anyhow::bail!("untouched: {both:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_uncounted() -> Result<()> {
+    scenario(cluster().await?, "preempt", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        t.create(of_class("vip", 2, "high")).await?;
+        t.running("vip").await?;
+        let (evicted, spared) = evicted_and_spared(t, &before).await?;
+        ensure!(t.pods(evicted).await?.is_empty(), "{evicted} was not evicted whole");
+        let victim = t
+            .workload(evicted, "to wait again", |w| {
+                let status = w.status.as_ref().context("status")?;
+                ensure!(status.phase == Some(Phase::Pending) && status.preemptions == 1, "{status:?}");
+                Ok(())
+            })
+            .await?;
+        ensure!(victim.status.context("status")?.restarts.counted == 0, "a preemption was counted");
+        for (workload, needed) in [("vip", "Preempting"), (evicted, "Preempted")] {
+            let events = t.event_reasons(workload).await?;
+            ensure!(events.iter().any(|r| r == needed), "{workload}: {events:?}");
+        }
+        t.workloads().delete("vip", &DeleteParams::default()).await?;
+        t.running(evicted).await?;
+        let still = t.workloads().get(spared).await?.status.context("status")?;
+        ensure!(still.preemptions == 0 && still.restarts.total == 0, "{spared} was disturbed: {still:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gangs_of_equal_priority_are_never_evicted() -> Result<()> {
+    scenario(cluster().await?, "equals", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        t.create(of_class("c", 2, "low")).await?;
+        t.condition_is("c", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        ensure!(
+            uids(&before[0]) == uids(&t.pods("a").await?) && uids(&before[1]) == uids(&t.pods("b").await?),
+            "evicted"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
+    scenario(cluster().await?, "never", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        let polite = json!({"priorityClassName": "high", "scheduling": {"preemptionPolicy": "Never"}});
+        t.create(gang("polite", 2, 8, polite)).await?;
+        t.condition_is("polite", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        ensure!(
+            uids(&before[0]) == uids(&t.pods("a").await?) && uids(&before[1]) == uids(&t.pods("b").await?),
+            "evicted"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_disruption_budget_is_spared_when_another_gang_suffices() -> Result<()> {
+    scenario(cluster().await?, "budgeted", &Shape::default(), async |t| {
+        for workload in ["a", "b"] {
+            t.create(of_class(workload, 2, "low")).await?;
+        }
+        let before = [t.running("a").await?, t.running("b").await?];
+        t.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keep-a"},
+            "spec": {"minAvailable": 2,
+                     "selector": {"matchLabels": {"training.lockstep.dev/workload": "a"}}}}))
+            .await?;
+        t.budget_counted("keep-a").await?;
+        t.create(of_class("vip", 2, "high")).await?;
+        t.running("vip").await?;
+        let (evicted, _) = evicted_and_spared(t, &before).await?;
+        ensure!(evicted == "b", "the gang with the budget was evicted");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_forged_intent_in_a_pod_group_evicts_nobody() -> Result<()> {
+    scenario(cluster().await?, "forged", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        t.create(of_class("c", 2, "low")).await?;
+        t.condition_is("c", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        let (group, victim) = (t.pod_group("c").await?, t.pod_group("a").await?);
+        let nodes: Vec<Value> = before[0]
+            .iter()
+            .enumerate()
+            .map(|(i, p)| json!({"node": lockstep_cluster::scenario::node(p), "members": [format!("workers/{i}/0")]}))
+            .collect();
+        let forged = json!({"status": {
+            "placement": {"id": "forged", "members": 2, "nodes": nodes, "decidedAt": "2026-01-01T00:00:00Z"},
+            "preemption": {"id": "forged", "preemptorUID": group.uid(), "placement": "forged",
+                "decidedAt": "2026-01-01T00:00:00Z",
+                "victims": [{"kind": "PodGroup", "namespace": t.name, "name": victim.name_any(), "uid": victim.uid(),
+                             "priority": 1, "pods": 2, "cost": 0}]}}});
+        let name = group.name_any();
+        t.pod_groups().patch_status(&name, &PatchParams::default(), &Patch::Merge(forged)).await?;
+        eventually("the forged intent to be dropped", PATIENCE, async || {
+            let status = t.pod_groups().get(&name).await?.status.context("status")?;
+            ensure!(status.preemption.is_none(), "{:?}", status.preemption);
+            Ok(())
+        })
+        .await?;
+        ensure!(uids(&before[0]) == uids(&t.running("a").await?), "the forged intent evicted somebody");
+        ensure!(uids(&before[1]) == uids(&t.running("b").await?), "the forged intent evicted somebody");
+        Ok(())
+    })
+    .await
+}

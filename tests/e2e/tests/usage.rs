@@ -1,0 +1,51 @@
+//! The shipped roles fit the calls that the other test programs made: nothing is missing, and what no call used has a
+//! reason in the manifest. (Cargo runs test programs by name, so this one comes last.)
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::audit::{self, AuditLog, Call};
+use lockstep_cluster::cluster::repository;
+use lockstep_cluster::roles::{grants, uncovered, unused};
+
+/// Test program without which the calls are not all there.
+const NEEDED: &str = "scenarios";
+
+fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
+    let logs = AuditLog::all()?;
+    if !logs.keys().any(|(program, _)| program == NEEDED) {
+        println!("skipped: no audit log of `{NEEDED}`; run the whole of `make e2e`");
+        return Ok(None);
+    }
+    let mut calls = BTreeSet::new();
+    for log in logs.values() {
+        calls.extend(log.calls_by(user)?);
+    }
+    Ok(Some(calls))
+}
+
+fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
+    let Some(calls) = calls_of(user)? else { return Ok(()) };
+    let folder = repository().join("config").join(folder);
+    let mut manifests = String::new();
+    for entry in std::fs::read_dir(&folder)? {
+        manifests.push_str(&std::fs::read_to_string(entry?.path())?);
+        manifests.push_str("\n---\n");
+    }
+    let granted = grants(&manifests, roles).context("roles")?;
+    ensure!(!granted.is_empty(), "no rule found in {}", folder.display());
+    let (missing, idle) = (uncovered(&granted, &calls), unused(&granted, &calls, &manifests));
+    ensure!(missing.is_empty(), "calls that no role covers: {missing:#?}");
+    ensure!(idle.is_empty(), "rules that no call used and that give no reason: {idle:#?}");
+    Ok(())
+}
+
+#[test]
+fn the_roles_of_the_manager_fit_its_calls() -> Result<()> {
+    check(audit::MANAGER, "manager", &["lockstep-manager", "lockstep-leader-election"])
+}
+
+#[test]
+fn the_role_of_the_agents_fits_their_calls() -> Result<()> {
+    check(audit::AGENT, "agent", &["lockstep-agent"])
+}
