@@ -9,23 +9,9 @@ use crate::{
     problem::{DomainIx, KeyIx, NodeIx, Scope, Seat, ShapeIx, Topology},
 };
 
-/// The usable nodes of each domain of a key; nodes without a value are left out.
-fn nodes_by_domain(site: &Site<'_>, key: KeyIx) -> Vec<Vec<NodeIx>> {
-    let mut domains: Vec<Vec<NodeIx>> = Vec::new();
-    for &node in &site.nodes {
-        if let Some(domain) = site.cluster.domain(node, key) {
-            if domain >= domains.len() {
-                domains.resize(domain + 1, Vec::new());
-            }
-            domains[domain].push(node);
-        }
-    }
-    domains
-}
-
 /// The whole gang within one domain: where most members fit, then where least stays over.
 pub(super) fn place_gang(site: &Site<'_>, free: &mut [i64], key: KeyIx) -> Result<Vec<Seat>, Infeasible> {
-    let domains = nodes_by_domain(site, key);
+    let domains = site.nodes_by_domain(key);
     let pins = pins(site, key)?;
     let needed = wants(&site.demand.needed());
     // Most wished, most placed, least left over.
@@ -68,7 +54,7 @@ pub(super) fn place_gang(site: &Site<'_>, free: &mut [i64], key: KeyIx) -> Resul
 
 /// Each replica within one domain, the fullest domain that has room for it first.
 pub(super) fn place_replicas(site: &Site<'_>, free: &mut [i64], key: KeyIx) -> Result<Vec<Seat>, Infeasible> {
-    let domains = nodes_by_domain(site, key);
+    let domains = site.nodes_by_domain(key);
     let before = free.to_vec();
     let needed = site.demand.needed();
     let mut order: Vec<ShapeIx> = (0..site.demand.shapes.len()).collect();
@@ -244,7 +230,7 @@ fn shortest(
 
 /// Without regard to domain borders, but filling the roomiest domains first so that few are touched.
 pub(super) fn place_spread(site: &Site<'_>, free: &mut [i64], topology: Topology) -> Result<Vec<Seat>, Infeasible> {
-    let mut domains = nodes_by_domain(site, topology.key);
+    let mut domains = site.nodes_by_domain(topology.key);
     let total =
         |nodes: &Vec<NodeIx>| -> u64 { (0..site.demand.shapes.len()).map(|s| seats_in(site, free, nodes, s)).sum() };
     domains.sort_by_cached_key(|nodes| std::cmp::Reverse(total(nodes)));
@@ -301,7 +287,7 @@ fn spread_replicas(site: &Site<'_>, shape: ShapeIx) -> Result<Vec<Replica>, Infe
 }
 
 /// The domain that running members pin the gang to.
-fn pins(site: &Site<'_>, key: KeyIx) -> Result<Option<DomainIx>, Infeasible> {
+pub(crate) fn pins(site: &Site<'_>, key: KeyIx) -> Result<Option<DomainIx>, Infeasible> {
     let mut pin = None;
     for running in site.demand.shapes.iter().flat_map(|s| &s.running) {
         let domain = site.cluster.domain(running.node, key);

@@ -3,13 +3,13 @@
 //! Pods of one shape are counted, not tried: a node has so many seats for the shape, and for a gang of one shape the sum
 //! of the seats decides exactly. Several shapes are packed largest first, then in other orders, then by a bounded search.
 
-mod domains;
+pub(crate) mod domains;
 pub(crate) mod pack;
 
 use crate::{
     cluster::Cluster,
     infeasible::{Infeasible, Shortfall},
-    problem::{Demand, NodeIx, NodeSet, Placement, Scope, Shape, TopologyMode},
+    problem::{Demand, KeyIx, NodeIx, NodeSet, Placement, Scope, Shape, TopologyMode},
 };
 
 /// Places a gang in the free room, or says what is missing.
@@ -22,7 +22,18 @@ pub fn place(cluster: &Cluster, demand: &Demand) -> Result<Placement, Infeasible
 }
 
 /// As [`place`], in the room given: what a cluster would have after evictions. The demand has been checked.
-pub(crate) fn place_in(site: &Site<'_>, mut free: Vec<i64>) -> Result<Placement, Infeasible> {
+pub(crate) fn place_in(site: &Site<'_>, free: Vec<i64>) -> Result<Placement, Infeasible> {
+    if site.wish.is_empty() {
+        return place_once(site, free);
+    }
+    match place_once(site, free.clone()) {
+        // A wish must not cost the gang its place.
+        Err(Infeasible::GaveUp { .. }) => place_once(&site.without_wishes(), free),
+        result => result,
+    }
+}
+
+fn place_once(site: &Site<'_>, mut free: Vec<i64>) -> Result<Placement, Infeasible> {
     let mut seats = match site.demand.topology {
         None => pack::place_anywhere(site, &mut free, &site.nodes)?,
         Some(topology) => {
@@ -108,6 +119,31 @@ impl<'a> Site<'a> {
             }
         }
         Self { cluster, demand, admits, nodes: any.ones().collect(), wish }
+    }
+
+    /// The same gang over the nodes of one domain, without its topology: `demand` is this one's without it.
+    pub fn within(&self, nodes: &[NodeIx], demand: &'a Demand) -> Self {
+        let here: NodeSet = nodes.iter().copied().collect();
+        let admits = self.admits.iter().map(|set| set.intersection(&here).collect()).collect();
+        Self { cluster: self.cluster, demand, admits, nodes: nodes.to_vec(), wish: self.wish.clone() }
+    }
+
+    fn without_wishes(&self) -> Self {
+        Self { wish: Vec::new(), admits: self.admits.clone(), nodes: self.nodes.clone(), ..*self }
+    }
+
+    /// The usable nodes of each domain of a key; nodes without a value are left out.
+    pub fn nodes_by_domain(&self, key: KeyIx) -> Vec<Vec<NodeIx>> {
+        let mut domains: Vec<Vec<NodeIx>> = Vec::new();
+        for &node in &self.nodes {
+            if let Some(domain) = self.cluster.domain(node, key) {
+                if domain >= domains.len() {
+                    domains.resize(domain + 1, Vec::new());
+                }
+                domains[domain].push(node);
+            }
+        }
+        domains
     }
 
     /// How much the gang would like to be on a node again.

@@ -132,7 +132,7 @@ impl Exact<'_, '_> {
         let fate = &self.fate;
         self.search.become_set(|c| fate[c] == Fate::Goes || (paying.gone[c] && fate[c] == Fate::Open));
         if self.search.state.fits() {
-            self.search.reprieve(None);
+            self.search.reprieve();
             let found = (self.search.state.toll(), self.search.state.victims());
             if found < self.best {
                 self.best = found;

@@ -1,5 +1,7 @@
 //! The question in flat tables: which candidate holds what on which node.
 
+use std::collections::BTreeSet;
+
 use crate::{
     infeasible::Infeasible,
     placement::Site,
@@ -35,6 +37,28 @@ pub(super) struct Field<'a> {
 
 impl<'a> Field<'a> {
     pub fn new(site: &'a Site<'a>, units: &'a Units, demand: &'a Demand) -> Self {
+        let lower = |&ix: &UnitIx| units.units[ix].priority < demand.priority;
+        Self::over(site, units, demand, (0..units.units.len()).filter(lower))
+    }
+
+    /// The same question over fewer nodes: `site` admits only some of them, and who holds nothing there is no candidate.
+    pub fn within<'b>(&self, site: &'b Site<'b>, demand: &'b Demand) -> Field<'b>
+    where
+        'a: 'b,
+    {
+        let here: BTreeSet<UnitIx> =
+            site.nodes.iter().flat_map(|&n| self.uses_on(n).map(|(cand, _)| self.cands[cand])).collect();
+        let mut field = Field::over(site, self.units, demand, here.into_iter());
+        field.excess_price = self.excess_price;
+        field
+    }
+
+    fn over(
+        site: &'a Site<'a>,
+        units: &'a Units,
+        demand: &'a Demand,
+        candidates: impl Iterator<Item = UnitIx>,
+    ) -> Self {
         let dims = site.cluster.dims();
         let mut field = Self {
             site,
@@ -55,7 +79,8 @@ impl<'a> Field<'a> {
         let nodes = site.cluster.node_count();
         // Where the unit being read has its entry for a node; valid only if it is at or behind the unit's first.
         let mut entry = vec![usize::MAX; nodes];
-        for (ix, unit) in units.units.iter().enumerate().filter(|(_, u)| u.priority < demand.priority) {
+        for ix in candidates {
+            let unit = &units.units[ix];
             let first = field.use_node.len();
             for pods in &unit.pods {
                 for &node in pods.nodes.iter().filter(|&&n| n < nodes) {

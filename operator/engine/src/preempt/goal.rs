@@ -2,7 +2,7 @@
 
 use crate::{
     placement::{Site, pack::multiple_of},
-    problem::{Amounts, DomainIx, Scope, ShapeIx, TopologyMode},
+    problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyMode},
 };
 
 /// One shape of the goal.
@@ -28,8 +28,8 @@ pub(super) struct Goal {
     pub counting_decides: bool,
     /// Per node, its domain; empty unless replicas must share one.
     pub domain_of: Vec<Option<DomainIx>>,
-    /// Number of domains, 0 unless replicas must share one.
-    pub domains: usize,
+    /// Usable nodes per domain; empty unless replicas must share one.
+    pub domains: Vec<Vec<NodeIx>>,
 }
 
 impl Goal {
@@ -56,7 +56,7 @@ impl Goal {
                 && site.admits[pair[0].shape] == site.admits[pair[1].shape]
         });
         let mut goal =
-            Self { counting_decides: chain && together.is_none(), shapes, domain_of: Vec::new(), domains: 0 };
+            Self { counting_decides: chain && together.is_none(), shapes, domain_of: Vec::new(), domains: Vec::new() };
         if chain {
             goal.count_larger_ones();
         }
@@ -85,7 +85,8 @@ impl Goal {
             return;
         }
         self.domain_of = (0..site.cluster.node_count()).map(|n| site.cluster.domain(n, key)).collect();
-        self.domains = site.cluster.domain_count(key);
+        self.domains = site.nodes_by_domain(key);
+        self.domains.resize(site.cluster.domain_count(key), Vec::new());
         for shape in &mut self.shapes {
             let members = i64::from(site.demand.shapes[shape.shape].replica_size);
             shape.need = (shape.need + members - 1) / members;

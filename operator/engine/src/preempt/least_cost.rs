@@ -14,24 +14,77 @@ use super::{
     search::Search,
     state::{Price, State},
 };
-use crate::{explain::Explanation, infeasible::Infeasible, placement::place_in, problem::Toll};
+use crate::{
+    explain::Explanation,
+    infeasible::Infeasible,
+    placement::{Site, domains::pins, place_in},
+    problem::{Demand, KeyIx, Scope, Toll, TopologyMode},
+};
 
 /// Rounds in which budgets that came out overdrawn close for the units that came last.
 const BUDGET_ROUNDS: usize = 4;
 
 pub(super) fn preempt(field: &Field<'_>, options: &Options) -> Result<Preemption, Infeasible> {
-    let pool = pool(field, options.order)?;
-    let goal = Goal::new(field.site);
-    let answer = solve(field, &goal, &pool, options.work_budget);
-    let placement = place_in(field.site, field.room_without(answer.gone.iter().copied()))?;
-    let victims = field.unit_ordinals(answer.gone);
+    let topology = field.demand.topology.filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
+    if let Some(topology) = topology {
+        return in_best_domain(field, options, topology.key);
+    }
+    let bound = priority_bound(field, options.order)?;
+    let answer = solve(field, &Goal::new(field.site), &up_to(field, bound), options.work_budget);
+    finish(field, field, answer, bound)
+}
+
+/// The gang in the domain where it costs least; every domain is a question of its own.
+fn in_best_domain(field: &Field<'_>, options: &Options, key: KeyIx) -> Result<Preemption, Infeasible> {
+    let pin = pins(field.site, key)?;
+    let demand = Demand { topology: None, ..field.demand.clone() };
+    let sites: Vec<Site<'_>> = field
+        .site
+        .nodes_by_domain(key)
+        .iter()
+        .enumerate()
+        .filter(|&(domain, nodes)| pin.is_none_or(|p| p == domain) && !nodes.is_empty())
+        .map(|(_, nodes)| field.site.within(nodes, &demand))
+        .collect();
+    let mut questions = Vec::new();
+    for site in &sites {
+        let part = field.within(site, &demand);
+        if let Ok(bound) = priority_bound(&part, options.order) {
+            questions.push((bound, part));
+        }
+    }
+    // The whole question words the reason: which domain comes closest.
+    let Some(bound) = questions.iter().map(|(bound, _)| *bound).min() else {
+        let everybody = place_in(field.site, field.room_without(0..field.cands.len()));
+        return Err(everybody.err().map_or(Infeasible::GaveUp { steps: 0 }, after_evicting));
+    };
+    questions.retain(|(level, _)| *level <= bound);
+    let budget = options.work_budget / questions.len().max(1) as u64;
+    let solved = |part: &Field<'_>| solve(part, &Goal::new(part.site), &up_to(part, bound), budget);
+    let answers: Vec<Solved> = questions.iter().map(|(_, part)| solved(part)).collect();
+    let floor = answers.iter().map(|a| a.bound).min().unwrap_or_default();
+    let settled: Vec<bool> = answers.iter().map(|a| a.proven).collect();
+    let bounds: Vec<Bound> = answers.iter().map(|a| a.bound).collect();
+    let best = answers.into_iter().zip(&questions).min_by_key(|(answer, _)| answer.toll);
+    let Some((answer, (_, part))) = best else { return Err(Infeasible::GaveUp { steps: 0 }) };
+    let worth = Bound { pdb_excess: answer.toll.pdb_excess, lost: answer.toll.lost };
+    let proven = settled.iter().zip(bounds).all(|(&settled, bound)| settled || bound >= worth);
+    let answer = Solved { bound: floor, proven, ..answer };
+    finish(field, part, answer, bound)
+}
+
+/// Places the gang where the victims make room. `part` is the question that was solved.
+fn finish(field: &Field<'_>, part: &Field<'_>, answer: Solved, bound: Option<i32>) -> Result<Preemption, Infeasible> {
+    let placement = place_in(part.site, part.room_without(answer.gone.iter().copied()))?;
+    let victims = part.unit_ordinals(answer.gone);
+    debug_assert!(field.units.toll(&victims) == answer.toll);
     Ok(Preemption {
         victims,
         placement,
         toll: answer.toll,
         bound: answer.bound,
         proven: answer.proven,
-        explanation: Explanation::default(),
+        explanation: Explanation { priority_bound: bound },
     })
 }
 
@@ -75,7 +128,7 @@ fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
 fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
     let (field, goal) = (state.field, state.goal);
     let mut search = Search::new(state, pool, budget);
-    search.reprieve(None);
+    search.reprieve();
     let mut best = (search.state.toll(), search.state.victims());
     let mut closed: Vec<i64> = vec![0; pool.len()];
     let mut floor = None;
@@ -90,7 +143,7 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
             overdrawn |= close_overdrawn(field, &start, &priced.sets, &mut closed);
             search.become_set(|c| start.binary_search(&c).is_ok());
             if search.repair() {
-                search.reprieve(None);
+                search.reprieve();
                 best = best.min((search.state.toll(), search.state.victims()));
             }
         }
@@ -150,18 +203,20 @@ fn close_overdrawn(field: &Field<'_>, start: &[CandIx], sets: &[super::relax::Pa
     any
 }
 
-/// The candidates that may go: all, or those up to the lowest priority that makes room at all.
-fn pool(field: &Field<'_>, order: Order) -> Result<Vec<bool>, Infeasible> {
-    let all = vec![true; field.cands.len()];
+/// The lowest priority up to which units must go for the gang to fit; `None` where priorities set no bound.
+fn priority_bound(field: &Field<'_>, order: Order) -> Result<Option<i32>, Infeasible> {
     let fits = |pool: &[bool]| place_in(field.site, field.room_without((0..pool.len()).filter(|&c| pool[c])));
-    fits(&all).map_err(after_evicting)?;
+    fits(&up_to(field, None)).map_err(after_evicting)?;
     if order == Order::LeastWork {
-        return Ok(all);
+        return Ok(None);
     }
     let mut levels: Vec<i32> = (0..field.cands.len()).map(|c| field.unit(c).priority).collect();
     levels.sort_unstable();
     levels.dedup();
-    let up_to = |level: i32| -> Vec<bool> { (0..field.cands.len()).map(|c| field.unit(c).priority <= level).collect() };
-    let lowest = levels.into_iter().map(up_to).find(|pool| fits(pool).is_ok());
-    Ok(lowest.unwrap_or(all))
+    Ok(levels.into_iter().find(|&level| fits(&up_to(field, Some(level))).is_ok()))
+}
+
+/// The candidates up to a priority.
+fn up_to(field: &Field<'_>, bound: Option<i32>) -> Vec<bool> {
+    (0..field.cands.len()).map(|c| bound.is_none_or(|b| field.unit(c).priority <= b)).collect()
 }

@@ -70,7 +70,7 @@ impl Default for Options {
 }
 
 /// No answer within the rules and the priority bound costs less than this.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Bound {
     /// Pods beyond their budgets in any answer.
     pub pdb_excess: u64,

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     placement::{place_in, seats},
-    problem::{NodeIx, ShapeIx, Toll},
+    problem::{DomainIx, NodeIx, ShapeIx, Toll},
 };
 
 /// Price of a set in one number: PDB excess outweighs all work, gangs and pods break ties only in [`Toll`].
@@ -46,7 +46,7 @@ impl<'a> State<'a> {
             gone: vec![false; field.cands.len()],
             seats: vec![vec![0; nodes]; goal.shapes.len()],
             total: vec![0; goal.shapes.len()],
-            in_domain: vec![vec![0; goal.domains]; goal.shapes.len()],
+            in_domain: vec![vec![0; goal.domains.len()]; goal.shapes.len()],
             hits: vec![0; field.units.pdb_allowed.len()],
             cascades: vec![0; field.units.cascade_loss.len()],
             excess: 0,
@@ -130,6 +130,11 @@ impl<'a> State<'a> {
         None
     }
 
+    /// Seats beyond the need, summed over the shapes.
+    pub fn surplus(&self) -> i64 {
+        self.goal.shapes.iter().zip(&self.total).map(|(shape, total)| total - shape.need - shape.behind).sum()
+    }
+
     /// What counts towards a shape's deficit.
     pub fn supply(&self, shape: ShapeIx) -> i64 {
         self.total[shape]
@@ -205,6 +210,11 @@ impl<'a> State<'a> {
                 _ => self.total[ix] += delta,
             }
         }
+    }
+
+    /// Seats of a shape in a domain, under a goal of replicas.
+    pub fn seats_in(&self, shape: ShapeIx, domain: DomainIx) -> i64 {
+        self.in_domain[shape][domain]
     }
 
     /// Seats of a shape on a node.

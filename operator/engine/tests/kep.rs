@@ -1,0 +1,225 @@
+//! KEP-5710's published scenarios, by their number in the upstream integration tests (preemptor priority 100, low 10,
+//! pods ask for 1 CPU unless said).
+//!
+//! Not expressible, because the engine is told which nodes are eligible and knows no constraint between pods or hook of a
+//! plugin: P16 (zone affinity between members), P19 (anti-affinity, host ports, topology spread), P20 (a Reserve plugin).
+//! P21 (grace period) and P22 (nominations while victims terminate) concern the executor. P17 with a member's own policy
+//! and the gate off is a matter of how a gang is read.
+
+use std::sync::Arc;
+
+use lockstep_engine::{
+    Algorithm, Cluster, Demand, Infeasible, Node, NodeSet, Options, Pods, Preemption, PreemptionPolicy, Unit, Units,
+    preempt,
+};
+use smallvec::smallvec;
+
+const LOW: i32 = 10;
+const HIGH: i32 = 100;
+/// One CPU, in the unit of the cluster: halves.
+const CPU: i64 = 2;
+
+struct Case {
+    cluster: Cluster,
+    units: Units,
+    names: Vec<&'static str>,
+}
+
+/// Nodes with this many CPUs.
+fn nodes(cpus: &[i64]) -> Case {
+    let mut cluster = Cluster::new(1, 0);
+    for (ix, cpu) in cpus.iter().enumerate() {
+        cluster.upsert_node(ix, &Node { allocatable: smallvec![cpu * CPU], domains: vec![], schedulable: true });
+    }
+    Case { cluster, units: Units::default(), names: Vec::new() }
+}
+
+impl Case {
+    /// Running work: its pods' nodes, each pod with this many CPUs.
+    fn runs(mut self, name: &'static str, priority: i32, gang: bool, cpus: i64, on: &[usize]) -> Self {
+        for &node in on {
+            self.cluster.add_pod(node, &[cpus * CPU]);
+        }
+        self.units.units.push(Unit {
+            pods: vec![Pods { request: smallvec![cpus * CPU], nodes: on.to_vec() }],
+            priority,
+            gang,
+            cost: 1,
+            pdbs: smallvec![],
+            start: self.names.len() as i64,
+            cascade: None,
+            eligible: None,
+            preempts: false,
+        });
+        self.names.push(name);
+        self
+    }
+
+    fn pod(self, name: &'static str, priority: i32, node: usize) -> Self {
+        self.runs(name, priority, false, 1, &[node])
+    }
+
+    /// A budget over units named before.
+    fn budget(mut self, allowed: u32, over: &[&str]) -> Self {
+        let pdb = self.units.pdb_allowed.len();
+        self.units.pdb_allowed.push(allowed);
+        for (unit, name) in self.units.units.iter_mut().zip(&self.names) {
+            if over.contains(name) {
+                unit.pdbs.push((pdb, unit.pods[0].nodes.len() as u32));
+            }
+        }
+        self
+    }
+
+    fn answer(&self, demand: &Demand) -> Result<Preemption, Infeasible> {
+        let node_order = Some((0..self.cluster.node_count()).collect());
+        let options = Options { algorithm: Algorithm::Kep, node_order, ..Options::default() };
+        preempt(&self.cluster, &self.units, demand, &options)
+    }
+
+    fn evicts(&self, demand: &Demand) -> Vec<&'static str> {
+        let answer = self.answer(demand).expect("the gang fits after preemption");
+        answer.victims.iter().map(|&u| self.names[u]).collect()
+    }
+}
+
+/// A gang of members with one CPU, all needed.
+fn gang(count: u32) -> Demand {
+    Demand::homogeneous([CPU].as_slice(), count, HIGH)
+}
+
+/// As a gang, but one member is enough: upstream's basic policy, and gangs with a minimum of one.
+fn at_least_one_of(count: u32) -> Demand {
+    let mut demand = gang(count);
+    demand.shapes[0].min = 1;
+    demand.min_count = 1;
+    demand
+}
+
+#[test]
+fn p1_a_gang_that_needs_the_whole_node_evicts_all_three() {
+    let case = nodes(&[3]).pod("a", LOW, 0).pod("b", LOW, 0).pod("c", LOW, 0);
+    assert_eq!(case.evicts(&gang(3)), ["a", "b", "c"]);
+    assert_eq!(case.answer(&gang(3)).unwrap().placement.count(), 3);
+}
+
+#[test]
+fn p2_so_do_basic_members() {
+    let case = nodes(&[3]).pod("a", LOW, 0).pod("b", LOW, 0).pod("c", LOW, 0);
+    assert_eq!(case.evicts(&at_least_one_of(3)), ["a", "b", "c"]);
+}
+
+#[test]
+fn p3_only_the_pod_in_the_way_is_evicted() {
+    let case = nodes(&[2, 2]).runs("low-1", LOW, false, 2, &[0]).pod("low-2", LOW, 1);
+    assert_eq!(case.evicts(&gang(3)), ["low-1"]);
+}
+
+#[test]
+fn p4_the_placement_decides_and_not_the_lowest_priority_in_the_cluster() {
+    let case = nodes(&[2, 2]).pod("low", 10, 0).pod("very-low", 5, 1);
+    assert_eq!(case.evicts(&gang(3)), ["low"]);
+}
+
+#[test]
+fn p5_a_budget_spares_its_pods_while_others_do() {
+    let case =
+        nodes(&[3]).pod("low-1", LOW, 0).pod("low-2", LOW, 0).pod("low-3", LOW, 0).budget(0, &["low-1", "low-2"]);
+    assert_eq!(case.evicts(&Demand::homogeneous([CPU / 2].as_slice(), 2, HIGH)), ["low-3"]);
+}
+
+#[test]
+fn p6_a_gang_over_two_nodes_evicts_all_four() {
+    let case = nodes(&[2, 2]).pod("a", LOW, 0).pod("b", LOW, 0).pod("c", LOW, 1).pod("d", LOW, 1);
+    assert_eq!(case.evicts(&gang(4)), ["a", "b", "c", "d"]);
+}
+
+#[test]
+fn p7_nobody_is_evicted_when_a_pod_of_higher_priority_is_in_the_way() {
+    let case = nodes(&[3]).pod("mid", 500, 0).pod("low-1", LOW, 0).pod("low-2", LOW, 0);
+    let reason = case.answer(&gang(3)).unwrap_err();
+    let short = reason.shortfall().expect("a shortfall");
+    assert_eq!((short.pods, short.short_by, short.evicting), (1, CPU, true));
+}
+
+#[test]
+fn p8_the_more_important_pod_is_reprieved() {
+    let case = nodes(&[3]).pod("mid", 50, 0).pod("low-1", LOW, 0).pod("low-2", LOW, 0);
+    assert_eq!(case.evicts(&gang(2)), ["low-1", "low-2"]);
+}
+
+#[test]
+fn p9_p10_a_group_in_mode_all_goes_whole_for_one_cpu() {
+    let case = nodes(&[3]).runs("victim", LOW, true, 1, &[0, 0, 0]);
+    assert_eq!(case.evicts(&gang(1)), ["victim"]);
+    assert_eq!(case.answer(&gang(1)).unwrap().toll.pods, 3);
+}
+
+#[test]
+fn p11_members_beyond_the_minimum_run_where_evicting_is_allowed() {
+    let case = nodes(&[1, 1, 1, 1]).pod("a", LOW, 0).pod("b", LOW, 1).pod("c", 200, 2).pod("d", 200, 3);
+    assert_eq!(case.evicts(&at_least_one_of(3)), ["a", "b"]);
+    assert_eq!(case.answer(&at_least_one_of(3)).unwrap().placement.count(), 2);
+}
+
+#[test]
+fn p12_a_gang_and_a_pod_go_when_both_are_needed() {
+    let case = nodes(&[1, 1, 1]).runs("gang", 50, true, 1, &[0, 1]).pod("low", LOW, 2);
+    assert_eq!(case.evicts(&gang(3)), ["gang", "low"]);
+}
+
+#[test]
+fn p13_a_gang_of_higher_priority_stays_and_one_member_waits() {
+    let case = nodes(&[1, 1, 1, 1]).runs("pg", 50, true, 1, &[0, 1]).runs("pg2", 200, true, 1, &[2, 3]);
+    assert_eq!(case.evicts(&at_least_one_of(3)), ["pg"]);
+    assert_eq!(case.answer(&at_least_one_of(3)).unwrap().placement.count(), 2);
+}
+
+#[test]
+fn p14_reprieve_does_not_lower_the_number_of_members() {
+    let case = nodes(&[1, 1, 1]).pod("p1", 10, 0).pod("p2", 50, 1).pod("p3", 50, 2);
+    assert_eq!(case.evicts(&at_least_one_of(3)), ["p1", "p2", "p3"]);
+}
+
+#[test]
+fn p15_the_most_important_victim_survives_off_the_placement() {
+    let case = nodes(&[1, 1, 1, 1]).pod("a", 10, 0).pod("b", 10, 1).pod("c", 10, 2).pod("mid", 50, 3);
+    assert_eq!(case.evicts(&at_least_one_of(3)), ["a", "b", "c"]);
+}
+
+#[test]
+fn p17_the_gangs_policy_decides_whether_it_evicts() {
+    let case = nodes(&[3]).pod("a", LOW, 0).pod("b", LOW, 0).pod("c", LOW, 0);
+    let never = Demand { preemption: PreemptionPolicy::Never, ..gang(3) };
+    assert!(matches!(case.answer(&never), Err(Infeasible::MayNotPreempt(_))));
+    assert_eq!(case.evicts(&gang(3)), ["a", "b", "c"]);
+}
+
+#[test]
+fn p18_only_eligible_nodes_are_cleared() {
+    let case = nodes(&[2, 2]).runs("ten", 10, false, 2, &[0]).runs("five", 5, false, 2, &[1]);
+    let mut demand = gang(2);
+    let mut second = NodeSet::with_capacity(2);
+    second.insert(1);
+    demand.shapes[0].eligible = Some(Arc::new(second));
+    assert_eq!(case.evicts(&demand), ["five"]);
+    assert_eq!(case.evicts(&gang(2)), ["ten"], "without the selector the first node is taken");
+}
+
+#[test]
+fn a_single_pod_tries_every_node_and_takes_the_one_whose_victims_matter_least() {
+    let case = nodes(&[1, 1, 1]).pod("mid", 50, 0).pod("low", LOW, 1).pod("other", 60, 2);
+    assert_eq!(case.evicts(&gang(1)), ["low"]);
+}
+
+#[test]
+fn a_single_pod_evicts_a_whole_gang_of_mode_all() {
+    let case = nodes(&[1, 1]).runs("gang", LOW, true, 1, &[0, 1]);
+    assert_eq!(case.evicts(&gang(1)), ["gang"]);
+}
+
+#[test]
+fn a_single_pod_prefers_a_node_without_a_broken_budget() {
+    let case = nodes(&[1, 1]).pod("guarded", 5, 0).pod("free", LOW, 1).budget(0, &["guarded"]);
+    assert_eq!(case.evicts(&gang(1)), ["free"]);
+}

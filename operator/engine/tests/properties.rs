@@ -1,0 +1,193 @@
+//! What every answer must satisfy, over random small questions. Each suite also asserts what it was made of, so that it
+//! cannot pass on trivial cases.
+
+mod support;
+
+use lockstep_engine::{Infeasible, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode, place, preempt};
+use proptest::{
+    prelude::*,
+    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
+};
+use support::{Mix, Question, SMALL, question};
+
+const CASES: u32 = 10_000;
+
+/// What a suite has seen.
+#[derive(Default, Debug)]
+struct Seen {
+    cases: u32,
+    infeasible: u32,
+    preempting: u32,
+    with_pdb: u32,
+    with_topology: u32,
+}
+
+impl Seen {
+    fn assert_mixed(&self) {
+        let fifth = self.cases / 5;
+        assert!(self.cases >= CASES, "{self:?}");
+        for (part, what) in [
+            (self.infeasible, "infeasible"),
+            (self.preempting, "preempting"),
+            (self.with_pdb, "with budgets"),
+            (self.with_topology, "with topology"),
+        ] {
+            assert!(part >= fifth, "fewer than a fifth are {what}: {self:?}");
+        }
+    }
+}
+
+/// Runs `check` on random questions, always the same ones.
+fn over_questions(mix: Mix, mut check: impl FnMut(&Question, &mut Seen) -> Result<(), TestCaseError>) -> Seen {
+    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
+    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let seen = std::cell::RefCell::new(Seen::default());
+    let check = std::cell::RefCell::new(&mut check);
+    let result = runner.run(&question(mix), |question| {
+        let mut seen = seen.borrow_mut();
+        seen.cases += 1;
+        seen.with_pdb += u32::from(question.units.units.iter().any(|u| !u.pdbs.is_empty()));
+        seen.with_topology += u32::from(question.demand.topology.is_some());
+        match preempt(&question.cluster, &question.units, &question.demand, &Options::default()) {
+            Ok(answer) => seen.preempting += u32::from(!answer.victims.is_empty()),
+            Err(_) => seen.infeasible += 1,
+        }
+        (check.borrow_mut())(&question, &mut seen)
+    });
+    assert_eq!(result.map_err(|error| error.to_string()), Ok(()));
+    seen.into_inner()
+}
+
+/// Whether the seats exist in the cluster, and hold what the gang asks.
+fn check_placement(question: &Question, victims: &[usize], placement: &Placement) -> Result<(), TestCaseError> {
+    let mut cluster = question.without(victims);
+    let demand = &question.demand;
+    cluster.reserve(&demand.shapes, placement);
+    for node in 0..cluster.node_count() {
+        prop_assert!(cluster.free(node).iter().all(|&f| f >= 0), "node {node} is overcommitted");
+    }
+    for (ix, needed) in demand.needed().into_iter().enumerate() {
+        let placed = placement.count_of(ix);
+        prop_assert!(placed >= needed && placed <= demand.shapes[ix].count, "{placed} pods of shape {ix}");
+    }
+    let Some(topology) = demand.topology.filter(|t| t.mode == TopologyMode::Required) else { return Ok(()) };
+    let group = |s: &lockstep_engine::Seat| match topology.scope {
+        Scope::Gang => (0, 0),
+        Scope::Replica => (s.shape, s.replica),
+    };
+    for a in &placement.seats {
+        for b in placement.seats.iter().filter(|b| group(a) == group(b)) {
+            prop_assert_eq!(cluster.domain(a.node, topology.key), cluster.domain(b.node, topology.key));
+        }
+        if topology.scope == Scope::Replica {
+            let size: u32 = placement.seats.iter().filter(|b| group(a) == group(b)).map(|s| s.count).sum();
+            prop_assert_eq!(size, demand.shapes[a.shape].replica_size, "a replica is placed whole");
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn answers_are_valid_whole_lower_in_priority_needed_and_no_more_than_needed() {
+    let seen = over_questions(SMALL, |question, _| {
+        for order in [Order::StrictPriority, Order::LeastWork] {
+            let options = Options { order, ..Options::default() };
+            let Ok(answer) = preempt(&question.cluster, &question.units, &question.demand, &options) else { continue };
+            check_placement(question, &answer.victims, &answer.placement)?;
+            let candidates = question.candidates();
+            prop_assert!(answer.victims.iter().all(|v| candidates.contains(v)), "strictly lower priority");
+            prop_assert!(answer.victims.windows(2).all(|w| w[0] < w[1]), "each unit once");
+            prop_assert_eq!(answer.toll, question.units.toll(&answer.victims));
+            if !answer.victims.is_empty() {
+                prop_assert!(question.demand.preemption == PreemptionPolicy::LowerPriority);
+                prop_assert!(!question.fits_without(&[]), "without victims it does not fit");
+            }
+            for &back in &answer.victims {
+                let fewer: Vec<usize> = answer.victims.iter().copied().filter(|&v| v != back).collect();
+                prop_assert!(!question.fits_without(&fewer), "unit {back} could stay");
+            }
+        }
+        Ok(())
+    });
+    seen.assert_mixed();
+}
+
+#[test]
+fn a_gang_that_gets_no_room_would_get_none_if_all_candidates_went() {
+    let seen = over_questions(SMALL, |question, _| {
+        match preempt(&question.cluster, &question.units, &question.demand, &Options::default()) {
+            Err(Infeasible::NoRoom(short)) => {
+                prop_assert!(!question.fits_without(&question.candidates()));
+                prop_assert!(short.evicting && short.pods > 0 && short.short_by > 0, "{short:?}");
+            }
+            Err(Infeasible::MayNotPreempt(_)) => {
+                prop_assert!(question.demand.preemption == PreemptionPolicy::Never && !question.fits_without(&[]));
+            }
+            Err(Infeasible::GaveUp { .. }) => prop_assert!(question.demand.shapes.len() > 1),
+            Err(Infeasible::BadDemand(reason)) => prop_assert!(false, "{reason}"),
+            Ok(_) => {}
+        }
+        Ok(())
+    });
+    seen.assert_mixed();
+}
+
+#[test]
+fn answering_again_and_placing_the_answer_changes_nothing() {
+    let seen = over_questions(SMALL, |question, _| {
+        let ask = |q: &Question| preempt(&q.cluster, &q.units, &q.demand, &Options::default());
+        let answer = ask(question);
+        prop_assert_eq!(&answer, &ask(question), "equal questions have equal answers");
+        let Ok(answer) = answer else { return Ok(()) };
+        // Once the victims are gone, the gang fits without more; and what it had, it would choose again.
+        let gone = question.without(&answer.victims);
+        let mut again = question.demand.clone();
+        again.previous = answer.placement.seats.iter().map(|s| s.node).collect();
+        let placed = place(&gone, &again);
+        prop_assert!(placed.is_ok(), "the room made is enough: {placed:?}");
+        Ok(())
+    });
+    seen.assert_mixed();
+}
+
+#[test]
+fn claims_of_proof_and_bounds_hold_against_enumeration() {
+    let mut proven = 0;
+    let seen = over_questions(SMALL, |question, _| {
+        for order in [Order::StrictPriority, Order::LeastWork] {
+            let options = Options { order, ..Options::default() };
+            let Ok(answer) = preempt(&question.cluster, &question.units, &question.demand, &options) else { continue };
+            if answer.victims.is_empty() {
+                continue;
+            }
+            let best = question.best_by_enumeration(answer.explanation.priority_bound);
+            let best = best.expect("the answer is one of the sets");
+            let (mine, least) = ((answer.toll.pdb_excess, answer.toll.lost), (best.pdb_excess, best.lost));
+            prop_assert!(mine >= least, "better than all sets: {mine:?} < {least:?}");
+            prop_assert!((answer.bound.pdb_excess, answer.bound.lost) <= least, "{:?} > {least:?}", answer.bound);
+            if answer.proven {
+                proven += 1;
+                prop_assert_eq!(mine, least, "claimed as proven");
+            }
+        }
+        Ok(())
+    });
+    seen.assert_mixed();
+    assert!(proven * 2 > seen.preempting, "most small answers are proven: {proven} of {}", seen.preempting * 2);
+}
+
+#[test]
+fn under_strict_priority_no_lower_bound_would_have_done() {
+    let seen = over_questions(SMALL, |question, _| {
+        let Ok(answer) = preempt(&question.cluster, &question.units, &question.demand, &Options::default()) else {
+            return Ok(());
+        };
+        let Some(bound) = answer.explanation.priority_bound else { return Ok(()) };
+        let priority = |u: usize| question.units.units[u].priority;
+        prop_assert!(answer.victims.iter().all(|&v| priority(v) <= bound));
+        let below: Vec<usize> = question.candidates().into_iter().filter(|&u| priority(u) < bound).collect();
+        prop_assert!(!question.fits_without(&below), "units below {bound} would have done");
+        Ok(())
+    });
+    seen.assert_mixed();
+}

@@ -1,0 +1,203 @@
+//! Random small questions, and the plain way to answer them.
+
+use lockstep_engine::{
+    Cluster, Demand, Node, NodeSet, Pods, PreemptionPolicy, Scope, Shape, Toll, Topology, TopologyMode, Unit, UnitIx,
+    Units, place,
+};
+use proptest::prelude::*;
+use smallvec::{SmallVec, smallvec};
+
+/// A question: what runs where, and who wants room.
+#[derive(Clone, Debug)]
+pub struct Question {
+    pub cluster: Cluster,
+    pub units: Units,
+    pub demand: Demand,
+}
+
+/// What a question may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Mix {
+    pub nodes: usize,
+    pub units: usize,
+    /// Whether budgets, topology, several shapes and cascades occur.
+    pub topology: bool,
+    pub shapes: usize,
+    pub cascades: bool,
+}
+
+pub const SMALL: Mix = Mix { nodes: 4, units: 10, topology: true, shapes: 2, cascades: true };
+
+const GPUS: i64 = 4;
+const CPUS: i64 = 8;
+const DOMAINS: usize = 2;
+
+#[derive(Clone, Debug)]
+struct RawUnit {
+    gpus: i64,
+    cpus: i64,
+    at: Vec<usize>,
+    priority: i32,
+    cost: u64,
+    pdb: Option<usize>,
+    cascade: bool,
+}
+
+fn raw_unit(mix: Mix) -> impl Strategy<Value = RawUnit> {
+    let at = prop_oneof![
+        3 => prop::collection::vec(0..mix.nodes, 1),
+        2 => prop::collection::vec(0..mix.nodes, 2..4),
+    ];
+    let cascade = if mix.cascades { prop::bool::weighted(0.15).boxed() } else { Just(false).boxed() };
+    (
+        1..=GPUS,
+        0..=2i64,
+        at,
+        prop::sample::select(vec![0, 10, 10, 50, 50, 200]),
+        0..1000u64,
+        prop::option::of(0..2usize),
+        cascade,
+    )
+        .prop_map(|(gpus, cpus, at, priority, cost, pdb, cascade)| RawUnit {
+            gpus,
+            cpus,
+            at,
+            priority,
+            cost,
+            pdb,
+            cascade,
+        })
+}
+
+fn topology(mix: Mix) -> impl Strategy<Value = Option<Topology>> {
+    let some = (
+        prop::sample::select(vec![TopologyMode::Required, TopologyMode::Preferred]),
+        prop::sample::select(vec![Scope::Gang, Scope::Replica]),
+    )
+        .prop_map(|(mode, scope)| Some(Topology { key: 0, mode, scope }));
+    if mix.topology { prop_oneof![Just(None), some].boxed() } else { Just(None).boxed() }
+}
+
+fn shape() -> impl Strategy<Value = (i64, i64, u32, u32)> {
+    (1..=GPUS, 0..=3i64, 1..4u32, 1..3u32)
+}
+
+/// Random questions. Units that find no room are left out, so that no node is overcommitted.
+pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
+    let shapes = prop::collection::vec(shape(), 1..=mix.shapes);
+    (
+        2..=mix.nodes,
+        prop::collection::vec(raw_unit(mix), mix.units / 2..=mix.units),
+        shapes,
+        topology(mix),
+        prop::collection::vec(0..3u32, 2),
+        (prop::bool::weighted(0.95), 0..3u32, prop::sample::select(vec![50, 100, 100, 100])),
+    )
+        .prop_map(|(nodes, raw, shapes, topology, pdb_allowed, (preempts, elastic, priority))| {
+            let mut cluster = Cluster::new(2, 1);
+            for ix in 0..nodes {
+                let spec =
+                    Node { allocatable: smallvec![CPUS, GPUS], domains: vec![Some(ix % DOMAINS)], schedulable: true };
+                cluster.upsert_node(ix, &spec);
+            }
+            let mut units = Units { units: Vec::new(), pdb_allowed, cascade_loss: vec![700] };
+            for (ix, raw) in raw.into_iter().enumerate() {
+                add_unit(&mut cluster, &mut units, raw, ix as i64);
+            }
+            let demand = demand(shapes, topology, preempts, elastic, priority);
+            Question { cluster, units, demand }
+        })
+}
+
+fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) {
+    let request: SmallVec<[i64; 6]> = smallvec![raw.cpus, raw.gpus];
+    let mut placed = Vec::new();
+    for node in raw.at {
+        let free = cluster.free(node);
+        if free.len() == 2 && free[0] >= raw.cpus && free[1] >= raw.gpus {
+            cluster.add_pod(node, &request);
+            placed.push(node);
+        }
+    }
+    if placed.is_empty() {
+        return;
+    }
+    units.units.push(Unit {
+        gang: placed.len() > 1,
+        pdbs: raw.pdb.map(|p| (p, placed.len() as u32)).into_iter().collect(),
+        pods: vec![Pods { request, nodes: placed }],
+        priority: raw.priority,
+        cost: raw.cost,
+        start,
+        cascade: raw.cascade.then_some(0),
+        eligible: None,
+        preempts: false,
+    });
+}
+
+fn demand(
+    shapes: Vec<(i64, i64, u32, u32)>,
+    topology: Option<Topology>,
+    preempts: bool,
+    elastic: u32,
+    priority: i32,
+) -> Demand {
+    let shapes: Vec<Shape> = shapes
+        .into_iter()
+        .map(|(gpus, cpus, replicas, size)| {
+            let mut shape = Shape::new([cpus, gpus].as_slice(), replicas * size);
+            shape.replica_size = size;
+            shape.min = shape.count.saturating_sub(elastic).max(1);
+            shape
+        })
+        .collect();
+    Demand {
+        min_count: shapes.iter().map(|s| s.min).sum(),
+        shapes,
+        priority,
+        preemption: if preempts { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never },
+        topology,
+        excluded: NodeSet::new(),
+        previous: Vec::new(),
+    }
+}
+
+impl Question {
+    /// The cluster without these units.
+    pub fn without(&self, victims: &[UnitIx]) -> Cluster {
+        let mut cluster = self.cluster.clone();
+        for &unit in victims {
+            for pods in &self.units.units[unit].pods {
+                for &node in &pods.nodes {
+                    cluster.remove_pod(node, &pods.request);
+                }
+            }
+        }
+        cluster
+    }
+
+    pub fn candidates(&self) -> Vec<UnitIx> {
+        (0..self.units.units.len()).filter(|&u| self.units.units[u].priority < self.demand.priority).collect()
+    }
+
+    /// Whether the gang fits when these are gone.
+    pub fn fits_without(&self, victims: &[UnitIx]) -> bool {
+        place(&self.without(victims), &self.demand).is_ok()
+    }
+
+    /// The least toll of all sets of candidates up to a priority, by trying every set.
+    pub fn best_by_enumeration(&self, bound: Option<i32>) -> Option<Toll> {
+        let pool: Vec<UnitIx> = self
+            .candidates()
+            .into_iter()
+            .filter(|&u| bound.is_none_or(|b| self.units.units[u].priority <= b))
+            .collect();
+        (0u32..1 << pool.len())
+            .filter_map(|bits| {
+                let set: Vec<UnitIx> =
+                    pool.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, &u)| u).collect();
+                self.fits_without(&set).then(|| self.units.toll(&set))
+            })
+            .min()
+    }
+}
