@@ -54,10 +54,12 @@ func spelled(token string) user.Info {
 		return u
 	case kind == "node" && len(parts) == 1:
 		return &user.DefaultInfo{Name: "system:node:" + parts[0], Groups: []string{user.NodesGroup}}
-	case kind == "user" && len(parts) <= 2:
-		u := &user.DefaultInfo{Name: parts[0]}
-		if len(parts) == 2 {
-			u.Groups = strings.Split(parts[1], ",")
+	case kind == "user":
+		// Names of groups have colons of their own: system:nodes.
+		name, groups, grouped := strings.Cut(rest, ":")
+		u := &user.DefaultInfo{Name: name}
+		if grouped {
+			u.Groups = strings.Split(groups, ",")
 		}
 		return u
 	}
