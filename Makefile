@@ -7,6 +7,8 @@ CARGO ?= cargo
 KUBECTL ?= kubectl
 # The programs that the end-to-end tests start.
 PROGRAMS := -p lockstep-manager -p lockstep-kubelet
+# Scenarios mostly wait, so more of them than processors run at once.
+E2E_THREADS ?= 6
 
 .PHONY: help
 help: ## What there is to make
@@ -40,7 +42,11 @@ plane-test: plane ## Tests of the control plane itself
 
 .PHONY: e2e
 e2e: build plane ## Scenarios on a real API server
-	$(CARGO) test -p lockstep-e2e
+	$(CARGO) test -p lockstep-e2e -- --test-threads=$(E2E_THREADS)
+
+.PHONY: demo
+demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running
+	$(CARGO) run -q -p lockstep-cluster --bin lockstep-demo
 
 .PHONY: test
 test: lint unit plane-test e2e ## Everything that must pass before a change lands

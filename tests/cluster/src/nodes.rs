@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{ListParams, Patch, PatchParams};
+use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
 
@@ -14,7 +14,6 @@ use crate::http;
 use crate::install;
 use crate::manifests::POOL;
 use crate::process::{Launch, Process, workspace_binary};
-use crate::wait::eventually;
 
 const START: Duration = Duration::from_mins(1);
 
@@ -47,47 +46,29 @@ pub struct Nodes {
 
 impl Nodes {
     /// Starts nodes `<pool>-...` that carry the pool's label, each with an agent as the applied DaemonSet says, and
-    /// waits until all are ready.
-    pub async fn start(cluster: &Cluster, client: &Client, pool: &str, shape: &Shape) -> Result<Self> {
+    /// waits until all are registered.
+    pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
         let mut args = vec![
             format!("--kubeconfig={}", cluster.kubeconfig().display()),
+            // The kubelets of all nodes in one process share one identity of the nodes' group.
+            "--token=user:hollow:system:nodes".into(),
             format!("--nodes={}", shape.nodes),
             format!("--name-prefix={pool}"),
+            format!("--label={POOL}={pool}"),
             format!("--gpus={}", shape.gpus),
             format!("--racks={}", shape.racks),
             format!("--agent-args={}", agent.args.join(" ")),
+            format!("--agent-account={}:{}", install::AGENT.0, agent.service_account),
             format!("--agent-pods={}", install::AGENT.0),
-            "--control=127.0.0.1:0".into(),
         ];
         args.extend(shape.args.iter().cloned());
         let launch =
             Launch { name: format!("nodes-{pool}"), program: workspace_binary("lockstep-hollow")?, args, env: None };
         let mut process = Process::start(&launch, cluster.folder())?;
         let control = process.ready_line("hollow: ready", START).await?;
-        let control = control.rsplit(' ').next().context("address of the control interface")?.to_owned();
-        let mut nodes = Self { process, control, names: Vec::new() };
-        nodes.names = nodes.label(client, pool, shape).await?;
-        Ok(nodes)
-    }
-
-    async fn label(&self, client: &Client, pool: &str, shape: &Shape) -> Result<Vec<String>> {
-        let api = Api::<Node>::all(client.clone());
-        let prefix = format!("{pool}-");
-        let mut names = eventually("all nodes to be registered", START, async || {
-            let all = api.list(&ListParams::default()).await?;
-            let ours: Vec<String> =
-                all.items.into_iter().filter_map(|n| n.metadata.name).filter(|n| n.starts_with(&prefix)).collect();
-            anyhow::ensure!(ours.len() == shape.nodes as usize, "{} of {}", ours.len(), shape.nodes);
-            Ok(ours)
-        })
-        .await?;
-        names.sort();
-        for name in &names {
-            let patch = json!({"metadata": {"labels": {POOL: pool}}});
-            api.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
-        }
-        Ok(names)
+        let names = (0..shape.nodes).map(|i| format!("{pool}-{i:04}")).collect();
+        Ok(Self { process, control, names })
     }
 
     /// Values of a label by node.

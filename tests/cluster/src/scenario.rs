@@ -49,7 +49,7 @@ pub async fn scenario(
         ..Default::default()
     };
     Api::all(client.clone()).create(&PostParams::default(), &namespace).await.context("namespace")?;
-    let nodes = Nodes::start(cluster, &client, name, shape).await?;
+    let nodes = Nodes::start(cluster, name, shape).await?;
     let scenario = Scenario { cluster, name: name.to_owned(), client, nodes };
     let outcome = body(&scenario).await;
     if outcome.is_err() {

@@ -36,5 +36,13 @@ pub async fn fresh(name: &str) -> Result<Cluster> {
 /// Configuration under which tests need not wait for minutes: what is measured in tens of seconds on a real cluster is
 /// measured in seconds here.
 pub fn quick() -> Value {
-    json!({})
+    json!({
+        "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+        // Less than the renew deadline: a write ends before leadership does.
+        "client": {"writeTimeout": "2s", "watchBackoffMin": "100ms"},
+        "workloads": {
+            "retryMax": "2s", "incidentBackoffMin": "1s", "placementBackoffMin": "1s", "refusalRetry": "2s",
+        },
+        "scheduler": {"refusedPin": "1s"},
+    })
 }

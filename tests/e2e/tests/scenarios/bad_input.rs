@@ -13,8 +13,7 @@ use lockstep_cluster::scenario;
 use lockstep_e2e::cluster;
 use serde_json::Value;
 
-/// File, HTTP code, and what the message must contain. Numbers of files are those of the list of bad inputs in
-/// `docs/testing.md`.
+/// File, HTTP code, and what the message must contain. Files of one number are variants of one mistake.
 const REFUSED: &[(&str, u16, &str)] = &[
     ("01-unknown-field", 400, r#"unknown field "spec.groups[0].replica""#),
     ("02-negative-replicas", 422, "spec.groups[0].replicas in body should be greater than or equal to 0"),

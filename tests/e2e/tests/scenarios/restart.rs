@@ -76,7 +76,9 @@ async fn the_true_exit_code_is_in_the_history_although_the_last_state_says_137()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_of_a_lost_node_are_made_anew_elsewhere_and_the_others_restart_in_place() -> Result<()> {
-    let shape = Shape { nodes: 5, ..Shape::default() };
+    // A node is silent when its Lease runs out.
+    let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
+    let shape = Shape { nodes: 5, args, ..Shape::default() };
     scenario(cluster().await?, "lost", &shape, async |t| {
         t.create(gang("g", 4, 8, json!({"failurePolicy": {"nodeLostSeconds": 1}}))).await?;
         let before = t.running("g").await?;

@@ -1,0 +1,52 @@
+//! What the audience sees.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use anyhow::Result;
+use tokio::time::Instant;
+
+/// Prints progress and keeps the results.
+pub struct Stage {
+    start: Instant,
+    results: Vec<(String, Duration, Result<String>)>,
+}
+
+impl Stage {
+    pub fn new() -> Self {
+        Self { start: Instant::now(), results: Vec::new() }
+    }
+
+    /// One line with the time since the beginning.
+    pub fn say(&self, line: &str) {
+        println!("{:7.1}s  {line}", self.start.elapsed().as_secs_f64());
+    }
+
+    /// Runs a step, which returns what was observed.
+    pub async fn step(&mut self, title: &str, body: impl AsyncFnOnce(&Self) -> Result<String>) {
+        self.say(&format!("== {title}"));
+        let begun = Instant::now();
+        let outcome = body(self).await;
+        match &outcome {
+            Ok(seen) => self.say(&format!("   seen: {seen}")),
+            Err(error) => self.say(&format!("   NOT SEEN: {error:#}")),
+        }
+        self.results.push((title.to_owned(), begun.elapsed(), outcome));
+    }
+
+    /// Prints the table of all steps; whether each was observed.
+    pub fn summary(&self) -> bool {
+        let width = self.results.iter().map(|(title, ..)| title.len()).max().unwrap_or(0);
+        let mut table = String::from("\n");
+        for (title, took, outcome) in &self.results {
+            let seen = match outcome {
+                Ok(seen) => format!("ok      {seen}"),
+                Err(_) => "FAILED".into(),
+            };
+            // Writing to a string cannot fail.
+            let _ = writeln!(table, "{title:width$}  {:6.1}s  {seen}", took.as_secs_f64());
+        }
+        println!("{table}");
+        self.results.iter().all(|(.., outcome)| outcome.is_ok())
+    }
+}
