@@ -14,7 +14,7 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// Whether a node with these features and resources takes the pod, beside pods that use `used`.
+/// Whether a node with these features and resources takes the pod, beside pods that use `used` of a resource.
 ///
 /// The wording is that of `lifecycle.predicateAdmitHandler` and of the declared-features handler (KEP-5328).
 pub fn admit(
@@ -22,7 +22,7 @@ pub fn admit(
     requests: &Resources,
     features: &[String],
     allocatable: &Resources,
-    used: &Resources,
+    used: &dyn Fn(&str) -> i64,
 ) -> Result<(), Rejection> {
     if pod.has_restart_all_rule() && !features.iter().any(|f| f == FEATURE_RESTART_ALL) {
         return Err(Rejection {
@@ -31,7 +31,7 @@ pub fn admit(
         });
     }
     for (name, requested) in requests.iter() {
-        let (in_use, capacity) = (used.get(name), allocatable.get(name));
+        let (in_use, capacity) = (used(name), allocatable.get(name));
         if requested > capacity - in_use {
             return Err(Rejection {
                 reason: format!("OutOf{name}"),

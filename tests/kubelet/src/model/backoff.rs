@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 /// First pause. The first crash restarts at once; this is the pause before the second restart.
 const INITIAL: Duration = Duration::from_secs(10);
 /// Longest pause.
-const MAX: Duration = Duration::from_secs(300);
+const MAX: Duration = Duration::from_mins(5);
 
 /// State of one container's back-off.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -1,5 +1,6 @@
 //! What to do: the difference between what the runtime shows and what the spec wants (`computePodActions`).
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -19,6 +20,8 @@ pub(super) struct Plan {
     pub(super) actions: Vec<Action>,
     pub(super) wake: Option<DateTime<Utc>>,
     pub(super) blocked: bool,
+    /// Containers that wait for their back-off.
+    pub(super) backing_off: BTreeSet<String>,
 }
 
 impl Plan {
@@ -38,7 +41,6 @@ impl Plan {
 /// Plans one step.
 pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
     let mut plan = Plan::default();
-    w.backing_off.clear();
     if w.over() || cx.pod.deletion.is_some() || cx.pod.gone {
         terminate(w, cx, &mut plan);
     } else if w.restarting.is_some() {
@@ -204,15 +206,13 @@ fn keep(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, kind: Kind, c: &Co
     }
     let backoff = w.backoff.entry(c.name.clone()).or_default();
     let scale = cx.config.backoff_scale;
-    match backoff.until(finished_at, scale).filter(|until| *until > cx.now) {
-        Some(until) => {
-            w.backing_off.insert(c.name.clone());
-            plan.wake_at(until.min(cx.now + cx.config.resync));
-        }
-        None => {
-            backoff.raise(finished_at, cx.now, scale);
-            plan.actions.push(Action::Start { name: c.name.clone(), attempt: latest.attempt + 1 });
-        }
+    if let Some(until) = backoff.until(finished_at, scale).filter(|until| *until > cx.now) {
+        let known = w.backing_off.contains(&c.name);
+        plan.wake_at(if known { until } else { until.min(cx.now + cx.config.resync) });
+        plan.backing_off.insert(c.name.clone());
+    } else {
+        backoff.raise(finished_at, cx.now, scale);
+        plan.actions.push(Action::Start { name: c.name.clone(), attempt: latest.attempt + 1 });
     }
     Standing::Coming
 }

@@ -1,7 +1,5 @@
 //! What the kubelet says of a pod: container statuses, conditions, phase.
 
-use std::collections::BTreeSet;
-
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{
     Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
@@ -29,8 +27,8 @@ pub(super) fn from_api(t: &Time) -> DateTime<Utc> {
     DateTime::from_timestamp(t.0.as_second(), 0).unwrap_or_default()
 }
 
-/// The status of a pod. `backing_off` names the containers that waited for their back-off at the last sync.
-pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>, backing_off: &BTreeSet<String>) -> PodStatus {
+/// The status of a pod.
+pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
     if let Some(ended) = w.ended.as_ref().filter(|e| e.rejected) {
         return PodStatus {
             phase: Some("Failed".into()),
@@ -41,7 +39,7 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>, backing_off: &BTreeSet
             ..PodStatus::default()
         };
     }
-    let shown = |kind: Kind, c: &Container| container_status(w, cx, kind, c, backing_off.contains(&c.name));
+    let shown = |kind: Kind, c: &Container| container_status(w, cx, kind, c);
     let mut init: Vec<_> = cx.pod.containers().filter(|(k, _)| *k != Kind::Regular).map(|(k, c)| shown(k, c)).collect();
     let mut regular: Vec<_> = cx.pod.of_kind(Kind::Regular).map(|c| shown(Kind::Regular, c)).collect();
     let initialized = initialized(w, cx, &init);
@@ -91,7 +89,7 @@ fn mark_unknown(c: &mut ContainerStatus) {
     }
 }
 
-fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container, backing_off: bool) -> ContainerStatus {
+fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) -> ContainerStatus {
     let latest = cx.view.latest(&c.name);
     let previous = cx.view.previous(&c.name).and_then(terminated);
     let last = previous.or_else(|| w.last.get(&c.name).cloned());
@@ -108,7 +106,7 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container, 
                 // Under a rule the state keeps showing the exit during the back-off.
                 let by_policy =
                     after_exit(cx.pod, kind, c, *exit_code, cx.config) == AfterExit::Restart { by_rule: false };
-                if backing_off && by_policy {
+                if w.backing_off.contains(&c.name) && by_policy {
                     let message = format!("back-off restarting failed container={} pod={}", c.name, cx.pod.name);
                     (waiting("CrashLoopBackOff", Some(message)), Some(ended))
                 } else {

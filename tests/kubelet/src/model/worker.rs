@@ -184,11 +184,11 @@ impl PodWorker {
         }
         self.note_deadline(&cx);
         self.note_restart_all(&cx);
-        let before = self.backing_off.clone();
         // The plan first, because it finds out that the pod is finished; back-off shows one sync later, as the
         // kubelet's reason cache does.
-        let Plan { actions, wake, blocked } = plan::plan(self, &cx);
-        let status = status::status(self, &cx, &before);
+        let Plan { actions, wake, blocked, backing_off } = plan::plan(self, &cx);
+        let status = status::status(self, &cx);
+        self.backing_off = backing_off;
         Outcome { status, actions, wake, blocked }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockstep_model::requests::Resources;
 use serde_json::json;
 
 use super::*;
@@ -115,7 +116,7 @@ fn a_deletion_with_a_shorter_grace_period_shortens_the_one_under_way() {
     let mut rig = Rig::new(json!({"containers": [plain("c")]}));
     rig.settle();
     rig.stubborn = vec!["c"];
-    rig.pod.deletion = Some(Duration::from_secs(600));
+    rig.pod.deletion = Some(Duration::from_mins(10));
     rig.settle();
     rig.take_log();
     rig.advance(5);
@@ -179,14 +180,14 @@ fn a_node_refuses_what_it_lacks_room_or_features_for() {
     let resources = |cpu: &str, gpu: &str| {
         let map = [("cpu", cpu), ("nvidia.com/gpu", gpu)]
             .map(|(n, q)| (n.to_owned(), serde_json::from_value(json!(q)).unwrap()));
-        lockstep_model::requests::Resources::parse(&map.into()).unwrap()
+        Resources::parse(&map.into()).unwrap()
     };
     let features = [FEATURE_RESTART_ALL.to_owned()];
     let plain_pod = Rig::new(json!({"containers": [plain("c")]})).pod;
     let rule_pod = Rig::new(json!({"containers": [with_rule("c", "RestartAllContainers", "In", &[1])]})).pod;
     let node = resources("8", "4");
-    let check = |pod: &PodDesc, ask, features: &[String], used| {
-        admission::admit(pod, &ask, features, &node, &used).map_err(|r| r.reason)
+    let check = |pod: &PodDesc, ask, features: &[String], used: Resources| {
+        admission::admit(pod, &ask, features, &node, &|name| Resources::get(&used, name)).map_err(|r| r.reason)
     };
     assert_eq!(check(&plain_pod, resources("8", "4"), &[], resources("0", "0")), Ok(()));
     assert_eq!(check(&plain_pod, resources("8", "0"), &[], resources("1", "0")), Err("OutOfcpu".into()));

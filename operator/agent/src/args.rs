@@ -1,0 +1,51 @@
+//! Command line of an agent, as the `DaemonSet` writes it.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, ValueEnum};
+
+/// Stops members of training workloads on order and reports their exits.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "lockstep-agent", version)]
+pub struct AgentArgs {
+    /// Name of the node.
+    #[arg(long, env = "NODE_NAME")]
+    pub node_name: String,
+    /// Folder for what must survive a restart of the agent.
+    #[arg(long, default_value = "/var/lib/lockstep")]
+    pub state_dir: PathBuf,
+    /// Changes within this many milliseconds are told in one write.
+    #[arg(long, default_value_t = 20)]
+    pub debounce_millis: u64,
+    /// Logging.
+    #[command(flatten)]
+    pub log: LogArgs,
+}
+
+impl AgentArgs {
+    /// The debounce time.
+    pub fn debounce(&self) -> Duration {
+        Duration::from_millis(self.debounce_millis)
+    }
+}
+
+/// What is logged, and how.
+#[derive(Clone, Debug, Args)]
+pub struct LogArgs {
+    /// Form of a line.
+    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
+    pub log_format: LogFormat,
+    /// Least level, or a filter such as `info,kube=warn`.
+    #[arg(long, default_value = "info")]
+    pub log_level: String,
+}
+
+/// Form of log lines.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines.
+    Json,
+}

@@ -1,0 +1,54 @@
+//! The restart orders of the cluster: one watch, read by any number of agents in the process.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::pin::pin;
+
+use futures_util::StreamExt;
+use kube::runtime::WatchStreamExt;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use lockstep_api::{RestartOrder, RestartOrderSpec};
+use tokio::sync::watch;
+use tracing::warn;
+
+/// Orders by workload UID; None until the watch has listed all of them.
+pub type Orders = Option<BTreeMap<String, RestartOrderSpec>>;
+
+/// Keeps `orders` equal to what the API server has, until it is dropped. Failures are retried with back-off.
+pub async fn follow(client: Client, orders: watch::Sender<Orders>) -> Infallible {
+    loop {
+        let config = watcher::Config::default();
+        let mut events = pin!(watcher(Api::<RestartOrder>::all(client.clone()), config).default_backoff());
+        let mut listed: Option<BTreeMap<String, RestartOrderSpec>> = None;
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(Event::Init) => listed = Some(BTreeMap::new()),
+                Ok(Event::InitApply(order)) => {
+                    if let Some(listed) = &mut listed {
+                        listed.insert(order.spec.workload_uid.clone(), order.spec);
+                    }
+                }
+                Ok(Event::InitDone) => {
+                    if let Some(listed) = listed.take() {
+                        orders.send_replace(Some(listed));
+                    }
+                }
+                Ok(Event::Apply(order)) => apply(&orders, order.spec),
+                Ok(Event::Delete(order)) => delete(&orders, &order.spec.workload_uid),
+                Err(error) => warn!(error = %error, "watch of restart orders failed, retrying"),
+            }
+        }
+    }
+}
+
+fn apply(orders: &watch::Sender<Orders>, order: RestartOrderSpec) {
+    orders.send_if_modified(|all| {
+        let Some(all) = all else { return false };
+        all.insert(order.workload_uid.clone(), order.clone()) != Some(order)
+    });
+}
+
+fn delete(orders: &watch::Sender<Orders>, workload_uid: &str) {
+    orders.send_if_modified(|all| all.as_mut().is_some_and(|all| all.remove(workload_uid).is_some()));
+}

@@ -1,0 +1,108 @@
+//! Writes the `NodeAgent` of one node.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use lockstep_api::node_agent::NodeAgentSpec;
+use lockstep_api::{NodeAgent, NodeAgentStatus};
+use serde_json::json;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{sleep, timeout};
+use tracing::{debug, warn};
+
+/// Longest time that one call may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Pause after a failed call, doubling.
+const RETRY: Duration = Duration::from_millis(100);
+/// Longest pause.
+const MAX_RETRY: Duration = Duration::from_secs(5);
+
+/// Why a write failed.
+#[derive(Debug, Error)]
+pub(crate) enum PublishError {
+    #[error("API server did not answer in time")]
+    Deadline,
+    #[error("API server refused")]
+    Api(#[from] kube::Error),
+}
+
+/// The object of one node.
+pub(crate) struct Publisher {
+    api: Api<NodeAgent>,
+    node: String,
+    resource_version: Option<String>,
+}
+
+impl Publisher {
+    /// Reads or makes the object; returns what it says.
+    pub(crate) async fn open(client: Client, node: &str) -> (Self, NodeAgentStatus) {
+        let mut publisher = Self { api: Api::all(client), node: node.to_owned(), resource_version: None };
+        let mut pause = RETRY;
+        loop {
+            match publisher.read().await {
+                Ok(status) => return (publisher, status),
+                Err(error) => cannot_read(node, &error),
+            }
+            sleep(pause).await;
+            pause = (pause * 2).min(MAX_RETRY);
+        }
+    }
+
+    async fn read(&mut self) -> Result<NodeAgentStatus, PublishError> {
+        let object = if let Some(object) = in_time(self.api.get_opt(&self.node)).await? {
+            object
+        } else {
+            let new = NodeAgent::new(&self.node, NodeAgentSpec {});
+            in_time(self.api.create(&PostParams::default(), &new)).await?
+        };
+        self.resource_version = object.metadata.resource_version;
+        Ok(object.status.unwrap_or_default())
+    }
+
+    async fn write(&mut self, status: &NodeAgentStatus) -> Result<(), PublishError> {
+        let patch = json!({"metadata": {"resourceVersion": self.resource_version}, "status": status});
+        let patched = in_time(self.api.patch_status(&self.node, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        self.resource_version = patched.metadata.resource_version;
+        Ok(())
+    }
+
+    /// Writes each status that `wanted` shows, the latest when it changes faster than it can be written. Never gives up.
+    pub(crate) async fn run(mut self, mut wanted: watch::Receiver<NodeAgentStatus>, debounce: Duration) -> Infallible {
+        loop {
+            if wanted.changed().await.is_err() {
+                // Nobody will want anything any more: the agent is being dropped.
+                std::future::pending::<()>().await;
+            }
+            sleep(debounce).await;
+            let mut pause = RETRY;
+            loop {
+                let status = wanted.borrow_and_update().clone();
+                let Err(error) = self.write(&status).await else { break };
+                let gone =
+                    matches!(&error, PublishError::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found());
+                let node = self.node.clone();
+                if gone {
+                    debug!(node, "the agent's object was written by somebody else or deleted, reading it again");
+                    if let Err(error) = self.read().await {
+                        cannot_read(&node, &error);
+                    }
+                } else {
+                    warn!(node, error = &error as &dyn std::error::Error, "cannot write the agent's status, retrying");
+                }
+                sleep(pause).await;
+                pause = (pause * 2).min(MAX_RETRY);
+            }
+        }
+    }
+}
+
+fn cannot_read(node: &str, error: &PublishError) {
+    warn!(node, error = error as &dyn std::error::Error, "cannot read or make the agent's object, retrying");
+}
+
+async fn in_time<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, PublishError> {
+    Ok(timeout(DEADLINE, call).await.map_err(|_| PublishError::Deadline)??)
+}

@@ -1,0 +1,55 @@
+//! What the agent needs of a container runtime.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+
+use lockstep_lifecycle::node::SeenContainer;
+use thiserror::Error;
+
+/// A container runtime as one node's agent sees it.
+pub trait Runtime: Send {
+    /// Name and version, such as `containerd 2.4.2`.
+    fn version(&mut self) -> impl Future<Output = Result<String, RuntimeError>> + Send;
+
+    /// Every pod of a training workload on the node. A container that ended since the last call is listed even if it
+    /// has been removed in between (a runtime's event stream tells of it): its exit code is true only there.
+    fn list(&mut self) -> impl Future<Output = Result<Vec<Sandbox>, RuntimeError>> + Send;
+
+    /// Kills a container without grace. One that has ended or is gone is no error.
+    fn stop(&self, container_id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
+
+    /// Returns when something may have changed since the last call of [`Runtime::list`].
+    fn changed(&mut self) -> impl Future<Output = ()> + Send;
+}
+
+/// The sandbox of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sandbox {
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Labels of the pod.
+    pub labels: BTreeMap<String, String>,
+    /// Annotations of the pod.
+    pub annotations: BTreeMap<String, String>,
+    /// Its containers that were started, by name.
+    pub containers: BTreeMap<String, Vec<SeenContainer>>,
+}
+
+/// Why the runtime did not answer.
+#[derive(Clone, Debug, Error)]
+pub enum RuntimeError {
+    /// The call failed.
+    #[error("container runtime refused {call}: {message}")]
+    Refused {
+        /// The call.
+        call: &'static str,
+        /// What the runtime said.
+        message: String,
+    },
+    /// The call took too long.
+    #[error("container runtime did not answer {call} in time")]
+    Deadline {
+        /// The call.
+        call: &'static str,
+    },
+}

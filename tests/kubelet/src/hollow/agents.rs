@@ -1,0 +1,191 @@
+//! The agents of the nodes: the real library, each with its own identity, over the simulated runtime.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use chrono::{DateTime, Utc};
+use clap::Parser;
+use futures_util::stream::{self, StreamExt, TryStreamExt};
+use http::header::AUTHORIZATION;
+use http::{HeaderValue, Request};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::client::Body;
+use kube::{Api, Client};
+use lockstep_agent::orders::Orders;
+use lockstep_agent::runtime::{Runtime as AgentRuntime, RuntimeError, Sandbox};
+use lockstep_agent::store::MemoryStore;
+use lockstep_agent::{Agent, AgentArgs};
+use lockstep_api::names::labels;
+use lockstep_lifecycle::node::{Exit, SeenContainer};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::args::Options;
+use super::nodes::{DEADLINE, NodeInfo};
+use crate::clock::Clock;
+use crate::model::State;
+use crate::runtime::{Runtime, Snapshot};
+
+/// Name of the pods of agents, and the value of their label `app.kubernetes.io/name`.
+const NAME: &str = "lockstep-agent";
+
+/// The runtime of a node as its agent sees it.
+struct AgentView {
+    runtime: Arc<dyn Runtime>,
+    changes: watch::Receiver<()>,
+}
+
+impl AgentRuntime for AgentView {
+    async fn version(&mut self) -> Result<String, RuntimeError> {
+        Ok("hollow 1".into())
+    }
+
+    async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
+        let ours = self.runtime.table().look(|pod| pod.labels.contains_key(labels::WORKLOAD_UID));
+        Ok(ours.into_iter().map(sandbox).collect())
+    }
+
+    async fn stop(&self, container_id: &str) -> Result<(), RuntimeError> {
+        self.runtime.kill(container_id);
+        Ok(())
+    }
+
+    async fn changed(&mut self) {
+        if self.changes.changed().await.is_err() {
+            // The node is gone with its process.
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+fn sandbox(snapshot: Snapshot) -> Sandbox {
+    let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
+    for seen in snapshot.containers {
+        let exit = match seen.view.state {
+            State::Creating => continue,
+            State::Running { .. } => None,
+            State::Exited { finished_at, exit_code, reason, .. } => {
+                Some(Exit { code: exit_code, reason, at: finished_at })
+            }
+        };
+        let container = SeenContainer { id: seen.view.id, created_at: seen.created_at, exit };
+        containers.entry(seen.view.name).or_default().push(container);
+    }
+    Sandbox {
+        pod_uid: snapshot.pod.uid.clone(),
+        labels: snapshot.pod.labels.clone(),
+        annotations: snapshot.pod.annotations.clone(),
+        containers,
+    }
+}
+
+/// Makes the agents of one process.
+#[derive(Clone)]
+pub(super) struct Agents {
+    /// Connections without an identity, shared by all agents.
+    anonymous: Client,
+    account: String,
+    args: Vec<String>,
+    orders: watch::Receiver<Orders>,
+    clock: Clock,
+}
+
+impl Agents {
+    pub(super) fn new(
+        anonymous: Client,
+        options: &Options,
+        orders: watch::Receiver<Orders>,
+        clock: Clock,
+    ) -> Result<Self> {
+        let args = options.agent_args.split_whitespace().map(str::to_owned).collect();
+        let agents = Self { anonymous, account: options.agent_account.clone(), args, orders, clock };
+        agents.parse("node").context("arguments of the agents")?;
+        Ok(agents)
+    }
+
+    fn parse(&self, node: &str) -> Result<AgentArgs> {
+        let own = ["--node-name", node].map(str::to_owned);
+        let name = [NAME.to_owned()];
+        Ok(AgentArgs::try_parse_from(name.into_iter().chain(self.args.iter().cloned()).chain(own))?)
+    }
+
+    /// The agent of one node; runs until it is dropped. Its records live in `store`.
+    pub(super) async fn run(self, node: Arc<NodeInfo>, runtime: Arc<dyn Runtime>, store: MemoryStore) -> Result<()> {
+        let args = self.parse(&node.name)?;
+        let client = self.client(&node.name)?;
+        let changes = runtime.table().subscribe();
+        let clock = self.clock;
+        let agent = Agent {
+            node: args.node_name.clone(),
+            runtime: AgentView { runtime, changes },
+            store,
+            client,
+            orders: self.orders,
+            now: Arc::new(move || -> DateTime<Utc> { clock.now() }),
+            debounce: args.debounce(),
+        };
+        match agent.run().await {}
+    }
+
+    /// A client with the token of the service account bound to a pod on this node.
+    pub(super) fn client(&self, node: &str) -> Result<Client> {
+        let token = HeaderValue::from_str(&format!("Bearer sa:{}:{node}", self.account))?;
+        let anonymous = self.anonymous.clone();
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+            let anonymous = anonymous.clone();
+            async move { anonymous.send(request).await }
+        });
+        Ok(Client::new(service, "default"))
+    }
+}
+
+/// Gives every node that has an agent the pod that the `DaemonSet` controller would give it.
+pub(super) async fn make_pods(client: &Client, options: &Options, nodes: &[Arc<NodeInfo>]) -> Result<()> {
+    let Some(namespace) = &options.agent_pods else { return Ok(()) };
+    stream::iter(nodes.iter().filter(|n| options.has_agent(&n.name)))
+        .map(|node| async move { make_pod(client, namespace, &node.name).await })
+        .buffer_unordered(16)
+        .try_collect::<()>()
+        .await
+}
+
+/// Makes the pod of one node's agent.
+pub(super) async fn make_pod(client: &Client, namespace: &str, node: &str) -> Result<()> {
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": pod_name(node), "labels": {"app.kubernetes.io/name": NAME}},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "agent", "image": NAME}],
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 1,
+        },
+    }))?;
+    let api = Api::<Pod>::namespaced(client.clone(), namespace);
+    let mut last = None;
+    // The pod of an earlier agent may still be going.
+    for _ in 0..50 {
+        match timeout(DEADLINE, api.create(&PostParams::default(), &pod)).await? {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(e)) if e.is_already_exists() => {
+                let found = timeout(DEADLINE, api.get_opt(&pod_name(node))).await??;
+                if found.is_some_and(|p| p.metadata.deletion_timestamp.is_none()) {
+                    return Ok(());
+                }
+                last = Some(kube::Error::Api(e));
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+            Err(e) => return Err(e).with_context(|| format!("cannot make the pod of the agent on {node}")),
+        }
+    }
+    Err(last.map_or_else(|| anyhow::anyhow!("no attempt"), Into::into))
+}
+
+/// Name of the pod of a node's agent.
+pub(super) fn pod_name(node: &str) -> String {
+    format!("{NAME}-{node}")
+}

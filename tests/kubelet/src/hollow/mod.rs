@@ -1,0 +1,139 @@
+//! Any number of nodes in one process: real node, Lease and pod objects, kept by the kubelet model.
+
+mod agents;
+mod args;
+mod control;
+mod kubelets;
+mod nodes;
+mod pods;
+mod supervisor;
+mod writes;
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use anyhow::{Context, Result};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+use lockstep_agent::orders;
+use lockstep_agent::store::MemoryStore;
+use lockstep_model::requests::Resources;
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tracing::info;
+
+pub use args::{Options, Profile};
+
+use crate::clock::Clock;
+use crate::model::KubeletConfig;
+use crate::runtime::{Changed, Runtime, Simulated, Table};
+use kubelets::{Kubelet, Kubelets};
+use nodes::NodeInfo;
+use supervisor::{Node, Supervisor};
+
+/// Events under way from the watch to the kubelets.
+const QUEUE: usize = 1024;
+
+/// Plays the nodes until a part of the process fails; dropping the future stops everything.
+pub async fn run(options: Options, clock: Clock) -> Result<()> {
+    let config = config(&options).await?;
+    let client = Client::try_from(config.clone())?;
+    let anonymous = Client::try_from(without_identity(config))?;
+
+    let (change, changes) = mpsc::unbounded_channel();
+    let nodes = make_nodes(&options, &change, clock);
+    let infos: Vec<Arc<NodeInfo>> = nodes.iter().map(|n| n.info.clone()).collect();
+    let kubelets = kubelets(&options, &nodes)?;
+
+    let listener = TcpListener::bind(options.control).await.context("control interface")?;
+    let address = listener.local_addr()?;
+    nodes::register(&client, &options, &infos, clock).await?;
+    info!(nodes = infos.len(), "nodes registered");
+
+    let mut tasks = JoinSet::new();
+    let (event, events) = mpsc::channel(QUEUE);
+    let (command, commands) = mpsc::channel(QUEUE);
+    let numbers = infos.iter().enumerate().map(|(i, n)| (n.name.clone(), i)).collect();
+    tasks.spawn(pods::follow(client.clone(), numbers, event));
+    tasks
+        .spawn(Kubelets::new(kubelets, options.profile().relist, clock, client.clone()).run(events, changes, commands));
+    tasks.spawn(nodes::keep_leases(client.clone(), options.clone(), infos.clone(), clock));
+    tasks.spawn(nodes::keep_ready(client.clone(), options.clone(), infos, clock));
+
+    let (sender, receiver) = watch::channel(None);
+    let agents = agents::Agents::new(anonymous, &options, receiver, clock)?;
+    if options.agent_pods.is_some() {
+        // Any agent's identity may read orders; one watch serves all.
+        let reader = agents.client(&options.names().next().unwrap_or_default())?;
+        tasks.spawn(async move { match orders::follow(reader, sender).await {} });
+    }
+    let supervisor = Arc::new(Supervisor::new(client, options, clock, nodes, agents));
+    supervisor.start_agents().await?;
+    tasks.spawn(async move {
+        let router = control::router(supervisor, command);
+        let served = axum::serve(listener, router).await;
+        tracing::error!(?served, "control interface ended");
+    });
+
+    writeln!(std::io::stdout(), "hollow: ready {address}")?;
+    match tasks.join_next().await {
+        Some(Err(error)) => Err(error).context("a part of the process failed"),
+        _ => anyhow::bail!("a part of the process ended"),
+    }
+}
+
+async fn config(options: &Options) -> Result<Config> {
+    let mut config = match &options.kubeconfig {
+        Some(path) => {
+            let file = Kubeconfig::read_from(path)?;
+            Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+        }
+        None => Config::infer().await?,
+    };
+    // Every call has its own deadline and its own way of trying again.
+    config.default_retry = false;
+    if let Some(token) = &options.token {
+        config = without_identity(config);
+        config.auth_info.token = Some(token.clone().into());
+    }
+    Ok(config)
+}
+
+fn without_identity(mut config: Config) -> Config {
+    config.auth_info = kube::config::AuthInfo::default();
+    config
+}
+
+fn make_nodes(options: &Options, change: &mpsc::UnboundedSender<Changed>, clock: Clock) -> Vec<Node> {
+    let ips = Arc::new(AtomicU32::new(0));
+    let make = |(i, name): (usize, String)| {
+        let table = Table::new(i, change.clone());
+        let runtime: Arc<dyn Runtime> = Arc::new(Simulated::new(&name, table, options.profile(), clock, ips.clone()));
+        Node { info: Arc::new(nodes::node_info(options, i, name)), runtime, store: MemoryStore::default() }
+    };
+    options.names().enumerate().map(make).collect()
+}
+
+fn kubelets(options: &Options, nodes: &[Node]) -> Result<Vec<Kubelet>> {
+    let amounts = nodes::resources(options);
+    let quantities = amounts
+        .into_iter()
+        .map(|(name, amount)| (name, k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount)))
+        .collect();
+    let allocatable = Resources::parse(&quantities).context("resources of the nodes")?;
+    let make = |node: &Node| Kubelet {
+        info: node.info.clone(),
+        runtime: node.runtime.clone(),
+        config: KubeletConfig {
+            restart_rules: options.minor() >= 35,
+            restart_all: node.info.declares_restart_all,
+            backoff_scale: options.backoff_scale,
+            resync: options.profile().relist,
+        },
+        allocatable: allocatable.clone(),
+        reject: None,
+    };
+    Ok(nodes.iter().map(make).collect())
+}

@@ -1,0 +1,237 @@
+//! Sandboxes and containers of one node: written by its runtime, read by its kubelet and its agent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use parking_lot::Mutex;
+use tokio::sync::{mpsc, watch};
+
+use crate::model::{ContainerView, PodDesc, PodView, SandboxView, State};
+
+/// Most ended containers that are kept for an agent that does not look.
+const MAX_UNSEEN: usize = 256;
+
+/// Something of a pod changed in the runtime.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Changed {
+    /// Number of the node.
+    pub node: usize,
+    /// UID of the pod.
+    pub uid: String,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Exit code; 128 + signal for a process that a signal ended.
+    pub exit_code: i32,
+    /// The runtime's reason.
+    pub reason: &'static str,
+}
+
+impl Ended {
+    /// An exit by itself or by a signal, with the reason that containerd gives.
+    pub fn with_code(exit_code: i32) -> Self {
+        Self { exit_code, reason: if exit_code == 0 { "Completed" } else { "Error" } }
+    }
+
+    /// Killed for want of memory.
+    pub fn oom() -> Self {
+        Self { exit_code: 137, reason: "OOMKilled" }
+    }
+}
+
+/// A pod as its node's agent sees it.
+#[derive(Clone, Debug)]
+pub struct Snapshot {
+    /// The pod.
+    pub pod: Arc<PodDesc>,
+    /// Its containers, including ones removed since the last look: the event stream of a runtime tells of those too.
+    pub containers: Vec<Seen>,
+}
+
+/// A container in a [`Snapshot`].
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// The container.
+    pub view: ContainerView,
+    /// When it was created.
+    pub created_at: DateTime<Utc>,
+}
+
+/// The shared state of one node's runtime.
+#[derive(Debug)]
+pub struct Table {
+    node: usize,
+    pods: Mutex<BTreeMap<String, Entry>>,
+    kubelet: mpsc::UnboundedSender<Changed>,
+    agent: watch::Sender<()>,
+}
+
+#[derive(Debug)]
+struct Entry {
+    pod: Arc<PodDesc>,
+    sandbox: SandboxView,
+    containers: Vec<Record>,
+    /// Containers that ended and were removed before the agent looked.
+    unseen: Vec<Seen>,
+}
+
+#[derive(Debug)]
+struct Record {
+    seen: Seen,
+    exit_seen: bool,
+}
+
+impl Table {
+    /// An empty table; `kubelet` hears of every change.
+    pub fn new(node: usize, kubelet: mpsc::UnboundedSender<Changed>) -> Self {
+        Self { node, pods: Mutex::default(), kubelet, agent: watch::Sender::new(()) }
+    }
+
+    /// Hears of every change: the agent's side.
+    pub fn subscribe(&self) -> watch::Receiver<()> {
+        self.agent.subscribe()
+    }
+
+    fn changed(&self, uid: &str) {
+        // A kubelet that is gone needs no news.
+        let _ = self.kubelet.send(Changed { node: self.node, uid: uid.to_owned() });
+        self.agent.send_replace(());
+    }
+
+    /// The kubelet's view of a pod.
+    pub fn view(&self, uid: &str) -> PodView {
+        self.pods.lock().get(uid).map_or_else(PodView::default, |e| PodView {
+            sandbox: e.sandbox.clone(),
+            containers: e.containers.iter().map(|r| r.seen.view.clone()).collect(),
+        })
+    }
+
+    /// The agent's view of the pods that `wanted` picks. What it has seen of removed containers is then dropped.
+    pub fn look(&self, wanted: impl Fn(&PodDesc) -> bool) -> Vec<Snapshot> {
+        let mut pods = self.pods.lock();
+        let mut out = Vec::new();
+        for entry in pods.values_mut().filter(|e| wanted(&e.pod)) {
+            let mut containers = std::mem::take(&mut entry.unseen);
+            for record in &mut entry.containers {
+                record.exit_seen = !record.seen.view.alive();
+                containers.push(record.seen.clone());
+            }
+            out.push(Snapshot { pod: entry.pod.clone(), containers });
+        }
+        out
+    }
+
+    /// Every pod with its view, by UID.
+    pub fn all(&self) -> Vec<(Arc<PodDesc>, PodView)> {
+        let uids: Vec<_> = self.pods.lock().iter().map(|(uid, e)| (uid.clone(), e.pod.clone())).collect();
+        uids.into_iter().map(|(uid, pod)| (pod, self.view(&uid))).collect()
+    }
+
+    /// Sets the state of a pod's sandbox, making the entry if there is none; false when it was in that state already.
+    pub fn set_sandbox(&self, pod: &Arc<PodDesc>, sandbox: SandboxView) -> bool {
+        {
+            let mut pods = self.pods.lock();
+            let entry = pods.entry(pod.uid.clone()).or_insert_with(|| Entry {
+                pod: pod.clone(),
+                sandbox: SandboxView::Absent,
+                containers: Vec::new(),
+                unseen: Vec::new(),
+            });
+            if entry.sandbox == sandbox {
+                return false;
+            }
+            entry.sandbox = sandbox;
+        }
+        self.changed(&pod.uid);
+        true
+    }
+
+    /// Adds a container that is being created; false when this instance exists or the sandbox is not ready.
+    pub fn create(&self, uid: &str, id: &str, name: &str, attempt: i32, now: DateTime<Utc>) -> bool {
+        {
+            let mut pods = self.pods.lock();
+            let Some(entry) = pods.get_mut(uid) else { return false };
+            let exists = entry.containers.iter().any(|r| r.seen.view.name == name && r.seen.view.attempt >= attempt);
+            if exists || !matches!(entry.sandbox, SandboxView::Ready { .. }) {
+                return false;
+            }
+            let view = ContainerView {
+                id: id.to_owned(),
+                name: name.to_owned(),
+                attempt,
+                state: State::Creating,
+                stop_by: None,
+                unhealthy_since: None,
+            };
+            entry.containers.push(Record { seen: Seen { view, created_at: now }, exit_seen: false });
+        }
+        self.changed(uid);
+        true
+    }
+
+    /// Changes one container; `change` returns whether anything is different. None when there is no such container.
+    pub fn update(&self, id: &str, change: impl FnOnce(&mut ContainerView) -> bool) -> Option<bool> {
+        let (uid, different) = {
+            let mut pods = self.pods.lock();
+            let mut all = pods.iter_mut().flat_map(|(uid, e)| e.containers.iter_mut().map(move |r| (uid, r)));
+            let (uid, record) = all.find(|(_, r)| r.seen.view.id == id)?;
+            (uid.clone(), change(&mut record.seen.view))
+        };
+        if different {
+            self.changed(&uid);
+        }
+        Some(different)
+    }
+
+    /// The process of a container started; false when it was stopped before.
+    pub fn started(&self, id: &str, now: DateTime<Utc>) -> bool {
+        self.update(id, |c| {
+            let creating = c.state == State::Creating;
+            if creating {
+                c.state = State::Running { started_at: now };
+            }
+            creating
+        }) == Some(true)
+    }
+
+    /// The process of a container ended, or will never start. Only the first end counts.
+    pub fn ended(&self, id: &str, ended: &Ended, now: DateTime<Utc>) -> bool {
+        self.update(id, |c| {
+            let started_at = match c.state {
+                State::Creating => now,
+                State::Running { started_at } => started_at,
+                State::Exited { .. } => return false,
+            };
+            let (exit_code, reason) = (ended.exit_code, ended.reason.to_owned());
+            c.state = State::Exited { started_at, finished_at: now, exit_code, reason };
+            true
+        }) == Some(true)
+    }
+
+    /// Removes the record of an ended container.
+    pub fn remove(&self, id: &str) {
+        let uid = {
+            let mut pods = self.pods.lock();
+            let found = pods.iter_mut().find_map(|(uid, e)| {
+                let at = e.containers.iter().position(|r| r.seen.view.id == id && !r.seen.view.alive())?;
+                Some((uid.clone(), e, at))
+            });
+            let Some((uid, entry, at)) = found else { return };
+            let record = entry.containers.remove(at);
+            if !record.exit_seen && entry.unseen.len() < MAX_UNSEEN {
+                entry.unseen.push(record.seen);
+            }
+            uid
+        };
+        self.changed(&uid);
+    }
+
+    /// Drops a pod.
+    pub fn forget(&self, uid: &str) {
+        self.pods.lock().remove(uid);
+        self.agent.send_replace(());
+    }
+}
