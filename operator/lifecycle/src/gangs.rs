@@ -2,9 +2,7 @@
 
 use lockstep_api::member::Member;
 use lockstep_api::names::{WHOLE, replica_key};
-use lockstep_api::workload::{
-    DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
-};
+use lockstep_api::workload::{DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec};
 
 /// One gang: the members of one `PodGroup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,11 +52,9 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
         GangScope::Workload => {
             vec![gang(spec, WHOLE.into(), WHOLE.into(), all(&spec.groups), spec.scheduling.gang.min_count)]
         }
-        GangScope::Group => spec
-            .groups
-            .iter()
-            .map(|g| gang(spec, g.name.clone(), g.name.clone(), all([g]), g.min_count))
-            .collect(),
+        GangScope::Group => {
+            spec.groups.iter().map(|g| gang(spec, g.name.clone(), g.name.clone(), all([g]), g.min_count)).collect()
+        }
         GangScope::Replica => spec
             .groups
             .iter()

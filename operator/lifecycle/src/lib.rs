@@ -14,20 +14,26 @@
 //! | [`node`] | decisions of a node's agent |
 
 pub mod build;
+mod decide;
 pub mod gangs;
 pub mod node;
 pub mod plan;
-mod policy;
 pub mod pods;
+mod policy;
 pub mod ranks;
 pub mod settings;
+mod summary;
 #[cfg(test)]
 mod testing;
 pub mod tier;
+mod transitions;
 pub mod view;
 
+pub use decide::decide;
 pub use plan::{Action, Object, Pass, Plan};
 pub use pods::PodView;
 pub use settings::Settings;
+pub use summary::summary;
 pub use tier::Tier;
+pub use transitions::{EventNote, EventType, transitions};
 pub use view::WorkloadView;

@@ -195,9 +195,9 @@ impl PodView {
 
     /// Whether any of its containers has ever started.
     pub fn has_run(&self) -> bool {
-        self.containers.values().any(|c| {
-            c.restart_count > 0 || c.last.is_some() || !matches!(c.state, ContainerState::Waiting { .. })
-        })
+        self.containers
+            .values()
+            .any(|c| c.restart_count > 0 || c.last.is_some() || !matches!(c.state, ContainerState::Waiting { .. }))
     }
 }
 

@@ -21,6 +21,8 @@ pub struct Settings {
     pub retry: TimeDelta,
     /// How long pod status waits for the agent's report of the true exit code, where only a masked one is shown.
     pub report_grace: TimeDelta,
+    /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in place the slower one.
+    pub recreate_takes: TimeDelta,
     /// Restarts with new pods, after the in-place attempts are used up, before a gang gives its room back.
     pub recreate_attempts: i32,
     /// Extended resources that count as accelerators.
@@ -38,10 +40,17 @@ impl Default for Settings {
             avoid: TimeDelta::minutes(5),
             retry: TimeDelta::seconds(30),
             report_grace: TimeDelta::seconds(5),
+            recreate_takes: TimeDelta::seconds(30),
             recreate_attempts: 2,
-            accelerators: ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu", "aws.amazon.com/neuron"]
-                .map(str::to_owned)
-                .to_vec(),
+            accelerators: [
+                "nvidia.com/gpu",
+                "amd.com/gpu",
+                "habana.ai/gaudi",
+                "google.com/tpu",
+                "aws.amazon.com/neuron",
+            ]
+            .map(str::to_owned)
+            .to_vec(),
         }
     }
 }

@@ -14,9 +14,9 @@ use lockstep_api::names::labels;
 use lockstep_api::{TRAINING_GROUP, VERSION};
 
 pub use hash::spec_hash;
-pub(crate) use objects::{gang_spec, pod_group, restart_order, service, service_content, workload, workload_spec};
+pub(crate) use objects::{pod_group, restart_order, service, service_content, workload};
 pub(crate) use pod::{PodPlan, dry_run_pods, pod};
-pub(crate) use restart::{Codes, training_container};
+pub(crate) use restart::training_container;
 
 use crate::view::WorkloadView;
 
@@ -26,10 +26,7 @@ fn metadata(view: &WorkloadView, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: Some(view.namespace().to_owned()),
-        labels: Some(BTreeMap::from([
-            label(labels::WORKLOAD, view.name()),
-            label(labels::WORKLOAD_UID, view.uid()),
-        ])),
+        labels: Some(BTreeMap::from([label(labels::WORKLOAD, view.name()), label(labels::WORKLOAD_UID, view.uid())])),
         // No blockOwnerDeletion: it would need a right on the owner's finalizers, and nothing here outlives the owner.
         owner_references: Some(vec![OwnerReference {
             api_version: format!("{TRAINING_GROUP}/{VERSION}"),

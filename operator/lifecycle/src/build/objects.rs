@@ -9,9 +9,7 @@ use lockstep_api::scheduling::{
     SchedulingConstraints, TopologyConstraint, WorkloadRef,
 };
 use lockstep_api::workload::DisruptionMode;
-use lockstep_api::{
-    PodGroup, PodGroupSpec, RestartOrder, RestartOrderSpec, TRAINING_GROUP, Workload, WorkloadSpec,
-};
+use lockstep_api::{PodGroup, PodGroupSpec, RestartOrder, RestartOrderSpec, TRAINING_GROUP, Workload, WorkloadSpec};
 
 use super::metadata;
 use crate::gangs::Gang;
@@ -41,7 +39,7 @@ pub(crate) fn service(view: &WorkloadView) -> Service {
 }
 
 /// What a gang's template and its pod group share.
-pub(crate) fn gang_spec(view: &WorkloadView, gang: &Gang) -> GangSpec {
+fn gang_spec(view: &WorkloadView, gang: &Gang) -> GangSpec {
     let scheduling = &view.spec().scheduling;
     let (priority, preemption) = match view.priority {
         Priority::Resolved { value, preemption } => (value, Some(preemption)),
@@ -67,7 +65,7 @@ pub(crate) fn gang_spec(view: &WorkloadView, gang: &Gang) -> GangSpec {
 }
 
 /// The Workload's content: one template for each kind of gang.
-pub(crate) fn workload_spec(view: &WorkloadView, gangs: &[Gang]) -> WorkloadSpec {
+fn workload_spec(view: &WorkloadView, gangs: &[Gang]) -> WorkloadSpec {
     let mut templates: Vec<PodGroupTemplate> = Vec::new();
     for gang in gangs {
         if templates.iter().all(|t| t.name != gang.template) {

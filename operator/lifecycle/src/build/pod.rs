@@ -95,12 +95,7 @@ fn pod_labels(
     out
 }
 
-fn pod_annotations(
-    view: &WorkloadView,
-    group: &Group,
-    plan: &PodPlan<'_>,
-    training: &str,
-) -> BTreeMap<String, String> {
+fn pod_annotations(view: &WorkloadView, group: &Group, plan: &PodPlan<'_>, training: &str) -> BTreeMap<String, String> {
     let mut out = group.template.0.metadata.as_ref().and_then(|m| m.annotations.clone()).unwrap_or_default();
     for (key, value) in [
         (annotations::SPEC_HASH, spec_hash(view.spec())),

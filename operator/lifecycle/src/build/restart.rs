@@ -3,7 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, PodSpec, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{
+    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, PodSpec, PodTemplateSpec,
+};
 use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
 
 use crate::node::DEFAULT_CONTAINER;
@@ -25,7 +27,7 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
 
 /// What each exit code of one container leads to, as far as the code alone tells.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Codes {
+pub(super) struct Codes {
     /// The container stays down: the pod is replaced, the workload fails, or nothing is done.
     pub stay_down: BTreeSet<i32>,
     /// The container restarts alone.
@@ -35,7 +37,7 @@ pub(crate) struct Codes {
 impl Codes {
     /// Evaluates the rules for the codes 1 to 255. Rules on reasons or conditions cannot be compiled: a code that only
     /// they match is treated as if they did not exist, and the manager decides when it sees the reason.
-    pub(crate) fn of(policy: &FailurePolicy, group: &str, container: &str, default: FailureAction) -> Self {
+    pub(super) fn of(policy: &FailurePolicy, group: &str, container: &str, default: FailureAction) -> Self {
         let mut codes = Self::default();
         for code in (1..=255).filter(|c| *c != KILLED) {
             match policy.rules.iter().find(|r| matches_code(r, group, container, code)).map_or(default, |r| r.action) {
@@ -154,10 +156,7 @@ mod tests {
         let pod = compiled(rules.clone(), json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
         assert_eq!(
             rules_of(&pod),
-            [
-                ("Restart".into(), "In".into(), vec![9]),
-                ("RestartAllContainers".into(), "NotIn".into(), vec![0])
-            ]
+            [("Restart".into(), "In".into(), vec![9]), ("RestartAllContainers".into(), "NotIn".into(), vec![0])]
         );
         let pod = compiled(rules, json!({"containers": [{"name": "c"}]}), Tier::RestartRules);
         assert_eq!(rules_of(&pod), [("Restart".into(), "NotIn".into(), vec![0])]);
@@ -185,7 +184,10 @@ mod tests {
             json!({"containers": [{"name": "c", "restartPolicy": "Never", "restartPolicyRules": vec![rule; n]}]})
         };
         let pod = compiled(json!([]), users(19), Tier::RestartRules);
-        assert_eq!((rules_of(&pod).len(), rules_of(&pod)[18].2.clone(), rules_of(&pod)[19].2.clone()), (20, vec![7], vec![0]));
+        assert_eq!(
+            (rules_of(&pod).len(), rules_of(&pod)[18].2.clone(), rules_of(&pod)[19].2.clone()),
+            (20, vec![7], vec![0])
+        );
         let pod = compiled(json!([]), users(20), Tier::RestartRules);
         assert_eq!((rules_of(&pod).len(), pod.containers[0].restart_policy.as_deref()), (20, Some("OnFailure")));
     }
@@ -218,9 +220,10 @@ mod tests {
             "spec": {"containers": [{"name": "a"}, {"name": "b"}]}}))
         .unwrap();
         assert_eq!(training_container(&t), Some("b"));
-        let t: PodTemplateSpec = serde_json::from_value(json!({"metadata": {"annotations": {DEFAULT_CONTAINER: "zzz"}},
+        let t: PodTemplateSpec =
+            serde_json::from_value(json!({"metadata": {"annotations": {DEFAULT_CONTAINER: "zzz"}},
             "spec": {"containers": [{"name": "a"}, {"name": "b"}]}}))
-        .unwrap();
+            .unwrap();
         assert_eq!(training_container(&t), Some("a"));
     }
 }

@@ -105,12 +105,8 @@ fn suspend(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
 }
 
 fn give_everything_back(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
-    let held: Vec<String> = ledger
-        .gangs
-        .iter()
-        .filter(|g| matches!(ctx.room(g), Room::Held(_)))
-        .map(|g| g.key.clone())
-        .collect();
+    let held: Vec<String> =
+        ledger.gangs.iter().filter(|g| matches!(ctx.room(g), Room::Held(_))).map(|g| g.key.clone()).collect();
     for key in held {
         rooms::give_back(ctx, ledger, &key, None);
     }

@@ -133,6 +133,18 @@ impl<'a> Ctx<'a> {
         self.training.get(group).copied().unwrap_or_default()
     }
 
+    /// Accelerators of one member of a group: the limits of its containers.
+    pub fn accelerators(&self, group: &str) -> i64 {
+        let groups = &self.view.spec().groups;
+        let Some(template) = groups.iter().find(|g| g.name == group).and_then(|g| g.template.0.spec.as_ref()) else {
+            return 0;
+        };
+        let limits = template.containers.iter().filter_map(|c| c.resources.as_ref()?.limits.as_ref());
+        let counted = limits.flat_map(|l| self.view.settings.accelerators.iter().filter_map(|name| l.get(name)));
+        // Extended resources are whole numbers.
+        counted.filter_map(|q| q.0.parse::<i64>().ok()).fold(0, i64::saturating_add)
+    }
+
     /// Reports about a pod's training container, by the agent of the node that the pod is bound to.
     pub fn reports<'s>(&'s self, member: &Member, pod: &'s PodView) -> impl Iterator<Item = &'a Report> + 's {
         let container = self.training(&member.group);

@@ -8,6 +8,7 @@ use lockstep_api::workload::{
 };
 
 use super::context::{Ctx, DISRUPTION_TARGET};
+use super::members::{replaced, solo};
 use crate::pods::{PodPhase, PodView, Termination, bare_id};
 use crate::policy::{code_matches, default_action};
 
@@ -127,7 +128,7 @@ pub(crate) fn pod_failure(ctx: &Ctx<'_>, member: &Member, pod: &PodView) -> Opti
 
 /// An exit of the training container that belongs to the present epoch: what its agent reports for it, or what pod status
 /// shows while the container is down.
-fn exit_at_epoch(ctx: &Ctx<'_>, domain: &DomainStatus, member: &Member, pod: &PodView) -> Option<Failure> {
+pub(crate) fn exit_at_epoch(ctx: &Ctx<'_>, domain: &DomainStatus, member: &Member, pod: &PodView) -> Option<Failure> {
     let reported = ctx
         .reports(member, pod)
         .filter(|r| r.epoch >= domain.epoch && r.kind == ReportKind::Exited && r.exit_code != 0)
@@ -141,7 +142,7 @@ fn exit_at_epoch(ctx: &Ctx<'_>, domain: &DomainStatus, member: &Member, pod: &Po
         return None;
     }
     // While an incident is handled, only the container that has come to its epoch can fail at it.
-    if domain.incident.as_ref().is_some_and(|i| i.epoch == domain.epoch && !i.replaces(member)) {
+    if domain.incident.as_ref().is_some_and(|i| !solo(i) && !replaced(i).contains(member)) {
         let arrived = ctx.arrival(pod, domain.epoch)?;
         if down.id.as_deref().map(bare_id) != Some(arrived) {
             return None;
@@ -222,6 +223,16 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
         masked: false,
         uncounted: false,
         conditions,
+    }
+}
+
+impl Failure {
+    /// A member that its node did not start; nothing of the workload has failed.
+    pub(super) fn placement(member: &Member, node: &str, reason: &str, message: &str, now: DateTime<Utc>) -> Self {
+        let gone = vanished(member, node, now);
+        let cause =
+            Cause { kind: CauseKind::PodFailed, reason: reason.to_owned(), message: message.to_owned(), ..gone.cause };
+        Self { cause, uncounted: true, ..gone }
     }
 }
 

@@ -36,6 +36,18 @@ pub(super) fn entry(domain: &DomainStatus, cause: &Cause, action: FailureAction,
     }
 }
 
+/// Something that ended the run of a domain, without an incident of its own.
+pub(super) fn interrupted(
+    ctx: &Ctx<'_>,
+    ledger: &mut TrainingWorkloadStatus,
+    domain: &DomainStatus,
+    cause: &Cause,
+    action: FailureAction,
+) {
+    let lost = lost_accelerator_seconds(ctx, ledger, domain, cause.time);
+    push(ledger, HistoryEntry { lost_accelerator_seconds: lost, ..entry(domain, cause, action, false) });
+}
+
 /// Moves an incident into the history. `recovered`: all members run again.
 pub(super) fn close(
     ctx: &Ctx<'_>,

@@ -11,8 +11,6 @@ mod members;
 mod orders;
 mod progress;
 mod rooms;
-#[cfg(test)]
-mod tests;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, types};
@@ -20,6 +18,9 @@ use lockstep_api::names::MANAGED_BY;
 use lockstep_api::workload::TrainingWorkloadStatus;
 
 pub(crate) use context::Ctx;
+pub(crate) use finish::timed_out;
+pub(crate) use incident::describe;
+pub(crate) use rooms::{dependencies_met, preemptor, ready};
 
 use crate::plan::{Pass, Plan};
 use crate::summary::summarize;

@@ -28,11 +28,11 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
     }
     let mut out = Arrivals { list: Vec::new(), news: false, wake_after: None };
     for ((workload_uid, domain), pods) in domains {
-        let published =
-            view.published.arrivals.iter().find(|a| a.workload_uid == workload_uid && a.domain == domain);
+        let published = view.published.arrivals.iter().find(|a| a.workload_uid == workload_uid && a.domain == domain);
         match arrival(view, records, &pods, now) {
             Wanted::Tell(epoch, arrived) => {
-                let arrival = Arrival { workload_uid: workload_uid.into(), domain: domain.into(), epoch, pods: arrived };
+                let arrival =
+                    Arrival { workload_uid: workload_uid.into(), domain: domain.into(), epoch, pods: arrived };
                 out.news |= published != Some(&arrival);
                 out.list.push(arrival);
             }

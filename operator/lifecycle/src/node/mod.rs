@@ -171,7 +171,9 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         let order = order_for(view.orders, pod);
         let step = pod::step(pod, view.records.pods.get(&pod.uid), order, now);
         if let Some(record) = step.record {
-            stop.extend(step.stop.then(|| Stop { pod_uid: pod.uid.clone(), container_id: record.container_id.clone() }));
+            stop.extend(
+                step.stop.then(|| Stop { pod_uid: pod.uid.clone(), container_id: record.container_id.clone() }),
+            );
             records.pods.insert(pod.uid.clone(), record);
         }
         records.reports.extend(step.reports);

@@ -50,7 +50,8 @@ impl Node {
             since: since.map(at),
             ..DomainOrder::default()
         };
-        self.orders = BTreeMap::from([("w".into(), RestartOrderSpec { workload_uid: "w".into(), domains: vec![domain] })]);
+        self.orders =
+            BTreeMap::from([("w".into(), RestartOrderSpec { workload_uid: "w".into(), domains: vec![domain] })]);
     }
 
     /// One pass of the agent; stops are carried out by the caller.

@@ -1,0 +1,475 @@
+//! Incidents: opening, joining and superseding them.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::member::Member;
+use lockstep_api::workload::{
+    AvoidedNode, Cause, DomainStatus, FailedMember, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus,
+    Unfenced,
+};
+
+use super::context::{Ctx, Room, completed, nodes};
+use super::failure::{self, Failure, Verdict, verdict};
+use super::members::{replace, replaced, restart_count, restarts_in_place, solo};
+use super::{finish, history, progress, rooms};
+use crate::gangs::{Domain, Gang};
+use crate::settings::doubling;
+use crate::tier::Tier;
+
+/// What the failures of one domain call for together.
+struct Response {
+    action: FailureAction,
+    cause: Cause,
+    counted: bool,
+    /// Members whose pods cannot or shall not go on.
+    replace: BTreeSet<Member>,
+    avoid: Vec<AvoidedNode>,
+}
+
+/// What one domain asks of the workload as a whole.
+pub(super) enum Demand {
+    /// Give the gang's room back and queue again.
+    GiveBack(&'static str, String),
+    /// Fail.
+    Fail(&'static str, String),
+}
+
+/// Looks for failures in every domain that has room, and moves its incident on.
+pub(super) fn follow_failures(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
+    for gang in &ctx.gangs {
+        let entry = ledger.gangs.iter().find(|g| g.key == gang.key).cloned();
+        let Some(placement) = entry.and_then(|e| match ctx.room(&e) {
+            Room::Held(p) => Some(p),
+            _ => None,
+        }) else {
+            continue;
+        };
+        let placed = nodes(placement);
+        for domain in &gang.domains {
+            let done = completed(&ctx.view.spec().groups, ledger);
+            let members: Vec<&Member> =
+                domain.members.iter().filter(|m| placed.contains_key(*m) && !done.contains(*m)).collect();
+            let scope = Scope { gang, domain, members, placed: &placed };
+            let demand = with_domain(ledger, &domain.key, |ledger, status| step(ctx, ledger, &scope, status));
+            match demand {
+                Some(Demand::Fail(reason, message)) => {
+                    finish::end(ctx, ledger, types::FAILED, reason, message);
+                    return;
+                }
+                Some(Demand::GiveBack(reason, message)) => {
+                    rooms::give_back(ctx, ledger, &gang.key, Some((reason, message)));
+                    break;
+                }
+                None => {}
+            }
+        }
+    }
+}
+
+/// A domain with its gang and the members that are to run.
+pub(super) struct Scope<'s> {
+    pub gang: &'s Gang,
+    pub domain: &'s Domain,
+    pub members: Vec<&'s Member>,
+    pub placed: &'s std::collections::BTreeMap<Member, &'s str>,
+}
+
+/// Lends the ledger entry of a domain to a step that changes the rest of the ledger as well.
+fn with_domain<T>(
+    ledger: &mut TrainingWorkloadStatus,
+    key: &str,
+    step: impl FnOnce(&mut TrainingWorkloadStatus, &mut DomainStatus) -> Option<T>,
+) -> Option<T> {
+    let mut domains = std::mem::take(&mut ledger.domains);
+    let out = domains.iter_mut().find(|d| d.key == key).and_then(|d| step(ledger, d));
+    ledger.domains = domains;
+    out
+}
+
+fn step(
+    ctx: &Ctx<'_>,
+    ledger: &mut TrainingWorkloadStatus,
+    scope: &Scope<'_>,
+    status: &mut DomainStatus,
+) -> Option<Demand> {
+    let (late, new) = failures(ctx, scope, status);
+    if !late.is_empty() {
+        let demand = join(ctx, ledger, scope, status, &late);
+        if demand.is_some() {
+            return demand;
+        }
+    }
+    if let Some(response) = respond(ctx, &new) {
+        return open(ctx, ledger, scope, status, response);
+    }
+    if status.incident.is_none() && new.is_empty() {
+        match silent_restarts(ctx, ledger, scope, status) {
+            Silent::Nothing => {}
+            Silent::OverBudget => return Some(over_budget(ctx)),
+            Silent::Failure(failure) => {
+                if let Some(response) = respond(ctx, &[failure]) {
+                    return open(ctx, ledger, scope, status, response);
+                }
+            }
+        }
+    }
+    progress::advance(ctx, ledger, scope, status)
+}
+
+/// The failures of a domain: those that belong to its open incident, and those of its present epoch.
+fn failures(ctx: &Ctx<'_>, scope: &Scope<'_>, status: &DomainStatus) -> (Vec<Failure>, Vec<Failure>) {
+    let (mut late, mut new) = (Vec::new(), Vec::new());
+    let incident = status.incident.as_ref();
+    let out = incident.map(replaced).unwrap_or_default();
+    for &member in &scope.members {
+        let Some(pod) = ctx.current(status, member) else {
+            // Basic members come and go one by one; a gang that ran has lost a pod that nobody saw leave.
+            if !scope.gang.basic && status.healthy_since.is_some() && incident.is_none() {
+                let node = scope.placed.get(member).copied().unwrap_or_default();
+                new.push(failure::vanished(member, node, ctx.now));
+            }
+            continue;
+        };
+        match incident {
+            Some(i) if !solo(i) && !out.contains(member) => {
+                let late_exit = failure::late_exit(ctx, i.epoch, member, pod);
+                if let Some(exit) = failure::exit_at_epoch(ctx, status, member, pod) {
+                    new.push(exit);
+                } else if let Some(dead) = failure::pod_failure(ctx, member, pod) {
+                    late.push(dead);
+                } else {
+                    late.extend(late_exit);
+                }
+            }
+            _ => new.extend(failure::failure_of(ctx, status, member, pod)),
+        }
+    }
+    (late, new)
+}
+
+/// Folds failures into one response: the most severe action, the earliest cause. None when there is nothing to do, because
+/// the kubelet restarts the one container by its own rule, or the policy says Ignore.
+fn respond(ctx: &Ctx<'_>, failures: &[Failure]) -> Option<Response> {
+    let spec = ctx.view.spec();
+    let mut judged: Vec<(&Failure, Verdict<'_>)> = failures
+        .iter()
+        .map(|f| (f, verdict(spec, f)))
+        .filter(|(_, v)| v.action != FailureAction::Ignore)
+        .filter(|(f, v)| v.action > FailureAction::RestartPod || !f.usable || !kubelet_restarts(ctx, f, v.action))
+        .collect();
+    judged.sort_by(|(a, _), (b, _)| (a.cause.time, &a.member).cmp(&(b.cause.time, &b.member)));
+    let (first, by) = judged.first()?;
+    let mut response = Response {
+        action: FailureAction::RestartContainer,
+        cause: Cause { rule: by.rule.map(|r| r.name.clone()).unwrap_or_default(), ..first.cause.clone() },
+        counted: false,
+        replace: BTreeSet::new(),
+        avoid: Vec::new(),
+    };
+    for (f, v) in &judged {
+        response.action = response.action.max(v.action);
+        response.counted |= v.counted;
+        if !f.usable || v.failed_member != FailedMember::InPlace || v.action <= FailureAction::RestartPod {
+            response.replace.insert(f.member.clone());
+        }
+        response.avoid.extend(avoided(ctx, f, v));
+    }
+    if response.action == FailureAction::FailWorkload {
+        // What failed the workload is the cause, not what happened to fail a moment earlier.
+        if let Some((f, v)) = judged.iter().find(|(_, v)| v.action == FailureAction::FailWorkload) {
+            let rule = v.rule.map(|r| r.name.clone()).unwrap_or_default();
+            response.cause = Cause { rule, ..f.cause.clone() };
+        }
+    }
+    // One pod alone is replaced: there is no rule by which it restarts.
+    response.action = response.action.max(FailureAction::RestartPod);
+    Some(response)
+}
+
+/// Whether the pod's own restart rules do what the action says, so that there is only the restart to count.
+fn kubelet_restarts(ctx: &Ctx<'_>, failure: &Failure, action: FailureAction) -> bool {
+    let pod = ctx.pods_of(&failure.member).iter().find(|p| p.uid == failure.pod_uid).copied();
+    let alone = pod.is_none_or(|p| p.containers.values().filter(|c| !c.init).count() <= 1);
+    let tier = pod.and_then(|p| p.identity.tier);
+    action == FailureAction::RestartContainer || tier == Some(Tier::RestartAll) || alone
+}
+
+fn avoided(ctx: &Ctx<'_>, failure: &Failure, verdict: &Verdict<'_>) -> Option<AvoidedNode> {
+    let node = failure.cause.node.clone();
+    let (reason, wait) = match (failure.cause.kind, verdict.failed_member, verdict.rule) {
+        (_, FailedMember::ReplaceElsewhere, Some(rule)) => {
+            (reasons::FAILED_MEMBER, TimeDelta::seconds(rule.avoid_seconds))
+        }
+        (lockstep_api::workload::CauseKind::NodeLost, ..) => (reasons::NODE_LOST, ctx.view.settings.avoid),
+        _ => return None,
+    };
+    (!node.is_empty()).then(|| AvoidedNode { node, reason: reason.into(), until: ctx.now + wait })
+}
+
+/// Failures of the epoch that the open incident ends: they join it.
+fn join(
+    ctx: &Ctx<'_>,
+    ledger: &mut TrainingWorkloadStatus,
+    scope: &Scope<'_>,
+    status: &mut DomainStatus,
+    failures: &[Failure],
+) -> Option<Demand> {
+    let response = respond(ctx, failures)?;
+    let incident = status.incident.as_mut()?;
+    if response.action == FailureAction::FailWorkload {
+        return Some(Demand::Fail(reasons::FAILURE_POLICY, describe(&response.cause)));
+    }
+    // An agent's report knows the true exit code where pod status showed a masked one.
+    let same = (&response.cause.pod, response.cause.kind) == (&incident.cause.pod, incident.cause.kind);
+    if response.cause.time < incident.cause.time || (same && response.cause.exit_code != incident.cause.exit_code) {
+        incident.cause = response.cause;
+    }
+    if response.counted && !incident.counted {
+        incident.counted = true;
+        if !history::charge(&mut ledger.restarts, &ctx.view.spec().failure_policy.limits, ctx.now) {
+            return Some(over_budget(ctx));
+        }
+    }
+    for node in response.avoid {
+        rooms::avoid(ledger, &scope.gang.key, node);
+    }
+    let mut members = response.replace;
+    if response.action > incident.action {
+        incident.action = response.action;
+        if incident.action == FailureAction::RecreateGang {
+            members.extend(scope.members.iter().map(|m| (*m).clone()));
+        }
+    }
+    let known = replaced(incident);
+    let fresh: Vec<Member> = members.into_iter().filter(|m| !known.contains(m)).collect();
+    if !fresh.is_empty() {
+        replace(ctx, incident, fresh);
+    }
+    None
+}
+
+/// Opens an incident; one that is still open is superseded.
+fn open(
+    ctx: &Ctx<'_>,
+    ledger: &mut TrainingWorkloadStatus,
+    scope: &Scope<'_>,
+    status: &mut DomainStatus,
+    response: Response,
+) -> Option<Demand> {
+    let policy = &ctx.view.spec().failure_policy;
+    let healthy = status.healthy_since.is_some_and(|since| since + ctx.view.settings.healthy_reset <= ctx.now);
+    let attempts = if healthy { 0 } else { status.in_place_attempts };
+    let superseded = status.incident.take();
+    if let Some(open) = &superseded {
+        history::close(ctx, ledger, status, open, false);
+    }
+    if response.action == FailureAction::FailWorkload {
+        history::interrupted(ctx, ledger, status, &response.cause, response.action);
+        return Some(Demand::Fail(reasons::FAILURE_POLICY, describe(&response.cause)));
+    }
+    if response.counted && !history::charge(&mut ledger.restarts, &policy.limits, ctx.now) {
+        history::interrupted(ctx, ledger, status, &response.cause, response.action);
+        return Some(over_budget(ctx));
+    }
+    let single = response.action <= FailureAction::RestartPod;
+    if !single && attempts >= policy.in_place.attempts + ctx.view.settings.recreate_attempts {
+        history::interrupted(ctx, ledger, status, &response.cause, response.action);
+        let message = format!("{attempts} restarts in a row have failed; {}", describe(&response.cause));
+        return Some(Demand::GiveBack(reasons::RESTARTS_EXHAUSTED, message));
+    }
+    for node in &response.avoid {
+        rooms::avoid(ledger, &scope.gang.key, node.clone());
+    }
+    let action = escalate(ctx, scope, status, response.action, attempts);
+    let mut out = response.replace;
+    match action {
+        FailureAction::RecreateGang => out.extend(scope.domain.members.iter().cloned()),
+        FailureAction::RestartGang => out.extend(
+            scope
+                .domain
+                .members
+                .iter()
+                .filter(|m| ctx.current(status, m).is_none_or(|p| !restarts_in_place(ctx, m, p)))
+                .cloned(),
+        ),
+        _ => {}
+    }
+    status.epoch += i64::from(!single);
+    let wait = doubling(ctx.view.settings.incident_backoff, ctx.view.settings.incident_backoff_max, attempts);
+    let mut incident = Incident {
+        epoch: status.epoch,
+        cause: response.cause,
+        action,
+        counted: response.counted,
+        stage: IncidentStage::Decided,
+        replace: Vec::new(),
+        old_pods: Vec::new(),
+        not_before: (response.counted && !wait.is_zero()).then(|| ctx.now + wait),
+        detected_at: ctx.now,
+        decided_at: ctx.now,
+        ordered_at: None,
+        arrived_at: None,
+    };
+    if let Some(open) = superseded.filter(solo).filter(|_| single) {
+        // Replacements of single pods do not wait for each other.
+        out.extend(replaced(&open));
+        incident.old_pods = open.old_pods;
+    }
+    replace(ctx, &mut incident, out);
+    status.incident = Some(incident);
+    status.in_place_attempts = attempts.saturating_add(i32::from(response.counted));
+    status.healthy_since = None;
+    if !single {
+        finish::forget_unfinished(ctx, ledger, &scope.domain.members);
+    }
+    None
+}
+
+/// From restarts in place to new pods: where nothing keeps epochs apart and that is not allowed, where in-place attempts
+/// are used up, and where the kubelet's own back-off, which doubles from 10 s to 5 min like ours, would hold the container
+/// longer than a new pod takes. (Restarting all containers removes them, and with them that back-off.)
+fn escalate(
+    ctx: &Ctx<'_>,
+    scope: &Scope<'_>,
+    status: &DomainStatus,
+    action: FailureAction,
+    attempts: i32,
+) -> FailureAction {
+    let settings = &ctx.view.settings;
+    let in_place = &ctx.view.spec().failure_policy.in_place;
+    let held_back = doubling(TimeDelta::seconds(10), TimeDelta::minutes(5), attempts) > settings.recreate_takes;
+    let backs_off = |m: &&Member| ctx.current(status, m).is_some_and(|p| p.identity.tier != Some(Tier::RestartAll));
+    let slow = held_back && scope.members.iter().any(|m| backs_off(m));
+    if action == FailureAction::RestartGang
+        && (in_place.unfenced == Unfenced::Deny || attempts >= in_place.attempts || slow)
+    {
+        return FailureAction::RecreateGang;
+    }
+    action
+}
+
+/// What became of restarts that the kubelet made and nobody reported.
+enum Silent {
+    /// There are none, or they are accounted for.
+    Nothing,
+    /// They took more budget than there was.
+    OverBudget,
+    /// The policy calls for more than the restart.
+    Failure(Failure),
+}
+
+/// Counts the restarts that the policy leaves to the kubelet.
+fn silent_restarts(
+    ctx: &Ctx<'_>,
+    ledger: &mut TrainingWorkloadStatus,
+    scope: &Scope<'_>,
+    status: &mut DomainStatus,
+) -> Silent {
+    let count = restart_count(ctx, status, &scope.domain.members);
+    let new = count - std::mem::replace(&mut status.restarts_seen, count);
+    if new <= 0 {
+        return Silent::Nothing;
+    }
+    let restarted = scope.members.iter().filter_map(|m| failure::silent_restart(ctx, m, ctx.current(status, m)?));
+    let Some(failure) = restarted.max_by_key(|f| f.cause.time) else {
+        // The report with the true exit code is still on its way.
+        status.restarts_seen = count - new;
+        return Silent::Nothing;
+    };
+    let v = verdict(ctx.view.spec(), &failure);
+    if v.action > FailureAction::RestartPod {
+        return Silent::Failure(failure);
+    }
+    ledger.restarts.total += new;
+    ledger.restarts.in_place += new;
+    let cause = Cause { rule: v.rule.map(|r| r.name.clone()).unwrap_or_default(), ..failure.cause };
+    let limits = &ctx.view.spec().failure_policy.limits;
+    let within = !v.counted || (0..new).all(|_| history::charge(&mut ledger.restarts, limits, ctx.now));
+    let mut entry = history::entry(status, &cause, v.action, v.counted);
+    entry.recovered_at = within.then_some(ctx.now);
+    history::push(ledger, entry);
+    if within { Silent::Nothing } else { Silent::OverBudget }
+}
+
+/// An uncounted restart that nobody's failure caused, of the domains that are touched by it.
+pub(super) fn request(
+    ctx: &Ctx<'_>,
+    ledger: &mut TrainingWorkloadStatus,
+    action: FailureAction,
+    cause: &Cause,
+    touched: impl Fn(&Gang, &Domain) -> bool,
+) {
+    for (scope_gang, response) in ctx.gangs.iter().map(|g| {
+        let response =
+            || Response { action, cause: cause.clone(), counted: false, replace: BTreeSet::new(), avoid: Vec::new() };
+        (g, response)
+    }) {
+        let held = ledger.gangs.iter().any(|g| g.key == scope_gang.key && matches!(ctx.room(g), Room::Held(_)));
+        for domain in scope_gang.domains.iter().filter(|d| held && touched(scope_gang, d)) {
+            if domain.members.iter().all(|m| ctx.pods_of(m).is_empty()) {
+                continue;
+            }
+            let placed = std::collections::BTreeMap::new();
+            let scope = Scope { gang: scope_gang, domain, members: domain.members.iter().collect(), placed: &placed };
+            // Uncounted and not escalating to the workload: there is no demand.
+            let _: Option<Demand> =
+                with_domain(ledger, &domain.key, |ledger, status| open(ctx, ledger, &scope, status, response()));
+        }
+    }
+}
+
+/// Members that their nodes did not start are placed elsewhere while the others keep their places.
+pub(super) fn place_elsewhere(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus, gang: &Gang, failures: Vec<Failure>) {
+    for failure in failures {
+        let Some(domain) = gang.domains.iter().find(|d| d.members.contains(&failure.member)) else { continue };
+        let placed = std::collections::BTreeMap::new();
+        let scope = Scope { gang, domain, members: domain.members.iter().collect(), placed: &placed };
+        let _: Option<Demand> = with_domain(ledger, &domain.key, |ledger, status| {
+            if let Some(incident) = &mut status.incident {
+                replace(ctx, incident, [failure.member]);
+                return None;
+            }
+            let response = Response {
+                action: FailureAction::RestartPod,
+                cause: failure.cause,
+                counted: false,
+                replace: BTreeSet::from([failure.member]),
+                avoid: Vec::new(),
+            };
+            open(ctx, ledger, &scope, status, response)
+        });
+    }
+}
+
+fn over_budget(ctx: &Ctx<'_>) -> Demand {
+    Demand::Fail(reasons::RESTART_LIMIT_EXCEEDED, budget_message(ctx))
+}
+
+fn budget_message(ctx: &Ctx<'_>) -> String {
+    let limits = &ctx.view.spec().failure_policy.limits;
+    format!("more than {} counted incidents within {} s", limits.max_restarts, limits.window_seconds)
+}
+
+/// A cause for people: who, where, what.
+pub(crate) fn describe(cause: &Cause) -> String {
+    let mut out = format!("{:?}", cause.kind);
+    for (label, value) in [("pod", &cause.pod), ("on node", &cause.node), ("container", &cause.container)] {
+        if !value.is_empty() {
+            out.push_str(&format!(" {label} {value}"));
+        }
+    }
+    if let Some(code) = cause.exit_code {
+        out.push_str(&format!(" exit code {code}"));
+    }
+    for (label, value) in [("reason", &cause.reason), ("rule", &cause.rule)] {
+        if !value.is_empty() {
+            out.push_str(&format!(" ({label} {value})"));
+        }
+    }
+    if !cause.message.is_empty() {
+        out.push_str(&format!(": {}", cause.message));
+    }
+    out
+}
