@@ -17,7 +17,10 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-const defaultsPlugin = "PlanePodDefaults"
+const (
+	defaultsPlugin = "PlanePodDefaults"
+	defaultAccount = "default"
+)
 
 // notReadySeconds is how long a pod stays on a silent node unless it says otherwise.
 const notReadySeconds = 300
@@ -68,8 +71,8 @@ func (p *podDefaults) pod(ctx context.Context, a admission.Attributes, pod *core
 		return admission.NewForbidden(a, fmt.Errorf("the string value of PreemptionPolicy (%s) must not be provided in pod spec; priority admission controller computed %s from the given PriorityClass name", *pod.Spec.PreemptionPolicy, policy))
 	}
 	pod.Spec.Priority, pod.Spec.PreemptionPolicy = &value, &policy
-	if pod.Spec.ServiceAccountName == "" {
-		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = "default", "default"
+	if err := p.serviceAccount(ctx, a, pod); err != nil {
+		return err
 	}
 	for _, key := range []string{corev1.TaintNodeNotReady, corev1.TaintNodeUnreachable} {
 		if !tolerates(pod.Spec.Tolerations, key) {
@@ -77,6 +80,22 @@ func (p *podDefaults) pod(ctx context.Context, a admission.Attributes, pod *core
 				Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute, TolerationSeconds: ptr.To[int64](notReadySeconds),
 			})
 		}
+	}
+	return nil
+}
+
+// serviceAccount fills in the default account and refuses one that does not
+// exist. The default one is taken on trust: it appears shortly after its namespace.
+func (p *podDefaults) serviceAccount(ctx context.Context, a admission.Attributes, pod *corev1.Pod) error {
+	if pod.Spec.ServiceAccountName == "" {
+		pod.Spec.ServiceAccountName, pod.Spec.DeprecatedServiceAccount = defaultAccount, defaultAccount
+	}
+	name := pod.Spec.ServiceAccountName
+	if name == defaultAccount {
+		return nil
+	}
+	if _, err := p.client.CoreV1().ServiceAccounts(a.GetNamespace()).Get(ctx, name, metav1.GetOptions{}); err != nil {
+		return admission.NewForbidden(a, fmt.Errorf("error looking up service account %s/%s: %w", a.GetNamespace(), name, err))
 	}
 	return nil
 }

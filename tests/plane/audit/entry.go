@@ -83,6 +83,9 @@ func note(ctx context.Context, object runtime.Object, before bool) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.entry.Verb == "deletecollection" {
+		return // one line for many objects
+	}
 	if m.GetUID() != "" {
 		r.entry.UID = string(m.GetUID())
 	}

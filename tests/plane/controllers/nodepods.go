@@ -44,17 +44,14 @@ func (n *nodeLifecycle) markPodsNotReady(node string) error {
 func (n *nodeLifecycle) evictTainted(node *corev1.Node, now time.Time) error {
 	var errs []error
 	for _, pod := range n.podsOn(node.Name) {
-		if pod.DeletionTimestamp != nil || n.evicts[pod.UID] {
+		if pod.DeletionTimestamp != nil {
 			continue
 		}
 		if at, evict := evictionTime(pod, node.Spec.Taints); !evict || now.Before(at) {
 			continue
 		}
-		err := n.disrupt(pod, corev1.PodCondition{Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}, metav1.DeleteOptions{})
-		if err == nil {
-			n.evicts[pod.UID] = true
-		}
-		errs = append(errs, err)
+		why := corev1.PodCondition{Reason: "DeletionByTaintManager", Message: "Taint manager: deleting due to NoExecute taint"}
+		errs = append(errs, n.disrupt(pod, why, metav1.DeleteOptions{}))
 	}
 	return errors.Join(errs...)
 }

@@ -11,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -31,9 +30,8 @@ const (
 // never had a lease is left as it was created.
 type nodeLifecycle struct {
 	Deps
-	ctx    context.Context
-	pods   cache.Indexer
-	evicts map[types.UID]bool // pods that taint eviction has deleted already
+	ctx  context.Context
+	pods cache.Indexer
 }
 
 func startNodeLifecycle(ctx context.Context, d Deps) {
@@ -45,7 +43,7 @@ func startNodeLifecycle(ctx context.Context, d Deps) {
 		}
 		return nil, nil
 	}})
-	n := &nodeLifecycle{d, ctx, pods.GetIndexer(), map[types.UID]bool{}}
+	n := &nodeLifecycle{d, ctx, pods.GetIndexer()}
 	nodes, leases := d.Informers.Core().V1().Nodes(), d.Informers.Coordination().V1().Leases()
 	synced := []cache.InformerSynced{pods.HasSynced, nodes.Informer().HasSynced, leases.Informer().HasSynced}
 	go func() {

@@ -76,6 +76,14 @@ func binaries() (string, error) {
 	if dir := os.Getenv("LOCKSTEP_PLANE"); dir != "" {
 		return dir, nil
 	}
+	if err := filepath.WalkDir("..", func(path string, _ os.DirEntry, err error) error {
+		if err == nil {
+			_, err = os.Stat(path) // noted by go test, so that a changed plane is tested anew
+		}
+		return err
+	}); err != nil {
+		return "", err
+	}
 	build := exec.Command("../build.sh")
 	build.Stderr = os.Stderr
 	out, err := build.Output()

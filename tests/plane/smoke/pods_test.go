@@ -65,6 +65,13 @@ func TestPriorityComesFromTheClass(t *testing.T) {
 	k.get("1000/PreemptLowerPriority", "pod/p", "{.spec.priority}/{.spec.preemptionPolicy}")
 }
 
+func TestAPodNeedsItsServiceAccount(t *testing.T) {
+	k := use(t)
+	k.refuses(pod("p", "", `"serviceAccountName":"nobody"`, ""), "error looking up service account "+k.namespace+`/nobody: serviceaccounts "nobody" not found`, "Forbidden")
+	k.run("create", "serviceaccount", "nobody")
+	k.apply(pod("p", "", `"serviceAccountName":"nobody"`, ""))
+}
+
 func TestEvictionAsksTheDisruptionBudget(t *testing.T) {
 	k := use(t)
 	k.apply(pod("e", `"labels":{"app":"pdb"}`, "", ""))
