@@ -4,7 +4,7 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Service;
 use kube::Api;
 use kube::api::{DeleteParams, ListParams};
-use lockstep_api::condition::types;
+use lockstep_api::condition::{reasons, types};
 use lockstep_api::{RestartOrder, Workload};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
@@ -55,6 +55,45 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
             Ok(())
         })
         .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_of_somebody_else_under_our_name_is_left_alone_and_said() -> Result<()> {
+    scenario(cluster().await?, "conflict", &Shape { nodes: 1, ..Shape::default() }, async |t| {
+        t.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "g"},
+                        "spec": {"ports": [{"port": 80}], "selector": {"app": "other"}}}))
+            .await?;
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        let message = t.condition_is("g", types::STALLED, true, reasons::NAME_CONFLICT).await?;
+        ensure!(message.contains('g'), "{message}");
+        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+        let kept = services.get("g").await?;
+        ensure!(kept.spec.and_then(|s| s.selector).is_some_and(|s| s["app"] == "other"), "the service was changed");
+        ensure!(t.pods("g").await?.is_empty(), "pods exist");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_deleted_by_hand_comes_back_and_no_member_notices() -> Result<()> {
+    scenario(cluster().await?, "service", &Shape { nodes: 2, ..Shape::default() }, async |t| {
+        t.create(gang("g", 2, 8, json!({}))).await?;
+        let before = t.running("g").await?;
+        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+        let old = services.get("g").await?.metadata.uid;
+        services.delete("g", &DeleteParams::default()).await?;
+        eventually("the service to be back", PATIENCE, async || {
+            let new = services.get("g").await?.metadata.uid;
+            ensure!(new != old, "still the old one");
+            Ok(())
+        })
+        .await?;
+        let after = t.running("g").await?;
+        ensure!(uids(&before) == uids(&after) && after.iter().all(|p| restarts(p) == 0), "members were disturbed");
+        Ok(())
     })
     .await
 }

@@ -148,3 +148,27 @@ async fn a_forged_intent_in_a_pod_group_evicts_nobody() -> Result<()> {
     })
     .await
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_foreign_pod_of_lower_priority_leaves_through_the_eviction_api() -> Result<()> {
+    scenario(cluster().await?, "foreign", &Shape { nodes: 2, ..Shape::default() }, async |t| {
+        t.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lonely"},
+            "spec": {"priorityClassName": "low", "terminationGracePeriodSeconds": 1,
+                "containers": [{"name": "c", "image": "registry.example/other:1",
+                    "resources": {"limits": {"nvidia.com/gpu": 8}}}]}}))
+            .await?;
+        eventually("the foreign pod to run", PATIENCE, async || {
+            let phase = t.all_pods().get("lonely").await?.status.and_then(|s| s.phase);
+            ensure!(phase.as_deref() == Some("Running"), "{phase:?}");
+            Ok(())
+        })
+        .await?;
+        t.create(of_class("vip", 2, "high")).await?;
+        t.running("vip").await?;
+        let writes = t.manager_writes()?;
+        ensure!(writes.iter().any(|w| w.target() == "pods/eviction" && w.name == "lonely"), "it was not evicted");
+        ensure!(!writes.iter().any(|w| w.verb == "delete" && w.name == "lonely"), "it was deleted");
+        Ok(())
+    })
+    .await
+}
