@@ -124,6 +124,18 @@ impl Cluster {
         self.schedulable.get(node).copied().unwrap_or(false)
     }
 
+    /// The same nodes with nothing held on them.
+    #[must_use]
+    pub fn emptied(&self) -> Self {
+        Self { free: self.allocatable.clone(), ..self.clone() }
+    }
+
+    /// Leaves at most `amount` of a resource free on a node (nothing, if it is negative).
+    pub(crate) fn limit(&mut self, node: NodeIx, dim: usize, amount: i64) {
+        let free = &mut self.free[node * self.dims + dim];
+        *free = (*free).min(amount.max(0));
+    }
+
     /// All free vectors, node after node: the starting point of a decision.
     pub(crate) fn free_table(&self) -> &[i64] {
         &self.free

@@ -8,6 +8,7 @@
 //! - [`Demand`]: the gang that wants room. [`place`] puts it into free room or says what is missing ([`Infeasible`]).
 //! - [`Units`]: the running work, in units of disruption. [`preempt`] finds room at the expense of units of lower
 //!   priority.
+//! - [`queue`]: whose turn it is, and what those behind a gang that waits may do meanwhile.
 //!
 //! # Example
 //!
@@ -55,12 +56,15 @@ mod infeasible;
 mod placement;
 mod preempt;
 mod problem;
+pub mod queue;
 
 pub use cluster::{Cluster, Node};
 pub use explain::Explanation;
 pub use infeasible::{Infeasible, Names, Shortfall};
 pub use placement::place;
-pub use preempt::{Algorithm, Bound, Options, Order, Preemption, preempt};
+pub use preempt::{
+    Algorithm, Bound, FollowOn, Options, Order, Preemption, Reasons, RunnerUp, Spared, Taken, explain, preempt,
+};
 pub use problem::{
     Amounts, CascadeIx, Demand, DimIx, DomainIx, KeyIx, NodeIx, NodeSet, PdbIx, Placement, Pods, PreemptionPolicy,
     Running, Scope, Seat, Shape, ShapeIx, Toll, Topology, TopologyMode, Unit, UnitIx, Units,

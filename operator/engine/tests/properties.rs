@@ -3,11 +3,14 @@
 
 mod support;
 
-use lockstep_engine::{Infeasible, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode, place, preempt};
+use lockstep_engine::{
+    Infeasible, Node, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode, place, preempt,
+};
 use proptest::{
     prelude::*,
     test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
 };
+use smallvec::smallvec;
 use support::{Mix, Question, SMALL, question};
 
 const CASES: u32 = 10_000;
@@ -190,4 +193,29 @@ fn under_strict_priority_no_lower_bound_would_have_done() {
         Ok(())
     });
     seen.assert_mixed();
+}
+
+#[test]
+fn where_the_answer_is_proven_another_free_node_never_makes_it_costlier() {
+    let mut compared = 0;
+    let seen = over_questions(SMALL, |question, _| {
+        // Strict priority may lower the bound with more room and then pay more work for less priority.
+        let options = Options { order: Order::LeastWork, ..Options::default() };
+        let ask = |q: &Question| preempt(&q.cluster, &q.units, &q.demand, &options);
+        let Ok(answer) = ask(question) else { return Ok(()) };
+        let mut roomier = question.clone();
+        let node = roomier.cluster.node_count();
+        let spec = Node { allocatable: smallvec![8, 4], domains: vec![Some(0)], schedulable: true };
+        roomier.cluster.upsert_node(node, &spec);
+        let more = ask(&roomier);
+        if let (true, Ok(more)) = (answer.proven, more)
+            && more.proven
+        {
+            compared += 1;
+            prop_assert!((more.toll.pdb_excess, more.toll.lost) <= (answer.toll.pdb_excess, answer.toll.lost));
+        }
+        Ok(())
+    });
+    seen.assert_mixed();
+    assert!(compared > seen.cases / 5, "{compared} of {seen:?}");
 }

@@ -49,6 +49,12 @@ impl<'a> Field<'a> {
         let here: BTreeSet<UnitIx> =
             site.nodes.iter().flat_map(|&n| self.uses_on(n).map(|(cand, _)| self.cands[cand])).collect();
         let mut field = Field::over(site, self.units, demand, here.into_iter());
+        for (cand, unit) in field.cands.iter().enumerate() {
+            if let Ok(known) = self.cands.binary_search(unit) {
+                field.cost[cand] = self.cost[known];
+            }
+        }
+        // The same price everywhere, so that tolls of different parts compare.
         field.excess_price = self.excess_price;
         field
     }
@@ -133,6 +139,12 @@ impl<'a> Field<'a> {
     fn price_excess(&mut self) {
         let cascades: i128 = self.units.cascade_loss.iter().map(|&l| i128::from(l)).sum();
         self.excess_price = 1 + cascades + self.cost.iter().sum::<i128>();
+    }
+
+    /// Adds work that evicting a candidate destroys elsewhere.
+    pub fn add_cost(&mut self, cand: CandIx, more: i128) {
+        self.cost[cand] += more;
+        self.price_excess();
     }
 
     /// Work that evicting a candidate destroys, its cascade left out.

@@ -31,7 +31,7 @@ pub(super) fn preempt(field: &Field<'_>, options: &Options) -> Result<Preemption
     }
     let bound = priority_bound(field, options.order)?;
     let answer = solve(field, &Goal::new(field.site), &up_to(field, bound), options.work_budget);
-    finish(field, field, answer, bound)
+    finish(field, answer, bound)
 }
 
 /// The gang in the domain where it costs least; every domain is a question of its own.
@@ -70,21 +70,20 @@ fn in_best_domain(field: &Field<'_>, options: &Options, key: KeyIx) -> Result<Pr
     let worth = Bound { pdb_excess: answer.toll.pdb_excess, lost: answer.toll.lost };
     let proven = settled.iter().zip(bounds).all(|(&settled, bound)| settled || bound >= worth);
     let answer = Solved { bound: floor, proven, ..answer };
-    finish(field, part, answer, bound)
+    finish(part, answer, bound)
 }
 
-/// Places the gang where the victims make room. `part` is the question that was solved.
-fn finish(field: &Field<'_>, part: &Field<'_>, answer: Solved, bound: Option<i32>) -> Result<Preemption, Infeasible> {
-    let placement = place_in(part.site, part.room_without(answer.gone.iter().copied()))?;
-    let victims = part.unit_ordinals(answer.gone);
-    debug_assert!(field.units.toll(&victims) == answer.toll);
+/// Places the gang where the victims make room.
+fn finish(field: &Field<'_>, answer: Solved, bound: Option<i32>) -> Result<Preemption, Infeasible> {
+    let placement = place_in(field.site, field.room_without(answer.gone.iter().copied()))?;
+    let victims = field.unit_ordinals(answer.gone);
     Ok(Preemption {
         victims,
         placement,
         toll: answer.toll,
         bound: answer.bound,
         proven: answer.proven,
-        explanation: Explanation { priority_bound: bound },
+        explanation: Explanation { priority_bound: bound, follow_on: Vec::new() },
     })
 }
 

@@ -3,10 +3,12 @@
 mod exact;
 mod field;
 mod flow;
+mod follow_on;
 mod goal;
 mod kep;
 mod knapsack;
 mod least_cost;
+mod reasons;
 mod relax;
 mod search;
 mod state;
@@ -18,7 +20,9 @@ use crate::{
     placement::{Site, check, place_in},
     problem::{Demand, NodeIx, Placement, PreemptionPolicy, Toll, UnitIx, Units},
 };
-use field::Field;
+use field::{CandIx, Field};
+pub use follow_on::FollowOn;
+pub use reasons::{Reasons, RunnerUp, Spared, Taken, explain};
 
 /// How victims are chosen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -114,8 +118,42 @@ pub fn preempt(cluster: &Cluster, units: &Units, demand: &Demand, options: &Opti
     let field = Field::new(&site, units, demand);
     match options.algorithm {
         Algorithm::Kep => kep::preempt(&field, options),
-        Algorithm::LeastCost => least_cost::preempt(&field, options),
+        Algorithm::LeastCost if options.follow_on_depth == 0 => least_cost::preempt(&field, options),
+        Algorithm::LeastCost => weigh_follow_on(field, options),
     }
+}
+
+/// Answers with the cost of what victims do next: where a victim would evict in turn, it is asked again with that cost
+/// added to it, and the best of the answers in full is taken.
+fn weigh_follow_on(mut field: Field<'_>, options: &Options) -> Result<Preemption, Infeasible> {
+    /// Answers that are weighed.
+    const ROUNDS: usize = 4;
+    let mut best: Option<Preemption> = None;
+    for round in 0..ROUNDS {
+        let mut answer = least_cost::preempt(&field, options)?;
+        let (cluster, units, demand) = (field.site.cluster, field.units, field.demand);
+        let caused =
+            follow_on::follow(cluster, units, demand, &answer.victims, &answer.placement, options.follow_on_depth);
+        answer.toll = units.toll(&answer.victims);
+        answer.toll.lost += caused.iter().map(|f| f.lost).sum::<u128>();
+        // A later round's proof and bound are about the costs with what was added.
+        answer.proven &= round == 0 && caused.is_empty();
+        answer.bound = best.as_ref().map_or(answer.bound, |b| b.bound);
+        for cause in &caused {
+            if let Ok(cand) = field.cands.binary_search(&cause.victim) {
+                field.add_cost(cand as CandIx, cause.lost as i128);
+            }
+        }
+        answer.explanation.follow_on = caused;
+        let settled = answer.explanation.follow_on.is_empty();
+        if best.as_ref().is_none_or(|b| answer.toll < b.toll) {
+            best = Some(answer);
+        }
+        if settled {
+            break;
+        }
+    }
+    best.ok_or(Infeasible::GaveUp { steps: 0 })
 }
 
 impl Preemption {

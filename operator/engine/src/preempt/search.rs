@@ -156,6 +156,18 @@ impl<'a> Search<'a> {
         }
     }
 
+    /// The cheapest set found that leaves a victim alone, and its toll.
+    pub fn without(&mut self, cand: CandIx) -> Option<(Toll, Vec<CandIx>)> {
+        self.state.restore(cand);
+        self.barred[cand] = true;
+        let fits = self.repair();
+        self.barred[cand] = false;
+        fits.then(|| {
+            self.reprieve();
+            (self.state.toll(), self.state.victims())
+        })
+    }
+
     /// For each group of victims: can others make the room for less?
     fn exchange_out(&mut self, groups: impl Fn(&Self) -> Vec<Bundle>, best: &mut Toll) -> bool {
         let mut improved = false;
@@ -182,7 +194,7 @@ impl<'a> Search<'a> {
     }
 
     /// The victims, dearest first.
-    fn dearest_first(&self) -> Vec<CandIx> {
+    pub fn dearest_first(&self) -> Vec<CandIx> {
         let mut order = self.state.victims();
         order.sort_by_cached_key(|&c| (Reverse(self.worth(c)), c));
         order

@@ -105,18 +105,23 @@ impl<'a> State<'a> {
     /// Price of evicting one more unit.
     pub fn marginal(&self, cand: CandIx) -> Price {
         let unit = self.field.unit(cand);
-        let mut excess = 0;
-        for &(pdb, pods) in &unit.pdbs {
-            let allowed = i64::from(self.field.units.pdb_allowed[pdb]);
-            let hit = self.hits[pdb];
-            excess += (hit + i64::from(pods) - allowed).max(0) - (hit - allowed).max(0);
-        }
         let lost = match unit.cascade {
             None => self.field.cost(cand),
             Some(c) if self.cascades[c] == 0 => i128::from(self.field.units.cascade_loss[c]),
             Some(_) => 0,
         };
-        i128::from(excess) * self.field.excess_price + lost
+        Price::from(self.excess_beside(cand)) * self.field.excess_price + lost
+    }
+
+    /// Pods that evicting one more unit takes beyond their budgets.
+    pub fn excess_beside(&self, cand: CandIx) -> u64 {
+        let mut excess = 0;
+        for &(pdb, pods) in &self.field.unit(cand).pdbs {
+            let allowed = i64::from(self.field.units.pdb_allowed[pdb]);
+            let hit = self.hits[pdb];
+            excess += (hit + i64::from(pods) - allowed).max(0) - (hit - allowed).max(0);
+        }
+        excess.unsigned_abs()
     }
 
     /// Seats still missing for the first shape that lacks some; `None` when counting finds all.

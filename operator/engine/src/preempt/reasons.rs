@@ -1,0 +1,133 @@
+//! Why each victim was taken and each other unit spared, and what the next best set would have cost.
+
+use super::{
+    Options, Preemption,
+    field::{CandIx, Field},
+    goal::Goal,
+    search::Search,
+    state::State,
+};
+use crate::{
+    cluster::Cluster,
+    placement::Site,
+    problem::{Demand, NodeIx, Scope, Toll, TopologyMode, UnitIx, Units},
+};
+
+/// Victims whose sparing is worked out: the dearest. Others are only listed.
+const WEIGHED: usize = 32;
+
+/// Why a victim was taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The victim.
+    pub unit: UnitIx,
+    /// Nodes on which the gang takes its room.
+    pub nodes: Vec<NodeIx>,
+    /// What the cheapest set found without it would cost; `None` when no such set makes room, or it was not worked out.
+    pub without_it: Option<Toll>,
+}
+
+/// Why a unit of lower priority was spared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spared {
+    /// Its priority is above the lowest that suffices.
+    AbovePriorityBound,
+    /// Evicting it would take this many pods beyond their budgets.
+    OverBudget {
+        /// Pods beyond.
+        pods: u64,
+    },
+    /// It holds no room that the gang could use.
+    NoUse,
+    /// The victims make the same room for less.
+    Dearer,
+}
+
+/// The next best set of victims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RunnerUp {
+    /// Its units, ascending.
+    pub victims: Vec<UnitIx>,
+    /// What it would cost.
+    pub toll: Toll,
+}
+
+/// Why these victims and no others.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Reasons {
+    /// The victims, in order.
+    pub taken: Vec<Taken>,
+    /// The other units of lower priority, in order.
+    pub spared: Vec<(UnitIx, Spared)>,
+    /// The cheapest other set that was found, for comparison.
+    pub runner_up: Option<RunnerUp>,
+}
+
+/// Says why an answer of [`preempt`](super::preempt) is what it is. Ask with what the answer was asked with. Under a
+/// topology that binds the whole gang, sets are compared within the chosen domain.
+pub fn explain(cluster: &Cluster, units: &Units, demand: &Demand, options: &Options, answer: &Preemption) -> Reasons {
+    let whole = Site::new(cluster, demand);
+    let topology = demand.topology.filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
+    let free = Demand { topology: None, ..demand.clone() };
+    let chosen = answer.placement.seats.first().zip(topology).and_then(|(seat, t)| {
+        let domain = cluster.domain(seat.node, t.key)?;
+        whole.nodes_by_domain(t.key).into_iter().nth(domain)
+    });
+    let site = match chosen {
+        Some(nodes) => whole.within(&nodes, &free),
+        None => whole,
+    };
+    let field = Field::new(&site, units, site.demand);
+    let bound = answer.explanation.priority_bound;
+    let pool: Vec<bool> = (0..field.cands.len()).map(|c| bound.is_none_or(|b| field.unit(c).priority <= b)).collect();
+    let goal = Goal::new(&site);
+    let mut search = Search::new(State::new(&field, &goal), &pool, options.work_budget);
+    let gone = |cand: CandIx| answer.victims.binary_search(&field.cands[cand]).is_ok();
+    search.become_set(gone);
+    let mut emptied = State::new(&field, &goal);
+    for cand in (0..pool.len()).filter(|&c| pool[c]) {
+        emptied.evict(cand);
+    }
+    let mut reasons = Reasons::default();
+    for cand in 0..field.cands.len() {
+        if !gone(cand) {
+            reasons.spared.push((field.cands[cand], spared(&search.state, &mut emptied, &pool, cand, answer)));
+        }
+    }
+    for cand in search.dearest_first() {
+        let without = if reasons.taken.len() < WEIGHED { search.without(cand) } else { None };
+        search.become_set(gone);
+        let nodes = used_nodes(&field, cand, answer);
+        reasons.taken.push(Taken { unit: field.cands[cand], nodes, without_it: without.as_ref().map(|w| w.0) });
+        if let Some((toll, set)) = without
+            && reasons.runner_up.as_ref().is_none_or(|r| toll < r.toll)
+        {
+            reasons.runner_up = Some(RunnerUp { victims: field.unit_ordinals(set), toll });
+        }
+    }
+    reasons.taken.sort_by_key(|t| t.unit);
+    reasons
+}
+
+/// `emptied` is the state with the whole pool gone: what a unit is worth there is the most it can be worth.
+fn spared(state: &State<'_>, emptied: &mut State<'_>, pool: &[bool], cand: CandIx, answer: &Preemption) -> Spared {
+    if !pool[cand] {
+        return Spared::AbovePriorityBound;
+    }
+    let beyond = state.excess_beside(cand);
+    if beyond > 0 && answer.toll.pdb_excess == 0 {
+        return Spared::OverBudget { pods: beyond };
+    }
+    let seats = emptied.surplus();
+    emptied.restore(cand);
+    let useful = emptied.surplus() < seats;
+    emptied.evict(cand);
+    if useful { Spared::Dearer } else { Spared::NoUse }
+}
+
+fn used_nodes(field: &Field<'_>, cand: CandIx, answer: &Preemption) -> Vec<NodeIx> {
+    let seated = |node: &NodeIx| answer.placement.seats.iter().any(|s| s.node == *node);
+    let mut nodes: Vec<NodeIx> = field.uses(cand).map(|(node, _)| node).filter(seated).collect();
+    nodes.sort_unstable();
+    nodes
+}
