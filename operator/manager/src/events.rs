@@ -1,0 +1,211 @@
+//! Events (`events.k8s.io/v1`) on workloads, pod groups and victims.
+//!
+//! Whoever has something to tell hands it over and goes on: a bounded channel takes it, one task sends it. A full channel
+//! or a failed request loses an event and nothing else; history is kept in status, events are for people.
+
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
+use lockstep_lifecycle::{EventNote, EventType, WorkloadView};
+use prometheus_client::metrics::counter::Counter;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tracing::debug;
+
+use crate::clock::{Clock, Random};
+use crate::edge::to_jiff;
+
+/// Name of the component that reports.
+const CONTROLLER: &str = "lockstep.dev/manager";
+
+/// Events waiting to be sent. A preemption of a gang of a thousand pods is a few events per gang.
+const WAITING: usize = 1024;
+
+/// The same event about the same object is not repeated within this time.
+const REPEAT: Duration = Duration::from_mins(5);
+
+/// Longest note that the API server takes, in bytes.
+const MAX_NOTE: usize = 1024;
+
+/// Something to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Report {
+    /// The object that it is about.
+    pub regarding: ObjectReference,
+    /// Another object that took part, such as the preemptor.
+    pub related: Option<ObjectReference>,
+    /// Whether a person may have to act.
+    pub warning: bool,
+    /// From the table of reasons.
+    pub reason: String,
+    /// What was done, CamelCase.
+    pub action: String,
+    /// For people; cut to 1 kB.
+    pub note: String,
+}
+
+/// Where reports are handed in. Clones share the channel.
+#[derive(Clone, Debug)]
+pub struct Events {
+    sender: mpsc::Sender<Report>,
+    lost: Counter,
+}
+
+/// Where reports come out.
+pub type Reports = mpsc::Receiver<Report>;
+
+impl Events {
+    /// A channel; `lost` counts what did not fit.
+    pub fn channel(lost: Counter) -> (Self, Reports) {
+        let (sender, reports) = mpsc::channel(WAITING);
+        (Self { sender, lost }, reports)
+    }
+
+    /// Tells about a transition of a workload.
+    pub fn workload(&self, view: &WorkloadView, note: EventNote) {
+        self.publish(Report {
+            regarding: view.workload.object_ref(&()),
+            related: None,
+            warning: note.type_ == EventType::Warning,
+            action: note.reason.clone(),
+            reason: note.reason,
+            note: note.note,
+        });
+    }
+
+    /// Hands a report over, or loses it.
+    pub fn publish(&self, report: Report) {
+        if self.sender.try_send(report).is_err() {
+            self.lost.inc();
+        }
+    }
+}
+
+/// Sends reports as they come in.
+pub struct Publisher {
+    /// Client for writes.
+    pub client: Client,
+    /// Clocks.
+    pub clock: Arc<dyn Clock>,
+    /// For names of events.
+    pub random: Random,
+    /// Identity of this process.
+    pub identity: String,
+    /// Counts what could not be sent.
+    pub lost: Counter,
+}
+
+impl Publisher {
+    /// Runs until all senders are gone.
+    pub async fn run(self, mut reports: Reports) {
+        let mut recent = Recent::default();
+        while let Some(report) = reports.recv().await {
+            if !recent.is_new(&report, self.clock.monotonic()) {
+                continue;
+            }
+            let event = self.event(report);
+            let namespace = event.metadata.namespace.clone().unwrap_or_default();
+            let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+            if let Err(error) = api.create(&PostParams::default(), &event).await {
+                debug!(%error, "event lost");
+                self.lost.inc();
+            }
+        }
+    }
+
+    fn event(&self, report: Report) -> Event {
+        let name = report.regarding.name.clone().unwrap_or_default();
+        Event {
+            metadata: ObjectMeta {
+                name: Some(format!("{name}.{}", self.random.id())),
+                // Events about cluster-scoped objects live in the namespace "default", as everywhere.
+                namespace: Some(report.regarding.namespace.clone().unwrap_or_else(|| "default".into())),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(to_jiff(self.clock.wall()))),
+            reporting_controller: Some(CONTROLLER.into()),
+            // The API server allows 128 bytes.
+            reporting_instance: Some(cut(&self.identity, 128).to_owned()),
+            action: Some(report.action),
+            reason: Some(report.reason),
+            note: Some(cut(&report.note, MAX_NOTE).to_owned()),
+            type_: Some(if report.warning { "Warning" } else { "Normal" }.into()),
+            regarding: Some(report.regarding),
+            related: report.related,
+            ..Event::default()
+        }
+    }
+}
+
+/// The longest beginning of at most so many bytes that ends between characters.
+fn cut(text: &str, bytes: usize) -> &str {
+    text.get(..text.floor_char_boundary(bytes)).unwrap_or(text)
+}
+
+/// What was sent lately.
+#[derive(Debug, Default)]
+struct Recent(BTreeMap<u64, Instant>);
+
+impl Recent {
+    /// Whether the report has not been sent within the time in which repetitions are left out.
+    fn is_new(&mut self, report: &Report, now: Instant) -> bool {
+        self.0.retain(|_, at| now < *at + REPEAT);
+        let mut hasher = DefaultHasher::new();
+        (&report.regarding.uid, &report.reason, &report.note).hash(&mut hasher);
+        let key = hasher.finish();
+        let new = !self.0.contains_key(&key);
+        if new {
+            self.0.insert(key, now);
+        }
+        new
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn report(note: &str) -> Report {
+        Report {
+            regarding: ObjectReference { uid: Some("u".into()), name: Some("w".into()), ..ObjectReference::default() },
+            related: None,
+            warning: false,
+            reason: "Scheduled".into(),
+            action: "Place".into(),
+            note: note.into(),
+        }
+    }
+
+    #[test]
+    fn a_repeated_report_is_sent_again_only_after_a_while() {
+        let (mut recent, now) = (Recent::default(), Instant::now());
+        assert!(recent.is_new(&report("a"), now));
+        assert!(!recent.is_new(&report("a"), now + Duration::from_secs(299)));
+        assert!(recent.is_new(&report("b"), now));
+        assert!(recent.is_new(&report("a"), now + REPEAT));
+    }
+
+    #[test]
+    fn a_long_note_is_cut_between_characters() {
+        let note = "ä".repeat(1000);
+        assert_eq!(cut(&note, 1023).len(), 1022);
+        assert_eq!(cut("short", 1024), "short");
+    }
+
+    #[test]
+    fn a_full_channel_loses_events_and_blocks_nobody() {
+        let lost = Counter::default();
+        let (events, _reports) = Events::channel(lost.clone());
+        for _ in 0..WAITING + 3 {
+            events.publish(report("a"));
+        }
+        assert_eq!(lost.get(), 3);
+    }
+}

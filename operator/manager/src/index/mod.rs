@@ -1,0 +1,197 @@
+//! Everything that this process knows of the cluster: one watcher per kind feeds one index.
+//!
+//! The index is a set of tables behind one lock; nothing awaits while holding it. A change yields the workloads that need
+//! a pass, which go into the queue, and a wake-up of the scheduler.
+
+mod kinds;
+mod progress;
+mod state;
+mod view;
+mod watch;
+mod wire;
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use parking_lot::{RwLock, RwLockReadGuard};
+use tokio::sync::{Notify, watch as signal};
+
+pub use kinds::Options;
+pub use progress::OwnWrites;
+pub use state::{Key, PriorityClassEntry, State, controller_uid};
+pub use view::Known;
+pub use watch::{Watching, watch_all};
+
+use crate::queue::Queue;
+use kinds::Watched;
+use progress::{Seen, version};
+use state::Touched;
+
+/// The kinds that are watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Our workloads.
+    TrainingWorkload,
+    /// Our orders.
+    RestartOrder,
+    /// Our agents.
+    NodeAgent,
+    /// Our Workload.
+    Workload,
+    /// Our PodGroup.
+    PodGroup,
+    /// Services of workloads.
+    Service,
+    /// All pods.
+    Pod,
+    /// All nodes.
+    Node,
+    /// All priority classes.
+    PriorityClass,
+    /// All disruption budgets.
+    PodDisruptionBudget,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 10] = [
+        Self::TrainingWorkload,
+        Self::RestartOrder,
+        Self::NodeAgent,
+        Self::Workload,
+        Self::PodGroup,
+        Self::Service,
+        Self::Pod,
+        Self::Node,
+        Self::PriorityClass,
+        Self::PodDisruptionBudget,
+    ];
+
+    /// The name of the kind.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::TrainingWorkload => "TrainingWorkload",
+            Self::RestartOrder => "RestartOrder",
+            Self::NodeAgent => "NodeAgent",
+            Self::Workload => "Workload",
+            Self::PodGroup => "PodGroup",
+            Self::Service => "Service",
+            Self::Pod => "Pod",
+            Self::Node => "Node",
+            Self::PriorityClass => "PriorityClass",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+        }
+    }
+}
+
+/// The index.
+pub struct Index {
+    state: RwLock<State>,
+    options: Options,
+    seen: Seen,
+    queue: Queue<Key>,
+    scheduler: Notify,
+    pending: signal::Sender<BTreeSet<Kind>>,
+}
+
+impl Index {
+    /// An empty index. Workloads that need a pass go into the queue.
+    pub fn new(options: Options, queue: Queue<Key>) -> Arc<Self> {
+        Arc::new(Self {
+            state: RwLock::default(),
+            options,
+            seen: Seen::default(),
+            queue,
+            scheduler: Notify::new(),
+            pending: signal::Sender::new(Kind::ALL.into_iter().collect()),
+        })
+    }
+
+    /// The tables. Not to be held across an await.
+    pub fn read(&self) -> RwLockReadGuard<'_, State> {
+        self.state.read()
+    }
+
+    /// Ends when something has changed that the scheduler looks at, since the last call.
+    pub async fn scheduler_dirty(&self) {
+        self.scheduler.notified().await;
+    }
+
+    /// Kinds whose first list is not complete yet.
+    pub fn pending(&self) -> Vec<&'static str> {
+        self.pending.borrow().iter().map(|k| k.name()).collect()
+    }
+
+    /// Waits until every kind has been listed once.
+    pub async fn synced(&self) {
+        // The sender lives in self, so waiting cannot fail.
+        let _ = self.pending.subscribe().wait_for(BTreeSet::is_empty).await;
+    }
+
+    /// Whether all of these writes have come back through the watches; forgets those that have.
+    pub fn caught_up(&self, writes: &mut OwnWrites) -> bool {
+        writes.caught_up(&self.seen, tokio::time::Instant::now())
+    }
+
+    fn tell(&self, touched: Touched) {
+        for key in touched.workloads {
+            self.queue.add(key);
+        }
+        if touched.scheduler {
+            self.scheduler.notify_one();
+        }
+    }
+}
+
+/// What a watch of one kind has delivered since its last (re)start.
+struct Feed<W: Watched> {
+    /// During a list: what it holds so far, and the highest version in it (it does not come in order).
+    listing: Option<(HashSet<Key>, Option<u64>)>,
+    kind: std::marker::PhantomData<fn() -> W>,
+}
+
+impl<W: Watched> Feed<W> {
+    fn new() -> Self {
+        Self { listing: None, kind: std::marker::PhantomData }
+    }
+
+    /// Brings the index up to date with one event.
+    fn handle(&mut self, index: &Index, event: Event<W::Wire>) {
+        let mut touched = Touched::default();
+        match event {
+            Event::Init => self.listing = Some((HashSet::new(), None)),
+            Event::InitApply(object) => {
+                if let Some((keys, highest)) = &mut self.listing {
+                    keys.insert(Key::of(&object));
+                    *highest = version(object.meta().resource_version.as_deref()).max(*highest);
+                }
+                W::apply(&mut index.state.write(), &index.options, object, &mut touched);
+            }
+            Event::InitDone => {
+                let (listed, highest) = self.listing.take().unwrap_or_default();
+                let mut state = index.state.write();
+                for key in W::keys(&state) {
+                    if !listed.contains(&key) {
+                        W::delete(&mut state, &key, &mut touched);
+                    }
+                }
+                drop(state);
+                index.seen.note(W::KIND, highest);
+                index.pending.send_if_modified(|pending| pending.remove(&W::KIND));
+            }
+            Event::Apply(object) => {
+                let version = version(object.meta().resource_version.as_deref());
+                W::apply(&mut index.state.write(), &index.options, object, &mut touched);
+                index.seen.note(W::KIND, version);
+            }
+            Event::Delete(object) => {
+                W::delete(&mut index.state.write(), &Key::of(&object), &mut touched);
+                index.seen.note(W::KIND, version(object.meta().resource_version.as_deref()));
+            }
+        }
+        index.tell(touched);
+    }
+}
+
+use kube::Resource as _;

@@ -1,0 +1,96 @@
+//! The view of one workload, gathered from the tables.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_lifecycle::view::{DryRun, Held, Priority, Refusal};
+use lockstep_lifecycle::{PodView, Settings, WorkloadView};
+
+use super::state::{Key, State, controller_uid};
+
+/// What a view holds besides what is watched.
+#[derive(Clone, Debug)]
+pub struct Known {
+    /// Verdict on the template.
+    pub dry_run: Option<DryRun>,
+    /// Refused requests.
+    pub refusals: Vec<Refusal>,
+    /// Constants.
+    pub settings: Arc<Settings>,
+}
+
+impl State {
+    /// Everything that a decision about the workload may depend on; None when there is no such workload.
+    pub fn view(&self, key: &Key, known: Known) -> Option<WorkloadView> {
+        let workload = self.workloads.get(key)?.clone();
+        let uid = workload.metadata.uid.as_deref().unwrap_or_default();
+        let pods: Vec<Arc<PodView>> = self.members_of(uid).cloned().collect();
+        let pod_groups = self.gangs_of(&workload);
+        let names = node_names(&pods, &pod_groups);
+        let subdomain = workload.spec.network.subdomain.clone().unwrap_or_else(|| key.name.clone());
+        Some(WorkloadView {
+            scheduling: self.scheduling.get(key).map(|o| held(&**o, uid, o.spec.clone())),
+            order: self.orders.get(key).map(|o| held(&**o, uid, o.spec.clone())),
+            service: self
+                .services
+                .get(&Key::new(&key.namespace, subdomain))
+                .map(|(owner, service)| Held { owned: owner == uid, ..service.clone() }),
+            nodes: names.iter().filter_map(|n| Some((n.clone(), self.nodes.get(n)?.clone()))).collect(),
+            agents: names.iter().filter_map(|n| Some((n.clone(), self.agents.get(n)?.clone()))).collect(),
+            priority: self.priority(&workload),
+            dry_run: known.dry_run,
+            refusals: known.refusals,
+            settings: known.settings,
+            pods,
+            pod_groups,
+            workload,
+        })
+    }
+
+    /// The pod groups that a workload controls, by gang key. Their names follow from workload and key, so that they are
+    /// neighbours in the table.
+    fn gangs_of(&self, workload: &TrainingWorkload) -> BTreeMap<String, Arc<PodGroup>> {
+        let name = workload.metadata.name.as_deref().unwrap_or_default();
+        let uid = workload.metadata.uid.as_deref();
+        let first = Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), format!("{name}-"));
+        self.pod_groups
+            .range(first.clone()..)
+            .take_while(|(key, _)| key.namespace == first.namespace && key.name.starts_with(&first.name))
+            .filter(|(_, group)| uid.is_some() && controller_uid(&***group) == uid)
+            .map(|(_, group)| (group.spec.gang_key.clone(), group.clone()))
+            .collect()
+    }
+
+    /// What the workload's class, or the cluster's default class, says.
+    fn priority(&self, workload: &TrainingWorkload) -> Priority {
+        let class = match &workload.spec.priority_class_name {
+            Some(name) => match self.priority_classes.get(name) {
+                Some(class) => Some(class),
+                None => return Priority::Unknown,
+            },
+            None => self.priority_classes.values().find(|c| c.default),
+        };
+        Priority::Resolved {
+            value: class.map_or(0, |c| c.value),
+            preemption: class.map_or(PreemptionPolicy::PreemptLowerPriority, |c| c.preemption),
+        }
+    }
+}
+
+fn held<K: kube::Resource, T>(object: &K, uid: &str, content: T) -> Held<T> {
+    let meta = object.meta();
+    Held {
+        uid: meta.uid.clone().unwrap_or_default(),
+        resource_version: meta.resource_version.clone().unwrap_or_default(),
+        owned: controller_uid(object) == Some(uid),
+        content,
+    }
+}
+
+fn node_names(pods: &[Arc<PodView>], pod_groups: &BTreeMap<String, Arc<PodGroup>>) -> BTreeSet<String> {
+    let of_pods = pods.iter().flat_map(|p| p.node.iter().chain(&p.pinned));
+    let placements = pod_groups.values().filter_map(|g| g.status.as_ref()?.placement.as_ref());
+    of_pods.chain(placements.flat_map(|p| p.nodes.iter().map(|n| &n.node))).cloned().collect()
+}

@@ -1,0 +1,196 @@
+//! The calls of the election: reads the Lease, does what [`super::decide`] says, publishes the leadership.
+
+use std::time::Duration;
+
+use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use kube::api::{Patch, PatchParams, PostParams};
+use kube::{Api, Client};
+use serde_json::json;
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tracing::{info, warn};
+
+use super::{Held, Leadership, Observed, Step, Timing, decide};
+use crate::clock::Clock;
+use crate::edge::to_jiff;
+
+/// The election was lost; the process has to end, so that nothing of it acts any more.
+#[derive(Debug, Error)]
+#[error("leadership lost: {0}")]
+pub struct LeaseLost(String);
+
+/// One candidate for a Lease.
+pub struct Candidate<'a> {
+    /// Client without retries and without the fence that leadership puts on other writes.
+    pub client: Client,
+    /// Namespace of the Lease.
+    pub namespace: String,
+    /// Name of the Lease.
+    pub name: String,
+    /// Identity of this process.
+    pub identity: String,
+    /// Durations.
+    pub timing: Timing,
+    /// Clocks.
+    pub clock: &'a dyn Clock,
+}
+
+/// What a candidate knows.
+#[derive(Default)]
+struct Known {
+    observed: Option<Observed>,
+    held: Option<Held>,
+}
+
+impl Candidate<'_> {
+    /// Takes part in the election until it is told to release; then gives the lease up. Publishes every change of our
+    /// leadership.
+    pub async fn run(
+        self,
+        leadership: watch::Sender<Option<Leadership>>,
+        release: CancellationToken,
+    ) -> Result<(), LeaseLost> {
+        let api: Api<Lease> = Api::namespaced(self.client.clone(), &self.namespace);
+        let mut known = Known::default();
+        loop {
+            let pause = match self.step(&api, &mut known, &leadership).await {
+                Ok(pause) => pause,
+                Err(lost) => {
+                    leadership.send_replace(None);
+                    return Err(lost);
+                }
+            };
+            tokio::select! {
+                biased;
+                () = release.cancelled() => break,
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        leadership.send_replace(None);
+        if let (Some(_), Some(seen)) = (known.held, known.observed.filter(|o| o.holder == self.identity)) {
+            self.release(&api, &seen).await;
+        }
+        Ok(())
+    }
+
+    /// Looks where it has to, decides, writes; how long to wait before the next step.
+    async fn step(
+        &self,
+        api: &Api<Lease>,
+        known: &mut Known,
+        leadership: &watch::Sender<Option<Leadership>>,
+    ) -> Result<Duration, LeaseLost> {
+        // A holder knows the object from its own writes; others have to look.
+        if known.held.is_none()
+            && let Err(error) = self.look(api, known).await
+        {
+            warn!(%error, "cannot read the lease");
+            return Ok(self.timing.retry);
+        }
+        let now = self.clock.monotonic();
+        let next = decide(&self.identity, known.observed.as_ref(), known.held.as_ref(), &self.timing, now);
+        match next {
+            Step::StepDown => return Err(LeaseLost("not renewed in time, or taken by another".into())),
+            Step::Wait(pause) => return Ok(pause),
+            Step::Acquire | Step::Renew => {}
+        }
+        match within(self.timing.renew / 2, self.write(api, known.observed.as_ref(), next)).await {
+            Ok(lease) => {
+                observe(&mut known.observed, Some(&lease), &self.timing, self.clock.monotonic());
+                let term = known.observed.as_ref().map_or(0, |o| o.transitions);
+                if known.held.is_none() {
+                    info!(identity = %self.identity, term, "leading");
+                }
+                known.held = Some(Held { term, renewed: now });
+                leadership.send_replace(Some(Leadership { term, valid_until: now + self.timing.renew }));
+                Ok(Duration::ZERO)
+            }
+            Err(error) => {
+                warn!(%error, ?next, "cannot write the lease");
+                // After a conflict the object is another: a holder looks whether it still is the holder. If that fails
+                // too, the renew deadline decides.
+                if let Err(error) = self.look(api, known).await {
+                    warn!(%error, "cannot read the lease");
+                }
+                Ok(self.timing.retry)
+            }
+        }
+    }
+
+    async fn look(&self, api: &Api<Lease>, known: &mut Known) -> Result<(), String> {
+        let lease = within(self.timing.renew / 2, api.get_opt(&self.name)).await?;
+        observe(&mut known.observed, lease.as_ref(), &self.timing, self.clock.monotonic());
+        Ok(())
+    }
+
+    async fn write(&self, api: &Api<Lease>, observed: Option<&Observed>, step: Step) -> kube::Result<Lease> {
+        let now = MicroTime(to_jiff(self.clock.wall()));
+        let seconds = i32::try_from(self.timing.lease.as_secs()).unwrap_or(i32::MAX).max(1);
+        let Some(seen) = observed else {
+            let spec = LeaseSpec {
+                holder_identity: Some(self.identity.clone()),
+                lease_duration_seconds: Some(seconds),
+                acquire_time: Some(now.clone()),
+                renew_time: Some(now),
+                lease_transitions: Some(0),
+                ..LeaseSpec::default()
+            };
+            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
+            return api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await;
+        };
+        let mut spec = json!({"renewTime": now});
+        if step == Step::Acquire {
+            spec = json!({
+                "holderIdentity": self.identity, "leaseDurationSeconds": seconds, "acquireTime": now, "renewTime": now,
+                "leaseTransitions": seen.transitions.saturating_add(1),
+            });
+        }
+        let patch = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
+        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await
+    }
+
+    /// Lets the next candidate in at once. Failure costs others the lease duration, nothing else.
+    async fn release(&self, api: &Api<Lease>, seen: &Observed) {
+        let patch = json!({
+            "metadata": {"resourceVersion": seen.resource_version},
+            "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
+        });
+        match within(self.timing.retry, api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))).await {
+            Ok(_) => info!("lease released"),
+            Err(error) => warn!(%error, "cannot release the lease"),
+        }
+    }
+}
+
+/// Takes note of what the Lease says; the time of observation changes only when the object has changed.
+fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
+    let Some(lease) = lease else {
+        *observed = None;
+        return;
+    };
+    let resource_version = lease.metadata.resource_version.clone().unwrap_or_default();
+    if observed.as_ref().is_some_and(|o| o.resource_version == resource_version) {
+        return;
+    }
+    let spec = lease.spec.clone().unwrap_or_default();
+    *observed = Some(Observed {
+        holder: spec.holder_identity.unwrap_or_default(),
+        duration: spec
+            .lease_duration_seconds
+            .and_then(|s| u64::try_from(s).ok())
+            .map_or(timing.lease, Duration::from_secs),
+        transitions: spec.lease_transitions.unwrap_or_default(),
+        resource_version,
+        since: now,
+    });
+}
+
+async fn within<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
+    match tokio::time::timeout(deadline, call).await {
+        Ok(answer) => answer.map_err(|e| e.to_string()),
+        Err(_) => Err(format!("no answer within {deadline:?}")),
+    }
+}

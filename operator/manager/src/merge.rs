@@ -1,0 +1,90 @@
+//! JSON merge patches (RFC 7386) from what is there to what is wanted.
+//!
+//! A patch made from a difference names only what changes: fields that a newer version has put into the object stay,
+//! and fields that are to go are nulled, which a serialized struct cannot say. Lists are replaced whole. Sent with the
+//! resourceVersion that the difference was seen at.
+
+use serde_json::{Map, Value};
+
+/// The patch that turns `old` into `new`; None when they are equal.
+pub fn difference(old: &Value, new: &Value) -> Option<Value> {
+    match (old, new) {
+        (Value::Object(old), Value::Object(new)) => {
+            let mut patch = Map::new();
+            for (key, wanted) in new {
+                match old.get(key) {
+                    Some(present) => {
+                        if let Some(change) = difference(present, wanted) {
+                            patch.insert(key.clone(), change);
+                        }
+                    }
+                    None => {
+                        patch.insert(key.clone(), wanted.clone());
+                    }
+                }
+            }
+            for key in old.keys().filter(|key| !new.contains_key(*key)) {
+                patch.insert(key.clone(), Value::Null);
+            }
+            (!patch.is_empty()).then_some(Value::Object(patch))
+        }
+        (old, new) => (old != new).then(|| new.clone()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    /// The algorithm of RFC 7386, section 2.
+    fn merge(target: &mut Value, patch: Value) {
+        let Value::Object(patch) = patch else {
+            *target = patch;
+            return;
+        };
+        if !target.is_object() {
+            *target = json!({});
+        }
+        let Value::Object(fields) = target else { unreachable!() };
+        for (key, value) in patch {
+            if value.is_null() {
+                fields.remove(&key);
+            } else {
+                merge(fields.entry(key).or_insert(Value::Null), value);
+            }
+        }
+    }
+
+    fn objects() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..5i64).prop_map(Value::from)];
+        let tree = leaf.prop_recursive(3, 24, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
+                prop::collection::btree_map("[a-d]", inner, 0..4).prop_map(|m| Value::Object(m.into_iter().collect())),
+            ]
+        });
+        prop::collection::btree_map("[a-d]", tree, 0..4).prop_map(|m| Value::Object(m.into_iter().collect()))
+    }
+
+    proptest! {
+        #[test]
+        fn the_patch_turns_the_old_object_into_the_new_one(old in objects(), new in objects()) {
+            let mut patched = old.clone();
+            if let Some(patch) = difference(&old, &new) {
+                merge(&mut patched, patch);
+            }
+            prop_assert_eq!(patched, new);
+        }
+    }
+
+    #[test]
+    fn equal_objects_need_no_patch_and_a_lost_field_is_nulled() {
+        assert_eq!(difference(&json!({"a": 1}), &json!({"a": 1})), None);
+        assert_eq!(
+            difference(&json!({"a": {"b": 1, "c": 2}}), &json!({"a": {"b": 1}})),
+            Some(json!({"a": {"c": null}}))
+        );
+    }
+}

@@ -1,0 +1,171 @@
+//! The whole manager as one future.
+//!
+//! Nothing here reads the environment, a clock of the machine or a random source, and nothing ends the process: all of
+//! that comes in through [`Deps`]. Every task lives in one set; dropping the future drops them, which is a crash.
+
+use std::sync::Arc;
+
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::clients::{Clients, Transports};
+use crate::clock::{Clock, Random};
+use crate::config::Config;
+use crate::events::{Events, Publisher};
+use crate::gauges::Gauges;
+use crate::index::{Index, Watching, watch_all};
+use crate::lease::task::{Candidate, LeaseLost};
+use crate::lease::{Leadership, Tenure};
+use crate::metrics::{Metrics, SharedRegistry};
+use crate::native;
+use crate::queue::Queue;
+use crate::scheduler::task::Scheduler;
+use crate::server::Health;
+use crate::workload::{Controller, Parts};
+
+/// Everything that the manager takes from outside.
+pub struct Deps {
+    /// Connections.
+    pub transports: Transports,
+    /// Clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Jitter and ids.
+    pub random: Random,
+    /// Settings.
+    pub config: Config,
+    /// Identity of this process in the election and in events.
+    pub identity: String,
+    /// Namespace of this process: of its Lease, and of the agents unless configured otherwise.
+    pub namespace: String,
+    /// Where metrics are registered.
+    pub registry: SharedRegistry,
+    /// What the health endpoint asks.
+    pub health: Health,
+    /// Cancelled: finish the step in hand, release the lease, return.
+    pub stop: CancellationToken,
+}
+
+/// Why the manager ended by itself. The process has to end with it.
+#[derive(Debug, Error)]
+pub enum RunError {
+    /// Another process may lead now.
+    #[error(transparent)]
+    Lease(#[from] LeaseLost),
+    /// A task that never ends has ended.
+    #[error("task {0} ended")]
+    Ended(&'static str),
+}
+
+/// Runs until `stop`, or until something fails that only a new process can mend.
+pub async fn run(deps: Deps) -> Result<(), RunError> {
+    let Deps { transports, clock, random, config, identity, namespace, registry, health, stop } = deps;
+    let metrics = Metrics::default();
+    metrics.register(&mut registry.lock());
+    let (leadership, tenure) = watch::channel(None);
+    let tenure = Tenure::new(tenure);
+    let clients = Clients::new(&transports, config.deadlines(), tenure.clone(), &clock, &metrics.requests);
+    let queue = Queue::new(config.pass_backoff(), random.clone(), metrics.queue.clone());
+    let index = Index::new(config.index_options(&namespace), queue.clone());
+    health.follow(&index);
+    let gauges = Gauges { index: index.clone(), tenure: tenure.clone(), clock: clock.clone() };
+    registry.lock().register_collector(Box::new(gauges));
+
+    // Background tasks: they end when this future is dropped or returns.
+    let mut background = JoinSet::new();
+    let watching = Watching {
+        client: clients.read.clone(),
+        streaming_lists: config.client.streaming_lists,
+        backoff: config.watch_backoff(),
+        random: random.clone(),
+        errors: metrics.watch_errors.clone(),
+    };
+    watch_all(&index, &watching, &mut background);
+    background.spawn(native::discover(clients.read.clone(), random.clone(), metrics.native.clone()));
+    let (events, reports) = Events::channel(metrics.lost_events.clone());
+    let publisher = Publisher {
+        client: clients.write.clone(),
+        clock: clock.clone(),
+        random: random.clone(),
+        identity: identity.clone(),
+        lost: metrics.lost_events.clone(),
+    };
+    background.spawn(publisher.run(reports));
+
+    // The lease is given up after the work has stopped.
+    let release = CancellationToken::new();
+    let mut election = Box::pin(elect(&config, &clients, &clock, identity, namespace, leadership, release.clone()));
+    let controller = Arc::new(Controller::new(Parts {
+        index: index.clone(),
+        queue,
+        clients: clients.clone(),
+        clock: clock.clone(),
+        settings: Arc::new(config.settings()),
+        limits: config.limits(),
+        events: events.clone(),
+        metrics: metrics.clone(),
+        stop: stop.clone(),
+    }));
+    let scheduler = Scheduler::new(index.clone(), &clients, clock.clone(), (&config.scheduler).into(), events);
+    let work = async {
+        // Both finish what they have in hand once stopped.
+        tokio::join!(controller.run(), scheduler.run(stop.clone()));
+    };
+    let mut work = Box::pin(lead(tenure, index, work, stop.clone()));
+
+    tokio::select! {
+        biased;
+        lost = &mut election => return Err(lost.err().map_or(RunError::Ended("lease"), RunError::from)),
+        () = &mut work => {}
+        Some(_) = background.join_next() => return Err(RunError::Ended("watch or events")),
+    }
+    release.cancel();
+    election.await?;
+    info!("stopped");
+    Ok(())
+}
+
+/// Takes part in the election, or leads without one.
+async fn elect(
+    config: &Config,
+    clients: &Clients,
+    clock: &Arc<dyn Clock>,
+    identity: String,
+    namespace: String,
+    leadership: watch::Sender<Option<Leadership>>,
+    release: CancellationToken,
+) -> Result<(), LeaseLost> {
+    if !config.leader_election.enabled {
+        // A century: longer than any process, and far from the end of the clock.
+        let for_ever = clock.monotonic() + std::time::Duration::from_hours(100 * 365 * 24);
+        leadership.send_replace(Some(Leadership { term: 0, valid_until: for_ever }));
+        release.cancelled().await;
+        return Ok(());
+    }
+    let candidate = Candidate {
+        client: clients.lease.clone(),
+        namespace,
+        name: config.leader_election.name.clone(),
+        identity,
+        timing: config.timing(),
+        clock: &**clock,
+    };
+    candidate.run(leadership, release).await
+}
+
+/// Waits for a complete index and for leadership, then works until stopped.
+async fn lead(mut tenure: Tenure, index: Arc<Index>, work: impl Future<Output = ()>, stop: CancellationToken) {
+    let ready = async {
+        index.synced().await;
+        tenure.acquired().await
+    };
+    tokio::select! {
+        biased;
+        () = stop.cancelled() => return,
+        leading = ready => if leading.is_err() { return },
+    }
+    info!("synced and leading: work begins");
+    work.await;
+}

@@ -1,0 +1,252 @@
+//! One gang within a pass: what is known of it, and what becomes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::member::{Member, MemberSet, parse_indexes};
+use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy};
+use lockstep_api::workload::{GangStatus, TrainingWorkloadStatus};
+use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_lifecycle::gangs::Gang;
+use lockstep_model::{Pod, Snapshot};
+
+use super::scene::GangObjects;
+use crate::index::Key;
+
+/// Node of each placed member.
+pub(super) type Seats = BTreeMap<Member, String>;
+
+/// One gang within a pass.
+#[derive(Debug)]
+pub(super) struct Case {
+    /// Namespace and name of the pod group.
+    pub key: Key,
+    /// UID of the pod group.
+    pub uid: String,
+    /// The pod group as read.
+    pub group: Arc<PodGroup>,
+    /// Its workload.
+    pub workload: Arc<TrainingWorkload>,
+    /// Its members.
+    pub gang: Gang,
+    /// Whether it may have or get room.
+    pub standing: Standing,
+    /// Pods of its members, of the controlling workload by owner UID.
+    pub pods: BTreeMap<Member, Vec<Arc<Pod>>>,
+    /// Members that have succeeded.
+    pub done: BTreeSet<Member>,
+    /// The placement, while the gang has one: as read at first, as decided in the end.
+    pub seats: Option<Seats>,
+    /// Why it waits, for people.
+    pub note: Option<String>,
+    /// The status as it is to be.
+    pub status: PodGroupStatus,
+}
+
+/// Whether a gang may have or get room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It ended, or is being deleted: its pods go, and nothing is kept for it.
+    Over,
+    /// It does not ask for room now, for this reason.
+    Held(&'static str),
+    /// It asks for room, or has it.
+    Active,
+}
+
+impl Case {
+    /// The case of a gang as of this pass.
+    pub fn new(objects: &GangObjects, group: Arc<PodGroup>, cluster: &Snapshot) -> Self {
+        let workload = Arc::clone(&objects.workload);
+        let gang = objects.gang();
+        let status = group.status.clone().unwrap_or_default();
+        let pods = pods_of(&workload, &objects.key.name, cluster);
+        Self {
+            key: objects.key.clone(),
+            uid: group.metadata.uid.clone().unwrap_or_default(),
+            standing: if gang.is_some() { standing(&group, &workload) } else { Standing::Over },
+            gang: gang.unwrap_or_else(|| nobody(&group)),
+            done: completed(&workload),
+            seats: seats(&status),
+            note: None,
+            pods,
+            group,
+            workload,
+            status,
+        }
+    }
+
+    /// The placement as read.
+    pub fn placement(&self) -> Option<&Placement> {
+        self.group.status.as_ref()?.placement.as_ref()
+    }
+
+    /// The workload's ledger of this gang.
+    pub fn ledger(&self) -> Option<&GangStatus> {
+        self.workload.status.as_ref()?.gangs.iter().find(|g| g.key == self.gang.key)
+    }
+
+    /// Whether the workload has given this placement back.
+    pub fn released(&self) -> bool {
+        let id = self.placement().map(|p| &p.id);
+        id.is_some() && self.ledger().and_then(|l| l.released.as_ref()) == id
+    }
+
+    /// Whether the gang goes whole or not at all.
+    pub fn whole(&self) -> bool {
+        !self.gang.basic && self.group.spec.gang.disruption_mode.all.is_some()
+    }
+
+    /// Priority of the gang.
+    pub fn priority(&self) -> i32 {
+        self.group.spec.gang.priority
+    }
+
+    /// Whether it may evict others.
+    pub fn preempts(&self) -> bool {
+        self.group.spec.gang.preemption_policy != Some(PreemptionPolicy::Never)
+    }
+
+    /// Whether a condition says that it is being preempted.
+    pub fn disrupted(&self) -> bool {
+        is_true(&self.status.conditions, types::DISRUPTION_TARGET)
+    }
+
+    /// All pods of the gang.
+    pub fn all_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().flatten()
+    }
+
+    /// The pod of a member that takes room on a node.
+    pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
+        self.pods.get(member)?.iter().find(|p| p.holds() == Some(node))
+    }
+
+    /// Whether a member's pod is bound to its node and not about to end.
+    pub fn bound(&self, member: &Member, node: &str) -> bool {
+        self.pods.get(member).into_iter().flatten().any(|p| p.alive() && p.bound.as_deref() == Some(node))
+    }
+
+    /// Seats whose pods are not bound yet.
+    pub fn open_seats(&self) -> Seats {
+        let seats = self.seats.iter().flatten();
+        seats
+            .filter(|(m, n)| !self.done.contains(*m) && !self.bound(m, n))
+            .map(|(m, n)| (m.clone(), n.clone()))
+            .collect()
+    }
+
+    /// The pod that waits for a seat.
+    pub fn waiting_pod(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
+        self.pods.get(member)?.iter().find(|p| p.alive() && p.pinned.as_deref() == Some(node))
+    }
+
+    /// Members that should have a seat: all but those that have succeeded.
+    pub fn wanted(&self) -> impl Iterator<Item = &Member> {
+        self.gang.members().filter(|m| !self.done.contains(*m))
+    }
+
+    /// Members without which the gang is useless, less those that have succeeded.
+    pub fn min_count(&self) -> u32 {
+        let done = self.gang.members().filter(|m| self.done.contains(*m)).count();
+        (self.gang.min_count.max(0) as usize).saturating_sub(done) as u32
+    }
+
+    /// Generation of the pod group.
+    pub fn generation(&self) -> i64 {
+        self.group.metadata.generation.unwrap_or_default()
+    }
+
+    /// Members whose pods the workload is replacing, with the UIDs of the pods that go.
+    pub fn replacing(&self) -> (MemberSet, BTreeSet<&str>) {
+        let domains = self.workload.status.iter().flat_map(|s| &s.domains);
+        let keys: BTreeSet<&str> = self.gang.domains.iter().map(|d| d.key.as_str()).collect();
+        let mut members = MemberSet::default();
+        let mut old = BTreeSet::new();
+        for incident in domains.filter(|d| keys.contains(d.key.as_str())).filter_map(|d| d.incident.as_ref()) {
+            // A range that does not parse names nobody: the workload's controller writes the ledger, and writes it anew.
+            for member in MemberSet::parse(&incident.replace).unwrap_or_default() {
+                members.insert(member);
+            }
+            old.extend(incident.old_pods.iter().map(String::as_str));
+        }
+        (members, old)
+    }
+
+    /// Nodes that the workload stays away from.
+    pub fn avoided(&self, now: DateTime<Utc>) -> impl Iterator<Item = &str> {
+        let avoid = self.ledger().into_iter().flat_map(|l| &l.avoid);
+        avoid.filter(move |a| a.until > now).map(|a| a.node.as_str())
+    }
+
+    /// When the last incident of the gang was closed: work before that is not lost again.
+    pub fn resumed(&self) -> Option<DateTime<Utc>> {
+        self.workload.status.iter().flat_map(|s| &s.domains).filter_map(|d| d.healthy_since).max()
+    }
+}
+
+fn standing(group: &PodGroup, workload: &TrainingWorkload) -> Standing {
+    let none = TrainingWorkloadStatus::default();
+    let status = workload.status.as_ref().unwrap_or(&none);
+    let deleting = workload.metadata.deletion_timestamp.is_some() || group.metadata.deletion_timestamp.is_some();
+    if deleting || is_true(&status.conditions, types::COMPLETE) || is_true(&status.conditions, types::FAILED) {
+        return Standing::Over;
+    }
+    if workload.spec.suspend {
+        return Standing::Held(reasons::SUSPENDED);
+    }
+    match status.gangs.iter().find(|g| g.key == group.spec.gang_key) {
+        Some(ledger) if ledger.backoff.is_some() => Standing::Held(reasons::BACKING_OFF),
+        Some(ledger) if ledger.started => Standing::Active,
+        _ => Standing::Held(reasons::WAITING_FOR_DEPENDENCY),
+    }
+}
+
+fn pods_of(workload: &TrainingWorkload, group: &str, cluster: &Snapshot) -> BTreeMap<Member, Vec<Arc<Pod>>> {
+    let mut out: BTreeMap<Member, Vec<Arc<Pod>>> = BTreeMap::new();
+    let (uid, namespace) = (workload.metadata.uid.as_deref(), workload.metadata.namespace.as_deref());
+    for pod in cluster.pods_of(uid.unwrap_or_default()) {
+        let ours = pod.pod_group.as_deref() == Some(group) && Some(pod.namespace.as_str()) == namespace;
+        if let Some(member) = pod.member.as_ref().filter(|_| ours) {
+            out.entry(member.clone()).or_default().push(Arc::clone(pod));
+        }
+    }
+    out
+}
+
+/// The placement's node of each member. One that does not parse places nobody: it is not ours, and is written anew.
+pub(super) fn seats(status: &PodGroupStatus) -> Option<Seats> {
+    let placement = status.placement.as_ref()?;
+    let mut out = Seats::new();
+    for at in &placement.nodes {
+        for member in MemberSet::parse(&at.members).unwrap_or_default() {
+            out.insert(member, at.node.clone());
+        }
+    }
+    Some(out)
+}
+
+fn completed(workload: &TrainingWorkload) -> BTreeSet<Member> {
+    let Some(status) = &workload.status else { return BTreeSet::new() };
+    let of = |group: &lockstep_api::workload::Group| {
+        let ranges = status.groups.iter().find(|s| s.name == group.name).map(|s| s.completed_indexes.as_str());
+        let (name, size) = (group.name.clone(), group.size.max(1));
+        let indexes = ranges.and_then(parse_indexes).unwrap_or_default();
+        indexes.into_iter().map(move |i| Member::new(name.clone(), i / size, i % size)).collect::<Vec<_>>()
+    };
+    workload.spec.groups.iter().flat_map(of).collect()
+}
+
+/// The gang of a pod group whose members the spec has no more.
+fn nobody(group: &PodGroup) -> Gang {
+    Gang {
+        key: group.spec.gang_key.clone(),
+        template: group.spec.workload_ref.template_name.clone(),
+        basic: true,
+        min_count: 0,
+        disruption: lockstep_api::workload::DisruptionMode::Single,
+        domains: Vec::new(),
+    }
+}

@@ -1,0 +1,113 @@
+//! What the scheduler remembers between passes. All of it may be lost: it saves work and writes, and decides nothing that
+//! a new process would not decide again.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::PodSpec;
+use lockstep_api::workload::Group;
+use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_engine::NodeSet;
+use lockstep_model::pod::PodSpecView;
+use lockstep_model::requests::pod_requests;
+use lockstep_model::{Constraints, Resources, Snapshot, Verdicts};
+
+use crate::index::Key;
+
+/// What the scheduler remembers.
+#[derive(Debug, Default)]
+pub struct Memory {
+    /// Pod groups as our own writes left them, until the watch has caught up.
+    pub(super) written: BTreeMap<Key, Arc<PodGroup>>,
+    /// Since when kube-scheduler refuses a pod, by UID.
+    pub(super) refused_since: HashMap<String, DateTime<Utc>>,
+    /// Nodes that refused pods of a gang, by the UID of its pod group, and until when the gang stays away.
+    pub(super) refusing_nodes: BTreeMap<String, BTreeMap<String, DateTime<Utc>>>,
+    /// First and last attempt to evict a foreign pod, by UID.
+    pub(super) evictions: HashMap<String, (DateTime<Utc>, DateTime<Utc>)>,
+    /// When a gang was last told what is short, by the UID of its pod group.
+    pub(super) told: HashMap<String, DateTime<Utc>>,
+    templates: HashMap<String, Template>,
+    verdicts: Verdicts,
+}
+
+#[derive(Debug)]
+struct Template {
+    requests: Result<Arc<Resources>, String>,
+    constraints: Constraints,
+    used: bool,
+}
+
+impl Memory {
+    /// Takes note of a pod group that we wrote.
+    pub fn wrote(&mut self, key: Key, group: PodGroup) {
+        self.written.insert(key, Arc::new(group));
+    }
+
+    /// The pod group as we know it: the watch may lag behind our own writes. Versions of one object are comparable
+    /// numbers (KEP-5504); one that is not a number is never preferred.
+    pub(super) fn latest(&mut self, key: &Key, seen: &Arc<PodGroup>) -> Arc<PodGroup> {
+        let version =
+            |g: &PodGroup| g.metadata.resource_version.as_deref().and_then(|v| v.parse::<u64>().ok()).unwrap_or(0);
+        match self.written.get(key) {
+            Some(own) if own.metadata.uid == seen.metadata.uid && version(own) > version(seen) => Arc::clone(own),
+            Some(_) => {
+                self.written.remove(key);
+                Arc::clone(seen)
+            }
+            None => Arc::clone(seen),
+        }
+    }
+
+    /// What one pod of a group holds, or why that cannot be told.
+    pub(super) fn requests(&mut self, workload: &TrainingWorkload, group: &Group) -> Result<Arc<Resources>, String> {
+        self.template(workload, group).requests.clone()
+    }
+
+    /// Nodes that admit the pods of a group.
+    pub(super) fn eligible(&mut self, workload: &TrainingWorkload, group: &Group, cluster: &Snapshot) -> Arc<NodeSet> {
+        let key = template_key(workload, group);
+        let constraints = self.template(workload, group).constraints.clone();
+        self.verdicts.eligible(&key, &constraints, cluster)
+    }
+
+    fn template(&mut self, workload: &TrainingWorkload, group: &Group) -> &Template {
+        let template = self.templates.entry(template_key(workload, group)).or_insert_with(|| {
+            let none = PodSpec::default();
+            let spec = group.template.0.spec.as_ref().unwrap_or(&none);
+            Template {
+                requests: pod_requests(&PodSpecView::from(spec)).map(Arc::new).map_err(|e| e.to_string()),
+                constraints: Constraints::from(spec),
+                used: true,
+            }
+        });
+        template.used = true;
+        template
+    }
+
+    /// Forgets what a pass no longer came across: pod groups, pods that are refused, pods that are being evicted.
+    pub(super) fn retain(
+        &mut self,
+        groups: &HashSet<String>,
+        refused: &HashSet<String>,
+        targeted: &BTreeSet<String>,
+        now: DateTime<Utc>,
+    ) {
+        self.evictions.retain(|uid, _| targeted.contains(uid));
+        self.templates.retain(|_, t| std::mem::take(&mut t.used));
+        self.verdicts.retain_used();
+        self.refused_since.retain(|uid, _| refused.contains(uid));
+        self.told.retain(|uid, _| groups.contains(uid));
+        self.refusing_nodes.retain(|uid, nodes| {
+            nodes.retain(|_, until| *until > now);
+            groups.contains(uid) && !nodes.is_empty()
+        });
+    }
+}
+
+/// The template of a group changes only with the generation of its workload.
+fn template_key(workload: &TrainingWorkload, group: &Group) -> String {
+    let meta = &workload.metadata;
+    format!("{}/{}/{}", meta.uid.as_deref().unwrap_or_default(), meta.generation.unwrap_or_default(), group.name)
+}

@@ -1,0 +1,59 @@
+//! The words of conditions and events.
+
+use lockstep_api::scheduling::{Preemption, Victim};
+
+use super::case::Case;
+
+/// Victims that a text names; the others are counted.
+const NAMED: usize = 4;
+
+/// A placement was decided.
+pub(super) fn placed(members: usize, nodes: usize) -> String {
+    format!("placed {} on {}", count(members, "member"), count(nodes, "node"))
+}
+
+/// A gang waits for its victims. The beginning is kube-scheduler's (KEP-5710).
+pub(super) fn preempting(intent: &Preemption) -> String {
+    format!(
+        "pod group preemption: found a placement for podgroup, preempting {} victims: {}",
+        intent.victims.len(),
+        intent.explanation
+    )
+}
+
+/// Why these victims.
+pub(super) fn explanation(victims: &[Victim], cost: i64, proven: bool) -> String {
+    let mut text = victims.iter().take(NAMED).map(victim).collect::<Vec<_>>().join(", ");
+    if victims.len() > NAMED {
+        text.push_str(&format!(" and {} more", victims.len() - NAMED));
+    }
+    let least = if proven { "; no cheaper set makes room" } else { "" };
+    format!("{text}; {cost} accelerator-seconds of work in all{least}")
+}
+
+fn victim(v: &Victim) -> String {
+    format!(
+        "{} {}/{} (priority {}, {}, {} accelerator-seconds)",
+        v.kind.to_lowercase(),
+        v.namespace,
+        v.name,
+        v.priority,
+        count(v.pods.max(0) as usize, "pod"),
+        v.cost
+    )
+}
+
+/// What a victim is told. The beginning is kube-scheduler's.
+pub(super) fn preempted_by(preemptor: &Case, intent: &Preemption, cost: i64) -> String {
+    format!(
+        "Preempted by podgroup {}/{} of priority {}, which needs the room (intent {}, {cost} accelerator-seconds of work lost here)",
+        preemptor.key.namespace,
+        preemptor.key.name,
+        preemptor.priority(),
+        intent.id
+    )
+}
+
+fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}

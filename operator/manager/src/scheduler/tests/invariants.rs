@@ -1,0 +1,108 @@
+//! What holds whatever happens.
+
+use proptest::prelude::*;
+
+use super::world::{Spec, World};
+
+#[derive(Clone, Debug)]
+enum Event {
+    Gang { priority: i32, members: i32, gpus: i64 },
+    Pass,
+    Control,
+    Bind,
+    End,
+    Crash,
+    Finish(usize),
+    Node(usize, bool),
+    Later(i64),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        3 => (1..4i32, 1..6i32, 1..3i64).prop_map(|(p, members, gpus)| Event::Gang { priority: p * 10, members, gpus }),
+        6 => Just(Event::Pass),
+        6 => Just(Event::Control),
+        6 => Just(Event::Bind),
+        3 => Just(Event::End),
+        1 => Just(Event::Crash),
+        1 => (0..8usize).prop_map(Event::Finish),
+        1 => (0..4usize, any::<bool>()).prop_map(|(n, ready)| Event::Node(n, ready)),
+        2 => (1..20i64).prop_map(Event::Later),
+    ];
+    prop::collection::vec(event, 1..80)
+}
+
+const NODES: [(&str, i64); 4] = [("n0", 4), ("n1", 4), ("n2", 2), ("n3", 3)];
+
+/// Accelerators that the seats and pods of placements without an intent need on each node, against what it has. Seats that
+/// wait for victims overlap with these victims, and with nobody else.
+fn overcommitted(world: &World) -> Option<String> {
+    for (node, offered) in NODES {
+        let mut promised = 0;
+        for name in world.groups.keys().filter(|name| world.intent(name).is_none() && !world.released(name)) {
+            let each = world.workloads[name.as_str()].spec.groups[0].template.0.spec.as_ref().unwrap().containers[0]
+                .resources
+                .as_ref()
+                .and_then(|r| r.limits.as_ref()?.get("nvidia.com/gpu")?.0.parse::<i64>().ok())
+                .unwrap();
+            promised += each * world.nodes(name).iter().filter(|n| *n == node).count() as i64;
+        }
+        if promised > offered {
+            return Some(format!("{node}: {promised} of {offered} promised"));
+        }
+    }
+    None
+}
+
+/// A gang holds at least what it needs, or nothing; unless members were lost while it runs.
+fn partly_placed(world: &World, lost: bool) -> Option<String> {
+    world.groups.iter().find_map(|(name, group)| {
+        let needed = group.spec.gang.scheduling_policy.gang.as_ref()?.min_count as usize;
+        let seats = world.seats(name).len();
+        (!lost && seats > 0 && seats < needed).then(|| format!("{name}: {seats} of {needed}"))
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+    #[test]
+    fn room_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all(events in events()) {
+        let mut world = World::new(&NODES);
+        let (mut made, mut lost) = (0, false);
+        for event in events {
+            match event {
+                Event::Gang { priority, members, gpus } => {
+                    world.gang(&format!("g{made}"), Spec { priority, members, gpus });
+                    made += 1;
+                }
+                Event::Pass => {
+                    world.pass();
+                }
+                Event::Control => world.control(),
+                Event::Bind => world.bind(),
+                Event::End => world.end_terminating(),
+                Event::Crash => world.memory = crate::scheduler::Memory::default(),
+                Event::Finish(n) => {
+                    let name = format!("g{n}");
+                    if world.groups.remove(&name).is_some() {
+                        for pod in world.pods_of(&name) {
+                            world.remove(&pod.name);
+                        }
+                    }
+                }
+                Event::Node(n, ready) => {
+                    lost |= !ready;
+                    world.node(NODES[n].0, NODES[n].1, ready);
+                }
+                Event::Later(seconds) => world.later(seconds),
+            }
+            prop_assert_eq!(overcommitted(&world), None);
+            prop_assert_eq!(partly_placed(&world, lost), None);
+        }
+        for (name, gpus) in NODES {
+            world.node(name, gpus, true);
+        }
+        world.settle();
+        prop_assert!(world.pass().steps.is_empty(), "at rest nothing is written");
+    }
+}

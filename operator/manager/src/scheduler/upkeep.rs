@@ -1,0 +1,131 @@
+//! Placements that exist: given back, refused by kube-scheduler, or no longer possible on some node.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use chrono::TimeDelta;
+use lockstep_api::condition::{reasons, types, upsert};
+use lockstep_api::member::Member;
+use lockstep_model::Pod;
+use lockstep_model::pod::Stage;
+
+use super::case::{Seats, Standing};
+use super::pass::Pass;
+
+impl Pass<'_> {
+    /// Takes away placements that were given back and seats that cannot be used. Runs before room is reserved.
+    pub fn keep_up(&mut self) {
+        for ix in 0..self.cases.len() {
+            self.note_refusals(ix);
+            let case = &self.cases[ix];
+            if case.standing == Standing::Over || case.seats.is_none() {
+                continue;
+            }
+            if case.released() {
+                self.clear_when_empty(ix);
+            } else {
+                self.give_up_lost_seats(ix);
+            }
+        }
+    }
+
+    /// A placement that was given back goes once nothing of the gang is left, so that its room is promised to others only
+    /// when it is free.
+    fn clear_when_empty(&mut self, ix: usize) {
+        let here: Vec<Arc<Pod>> = self.cases[ix].all_pods().filter(|p| !p.ended()).cloned().collect();
+        if here.iter().any(|pod| !self.stranded(pod)) {
+            return;
+        }
+        let (generation, now) = (self.cases[ix].generation(), self.now);
+        let case = &mut self.cases[ix];
+        let preempted = case.disrupted();
+        case.seats = None;
+        case.status.preemption = None;
+        if preempted {
+            let text = "preempted, and in the queue again at its old place";
+            let conditions = &mut case.status.conditions;
+            upsert(conditions, types::DISRUPTION_TARGET, false, reasons::PREEMPTED, text, generation, now);
+        } else {
+            case.status.queued_at = None;
+        }
+    }
+
+    /// Whether a pod is on a node that does not answer and should long have ended: nobody will tell us of its end.
+    fn stranded(&mut self, pod: &Pod) -> bool {
+        let Some(end) = pod.terminating else { return false };
+        let Some(node) = pod.bound.as_deref() else { return false };
+        let answers = self.cluster.ordinal(node).and_then(|n| self.cluster.node(n)).is_some_and(|n| n.ready);
+        !answers && self.due(end, self.settings.overdue)
+    }
+
+    /// Remembers nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its mind.
+    fn note_refusals(&mut self, ix: usize) {
+        let refused: Vec<Arc<Pod>> =
+            self.cases[ix].all_pods().filter(|p| p.stage == Stage::Refused && p.alive()).cloned().collect();
+        for pod in refused {
+            let Some(node) = pod.pinned.as_deref() else { continue };
+            self.refused.insert(pod.uid.clone());
+            let since = *self.memory.refused_since.entry(pod.uid.clone()).or_insert(self.now);
+            let leaving = self.cluster.ordinal(node).is_some_and(|n| self.ending_on(n));
+            if leaving || !self.due(since, self.settings.refused_after) {
+                continue;
+            }
+            let until = self.now + TimeDelta::from_std(self.settings.avoid_refused).unwrap_or(TimeDelta::MAX);
+            let uid = self.cases[ix].uid.clone();
+            let nodes = self.memory.refusing_nodes.entry(uid).or_default();
+            nodes.entry(node.to_owned()).or_insert(until);
+        }
+    }
+
+    /// Nodes that a gang may not be put on now.
+    pub fn excluded(&self, ix: usize) -> BTreeSet<String> {
+        let case = &self.cases[ix];
+        let refusing = self.memory.refusing_nodes.get(&case.uid).into_iter().flat_map(|nodes| nodes.keys().cloned());
+        refusing.chain(case.avoided(self.now).map(str::to_owned)).collect()
+    }
+
+    /// Seats of members that the gang no longer has, and seats on nodes that their members cannot use (any more).
+    fn give_up_lost_seats(&mut self, ix: usize) {
+        let excluded = self.excluded(ix);
+        let Some(seats) = self.cases[ix].seats.clone() else { return };
+        let kept: Seats =
+            seats.iter().filter(|(m, node)| self.keeps(ix, m, node, &excluded)).map(|(m, n)| (m.clone(), n.clone())).collect();
+        if kept.len() == seats.len() {
+            return;
+        }
+        // A gang of which nothing runs yet is placed anew as a whole: what it waits for it must not hold.
+        let case = &self.cases[ix];
+        let running = kept.iter().any(|(m, n)| case.bound(m, n));
+        self.cases[ix].seats = Some(kept).filter(|k| running && !k.is_empty());
+    }
+
+    fn keeps(&mut self, ix: usize, member: &Member, node: &str, excluded: &BTreeSet<String>) -> bool {
+        let case = &self.cases[ix];
+        if !case.gang.members().any(|m| m == member) {
+            return false;
+        }
+        if case.done.contains(member) {
+            return true;
+        }
+        let (replaced, old) = case.replacing();
+        let mut pods = case.pods.get(member).into_iter().flatten().filter(|p| p.bound.as_deref() == Some(node));
+        // A single pod that was evicted for somebody else has lost its seat; a gang that goes whole gives it back itself.
+        if !case.whole() && pods.clone().any(|p| p.disrupted && p.terminating.is_some()) {
+            return false;
+        }
+        let stays = pods.any(|p| p.alive() && !(replaced.contains(member) && old.contains(p.uid.as_str())));
+        if stays && !replaced.contains(member) {
+            return true;
+        }
+        let barred = excluded.contains(node);
+        stays && !barred || !barred && self.usable(ix, member, node)
+    }
+
+    /// Whether a new pod of the member may go to the node, room aside.
+    fn usable(&mut self, ix: usize, member: &Member, node: &str) -> bool {
+        let Some(ordinal) = self.cluster.ordinal(node) else { return false };
+        let workload = &self.cases[ix].workload;
+        let Some(group) = workload.spec.groups.iter().find(|g| g.name == member.group) else { return false };
+        self.memory.eligible(workload, group, self.cluster).contains(ordinal)
+    }
+}

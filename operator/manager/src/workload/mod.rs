@@ -1,0 +1,235 @@
+//! The workload controller: takes keys from the queue and passes over their workloads.
+//!
+//! | step | where | client |
+//! |---|---|---|
+//! | gather the view | `index` | no |
+//! | decide: record, act or nothing | `lockstep_lifecycle::decide` | no |
+//! | record: write the ledger | [`status`] | yes |
+//! | act: send requests | [`act`] | yes |
+//! | compute the summary, write it when it differs | `lockstep_lifecycle::summary`, [`status`] | yes |
+//!
+//! It is the only writer of a workload's status, pods, Service, Workload, pod group specs and orders.
+
+pub mod act;
+mod memory;
+mod status;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_api::TrainingWorkloadStatus;
+use lockstep_lifecycle::{Action, Plan, Settings, WorkloadView, decide, summary, transitions};
+use tokio::task::{Id, JoinSet};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, error, info, warn};
+
+use crate::clients::{Clients, ErrorClass};
+use crate::clock::Clock;
+use crate::events::Events;
+use crate::index::{Index, Key, Kind};
+use crate::metrics::{Metrics, Outcome};
+use crate::queue::Queue;
+use act::{Actor, Failure};
+use memory::{Memories, Memory};
+use status::StatusWriter;
+
+/// How long a pass waits at most before it looks again whether its own writes have come back.
+const CATCH_UP: Duration = Duration::from_secs(1);
+
+/// After requests were sent: their effect usually wakes the workload earlier.
+const AFTER_ACTING: Duration = Duration::from_millis(500);
+
+/// What a controller is made of.
+pub struct Parts {
+    /// What is known of the cluster.
+    pub index: Arc<Index>,
+    /// Workloads that need a pass.
+    pub queue: Queue<Key>,
+    /// Connections.
+    pub clients: Clients,
+    /// Clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Constants of the decisions.
+    pub settings: Arc<Settings>,
+    /// Limits.
+    pub limits: Limits,
+    /// Where transitions are told.
+    pub events: Events,
+    /// Counters.
+    pub metrics: Metrics,
+    /// Cancelled: finish the requests in hand.
+    pub stop: CancellationToken,
+}
+
+/// Limits of the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Workloads worked on at a time.
+    pub concurrency: usize,
+    /// Requests of one pass in flight.
+    pub in_flight: usize,
+}
+
+/// Drives workloads.
+pub struct Controller {
+    parts: Parts,
+    actor: Actor,
+    writer: StatusWriter,
+    memories: Memories,
+}
+
+impl Controller {
+    /// A controller over an index and its queue.
+    pub fn new(parts: Parts) -> Self {
+        let Clients { read, write, .. } = parts.clients.clone();
+        let writer = StatusWriter::new(write.clone());
+        let actor = Actor { read, write, in_flight: parts.limits.in_flight, stop: parts.stop.clone() };
+        Self { parts, actor, writer, memories: Memories::default() }
+    }
+
+    /// Works until it is stopped; then finishes the requests in hand.
+    pub async fn run(self: Arc<Self>) {
+        let mut passes: JoinSet<Result<(), ()>> = JoinSet::new();
+        let mut keys: HashMap<Id, Key> = HashMap::new();
+        loop {
+            tokio::select! {
+                biased;
+                () = self.parts.stop.cancelled() => break,
+                Some(ended) = passes.join_next_with_id() => self.ended(&mut keys, ended),
+                key = self.parts.queue.next(), if passes.len() < self.parts.limits.concurrency => {
+                    let (controller, of) = (self.clone(), key.clone());
+                    let task = passes.spawn(async move { controller.timed_pass(&of).await });
+                    keys.insert(task.id(), key);
+                }
+            }
+        }
+        while let Some(ended) = passes.join_next_with_id().await {
+            self.ended(&mut keys, ended);
+        }
+    }
+
+    fn ended(&self, keys: &mut HashMap<Id, Key>, ended: Result<(Id, Result<(), ()>), tokio::task::JoinError>) {
+        let (id, outcome) = match ended {
+            Ok((id, outcome)) => (id, outcome),
+            Err(panic) => {
+                error!(error = %panic, "a pass has panicked; its workload is tried again");
+                self.parts.metrics.passes.panicked();
+                (panic.id(), Err(()))
+            }
+        };
+        if let Some(key) = keys.remove(&id) {
+            self.parts.queue.done(&key, outcome);
+        }
+    }
+
+    async fn timed_pass(&self, key: &Key) -> Result<(), ()> {
+        let started = self.parts.clock.monotonic();
+        let outcome = self.pass(key).await;
+        let time = self.parts.clock.monotonic() - started;
+        match outcome {
+            Ok(outcome) => {
+                self.parts.metrics.passes.ended(outcome, time);
+                Ok(())
+            }
+            Err(failure) => {
+                self.parts.metrics.passes.ended(Outcome::Error, time);
+                self.parts.metrics.passes.failed(failure.class);
+                if failure.class == ErrorClass::NotLeading {
+                    debug!(workload = %key, "not leading any more");
+                } else {
+                    warn!(workload = %key, class = failure.class.as_str(), error = %failure.message, "pass failed");
+                }
+                Err(())
+            }
+        }
+    }
+
+    async fn pass(&self, key: &Key) -> Result<Outcome, Failure> {
+        let Some(uid) = self.parts.index.read().workloads.get(key).and_then(|w| w.metadata.uid.clone()) else {
+            self.memories.forget(key);
+            return Ok(Outcome::Unchanged);
+        };
+        let memory = self.memories.of(key, &uid);
+        if !self.parts.index.caught_up(&mut memory.lock().writes) {
+            self.parts.queue.add_after(key.clone(), CATCH_UP);
+            return Ok(Outcome::Unchanged);
+        }
+        let known = memory.lock().known(&self.parts.settings);
+        let Some(view) = self.parts.index.read().view(key, known) else { return Ok(Outcome::Unchanged) };
+        let now = self.parts.clock.wall();
+        let pass = decide(&view, now);
+        if let Some(wait) = pass.requeue_after {
+            self.parts.queue.add_after(key.clone(), wait);
+        }
+        match pass.plan {
+            Plan::Record(ledger) => {
+                self.write_status(&view, &ledger, &memory).await?;
+                Ok(Outcome::Changed)
+            }
+            Plan::Act(actions) => {
+                self.act(key, &view, actions, &memory).await?;
+                Ok(Outcome::Changed)
+            }
+            Plan::Idle => {
+                let status = summary(&view, now);
+                if let Some(wait) =
+                    status::put_off(&view, &status, memory.lock().summarized, self.parts.clock.monotonic())
+                {
+                    self.parts.queue.add_after(key.clone(), wait);
+                    return Ok(Outcome::Unchanged);
+                }
+                let changed = self.write_status(&view, &status, &memory).await?;
+                Ok(if changed { Outcome::Changed } else { Outcome::Unchanged })
+            }
+        }
+    }
+
+    /// Writes a status at the version that it was decided from, when it differs, and tells the world about transitions.
+    async fn write_status(
+        &self,
+        view: &WorkloadView,
+        status: &TrainingWorkloadStatus,
+        memory: &Memory,
+    ) -> Result<bool, Failure> {
+        let Some(version) = self.writer.write(view, status).await? else { return Ok(false) };
+        let now = self.parts.clock.monotonic();
+        {
+            let mut memory = memory.lock();
+            memory.writes.wrote(Kind::TrainingWorkload, version.as_deref(), now);
+            memory.summarized = Some(now);
+        }
+        self.parts.metrics.incidents.count(view.workload.status.as_ref(), status);
+        for note in transitions(&view.status(), status) {
+            info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
+            self.parts.events.workload(view, note);
+        }
+        Ok(true)
+    }
+
+    async fn act(&self, key: &Key, view: &WorkloadView, actions: Vec<Action>, memory: &Memory) -> Result<(), Failure> {
+        let count = actions.len();
+        let acted = self.actor.act(view, actions, self.parts.clock.wall()).await;
+        debug!(workload = %key, actions = count, refused = acted.refusals.len(), "acted");
+        for class in &acted.ignored {
+            self.parts.metrics.passes.failed(*class);
+        }
+        for refusal in &acted.refusals {
+            warn!(workload = %key, target = ?refusal.target, kind = ?refusal.kind, message = %refusal.message, "refused");
+        }
+        let news = !acted.refusals.is_empty() || acted.dry_run.is_some();
+        let failure = acted.failure.clone();
+        memory.lock().learn(acted, self.parts.clock.monotonic());
+        match failure {
+            Some(failure) => Err(failure),
+            None if news => {
+                self.parts.queue.add(key.clone());
+                Ok(())
+            }
+            None => {
+                self.parts.queue.add_after(key.clone(), AFTER_ACTING);
+                Ok(())
+            }
+        }
+    }
+}

@@ -1,0 +1,231 @@
+//! The least API server that the manager can run against: objects in a map, lists, watches, merge patches with
+//! resourceVersion, deletes. No validation, no defaulting, no admission.
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use axum::body::Body as Answer;
+use futures_util::stream;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+use tower::{BoxError, service_fn};
+
+/// When everything was created: about when the tests' clocks start.
+const CREATED: &str = "2026-11-18T11:06:40Z";
+
+/// Resource (`apis/apps/v1/deployments`), namespace and name.
+type Address = (String, String, String);
+
+#[derive(Default)]
+struct Store {
+    objects: BTreeMap<Address, Value>,
+    /// Every change: the version it made, its resource, the watch event.
+    log: Vec<(u64, String, Value)>,
+    /// Writes as they came in, `POST pods` and the like.
+    writes: Vec<String>,
+}
+
+/// A fake API server. Clones share it.
+#[derive(Clone)]
+pub struct FakeApi {
+    store: Arc<Mutex<Store>>,
+    changed: watch::Sender<usize>,
+}
+
+struct Parsed {
+    resource: String,
+    namespace: String,
+    name: Option<String>,
+    subresource: Option<String>,
+}
+
+impl FakeApi {
+    pub fn new() -> Self {
+        Self { store: Arc::default(), changed: watch::Sender::new(0) }
+    }
+
+    pub fn client(&self) -> Client {
+        let api = self.clone();
+        Client::new(service_fn(move |request| api.clone().answer(request)), "default")
+    }
+
+    /// Creates or replaces an object, as somebody else.
+    pub fn put(&self, resource: &str, mut object: Value) {
+        let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
+        let address = (resource.to_owned(), text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+        if object["metadata"]["uid"].is_null() {
+            object["metadata"]["uid"] = json!(format!("uid-{}", address.2));
+        }
+        self.save(address, object);
+    }
+
+    /// Changes an object, as somebody else.
+    pub fn merge(&self, resource: &str, name: &str, patch: &Value) {
+        let found = self
+            .store
+            .lock()
+            .objects
+            .iter()
+            .find(|((r, _, n), _)| r == resource && n == name)
+            .map(|(address, object)| (address.clone(), object.clone()));
+        let (address, mut object) = found.expect("the object exists");
+        merge(&mut object, patch);
+        self.save(address, object);
+    }
+
+    /// All objects of a resource.
+    pub fn all(&self, resource: &str) -> Vec<Value> {
+        let store = self.store.lock();
+        store.objects.iter().filter(|((r, ..), _)| r == resource).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// Writes so far.
+    pub fn writes(&self) -> Vec<String> {
+        self.store.lock().writes.clone()
+    }
+
+    /// Waits until something holds of the objects of a resource.
+    pub async fn until(&self, resource: &str, holds: impl Fn(&[Value]) -> bool) {
+        let mut changed = self.changed.subscribe();
+        while !holds(&self.all(resource)) {
+            changed.changed().await.expect("the server lives");
+        }
+    }
+
+    fn save(&self, address: Address, mut object: Value) -> Value {
+        let mut store = self.store.lock();
+        let version = store.log.len() as u64 + 1;
+        object["metadata"]["resourceVersion"] = json!(version.to_string());
+        let kind = if store.objects.contains_key(&address) { "MODIFIED" } else { "ADDED" };
+        store.log.push((version, address.0.clone(), json!({"type": kind, "object": object})));
+        store.objects.insert(address, object.clone());
+        drop(store);
+        self.changed.send_modify(|n| *n += 1);
+        object
+    }
+
+    fn remove(&self, address: &Address) -> Option<Value> {
+        let mut store = self.store.lock();
+        let object = store.objects.remove(address)?;
+        let version = store.log.len() as u64 + 1;
+        store.log.push((version, address.0.clone(), json!({"type": "DELETED", "object": object})));
+        drop(store);
+        self.changed.send_modify(|n| *n += 1);
+        Some(object)
+    }
+
+    async fn answer(self, request: Request<Body>) -> Result<Response<Answer>, BoxError> {
+        let (head, body) = request.into_parts();
+        let body = body.collect().await?.to_bytes();
+        let at = parse(head.uri.path());
+        let query = head.uri.query().unwrap_or_default();
+        if query.contains("watch=true") {
+            let from = query.split('&').find_map(|p| p.strip_prefix("resourceVersion=")?.parse().ok()).unwrap_or(0);
+            return Ok(Response::new(self.watch(at.resource, from)));
+        }
+        let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body)? };
+        if head.method != Method::GET {
+            self.store.lock().writes.push(format!("{} {}", head.method, head.uri.path()));
+        }
+        let (code, value) = self.handle(&head.method, &at, query, body);
+        Ok(Response::builder().status(code).body(Answer::from(value.to_string()))?)
+    }
+
+    fn handle(&self, method: &Method, at: &Parsed, query: &str, mut body: Value) -> (StatusCode, Value) {
+        let Some(name) = at.name.clone().or_else(|| Some(body["metadata"]["name"].as_str()?.to_owned())) else {
+            return (StatusCode::OK, self.list(&at.resource));
+        };
+        let address = (at.resource.clone(), at.namespace.clone(), name);
+        let present = self.store.lock().objects.get(&address).cloned();
+        match (method, present) {
+            (&Method::POST, Some(_)) => failure(StatusCode::CONFLICT, "AlreadyExists"),
+            (&Method::POST, None) if query.contains("dryRun=All") => (StatusCode::CREATED, body),
+            (&Method::POST, None) => {
+                body["metadata"]["uid"] = json!(format!("uid-{}", address.2));
+                body["metadata"]["namespace"] = json!(at.namespace);
+                body["metadata"]["creationTimestamp"] = json!(CREATED);
+                (StatusCode::CREATED, self.save(address, body))
+            }
+            (_, None) => failure(StatusCode::NOT_FOUND, "NotFound"),
+            (&Method::GET, Some(object)) => (StatusCode::OK, object),
+            (&Method::PATCH, Some(mut object)) => {
+                let expected = &body["metadata"]["resourceVersion"];
+                if !expected.is_null() && *expected != object["metadata"]["resourceVersion"] {
+                    return failure(StatusCode::CONFLICT, "Conflict");
+                }
+                if at.subresource.is_none() {
+                    body.as_object_mut().map(|o| o.remove("status"));
+                }
+                merge(&mut object, &body);
+                (StatusCode::OK, self.save(address, object))
+            }
+            (&Method::DELETE, Some(_)) => (StatusCode::OK, self.remove(&address).unwrap_or_default()),
+            _ => failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+        }
+    }
+
+    fn list(&self, resource: &str) -> Value {
+        let version = self.store.lock().log.len().to_string();
+        json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": version}, "items": self.all(resource)})
+    }
+
+    fn watch(self, resource: String, from: u64) -> Answer {
+        let changed = self.changed.subscribe();
+        let events = stream::unfold((self, changed, from), move |(api, mut changed, from)| {
+            let resource = resource.clone();
+            async move {
+                loop {
+                    let next = {
+                        let store = api.store.lock();
+                        store.log.iter().find(|(v, r, _)| *v > from && *r == resource).map(|(v, _, e)| (*v, e.clone()))
+                    };
+                    if let Some((version, event)) = next {
+                        return Some((Ok::<_, Infallible>(format!("{event}\n")), (api, changed, version)));
+                    }
+                    changed.changed().await.ok()?;
+                }
+            }
+        });
+        Answer::from_stream(events)
+    }
+}
+
+fn parse(path: &str) -> Parsed {
+    let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
+    let (prefix, rest) = parts.split_at(if parts.first() == Some(&"api") { 2 } else { 3.min(parts.len()) });
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let text = |at: usize| rest.get(at).map(|s| (*s).to_owned());
+    Parsed {
+        resource: format!("{}/{}", prefix.join("/"), rest.first().copied().unwrap_or_default()),
+        namespace: namespace.to_owned(),
+        name: text(1),
+        subresource: text(2),
+    }
+}
+
+fn failure(code: StatusCode, reason: &str) -> (StatusCode, Value) {
+    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code.as_u16()}))
+}
+
+fn merge(target: &mut Value, patch: &Value) {
+    let (Value::Object(fields), Value::Object(patch)) = (&mut *target, patch) else {
+        *target = patch.clone();
+        return;
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            fields.remove(key);
+        } else {
+            merge(fields.entry(key.clone()).or_insert(Value::Null), value);
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! The whole manager as one future over a fake API server, under paused time.
+
+mod fake_api;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::DateTime;
+use fake_api::FakeApi;
+use lockstep_manager::clients::Transports;
+use lockstep_manager::clock::{Random, TokioClock};
+use lockstep_manager::config::Config;
+use lockstep_manager::metrics::SharedRegistry;
+use lockstep_manager::server::Health;
+use lockstep_manager::{Deps, RunError, run};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
+const LEASES: &str = "apis/coordination.k8s.io/v1/leases";
+const PODS: &str = "api/v1/pods";
+
+fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
+    let config = Config::parse("client: {streamingLists: false}").unwrap();
+    Deps {
+        transports: Transports { read: api.client(), write: api.client() },
+        clock: Arc::new(TokioClock::starting_at(DateTime::from_timestamp(1_795_000_000, 0).unwrap())),
+        random: Random::seeded(7),
+        config,
+        identity: identity.into(),
+        namespace: "lockstep-system".into(),
+        registry: SharedRegistry::default(),
+        health: Health::default(),
+        stop: stop.clone(),
+    }
+}
+
+fn node(name: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name},
+        "status": {"allocatable": {"cpu": "8", "memory": "64Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}], "nodeInfo": {"kubeletVersion": "v1.37.2"}}})
+}
+
+fn workload(name: &str) -> Value {
+    json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+        "metadata": {"name": name, "namespace": "ml", "generation": 1},
+        "spec": {"groups": [{"name": "workers", "size": 2, "template": {"spec": {"containers": [
+            {"name": "trainer", "image": "train:1", "resources": {"requests": {"cpu": "4"}}}]}}}]}})
+}
+
+/// Writes but those of the election.
+fn work_writes(api: &FakeApi) -> Vec<String> {
+    api.writes().into_iter().filter(|w| !w.contains("/leases")).collect()
+}
+
+fn holder(leases: &[Value]) -> Option<&str> {
+    leases.first()?["spec"]["holderIdentity"].as_str()
+}
+
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(Duration::from_secs(120), what).await.expect("within two minutes of simulated time")
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
+    let api = FakeApi::new();
+    api.put("api/v1/nodes", node("n1"));
+    api.put("api/v1/nodes", node("n2"));
+    api.put(WORKLOADS, workload("llama"));
+    let stop = CancellationToken::new();
+    let mut manager = Box::pin(run(deps(&api, "a", &stop)));
+    let story = async {
+        within(api.until(PODS, |pods| pods.len() == 2)).await;
+        within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let written = work_writes(&api);
+        tokio::time::sleep(Duration::from_secs(60)).await;
+        assert_eq!(work_writes(&api), written, "nothing changes, so nothing is written");
+        stop.cancel();
+    };
+    tokio::select! {
+        ended = &mut manager => ended.expect("the manager runs on"),
+        () = story => {}
+    }
+    within(manager).await.unwrap();
+    assert_eq!(holder(&api.all(LEASES)), Some(""));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_second_manager_writes_nothing_but_its_lease_until_the_first_is_gone() {
+    let api = FakeApi::new();
+    let stop = CancellationToken::new();
+    let mut first = Box::pin(run(deps(&api, "a", &stop)));
+    let mut second = Box::pin(run(deps(&api, "b", &stop)));
+    let leads = |name: &'static str| within(api.until(LEASES, move |l| holder(l) == Some(name)));
+    tokio::select! {
+        biased;
+        ended = &mut first => ended.unwrap(),
+        ended = &mut second => ended.unwrap(),
+        () = leads("a") => {}
+    }
+    tokio::select! {
+        biased;
+        ended = &mut first => ended.unwrap(),
+        ended = &mut second => ended.unwrap(),
+        () = tokio::time::sleep(Duration::from_secs(60)) => {}
+    }
+    assert_eq!(holder(&api.all(LEASES)), Some("a"));
+    assert_eq!(work_writes(&api), Vec::<String>::new());
+    // A crash: the future is dropped, nothing is released.
+    drop(first);
+    tokio::select! {
+        biased;
+        ended = &mut second => ended.unwrap(),
+        () = leads("b") => {}
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
+    let api = FakeApi::new();
+    let stop = CancellationToken::new();
+    let manager = run(deps(&api, "a", &stop));
+    let thief = async {
+        within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
+        api.merge(LEASES, "lockstep-manager", &json!({"spec": {"holderIdentity": "thief"}}));
+        std::future::pending::<()>().await
+    };
+    let ended = tokio::select! {
+        ended = within(manager) => ended,
+        () = thief => Ok(()),
+    };
+    assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
+}
