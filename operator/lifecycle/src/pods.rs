@@ -183,6 +183,11 @@ impl PodView {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
 
+    /// Whether every container that it shows has ended, so that only its phase is still on the way.
+    pub fn winding_up(&self) -> bool {
+        !self.containers.is_empty() && self.containers.values().all(|c| c.terminated().is_some())
+    }
+
     /// Whether its deletion was asked for.
     pub fn terminating(&self) -> bool {
         self.deleted_at.is_some()

@@ -37,7 +37,7 @@ pub(super) fn actions(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus) -> Vec<Act
 
 /// After the end: what still runs is deleted, and in its time the workload itself. Ended pods stay for their logs.
 fn clean_up(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, out: &mut Vec<Action>) {
-    out.extend(ctx.pods().filter(|p| !p.terminal()).filter_map(delete));
+    out.extend(ctx.pods().filter(|p| !p.terminal() && !p.winding_up()).filter_map(delete));
     let ttl = ctx.view.spec().ttl_seconds_after_finished;
     if let (Some(ttl), Some(end)) = (ttl, ledger.completion_time)
         && ctx.due(end + TimeDelta::seconds(ttl))
@@ -270,7 +270,7 @@ impl GangView<'_, '_> {
         let place = self.places.get(member).copied();
         let misplaced = pod.node.is_none() && pod.pinned.as_deref() != place;
         // Training is over, but a sidecar keeps the pod of the last finished member running.
-        if (misplaced || (finished && !pod.terminal())) && !pod.terminating() {
+        if (misplaced || (finished && !pod.terminal() && !pod.winding_up())) && !pod.terminating() {
             unpublish(pod, out);
             out.extend(delete(pod));
         } else if pod.gated

@@ -104,7 +104,7 @@ fn step(
     if let Some(response) = respond(ctx, &new) {
         return open(ctx, ledger, scope, status, response);
     }
-    if status.incident.is_none() && new.is_empty() {
+    if status.incident.is_none() {
         match silent_restarts(ctx, ledger, scope, status) {
             Silent::Nothing => {}
             Silent::OverBudget => return Some(over_budget(ctx)),

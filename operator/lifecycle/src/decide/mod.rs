@@ -11,6 +11,8 @@ mod members;
 mod orders;
 mod progress;
 mod rooms;
+#[cfg(test)]
+mod tests;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, types};
