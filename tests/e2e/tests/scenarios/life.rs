@@ -24,7 +24,7 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
         let done = t
             .workload("llama", "to have restarted", |w| {
                 let status = w.status.as_ref().context("status")?;
-                ensure!(status.epoch == 1 && status.restarts.in_place == 1, "no restart yet");
+                ensure!(status.epoch == 2 && status.restarts.in_place == 1, "no restart yet");
                 ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
                 Ok(())
             })

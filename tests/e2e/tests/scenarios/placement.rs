@@ -123,7 +123,7 @@ async fn a_workload_deleted_and_created_again_under_its_name_starts_afresh() -> 
         .await?;
         let after = t.running("phoenix").await?;
         let status = t.workloads().get("phoenix").await?.status.context("status")?;
-        ensure!(status.epoch == 0 && status.restarts.total == 0, "{status:?}");
+        ensure!(status.epoch == 1 && status.restarts.total == 0, "{status:?}");
         ensure!(after.iter().all(|p| before.iter().all(|b| b.uid() != p.uid())), "old pods were taken over");
         Ok(())
     })

@@ -36,7 +36,7 @@ async fn members_that_all_die_within_a_second_are_one_incident_and_one_unit_of_b
         let after = t.running("g").await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
         ensure!(after.iter().all(|p| restarts(p) == 1), "{:?}", after.iter().map(restarts).collect::<Vec<_>>());
-        ensure!(status.epoch == 1 && status.restarts.counted == 1 && status.history.len() == 1, "{status:?}");
+        ensure!(status.epoch == 2 && status.restarts.counted == 1 && status.history.len() == 1, "{status:?}");
         Ok(())
     })
     .await
