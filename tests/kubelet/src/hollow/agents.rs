@@ -7,7 +7,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::Parser;
-use futures_util::stream::{self, StreamExt, TryStreamExt};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::Pod;
@@ -144,17 +143,7 @@ impl Agents {
     }
 }
 
-/// Gives every node that has an agent the pod that the `DaemonSet` controller would give it.
-pub(super) async fn make_pods(client: &Client, options: &Options, nodes: &[Arc<NodeInfo>]) -> Result<()> {
-    let Some(namespace) = &options.agent_pods else { return Ok(()) };
-    stream::iter(nodes.iter().filter(|n| options.has_agent(&n.name)))
-        .map(|node| async move { make_pod(client, namespace, &node.name).await })
-        .buffer_unordered(16)
-        .try_collect::<()>()
-        .await
-}
-
-/// Makes the pod of one node's agent.
+/// Gives a node the pod that the `DaemonSet` controller would give it for its agent.
 pub(super) async fn make_pod(client: &Client, namespace: &str, node: &str) -> Result<()> {
     let pod: Pod = serde_json::from_value(json!({
         "metadata": {"name": pod_name(node), "labels": {"app.kubernetes.io/name": NAME}},

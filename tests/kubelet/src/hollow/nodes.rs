@@ -23,7 +23,7 @@ use crate::model::FEATURE_RESTART_ALL;
 /// Longest time that one call may take.
 pub(super) const DEADLINE: Duration = Duration::from_secs(10);
 /// Calls under way at once.
-const CONCURRENCY: usize = 16;
+pub(super) const CONCURRENCY: usize = 16;
 /// Namespace of node Leases.
 const LEASES: &str = "kube-node-lease";
 
@@ -117,8 +117,14 @@ async fn register_one(client: &Client, options: &Options, node: &NodeInfo, clock
     bail!("namespace {LEASES} does not exist")
 }
 
-/// Says that the node is ready, as a kubelet does at its start and after it was given up.
-pub(super) async fn post_ready(client: &Client, options: &Options, node: &NodeInfo, now: DateTime<Utc>) -> Result<()> {
+/// Says that the node is there and ready, as a kubelet does after it was given up. The Lease comes first: a ready node
+/// with an old one is given up again at once.
+pub(super) async fn come_back(client: &Client, options: &Options, node: &NodeInfo, now: DateTime<Utc>) -> Result<()> {
+    renew(client, node, options.lease_seconds, now).await?;
+    post_ready(client, options, node, now).await
+}
+
+async fn post_ready(client: &Client, options: &Options, node: &NodeInfo, now: DateTime<Utc>) -> Result<()> {
     let patch = json!({"status": status(options, node, now)});
     let api = Api::<Node>::all(client.clone());
     timeout(DEADLINE, api.patch_status(&node.name, &PatchParams::default(), &Patch::Strategic(patch))).await??;
@@ -215,7 +221,7 @@ pub(super) async fn keep_ready(client: Client, options: Options, nodes: Vec<Arc<
             if ready || !info.up.load(Ordering::Relaxed) {
                 doubted.remove(&info.name);
             } else if doubted.insert(info.name.clone())
-                && let Err(error) = post_ready(&client, &options, info, clock.now()).await
+                && let Err(error) = come_back(&client, &options, info, clock.now()).await
             {
                 warn!(node = info.name, error = %error, "cannot post the node's status");
                 doubted.remove(&info.name);

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use anyhow::{Context, Result};
+use futures_util::stream::{self, StreamExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::DeleteParams;
 use kube::{Api, Client};
@@ -16,7 +17,7 @@ use tracing::error;
 
 use super::agents::{self, Agents};
 use super::args::Options;
-use super::nodes::{DEADLINE, NodeInfo, post_ready};
+use super::nodes::{self, CONCURRENCY, DEADLINE, NodeInfo};
 use crate::clock::Clock;
 use crate::runtime::Runtime;
 
@@ -65,16 +66,11 @@ impl Supervisor {
         self.nodes.iter().map(|n| (n.info.name.as_str(), &n.runtime))
     }
 
-    /// Starts the agents of all nodes that have one.
+    /// Starts the agents of all nodes that have one, each when its pod is there: a bounded number at once, as the
+    /// `DaemonSet` controller would.
     pub(super) async fn start_agents(&self) -> Result<()> {
-        let infos: Vec<_> = self.nodes.iter().map(|n| n.info.clone()).collect();
-        agents::make_pods(&self.client, &self.options, &infos).await?;
-        for (i, node) in self.nodes.iter().enumerate() {
-            if self.options.has_agent(&node.info.name) {
-                self.spawn_agent(i);
-            }
-        }
-        Ok(())
+        let with_agent = (0..self.nodes.len()).filter(|i| self.options.has_agent(&self.nodes[*i].info.name));
+        stream::iter(with_agent.map(|i| self.start_agent(i))).buffer_unordered(CONCURRENCY).try_collect::<()>().await
     }
 
     fn spawn_agent(&self, i: usize) {
@@ -125,7 +121,7 @@ impl Supervisor {
     pub(super) async fn come_back(&self, i: usize) -> Result<()> {
         let info = &self.nodes[i].info;
         info.up.store(true, Ordering::Relaxed);
-        post_ready(&self.client, &self.options, info, self.clock.now()).await?;
+        nodes::come_back(&self.client, &self.options, info, self.clock.now()).await?;
         let had_agent = self.running.lock().by_node.contains_key(&i);
         if had_agent {
             self.spawn_agent(i);
