@@ -2,3 +2,4 @@
 
 pub mod instance;
 pub mod ratio;
+pub mod scenes;

@@ -1,0 +1,107 @@
+//! Clusters of any size for the speed benchmarks, the same ones every time.
+
+use lockstep_engine::{Amounts, Cluster, Demand, Node, NodeIx, Pods, Unit, Units};
+use smallvec::smallvec;
+
+/// Nodes of a rack.
+const RACK: usize = 16;
+/// Small pods beside the accelerators on every node: a cluster of 5,000 nodes holds 100,000 pods.
+const SMALL_PODS: usize = 19;
+const GIB: i64 = 1 << 30;
+
+/// A cluster with work on it.
+pub struct Scene {
+    /// The index.
+    pub cluster: Cluster,
+    /// What may be evicted.
+    pub units: Units,
+}
+
+/// A source of numbers that is the same everywhere (an LCG by Knuth).
+pub struct Dice(u64);
+
+impl Dice {
+    /// Starts at a seed.
+    pub fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    /// A number below `below`.
+    pub fn roll(&mut self, below: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % below.max(1)
+    }
+}
+
+/// Milli-CPU, bytes, pods, GPUs of a training pod with so many GPUs.
+pub fn training(gpus: i64) -> Amounts {
+    smallvec![4_000 * gpus, 32 * GIB * gpus, 1, gpus]
+}
+
+/// A small pod without accelerators.
+fn small() -> Amounts {
+    smallvec![200, GIB / 2, 1, 0]
+}
+
+/// Nodes of 8 GPUs in racks of 16, with their small pods and no training work.
+pub fn idle(nodes: usize) -> Scene {
+    let mut cluster = Cluster::new(4, 1);
+    for ix in 0..nodes {
+        let spec = Node {
+            allocatable: smallvec![64_000, 512 * GIB, 110, 8],
+            domains: vec![Some(ix / RACK)],
+            schedulable: true,
+        };
+        cluster.upsert_node(ix, &spec);
+        for _ in 0..SMALL_PODS {
+            cluster.add_pod(ix, &small());
+        }
+    }
+    Scene { cluster, units: Units::default() }
+}
+
+/// As [`idle`], with gangs of whole nodes that share all nodes but one in sixteen, a tenth of them in single pods of one GPU.
+pub fn busy(nodes: usize, gangs: usize) -> Scene {
+    let mut scene = idle(nodes);
+    let mut dice = Dice::new(nodes as u64 * 31 + gangs as u64);
+    let mut order: Vec<NodeIx> = (0..nodes).filter(|n| n % RACK != 0).collect();
+    // Gangs mostly hold neighbours; some are scattered.
+    for _ in 0..nodes / 8 {
+        let (a, b) = (dice.roll(order.len() as u64) as usize, dice.roll(order.len() as u64) as usize);
+        order.swap(a, b);
+    }
+    let mixed = order.split_off(order.len() - order.len() / 10);
+    let share = (order.len() / gangs.max(1)).max(1);
+    for chunk in order.chunks(share) {
+        let size = chunk.len() as u64;
+        add(&mut scene, &mut dice, &training(8), chunk, size * 8);
+    }
+    for node in mixed {
+        for _ in 0..8 {
+            add(&mut scene, &mut dice, &training(1), &[node], 1);
+        }
+    }
+    scene
+}
+
+fn add(scene: &mut Scene, dice: &mut Dice, request: &Amounts, nodes: &[NodeIx], gpus: u64) {
+    for &node in nodes {
+        scene.cluster.add_pod(node, request);
+    }
+    scene.units.units.push(Unit {
+        pods: vec![Pods { request: request.clone(), nodes: nodes.to_vec() }],
+        priority: [0, 10, 50][dice.roll(3) as usize],
+        gang: nodes.len() > 1,
+        cost: gpus * (60 + dice.roll(7_200)),
+        pdbs: smallvec![],
+        start: dice.roll(86_400) as i64,
+        cascade: None,
+        eligible: None,
+        preempts: true,
+    });
+}
+
+/// A gang of pods with so many GPUs each.
+pub fn gang(gpus: i64, members: u32) -> Demand {
+    Demand::homogeneous(training(gpus), members, 100)
+}
