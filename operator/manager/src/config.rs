@@ -271,7 +271,8 @@ pub struct Agents {
 
 impl Default for Agents {
     fn default() -> Self {
-        Self { namespace: String::new(), label_key: "app.kubernetes.io/component".into(), label_value: "agent".into() }
+        let name = "lockstep-agent";
+        Self { namespace: name.into(), label_key: "app.kubernetes.io/name".into(), label_value: name.into() }
     }
 }
 
