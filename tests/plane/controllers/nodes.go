@@ -17,8 +17,6 @@ import (
 
 const (
 	nodeTick = 100 * time.Millisecond
-	// byNode indexes pods by the node they are bound to.
-	byNode = "byNode"
 
 	silentReason  = "NodeStatusUnknown"
 	silentMessage = "Kubelet stopped posting node status."
@@ -36,13 +34,6 @@ type nodeLifecycle struct {
 
 func startNodeLifecycle(ctx context.Context, d Deps) {
 	pods := d.Informers.Core().V1().Pods().Informer()
-	// Fails only when the index exists or the informer runs, neither at start.
-	_ = pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	}})
 	n := &nodeLifecycle{d, ctx, pods.GetIndexer()}
 	nodes, leases := d.Informers.Core().V1().Nodes(), d.Informers.Coordination().V1().Leases()
 	synced := []cache.InformerSynced{pods.HasSynced, nodes.Informer().HasSynced, leases.Informer().HasSynced}

@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/metadata"
@@ -28,10 +29,12 @@ func (p *plane) startComponents(ctx context.Context, custom *apiextensionsapiser
 	controllers.Start(ctx, controllers.Deps{
 		Client: p.client, Metadata: objects, Informers: p.informers, CRDs: custom.Informers,
 		Stores: stores, Quotas: admission.NewQuotaConfiguration(p.informers), NativeScheduling: p.options.NativeScheduling,
-	})
-	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
-	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
-	binder.Start(ctx, p.informers, stores, broadcaster.NewRecorder(apis.Scheme, corev1.EventSource{Component: corev1.DefaultSchedulerName}))
+	}, p.options.Components)
+	if slices.Contains(p.options.Components, binderName) {
+		broadcaster := record.NewBroadcaster(record.WithContext(ctx))
+		broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: p.client.CoreV1().Events("")})
+		binder.Start(ctx, p.informers, stores, broadcaster.NewRecorder(apis.Scheme, corev1.EventSource{Component: corev1.DefaultSchedulerName}))
+	}
 	p.informers.Start(ctx.Done())
 	return nil
 }

@@ -5,6 +5,10 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
+
+	"lockstep/tests/plane/controllers"
 
 	"k8s.io/kube-openapi/pkg/common"
 )
@@ -19,12 +23,29 @@ type Options struct {
 	AuditLog, AuditReads string
 	// NativeScheduling serves scheduling.k8s.io/v1beta1 and keeps pod.spec.schedulingGroup.
 	NativeScheduling bool
+	// Components are the stand-ins to run; ComponentNames lists them all.
+	Components []string
 	// FeatureGates of the API server library, as A=true,B=false.
 	FeatureGates string
 	// Definitions are the OpenAPI definitions of the built-in types.
 	Definitions common.GetOpenAPIDefinitions
 	// Ready is called once with the address and the kubeconfig.
 	Ready func(url, kubeconfig string)
+}
+
+const binderName = "binder"
+
+// ComponentNames lists the stand-ins for controllers and scheduler.
+func ComponentNames() []string { return append(controllers.Names(), binderName) }
+
+// Check finds names of components that do not exist.
+func (o *Options) Check() error {
+	for _, name := range o.Components {
+		if !slices.Contains(ComponentNames(), name) {
+			return fmt.Errorf("no component %q, there are: %s", name, strings.Join(ComponentNames(), ", "))
+		}
+	}
+	return nil
 }
 
 // KubeconfigPath is where the admin's kubeconfig is written.

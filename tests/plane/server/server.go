@@ -54,6 +54,9 @@ func Run(ctx context.Context, o *Options) error {
 	if o.Definitions == nil {
 		return errors.New("built without OpenAPI definitions: use build.sh, or run openapi/generate.sh first")
 	}
+	if err := o.Check(); err != nil {
+		return err
+	}
 	if o.FeatureGates != "" {
 		if err := utilfeature.DefaultMutableFeatureGate.Set(o.FeatureGates); err != nil {
 			return err

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"runtime/debug"
+	"strings"
 	"syscall"
 	"time"
 
@@ -43,9 +44,13 @@ func run(args []string) error {
 	flags.StringVar(&o.AuditReads, "audit-reads", "", "file that gets one JSON line for every distinct kind of read")
 	flags.BoolVar(&o.NativeScheduling, "native-scheduling", false, "serve scheduling.k8s.io/v1beta1 workloads and podgroups, and keep pod.spec.schedulingGroup")
 	flags.StringVar(&o.FeatureGates, "feature-gates", "", "gates of the API server library: A=true,B=false")
+	components := flags.String("components", strings.Join(server.ComponentNames(), ","), "stand-ins for controllers and scheduler to run; empty for a bare API server")
 	withParent := flags.Bool("exit-with-parent", false, "end when the process that started this one has ended")
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if *components != "" {
+		o.Components = strings.Split(*components, ",")
 	}
 	// Info says what every start says; -v or -logtostderr bring it back.
 	if !isSet(flags, "v") && !isSet(flags, "logtostderr") {
