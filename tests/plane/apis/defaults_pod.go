@@ -21,6 +21,9 @@ func defaultPodSpec(s *corev1.PodSpec) {
 	s.DeprecatedServiceAccount = s.ServiceAccountName
 	for i := range s.Containers {
 		defaultContainer(&s.Containers[i])
+		if s.HostNetwork {
+			hostPorts(s.Containers[i].Ports)
+		}
 	}
 	for i := range s.InitContainers {
 		defaultContainer(&s.InitContainers[i])
@@ -93,6 +96,15 @@ func defaultContainer(c *corev1.Container) {
 		if p.HTTPGet != nil {
 			defs(&p.HTTPGet.Path, "/")
 			defs(&p.HTTPGet.Scheme, corev1.URISchemeHTTP)
+		}
+	}
+}
+
+// hostPorts are the container's own in the host's network.
+func hostPorts(ports []corev1.ContainerPort) {
+	for i := range ports {
+		if ports[i].HostPort == 0 {
+			ports[i].HostPort = ports[i].ContainerPort
 		}
 	}
 }

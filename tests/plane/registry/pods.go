@@ -67,6 +67,7 @@ func pods(nativeScheduling bool) *Resource {
 		validateUpdate: func(obj, old runtime.Object) field.ErrorList {
 			return podvalidation.PodUpdate(obj.(*corev1.Pod), old.(*corev1.Pod))
 		},
+		warnings:      func(obj runtime.Object) []string { return podvalidation.PodWarnings(obj.(*corev1.Pod)) },
 		prepareUpdate: func(obj, old runtime.Object) { dropGatedCondition(obj.(*corev1.Pod), old.(*corev1.Pod)) },
 		attributes: func(obj runtime.Object) fields.Set {
 			pod := obj.(*corev1.Pod)

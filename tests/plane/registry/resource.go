@@ -41,6 +41,7 @@ type Resource struct {
 	prepareUpdate  func(obj, old runtime.Object)
 	validate       func(obj runtime.Object) field.ErrorList
 	validateUpdate func(obj, old runtime.Object) field.ErrorList
+	warnings       func(obj runtime.Object) []string
 	attributes     func(obj runtime.Object) fields.Set
 	table          rest.TableConvertor
 }

@@ -85,10 +85,17 @@ func (s strategy) ValidateUpdate(ctx context.Context, obj, old runtime.Object) f
 	return s.Validate(ctx, obj)
 }
 
-func (strategy) WarningsOnCreate(context.Context, runtime.Object) []string { return nil }
-func (strategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
-	return nil
+func (s strategy) WarningsOnCreate(_ context.Context, obj runtime.Object) []string {
+	if s.warnings == nil {
+		return nil
+	}
+	return s.warnings(obj)
 }
+
+func (s strategy) WarningsOnUpdate(ctx context.Context, obj, _ runtime.Object) []string {
+	return s.WarningsOnCreate(ctx, obj)
+}
+
 func (strategy) Canonicalize(runtime.Object)                   {}
 func (s strategy) AllowCreateOnUpdate(context.Context) bool    { return s.createOnUpdate }
 func (strategy) AllowUnconditionalUpdate(context.Context) bool { return true }
@@ -110,6 +117,10 @@ func resetField(gv schema.GroupVersion, name string) map[fieldpath.APIVersion]*f
 // statusStrategy is the strategy of /status: only Status (and, where upstream
 // allows it, labels) may change.
 type statusStrategy struct{ strategy }
+
+func (statusStrategy) WarningsOnUpdate(context.Context, runtime.Object, runtime.Object) []string {
+	return nil
+}
 
 func (s statusStrategy) PrepareForUpdate(_ context.Context, obj, old runtime.Object) {
 	copyField(obj, old, "Spec")

@@ -4,6 +4,8 @@ import (
 	"math"
 	"reflect"
 
+	"k8s.io/utils/ptr"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/sets"
@@ -33,13 +35,18 @@ func PodSpec(spec *corev1.PodSpec, path *field.Path) field.ErrorList {
 	if d := spec.ActiveDeadlineSeconds; d != nil && (*d < 1 || *d > math.MaxInt32) {
 		errs = append(errs, field.Invalid(path.Child("activeDeadlineSeconds"), *d, utilvalidation.InclusiveRangeError(1, math.MaxInt32)))
 	}
-	if d := spec.TerminationGracePeriodSeconds; d != nil && *d < 0 {
-		errs = append(errs, field.Invalid(path.Child("terminationGracePeriodSeconds"), *d, notNegative))
-	}
 	if p := spec.PreemptionPolicy; p != nil && *p != corev1.PreemptLowerPriority && *p != corev1.PreemptNever {
 		errs = append(errs, field.NotSupported(path.Child("preemptionPolicy"), *p, []corev1.PreemptionPolicy{corev1.PreemptLowerPriority, corev1.PreemptNever}))
 	}
 	return errs
+}
+
+// PodWarnings are remarks on a pod that is accepted all the same.
+func PodWarnings(pod *corev1.Pod) []string {
+	if ptr.Deref(pod.Spec.TerminationGracePeriodSeconds, 0) < 0 {
+		return []string{"spec.terminationGracePeriodSeconds: must be >= 0; negative values are invalid and will be treated as 1"}
+	}
+	return nil
 }
 
 func podNames(spec *corev1.PodSpec, path *field.Path) field.ErrorList {

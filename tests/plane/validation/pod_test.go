@@ -102,7 +102,7 @@ func TestPodSpecIsRefusedInUpstreamsWords(t *testing.T) {
 		{"no restart policy", func(p *corev1.Pod) { p.Spec.RestartPolicy = "" }, []string{`spec.restartPolicy: Required value`}},
 		{"unknown restart policy", func(p *corev1.Pod) { p.Spec.RestartPolicy = "Maybe" }, []string{`spec.restartPolicy: Unsupported value: "Maybe": supported values: "Always", "OnFailure", "Never"`}},
 		{"deadline of zero", func(p *corev1.Pod) { p.Spec.ActiveDeadlineSeconds = ptr.To[int64](0) }, []string{`spec.activeDeadlineSeconds: Invalid value: 0: must be between 1 and 2147483647, inclusive`}},
-		{"negative grace", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](-1) }, []string{`spec.terminationGracePeriodSeconds: Invalid value: -1: must be greater than or equal to 0`}},
+		{"negative grace", func(p *corev1.Pod) { p.Spec.TerminationGracePeriodSeconds = ptr.To[int64](-1) }, nil},
 		{"gate without a name", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{}} }, []string{`spec.schedulingGates[0]: Invalid value: "": name part must be non-empty`, `spec.schedulingGates[0]: Invalid value: "": name part must consist of`}},
 		{"gate twice", func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "a"}, {Name: "a"}} }, []string{`spec.schedulingGates[1]: Duplicate value: "a"`}},
 		{"gated and bound", func(p *corev1.Pod) {
@@ -114,6 +114,17 @@ func TestPodSpecIsRefusedInUpstreamsWords(t *testing.T) {
 		{"volume of two types", func(p *corev1.Pod) { p.Spec.Volumes[0].HostPath = &corev1.HostPathVolumeSource{Path: "/"} }, []string{`spec.volumes[0]: Forbidden: may not specify more than 1 volume type`}},
 		{"priority class name", func(p *corev1.Pod) { p.Spec.PriorityClassName = "A" }, []string{`spec.priorityClassName: Invalid value: "A"`}},
 	})
+}
+
+func TestANegativeGraceIsRemarkedOn(t *testing.T) {
+	pod := valid()
+	if w := PodWarnings(pod); len(w) != 0 {
+		t.Errorf("nothing to remark on: %q", w)
+	}
+	pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](-1)
+	if w := PodWarnings(pod); len(w) != 1 || !strings.Contains(w[0], "will be treated as 1") {
+		t.Errorf("%q", w)
+	}
 }
 
 func TestContainersAreRefusedInUpstreamsWords(t *testing.T) {
