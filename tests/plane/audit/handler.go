@@ -24,12 +24,17 @@ func (l *Log) Handler(next http.Handler) http.Handler {
 			return
 		}
 		held := &heldWriter{to: w, code: http.StatusOK}
+		answered := false
 		defer func() { // also when the handler panics to abort the connection
-			if l.finishWrite(r, req, held) {
+			if !answered {
+				held.code = http.StatusInternalServerError // as far as the log goes; the client gets no answer
+			}
+			if l.finishWrite(r, req, held) && answered {
 				held.release()
 			}
 		}()
 		next.ServeHTTP(held, req)
+		answered = true
 	})
 }
 

@@ -129,6 +129,27 @@ func TestALineIsWrittenBeforeTheResponseIsReleased(t *testing.T) {
 	}
 }
 
+func TestAnAbortedWriteIsLoggedAndNotAnswered(t *testing.T) {
+	path := t.TempDir() + "/writes"
+	log, err := Open(path, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := log.Handler(http.HandlerFunc(func(_ http.ResponseWriter, req *http.Request) {
+		log.note(req.Context(), authorizer.AttributesRecord{User: &user.DefaultInfo{Name: "a"}, Verb: "create", Resource: "pods", ResourceRequest: true}, true)
+		panic(http.ErrAbortHandler)
+	}))
+	defer func() {
+		if recover() == nil {
+			t.Error("the panic is the server's to see")
+		}
+		if line, _ := os.ReadFile(path); !bytes.Contains(line, []byte(`"code":500`)) {
+			t.Errorf("log: %q", line)
+		}
+	}()
+	handler.ServeHTTP(&spy{header: http.Header{}, onHeader: func() { t.Error("answered") }}, httptest.NewRequest(http.MethodPost, "/", nil))
+}
+
 // spy calls back when the response starts.
 type spy struct {
 	header   http.Header
