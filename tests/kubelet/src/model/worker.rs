@@ -165,9 +165,10 @@ impl PodWorker {
         }
     }
 
-    /// Whether the pod holds room on the node: not finished, or something of it still runs.
+    /// Whether the pod holds room on the node: it is to run, or something of it still runs. A pod that is being deleted
+    /// gives its room back with its last container, before its object goes; the scheduler may use it at once.
     pub fn active(&self, view: &PodView) -> bool {
-        let over = self.finished || self.ended.is_some();
+        let over = self.finished || self.ended.is_some() || self.terminating_since.is_some();
         !over || view.any_alive()
     }
 

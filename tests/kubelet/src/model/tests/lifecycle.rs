@@ -112,6 +112,18 @@ fn a_deleted_pod_gets_sigterm_then_sigkill_after_its_grace_period_and_is_reporte
 }
 
 #[test]
+fn a_deleted_pod_gives_its_room_back_with_its_last_container_although_its_object_is_still_there() {
+    let mut rig = Rig::new(json!({"containers": [plain("c")]}));
+    rig.settle();
+    rig.stubborn = vec!["c"];
+    rig.pod.deletion = Some(Duration::from_secs(30));
+    rig.settle();
+    assert!(rig.worker.active(&rig.view), "it still runs");
+    rig.exit("c", 143);
+    assert!(!rig.worker.active(&rig.view));
+}
+
+#[test]
 fn a_deletion_with_a_shorter_grace_period_shortens_the_one_under_way() {
     let mut rig = Rig::new(json!({"containers": [plain("c")]}));
     rig.settle();
