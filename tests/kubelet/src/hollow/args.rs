@@ -61,6 +61,12 @@ pub struct Options {
     /// Node that does not declare RestartAllContainersOnContainerExits; may be repeated, `*` for all.
     #[arg(long)]
     pub no_restart_all: Vec<String>,
+    /// What runs the containers.
+    #[arg(long, value_enum, default_value_t = RuntimeKind::Simulated)]
+    pub runtime: RuntimeKind,
+    /// Folder for volumes and logs of child processes.
+    #[arg(long, required_if_eq("runtime", "subprocess"))]
+    pub work_dir: Option<PathBuf>,
     /// How long things take.
     #[arg(long, value_enum, default_value_t = Profile::Measured)]
     pub latency_profile: Profile,
@@ -94,6 +100,15 @@ pub struct Options {
     /// Logging.
     #[command(flatten)]
     pub log: LogArgs,
+}
+
+/// A container runtime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum RuntimeKind {
+    /// Entries in a table.
+    Simulated,
+    /// Child processes of this one.
+    Subprocess,
 }
 
 /// A latency profile.

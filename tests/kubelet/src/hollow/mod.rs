@@ -24,11 +24,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tracing::info;
 
-pub use args::{Options, Profile};
+pub use args::{Options, Profile, RuntimeKind};
 
 use crate::clock::Clock;
 use crate::model::KubeletConfig;
-use crate::runtime::{Changed, Runtime, Simulated, Table};
+use crate::runtime::subprocess::{Host, Names};
+use crate::runtime::{Changed, Runtime, Simulated, Subprocess, Table};
 use kubelets::{Kubelet, Kubelets};
 use nodes::NodeInfo;
 use supervisor::{Node, Supervisor};
@@ -43,7 +44,7 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
     let anonymous = Client::try_from(without_identity(config))?;
 
     let (change, changes) = mpsc::unbounded_channel();
-    let nodes = make_nodes(&options, &change, clock);
+    let nodes = make_nodes(&options, &change, clock)?;
     let infos: Vec<Arc<NodeInfo>> = nodes.iter().map(|n| n.info.clone()).collect();
     let kubelets = kubelets(&options, &nodes)?;
 
@@ -106,14 +107,28 @@ fn without_identity(mut config: Config) -> Config {
     config
 }
 
-fn make_nodes(options: &Options, change: &mpsc::UnboundedSender<Changed>, clock: Clock) -> Vec<Node> {
+fn make_nodes(options: &Options, change: &mpsc::UnboundedSender<Changed>, clock: Clock) -> Result<Vec<Node>> {
     let ips = Arc::new(AtomicU32::new(0));
+    let host = match (options.runtime, &options.work_dir) {
+        (RuntimeKind::Subprocess, Some(folder)) => Some(Host {
+            folder: std::path::absolute(folder)?,
+            launcher: std::env::current_exe().context("path of this program")?,
+            names: Names::default(),
+            ips: ips.clone(),
+            // 16 to 215: away from 127.0.0.1 and from other processes' pods.
+            octet: 16 + (std::process::id() % 200) as u8,
+        }),
+        _ => None,
+    };
     let make = |(i, name): (usize, String)| {
         let table = Table::new(i, change.clone());
-        let runtime: Arc<dyn Runtime> = Arc::new(Simulated::new(&name, table, options.profile(), clock, ips.clone()));
+        let runtime: Arc<dyn Runtime> = match &host {
+            Some(host) => Arc::new(Subprocess::new(&name, table, options.profile(), clock, host.clone())),
+            None => Arc::new(Simulated::new(&name, table, options.profile(), clock, ips.clone())),
+        };
         Node { info: Arc::new(nodes::node_info(options, i, name)), runtime, store: MemoryStore::default() }
     };
-    options.names().enumerate().map(make).collect()
+    Ok(options.names().enumerate().map(make).collect())
 }
 
 fn kubelets(options: &Options, nodes: &[Node]) -> Result<Vec<Kubelet>> {

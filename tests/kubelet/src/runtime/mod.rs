@@ -3,8 +3,11 @@
 //! A runtime carries out the kubelet's actions, and what becomes of them shows in the [`Table`] of its node, which the
 //! kubelet reads at its relist and the node's agent at once, as over CRI.
 
+mod later;
+mod program;
 mod script;
 mod simulated;
+pub mod subprocess;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -18,6 +21,7 @@ use crate::model::{Action, PodDesc, PodView};
 
 pub use script::{OnTerm, Script};
 pub use simulated::Simulated;
+pub use subprocess::Subprocess;
 pub use table::{Changed, Ended, Snapshot, Table};
 
 /// The kubelet's side of the runtime of one node.

@@ -7,9 +7,8 @@ use std::time::Duration;
 
 use chrono::TimeDelta;
 use parking_lot::Mutex;
-use tokio::task::JoinSet;
-use tokio::time::sleep;
 
+use super::later::Later;
 use super::script::{OnTerm, Script};
 use super::table::{Ended, Table};
 use super::{Fault, Runtime, Unsupported};
@@ -31,7 +30,7 @@ struct Faults {
 pub struct Simulated {
     shared: Arc<Shared>,
     /// Everything under way; dropping the runtime ends it.
-    tasks: Mutex<JoinSet<()>>,
+    later: Later,
 }
 
 #[derive(Debug)]
@@ -59,21 +58,12 @@ impl Simulated {
             ips,
             next_id: AtomicU32::new(1),
         };
-        Self { shared: Arc::new(shared), tasks: Mutex::default() }
+        Self { shared: Arc::new(shared), later: Later::default() }
     }
 
-    /// Does `work` after `wait`; at once when there is nothing to wait for, so that a profile of zeros takes no time.
     fn after(&self, wait: Duration, work: impl FnOnce(&Shared) + Send + 'static) {
-        if wait.is_zero() {
-            return work(&self.shared);
-        }
         let shared = self.shared.clone();
-        let mut tasks = self.tasks.lock();
-        while tasks.try_join_next().is_some() {}
-        tasks.spawn(async move {
-            sleep(wait).await;
-            work(&shared);
-        });
+        self.later.after(wait, move || work(&shared));
     }
 
     fn start(&self, pod: &Arc<PodDesc>, name: &str, attempt: i32) {

@@ -172,6 +172,12 @@ impl Table {
         true
     }
 
+    /// One container.
+    pub fn find(&self, id: &str) -> Option<ContainerView> {
+        let pods = self.pods.lock();
+        pods.values().flat_map(|e| &e.containers).find(|r| r.seen.view.id == id).map(|r| r.seen.view.clone())
+    }
+
     /// Changes one container; `change` returns whether anything is different. None when there is no such container.
     pub fn update(&self, id: &str, change: impl FnOnce(&mut ContainerView) -> bool) -> Option<bool> {
         let (uid, different) = {
