@@ -130,6 +130,18 @@ impl Cluster {
         Self { free: self.allocatable.clone(), ..self.clone() }
     }
 
+    /// These nodes as a cluster of their own, numbered in the order given.
+    pub(crate) fn part(&self, nodes: &[NodeIx]) -> Self {
+        let mut part = Self::new(self.dims, self.keys);
+        for &node in nodes {
+            part.allocatable.extend_from_slice(self.allocatable(node));
+            part.free.extend_from_slice(self.free(node));
+            part.domains.extend((0..self.keys).map(|key| self.domain(node, key)));
+            part.schedulable.push(self.schedulable(node));
+        }
+        part
+    }
+
     /// Leaves at most `amount` of a resource free on a node (nothing, if it is negative).
     pub(crate) fn limit(&mut self, node: NodeIx, dim: usize, amount: i64) {
         let free = &mut self.free[node * self.dims + dim];

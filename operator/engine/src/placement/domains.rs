@@ -111,10 +111,9 @@ fn replicas_in_order(
     }
     // What the gang would like besides comes after what every shape needs.
     for (s, rest) in waiting {
+        let mut tally = Tally::new(site, free, domains, s);
         for replica in rest {
-            let Some(domain) = choose(site, free, domains, s, replica.missing, replica.domain) else {
-                continue;
-            };
+            let Some(domain) = tally.take(replica) else { continue };
             seats.extend(put(site, free, &domains[domain], s, replica));
         }
     }
@@ -140,11 +139,12 @@ fn replicas_of(
     needed: u32,
 ) -> Result<(Vec<Seat>, Vec<Replica>), Infeasible> {
     let mut todo = incomplete(site, key, shape)?.into_iter();
+    let mut tally = Tally::new(site, free, domains, shape);
     let mut seats = Vec::new();
     let mut placed = 0;
     while placed < needed {
         let Some(replica) = todo.next() else { break };
-        let Some(domain) = choose(site, free, domains, shape, replica.missing, replica.domain) else {
+        let Some(domain) = tally.take(replica) else {
             let missing = needed - placed;
             return Err(shortest(site, free, key, domains, shape, replica, missing));
         };
@@ -180,24 +180,30 @@ fn seats_in(site: &Site<'_>, free: &[i64], nodes: &[NodeIx], shape: ShapeIx) -> 
     nodes.iter().map(|&n| u64::from(site.seats(free, shape, &site.demand.shapes[shape], n))).sum()
 }
 
-/// The domain for a replica: where it was before, else the one with the fewest seats that suffice.
-fn choose(
-    site: &Site<'_>,
-    free: &[i64],
-    domains: &[Vec<NodeIx>],
-    shape: ShapeIx,
-    missing: u32,
-    pinned: Option<DomainIx>,
-) -> Option<DomainIx> {
-    (0..domains.len())
-        .filter(|&d| pinned.is_none_or(|p| p == d))
-        .filter_map(|d| {
-            let seats = seats_in(site, free, &domains[d], shape);
-            let wish = domains[d].iter().map(|&n| site.wish(n)).max().unwrap_or(0);
-            (seats >= u64::from(missing)).then_some((std::cmp::Reverse(wish), seats, d))
-        })
-        .min()
-        .map(|(_, _, d)| d)
+/// Seats of one shape per domain while its replicas are placed.
+struct Tally {
+    seats: Vec<u64>,
+    wish: Vec<u32>,
+}
+
+impl Tally {
+    fn new(site: &Site<'_>, free: &[i64], domains: &[Vec<NodeIx>], shape: ShapeIx) -> Self {
+        let wish = |nodes: &Vec<NodeIx>| nodes.iter().map(|&n| site.wish(n)).max().unwrap_or(0);
+        Self {
+            seats: domains.iter().map(|nodes| seats_in(site, free, nodes, shape)).collect(),
+            wish: domains.iter().map(wish).collect(),
+        }
+    }
+
+    /// The domain for a replica: where it was before, else the one with the fewest seats that suffice. Takes the seats.
+    fn take(&mut self, replica: Replica) -> Option<DomainIx> {
+        let missing = u64::from(replica.missing);
+        let domain = (0..self.seats.len())
+            .filter(|&d| replica.domain.is_none_or(|p| p == d) && self.seats[d] >= missing)
+            .min_by_key(|&d| (std::cmp::Reverse(self.wish[d]), self.seats[d], d))?;
+        self.seats[domain] -= missing;
+        Some(domain)
+    }
 }
 
 fn put(site: &Site<'_>, free: &mut [i64], nodes: &[NodeIx], shape: ShapeIx, replica: Replica) -> Vec<Seat> {

@@ -121,11 +121,13 @@ impl<'a> Site<'a> {
         Self { cluster, demand, admits, nodes: any.ones().collect(), wish }
     }
 
-    /// The same gang over the nodes of one domain, without its topology: `demand` is this one's without it.
-    pub fn within(&self, nodes: &[NodeIx], demand: &'a Demand) -> Self {
-        let here: NodeSet = nodes.iter().copied().collect();
-        let admits = self.admits.iter().map(|set| set.intersection(&here).collect()).collect();
-        Self { cluster: self.cluster, demand, admits, nodes: nodes.to_vec(), wish: self.wish.clone() }
+    /// The same gang over a part of the cluster: `part` holds these nodes in this order, `demand` is this one's without
+    /// what the part makes needless.
+    pub fn within<'p>(&self, nodes: &[NodeIx], part: &'p Cluster, demand: &'p Demand) -> Site<'p> {
+        let local = |set: &NodeSet| (0..nodes.len()).filter(|&at| set.contains(nodes[at])).collect();
+        let wish = if self.wish.is_empty() { Vec::new() } else { nodes.iter().map(|&n| self.wish(n)).collect() };
+        let admits = self.admits.iter().map(local).collect();
+        Site { cluster: part, demand, admits, nodes: (0..nodes.len()).collect(), wish }
     }
 
     fn without_wishes(&self) -> Self {

@@ -36,57 +36,13 @@ pub(super) struct Field<'a> {
 }
 
 impl<'a> Field<'a> {
-    pub fn new(site: &'a Site<'a>, units: &'a Units, demand: &'a Demand) -> Self {
-        let lower = |&ix: &UnitIx| units.units[ix].priority < demand.priority;
-        Self::over(site, units, demand, (0..units.units.len()).filter(lower))
-    }
-
-    /// The same question over fewer nodes: `site` admits only some of them, and who holds nothing there is no candidate.
-    pub fn within<'b>(&self, site: &'b Site<'b>, demand: &'b Demand) -> Field<'b>
-    where
-        'a: 'b,
-    {
-        let here: BTreeSet<UnitIx> =
-            site.nodes.iter().flat_map(|&n| self.uses_on(n).map(|(cand, _)| self.cands[cand])).collect();
-        let mut field = Field::over(site, self.units, demand, here.into_iter());
-        for (cand, unit) in field.cands.iter().enumerate() {
-            if let Ok(known) = self.cands.binary_search(unit) {
-                field.cost[cand] = self.cost[known];
-            }
-        }
-        // The same price everywhere, so that tolls of different parts compare.
-        field.excess_price = self.excess_price;
-        field
-    }
-
-    fn over(
-        site: &'a Site<'a>,
-        units: &'a Units,
-        demand: &'a Demand,
-        candidates: impl Iterator<Item = UnitIx>,
-    ) -> Self {
-        let dims = site.cluster.dims();
-        let mut field = Self {
-            site,
-            units,
-            demand,
-            cands: Vec::new(),
-            dims,
-            first_use: vec![0],
-            use_node: Vec::new(),
-            use_amount: Vec::new(),
-            first_on: Vec::new(),
-            on_node: Vec::new(),
-            use_of: Vec::new(),
-            cost: Vec::new(),
-            pods: Vec::new(),
-            excess_price: 1,
-        };
+    pub fn new(site: &'a Site<'a>, units: &'a Units) -> Self {
+        let mut field = Self::empty(site, units);
         let nodes = site.cluster.node_count();
+        let dims = field.dims;
         // Where the unit being read has its entry for a node; valid only if it is at or behind the unit's first.
         let mut entry = vec![usize::MAX; nodes];
-        for ix in candidates {
-            let unit = &units.units[ix];
+        for (ix, unit) in units.units.iter().enumerate().filter(|(_, u)| u.priority < site.demand.priority) {
             let first = field.use_node.len();
             for pods in &unit.pods {
                 for &node in pods.nodes.iter().filter(|&&n| n < nodes) {
@@ -105,17 +61,70 @@ impl<'a> Field<'a> {
                     }
                 }
             }
-            field.cands.push(ix);
-            field.cost.push(i128::from(unit.cost));
-            field.pods.push(unit.pod_count());
-            field.first_use.push(field.use_node.len());
+            field.add_candidate(ix, i128::from(unit.cost));
         }
-        field.index_by_node(nodes);
+        field.index_by_node();
         field.price_excess();
         field
     }
 
-    fn index_by_node(&mut self, nodes: usize) {
+    /// The same question over a part of the nodes: `site` is that part, `nodes` are its nodes here, and `local` says where
+    /// in it a node is. Who holds nothing there is no candidate.
+    pub fn within<'p>(
+        &self,
+        site: &'p Site<'p>,
+        nodes: &[NodeIx],
+        local: impl Fn(NodeIx) -> Option<NodeIx>,
+    ) -> Field<'p>
+    where
+        'a: 'p,
+    {
+        let here: BTreeSet<CandIx> = nodes.iter().flat_map(|&n| self.uses_on(n).map(|(cand, _)| cand)).collect();
+        let mut field = Field::empty(site, self.units);
+        for cand in here {
+            for (node, amounts) in self.uses(cand) {
+                if let Some(node) = local(node) {
+                    field.use_node.push(node);
+                    field.use_amount.extend_from_slice(amounts);
+                }
+            }
+            field.add_candidate(self.cands[cand], self.cost[cand]);
+        }
+        field.index_by_node();
+        // The same price everywhere, so that tolls of different parts compare.
+        field.excess_price = self.excess_price;
+        field
+    }
+
+    fn empty(site: &'a Site<'a>, units: &'a Units) -> Self {
+        Self {
+            site,
+            units,
+            demand: site.demand,
+            cands: Vec::new(),
+            dims: site.cluster.dims(),
+            first_use: vec![0],
+            use_node: Vec::new(),
+            use_amount: Vec::new(),
+            first_on: Vec::new(),
+            on_node: Vec::new(),
+            use_of: Vec::new(),
+            cost: Vec::new(),
+            pods: Vec::new(),
+            excess_price: 1,
+        }
+    }
+
+    /// Ends the uses that were just added as those of this unit.
+    fn add_candidate(&mut self, unit: UnitIx, cost: i128) {
+        self.cands.push(unit);
+        self.cost.push(cost);
+        self.pods.push(self.units.units[unit].pod_count());
+        self.first_use.push(self.use_node.len());
+    }
+
+    fn index_by_node(&mut self) {
+        let nodes = self.site.cluster.node_count();
         self.first_on = vec![0; nodes + 1];
         for &node in &self.use_node {
             self.first_on[node + 1] += 1;

@@ -96,7 +96,7 @@ impl Scene<'_> {
         };
         let options = Options { algorithm: Algorithm::LeastCost, work_budget: WORK_BUDGET, ..Options::default() };
         let site = Site::new(&self.room, &demand);
-        let Ok(answer) = least_cost::preempt(&Field::new(&site, &standing, &demand), &options) else {
+        let Ok(answer) = least_cost::preempt(&Field::new(&site, &standing), &options) else {
             return Vec::new();
         };
         let taken: Vec<UnitIx> = answer.victims.iter().map(|&v| lower[v]).collect();

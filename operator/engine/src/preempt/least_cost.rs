@@ -10,6 +10,7 @@ use super::{
     field::{CandIx, Field, after_evicting},
     goal::Goal,
     knapsack::{lower_bound, select},
+    part::Parts,
     relax::Relaxation,
     search::Search,
     state::{Price, State},
@@ -18,7 +19,7 @@ use crate::{
     explain::Explanation,
     infeasible::Infeasible,
     placement::{Site, domains::pins, place_in},
-    problem::{Demand, KeyIx, Scope, Toll, TopologyMode},
+    problem::{KeyIx, Scope, Toll, TopologyMode},
 };
 
 /// Rounds in which budgets that came out overdrawn close for the units that came last.
@@ -37,40 +38,38 @@ pub(super) fn preempt(field: &Field<'_>, options: &Options) -> Result<Preemption
 /// The gang in the domain where it costs least; every domain is a question of its own.
 fn in_best_domain(field: &Field<'_>, options: &Options, key: KeyIx) -> Result<Preemption, Infeasible> {
     let pin = pins(field.site, key)?;
-    let demand = Demand { topology: None, ..field.demand.clone() };
-    let sites: Vec<Site<'_>> = field
-        .site
-        .nodes_by_domain(key)
-        .iter()
-        .enumerate()
-        .filter(|&(domain, nodes)| pin.is_none_or(|p| p == domain) && !nodes.is_empty())
-        .map(|(_, nodes)| field.site.within(nodes, &demand))
+    let parts = Parts::new(field.site, key);
+    let sites: Vec<Option<Site<'_>>> = (0..parts.len())
+        .map(|domain| pin.is_none_or(|p| p == domain).then(|| parts.site(field.site, domain)))
         .collect();
     let mut questions = Vec::new();
-    for site in &sites {
-        let part = field.within(site, &demand);
+    for (domain, site) in sites.iter().enumerate() {
+        let Some(site) = site else { continue };
+        let part = parts.field(field, site, domain);
         if let Ok(bound) = priority_bound(&part, options.order) {
-            questions.push((bound, part));
+            questions.push((bound, domain, part));
         }
     }
     // The whole question words the reason: which domain comes closest.
-    let Some(bound) = questions.iter().map(|(bound, _)| *bound).min() else {
+    let Some(bound) = questions.iter().map(|(bound, ..)| *bound).min() else {
         let everybody = place_in(field.site, field.room_without(0..field.cands.len()));
         return Err(everybody.err().map_or(Infeasible::GaveUp { steps: 0 }, after_evicting));
     };
-    questions.retain(|(level, _)| *level <= bound);
+    questions.retain(|(level, ..)| *level <= bound);
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solved = |part: &Field<'_>| solve(part, &Goal::new(part.site), &up_to(part, bound), budget);
-    let answers: Vec<Solved> = questions.iter().map(|(_, part)| solved(part)).collect();
+    let answers: Vec<Solved> = questions.iter().map(|(.., part)| solved(part)).collect();
     let floor = answers.iter().map(|a| a.bound).min().unwrap_or_default();
     let settled: Vec<bool> = answers.iter().map(|a| a.proven).collect();
     let bounds: Vec<Bound> = answers.iter().map(|a| a.bound).collect();
     let best = answers.into_iter().zip(&questions).min_by_key(|(answer, _)| answer.toll);
-    let Some((answer, (_, part))) = best else { return Err(Infeasible::GaveUp { steps: 0 }) };
+    let Some((answer, (_, domain, part))) = best else { return Err(Infeasible::GaveUp { steps: 0 }) };
     let worth = Bound { pdb_excess: answer.toll.pdb_excess, lost: answer.toll.lost };
     let proven = settled.iter().zip(bounds).all(|(&settled, bound)| settled || bound >= worth);
     let answer = Solved { bound: floor, proven, ..answer };
-    finish(part, answer, bound)
+    let mut preemption = finish(part, answer, bound)?;
+    parts.number(*domain, &mut preemption.placement);
+    Ok(preemption)
 }
 
 /// Places the gang where the victims make room.

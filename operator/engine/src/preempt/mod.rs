@@ -1,5 +1,6 @@
 //! Whom a gang displaces.
 
+mod bundle;
 mod exact;
 mod field;
 mod flow;
@@ -8,6 +9,7 @@ mod goal;
 mod kep;
 mod knapsack;
 mod least_cost;
+mod part;
 mod reasons;
 mod relax;
 mod search;
@@ -115,7 +117,7 @@ pub fn preempt(cluster: &Cluster, units: &Units, demand: &Demand, options: &Opti
             other => other,
         });
     }
-    let field = Field::new(&site, units, demand);
+    let field = Field::new(&site, units);
     match options.algorithm {
         Algorithm::Kep => kep::preempt(&field, options),
         Algorithm::LeastCost if options.follow_on_depth == 0 => least_cost::preempt(&field, options),

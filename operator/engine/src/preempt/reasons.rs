@@ -4,6 +4,7 @@ use super::{
     Options, Preemption,
     field::{CandIx, Field},
     goal::Goal,
+    part::Parts,
     search::Search,
     state::State,
 };
@@ -66,25 +67,27 @@ pub struct Reasons {
 /// Says why an answer of [`preempt`](super::preempt) is what it is. Ask with what the answer was asked with. Under a
 /// topology that binds the whole gang, sets are compared within the chosen domain.
 pub fn explain(cluster: &Cluster, units: &Units, demand: &Demand, options: &Options, answer: &Preemption) -> Reasons {
-    let whole = Site::new(cluster, demand);
+    let site = Site::new(cluster, demand);
+    let field = Field::new(&site, units);
     let topology = demand.topology.filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
-    let free = Demand { topology: None, ..demand.clone() };
-    let chosen = answer.placement.seats.first().zip(topology).and_then(|(seat, t)| {
-        let domain = cluster.domain(seat.node, t.key)?;
-        whole.nodes_by_domain(t.key).into_iter().nth(domain)
-    });
-    let site = match chosen {
-        Some(nodes) => whole.within(&nodes, &free),
-        None => whole,
+    let seat = answer.placement.seats.first();
+    let Some((topology, domain)) = topology.and_then(|t| Some((t, cluster.domain(seat?.node, t.key)?))) else {
+        return compare(&field, options, answer, |node| node);
     };
-    let field = Field::new(&site, units, site.demand);
+    let parts = Parts::new(&site, topology.key);
+    let site = parts.site(&site, domain);
+    compare(&parts.field(&field, &site, domain), options, answer, |node| parts.nodes(domain)[node])
+}
+
+/// `name` turns the question's node ordinals into those of the cluster.
+fn compare(field: &Field<'_>, options: &Options, answer: &Preemption, name: impl Fn(NodeIx) -> NodeIx) -> Reasons {
     let bound = answer.explanation.priority_bound;
     let pool: Vec<bool> = (0..field.cands.len()).map(|c| bound.is_none_or(|b| field.unit(c).priority <= b)).collect();
-    let goal = Goal::new(&site);
-    let mut search = Search::new(State::new(&field, &goal), &pool, options.work_budget);
+    let goal = Goal::new(field.site);
+    let mut search = Search::new(State::new(field, &goal), &pool, options.work_budget);
     let gone = |cand: CandIx| answer.victims.binary_search(&field.cands[cand]).is_ok();
     search.become_set(gone);
-    let mut emptied = State::new(&field, &goal);
+    let mut emptied = State::new(field, &goal);
     for cand in (0..pool.len()).filter(|&c| pool[c]) {
         emptied.evict(cand);
     }
@@ -97,7 +100,7 @@ pub fn explain(cluster: &Cluster, units: &Units, demand: &Demand, options: &Opti
     for cand in search.dearest_first() {
         let without = if reasons.taken.len() < WEIGHED { search.without(cand) } else { None };
         search.become_set(gone);
-        let nodes = used_nodes(&field, cand, answer);
+        let nodes = used_nodes(field, cand, answer, &name);
         reasons.taken.push(Taken { unit: field.cands[cand], nodes, without_it: without.as_ref().map(|w| w.0) });
         if let Some((toll, set)) = without
             && reasons.runner_up.as_ref().is_none_or(|r| toll < r.toll)
@@ -125,9 +128,9 @@ fn spared(state: &State<'_>, emptied: &mut State<'_>, pool: &[bool], cand: CandI
     if useful { Spared::Dearer } else { Spared::NoUse }
 }
 
-fn used_nodes(field: &Field<'_>, cand: CandIx, answer: &Preemption) -> Vec<NodeIx> {
+fn used_nodes(field: &Field<'_>, cand: CandIx, answer: &Preemption, name: impl Fn(NodeIx) -> NodeIx) -> Vec<NodeIx> {
     let seated = |node: &NodeIx| answer.placement.seats.iter().any(|s| s.node == *node);
-    let mut nodes: Vec<NodeIx> = field.uses(cand).map(|(node, _)| node).filter(seated).collect();
+    let mut nodes: Vec<NodeIx> = field.uses(cand).map(|(node, _)| name(node)).filter(seated).collect();
     nodes.sort_unstable();
     nodes
 }

@@ -5,13 +5,11 @@ use std::cmp::Reverse;
 use smallvec::SmallVec;
 
 use super::{
+    bundle::{Bundle, cheapest_bundle},
     field::CandIx,
     state::{Price, State},
 };
 use crate::problem::{DomainIx, NodeIx, ShapeIx, Toll};
-
-/// Units that together win a seat.
-type Bundle = SmallVec<[CandIx; 8]>;
 
 /// How far apart, in the order of what they are worth, two victims may be that are exchanged together.
 const PAIRS_APART: usize = 8;
@@ -179,7 +177,7 @@ impl<'a> Search<'a> {
             if out.iter().any(|&c| !self.state.is_gone(c)) {
                 continue;
             }
-            let before = self.state.victims();
+            self.state.begin();
             for &cand in &out {
                 self.state.restore(cand);
                 self.barred[cand] = true;
@@ -188,7 +186,7 @@ impl<'a> Search<'a> {
             for &cand in &out {
                 self.barred[cand] = false;
             }
-            improved |= self.settle(fits, None, &before, best);
+            improved |= self.settle(fits, None, best);
         }
         improved
     }
@@ -229,20 +227,20 @@ impl<'a> Search<'a> {
                 continue;
             }
             let surplus = self.state.surplus();
+            self.state.begin();
             self.state.evict(cand);
             // A unit that wins no seat lets nobody stay.
             if self.state.surplus() == surplus {
                 self.state.restore(cand);
                 continue;
             }
-            let before: Vec<CandIx> = self.state.victims().into_iter().filter(|&c| c != cand).collect();
-            improved |= self.settle(true, Some(cand), &before, best);
+            improved |= self.settle(true, Some(cand), best);
         }
         improved
     }
 
     /// Keeps the move if it pays, else goes back to the set before it.
-    fn settle(&mut self, fits: bool, kept: Option<CandIx>, before: &[CandIx], best: &mut Toll) -> bool {
+    fn settle(&mut self, fits: bool, kept: Option<CandIx>, best: &mut Toll) -> bool {
         if fits {
             self.give_back(kept, !self.thorough);
             if self.state.toll() < *best {
@@ -251,7 +249,7 @@ impl<'a> Search<'a> {
                 return true;
             }
         }
-        self.become_set(|c| before.binary_search(&c).is_ok());
+        self.state.undo();
         false
     }
 
@@ -321,7 +319,7 @@ impl<'a> Search<'a> {
                 }
                 self.seen[single] = self.round;
             }
-            let (price, won) = self.weigh(shape, &bundle);
+            let (price, won) = self.state.weigh(shape, &bundle);
             if won > 0 {
                 offers.push(Offer { node, bundle, price, won: won.min(missing) });
             }
@@ -387,54 +385,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Price of a bundle and the seats that it wins, wherever they are.
-    fn weigh(&mut self, shape: ShapeIx, bundle: &[CandIx]) -> (Price, i64) {
-        let (price, supply) = (self.state.price(), self.state.supply(shape));
-        self.evict_all(bundle);
-        let weighed = (self.state.price() - price, self.state.supply(shape) - supply);
-        self.restore_all(bundle);
-        weighed
-    }
-
-    /// A cheap set of units on a node whose eviction makes room for one more pod of the shape there.
-    fn bundle(&self, shape: ShapeIx, node: NodeIx) -> Option<Bundle> {
-        let goal = &self.state.goal.shapes[shape];
-        if !self.state.field.site.admits[goal.shape].contains(node) {
-            return None;
-        }
-        let target = i64::from(self.state.seats_on(shape, node)) + 1;
-        let mut missing: SmallVec<[i64; 6]> =
-            self.state.room(node).iter().zip(&goal.request).map(|(&have, &r)| r * target - have).collect();
-        let lacks = |missing: &[i64]| missing.iter().zip(&goal.request).any(|(&m, &r)| r > 0 && m > 0);
-        let mut units: SmallVec<[(Price, CandIx, &[i64]); 8]> = SmallVec::new();
-        for (cand, amounts) in self.state.field.uses_on(node).filter(|&(c, _)| self.may_go(c)) {
-            let useful: i64 = amounts.iter().zip(&missing).map(|(&a, &m)| a.min(m).max(0)).sum();
-            if useful > 0 {
-                let rate = (self.state.marginal(cand) << 8) / Price::from(useful);
-                units.push((rate, cand, amounts));
-            }
-        }
-        units.sort_unstable_by_key(|&(rate, cand, _)| (rate, cand));
-        let mut bundle: SmallVec<[(CandIx, &[i64]); 8]> = SmallVec::new();
-        for &(_, cand, amounts) in &units {
-            if !lacks(&missing) {
-                break;
-            }
-            missing.iter_mut().zip(amounts).for_each(|(m, a)| *m -= a);
-            bundle.push((cand, amounts));
-        }
-        if lacks(&missing) {
-            return None;
-        }
-        // What was taken early may have become needless.
-        bundle.retain(|&mut (_, amounts)| {
-            let without: SmallVec<[i64; 6]> = missing.iter().zip(amounts).map(|(m, a)| m + a).collect();
-            let needed = lacks(&without);
-            if !needed {
-                missing = without;
-            }
-            needed
-        });
-        Some(bundle.into_iter().map(|(cand, _)| cand).collect())
+    fn bundle(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Bundle> {
+        let (pool, barred) = (self.pool, &self.barred);
+        cheapest_bundle(&mut self.state, shape, node, |cand| pool[cand] && !barred[cand])
     }
 }

@@ -19,6 +19,8 @@ pub(super) struct State<'a> {
     pub goal: &'a Goal,
     free: Vec<i64>,
     gone: Vec<bool>,
+    /// Candidates evicted or restored since the last [`State::begin`], in order.
+    journal: Vec<CandIx>,
     /// Per shape, seats per node.
     seats: Vec<Vec<u32>>,
     /// Per shape, seats in all; under a goal of replicas, whole replicas over all domains.
@@ -44,6 +46,7 @@ impl<'a> State<'a> {
             goal,
             free: field.site.cluster.free_table().to_vec(),
             gone: vec![false; field.cands.len()],
+            journal: Vec::new(),
             seats: vec![vec![0; nodes]; goal.shapes.len()],
             total: vec![0; goal.shapes.len()],
             in_domain: vec![vec![0; goal.domains.len()]; goal.shapes.len()],
@@ -90,16 +93,46 @@ impl<'a> State<'a> {
 
     pub fn evict(&mut self, cand: CandIx) {
         debug_assert!(!self.gone[cand]);
-        self.gone[cand] = true;
-        self.charge(cand, 1);
-        self.shift(cand, 1);
+        self.journal.push(cand);
+        self.toggle(cand);
     }
 
     pub fn restore(&mut self, cand: CandIx) {
         debug_assert!(self.gone[cand]);
-        self.gone[cand] = false;
-        self.charge(cand, -1);
-        self.shift(cand, -1);
+        self.journal.push(cand);
+        self.toggle(cand);
+    }
+
+    /// Makes the present set the one that [`State::undo`] goes back to.
+    pub fn begin(&mut self) {
+        self.journal.clear();
+    }
+
+    /// Goes back to the set of the last [`State::begin`].
+    pub fn undo(&mut self) {
+        while let Some(cand) = self.journal.pop() {
+            self.toggle(cand);
+        }
+    }
+
+    /// What evicting these would change: the price, and a shape's supply. The set stays as it is.
+    pub fn weigh(&mut self, shape: ShapeIx, cands: &[CandIx]) -> (Price, i64) {
+        let (price, supply) = (self.price(), self.supply(shape));
+        for &cand in cands {
+            self.toggle(cand);
+        }
+        let weighed = (self.price() - price, self.supply(shape) - supply);
+        for &cand in cands {
+            self.toggle(cand);
+        }
+        weighed
+    }
+
+    fn toggle(&mut self, cand: CandIx) {
+        self.gone[cand] = !self.gone[cand];
+        let sign = if self.gone[cand] { 1 } else { -1 };
+        self.charge(cand, sign);
+        self.shift(cand, sign);
     }
 
     /// Price of evicting one more unit.
