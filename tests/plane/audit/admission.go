@@ -30,5 +30,8 @@ func (*plugin) Validate(ctx context.Context, a admission.Attributes, _ admission
 	if a.GetOperation() == admission.Delete {
 		Before(ctx, a.GetOldObject())
 	}
+	if a.IsDryRun() {
+		noteDryRun(ctx)
+	}
 	return nil
 }

@@ -98,3 +98,12 @@ func note(ctx context.Context, object runtime.Object, before bool) {
 		r.entry.ResourceVersionAfter = m.GetResourceVersion()
 	}
 }
+
+// noteDryRun notes what a delete says in its body rather than in its query.
+func noteDryRun(ctx context.Context) {
+	if r := fromContext(ctx); r != nil {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.entry.DryRun = true
+	}
+}

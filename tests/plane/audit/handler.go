@@ -55,7 +55,7 @@ func (l *Log) finishWrite(r *request, req *http.Request, held *heldWriter) bool 
 	}
 	e := &r.entry
 	e.Code = held.code
-	e.DryRun = req.URL.Query().Has("dryRun")
+	e.DryRun = e.DryRun || req.URL.Query().Has("dryRun")
 	if req.Method == http.MethodPatch {
 		e.ContentType, _, _ = mime.ParseMediaType(req.Header.Get("Content-Type"))
 	}

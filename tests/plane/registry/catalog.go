@@ -118,12 +118,18 @@ func foldStringData(obj runtime.Object) {
 func workloadControllers() []*Resource {
 	apps, all := appsv1.SchemeGroupVersion, []string{"all"}
 	return []*Resource{
-		{GroupVersion: batchv1.SchemeGroupVersion, Name: "jobs", Singular: "job", Kind: "Job", status: true, generation: true, categories: all},
-		{GroupVersion: apps, Name: "deployments", Singular: "deployment", Kind: "Deployment", status: true, generation: true, short: []string{"deploy"}, categories: all},
-		{GroupVersion: apps, Name: "daemonsets", Singular: "daemonset", Kind: "DaemonSet", status: true, generation: true, short: []string{"ds"}, categories: all},
+		{GroupVersion: batchv1.SchemeGroupVersion, Name: "jobs", Singular: "job", Kind: "Job", status: true, generation: true, categories: all,
+			validate: func(obj runtime.Object) field.ErrorList { return podvalidation.Job(obj.(*batchv1.Job)) }, validateUpdate: unchecked},
+		{GroupVersion: apps, Name: "deployments", Singular: "deployment", Kind: "Deployment", status: true, generation: true, short: []string{"deploy"}, categories: all,
+			validate: func(obj runtime.Object) field.ErrorList { return podvalidation.Deployment(obj.(*appsv1.Deployment)) }, validateUpdate: unchecked},
+		{GroupVersion: apps, Name: "daemonsets", Singular: "daemonset", Kind: "DaemonSet", status: true, generation: true, short: []string{"ds"}, categories: all,
+			validate: func(obj runtime.Object) field.ErrorList { return podvalidation.DaemonSet(obj.(*appsv1.DaemonSet)) }, validateUpdate: unchecked},
 		{GroupVersion: apps, Name: "statefulsets", Singular: "statefulset", Kind: "StatefulSet", status: true, generation: true, short: []string{"sts"}, categories: all},
 	}
 }
+
+// unchecked leaves updates of a kind to the checks that every object gets.
+func unchecked(_, _ runtime.Object) field.ErrorList { return nil }
 
 func accessControl() []*Resource {
 	rbac, name := rbacv1.SchemeGroupVersion, path.IsValidPathSegmentName

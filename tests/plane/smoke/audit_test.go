@@ -106,9 +106,16 @@ func TestEachWriteIsLoggedBeforeItIsAnswered(t *testing.T) {
 
 func TestDryRunsAndRefusalsAreLogged(t *testing.T) {
 	k := use(t)
+	k.get("default", "serviceaccount/default", "{.metadata.name}")
 	k.stdin(pod("d", "", "", ""), "create", "--dry-run=server", "-f", "-")
 	if e := last(t, k.namespace, "admin"); !e.DryRun || e.Code != 201 {
 		t.Errorf("dry run: %+v", e)
+	}
+	if err := shared.admin.CoreV1().ServiceAccounts(k.namespace).Delete(t.Context(), "default", metav1.DeleteOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+		t.Fatal(err)
+	}
+	if e := last(t, k.namespace, "admin"); !e.DryRun || e.Verb != "delete" {
+		t.Errorf("dry run of a delete: %+v", e)
 	}
 	_, err := shared.as(t, "user:eve").CoreV1().ConfigMaps(k.namespace).Create(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "x"}}, metav1.CreateOptions{})
 	if !apierrors.IsForbidden(err) {

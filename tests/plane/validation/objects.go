@@ -1,12 +1,16 @@
 package validation
 
 import (
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/sets"
 	utilvalidation "k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -77,6 +81,46 @@ func ConfigMapUpdate(cm, old *corev1.ConfigMap) field.ErrorList {
 		errs = append(errs, field.Forbidden(field.NewPath("binaryData"), msg))
 	}
 	return errs
+}
+
+var template = field.NewPath("spec", "template", "spec")
+
+// Job checks a job that is being created.
+func Job(job *batchv1.Job) field.ErrorList {
+	errs := PodSpec(&job.Spec.Template.Spec, template)
+	if p := job.Spec.Template.Spec.RestartPolicy; p == corev1.RestartPolicyAlways {
+		errs = append(errs, field.Required(template.Child("restartPolicy"), `valid values: "OnFailure", "Never"`))
+	}
+	return errs
+}
+
+// Deployment checks a deployment that is being created.
+func Deployment(d *appsv1.Deployment) field.ErrorList {
+	return append(alwaysRestarts(&d.Spec.Template.Spec), selects(d.Spec.Selector, d.Spec.Template.Labels)...)
+}
+
+// DaemonSet checks a daemon set that is being created.
+func DaemonSet(d *appsv1.DaemonSet) field.ErrorList {
+	return append(alwaysRestarts(&d.Spec.Template.Spec), selects(d.Spec.Selector, d.Spec.Template.Labels)...)
+}
+
+func alwaysRestarts(spec *corev1.PodSpec) field.ErrorList {
+	errs := PodSpec(spec, template)
+	if spec.RestartPolicy != corev1.RestartPolicyAlways {
+		errs = append(errs, field.NotSupported(template.Child("restartPolicy"), spec.RestartPolicy, []corev1.RestartPolicy{corev1.RestartPolicyAlways}))
+	}
+	return errs
+}
+
+// selects checks that a selector takes the pods of its own template.
+func selects(selector *metav1.LabelSelector, podLabels map[string]string) field.ErrorList {
+	if selector == nil {
+		return field.ErrorList{field.Required(field.NewPath("spec", "selector"), "")}
+	}
+	if s, err := metav1.LabelSelectorAsSelector(selector); err != nil || !s.Matches(labels.Set(podLabels)) {
+		return field.ErrorList{field.Invalid(field.NewPath("spec", "template", "metadata", "labels"), podLabels, "`selector` does not match template `labels`")}
+	}
+	return nil
 }
 
 // Lease checks a lease.

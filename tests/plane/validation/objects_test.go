@@ -3,6 +3,10 @@ package validation
 import (
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
@@ -49,4 +53,24 @@ func TestAGangsMinimumIsAllThatChangesInAPodGroup(t *testing.T) {
 	check(t, PodGroupUpdate(group(3, "a"), group(2, "a")), nil)
 	check(t, PodGroupUpdate(group(2, "b"), group(2, "a")), []string{`spec: Invalid value: "": field is immutable`})
 	check(t, PodGroupUpdate(group(0, "a"), group(2, "a")), []string{"spec.schedulingPolicy.gang.minCount: Invalid value: 0: must be greater than or equal to 1"})
+}
+
+func TestTemplatesAreCheckedWithTheirOwner(t *testing.T) {
+	spec := valid().Spec
+	job := &batchv1.Job{Spec: batchv1.JobSpec{Template: corev1.PodTemplateSpec{Spec: *spec.DeepCopy()}}}
+	check(t, Job(job), nil)
+	job.Spec.Template.Spec.RestartPolicy = corev1.RestartPolicyAlways
+	job.Spec.Template.Spec.Containers[0].Image = ""
+	check(t, Job(job), []string{
+		"spec.template.spec.containers[0].image: Required value",
+		`spec.template.spec.restartPolicy: Required value: valid values: "OnFailure", "Never"`,
+	})
+	d := &appsv1.Deployment{Spec: appsv1.DeploymentSpec{
+		Selector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}},
+		Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{"a": "c"}}, Spec: *spec.DeepCopy()},
+	}}
+	check(t, Deployment(d), []string{
+		`spec.template.spec.restartPolicy: Unsupported value: "Never": supported values: "Always"`,
+		"spec.template.metadata.labels: Invalid value: {\"a\":\"c\"}: `selector` does not match template `labels`",
+	})
 }
