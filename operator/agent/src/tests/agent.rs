@@ -1,0 +1,126 @@
+use super::*;
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_makes_its_object_and_says_what_it_is() {
+    let rig = Rig::new();
+    rig.pass(100).await;
+    assert_eq!(rig.log(), ["write"]);
+    let status = rig.status();
+    assert_eq!((&status["runtime"], &status["capabilities"]), (&json!("test 1"), &json!(["Report", "Stop"])));
+    rig.pass(600_000).await;
+    assert!(rig.log().is_empty(), "nothing changes, nothing is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_order_stops_the_container_of_the_older_epoch_after_the_intent_is_persisted() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.order(1);
+    rig.pass(100).await;
+    assert_eq!(rig.log(), ["save", "write"], "released, nothing stopped");
+    rig.order(2);
+    rig.pass(10).await;
+    assert_eq!(rig.log(), ["save", "stop c1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_exit_and_the_arrival_of_one_restart_are_told_in_one_write() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.order(2);
+    rig.pass(100).await;
+    rig.log();
+    rig.shared.world.lock().writes.clear();
+    rig.runs("c2", &[("c1", 137)]);
+    rig.pass(2_000).await;
+    let writes = rig.shared.world.lock().writes.clone();
+    assert_eq!(writes.len(), 1);
+    assert_eq!(writes[0]["reports"][0]["kind"], "Stopped");
+    assert_eq!(writes[0]["arrivals"][0]["epoch"], 2);
+    assert_eq!(writes[0]["arrivals"][0]["pods"][0]["containerID"], "c2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_restarted_by_itself_is_reported_with_its_true_code_and_not_stopped() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.runs("c2", &[("c1", 42)]);
+    rig.pass(100).await;
+    rig.order(2);
+    rig.pass(2_000).await;
+    assert!(rig.log().iter().all(|l| !l.starts_with("stop")));
+    let status = rig.status();
+    assert_eq!((&status["reports"][0]["exitCode"], &status["arrivals"][0]["epoch"]), (&json!(42), &json!(2)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_stopped_while_the_intent_cannot_be_persisted() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.log();
+    rig.shared.world.lock().store_broken = true;
+    rig.order(2);
+    rig.pass(5_000).await;
+    assert!(rig.log().is_empty());
+    rig.shared.world.lock().store_broken = false;
+    rig.pass(1_000).await;
+    assert_eq!(rig.log()[..2], ["save", "stop c1"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn members_are_stopped_while_the_api_server_is_down_and_the_news_follow() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.shared.world.lock().api_down = true;
+    rig.log();
+    rig.order(2);
+    rig.pass(100).await;
+    assert_eq!(rig.log(), ["save", "stop c1"]);
+    rig.runs("c2", &[("c1", 137)]);
+    rig.pass(60_000).await;
+    assert_eq!(rig.status()["reports"], json!([]));
+    rig.shared.world.lock().api_down = false;
+    rig.pass(10_000).await;
+    assert_eq!(rig.status()["reports"][0]["kind"], "Stopped");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_conflict_is_answered_by_reading_again_and_writing_the_latest() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    touch(&mut rig.shared.world.lock());
+    rig.runs("c2", &[("c1", 7)]);
+    rig.pass(5_000).await;
+    assert_eq!(rig.status()["reports"][0]["exitCode"], 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_crashed_before_its_report_was_written_tells_it_after_its_restart() {
+    let mut rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.shared.world.lock().api_down = true;
+    rig.runs("c2", &[("c1", 9)]);
+    rig.pass(100).await;
+    // The runtime has forgotten the container by the time the agent is back.
+    rig.runs("c2", &[]);
+    rig.shared.world.lock().api_down = false;
+    rig.start();
+    rig.pass(5_000).await;
+    assert_eq!(rig.status()["reports"][0]["exitCode"], 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_decided_before_the_orders_are_listed() {
+    let rig = Rig::new();
+    rig.orders.send_replace(None);
+    rig.runs("c1", &[]);
+    rig.pass(1_000).await;
+    assert_eq!(rig.log(), ["write"], "only what the agent is");
+}

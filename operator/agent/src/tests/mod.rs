@@ -1,0 +1,230 @@
+//! One agent over a runtime, a store and an API server that live in memory and write down what happens.
+
+mod agent;
+mod store;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use http::{Method, Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use lockstep_api::RestartOrderSpec;
+use lockstep_api::names::{annotations, labels};
+use lockstep_api::restart_order::DomainOrder;
+use lockstep_lifecycle::node::{Exit, Records, SeenContainer};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::Agent;
+use crate::orders::Orders;
+use crate::runtime::{Runtime, RuntimeError, Sandbox};
+use crate::store::{Store, StoreError};
+
+/// Everything around the agent.
+#[derive(Default)]
+struct World {
+    /// What happened, in order: `save`, `stop ID`, `write`.
+    log: Vec<String>,
+    sandboxes: Vec<Sandbox>,
+    records: Option<Records>,
+    object: Option<Value>,
+    writes: Vec<Value>,
+    version: u64,
+    api_down: bool,
+    store_broken: bool,
+}
+
+#[derive(Clone)]
+struct Shared {
+    world: Arc<Mutex<World>>,
+    changed: Arc<Notify>,
+}
+
+impl Runtime for Shared {
+    async fn version(&mut self) -> Result<String, RuntimeError> {
+        Ok("test 1".into())
+    }
+
+    async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
+        Ok(self.world.lock().sandboxes.clone())
+    }
+
+    async fn stop(&self, container_id: &str) -> Result<(), RuntimeError> {
+        self.world.lock().log.push(format!("stop {container_id}"));
+        Ok(())
+    }
+
+    async fn changed(&mut self) {
+        self.changed.notified().await;
+    }
+}
+
+impl Store for Shared {
+    async fn load(&self) -> Result<Option<Records>, StoreError> {
+        Ok(self.world.lock().records.clone())
+    }
+
+    async fn save(&self, records: &Records) -> Result<(), StoreError> {
+        let mut world = self.world.lock();
+        if world.store_broken {
+            return Err(StoreError::Io { path: "records".into(), source: std::io::ErrorKind::StorageFull.into() });
+        }
+        world.log.push("save".into());
+        world.records = Some(records.clone());
+        Ok(())
+    }
+}
+
+/// A running agent. Dropping it is a crash of the agent.
+struct Rig {
+    shared: Shared,
+    orders: watch::Sender<Orders>,
+    task: tokio::task::JoinSet<()>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let shared = Shared { world: Arc::default(), changed: Arc::default() };
+        let mut rig =
+            Self { shared, orders: watch::Sender::new(Some(BTreeMap::new())), task: tokio::task::JoinSet::new() };
+        rig.start();
+        rig
+    }
+
+    /// Starts the agent, ending one that runs.
+    fn start(&mut self) {
+        self.task.abort_all();
+        let origin = Instant::now();
+        let agent = Agent {
+            node: "n1".into(),
+            runtime: self.shared.clone(),
+            store: self.shared.clone(),
+            client: self.client(),
+            orders: self.orders.subscribe(),
+            now: Arc::new(move || start_time() + TimeDelta::from_std(origin.elapsed()).unwrap()),
+            debounce: Duration::from_millis(20),
+        };
+        self.task.spawn(async move { match agent.run().await {} });
+    }
+
+    fn client(&self) -> Client {
+        let world = self.shared.world.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let world = world.clone();
+            async move {
+                let (method, body) = (request.method().clone(), request.into_body().collect_bytes().await?);
+                Ok::<_, kube::Error>(answer(&mut world.lock(), &method, &body))
+            }
+        });
+        Client::new(service, "default")
+    }
+
+    /// Lets everything that is due within `millis` of paused time happen.
+    async fn pass(&self, millis: u64) {
+        tokio::time::sleep(Duration::from_millis(millis)).await;
+    }
+
+    fn log(&self) -> Vec<String> {
+        std::mem::take(&mut self.shared.world.lock().log)
+    }
+
+    /// The status that the API server has.
+    fn status(&self) -> Value {
+        self.shared.world.lock().object.as_ref().map(|o| o["status"].clone()).unwrap_or_default()
+    }
+
+    /// One member runs container `id`; earlier ones have ended with their codes.
+    fn runs(&self, id: &str, ended: &[(&str, i32)]) {
+        let exits = ended.iter().enumerate().map(|(i, (id, code))| {
+            let at = start_time() + TimeDelta::milliseconds(i as i64);
+            let exit = Exit { code: *code, reason: "Error".into(), at };
+            SeenContainer { id: (*id).to_owned(), created_at: at, exit: Some(exit) }
+        });
+        let created_at = start_time() + TimeDelta::seconds(ended.len() as i64);
+        let running = SeenContainer { id: id.to_owned(), created_at, exit: None };
+        let text = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let sandbox = Sandbox {
+            pod_uid: "p1".into(),
+            labels: text(&[
+                (labels::WORKLOAD_UID, "w1"),
+                (labels::GROUP, "workers"),
+                (labels::REPLICA, "0"),
+                (labels::INDEX, "0"),
+                (labels::DOMAIN, "workload"),
+            ]),
+            annotations: text(&[(annotations::EPOCH, "1"), ("kubectl.kubernetes.io/default-container", "main")]),
+            containers: [("main".to_owned(), exits.chain([running]).collect())].into(),
+        };
+        self.shared.world.lock().sandboxes = vec![sandbox];
+        self.shared.changed.notify_one();
+    }
+
+    /// The manager orders the one member to an epoch.
+    fn order(&self, epoch: i64) {
+        let domain = DomainOrder {
+            key: "workload".into(),
+            epoch,
+            members: vec!["workers/0/0".into()],
+            world: 1,
+            released_epoch: epoch,
+            since: (epoch > 1).then(start_time),
+            ..DomainOrder::default()
+        };
+        let order = RestartOrderSpec { workload_uid: "w1".into(), domains: vec![domain] };
+        self.orders.send_replace(Some([("w1".to_owned(), order)].into()));
+    }
+}
+
+fn start_time() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+}
+
+/// The API server: one object, with optimistic locking.
+fn answer(world: &mut World, method: &Method, body: &[u8]) -> Response<Body> {
+    if world.api_down {
+        return failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+    }
+    let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+    match *method {
+        Method::GET if world.object.is_none() => return failure(StatusCode::NOT_FOUND, "NotFound"),
+        Method::POST => world.object = Some(sent),
+        Method::PATCH => {
+            world.log.push("write".into());
+            let now = world.object.as_ref().map(|o| o["metadata"]["resourceVersion"].clone()).unwrap_or_default();
+            if sent["metadata"]["resourceVersion"] != now {
+                return failure(StatusCode::CONFLICT, "Conflict");
+            }
+            world.writes.push(sent["status"].clone());
+            if let Some(object) = &mut world.object {
+                object["status"] = sent["status"].clone();
+            }
+        }
+        _ => {}
+    }
+    if *method != Method::GET {
+        touch(world);
+    }
+    let text = serde_json::to_vec(&world.object).unwrap();
+    Response::new(Body::from(text))
+}
+
+/// Somebody wrote the object.
+fn touch(world: &mut World) {
+    world.version += 1;
+    if let Some(object) = &mut world.object {
+        object["metadata"]["resourceVersion"] = json!(world.version.to_string());
+    }
+}
+
+fn failure(code: StatusCode, reason: &str) -> Response<Body> {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code.as_u16(),
+        "reason": reason, "message": reason});
+    let mut response = Response::new(Body::from(serde_json::to_vec(&status).unwrap()));
+    *response.status_mut() = code;
+    response
+}

@@ -1,0 +1,54 @@
+use std::fs;
+use std::path::PathBuf;
+
+use lockstep_lifecycle::node::Record;
+
+use super::*;
+use crate::store::FileStore;
+
+struct Folder(PathBuf);
+
+impl Folder {
+    fn new(name: &str) -> Self {
+        Self(std::env::temp_dir().join(format!("lockstep-agent-{}-{name}", std::process::id())))
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+fn records(epoch: i64) -> Records {
+    let record = Record { container_id: "c".into(), epoch, seen_at: start_time(), stopping: false, exited_at: None };
+    Records { pods: [("p".to_owned(), record)].into(), reports: Vec::new() }
+}
+
+#[tokio::test]
+async fn what_was_saved_last_is_loaded_and_nothing_at_first() {
+    let folder = Folder::new("saved");
+    let store = FileStore::new(&folder.0);
+    assert_eq!(store.load().await.unwrap(), None);
+    store.save(&records(1)).await.unwrap();
+    store.save(&records(2)).await.unwrap();
+    assert_eq!(FileStore::new(&folder.0).load().await.unwrap(), Some(records(2)));
+}
+
+#[tokio::test]
+async fn a_crash_in_the_middle_of_a_save_leaves_what_was_there() {
+    let folder = Folder::new("crash");
+    let store = FileStore::new(&folder.0);
+    store.save(&records(1)).await.unwrap();
+    fs::write(folder.0.join("records.json.new"), "{\"pods\":").unwrap();
+    assert_eq!(store.load().await.unwrap(), Some(records(1)));
+}
+
+#[tokio::test]
+async fn a_damaged_file_is_an_error_that_names_it() {
+    let folder = Folder::new("damaged");
+    fs::create_dir_all(&folder.0).unwrap();
+    fs::write(folder.0.join("records.json"), "{").unwrap();
+    let error = FileStore::new(&folder.0).load().await.unwrap_err();
+    assert!(error.to_string().contains("records.json"), "{error}");
+}
