@@ -62,7 +62,7 @@ pub struct Clients {
     pub read: Client,
     /// Everything that changes something; sends only while leading.
     pub write: Client,
-    /// The lease, and events.
+    /// The lease.
     pub lease: Client,
 }
 

@@ -44,24 +44,26 @@ pub struct Options {
     pub agent_label: (String, String),
 }
 
-/// Takes a guarded object out, or notes why it cannot be read: one bad object degrades itself only.
-fn readable<K: Resource>(state: &mut State, kind: Kind, wire: DeserializeGuard<K>) -> Result<K, Key> {
+/// Takes a guarded object out. One that cannot be read is as good as gone, and noted: it degrades itself only.
+fn readable<W, K>(state: &mut State, wire: DeserializeGuard<K>, touched: &mut Touched) -> Option<K>
+where
+    W: Watched<Wire = DeserializeGuard<K>>,
+    K: Resource<DynamicType = ()>,
+{
+    let key = Key::of(&wire);
     match wire.0 {
-        Ok(object) => {
-            let key = Key::of(&object);
-            state.unreadable.remove(&(kind, key));
-            Ok(object)
-        }
+        Ok(object) => Some(object),
         Err(invalid) => {
-            let key = Key::new(
-                invalid.metadata.namespace.clone().unwrap_or_default(),
-                invalid.metadata.name.clone().unwrap_or_default(),
-            );
-            warn!(object = %key, kind = kind.name(), error = %invalid.error, "unreadable object left alone");
-            state.unreadable.insert((kind, key.clone()), invalid.error);
-            Err(key)
+            unreadable::<W>(state, key, &invalid.error, touched);
+            None
         }
     }
+}
+
+fn unreadable<W: Watched>(state: &mut State, key: Key, error: &str, touched: &mut Touched) {
+    warn!(object = %key, kind = W::KIND.name(), error, "unreadable object left alone");
+    W::delete(state, &key, touched);
+    state.unreadable.insert((W::KIND, key), error.to_owned());
 }
 
 /// `TrainingWorkload`.
@@ -72,12 +74,11 @@ impl Watched for Workloads {
     const KIND: Kind = Kind::TrainingWorkload;
 
     fn apply(state: &mut State, _: &Options, wire: Self::Wire, touched: &mut Touched) {
-        let workload = match readable(state, Self::KIND, wire) {
-            Ok(w) if w.spec.managed_by == MANAGED_BY => w,
-            Ok(w) => return Self::delete(state, &Key::of(&w), touched),
-            Err(key) => return Self::delete(state, &key, touched),
-        };
+        let Some(workload) = readable::<Self, _>(state, wire, touched) else { return };
         let key = Key::of(&workload);
+        if workload.spec.managed_by != MANAGED_BY {
+            return Self::delete(state, &key, touched);
+        }
         let uid = workload.uid().unwrap_or_default();
         if let Some(old) = state.workloads.get(&key)
             && old.metadata.uid != workload.metadata.uid
@@ -91,7 +92,6 @@ impl Watched for Workloads {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        state.unreadable.remove(&(Self::KIND, key.clone()));
         if let Some(old) = state.workloads.remove(key) {
             state.workload_keys.remove(old.metadata.uid.as_deref().unwrap_or_default());
             touched.workloads.insert(key.clone());
@@ -115,11 +115,7 @@ impl Watched for Pods {
         let key = Key::of(&wire);
         let pod = match wire.scheduling() {
             Ok(pod) => pod,
-            Err(error) => {
-                warn!(pod = %key, %error, "unreadable pod left out");
-                state.unreadable.insert((Self::KIND, key.clone()), error.to_string());
-                return Self::delete(state, &key, touched);
-            }
+            Err(error) => return unreadable::<Self>(state, key, &error.to_string(), touched),
         };
         let entry =
             PodEntry { uid: pod.uid.clone(), member: wire.member(&pod).map(|(uid, view)| (uid, Arc::new(view))) };
@@ -180,15 +176,9 @@ impl Watched for Nodes {
         let key = Key::of(&wire);
         match wire.scheduling() {
             Ok(node) => {
-                state.unreadable.remove(&(Self::KIND, key.clone()));
                 touched.scheduler |= state.model.upsert_node(node);
             }
-            Err(error) => {
-                warn!(node = %key.name, %error, "unreadable node gets no new pods");
-                state.unreadable.insert((Self::KIND, key.clone()), error.to_string());
-                state.model.remove_node(&key.name);
-                touched.scheduler = true;
-            }
+            Err(error) => return unreadable::<Self>(state, key, &error.to_string(), touched),
         }
         let info = wire.info();
         if state.nodes.get(&key.name).is_none_or(|old| **old != info) {
@@ -199,7 +189,6 @@ impl Watched for Nodes {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        state.unreadable.remove(&(Self::KIND, key.clone()));
         state.model.remove_node(&key.name);
         if state.nodes.remove(&key.name).is_some() {
             state.touch_node(&key.name, touched);
@@ -220,10 +209,7 @@ impl Watched for PodGroups {
     const KIND: Kind = Kind::PodGroup;
 
     fn apply(state: &mut State, _: &Options, wire: Self::Wire, touched: &mut Touched) {
-        let group = match readable(state, Self::KIND, wire) {
-            Ok(group) => group,
-            Err(key) => return Self::delete(state, &key, touched),
-        };
+        let Some(group) = readable::<Self, _>(state, wire, touched) else { return };
         let topology = group.spec.gang.scheduling_constraints.iter().flat_map(|c| &c.topology);
         for key in topology.map(|t| t.key.clone()).collect::<Vec<_>>() {
             state.model.use_topology_key(&key);
@@ -236,7 +222,6 @@ impl Watched for PodGroups {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        state.unreadable.remove(&(Self::KIND, key.clone()));
         if let Some(old) = state.pod_groups.remove(key) {
             if let Some(uid) = controller_uid(&*old) {
                 state.touch_uid(uid, touched);
@@ -258,14 +243,10 @@ impl Watched for SchedulingWorkloads {
     const KIND: Kind = Kind::Workload;
 
     fn apply(state: &mut State, _: &Options, wire: Self::Wire, touched: &mut Touched) {
-        match readable(state, Self::KIND, wire) {
-            Ok(workload) => {
-                let key = Key::of(&workload);
-                touched.workloads.insert(key.clone());
-                state.scheduling.insert(key, Arc::new(workload));
-            }
-            Err(key) => Self::delete(state, &key, touched),
-        }
+        let Some(workload) = readable::<Self, _>(state, wire, touched) else { return };
+        let key = Key::of(&workload);
+        touched.workloads.insert(key.clone());
+        state.scheduling.insert(key, Arc::new(workload));
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
@@ -321,14 +302,10 @@ impl Watched for Orders {
     const KIND: Kind = Kind::RestartOrder;
 
     fn apply(state: &mut State, _: &Options, wire: Self::Wire, touched: &mut Touched) {
-        match readable(state, Self::KIND, wire) {
-            Ok(order) => {
-                let key = Key::of(&order);
-                touched.workloads.insert(key.clone());
-                state.orders.insert(key, Arc::new(order));
-            }
-            Err(key) => Self::delete(state, &key, touched),
-        }
+        let Some(order) = readable::<Self, _>(state, wire, touched) else { return };
+        let key = Key::of(&order);
+        touched.workloads.insert(key.clone());
+        state.orders.insert(key, Arc::new(order));
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
@@ -350,14 +327,10 @@ impl Watched for Agents {
     const KIND: Kind = Kind::NodeAgent;
 
     fn apply(state: &mut State, _: &Options, wire: Self::Wire, touched: &mut Touched) {
-        match readable(state, Self::KIND, wire) {
-            Ok(agent) => {
-                let node = agent.name_any();
-                if state.set_agent(&node, agent.status.unwrap_or_default()) {
-                    state.touch_node(&node, touched);
-                }
-            }
-            Err(key) => Self::delete(state, &key, touched),
+        let Some(agent) = readable::<Self, _>(state, wire, touched) else { return };
+        let node = agent.name_any();
+        if state.set_agent(&node, agent.status.unwrap_or_default()) {
+            state.touch_node(&node, touched);
         }
     }
 

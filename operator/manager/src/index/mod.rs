@@ -6,6 +6,8 @@
 mod kinds;
 mod progress;
 mod state;
+#[cfg(test)]
+mod tests;
 mod view;
 mod watch;
 mod wire;
@@ -13,6 +15,7 @@ mod wire;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
+use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch as signal};
@@ -166,32 +169,41 @@ impl<W: Watched> Feed<W> {
                     keys.insert(Key::of(&object));
                     *highest = version(object.meta().resource_version.as_deref()).max(*highest);
                 }
-                W::apply(&mut index.state.write(), &index.options, object, &mut touched);
+                Self::apply(index, object, &mut touched);
             }
             Event::InitDone => {
                 let (listed, highest) = self.listing.take().unwrap_or_default();
                 let mut state = index.state.write();
-                for key in W::keys(&state) {
-                    if !listed.contains(&key) {
-                        W::delete(&mut state, &key, &mut touched);
-                    }
+                for key in W::keys(&state).iter().filter(|key| !listed.contains(key)) {
+                    W::delete(&mut state, key, &mut touched);
                 }
+                state.unreadable.retain(|(kind, key), _| *kind != W::KIND || listed.contains(key));
                 drop(state);
                 index.seen.note(W::KIND, highest);
                 index.pending.send_if_modified(|pending| pending.remove(&W::KIND));
             }
             Event::Apply(object) => {
                 let version = version(object.meta().resource_version.as_deref());
-                W::apply(&mut index.state.write(), &index.options, object, &mut touched);
+                Self::apply(index, object, &mut touched);
                 index.seen.note(W::KIND, version);
             }
             Event::Delete(object) => {
-                W::delete(&mut index.state.write(), &Key::of(&object), &mut touched);
+                let key = Key::of(&object);
+                let mut state = index.state.write();
+                state.unreadable.remove(&(W::KIND, key.clone()));
+                W::delete(&mut state, &key, &mut touched);
+                drop(state);
                 index.seen.note(W::KIND, version(object.meta().resource_version.as_deref()));
             }
         }
         index.tell(touched);
     }
-}
 
-use kube::Resource as _;
+    fn apply(index: &Index, object: W::Wire, touched: &mut Touched) {
+        let mut state = index.state.write();
+        if !state.unreadable.is_empty() {
+            state.unreadable.remove(&(W::KIND, Key::of(&object)));
+        }
+        W::apply(&mut state, &index.options, object, touched);
+    }
+}

@@ -135,10 +135,12 @@ impl Controller {
             Err(failure) => {
                 self.parts.metrics.passes.ended(Outcome::Error, time);
                 self.parts.metrics.passes.failed(failure.class);
-                if failure.class == ErrorClass::NotLeading {
-                    debug!(workload = %key, "not leading any more");
-                } else {
-                    warn!(workload = %key, class = failure.class.as_str(), error = %failure.message, "pass failed");
+                match failure.class {
+                    // Somebody else was faster, or leads now: nothing that a person has to know.
+                    ErrorClass::Conflict | ErrorClass::NotLeading => {
+                        debug!(workload = %key, error = %failure.message, "pass is repeated");
+                    }
+                    class => warn!(workload = %key, class = class.as_str(), error = %failure.message, "pass failed"),
                 }
                 Err(())
             }

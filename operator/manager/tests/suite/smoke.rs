@@ -1,12 +1,10 @@
 //! The whole manager as one future over a fake API server, under paused time.
 
-mod fake_api;
-
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::fake_api::FakeApi;
 use chrono::DateTime;
-use fake_api::FakeApi;
 use lockstep_manager::clients::Transports;
 use lockstep_manager::clock::{Random, TokioClock};
 use lockstep_manager::config::Config;
@@ -58,7 +56,7 @@ fn holder(leases: &[Value]) -> Option<&str> {
 }
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_secs(120), what).await.expect("within two minutes of simulated time")
+    tokio::time::timeout(Duration::from_mins(2), what).await.expect("within two minutes of simulated time")
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +72,7 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
         within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let written = work_writes(&api);
-        tokio::time::sleep(Duration::from_secs(60)).await;
+        tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(work_writes(&api), written, "nothing changes, so nothing is written");
         stop.cancel();
     };
@@ -103,7 +101,7 @@ async fn the_second_manager_writes_nothing_but_its_lease_until_the_first_is_gone
         biased;
         ended = &mut first => ended.unwrap(),
         ended = &mut second => ended.unwrap(),
-        () = tokio::time::sleep(Duration::from_secs(60)) => {}
+        () = tokio::time::sleep(Duration::from_mins(1)) => {}
     }
     assert_eq!(holder(&api.all(LEASES)), Some("a"));
     assert_eq!(work_writes(&api), Vec::<String>::new());
@@ -124,7 +122,7 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
     let thief = async {
         within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
         api.merge(LEASES, "lockstep-manager", &json!({"spec": {"holderIdentity": "thief"}}));
-        std::future::pending::<()>().await
+        std::future::pending::<()>().await;
     };
     let ended = tokio::select! {
         ended = within(manager) => ended,

@@ -27,8 +27,10 @@ struct Store {
     objects: BTreeMap<Address, Value>,
     /// Every change: the version it made, its resource, the watch event.
     log: Vec<(u64, String, Value)>,
-    /// Writes as they came in, `POST pods` and the like.
+    /// Writes as they came in: method and path.
     writes: Vec<String>,
+    /// Names of objects whose creation is refused, with code, reason and message.
+    refused: BTreeMap<String, (StatusCode, &'static str, &'static str)>,
 }
 
 /// A fake API server. Clones share it.
@@ -83,6 +85,11 @@ impl FakeApi {
     pub fn all(&self, resource: &str) -> Vec<Value> {
         let store = self.store.lock();
         store.objects.iter().filter(|((r, ..), _)| r == resource).map(|(_, object)| object.clone()).collect()
+    }
+
+    /// From now on refuses to create the object of a name.
+    pub fn refuse(&self, name: &str, code: StatusCode, reason: &'static str, message: &'static str) {
+        self.store.lock().refused.insert(name.to_owned(), (code, reason, message));
     }
 
     /// Writes so far.
@@ -144,7 +151,11 @@ impl FakeApi {
         let address = (at.resource.clone(), at.namespace.clone(), name);
         let present = self.store.lock().objects.get(&address).cloned();
         match (method, present) {
-            (&Method::POST, Some(_)) => failure(StatusCode::CONFLICT, "AlreadyExists"),
+            (&Method::POST, _) if self.store.lock().refused.contains_key(&address.2) => {
+                let (code, reason, message) = self.store.lock().refused[&address.2];
+                failure(code, reason, message)
+            }
+            (&Method::POST, Some(_)) => failure(StatusCode::CONFLICT, "AlreadyExists", "exists"),
             (&Method::POST, None) if query.contains("dryRun=All") => (StatusCode::CREATED, body),
             (&Method::POST, None) => {
                 body["metadata"]["uid"] = json!(format!("uid-{}", address.2));
@@ -152,12 +163,15 @@ impl FakeApi {
                 body["metadata"]["creationTimestamp"] = json!(CREATED);
                 (StatusCode::CREATED, self.save(address, body))
             }
-            (_, None) => failure(StatusCode::NOT_FOUND, "NotFound"),
+            (_, None) => failure(StatusCode::NOT_FOUND, "NotFound", "not found"),
             (&Method::GET, Some(object)) => (StatusCode::OK, object),
+            (&Method::PATCH, Some(object)) if !same_uid(&body["metadata"]["uid"], &object) => {
+                failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "metadata.uid: field is immutable")
+            }
             (&Method::PATCH, Some(mut object)) => {
                 let expected = &body["metadata"]["resourceVersion"];
                 if !expected.is_null() && *expected != object["metadata"]["resourceVersion"] {
-                    return failure(StatusCode::CONFLICT, "Conflict");
+                    return failure(StatusCode::CONFLICT, "Conflict", "the object has been modified");
                 }
                 if at.subresource.is_none() {
                     body.as_object_mut().map(|o| o.remove("status"));
@@ -165,8 +179,11 @@ impl FakeApi {
                 merge(&mut object, &body);
                 (StatusCode::OK, self.save(address, object))
             }
+            (&Method::DELETE, Some(object)) if !same_uid(&body["preconditions"]["uid"], &object) => {
+                failure(StatusCode::CONFLICT, "Conflict", "precondition failed: uid")
+            }
             (&Method::DELETE, Some(_)) => (StatusCode::OK, self.remove(&address).unwrap_or_default()),
-            _ => failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed"),
+            _ => failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", ""),
         }
     }
 
@@ -212,8 +229,14 @@ fn parse(path: &str) -> Parsed {
     }
 }
 
-fn failure(code: StatusCode, reason: &str) -> (StatusCode, Value) {
-    (code, json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code.as_u16()}))
+fn failure(code: StatusCode, reason: &str, message: &str) -> (StatusCode, Value) {
+    let status = json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason,
+        "message": message, "code": code.as_u16()});
+    (code, status)
+}
+
+fn same_uid(wanted: &Value, object: &Value) -> bool {
+    wanted.is_null() || *wanted == object["metadata"]["uid"]
 }
 
 fn merge(target: &mut Value, patch: &Value) {

@@ -1,0 +1,238 @@
+//! Events in, tables and wake-ups out.
+
+use kube::runtime::watcher::Event;
+use lockstep_api::names::labels;
+use lockstep_lifecycle::Settings;
+use lockstep_lifecycle::view::Priority;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use super::kinds::{Agents, Nodes, Orders, PodGroups, Pods, PriorityClasses, Watched, Workloads};
+use super::*;
+use crate::clock::Random;
+use crate::metrics::QueueMetrics;
+use crate::queue::Backoff;
+
+const TIME: &str = "2026-11-21T10:00:00Z";
+
+struct Fixture {
+    index: Arc<Index>,
+    queue: Queue<Key>,
+}
+
+impl Fixture {
+    fn new() -> Self {
+        let backoff = Backoff { first: std::time::Duration::from_secs(1), max: std::time::Duration::from_secs(1) };
+        let queue = Queue::new(backoff, Random::seeded(1), QueueMetrics::default());
+        let options =
+            Options { agent_namespace: "agents".into(), agent_label: ("app".into(), "lockstep-agent".into()) };
+        Self { index: Index::new(options, queue.clone()), queue }
+    }
+
+    fn see<W: Watched>(&self, object: &Value) {
+        Feed::<W>::new().handle(&self.index, Event::Apply(wire(object)));
+    }
+
+    /// Workloads that need a pass since the last call.
+    async fn dirty(&self) -> Vec<String> {
+        let mut names = Vec::new();
+        while let Ok(key) = tokio::time::timeout(std::time::Duration::ZERO, self.queue.next()).await {
+            self.queue.done(&key, Ok(()));
+            names.push(key.name);
+        }
+        names.sort();
+        names
+    }
+
+    /// Whether the scheduler was woken since the last call.
+    async fn scheduler_woken(&self) -> bool {
+        tokio::time::timeout(std::time::Duration::ZERO, self.index.scheduler_dirty()).await.is_ok()
+    }
+}
+
+fn wire<T: DeserializeOwned>(object: &Value) -> T {
+    serde_json::from_value(object.clone()).unwrap()
+}
+
+fn workload(name: &str) -> Value {
+    json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+        "metadata": {"name": name, "namespace": "ml", "uid": format!("uid-{name}"), "resourceVersion": "5"},
+        "spec": {"groups": [{"name": "workers", "template": {"spec": {"containers": [{"name": "t", "image": "i"}]}}}]}})
+}
+
+fn owned_by(name: &str) -> Value {
+    json!([{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": name,
+            "uid": format!("uid-{name}"), "controller": true}])
+}
+
+fn member(name: &str, workload: &str, node: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "ml", "uid": format!("uid-{name}"), "resourceVersion": "9",
+            "creationTimestamp": TIME, "labels": {labels::WORKLOAD_UID: format!("uid-{workload}")},
+            "ownerReferences": owned_by(workload)},
+        "spec": {"nodeName": node, "containers": [{"name": "t"}]}, "status": {"phase": "Running"}})
+}
+
+fn node(name: &str, ready: &str) -> Value {
+    json!({"metadata": {"name": name, "resourceVersion": "3"}, "status": {"allocatable": {"cpu": "8"},
+        "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": TIME}]}})
+}
+
+fn pod_group(workload: &str, node: &str) -> Value {
+    json!({"apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": format!("{workload}-workload-1"), "namespace": "ml", "ownerReferences": owned_by(workload)},
+        "spec": {"workloadRef": {"workloadName": workload, "templateName": "workload"}, "gangKey": "workload",
+            "schedulingPolicy": {"gang": {"minCount": 1}}},
+        "status": {"placement": {"id": "p", "members": 1, "decidedAt": TIME,
+            "nodes": [{"node": node, "members": ["workers/0/0"]}]}}})
+}
+
+fn known() -> Known {
+    Known { dry_run: None, refusals: Vec::new(), settings: Arc::new(Settings::default()) }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_missing_from_a_new_list_is_gone() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    f.see::<Pods>(&member("b", "llama", "n1"));
+    f.dirty().await;
+    let mut feed = Feed::<Pods>::new();
+    feed.handle(&f.index, Event::Init);
+    feed.handle(&f.index, Event::InitApply(wire(&member("b", "llama", "n1"))));
+    feed.handle(&f.index, Event::InitDone);
+    let names: Vec<String> = f.index.read().members_of("uid-llama").map(|p| p.name.clone()).collect();
+    assert_eq!((names, f.dirty().await), (vec!["b".to_owned()], vec!["llama".to_owned()]));
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_unreadable_workload_is_left_alone_and_the_next_is_seen() {
+    let f = Fixture::new();
+    let mut bad = workload("bad");
+    bad["spec"]["groups"] = json!("none");
+    f.see::<Workloads>(&workload("bad"));
+    f.see::<Workloads>(&bad);
+    f.see::<Workloads>(&workload("good"));
+    let names: Vec<String> = f.index.read().workloads.keys().map(|k| k.name.clone()).collect();
+    assert_eq!(names, ["good"]);
+    assert_eq!(f.index.read().unreadable.len(), 1);
+    f.see::<Workloads>(&workload("bad"));
+    assert!(f.index.read().unreadable.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_of_another_manager_is_not_ours() {
+    let f = Fixture::new();
+    let mut foreign = workload("foreign");
+    foreign["spec"]["managedBy"] = json!("somebody.else/operator");
+    f.see::<Workloads>(&foreign);
+    assert!(f.index.read().workloads.is_empty());
+    assert_eq!(f.dirty().await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lost_node_concerns_who_runs_there_and_who_is_placed_there() {
+    let f = Fixture::new();
+    for name in ["runs", "placed", "elsewhere"] {
+        f.see::<Workloads>(&workload(name));
+    }
+    f.see::<Pods>(&member("a", "runs", "n1"));
+    f.see::<Pods>(&member("b", "elsewhere", "n2"));
+    f.see::<PodGroups>(&pod_group("placed", "n1"));
+    f.see::<Nodes>(&node("n1", "True"));
+    f.dirty().await;
+    f.see::<Nodes>(&node("n1", "Unknown"));
+    assert_eq!(f.dirty().await, ["placed", "runs"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_heartbeat_that_changes_nothing_wakes_nobody() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    f.see::<Nodes>(&node("n1", "True"));
+    f.dirty().await;
+    f.scheduler_woken().await;
+    f.see::<Nodes>(&node("n1", "True"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    assert_eq!(f.dirty().await, Vec::<String>::new());
+    assert!(!f.scheduler_woken().await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_is_ready_while_its_pod_is() {
+    let f = Fixture::new();
+    let agent_pod = |ready: &str| {
+        json!({"metadata": {"name": "agent-x", "namespace": "agents", "uid": "agent", "labels": {"app": "lockstep-agent"}},
+            "spec": {"nodeName": "n1", "containers": []}, "status": {"conditions": [{"type": "Ready", "status": ready}]}})
+    };
+    let ready = |f: &Fixture| f.index.read().agents["n1"].ready;
+    f.see::<Workloads>(&workload("llama"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    f.see::<Pods>(&agent_pod("True"));
+    f.see::<Agents>(&json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent",
+        "metadata": {"name": "n1"}, "spec": {}}));
+    assert!(ready(&f));
+    f.dirty().await;
+    f.see::<Pods>(&agent_pod("False"));
+    assert!(!ready(&f));
+    assert_eq!(f.dirty().await, ["llama"]);
+    let mut outside = agent_pod("True");
+    outside["metadata"]["namespace"] = json!("tenant");
+    f.see::<Pods>(&outside);
+    assert!(!ready(&f), "a tenant's pod with the label is no agent");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    f.see::<Pods>(&member("b", "llama-2", "n2"));
+    f.see::<Nodes>(&node("n1", "True"));
+    f.see::<Nodes>(&node("n3", "True"));
+    f.see::<PodGroups>(&pod_group("llama", "n3"));
+    f.see::<Orders>(&json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "RestartOrder",
+        "metadata": {"name": "llama", "namespace": "ml", "uid": "o", "resourceVersion": "8"},
+        "spec": {"workloadUid": "x"}}));
+    let view = f.index.read().view(&Key::new("ml", "llama"), known()).unwrap();
+    assert_eq!(view.pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a"]);
+    assert_eq!(view.nodes.keys().collect::<Vec<_>>(), ["n1", "n3"]);
+    assert_eq!(view.pod_groups.keys().collect::<Vec<_>>(), ["workload"]);
+    assert!(!view.order.unwrap().owned, "an order of somebody else under our name");
+    assert!(f.index.read().view(&Key::new("ml", "none"), known()).is_none());
+}
+
+#[tokio::test(start_paused = true)]
+async fn priorities_come_from_the_named_class_or_the_default() {
+    let f = Fixture::new();
+    let class = |name: &str, value: i32, default: bool| json!({"metadata": {"name": name}, "value": value, "globalDefault": default});
+    let priority = |f: &Fixture, name: &str| f.index.read().view(&Key::new("ml", name), known()).unwrap().priority;
+    let mut high = workload("high");
+    high["spec"]["priorityClassName"] = json!("high");
+    f.see::<Workloads>(&high);
+    f.see::<Workloads>(&workload("plain"));
+    assert_eq!(priority(&f, "high"), Priority::Unknown);
+    f.dirty().await;
+    f.see::<PriorityClasses>(&class("high", 100, false));
+    assert_eq!(f.dirty().await, ["high"]);
+    f.see::<PriorityClasses>(&class("usual", 7, true));
+    assert_eq!(f.dirty().await, ["plain"]);
+    assert!(matches!(priority(&f, "high"), Priority::Resolved { value: 100, .. }));
+    assert!(matches!(priority(&f, "plain"), Priority::Resolved { value: 7, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_workload_made_again_under_its_name_has_none_of_the_old_pods() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    let mut again = workload("llama");
+    again["metadata"]["uid"] = json!("uid-second");
+    f.see::<Workloads>(&again);
+    let view = f.index.read().view(&Key::new("ml", "llama"), known()).unwrap();
+    assert!(view.pods.is_empty());
+    f.dirty().await;
+    f.see::<Pods>(&member("a", "llama", "n2"));
+    assert_eq!(f.dirty().await, Vec::<String>::new(), "pods of the old one concern nobody");
+}

@@ -1,0 +1,155 @@
+//! What becomes of a pass's requests: preconditions, names that are taken, refusals.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::fake_api::FakeApi;
+use chrono::{DateTime, Utc};
+use http::StatusCode;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::member::Member;
+use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_lifecycle::view::{Priority, RefusalKind, Target};
+use lockstep_lifecycle::{Action, Settings, WorkloadView};
+use lockstep_manager::clients::ErrorClass;
+use lockstep_manager::workload::act::{Acted, Actor};
+use serde_json::{Value, json};
+use tokio_util::sync::CancellationToken;
+
+const PODS: &str = "api/v1/pods";
+
+fn view() -> WorkloadView {
+    let workload: TrainingWorkload = serde_json::from_value(json!({
+        "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+        "metadata": {"name": "llama", "namespace": "ml", "uid": "w"},
+        "spec": {"groups": [{"name": "workers", "template": {"spec": {"containers": [{"name": "t", "image": "i"}]}}}]},
+    }))
+    .unwrap();
+    WorkloadView {
+        workload: Arc::new(workload),
+        pods: Vec::new(),
+        pod_groups: BTreeMap::new(),
+        scheduling: None,
+        service: None,
+        order: None,
+        nodes: BTreeMap::new(),
+        agents: BTreeMap::new(),
+        priority: Priority::Resolved { value: 0, preemption: PreemptionPolicy::Never },
+        dry_run: None,
+        refusals: Vec::new(),
+        settings: Arc::new(Settings::default()),
+    }
+}
+
+fn pod(index: i32, owner: &str) -> Value {
+    json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": format!("p{index}"), "namespace": "ml",
+        "ownerReferences": [{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+            "name": "llama", "uid": owner, "controller": true}]},
+        "spec": {"containers": [{"name": "t", "image": "i"}]}})
+}
+
+fn create(index: i32) -> Action {
+    let pod: Pod = serde_json::from_value(pod(index, "w")).unwrap();
+    Action::CreatePod { member: Member::new("workers", 0, index), pod: Box::new(pod) }
+}
+
+async fn act(api: &FakeApi, in_flight: usize, actions: Vec<Action>) -> Acted {
+    let actor = Actor { read: api.client(), write: api.client(), in_flight, stop: CancellationToken::new() };
+    actor.act(&view(), actions, now()).await
+}
+
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_795_000_000, 0).unwrap()
+}
+
+#[tokio::test]
+async fn after_a_quota_refuses_a_pod_no_more_are_created() {
+    let api = FakeApi::new();
+    api.refuse("p2", StatusCode::FORBIDDEN, "Forbidden", "pods \"p2\" is forbidden: exceeded quota: gpus");
+    let acted = act(&api, 1, (0..6).map(create).collect()).await;
+    assert_eq!(api.all(PODS).len(), 2);
+    let [refusal] = acted.refusals.as_slice() else { panic!("{acted:?}") };
+    assert_eq!(
+        (&refusal.target, refusal.kind),
+        (&Target::Pod(Member::new("workers", 0, 2)), RefusalKind::QuotaExceeded)
+    );
+    assert!(refusal.message.contains("exceeded quota: gpus"));
+}
+
+#[tokio::test]
+async fn a_create_whose_answer_was_lost_is_adopted_when_it_is_repeated() {
+    let api = FakeApi::new();
+    api.put(PODS, pod(0, "w"));
+    let acted = act(&api, 8, vec![create(0), create(1)]).await;
+    assert_eq!((api.all(PODS).len(), acted.refusals.len(), acted.failure), (2, 0, None));
+    assert_eq!(acted.accepted.len(), 2);
+}
+
+#[tokio::test]
+async fn a_name_that_belongs_to_somebody_else_is_refused_and_left_alone() {
+    let api = FakeApi::new();
+    let mut foreign = pod(0, "w");
+    foreign["metadata"]["ownerReferences"] = json!([]);
+    api.put(PODS, foreign);
+    let acted = act(&api, 8, vec![create(0)]).await;
+    assert_eq!(acted.refusals[0].kind, RefusalKind::NameTaken);
+    assert_eq!(api.writes(), ["POST /api/v1/namespaces/ml/pods"]);
+}
+
+#[tokio::test]
+async fn a_name_left_over_from_an_earlier_workload_or_on_its_way_out_is_waited_for() {
+    let mut leaving = pod(0, "w");
+    leaving["metadata"]["deletionTimestamp"] = json!("2026-11-21T10:00:00Z");
+    let mut ended = pod(0, "w");
+    ended["status"] = json!({"phase": "Failed"});
+    for found in [pod(0, "earlier"), leaving, ended] {
+        let api = FakeApi::new();
+        api.put(PODS, found);
+        let acted = act(&api, 8, vec![create(0)]).await;
+        assert_eq!(acted.failure.map(|f| f.class), Some(ErrorClass::Conflict));
+    }
+}
+
+#[tokio::test]
+async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
+    let api = FakeApi::new();
+    api.put(PODS, pod(0, "w"));
+    let (name, uid) = ("p0".to_owned(), "another".to_owned());
+    let before = api.all(PODS);
+    let acted = act(
+        &api,
+        8,
+        vec![
+            Action::Unpublish { name: name.clone(), uid: uid.clone() },
+            Action::MarkDisrupted { name: name.clone(), uid: uid.clone(), message: "m".into() },
+            Action::DeletePod { name: name.clone(), uid: uid.clone() },
+            Action::RemoveGate { name, uid },
+        ],
+    )
+    .await;
+    assert_eq!((api.all(PODS), acted.failure, api.writes().len()), (before, None, 4));
+}
+
+#[tokio::test]
+async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not() {
+    let api = FakeApi::new();
+    let pods: Vec<Pod> = (0..2).map(|i| serde_json::from_value(pod(i, "w")).unwrap()).collect();
+    let ask = || vec![Action::DryRun { spec_hash: "h".into(), pods: pods.clone() }];
+    api.refuse("p0", StatusCode::FORBIDDEN, "Forbidden", "exceeded quota");
+    let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
+    assert_eq!((verdict.spec_hash.as_str(), verdict.invalid), ("h", None));
+    api.refuse("p1", StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "spec.containers[0].image: Required value");
+    let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
+    assert_eq!(verdict.invalid.as_deref(), Some("spec.containers[0].image: Required value"));
+    assert!(api.all(PODS).is_empty());
+}
+
+#[tokio::test]
+async fn a_stopping_manager_sends_no_more() {
+    let api = FakeApi::new();
+    let actor = Actor { read: api.client(), write: api.client(), in_flight: 8, stop: CancellationToken::new() };
+    actor.stop.cancel();
+    actor.act(&view(), vec![create(0)], now()).await;
+    assert_eq!(api.writes(), Vec::<String>::new());
+}

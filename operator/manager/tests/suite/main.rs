@@ -1,0 +1,9 @@
+//! Tests of the manager against a fake API server, and of its program.
+
+// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+#![cfg(test)]
+
+mod acting;
+mod command;
+mod fake_api;
+mod smoke;
