@@ -200,13 +200,16 @@ impl PodView {
 
     /// Whether any of its containers has ever started.
     pub fn has_run(&self) -> bool {
-        self.containers
-            .values()
-            .any(|c| c.restart_count > 0 || c.last.is_some() || !matches!(c.state, ContainerState::Waiting { .. }))
+        self.containers.values().any(ContainerView::started)
     }
 }
 
 impl ContainerView {
+    /// Whether it has ever started.
+    pub fn started(&self) -> bool {
+        self.restart_count > 0 || self.last.is_some() || !matches!(self.state, ContainerState::Waiting { .. })
+    }
+
     /// Whether it runs.
     pub fn running(&self) -> bool {
         matches!(self.state, ContainerState::Running { .. })

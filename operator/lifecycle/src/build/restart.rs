@@ -116,11 +116,11 @@ mod tests {
     use lockstep_api::workload::FailureAction::RestartGang;
     use serde_json::{Value, json};
 
-    fn policy(rules: Value) -> FailurePolicy {
+    fn policy(rules: &Value) -> FailurePolicy {
         serde_json::from_value(json!({"rules": rules})).unwrap()
     }
 
-    fn compiled(rules: Value, pod: Value, tier: Tier) -> PodSpec {
+    fn compiled(rules: &Value, pod: Value, tier: Tier) -> PodSpec {
         let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
         let codes = Codes::of(&policy(rules), "workers", "c", RestartGang);
         compile(&mut pod, "c", &codes, tier);
@@ -144,7 +144,7 @@ mod tests {
             {"name": "bad", "match": {"exitCodes": {"operator": "In", "values": [3, 137]}}, "action": "FailWorkload"},
             {"name": "disk", "match": {"exitCodes": {"operator": "In", "values": [3, 4]}}, "action": "RecreateGang"},
             {"name": "other", "match": {"groups": ["elsewhere"], "exitCodes": {"operator": "In", "values": [5]}}, "action": "Ignore"}]);
-        let pod = compiled(rules, json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
+        let pod = compiled(&rules, json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
         assert_eq!(rules_of(&pod), [("RestartAllContainers".into(), "NotIn".into(), vec![0, 3, 4])]);
         assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
         assert_eq!(pod.containers[0].restart_policy.as_deref(), Some("Never"));
@@ -153,26 +153,26 @@ mod tests {
     #[test]
     fn codes_that_restart_one_container_come_before_those_that_restart_the_pod() {
         let rules = json!([{"name": "soft", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RestartContainer"}]);
-        let pod = compiled(rules.clone(), json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
+        let pod = compiled(&rules, json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
         assert_eq!(
             rules_of(&pod),
             [("Restart".into(), "In".into(), vec![9]), ("RestartAllContainers".into(), "NotIn".into(), vec![0])]
         );
-        let pod = compiled(rules, json!({"containers": [{"name": "c"}]}), Tier::RestartRules);
+        let pod = compiled(&rules, json!({"containers": [{"name": "c"}]}), Tier::RestartRules);
         assert_eq!(rules_of(&pod), [("Restart".into(), "NotIn".into(), vec![0])]);
     }
 
     #[test]
     fn rules_on_reasons_are_left_to_the_manager() {
         let rules = json!([{"name": "oom", "match": {"reasons": ["OOMKilled"]}, "action": "FailWorkload"}]);
-        let pod = compiled(rules, json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
+        let pod = compiled(&rules, json!({"containers": [{"name": "c"}]}), Tier::RestartAll);
         assert_eq!(rules_of(&pod), [("RestartAllContainers".into(), "NotIn".into(), vec![0])]);
     }
 
     #[test]
     fn the_list_of_values_never_exceeds_the_limit_of_the_kep() {
         let rules = json!([{"name": "all", "match": {}, "action": "FailWorkload"}]);
-        let pod = compiled(rules, json!({"containers": [{"name": "c"}]}), Tier::RestartRules);
+        let pod = compiled(&rules, json!({"containers": [{"name": "c"}]}), Tier::RestartRules);
         let values = &rules_of(&pod)[0].2;
         assert_eq!((values.len(), values.contains(&137)), (255, false));
     }
@@ -183,12 +183,12 @@ mod tests {
             let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [7]}});
             json!({"containers": [{"name": "c", "restartPolicy": "Never", "restartPolicyRules": vec![rule; n]}]})
         };
-        let pod = compiled(json!([]), users(19), Tier::RestartRules);
+        let pod = compiled(&json!([]), users(19), Tier::RestartRules);
         assert_eq!(
             (rules_of(&pod).len(), rules_of(&pod)[18].2.clone(), rules_of(&pod)[19].2.clone()),
             (20, vec![7], vec![0])
         );
-        let pod = compiled(json!([]), users(20), Tier::RestartRules);
+        let pod = compiled(&json!([]), users(20), Tier::RestartRules);
         assert_eq!((rules_of(&pod).len(), pod.containers[0].restart_policy.as_deref()), (20, Some("OnFailure")));
     }
 
@@ -196,7 +196,7 @@ mod tests {
     fn the_users_restart_policy_goes_to_the_other_containers() {
         let pod = json!({"restartPolicy": "OnFailure", "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
             "containers": [{"name": "c"}, {"name": "log"}]});
-        let pod = compiled(json!([]), pod, Tier::RestartAll);
+        let pod = compiled(&json!([]), pod, Tier::RestartAll);
         let policies: Vec<_> = pod
             .init_containers
             .iter()
@@ -209,7 +209,7 @@ mod tests {
 
     #[test]
     fn the_plain_tier_sets_no_rules() {
-        let pod = compiled(json!([]), json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}), Tier::Plain);
+        let pod = compiled(&json!([]), json!({"restartPolicy": "Never", "containers": [{"name": "c"}]}), Tier::Plain);
         assert_eq!((pod.restart_policy.as_deref(), rules_of(&pod)), (Some("OnFailure"), vec![]));
         assert_eq!(pod.containers[0].restart_policy, None);
     }

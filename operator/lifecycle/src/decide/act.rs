@@ -315,7 +315,7 @@ impl GangView<'_, '_> {
         {
             return None;
         }
-        let none = NodeInfo::default();
+        let unknown = NodeInfo::default();
         let keeps_rules = ctx.view.dry_run.as_ref().is_some_and(|d| d.keeps_restart_rules);
         let plan = PodPlan {
             member,
@@ -325,7 +325,7 @@ impl GangView<'_, '_> {
             place: Some((node, self.id)),
             replaces: olds.last().map_or("", |p| &p.uid),
             gated,
-            tier: Tier::of(ctx.view.nodes.get(node).map_or(&none, AsRef::as_ref), keeps_rules),
+            tier: Tier::of(ctx.view.nodes.get(node).map_or(&unknown, AsRef::as_ref), keeps_rules),
         };
         Some(Action::CreatePod { member: member.clone(), pod: Box::new(build::pod(ctx.view, plan)?) })
     }

@@ -51,7 +51,9 @@ impl<'a> Ctx<'a> {
                 pods.entry(member).or_default().push(pod);
             }
         }
-        pods.values_mut().for_each(|p| p.sort_by_key(|p| (p.created_at, &p.uid)));
+        for pods in pods.values_mut() {
+            pods.sort_by_key(|p| (p.created_at, &p.uid));
+        }
         let mut reports: BTreeMap<&str, Vec<(&str, &Report)>> = BTreeMap::new();
         let mut arrivals = BTreeMap::new();
         for (node, agent) in &view.agents {

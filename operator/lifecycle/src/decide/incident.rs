@@ -1,32 +1,23 @@
 //! Incidents: opening, joining and superseding them.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
-    AvoidedNode, Cause, DomainStatus, FailedMember, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus,
-    Unfenced,
+    Cause, DomainStatus, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus, Unfenced,
 };
 
 use super::context::{Ctx, Room, completed, nodes};
-use super::failure::{self, Failure, Verdict, verdict};
-use super::members::{replace, replaced, restart_count, restarts_in_place, solo};
+use super::failure::{self, Failure};
+use super::members::{replace, replaced, restarts_in_place, solo};
+use super::respond::{Response, describe, respond};
+use super::silent::{Silent, silent_restarts};
 use super::{finish, history, progress, rooms};
 use crate::gangs::{Domain, Gang};
 use crate::settings::doubling;
 use crate::tier::Tier;
-
-/// What the failures of one domain call for together.
-struct Response {
-    action: FailureAction,
-    cause: Cause,
-    counted: bool,
-    /// Members whose pods cannot or shall not go on.
-    replace: BTreeSet<Member>,
-    avoid: Vec<AvoidedNode>,
-}
 
 /// What one domain asks of the workload as a whole.
 pub(super) enum Demand {
@@ -73,7 +64,7 @@ pub(super) struct Scope<'s> {
     pub gang: &'s Gang,
     pub domain: &'s Domain,
     pub members: Vec<&'s Member>,
-    pub placed: &'s std::collections::BTreeMap<Member, &'s str>,
+    pub placed: &'s BTreeMap<Member, &'s str>,
 }
 
 /// Lends the ledger entry of a domain to a step that changes the rest of the ledger as well.
@@ -109,7 +100,7 @@ fn step(
             Silent::Nothing => {}
             Silent::OverBudget => return Some(over_budget(ctx)),
             Silent::Failure(failure) => {
-                if let Some(response) = respond(ctx, &[failure]) {
+                if let Some(response) = respond(ctx, &[*failure]) {
                     return open(ctx, ledger, scope, status, response);
                 }
             }
@@ -147,65 +138,6 @@ fn failures(ctx: &Ctx<'_>, scope: &Scope<'_>, status: &DomainStatus) -> (Vec<Fai
         }
     }
     (late, new)
-}
-
-/// Folds failures into one response: the most severe action, the earliest cause. None when there is nothing to do, because
-/// the kubelet restarts the one container by its own rule, or the policy says Ignore.
-fn respond(ctx: &Ctx<'_>, failures: &[Failure]) -> Option<Response> {
-    let spec = ctx.view.spec();
-    let mut judged: Vec<(&Failure, Verdict<'_>)> = failures
-        .iter()
-        .map(|f| (f, verdict(spec, f)))
-        .filter(|(_, v)| v.action != FailureAction::Ignore)
-        .filter(|(f, v)| v.action > FailureAction::RestartPod || !f.usable || !kubelet_restarts(ctx, f, v.action))
-        .collect();
-    judged.sort_by(|(a, _), (b, _)| (a.cause.time, &a.member).cmp(&(b.cause.time, &b.member)));
-    let (first, by) = judged.first()?;
-    let mut response = Response {
-        action: FailureAction::RestartContainer,
-        cause: Cause { rule: by.rule.map(|r| r.name.clone()).unwrap_or_default(), ..first.cause.clone() },
-        counted: false,
-        replace: BTreeSet::new(),
-        avoid: Vec::new(),
-    };
-    for (f, v) in &judged {
-        response.action = response.action.max(v.action);
-        response.counted |= v.counted;
-        if !f.usable || v.failed_member != FailedMember::InPlace || v.action <= FailureAction::RestartPod {
-            response.replace.insert(f.member.clone());
-        }
-        response.avoid.extend(avoided(ctx, f, v));
-    }
-    if response.action == FailureAction::FailWorkload {
-        // What failed the workload is the cause, not what happened to fail a moment earlier.
-        if let Some((f, v)) = judged.iter().find(|(_, v)| v.action == FailureAction::FailWorkload) {
-            let rule = v.rule.map(|r| r.name.clone()).unwrap_or_default();
-            response.cause = Cause { rule, ..f.cause.clone() };
-        }
-    }
-    // One pod alone is replaced: there is no rule by which it restarts.
-    response.action = response.action.max(FailureAction::RestartPod);
-    Some(response)
-}
-
-/// Whether the pod's own restart rules do what the action says, so that there is only the restart to count.
-fn kubelet_restarts(ctx: &Ctx<'_>, failure: &Failure, action: FailureAction) -> bool {
-    let pod = ctx.pods_of(&failure.member).iter().find(|p| p.uid == failure.pod_uid).copied();
-    let alone = pod.is_none_or(|p| p.containers.values().filter(|c| !c.init).count() <= 1);
-    let tier = pod.and_then(|p| p.identity.tier);
-    action == FailureAction::RestartContainer || tier == Some(Tier::RestartAll) || alone
-}
-
-fn avoided(ctx: &Ctx<'_>, failure: &Failure, verdict: &Verdict<'_>) -> Option<AvoidedNode> {
-    let node = failure.cause.node.clone();
-    let (reason, wait) = match (failure.cause.kind, verdict.failed_member, verdict.rule) {
-        (_, FailedMember::ReplaceElsewhere, Some(rule)) => {
-            (reasons::FAILED_MEMBER, TimeDelta::seconds(rule.avoid_seconds))
-        }
-        (lockstep_api::workload::CauseKind::NodeLost, ..) => (reasons::NODE_LOST, ctx.view.settings.avoid),
-        _ => return None,
-    };
-    (!node.is_empty()).then(|| AvoidedNode { node, reason: reason.into(), until: ctx.now + wait })
 }
 
 /// Failures of the epoch that the open incident ends: they join it.
@@ -341,56 +273,13 @@ fn escalate(
     let in_place = &ctx.view.spec().failure_policy.in_place;
     let held_back = doubling(TimeDelta::seconds(10), TimeDelta::minutes(5), attempts) > settings.recreate_takes;
     let backs_off = |m: &&Member| ctx.current(status, m).is_some_and(|p| p.identity.tier != Some(Tier::RestartAll));
-    let slow = held_back && scope.members.iter().any(|m| backs_off(m));
+    let slow = held_back && scope.members.iter().any(backs_off);
     if action == FailureAction::RestartGang
         && (in_place.unfenced == Unfenced::Deny || attempts >= in_place.attempts || slow)
     {
         return FailureAction::RecreateGang;
     }
     action
-}
-
-/// What became of restarts that the kubelet made and nobody reported.
-enum Silent {
-    /// There are none, or they are accounted for.
-    Nothing,
-    /// They took more budget than there was.
-    OverBudget,
-    /// The policy calls for more than the restart.
-    Failure(Failure),
-}
-
-/// Counts the restarts that the policy leaves to the kubelet.
-fn silent_restarts(
-    ctx: &Ctx<'_>,
-    ledger: &mut TrainingWorkloadStatus,
-    scope: &Scope<'_>,
-    status: &mut DomainStatus,
-) -> Silent {
-    let count = restart_count(ctx, status, &scope.domain.members);
-    let new = count - std::mem::replace(&mut status.restarts_seen, count);
-    if new <= 0 {
-        return Silent::Nothing;
-    }
-    let restarted = scope.members.iter().filter_map(|m| failure::silent_restart(ctx, m, ctx.current(status, m)?));
-    let Some(failure) = restarted.max_by_key(|f| f.cause.time) else {
-        // The report with the true exit code is still on its way.
-        status.restarts_seen = count - new;
-        return Silent::Nothing;
-    };
-    let v = verdict(ctx.view.spec(), &failure);
-    if v.action > FailureAction::RestartPod {
-        return Silent::Failure(failure);
-    }
-    ledger.restarts.total += new;
-    ledger.restarts.in_place += new;
-    let cause = Cause { rule: v.rule.map(|r| r.name.clone()).unwrap_or_default(), ..failure.cause };
-    let limits = &ctx.view.spec().failure_policy.limits;
-    let within = !v.counted || (0..new).all(|_| history::charge(&mut ledger.restarts, limits, ctx.now));
-    let mut entry = history::entry(status, &cause, v.action, v.counted);
-    entry.recovered_at = within.then_some(ctx.now);
-    history::push(ledger, entry);
-    if within { Silent::Nothing } else { Silent::OverBudget }
 }
 
 /// An uncounted restart that nobody's failure caused, of the domains that are touched by it.
@@ -401,21 +290,21 @@ pub(super) fn request(
     cause: &Cause,
     touched: impl Fn(&Gang, &Domain) -> bool,
 ) {
-    for (scope_gang, response) in ctx.gangs.iter().map(|g| {
-        let response =
-            || Response { action, cause: cause.clone(), counted: false, replace: BTreeSet::new(), avoid: Vec::new() };
-        (g, response)
-    }) {
-        let held = ledger.gangs.iter().any(|g| g.key == scope_gang.key && matches!(ctx.room(g), Room::Held(_)));
-        for domain in scope_gang.domains.iter().filter(|d| held && touched(scope_gang, d)) {
+    for gang in &ctx.gangs {
+        let held = ledger.gangs.iter().any(|g| g.key == gang.key && matches!(ctx.room(g), Room::Held(_)));
+        for domain in gang.domains.iter().filter(|d| held && touched(gang, d)) {
             if domain.members.iter().all(|m| ctx.pods_of(m).is_empty()) {
                 continue;
             }
-            let placed = std::collections::BTreeMap::new();
-            let scope = Scope { gang: scope_gang, domain, members: domain.members.iter().collect(), placed: &placed };
-            // Uncounted and not escalating to the workload: there is no demand.
-            let _: Option<Demand> =
-                with_domain(ledger, &domain.key, |ledger, status| open(ctx, ledger, &scope, status, response()));
+            let placed = BTreeMap::new();
+            let scope = Scope { gang, domain, members: domain.members.iter().collect(), placed: &placed };
+            let response = Response::uncounted(action, cause.clone());
+            // Uncounted and not a failure: it asks nothing of the workload.
+            let _: Option<Demand> = with_domain(ledger, &domain.key, |ledger, status| {
+                // One restart serves all requests of one pass.
+                let opened = status.incident.as_ref().is_some_and(|i| i.detected_at == ctx.now && !solo(i));
+                if opened { None } else { open(ctx, ledger, &scope, status, response) }
+            });
         }
     }
 }
@@ -424,20 +313,15 @@ pub(super) fn request(
 pub(super) fn place_elsewhere(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus, gang: &Gang, failures: Vec<Failure>) {
     for failure in failures {
         let Some(domain) = gang.domains.iter().find(|d| d.members.contains(&failure.member)) else { continue };
-        let placed = std::collections::BTreeMap::new();
+        let placed = BTreeMap::new();
         let scope = Scope { gang, domain, members: domain.members.iter().collect(), placed: &placed };
         let _: Option<Demand> = with_domain(ledger, &domain.key, |ledger, status| {
             if let Some(incident) = &mut status.incident {
                 replace(ctx, incident, [failure.member]);
                 return None;
             }
-            let response = Response {
-                action: FailureAction::RestartPod,
-                cause: failure.cause,
-                counted: false,
-                replace: BTreeSet::from([failure.member]),
-                avoid: Vec::new(),
-            };
+            let mut response = Response::uncounted(FailureAction::RestartPod, failure.cause);
+            response.replace.insert(failure.member);
             open(ctx, ledger, &scope, status, response)
         });
     }
@@ -450,26 +334,4 @@ fn over_budget(ctx: &Ctx<'_>) -> Demand {
 fn budget_message(ctx: &Ctx<'_>) -> String {
     let limits = &ctx.view.spec().failure_policy.limits;
     format!("more than {} counted incidents within {} s", limits.max_restarts, limits.window_seconds)
-}
-
-/// A cause for people: who, where, what.
-pub(crate) fn describe(cause: &Cause) -> String {
-    let mut out = format!("{:?}", cause.kind);
-    for (label, value) in [("pod", &cause.pod), ("on node", &cause.node), ("container", &cause.container)] {
-        if !value.is_empty() {
-            out.push_str(&format!(" {label} {value}"));
-        }
-    }
-    if let Some(code) = cause.exit_code {
-        out.push_str(&format!(" exit code {code}"));
-    }
-    for (label, value) in [("reason", &cause.reason), ("rule", &cause.rule)] {
-        if !value.is_empty() {
-            out.push_str(&format!(" ({label} {value})"));
-        }
-    }
-    if !cause.message.is_empty() {
-        out.push_str(&format!(": {}", cause.message));
-    }
-    out
 }

@@ -10,7 +10,9 @@ mod incident;
 mod members;
 mod orders;
 mod progress;
+mod respond;
 mod rooms;
+mod silent;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +23,7 @@ use lockstep_api::workload::TrainingWorkloadStatus;
 
 pub(crate) use context::Ctx;
 pub(crate) use finish::timed_out;
-pub(crate) use incident::describe;
+pub(crate) use respond::describe;
 pub(crate) use rooms::{dependencies_met, preemptor, ready};
 
 use crate::plan::{Pass, Plan};

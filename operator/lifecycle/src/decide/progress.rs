@@ -9,6 +9,7 @@ use super::context::{Ctx, Room};
 use super::incident::{Demand, Scope};
 use super::members::{replace, replaced, restart_count, solo, up};
 use super::{history, orders, rooms};
+use crate::pods::ContainerView;
 
 /// One step of a domain that has no new failure.
 pub(super) fn advance(
@@ -56,7 +57,7 @@ fn missing<'s>(ctx: &Ctx<'_>, scope: &Scope<'s>, status: &DomainStatus) -> Vec<&
 fn replace_late_members(ctx: &Ctx<'_>, scope: &Scope<'_>, status: &mut DomainStatus) {
     let late: Vec<Member> = missing(ctx, scope, status)
         .into_iter()
-        .filter(|m| ctx.current(status, m).and_then(|p| ctx.trainer(m, p)).is_none_or(|c| *c != Default::default()))
+        .filter(|m| ctx.current(status, m).and_then(|p| ctx.trainer(m, p)).is_none_or(ContainerView::started))
         .cloned()
         .collect();
     let limit = TimeDelta::seconds(ctx.view.spec().failure_policy.in_place.deadline_seconds);

@@ -5,14 +5,15 @@ use lockstep_api::condition::{find, is_true, reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Placement;
 use lockstep_api::workload::{
-    AvoidedNode, Backoff, Cause, CauseKind, DependencyCondition, FailureAction, GangStatus, TrainingWorkloadStatus,
+    AvoidedNode, Backoff, Cause, CauseKind, DependencyCondition, DisruptionMode, DomainStatus, FailureAction,
+    GangStatus, TrainingWorkloadStatus,
 };
 
 use super::context::{Ctx, DISRUPTION_TARGET, Room, completed, group_complete, nodes};
 use super::failure::Failure;
 use super::{finish, history, incident};
 use crate::gangs::Gang;
-use crate::pods::{PodPhase, PodView};
+use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::settings::doubling;
 use crate::view::{RefusalKind, Target};
 
@@ -105,7 +106,7 @@ pub(super) fn follow_preemption(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStat
         .filter_map(|entry| {
             let Room::Held(placement) = ctx.room(entry) else { return None };
             let gang = ctx.gang(&entry.key)?;
-            let by = preemptor(ctx, &entry.key, placement).or_else(|| taken_member(ctx, gang))?;
+            let by = preemptor(ctx, &entry.key, placement).or_else(|| taken_member(ctx, gang, placement))?;
             Some((entry.key.clone(), by))
         })
         .collect();
@@ -141,11 +142,16 @@ pub(crate) fn preemptor(ctx: &Ctx<'_>, gang: &str, placement: &Placement) -> Opt
     present.then(|| condition.message.clone())
 }
 
-fn taken_member(ctx: &Ctx<'_>, gang: &Gang) -> Option<String> {
-    let whole = gang.disruption == lockstep_api::workload::DisruptionMode::All;
+/// The message of a member's `DisruptionTarget`, when kube-scheduler has taken it from the present placement. A pod of an
+/// earlier one may be stuck on a lost node.
+fn taken_member(ctx: &Ctx<'_>, gang: &Gang, placement: &Placement) -> Option<String> {
+    let whole = gang.disruption == DisruptionMode::All;
     let mut pods = gang.members().filter(|_| whole).flat_map(|m| ctx.pods_of(m));
-    pods.find_map(|p| p.condition(DISRUPTION_TARGET).filter(|c| c.reason == reasons::PREEMPTION_BY_SCHEDULER))
-        .map(|c| c.message.clone())
+    pods.find_map(|p| {
+        let taken = p.condition(DISRUPTION_TARGET).filter(|c| c.reason == reasons::PREEMPTION_BY_SCHEDULER)?;
+        let present = p.deleted_at.is_none_or(|at| at >= placement.decided_at);
+        present.then(|| taken.message.clone())
+    })
 }
 
 /// A gang of which a pod was refused gives its room back whole: a part of it is of no use.
@@ -195,7 +201,7 @@ pub(super) fn follow_placements(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStat
         for t in &troubles {
             avoid(ledger, &entry.key, AvoidedNode { node: t.node.clone(), reason: t.reason.into(), until });
         }
-        let under_way = |d: &&lockstep_api::workload::DomainStatus| d.incident.is_some() || d.healthy_since.is_some();
+        let under_way = |d: &&DomainStatus| d.incident.is_some() || d.healthy_since.is_some();
         let begun =
             ledger.domains.iter().filter(|d| gang.domains.iter().any(|g| g.key == d.key)).any(|d| under_way(&d));
         if begun || gang.basic {
@@ -234,8 +240,7 @@ fn troubles(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, gang: &Gang, placeme
         let Some(status) = ledger.domains.iter().find(|d| d.key == domain.key) else { continue };
         let Some(pod) = ctx.current(status, member).filter(|p| !p.terminating() && !p.gated) else { continue };
         let Some(node) = pod.node.as_ref().or(pod.pinned.as_ref()) else { continue };
-        let started =
-            ctx.trainer(member, pod).is_some_and(|c| c.restart_count > 0 || c.running() || c.terminated().is_some());
+        let started = ctx.trainer(member, pod).is_some_and(ContainerView::started);
         let trouble = if pod.phase == PodPhase::Failed && !pod.has_run() {
             Some((reasons::REJECTED_BY_NODE, format!("{}: {}", pod.reason, pod.message)))
         } else if pod.terminal() || started {

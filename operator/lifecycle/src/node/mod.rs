@@ -169,14 +169,14 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let mut stop = Vec::new();
     for pod in view.pods {
         let order = order_for(view.orders, pod);
-        let step = pod::step(pod, view.records.pods.get(&pod.uid), order, now);
-        if let Some(record) = step.record {
+        let outcome = pod::step(pod, view.records.pods.get(&pod.uid), order, now);
+        if let Some(record) = outcome.record {
             stop.extend(
-                step.stop.then(|| Stop { pod_uid: pod.uid.clone(), container_id: record.container_id.clone() }),
+                outcome.stop.then(|| Stop { pod_uid: pod.uid.clone(), container_id: record.container_id.clone() }),
             );
             records.pods.insert(pod.uid.clone(), record);
         }
-        records.reports.extend(step.reports);
+        records.reports.extend(outcome.reports);
     }
     let excess = records.reports.len().saturating_sub(MAX_REPORTS);
     records.reports.drain(..excess);

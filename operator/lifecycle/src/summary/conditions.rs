@@ -79,20 +79,16 @@ fn stalled(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Says {
         return says(true, reasons::INVALID_PRIORITY_CLASS, message);
     }
     let hash = spec_hash(spec);
-    match ctx.view.dry_run.as_ref().filter(|d| d.spec_hash == hash) {
-        Some(answer) => {
-            if let Some(message) = &answer.invalid {
-                return says(true, reasons::INVALID_TEMPLATE, message);
-            }
+    if let Some(answer) = ctx.view.dry_run.as_ref().filter(|d| d.spec_hash == hash) {
+        if let Some(message) = &answer.invalid {
+            return says(true, reasons::INVALID_TEMPLATE, message);
         }
+    } else if let Some(told) = find(&status.conditions, types::STALLED)
+        && told.reason == reasons::INVALID_TEMPLATE
+        && told.observed_generation == ctx.view.generation()
+    {
         // A new leader has not asked yet: what the last one was told still stands.
-        None => {
-            let told = find(&status.conditions, types::STALLED)
-                .filter(|c| c.reason == reasons::INVALID_TEMPLATE && c.observed_generation == ctx.view.generation());
-            if let Some(c) = told {
-                return says(is_true(&status.conditions, types::STALLED), &c.reason, &c.message);
-            }
-        }
+        return says(is_true(&status.conditions, types::STALLED), &told.reason, &told.message);
     }
     conflict(ctx).unwrap_or(none)
 }

@@ -11,6 +11,7 @@ use crate::tier::RESTART_ALL_FEATURE;
 use crate::view::NodeInfo;
 
 /// A node.
+#[allow(clippy::struct_excessive_bools, reason = "each is a fault of its own that a scenario switches on")]
 pub(crate) struct SimNode {
     /// Members that fit.
     pub slots: usize,
@@ -111,9 +112,9 @@ impl World {
                 p.shown.reason = "OutOfcpu".into();
             } else if starts {
                 let id = ids.pop().unwrap();
-                sync(p, id.clone(), now);
+                sync(p, &id, now);
                 if quick {
-                    sync(p, format!("{id}q"), now);
+                    sync(p, &format!("{id}q"), now);
                 }
             }
             busy |= p.shown != before;
@@ -125,7 +126,7 @@ impl World {
 }
 
 /// Starts what is to start; shows what has changed.
-fn sync(p: &mut super::SimPod, id: String, now: chrono::DateTime<chrono::Utc>) {
+fn sync(p: &mut super::SimPod, id: &str, now: chrono::DateTime<chrono::Utc>) {
     let trainer = p.on_node.training.clone();
     let status = p.shown.containers.entry(trainer.clone()).or_default();
     let newest = p.on_node.containers.last().cloned();
@@ -161,9 +162,9 @@ fn sync(p: &mut super::SimPod, id: String, now: chrono::DateTime<chrono::Utc>) {
     p.shown.conditions.insert("Ready".into(), ready);
 }
 
-fn start(pod: &mut NodePod, status: &mut ContainerView, id: String, now: chrono::DateTime<chrono::Utc>) {
-    pod.containers.push(SeenContainer { id: id.clone(), created_at: now, exit: None });
-    show_running(status, &id);
+fn start(pod: &mut NodePod, status: &mut ContainerView, id: &str, now: chrono::DateTime<chrono::Utc>) {
+    pod.containers.push(SeenContainer { id: id.to_owned(), created_at: now, exit: None });
+    show_running(status, id);
 }
 
 fn show_running(status: &mut ContainerView, id: &str) {

@@ -44,7 +44,7 @@ impl World {
                 let moved = self.replan(&p, &entry, &members);
                 let changed = moved.is_some();
                 if let Some(places) = moved {
-                    self.set_placement(key, places);
+                    self.set_placement(key, &places);
                 }
                 changed
             }
@@ -59,7 +59,7 @@ impl World {
                     let Some(node) = self.free_node(&places, &avoid) else { return self.no_room(key) };
                     places.insert(m, node);
                 }
-                self.set_placement(key, places);
+                self.set_placement(key, &places);
                 true
             }
         }
@@ -89,10 +89,14 @@ impl World {
         let mut places = places(placement);
         places.retain(|m, _| members.contains(m));
         let bad = |node: &String| avoid.contains(node) || self.nodes.get(node).is_none_or(|n| !n.alive);
+        // A pin that kube-scheduler refuses is planned anew, and so is one that no pod has come to.
+        let settled = |m: &Member| {
+            let mine = |p: &&super::SimPod| p.shown.identity.member.as_ref() == Some(m);
+            self.pods.iter().filter(mine).any(|p| p.shown.node.is_some() && !p.shown.terminating())
+        };
         for m in members {
-            let moves =
-                places.get(m).is_none_or(bad) && (!places.contains_key(m) || replaced.iter().any(|r| r.contains(m)));
-            if moves {
+            let asked = replaced.iter().any(|r| r.contains(m)) || !settled(m);
+            if places.get(m).is_none_or(|node| bad(node) && asked) {
                 places.remove(m);
                 let node = self.free_node(&places, &avoid)?;
                 places.insert(m.clone(), node);
@@ -109,11 +113,11 @@ impl World {
             .map(|(name, _)| name.clone())
     }
 
-    pub fn set_placement(&mut self, key: &str, places: BTreeMap<Member, String>) {
+    pub fn set_placement(&mut self, key: &str, places: &BTreeMap<Member, String>) {
         let id = self.id("placement");
         let now = self.now;
         let mut nodes: BTreeMap<String, MemberSet> = BTreeMap::new();
-        for (m, node) in &places {
+        for (m, node) in places {
             nodes.entry(node.clone()).or_default().insert(m.clone());
         }
         let nodes = nodes.into_iter().map(|(node, m)| NodePlacement { node, members: m.to_ranges() }).collect();

@@ -282,12 +282,15 @@ impl World {
                 busy |= self.kubelet(node);
                 busy |= self.agent(node);
             }
-            if !busy && decide(&self.view(), self.now).requeue_after.is_none_or(|w| w.as_secs() > self.patience) {
-                return;
-            }
-            self.now += TimeDelta::seconds(1);
+            let next = decide(&self.view(), self.now).requeue_after;
+            let step = match next {
+                _ if busy => TimeDelta::seconds(1),
+                Some(wait) if wait.as_secs() <= self.patience => TimeDelta::from_std(wait).unwrap(),
+                _ => return,
+            };
+            self.now += step;
         }
-        panic!("does not settle: {:#?}", self.status());
+        panic!("does not settle: {:?}", self.status());
     }
 
     /// Lets time pass, and everything settle.
@@ -305,9 +308,17 @@ impl World {
 
     /// A container of a member exits.
     pub fn exit(&mut self, group: &str, index: i32, code: i32) {
-        let now = self.now;
-        let container = self.pod(group, index).running().expect("it runs");
-        container.exit = Some(crate::node::Exit { code, reason: "Error".into(), at: now });
+        let uid = self.pod(group, index).shown.uid.clone();
+        assert!(self.exit_pod(&uid, code), "it runs");
+    }
+
+    /// The container of a pod exits, if it runs.
+    pub fn exit_pod(&mut self, uid: &str, code: i32) -> bool {
+        let at = self.now;
+        let pod = self.pods.iter_mut().find(|p| p.shown.uid == uid);
+        let Some(container) = pod.and_then(SimPod::running) else { return false };
+        container.exit = Some(crate::node::Exit { code, reason: "Error".into(), at });
+        true
     }
 
     /// UIDs of the pods that are there and not on their way out, by name of the member.

@@ -122,7 +122,7 @@ fn a_suspended_workload_holds_nothing_and_comes_back() {
 
 #[test]
 fn a_workload_created_suspended_makes_nothing() {
-    let mut w = World::new(gang_with(2, json!({"suspend": true})));
+    let mut w = World::new(gang_with(2, &json!({"suspend": true})));
     w.settle();
     assert!(w.pods.is_empty() && w.groups.is_empty() && w.service.is_none());
     assert_eq!(w.status().phase, Some(Phase::Suspended));
@@ -142,7 +142,7 @@ fn a_quick_suspend_edit_resume_is_noticed() {
 
 #[test]
 fn an_ended_workload_is_deleted_after_its_time_to_live() {
-    let mut w = World::new(gang_with(1, json!({"ttlSecondsAfterFinished": 100})));
+    let mut w = World::new(gang_with(1, &json!({"ttlSecondsAfterFinished": 100})));
     w.settle();
     w.exit("g", 0, 0);
     w.settle();
@@ -153,7 +153,7 @@ fn an_ended_workload_is_deleted_after_its_time_to_live() {
 
 #[test]
 fn another_controllers_workload_is_left_alone() {
-    let mut w = World::new(gang_with(2, json!({"managedBy": "other.dev/x"})));
+    let mut w = World::new(gang_with(2, &json!({"managedBy": "other.dev/x"})));
     w.settle();
     assert!(w.written.is_empty() && w.groups.is_empty());
 }

@@ -1,12 +1,13 @@
 //! Failure policy, budget, hybrid restarts, escalation.
 
-use lockstep_api::workload::{CauseKind, FailureAction, Phase};
+use lockstep_api::workload::FailureAction::{self, RecreateGang, RestartGang};
+use lockstep_api::workload::{CauseKind, Phase};
 use serde_json::{Value, json};
 
 use super::{gang, gang_with};
 use crate::testing::World;
 
-fn rules(rules: Value) -> Value {
+fn rules(rules: &Value) -> Value {
     json!({"failurePolicy": {"inPlace": {"unfenced": "Allow"}, "rules": rules}})
 }
 
@@ -16,7 +17,7 @@ fn on_code(code: i32, action: &str) -> Value {
 
 #[test]
 fn a_code_that_fails_the_workload_fails_it_at_once() {
-    let mut w = World::new(gang_with(2, rules(json!([on_code(3, "FailWorkload")]))));
+    let mut w = World::new(gang_with(2, &rules(&json!([on_code(3, "FailWorkload")]))));
     w.settle();
     w.exit("g", 1, 3);
     w.settle();
@@ -29,7 +30,7 @@ fn a_code_that_fails_the_workload_fails_it_at_once() {
 
 #[test]
 fn a_policy_that_fails_on_137_does_not_kill_the_healthy_members_of_a_restart() {
-    let mut w = World::new(gang_with(3, rules(json!([on_code(137, "FailWorkload")]))));
+    let mut w = World::new(gang_with(3, &rules(&json!([on_code(137, "FailWorkload")]))));
     w.settle();
     w.exit("g", 0, 1);
     w.settle();
@@ -42,7 +43,7 @@ fn a_policy_that_fails_on_137_does_not_kill_the_healthy_members_of_a_restart() {
 #[test]
 fn a_spent_budget_fails_the_workload_with_its_history() {
     let limits = json!({"failurePolicy": {"inPlace": {"unfenced": "Allow"}, "limits": {"maxRestarts": 2}}});
-    let mut w = World::new(gang_with(2, limits));
+    let mut w = World::new(gang_with(2, &limits));
     for _ in 0..3 {
         w.settle();
         w.exit("g", 0, 1);
@@ -54,7 +55,7 @@ fn a_spent_budget_fails_the_workload_with_its_history() {
 
 #[test]
 fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
-    let mut w = World::new(gang_with(4, rules(json!([on_code(9, "RecreateGang")]))));
+    let mut w = World::new(gang_with(4, &rules(&json!([on_code(9, "RecreateGang")]))));
     w.settle();
     let (before, placement) = (w.uids(), w.groups["workload"].status.clone().unwrap().placement);
     w.exit("g", 3, 9);
@@ -66,7 +67,7 @@ fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
 
 #[test]
 fn without_supervisor_a_restart_in_place_needs_unfenced_allow() {
-    let mut w = World::new(gang_with(2, json!({"failurePolicy": {"inPlace": {"unfenced": "Deny"}}})));
+    let mut w = World::new(gang_with(2, &json!({"failurePolicy": {"inPlace": {"unfenced": "Deny"}}})));
     w.settle();
     let before = w.uids();
     w.exit("g", 0, 1);
@@ -150,7 +151,7 @@ fn a_pod_that_vanished_between_two_passes_is_noticed() {
 fn an_evicted_pod_costs_no_budget() {
     let mut w = World::new(gang_with(
         2,
-        json!({"failurePolicy": {"inPlace": {"unfenced": "Allow"}, "limits": {"maxRestarts": 0}}}),
+        &json!({"failurePolicy": {"inPlace": {"unfenced": "Allow"}, "limits": {"maxRestarts": 0}}}),
     ));
     w.settle();
     let now = w.now;
@@ -171,7 +172,7 @@ fn an_evicted_pod_costs_no_budget() {
 fn a_failed_member_can_be_replaced_elsewhere() {
     let rule = json!([{"name": "ecc", "match": {"exitCodes": {"operator": "In", "values": [42]}},
         "action": "RestartGang", "failedMember": "ReplaceElsewhere", "avoidSeconds": 3600}]);
-    let mut w = World::new(gang_with(3, rules(rule)));
+    let mut w = World::new(gang_with(3, &rules(&rule)));
     w.settle();
     let node = w.pod("g", 0).shown.node.clone();
     w.exit("g", 0, 42);
@@ -192,7 +193,6 @@ fn repeated_failures_back_off_and_then_use_new_pods_and_then_give_the_room_back(
         w.settle();
         actions.push(w.status().history[0].action);
     }
-    use FailureAction::{RecreateGang, RestartGang};
     assert_eq!(actions[..5], [RestartGang, RestartGang, RestartGang, RecreateGang, RecreateGang]);
     assert_eq!(w.status().phase, Some(Phase::Running), "queued again and placed");
     let given_back = w
@@ -229,7 +229,7 @@ fn a_raised_nonce_restarts_once_and_costs_nothing() {
 
 #[test]
 fn a_basic_group_restarts_one_container_and_counts_it() {
-    let mut w = World::new(gang_with(3, json!({"scheduling": {"policy": "Basic"}})));
+    let mut w = World::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
     w.exit("g", 1, 1);
     w.settle();
@@ -241,7 +241,7 @@ fn a_basic_group_restarts_one_container_and_counts_it() {
 
 #[test]
 fn a_basic_member_whose_pod_is_gone_is_replaced_alone() {
-    let mut w = World::new(gang_with(3, json!({"scheduling": {"policy": "Basic"}})));
+    let mut w = World::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
     let before = w.uids();
     let now = w.now;

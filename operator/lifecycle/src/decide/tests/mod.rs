@@ -2,6 +2,7 @@
 
 mod basics;
 mod failures;
+mod property;
 mod rooms;
 
 use serde_json::{Value, json};
@@ -16,7 +17,7 @@ fn gang(n: i32) -> Value {
 }
 
 /// The same with more of the spec, merged at the top.
-fn gang_with(n: i32, more: Value) -> Value {
+fn gang_with(n: i32, more: &Value) -> Value {
     let mut spec = gang(n);
     for (key, value) in more.as_object().cloned().unwrap_or_default() {
         let old = &mut spec[&key];

@@ -52,7 +52,7 @@ fn a_pod_that_its_node_rejects_sends_the_gang_elsewhere() {
 
 #[test]
 fn a_gang_that_does_not_start_in_time_gives_its_room_back() {
-    let mut w = World::new(gang_with(2, json!({"failurePolicy": {"startDeadlineSeconds": 30}})));
+    let mut w = World::new(gang_with(2, &json!({"failurePolicy": {"startDeadlineSeconds": 30}})));
     w.nodes.get_mut("n0").unwrap().starts = false;
     w.settle();
     assert_eq!(w.status().phase, Some(Phase::Running));
@@ -81,7 +81,7 @@ fn a_gang_without_replacement_gives_its_room_back_and_waits_whole() {
 
 #[test]
 fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
-    let mut w = World::new(gang_with(3, json!({"failurePolicy": {"limits": {"maxRestarts": 0}}})));
+    let mut w = World::new(gang_with(3, &json!({"failurePolicy": {"limits": {"maxRestarts": 0}}})));
     w.settle();
     let now = w.now;
     w.preempt("workload", now);
@@ -159,7 +159,7 @@ fn a_refused_pin_is_followed_to_the_new_node() {
         while w.pass(usize::MAX) {}
     }
     let places = w.pods.iter().map(|p| (p.shown.identity.member.clone().unwrap(), "n3".to_owned())).collect();
-    w.set_placement("workload", places);
+    w.set_placement("workload", &places);
     w.settle();
     assert!(w.pods.iter().all(|p| p.shown.node.as_deref() == Some("n3")));
     assert_eq!((w.status().phase, w.status().history.len()), (Some(Phase::Running), 0));
@@ -243,7 +243,7 @@ fn a_member_that_had_finished_runs_again_when_its_gang_restarts() {
 
 #[test]
 fn the_active_deadline_excludes_suspended_time() {
-    let mut w = World::new(gang_with(1, json!({"activeDeadlineSeconds": 300})));
+    let mut w = World::new(gang_with(1, &json!({"activeDeadlineSeconds": 300})));
     w.settle();
     w.edit(|s| s.suspend = true);
     w.settle();
@@ -258,7 +258,7 @@ fn the_active_deadline_excludes_suspended_time() {
 
 #[test]
 fn a_wait_for_room_may_end_in_failure() {
-    let mut w = World::new(gang_with(9, json!({"scheduling": {"timeoutSeconds": 100, "onTimeout": "Fail"}})));
+    let mut w = World::new(gang_with(9, &json!({"scheduling": {"timeoutSeconds": 100, "onTimeout": "Fail"}})));
     w.settle();
     assert_eq!(w.status().phase, Some(Phase::Pending));
     w.wait(101);
@@ -286,7 +286,7 @@ fn replicas_grow_and_shrink_with_one_uncounted_restart() {
 
 #[test]
 fn an_unknown_priority_class_stalls_and_makes_nothing() {
-    let mut w = World::new(gang_with(1, json!({"priorityClassName": "nobody"})));
+    let mut w = World::new(gang_with(1, &json!({"priorityClassName": "nobody"})));
     w.priority = Priority::Unknown;
     w.settle();
     assert_eq!((w.condition("Stalled"), w.status().phase), ("InvalidPriorityClass".into(), Some(Phase::Stalled)));
@@ -309,7 +309,7 @@ fn a_service_of_somebody_else_is_a_name_conflict() {
         uid: "x".into(),
         resource_version: "1".into(),
         owned: false,
-        content: Default::default(),
+        content: crate::view::ServiceContent::default(),
     });
     w.settle();
     assert_eq!(w.condition("Stalled"), "NameConflict");
