@@ -1,0 +1,84 @@
+//! The engine's answers against optima proven by another solver.
+
+use lockstep_bench::{instance::Instance, ratio::ratio_greedy};
+use lockstep_engine::{Algorithm, Options, Order, Preemption, preempt};
+use serde::Deserialize;
+
+#[derive(Deserialize)]
+struct Known {
+    name: String,
+    strict: Optimum,
+    least_work: Optimum,
+    /// Victims of KEP-5710 with first fit, by an independent implementation.
+    kep: Vec<String>,
+}
+
+#[derive(Clone, Copy, Debug, Deserialize, PartialEq, Eq, PartialOrd, Ord)]
+struct Optimum {
+    pdb_excess: u64,
+    lost: u128,
+}
+
+fn fixtures() -> Vec<(Instance, Known)> {
+    let instances = include_str!("../fixtures/instances.jsonl").lines();
+    let known = include_str!("../fixtures/optima.jsonl").lines();
+    instances
+        .zip(known)
+        .map(|(instance, known)| {
+            let instance: Instance = serde_json::from_str(instance).expect("a valid instance");
+            let known: Known = serde_json::from_str(known).expect("a valid line");
+            assert_eq!(instance.name, known.name);
+            (instance, known)
+        })
+        .collect()
+}
+
+fn answer(instance: &Instance, options: &Options) -> Preemption {
+    let (units, _) = instance.units();
+    preempt(&instance.cluster(), &units, &instance.demand(), options).expect("every instance can be answered")
+}
+
+#[test]
+fn answers_come_within_a_tenth_of_the_optimum_without_more_budget_excess_and_claim_nothing_false() {
+    let mut proven = 0;
+    let mut exact = 0;
+    for (instance, known) in fixtures() {
+        for (order, optimum) in [(Order::StrictPriority, known.strict), (Order::LeastWork, known.least_work)] {
+            let answer = answer(&instance, &Options { order, ..Options::default() });
+            let mine = Optimum { pdb_excess: answer.toll.pdb_excess, lost: answer.toll.lost };
+            let name = &instance.name;
+            assert_eq!(mine.pdb_excess, optimum.pdb_excess, "{name}, {order:?}");
+            assert!(mine.lost >= optimum.lost && mine.lost * 10 <= optimum.lost * 11, "{name}: {mine:?}, {optimum:?}");
+            let bound = Optimum { pdb_excess: answer.bound.pdb_excess, lost: answer.bound.lost };
+            assert!(bound <= optimum, "{name}: bound {bound:?} above {optimum:?}");
+            assert!(!answer.proven || mine == optimum, "{name}: claimed as proven");
+            proven += u32::from(answer.proven);
+            exact += u32::from(mine == optimum);
+        }
+    }
+    assert!(exact >= 38 && proven >= 27, "{exact} exact, {proven} proven, of 40");
+}
+
+#[test]
+fn kep_with_first_fit_takes_the_same_victims_as_an_independent_implementation() {
+    for (instance, known) in fixtures() {
+        let node_order = Some((0..instance.nodes.len()).collect());
+        let answer = answer(&instance, &Options { algorithm: Algorithm::Kep, node_order, ..Options::default() });
+        let (_, names) = instance.units();
+        let mut victims: Vec<&String> = answer.victims.iter().map(|&u| &names[u]).collect();
+        victims.sort();
+        assert_eq!(victims, known.kep.iter().collect::<Vec<_>>(), "{}", instance.name);
+    }
+}
+
+#[test]
+fn the_ratio_greedy_makes_room_and_loses_more_than_the_engine() {
+    let (mut greedy, mut engine) = (0, 0);
+    for (instance, _) in fixtures() {
+        let (units, _) = instance.units();
+        let victims = ratio_greedy(&instance.cluster(), &units, &instance.demand()).expect("room without candidates");
+        greedy += units.toll(&victims).lost;
+        engine += answer(&instance, &Options { order: Order::LeastWork, ..Options::default() }).toll.lost;
+    }
+    assert!(engine * 20 < greedy * 19, "{engine} against {greedy}");
+}
