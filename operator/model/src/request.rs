@@ -28,8 +28,6 @@ pub struct Request {
     pub topology: Option<TopologyConstraint>,
     /// Members that stay where they are. The snapshot counts the room that they take.
     pub fixed: BTreeMap<Member, NodeIx>,
-    /// Where members were before.
-    pub previous: BTreeMap<Member, NodeIx>,
     /// Nodes not to be used.
     pub excluded: NodeSet,
 }
@@ -86,14 +84,14 @@ impl Request {
             preemption: self.preemption,
             topology,
             excluded: self.excluded.clone(),
-            previous: self.wishes(),
+            previous: Vec::new(),
         })
     }
 
     /// The node of each member that has one: those fixed, and those that the placement seats.
     ///
-    /// A member keeps its previous node where that has a seat; the others take the seats left in rank order, over nodes
-    /// in the order of topology domain and name, so that neighbouring ranks share nodes and domains.
+    /// Members take the seats in rank order, over nodes in the order of topology domain and name, so that neighbouring ranks
+    /// share nodes and domains.
     pub fn assign(&self, snapshot: &Snapshot, placement: &Placement) -> BTreeMap<Member, NodeIx> {
         let mut out = self.fixed.clone();
         let key = self.topology.as_ref().and_then(|t| snapshot.dims().key(&t.key));
@@ -112,8 +110,9 @@ impl Request {
                 let waiting = cohort
                     .with_replica_ordinals()
                     .filter(|(m, r)| (!by_replica || *r == replica) && !self.fixed.contains_key(*m))
-                    .map(|(m, _)| m);
-                seat(&mut out, &mut free, waiting, &self.previous);
+                    .map(|(m, _)| m.clone());
+                let seats = free.iter().flat_map(|&(node, count)| std::iter::repeat_n(node, count as usize));
+                out.extend(waiting.zip(seats));
             }
         }
         out
@@ -131,17 +130,6 @@ impl Request {
             }
         }
         counts.into_iter().map(|((replica, node), count)| engine::Running { replica, node, count }).collect()
-    }
-
-    /// Nodes that members were on before, those of most members first.
-    fn wishes(&self) -> Vec<NodeIx> {
-        let mut counts: BTreeMap<NodeIx, usize> = BTreeMap::new();
-        for (_, &node) in self.previous.iter().filter(|(m, _)| !self.fixed.contains_key(*m)) {
-            *counts.entry(node).or_default() += 1;
-        }
-        let mut nodes: Vec<NodeIx> = counts.keys().copied().collect();
-        nodes.sort_by_key(|n| (std::cmp::Reverse(counts.get(n)), *n));
-        nodes
     }
 }
 
@@ -175,31 +163,6 @@ fn topology(constraint: &TopologyConstraint, snapshot: &Snapshot) -> Result<engi
             TopologyScope::Replica => engine::Scope::Replica,
         },
     })
-}
-
-/// Gives the seats to the first members that wait, each its previous node where that is possible.
-fn seat<'a>(
-    out: &mut BTreeMap<Member, NodeIx>,
-    free: &mut [(NodeIx, u32)],
-    waiting: impl Iterator<Item = &'a Member>,
-    previous: &BTreeMap<Member, NodeIx>,
-) {
-    let seats: u32 = free.iter().map(|(_, count)| count).sum();
-    let mut movers = Vec::new();
-    for member in waiting.take(seats as usize) {
-        let kept = previous.get(member).and_then(|node| free.iter_mut().find(|(n, count)| n == node && *count > 0));
-        match kept {
-            Some((node, count)) => {
-                *count -= 1;
-                out.insert(member.clone(), *node);
-            }
-            None => movers.push(member),
-        }
-    }
-    let left = free.iter().flat_map(|&(node, count)| std::iter::repeat_n(node, count as usize)).collect::<Vec<_>>();
-    for (member, node) in movers.into_iter().zip(left) {
-        out.insert(member.clone(), node);
-    }
 }
 
 #[cfg(test)]
@@ -238,7 +201,6 @@ mod tests {
             preemption: PreemptionPolicy::LowerPriority,
             topology: None,
             fixed: BTreeMap::new(),
-            previous: BTreeMap::new(),
             excluded: NodeSet::new(),
         }
     }
@@ -265,8 +227,6 @@ mod tests {
         let s = cluster(&[("n1", "a", 1), ("n2", "a", 1), ("n3", "a", 1)]);
         let ix = |n: &str| s.ordinal(n).unwrap();
         let mut r = request(&s, members(1, 2), "1");
-        r.previous = [(Member::new("w", 0, 0), ix("n3")), (Member::new("w", 0, 1), ix("n1"))].into();
-        assert_eq!(placed(&r, &s), pairs(&[("w-0-0", "n3"), ("w-0-1", "n1")]));
         r.fixed = [(Member::new("w", 0, 0), ix("n3"))].into();
         r.excluded = [ix("n1"), ix("n3")].into_iter().collect();
         assert_eq!(placed(&r, &s), pairs(&[("w-0-0", "n3"), ("w-0-1", "n2")]));

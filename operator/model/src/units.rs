@@ -8,7 +8,6 @@ use lockstep_engine::{Amounts, NodeIx, PdbIx, Pods, Unit, Units};
 use smallvec::SmallVec;
 
 use crate::cluster::Snapshot;
-use crate::cost::CostModel;
 use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::requests::Resources;
@@ -61,21 +60,20 @@ pub struct Running {
 pub struct UnitsBuilder<'a> {
     snapshot: &'a Snapshot,
     budgets: BTreeMap<&'a str, Vec<(PdbIx, &'a Budget)>>,
-    costs: &'a CostModel,
     now: DateTime<Utc>,
     table: UnitTable,
 }
 
 impl<'a> UnitsBuilder<'a> {
     /// No units yet.
-    pub fn new(snapshot: &'a Snapshot, budgets: &'a [Budget], costs: &'a CostModel, now: DateTime<Utc>) -> Self {
+    pub fn new(snapshot: &'a Snapshot, budgets: &'a [Budget], now: DateTime<Utc>) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<(PdbIx, &Budget)>> = BTreeMap::new();
         for (ix, budget) in budgets.iter().enumerate() {
             by_namespace.entry(&budget.namespace).or_default().push((ix, budget));
         }
         let pdb_allowed = budgets.iter().map(|b| b.allowed.max(0) as u32).collect();
         let units = Units { pdb_allowed, ..Units::default() };
-        Self { snapshot, budgets: by_namespace, costs, now, table: UnitTable { units, sources: Vec::new() } }
+        Self { snapshot, budgets: by_namespace, now, table: UnitTable { units, sources: Vec::new() } }
     }
 
     /// Adds a gang that goes whole.
@@ -105,16 +103,16 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    /// Adds a single pod where it holds room, with the priority of its gang if it has one. `cascade` is the loss of the
-    /// gang that restarts as a whole when this pod goes, from [`UnitsBuilder::cascade`].
-    pub fn add_pod(&mut self, pod: &Arc<Pod>, priority: i32, cascade: Option<usize>) {
+    /// Adds a single pod where it holds room, with the priority of its gang if it has one, and the accelerator-seconds that
+    /// evicting it destroys. `cascade` stands for the gang that restarts as a whole when this pod goes, from
+    /// [`UnitsBuilder::cascade`].
+    pub fn add_pod(&mut self, pod: &Arc<Pod>, priority: i32, cost: u64, cascade: Option<usize>) {
         let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) else { return };
-        let since = CostModel::safe_until(pod.started, pod.last_checkpoint, self.now);
         let unit = Unit {
             pods: vec![Pods { request: self.snapshot.dims().amounts(&pod.requests), nodes: vec![node] }],
             priority,
             gang: false,
-            cost: self.costs.loss(&pod.requests, since, self.now),
+            cost,
             pdbs: self.hits(pod),
             start: pod.started.unwrap_or(self.now).timestamp(),
             cascade,
@@ -164,15 +162,14 @@ mod tests {
         let s = model.snapshot();
         let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
         let budgets = [Budget { namespace: "ml".into(), name: "b".into(), selector: Some(selector), allowed: 1 }];
-        let (costs, now) = (CostModel::default(), DateTime::from_timestamp(0, 0).unwrap());
-        let mut builder = UnitsBuilder::new(&s, &budgets, &costs, now);
+        let mut builder = UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap());
         let pods: Vec<_> = s.pods_on(0).cloned().collect();
         let holds = pods
             .iter()
             .map(|p| Running { node: 0, requests: Arc::clone(&p.requests), pod: Some(Arc::clone(p)) })
             .collect();
         builder.add_gang(&GangUnit { number: 7, priority: 5, preempts: true, holds, cost: 9 });
-        builder.add_pod(&pods[0], 3, None);
+        builder.add_pod(&pods[0], 3, 1, None);
         let table = builder.build();
         let [gang, single] = table.units.units.as_slice() else { panic!("two units") };
         assert_eq!((gang.pdbs.as_slice(), gang.pod_count(), gang.pods.len()), ([(0, 2)].as_slice(), 3, 2));

@@ -9,9 +9,7 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::api::{
-    DeleteParams, EvictParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions,
-};
+use kube::api::{DeleteParams, EvictParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
@@ -19,7 +17,7 @@ use lockstep_api::names::labels;
 use serde_json::json;
 use tracing::{debug, info};
 
-use super::decide::{Step, StatusWrite, Vacated};
+use super::decide::{StatusWrite, Step, Vacated};
 use super::memory::Memory;
 use crate::clients::{ErrorClass, classify, message};
 use crate::edge::to_jiff;
@@ -90,7 +88,7 @@ impl Actor {
     pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {
-            match self.groups(&self.read, &key).get_opt(&key.name).await {
+            match groups(&self.read, &key).get_opt(&key.name).await {
                 Ok(Some(group)) => memory.wrote(key, group),
                 Ok(None) => {}
                 Err(error) => {
@@ -104,7 +102,7 @@ impl Actor {
 
     async fn send(&self, step: Step, now: chrono::DateTime<chrono::Utc>) -> Done {
         match step {
-            Step::Status(write) => self.write_status(write).await,
+            Step::Status(write) => self.write_status(*write).await,
             Step::MarkPod { namespace, name, uid, message } => {
                 self.tell(&namespace, &name, &uid, &message);
                 let condition = json!({"type": types::DISRUPTION_TARGET, "status": "True", "message": message,
@@ -133,7 +131,7 @@ impl Actor {
         }
         let Some(change) = difference(&json!(read), &json!(status)) else { return Done::Nothing };
         let patch = json!({"metadata": {"uid": uid, "resourceVersion": resource_version}, "status": change});
-        match self.groups(&self.write, &key).patch_status(&key.name, &manager(), &Patch::Merge(patch)).await {
+        match groups(&self.write, &key).patch_status(&key.name, &manager(), &Patch::Merge(patch)).await {
             Ok(group) => {
                 log(&key, &group);
                 Done::Wrote(key, Box::new(group))
@@ -152,8 +150,7 @@ impl Actor {
     /// Whether the API server knows pods of the gang that the pass did not.
     async fn others(&self, key: &Key, vacated: &Vacated) -> kube::Result<bool> {
         let api: Api<PartialObjectMeta<Pod>> = Api::namespaced(self.read.clone(), &key.namespace);
-        let selector =
-            format!("{}={},{}={}", labels::WORKLOAD_UID, vacated.workload_uid, labels::POD_GROUP, key.name);
+        let selector = format!("{}={},{}={}", labels::WORKLOAD_UID, vacated.workload_uid, labels::POD_GROUP, key.name);
         let pods = api.list_metadata(&ListParams::default().labels(&selector)).await?;
         Ok(pods.iter().any(|p| p.metadata.uid.as_ref().is_some_and(|uid| !vacated.seen.contains(uid))))
     }
@@ -194,10 +191,10 @@ impl Actor {
     fn pods(&self, namespace: &str) -> Api<Pod> {
         Api::namespaced(self.write.clone(), namespace)
     }
+}
 
-    fn groups(&self, client: &Client, key: &Key) -> Api<PodGroup> {
-        Api::namespaced(client.clone(), &key.namespace)
-    }
+fn groups(client: &Client, key: &Key) -> Api<PodGroup> {
+    Api::namespaced(client.clone(), &key.namespace)
 }
 
 fn manager() -> PatchParams {

@@ -4,11 +4,11 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_api::workload::TopologyScope;
+use lockstep_engine::queue::{can_take_back, fits_empty, room_behind};
 use lockstep_engine::{Amounts, Cluster, Demand, NodeIx, PreemptionPolicy, place, preempt};
 use lockstep_model::units::UnitsBuilder;
 use lockstep_model::{Cohort, CostModel, Pod, Request, Source, UnitTable};
@@ -32,13 +32,20 @@ struct Round {
     preemptions: usize,
     /// What is about to leave; looked up when it first matters, and again after each preemption.
     leaving: Option<Vec<(NodeIx, Amounts)>>,
+    /// Gangs that wait, in the order of the queue: those behind them leave alone what only they could use.
+    blocked: Vec<Demand>,
 }
+
+/// Most waiting gangs that those behind make way for. The others are older than what follows, but no longer protected from
+/// it; with that many waiting the cluster is full.
+const BLOCKED: usize = 32;
 
 impl Pass<'_> {
     /// Goes through the queue: gives room to who fits, makes room for who may preempt, tells the others what is short.
     pub fn admit(&mut self) {
         self.enqueue();
-        let mut round = Round { preemptions: self.settings.preemptions_per_pass, leaving: None };
+        let preemptions = self.settings.preemptions_per_pass;
+        let mut round = Round { preemptions, leaving: None, blocked: Vec::new() };
         for (ix, wish) in self.queue() {
             if let Err(text) = self.seek(ix, wish, &mut round) {
                 self.cases[ix].note = Some(text);
@@ -61,7 +68,8 @@ impl Pass<'_> {
     pub fn vacate(&mut self, ix: usize) {
         for (member, node) in self.cases[ix].open_seats() {
             let counted = self.cases[ix].pod_at(&member, &node).is_some();
-            if let (Some(requests), Some(ordinal), false) = (self.requests(ix, &member), self.cluster.ordinal(&node), counted)
+            if let (Some(requests), Some(ordinal), false) =
+                (self.requests(ix, &member), self.cluster.ordinal(&node), counted)
             {
                 let amounts = self.amounts(&requests);
                 self.room.remove_pod(ordinal, &amounts);
@@ -80,7 +88,9 @@ impl Pass<'_> {
         let old = self.cases[ix].seats.take().unwrap_or_default();
         for (member, node) in seats.iter().filter(|(m, n)| old.get(*m) != Some(n)) {
             let counted = self.cases[ix].done.contains(member) || self.cases[ix].pod_at(member, node).is_some();
-            if let (Some(requests), Some(ordinal), false) = (self.requests(ix, member), self.cluster.ordinal(node), counted) {
+            if let (Some(requests), Some(ordinal), false) =
+                (self.requests(ix, member), self.cluster.ordinal(node), counted)
+            {
                 let amounts = self.amounts(&requests);
                 self.room.add_pod(ordinal, &amounts);
             }
@@ -99,11 +109,15 @@ impl Pass<'_> {
     fn queue(&self) -> Vec<(usize, Wish)> {
         let mut queue: Vec<(usize, Wish)> = Vec::new();
         for (ix, case) in self.cases.iter().enumerate() {
-            if case.standing != Standing::Active || case.released() || case.status.preemption.is_some() {
+            let busy = case.released() || case.disrupted() || case.status.preemption.is_some();
+            if case.standing != Standing::Active || busy {
                 continue;
             }
             let seated = case.seats.iter().flatten().filter(|(m, _)| !case.done.contains(*m)).count();
             let wanted = case.wanted().count();
+            if wanted == 0 {
+                continue;
+            }
             if case.seats.is_none() || seated < case.min_count() as usize || (case.gang.basic && seated < wanted) {
                 queue.push((ix, Wish::Needed));
             } else if seated < wanted {
@@ -122,7 +136,7 @@ impl Pass<'_> {
         let request = self.request(ix, wish)?;
         let demand = request.demand(self.cluster).map_err(|e| e.to_string())?;
         let mut room = self.room_for(ix);
-        let short = match place(&room, &demand) {
+        let short = match place(&behind(&room, &round.blocked, &demand), &demand) {
             Ok(placement) => {
                 self.settle(ix, &request.assign(self.cluster, &placement));
                 return Ok(());
@@ -132,13 +146,31 @@ impl Pass<'_> {
         if wish == Wish::More {
             return Ok(());
         }
+        let answer = self.make_room(ix, &request, &demand, &mut room, short, round);
+        if answer.is_err() && round.blocked.len() < BLOCKED && fits_empty(self.cluster.room(), &demand) {
+            round.blocked.push(demand);
+        }
+        answer
+    }
+
+    /// Finds room that others leave, or have to leave.
+    fn make_room(
+        &mut self,
+        ix: usize,
+        request: &Request,
+        demand: &Demand,
+        room: &mut Cluster,
+        short: String,
+        round: &mut Round,
+    ) -> Result<(), String> {
         if round.leaving.is_none() {
             round.leaving = Some(self.leaving());
         }
         for (node, amounts) in round.leaving.iter().flatten() {
             room.remove_pod(*node, amounts);
         }
-        if place(&room, &demand).is_ok() {
+        let room = behind(room, &round.blocked, demand);
+        if place(&room, demand).is_ok() {
             return Err("waiting for pods that are ending to leave enough room".to_owned());
         }
         if demand.preemption == PreemptionPolicy::Never {
@@ -149,7 +181,7 @@ impl Pass<'_> {
             return Err(short);
         }
         round.preemptions -= 1;
-        self.preempt(ix, &request, &demand, &room)?;
+        self.preempt(ix, request, demand, &room)?;
         round.leaving = None;
         Ok(())
     }
@@ -168,7 +200,7 @@ impl Pass<'_> {
             id: String::new(),
             preemptor_uid: case.uid.clone(),
             decided_at: self.now,
-            placement: placement_id(&case.uid, case.seats.as_ref(), self.now),
+            placement: case.to_placement(self.now).map(|p| p.id).unwrap_or_default(),
             victims,
             explanation,
             cost,
@@ -247,12 +279,9 @@ impl Pass<'_> {
                 room.remove_pod(*node, amounts);
             }
         }
-        for (member, pods) in &case.pods {
-            let seat = case.seats.as_ref().and_then(|s| s.get(member));
-            for pod in pods.iter().filter(|p| p.bound.is_none() && p.pinned.as_ref() != seat) {
-                if let Some(node) = pod.holds().and_then(|n| self.cluster.ordinal(n)) {
-                    room.remove_pod(node, &self.amounts(&pod.requests));
-                }
+        for pod in case.all_pods().filter(|p| p.bound.is_none() && !case.seated(p)) {
+            if let Some(node) = pod.holds().and_then(|n| self.cluster.ordinal(n)) {
+                room.remove_pod(node, &self.amounts(&pod.requests));
             }
         }
         room
@@ -320,11 +349,10 @@ impl Pass<'_> {
     }
 }
 
-/// Id of a placement: another decision of the same gang, be it for the same nodes, has another.
-pub(super) fn placement_id(group_uid: &str, seats: Option<&Seats>, now: DateTime<Utc>) -> String {
-    let mut parts = vec![group_uid.to_owned(), now.timestamp_micros().to_string()];
-    parts.extend(seats.into_iter().flatten().map(|(member, node)| format!("{member}={node}")));
-    short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+/// The room that a gang may use behind those that wait before it. Work that they may evict again takes nothing from them.
+fn behind(room: &Cluster, blocked: &[Demand], demand: &Demand) -> Cluster {
+    let ahead: Vec<&Demand> = blocked.iter().filter(|b| !can_take_back(b, demand.priority, true)).collect();
+    if ahead.is_empty() { room.clone() } else { room_behind(room, &ahead) }
 }
 
 /// Id of an intent: it follows from the content, so that one that somebody else wrote or changed is told.

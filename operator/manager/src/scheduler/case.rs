@@ -6,7 +6,8 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::member::{Member, MemberSet, parse_indexes};
-use lockstep_api::scheduling::{Placement, PodGroupStatus, PreemptionPolicy};
+use lockstep_api::names::short_hash;
+use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, PreemptionPolicy};
 use lockstep_api::workload::{GangStatus, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::Gang;
@@ -83,6 +84,12 @@ impl Case {
         self.group.status.as_ref()?.placement.as_ref()
     }
 
+    /// The placement as it is to be: the one that was read while the seats are the same, else a new decision.
+    pub fn to_placement(&self, now: DateTime<Utc>) -> Option<Placement> {
+        let same = self.group.status.as_ref().is_some_and(|status| seats(status) == self.seats);
+        if same { self.placement().cloned() } else { self.seats.as_ref().map(|s| new_placement(&self.uid, s, now)) }
+    }
+
     /// The workload's ledger of this gang.
     pub fn ledger(&self) -> Option<&GangStatus> {
         self.workload.status.as_ref()?.gangs.iter().find(|g| g.key == self.gang.key)
@@ -122,6 +129,12 @@ impl Case {
     /// The pod of a member that takes room on a node.
     pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
         self.pods.get(member)?.iter().find(|p| p.holds() == Some(node))
+    }
+
+    /// Whether a pod is on, or waits for, the seat of its member.
+    pub fn seated(&self, pod: &Pod) -> bool {
+        let seat = pod.member.as_ref().and_then(|m| self.seats.as_ref()?.get(m));
+        seat.is_some() && seat.map(String::as_str) == pod.holds()
     }
 
     /// Whether a member's pod is bound to its node and not about to end.
@@ -181,6 +194,13 @@ impl Case {
         avoid.filter(move |a| a.until > now).map(|a| a.node.as_str())
     }
 
+    /// Whether the gang has run, or an incident is being handled: its nodes are then kept for it.
+    pub fn under_way(&self) -> bool {
+        let domains = self.workload.status.iter().flat_map(|s| &s.domains);
+        let ours = |key: &str| self.gang.domains.iter().any(|d| d.key == key);
+        domains.filter(|d| ours(&d.key)).any(|d| d.incident.is_some() || d.healthy_since.is_some())
+    }
+
     /// When the last incident of the gang was closed: work before that is not lost again.
     pub fn resumed(&self) -> Option<DateTime<Utc>> {
         self.workload.status.iter().flat_map(|s| &s.domains).filter_map(|d| d.healthy_since).max()
@@ -226,6 +246,22 @@ pub(super) fn seats(status: &PodGroupStatus) -> Option<Seats> {
         }
     }
     Some(out)
+}
+
+/// The seats as a decision of this moment. Another decision of the same gang has another id.
+fn new_placement(group_uid: &str, seats: &Seats, now: DateTime<Utc>) -> Placement {
+    let mut nodes: BTreeMap<&str, MemberSet> = BTreeMap::new();
+    for (member, node) in seats {
+        nodes.entry(node).or_default().insert(member.clone());
+    }
+    let nodes: Vec<NodePlacement> = nodes
+        .into_iter()
+        .map(|(node, members)| NodePlacement { node: node.to_owned(), members: members.to_ranges() })
+        .collect();
+    let mut parts = vec![group_uid.to_owned(), now.timestamp_micros().to_string()];
+    parts.extend(nodes.iter().flat_map(|n| std::iter::once(&n.node).chain(&n.members)).cloned());
+    let id = short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>());
+    Placement { id, decided_at: now, members: seats.len() as i32, nodes }
 }
 
 fn completed(workload: &TrainingWorkload) -> BTreeSet<Member> {

@@ -1,16 +1,14 @@
 //! The decision of a pass as a list of requests.
 
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, find, reasons, types, upsert};
-use lockstep_api::member::MemberSet;
-use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus};
+use lockstep_api::scheduling::PodGroupStatus;
 
 use super::Settings;
-use super::admit::placement_id;
-use super::case::{Case, Seats, Standing, seats};
+use super::case::{Case, Standing};
 use super::memory::Memory;
 use super::messages;
 use super::pass::Pass;
@@ -31,7 +29,7 @@ pub struct Plan {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
     /// Write the status of a pod group.
-    Status(StatusWrite),
+    Status(Box<StatusWrite>),
     /// Add the condition DisruptionTarget to a pod that is about to be evicted. Best effort.
     MarkPod {
         /// Namespace of the pod.
@@ -112,7 +110,7 @@ impl Pass<'_> {
         for ix in 0..self.cases.len() {
             self.compose(ix);
             if let Some(write) = self.write(ix) {
-                steps.push(Step::Status(write));
+                steps.push(Step::Status(Box::new(write)));
             }
         }
         steps.append(&mut self.steps);
@@ -131,9 +129,8 @@ impl Pass<'_> {
         if case.standing == Standing::Over {
             return;
         }
-        if case.seats != seats(&case.status) {
-            case.status.placement = case.seats.as_ref().map(|seats| placement(&case.uid, seats, now));
-        }
+        case.seats = case.seats.take().filter(|s| !s.is_empty());
+        case.status.placement = case.to_placement(now);
         let generation = case.generation();
         let released = case.released();
         if let Some(text) = mark {
@@ -204,23 +201,6 @@ fn scheduled(case: &Case) -> Option<(bool, &'static str, String)> {
             Some((false, reason, "the workload does not ask for room now".to_owned()))
         }
         (None, Standing::Over) => None,
-    }
-}
-
-/// The seats, compressed by node.
-fn placement(group_uid: &str, seats: &Seats, now: DateTime<Utc>) -> Placement {
-    let mut nodes: BTreeMap<&str, MemberSet> = BTreeMap::new();
-    for (member, node) in seats {
-        nodes.entry(node).or_default().insert(member.clone());
-    }
-    Placement {
-        id: placement_id(group_uid, Some(seats), now),
-        decided_at: now,
-        members: seats.len() as i32,
-        nodes: nodes
-            .into_iter()
-            .map(|(node, members)| NodePlacement { node: node.to_owned(), members: members.to_ranges() })
-            .collect(),
     }
 }
 

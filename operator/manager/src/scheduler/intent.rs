@@ -71,11 +71,11 @@ impl Pass<'_> {
             }
         }
         for (ix, intent, found) in valid {
-            self.pursue(ix, intent, found);
+            self.pursue(ix, &intent, &found);
         }
     }
 
-    fn pursue(&mut self, ix: usize, intent: Preemption, found: Vec<Found>) {
+    fn pursue(&mut self, ix: usize, intent: &Preemption, found: &[Found]) {
         let case = &self.cases[ix];
         let open = case.open_seats();
         if open.is_empty() {
@@ -119,7 +119,7 @@ impl Pass<'_> {
         }
         if spared.is_empty() {
             for victim in here {
-                self.evict(ix, &intent, victim);
+                self.evict(ix, intent, victim);
             }
         } else {
             let left: Vec<Victim> =
@@ -181,7 +181,7 @@ impl Pass<'_> {
             }
             "Pod" => {
                 let Some((node, pod)) = self.placed_pod(preemptor, &victim.uid) else { return Some(gone) };
-                let case = self.cases.iter().find(|c| pod.owner.is_some() && c.workload.metadata.uid == pod.owner);
+                let case = self.case_of_pod(&pod).map(|ix| &self.cases[ix]);
                 let its_priority = case.map_or(pod.priority, Case::priority);
                 if pod.protected || its_priority >= priority || case.is_some_and(Case::whole) {
                     return None;
@@ -225,8 +225,14 @@ impl Pass<'_> {
             self.marks.insert(uid, text);
             return;
         };
+        self.unseat(pod);
         if !pod.disrupted {
-            self.steps.push(Step::MarkPod { namespace: namespace.clone(), name: name.clone(), uid: uid.clone(), message: text });
+            self.steps.push(Step::MarkPod {
+                namespace: namespace.clone(),
+                name: name.clone(),
+                uid: uid.clone(),
+                message: text,
+            });
         }
         let attempts = self.memory.evictions.get(&uid).copied();
         if attempts.is_some_and(|(_, last)| !self.due(last, self.settings.retry)) {
@@ -236,6 +242,15 @@ impl Pass<'_> {
         self.memory.evictions.insert(uid.clone(), (first, self.now));
         let by_force = self.settings.delete_after.is_some_and(|wait| self.due(first, wait));
         self.steps.push(Step::Evict { namespace, name, uid, by_force });
+    }
+
+    /// A member that is evicted by itself has no seat any more. (A gang that goes whole gives its seats back itself.)
+    fn unseat(&mut self, pod: &Pod) {
+        if let (Some(ix), Some(member)) = (self.case_of_pod(pod), &pod.member)
+            && let Some(seats) = &mut self.cases[ix].seats
+        {
+            seats.remove(member);
+        }
     }
 
     fn nominate(&mut self, pods: &[(Arc<Pod>, String)]) {

@@ -25,7 +25,7 @@ pub(super) fn preempting(intent: &Preemption) -> String {
 pub(super) fn explanation(victims: &[Victim], cost: i64, proven: bool) -> String {
     let mut text = victims.iter().take(NAMED).map(victim).collect::<Vec<_>>().join(", ");
     if victims.len() > NAMED {
-        text.push_str(&format!(" and {} more", victims.len() - NAMED));
+        text = format!("{text} and {} more", victims.len() - NAMED);
     }
     let least = if proven { "; no cheaper set makes room" } else { "" };
     format!("{text}; {cost} accelerator-seconds of work in all{least}")

@@ -79,7 +79,7 @@ impl Default for Settings {
             order: Order::StrictPriority,
             costs: CostModel::default(),
             refused_after: Duration::from_secs(5),
-            avoid_refused: Duration::from_secs(600),
+            avoid_refused: Duration::from_mins(10),
             delete_after: None,
             retry: Duration::from_secs(1),
             overdue: Duration::from_secs(30),

@@ -93,6 +93,11 @@ impl<'a> Pass<'a> {
         self.cases.iter().position(|c| c.uid == group_uid)
     }
 
+    /// Number of the case that a pod belongs to.
+    pub fn case_of_pod(&self, pod: &Pod) -> Option<usize> {
+        self.cases.iter().position(|c| c.all_pods().any(|p| p.uid == pod.uid))
+    }
+
     /// What one pod of a member's group holds; `None` when the template cannot be read.
     pub fn requests(&mut self, ix: usize, member: &Member) -> Option<Arc<Resources>> {
         let workload = &self.cases[ix].workload;
@@ -140,8 +145,10 @@ impl<'a> Pass<'a> {
 
     /// A gang as a unit of disruption.
     pub fn unit(&mut self, ix: usize) -> GangUnit {
-        let holds = self.holds(ix);
+        let mut holds = self.holds(ix);
         let case = &self.cases[ix];
+        // A pod that waits for a seat that it no longer has goes anyway.
+        holds.retain(|h| h.pod.as_ref().is_none_or(|p| p.bound.is_some() || case.seated(p)));
         let cost = holds.iter().filter_map(|h| Some(self.loss(case, h.pod.as_ref()?))).fold(0, u64::saturating_add);
         GangUnit { number: ix, priority: case.priority(), preempts: case.preempts(), holds, cost }
     }

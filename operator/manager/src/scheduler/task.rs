@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
+use super::Settings;
 use super::act::Actor;
 use super::decide::decide;
 use super::memory::Memory;
 use super::scene::Scene;
-use super::Settings;
 use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::events::Events;
@@ -26,7 +26,13 @@ pub struct Scheduler {
 
 impl Scheduler {
     /// A loop over the index.
-    pub fn new(index: Arc<Index>, clients: &Clients, clock: Arc<dyn Clock>, settings: Settings, events: Events) -> Self {
+    pub fn new(
+        index: Arc<Index>,
+        clients: &Clients,
+        clock: Arc<dyn Clock>,
+        settings: Settings,
+        events: Events,
+    ) -> Self {
         let actor = Actor { read: clients.read.clone(), write: clients.write.clone(), events };
         Self { index, clock, settings, actor }
     }

@@ -18,12 +18,14 @@ impl Pass<'_> {
         for ix in 0..self.cases.len() {
             self.note_refusals(ix);
             let case = &self.cases[ix];
-            if case.standing == Standing::Over || case.seats.is_none() {
+            if case.standing == Standing::Over {
                 continue;
             }
-            if case.released() {
+            if case.seats.is_none() {
+                self.adopt_running_pods(ix);
+            } else if case.released() {
                 self.clear_when_empty(ix);
-            } else {
+            } else if !case.disrupted() {
                 self.give_up_lost_seats(ix);
             }
         }
@@ -84,41 +86,45 @@ impl Pass<'_> {
         refusing.chain(case.avoided(self.now).map(str::to_owned)).collect()
     }
 
+    /// A gang whose placement was lost has the seats that its pods run on: the pods are there, so is their room.
+    fn adopt_running_pods(&mut self, ix: usize) {
+        let case = &self.cases[ix];
+        let running = case.all_pods().filter(|p| p.alive() && !p.disrupted);
+        let seats: Seats = running.filter_map(|p| Some((p.member.clone()?, p.bound.clone()?))).collect();
+        self.cases[ix].seats = Some(seats).filter(|s| !s.is_empty());
+    }
+
     /// Seats of members that the gang no longer has, and seats on nodes that their members cannot use (any more).
     fn give_up_lost_seats(&mut self, ix: usize) {
-        let excluded = self.excluded(ix);
         let Some(seats) = self.cases[ix].seats.clone() else { return };
-        let kept: Seats =
-            seats.iter().filter(|(m, node)| self.keeps(ix, m, node, &excluded)).map(|(m, n)| (m.clone(), n.clone())).collect();
+        let excluded = self.excluded(ix);
+        let case = &self.cases[ix];
+        let members: BTreeSet<&Member> = case.gang.members().collect();
+        let (replaced, old) = case.replacing();
+        let mut kept = Seats::new();
+        let mut unsure = Seats::new();
+        for (member, node) in seats.iter().filter(|(m, _)| members.contains(m)) {
+            let goes = |p: &Pod| replaced.contains(member) && old.contains(p.uid.as_str());
+            let pods = case.pods.get(member).into_iter().flatten();
+            let stays = pods.filter(|p| p.bound.as_deref() == Some(node)).any(|p| p.alive() && !goes(p));
+            if stays || case.done.contains(member) {
+                kept.insert(member.clone(), node.clone());
+            } else if !excluded.contains(node) {
+                unsure.insert(member.clone(), node.clone());
+            }
+        }
+        for (member, node) in unsure {
+            if self.usable(ix, &member, &node) {
+                kept.insert(member, node);
+            }
+        }
         if kept.len() == seats.len() {
             return;
         }
         // A gang of which nothing runs yet is placed anew as a whole: what it waits for it must not hold.
         let case = &self.cases[ix];
-        let running = kept.iter().any(|(m, n)| case.bound(m, n));
+        let running = case.under_way() || kept.iter().any(|(m, n)| case.bound(m, n));
         self.cases[ix].seats = Some(kept).filter(|k| running && !k.is_empty());
-    }
-
-    fn keeps(&mut self, ix: usize, member: &Member, node: &str, excluded: &BTreeSet<String>) -> bool {
-        let case = &self.cases[ix];
-        if !case.gang.members().any(|m| m == member) {
-            return false;
-        }
-        if case.done.contains(member) {
-            return true;
-        }
-        let (replaced, old) = case.replacing();
-        let mut pods = case.pods.get(member).into_iter().flatten().filter(|p| p.bound.as_deref() == Some(node));
-        // A single pod that was evicted for somebody else has lost its seat; a gang that goes whole gives it back itself.
-        if !case.whole() && pods.clone().any(|p| p.disrupted && p.terminating.is_some()) {
-            return false;
-        }
-        let stays = pods.any(|p| p.alive() && !(replaced.contains(member) && old.contains(p.uid.as_str())));
-        if stays && !replaced.contains(member) {
-            return true;
-        }
-        let barred = excluded.contains(node);
-        stays && !barred || !barred && self.usable(ix, member, node)
     }
 
     /// Whether a new pod of the member may go to the node, room aside.

@@ -135,6 +135,8 @@ fn pods_that_end_on_a_dead_node_do_not_keep_a_gang_from_the_queue() {
     assert!(world.placement("a").is_some());
     world.later(61);
     world.pass();
+    assert_eq!(world.placement("a"), None);
+    world.pass();
     assert!(world.nodes("a").iter().all(|n| *n != node) && world.nodes("a").len() == 4);
 }
 
@@ -148,7 +150,7 @@ fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
     let pod = world.pods_of("a").remove(0);
     world.change(&pod.name, |p| p.stage = Stage::Refused);
     assert!(world.pass().wake_after.is_some());
-    assert_eq!(world.nodes("a"), [first.clone()], "kube-scheduler may still make up its mind");
+    assert_eq!(world.nodes("a").first(), Some(&first), "kube-scheduler may still make up its mind");
     world.later(5);
     world.pass();
     assert_ne!(world.nodes("a"), [first]);
@@ -246,6 +248,32 @@ fn a_gang_of_which_nothing_runs_is_placed_anew_as_a_whole() {
 }
 
 #[test]
+fn a_running_gang_whose_placement_was_lost_has_the_seats_that_it_runs_on() {
+    let mut world = World::new(&[("n1", 4), ("n2", 4)]);
+    world.gang("a", SMALL);
+    world.settle();
+    let before = world.seats("a");
+    world.groups.get_mut("a").unwrap().status = None;
+    world.memory = crate::scheduler::Memory::default();
+    world.settle();
+    assert_eq!((world.seats("a"), world.running("a")), (before, 4));
+}
+
+#[test]
+fn a_gang_that_is_under_way_keeps_its_nodes_although_no_pod_is_there() {
+    let mut world = World::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("a", SMALL);
+    world.settle();
+    replacing(&mut world, "a", &["g/0/0", "g/1/0", "g/2/0", "g/3/0"], &[]);
+    for pod in world.pods_of("a") {
+        world.remove(&pod.name);
+    }
+    world.node("n1", 2, false);
+    world.pass();
+    assert_eq!(world.nodes("a"), ["n2", "n2"]);
+}
+
+#[test]
 fn an_elastic_gang_starts_with_what_it_needs_and_grows_into_free_room() {
     let mut world = World::new(&[("n1", 2)]);
     world.gang_with(
@@ -292,6 +320,37 @@ fn members_of_a_basic_group_are_placed_one_by_one() {
     world.node("n2", 2, true);
     world.settle();
     assert_eq!((world.seats("a").len(), world.running("a")), (4, 4));
+}
+
+#[test]
+fn small_gangs_do_not_starve_a_large_one_that_waits_before_them() {
+    let mut world = World::new(&[("n1", 4), ("n2", 4)]);
+    world.gang("running", SMALL);
+    world.settle();
+    world.gang("large", Spec { members: 8, ..SMALL });
+    world.pass();
+    world.later(1);
+    world.gang("small", Spec { members: 1, ..SMALL });
+    world.settle();
+    assert_eq!((world.placement("large"), world.placement("small")), (None, None));
+    world.workloads.get_mut("running").unwrap().spec.suspend = true;
+    world.release("running");
+    world.settle();
+    assert_eq!((world.running("large"), world.placement("small")), (8, None));
+}
+
+#[test]
+fn room_that_the_waiting_gang_cannot_use_is_there_for_those_behind_it() {
+    let mut world = World::new(&[("n1", 5)]);
+    world.gang("running", SMALL);
+    world.settle();
+    world.node("n2", 1, true);
+    world.gang("large", Spec { members: 2, gpus: 2, ..SMALL });
+    world.pass();
+    world.later(1);
+    world.gang("small", Spec { members: 1, ..SMALL });
+    world.settle();
+    assert_eq!((world.placement("large"), world.nodes("small")), (None, vec!["n2".to_owned()]));
 }
 
 #[test]

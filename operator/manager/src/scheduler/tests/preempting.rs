@@ -116,7 +116,7 @@ fn a_new_leader_takes_an_intent_up_where_the_last_one_left_it() {
 #[test]
 fn a_forged_intent_evicts_nobody() {
     for (what, forge) in forgeries() {
-        let mut world = World::new(&[("n1", 4), ("n2", 4), ("n3", 4)]);
+        let mut world = World::new(&[("n1", 4), ("n2", 4), ("n3", 4), ("n4", 4)]);
         world.gang("low", LOW);
         world.gang("equal", HIGH);
         world.settle();
@@ -245,7 +245,8 @@ fn a_quota_that_refuses_the_preemptor_withdraws_the_intent_and_evicts_nobody() {
     let until = world.now;
     let id = world.placement("high").map(|p| p.id);
     let ledger = world.ledger("high");
-    ledger.backoff = Some(Backoff { reason: reasons::QUOTA_EXCEEDED.into(), message: String::new(), attempts: 1, until });
+    ledger.backoff =
+        Some(Backoff { reason: reasons::QUOTA_EXCEEDED.into(), message: String::new(), attempts: 1, until });
     ledger.released = id;
     world.settle();
     assert_eq!((world.intent("high"), world.placement("high"), world.running("low")), (None, None, 4));
@@ -273,7 +274,12 @@ fn a_budget_is_spared_when_another_set_suffices() {
         p.labels = [("app".to_owned(), "db".to_owned())].into();
     });
     let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
-    world.budgets.push(Arc::new(Budget { namespace: "ml".into(), name: "b".into(), selector: Some(selector), allowed: 0 }));
+    world.budgets.push(Arc::new(Budget {
+        namespace: "ml".into(),
+        name: "b".into(),
+        selector: Some(selector),
+        allowed: 0,
+    }));
     world.gang("high", Spec { members: 1, ..HIGH });
     world.settle();
     assert_eq!(world.evicted, ["free"]);
@@ -341,4 +347,19 @@ fn a_pod_of_a_single_mode_gang_goes_alone_and_its_member_queues_again() {
     world.settle();
     assert_eq!((world.running("high"), world.running("low"), world.evicted.len()), (1, 3, 1));
     assert_eq!(world.seats("low").len(), 3);
+}
+
+#[test]
+fn an_intent_that_became_void_is_replaced_by_one_that_comes_to_an_end() {
+    let mut world = World::new(&[("n0", 4), ("n1", 4), ("n2", 2), ("n3", 3)]);
+    world.gang("low", LOW);
+    world.gang("high", Spec { priority: 30, members: 5, gpus: 2 });
+    world.node("n0", 4, false);
+    world.pass();
+    world.gang("middle", Spec { priority: 20, members: 3, gpus: 2 });
+    world.pass();
+    world.control();
+    world.node("n0", 4, true);
+    world.settle();
+    assert_eq!((world.running("high"), world.intent("high")), (5, None));
 }

@@ -212,7 +212,8 @@ impl World {
     fn make(&mut self, name: &str, member: &Member, node: &str) {
         self.version += 1;
         let group = &self.groups[name];
-        let gpus = self.workloads[name].spec.groups[0].template.0.spec.as_ref().unwrap().containers[0].resources.clone();
+        let gpus =
+            self.workloads[name].spec.groups[0].template.0.spec.as_ref().unwrap().containers[0].resources.clone();
         let gpus = gpus.unwrap().limits.unwrap()["nvidia.com/gpu"].0.parse().unwrap();
         let pod = Pod {
             owner: self.workloads[name].metadata.uid.clone(),
@@ -229,10 +230,13 @@ impl World {
     /// kube-scheduler: binds pinned pods whose node has room, counting only bound pods.
     pub fn bind(&mut self) {
         for pod in self.pods.values().cloned().collect::<Vec<_>>() {
-            let Some(node) = pod.pinned.clone().filter(|_| pod.bound.is_none() && pod.stage != Stage::Gated) else { continue };
+            let Some(node) = pod.pinned.clone().filter(|_| pod.bound.is_none() && pod.stage != Stage::Gated) else {
+                continue;
+            };
             let snapshot = self.model.snapshot();
             let ix = snapshot.ordinal(&node).unwrap();
-            let held: i64 = snapshot.pods_on(ix).filter(|p| p.bound.is_some()).map(|p| p.requests.get("nvidia.com/gpu")).sum();
+            let held: i64 =
+                snapshot.pods_on(ix).filter(|p| p.bound.is_some()).map(|p| p.requests.get("nvidia.com/gpu")).sum();
             let room = snapshot.node(ix).map_or(0, |n| n.allocatable.get("nvidia.com/gpu")) - held;
             let fits = room >= pod.requests.get("nvidia.com/gpu");
             self.change(&pod.name, |p| {
@@ -263,7 +267,22 @@ impl World {
             }
             self.later(1);
         }
-        panic!("the world does not come to rest");
+        panic!("the world does not come to rest: {}", self.picture());
+    }
+
+    /// What there is, for failed tests.
+    fn picture(&self) -> String {
+        let gang = |name: &String| {
+            let pods: Vec<String> =
+                self.pods_of(name).iter().map(|p| format!("{}@{:?}/{:?}", p.name, p.bound, p.stage)).collect();
+            format!(
+                "{name}: {:?} {:?} {:?} {pods:?}",
+                self.seats(name),
+                self.intent(name),
+                self.status(name).conditions
+            )
+        };
+        self.groups.keys().map(gang).collect::<Vec<_>>().join("\n")
     }
 
     /// The workload gives its room back.
