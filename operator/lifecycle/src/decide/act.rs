@@ -67,10 +67,10 @@ fn run(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, out: &mut Vec<Action>) {
                 }
             }
             Room::Released => vacate(ctx, ledger, gang, out),
-            // A withdrawn preemption leaves pods behind that were never let in.
+            // A placement that was withdrawn, for want of room or of a node, leaves pods behind that never got in.
             Room::None => {
-                let gated = |p: &&&PodView| p.gated || entry.released.as_deref() == Some(&p.identity.placement);
-                out.extend(gang.members().flat_map(|m| ctx.pods_of(m)).filter(gated).filter_map(|p| delete(p)));
+                let outside = |p: &&&PodView| p.node.is_none() || entry.released.as_deref() == Some(&p.identity.placement);
+                out.extend(gang.members().flat_map(|m| ctx.pods_of(m)).filter(outside).filter_map(|p| delete(p)));
             }
         }
     }
