@@ -55,7 +55,7 @@ impl Network {
         while self.layer(source, sink) {
             self.next.fill(0);
             loop {
-                let sent = self.send(source, sink, i128::MAX);
+                let sent = self.send(source, sink);
                 if sent == 0 {
                     break;
                 }
@@ -88,25 +88,34 @@ impl Network {
         self.level[sink] != UNREACHED
     }
 
-    /// Sends along one path of rising levels. Paths are short (the networks have four layers), so recursion is shallow in
-    /// practice and bounded by the number of vertices.
-    fn send(&mut self, vertex: Vertex, sink: Vertex, limit: i128) -> i128 {
-        if vertex == sink {
-            return limit;
-        }
-        while let Some(&e) = self.from[vertex].get(self.next[vertex]) {
-            let Edge { to, residual } = self.edges[e as usize];
-            if residual > 0 && self.level[to as usize] == self.level[vertex] + 1 {
-                let sent = self.send(to as usize, sink, limit.min(residual));
-                if sent > 0 {
-                    self.edges[e as usize].residual -= sent;
-                    self.edges[e as usize ^ 1].residual += sent;
-                    return sent;
-                }
+    /// Sends along one path of rising levels; zero when there is none left.
+    fn send(&mut self, source: Vertex, sink: Vertex) -> i128 {
+        let mut path: Vec<u32> = Vec::new();
+        let mut at = source;
+        while at != sink {
+            let onward = self.from[at][self.next[at]..].iter().position(|&e| {
+                let Edge { to, residual } = self.edges[e as usize];
+                residual > 0 && self.level[to as usize] == self.level[at] + 1
+            });
+            if let Some(skipped) = onward {
+                self.next[at] += skipped;
+                let edge = self.from[at][self.next[at]];
+                path.push(edge);
+                at = self.edges[edge as usize].to as usize;
+            } else {
+                // A dead end: the edge that led here leads nowhere.
+                self.next[at] = self.from[at].len();
+                let Some(edge) = path.pop() else { return 0 };
+                at = self.edges[edge as usize ^ 1].to as usize;
+                self.next[at] += 1;
             }
-            self.next[vertex] += 1;
         }
-        0
+        let sent = path.iter().map(|&e| self.edges[e as usize].residual).min().unwrap_or(0);
+        for &e in &path {
+            self.edges[e as usize].residual -= sent;
+            self.edges[e as usize ^ 1].residual += sent;
+        }
+        sent
     }
 }
 

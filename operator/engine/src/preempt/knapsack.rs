@@ -7,8 +7,8 @@ use super::{
     relax::{FRACTION, Paying, Relaxation},
 };
 
-/// Cells of the table beyond which it is not built.
-const CELLS: i64 = 4_000_000;
+/// Cells of a table beyond which it is made coarser.
+const CELLS: i64 = 1_000_000;
 /// Claims of one piece beyond which its single claims are not options of their own.
 const SMALL_PIECE: usize = 200;
 
@@ -30,7 +30,8 @@ struct Piece {
     claims: Vec<usize>,
 }
 
-/// The lightest union of choices that makes the room needed, or nothing when the table would be too large.
+/// The lightest union of choices that makes the room needed, as far as the table is fine enough to tell; nothing when no
+/// union does.
 pub(super) fn select(relaxation: &Relaxation, sets: &[Paying]) -> Option<Vec<CandIx>> {
     let need = relaxation.need - relaxation.base;
     let mut menus: Vec<Vec<Choice>> = Vec::new();
@@ -40,12 +41,12 @@ pub(super) fn select(relaxation: &Relaxation, sets: &[Paying]) -> Option<Vec<Can
             menus.push(menu);
         }
     }
-    let unit = menus.iter().flatten().map(|c| c.room).fold(need, gcd);
-    let width = need / unit.max(1);
-    let choices: usize = menus.iter().map(Vec::len).sum();
-    if need <= 0 || width.saturating_mul(choices as i64) > CELLS {
+    if need <= 0 {
         return None;
     }
+    // Too coarse a unit rounds room down; whoever uses the selection repairs what is missing then.
+    let unit = unit_of(need, &menus);
+    let width = (need + unit - 1) / unit;
     fill(&menus, width as usize, unit)
 }
 
@@ -61,11 +62,7 @@ pub(super) fn lower_bound(relaxation: &Relaxation, sets: &[Paying]) -> i128 {
     let (small, large): (Vec<Piece>, Vec<Piece>) =
         pieces(relaxation).into_iter().partition(|p| p.units.len() <= ENUMERABLE);
     let menus: Vec<Vec<Choice>> = small.iter().map(|p| enumerate(relaxation, p)).collect();
-    let choices: usize = menus.iter().map(Vec::len).sum();
-    let exact = menus.iter().flatten().map(|c| c.room).fold(need, gcd).max(1);
-    let coarse = (need.saturating_mul(choices as i64) / CELLS) + 1;
-    // A multiple of the common unit loses nothing until it must be coarser.
-    let unit = exact * ((coarse + exact - 1) / exact);
+    let unit = unit_of(need, &menus);
     let width = (need / unit) as usize;
     let mut best: Vec<Option<i128>> = vec![None; width + 1];
     best[0] = Some(0);
@@ -227,6 +224,14 @@ fn root(parent: &mut [usize], mut at: usize) -> usize {
         at = parent[at];
     }
     at
+}
+
+/// The room of one cell: what divides all rooms, or a multiple of it that keeps the table small.
+fn unit_of(need: i64, menus: &[Vec<Choice>]) -> i64 {
+    let choices: usize = menus.iter().map(Vec::len).sum();
+    let exact = menus.iter().flatten().map(|c| c.room).fold(need, gcd).max(1);
+    let coarse = need.saturating_mul(choices as i64) / CELLS + 1;
+    exact * ((coarse + exact - 1) / exact)
 }
 
 fn gcd(a: i64, b: i64) -> i64 {

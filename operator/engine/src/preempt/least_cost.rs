@@ -96,7 +96,7 @@ struct Solved {
 }
 
 impl Solved {
-    fn unproven((toll, gone): (Toll, Vec<CandIx>)) -> Self {
+    fn unproven((toll, gone): Found) -> Self {
         Self { gone, toll, ..Self::default() }
     }
 }
@@ -126,8 +126,12 @@ fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
 fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
     let (field, goal) = (state.field, state.goal);
     let mut search = Search::new(state, pool, budget);
-    search.reprieve();
-    let mut best = (search.state.toll(), search.state.victims());
+    let everybody = search.state.victims();
+    let mut best = None;
+    if goal.counting_decides {
+        search.reprieve();
+        note(&mut best, &search);
+    }
     let mut closed: Vec<i64> = vec![0; pool.len()];
     let mut floor = None;
     for _ in 0..BUDGET_ROUNDS {
@@ -142,7 +146,7 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
             search.become_set(|c| start.binary_search(&c).is_ok());
             if search.repair() {
                 search.reprieve();
-                best = best.min((search.state.toll(), search.state.victims()));
+                note(&mut best, &search);
             }
         }
         // Only the first round leaves every answer its chance.
@@ -151,9 +155,14 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
             break;
         }
     }
+    if best.is_none() {
+        search.become_set(|c| everybody.binary_search(&c).is_ok());
+        search.reprieve();
+    }
+    let mut best = best.unwrap_or_else(|| found(&search));
     search.become_set(|c| best.1.binary_search(&c).is_ok());
     search.improve();
-    best = best.min((search.state.toll(), search.state.victims()));
+    best = best.min(found(&search));
     let Some((relaxation, priced)) = floor else { return Solved::unproven(best) };
     let least = priced.bound.max(lower_bound(&relaxation, &priced.sets));
     let price = |toll: &Toll| Price::from(toll.pdb_excess) * field.excess_price + toll.lost as Price;
@@ -166,6 +175,21 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
         bound.lost = (least % field.excess_price).unsigned_abs();
     }
     Solved { gone: best.1, toll, bound, proven }
+}
+
+/// Victims, and what they cost.
+type Found = (Toll, Vec<CandIx>);
+
+fn found(search: &Search<'_>) -> Found {
+    (search.state.toll(), search.state.victims())
+}
+
+/// Keeps the search's set if it is the best so far.
+fn note(best: &mut Option<Found>, search: &Search<'_>) {
+    let found = found(search);
+    if best.as_ref().is_none_or(|b| found < *b) {
+        *best = Some(found);
+    }
 }
 
 /// What each candidate weighs in the relaxation: its work, and the pods beyond its budget at the price of excess.

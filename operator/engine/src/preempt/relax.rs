@@ -24,6 +24,9 @@ pub(super) const FRACTION: u32 = 16;
 /// Cuts of one search for the best price.
 const CUTS: usize = 40;
 
+/// Seats of one node beyond which it is divided rather than claimed seat by seat.
+const MOST_CLAIMS: u32 = 16;
+
 /// A set of candidates that pays at some price.
 #[derive(Clone, Debug)]
 pub(super) struct Paying {
@@ -113,7 +116,8 @@ impl Relaxation {
                 continue;
             }
             let levels = relaxation.levels(field, node, field.site.room(&top, node), &shape.request);
-            if (now + 1..=most).all(|seat| levels.iter().any(|&(_, left)| left < seat)) {
+            let few = most - now <= MOST_CLAIMS;
+            if few && (now + 1..=most).all(|seat| levels.iter().any(|&(_, left)| left < seat)) {
                 relaxation.base += i64::from(now) * per_seat;
                 for seat in now + 1..=most {
                     let needed = levels.iter().filter(|&&(_, left)| left < seat).map(|&(c, _)| c).collect();
