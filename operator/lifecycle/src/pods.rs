@@ -40,9 +40,65 @@ pub struct PodView {
     /// Address.
     pub pod_ip: Option<String>,
     /// Conditions that are there, by type.
-    pub conditions: BTreeMap<String, PodConditionView>,
+    pub conditions: ByName<PodConditionView>,
     /// Statuses of init and regular containers, by name.
-    pub containers: BTreeMap<String, ContainerView>,
+    pub containers: ByName<ContainerView>,
+}
+
+/// A few things by name, in the order of their names. There are a hundred thousand of these, each of a handful: a map
+/// would reserve room for eleven at once.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ByName<T>(Vec<(String, T)>);
+
+impl<T> Default for ByName<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> ByName<T> {
+    /// The one of a name.
+    pub fn get(&self, name: &str) -> Option<&T> {
+        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value)
+    }
+
+    /// Puts one under a name, in place of one that is there.
+    pub fn insert(&mut self, name: String, value: T) {
+        match self.0.binary_search_by(|(n, _)| n.cmp(&name)) {
+            Ok(at) => self.0[at].1 = value,
+            Err(at) => self.0.insert(at, (name, value)),
+        }
+    }
+
+    /// All of them.
+    pub fn values(&self) -> impl Iterator<Item = &T> {
+        self.0.iter().map(|(_, value)| value)
+    }
+
+    /// All of them, to be changed.
+    pub fn values_mut(&mut self) -> impl Iterator<Item = &mut T> {
+        self.0.iter_mut().map(|(_, value)| value)
+    }
+
+    /// Names and what they stand for.
+    pub fn iter(&self) -> impl Iterator<Item = (&String, &T)> {
+        self.0.iter().map(|(name, value)| (name, value))
+    }
+
+    /// Whether there is none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<T> FromIterator<(String, T)> for ByName<T> {
+    fn from_iter<I: IntoIterator<Item = (String, T)>>(all: I) -> Self {
+        let mut all: Vec<(String, T)> = all.into_iter().collect();
+        all.sort_by(|a, b| a.0.cmp(&b.0));
+        all.dedup_by(|b, a| a.0 == b.0);
+        all.shrink_to_fit();
+        Self(all)
+    }
 }
 
 /// Labels and annotations that the operator puts on its pods.

@@ -128,7 +128,10 @@ impl World {
 /// Starts what is to start; shows what has changed.
 fn sync(p: &mut super::SimPod, id: &str, now: chrono::DateTime<chrono::Utc>) {
     let trainer = p.on_node.training.clone();
-    let status = p.shown.containers.entry(trainer.clone()).or_default();
+    if p.shown.containers.is_empty() {
+        p.shown.containers.insert(trainer.clone(), ContainerView::default());
+    }
+    let Some(status) = p.shown.containers.values_mut().next() else { return };
     let newest = p.on_node.containers.last().cloned();
     let shown_end = status.terminated().is_some();
     match newest {

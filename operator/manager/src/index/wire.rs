@@ -330,7 +330,7 @@ mod tests {
         .unwrap();
         assert!(wire.metadata.managed_fields.is_none());
         let (uid, view) = wire.member(&wire.scheduling().unwrap()).unwrap();
-        let c = &view.containers["t"];
+        let c = view.containers.get("t").unwrap();
         assert_eq!((uid.as_str(), view.node.as_deref(), view.phase), ("w", Some("n1"), PodPhase::Running));
         assert_eq!((c.ready, c.restart_count, c.id.as_deref()), (true, 1, Some("containerd://b")));
         assert!(c.running() && wire.ready());
