@@ -8,27 +8,14 @@ use clap::Parser;
 use lockstep_agent::args::LogFormat;
 use lockstep_kubelet::clock::Clock;
 use lockstep_kubelet::hollow::{Options, run};
-use lockstep_kubelet::runtime::subprocess::{CONTAINER_MODE, become_container};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::oneshot;
 use tracing::error;
 use tracing_subscriber::EnvFilter;
 
-/// What a runtime gives as exit code of a container that could not be started.
-const START_ERROR: u8 = 128;
-
-fn main() -> ExitCode {
-    let args: Vec<String> = std::env::args().skip(1).collect();
-    if let Some((CONTAINER_MODE, argv)) = args.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-        let error = become_container(argv);
-        eprintln!("cannot start {}: {error}", argv.join(" "));
-        return ExitCode::from(START_ERROR);
-    }
-    play(Options::parse())
-}
-
 #[tokio::main]
-async fn play(options: Options) -> ExitCode {
+async fn main() -> ExitCode {
+    let options = Options::parse();
     log(&options);
     #[expect(clippy::disallowed_methods, reason = "the one place where the process reads its wall clock")]
     let clock = Clock::starting_at(Utc::now());

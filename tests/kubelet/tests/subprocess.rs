@@ -1,4 +1,5 @@
 //! Containers as real child processes.
+#![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test by panicking")]
 
 use std::fs;
 use std::path::PathBuf;
@@ -11,7 +12,7 @@ use lockstep_kubelet::clock::Clock;
 use lockstep_kubelet::latency::LatencyProfile;
 use lockstep_kubelet::model::{Action, PodDesc, PodView, SandboxView, State};
 use lockstep_kubelet::runtime::subprocess::{Host, Names};
-use lockstep_kubelet::runtime::{Changed, Ended, Fault, Runtime, Subprocess, Table};
+use lockstep_kubelet::runtime::{Changed, Ended, Fault, Reaper, Runtime, Subprocess, Table};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -39,14 +40,14 @@ fn node() -> Node {
     fs::create_dir_all(&folder).unwrap();
     let host = Host {
         folder: folder.clone(),
-        launcher: env!("CARGO_BIN_EXE_lockstep-hollow").into(),
+        reaper: Arc::new(Reaper::start().unwrap()),
         names: Names::default(),
         ips: Arc::new(AtomicU32::new(0)),
         octet: 15,
     };
-    let (changed, changes) = mpsc::unbounded_channel();
+    let (change, changes) = mpsc::unbounded_channel();
     let clock = Clock::starting_at(DateTime::UNIX_EPOCH);
-    let runtime = Subprocess::new("n", Table::new(0, changed), LatencyProfile::zero(), clock, host);
+    let runtime = Subprocess::new("n", Table::new(0, change), LatencyProfile::zero(), clock, host);
     Node { runtime, changes, folder }
 }
 
@@ -162,14 +163,29 @@ async fn a_program_that_ignores_sigterm_is_killed_with_everything_that_it_starte
     let child = node.output(&pod, "child").await;
     node.runtime.act(&pod, &Action::Stop { id, grace: Duration::ZERO, pre_stop: true });
     assert_eq!(node.exit_code(&pod).await, 137);
-    let state = PathBuf::from(format!("/proc/{child}/stat"));
+    gone(&child).await;
+}
+
+#[tokio::test]
+async fn when_the_nodes_end_everything_that_their_programs_started_ends() {
+    let mut node = node();
+    let pod = pod("a", "sleep 600 & echo $! > /out/child; wait", &json!([]));
+    node.sandbox(&pod).await;
+    node.start(&pod, 0).await;
+    let child = node.output(&pod, "child").await;
+    drop(node);
+    gone(&child).await;
+}
+
+/// Waits until a process does not run any more. It may stay as a zombie where nobody collects orphans.
+async fn gone(pid: &str) {
+    let stat = PathBuf::from(format!("/proc/{pid}/stat"));
     let gone = async {
-        // A killed process may stay as a zombie where nobody collects orphans.
-        while fs::read_to_string(&state).is_ok_and(|stat| !stat.contains(") Z ")) {
+        while fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z ")) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, gone).await.expect("the child of the program still runs");
+    timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("process {pid} still runs"));
 }
 
 #[tokio::test]

@@ -7,6 +7,8 @@ mod kubelets;
 mod nodes;
 mod pods;
 mod supervisor;
+#[cfg(test)]
+mod tests;
 mod writes;
 
 use std::io::Write;
@@ -29,7 +31,7 @@ pub use args::{Options, Profile, RuntimeKind};
 use crate::clock::Clock;
 use crate::model::KubeletConfig;
 use crate::runtime::subprocess::{Host, Names};
-use crate::runtime::{Changed, Runtime, Simulated, Subprocess, Table};
+use crate::runtime::{Changed, Reaper, Runtime, Simulated, Subprocess, Table};
 use kubelets::{Kubelet, Kubelets};
 use nodes::NodeInfo;
 use supervisor::{Node, Supervisor};
@@ -112,7 +114,7 @@ fn make_nodes(options: &Options, change: &mpsc::UnboundedSender<Changed>, clock:
     let host = match (options.runtime, &options.work_dir) {
         (RuntimeKind::Subprocess, Some(folder)) => Some(Host {
             folder: std::path::absolute(folder)?,
-            launcher: std::env::current_exe().context("path of this program")?,
+            reaper: Arc::new(Reaper::start().context("cannot start a shell")?),
             names: Names::default(),
             ips: ips.clone(),
             // 16 to 215: away from 127.0.0.1 and from other processes' pods.

@@ -5,6 +5,7 @@
 
 mod later;
 mod program;
+mod reaper;
 mod script;
 mod simulated;
 pub mod subprocess;
@@ -19,6 +20,7 @@ use thiserror::Error;
 
 use crate::model::{Action, PodDesc, PodView};
 
+pub use reaper::Reaper;
 pub use script::{OnTerm, Script};
 pub use simulated::Simulated;
 pub use subprocess::Subprocess;

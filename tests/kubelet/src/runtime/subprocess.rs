@@ -23,6 +23,7 @@ use tracing::{debug, warn};
 
 use super::later::Later;
 use super::program::{Program, Surroundings, Unstartable, program};
+use super::reaper::Reaper;
 use super::table::{Ended, Table};
 use super::{Fault, Runtime, Unsupported};
 use crate::clock::Clock;
@@ -33,8 +34,6 @@ use crate::model::{Action, PodDesc, PodView, SandboxView, State};
 const ADDRESS_WAIT: Duration = Duration::from_mins(1);
 /// How often it looks.
 const ADDRESS_POLL: Duration = Duration::from_millis(50);
-/// First argument of this program when it is to become a container; see [`become_container`].
-pub const CONTAINER_MODE: &str = "--as-container";
 
 /// Addresses of pods by namespace, subdomain and hostname: what the headless Services of a cluster answer.
 pub type Names = Arc<Mutex<BTreeMap<(String, String, String), String>>>;
@@ -44,8 +43,8 @@ pub type Names = Arc<Mutex<BTreeMap<(String, String, String), String>>>;
 pub struct Host {
     /// Folder for volumes and logs.
     pub folder: PathBuf,
-    /// The program whose first argument [`CONTAINER_MODE`] leads to [`become_container`].
-    pub launcher: PathBuf,
+    /// Kills what is left when this process is gone.
+    pub reaper: Arc<Reaper>,
     /// Addresses of pods.
     pub names: Names,
     /// Numbers the pods of all nodes.
@@ -151,6 +150,7 @@ impl Shared {
             Ok(mut child) => {
                 let pid = child.id().and_then(|pid| Pid::from_raw(pid.cast_signed()));
                 if let Some(pid) = pid {
+                    self.host.reaper.started(pid);
                     self.pids.lock().insert(id.clone(), pid);
                 }
                 if !self.table.started(&id, self.clock.now()) {
@@ -159,7 +159,9 @@ impl Shared {
                 let status = child.wait().await;
                 // What it started goes with it, as everything in a container goes with its first process.
                 signal(pid, Signal::KILL, true);
-                self.pids.lock().remove(&id);
+                if let Some(pid) = self.pids.lock().remove(&id) {
+                    self.host.reaper.ended(pid);
+                }
                 status.map_or(Ended { exit_code: 255, reason: "Unknown" }, ended)
             }
             Err(error) => {
@@ -184,27 +186,7 @@ impl Shared {
             }
         };
         let folder = self.folder(pod).join(&container.name);
-        self.spawn(&program, &folder, attempt).map_err(|e| format!("cannot start {}: {e}", program.argv.join(" ")))
-    }
-
-    /// Starts the program in its own process group, through this program's container mode.
-    fn spawn(&self, program: &Program, folder: &Path, attempt: i32) -> io::Result<Child> {
-        fs::create_dir_all(folder)?;
-        let log = File::options().create(true).append(true).open(folder.join(format!("{attempt}.log")))?;
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        Command::new(&self.host.launcher)
-            .arg(CONTAINER_MODE)
-            .args(&program.argv)
-            .env_clear()
-            .env("PATH", path)
-            .envs(program.env.iter().map(|(name, value)| (name, value)))
-            .current_dir(folder)
-            .stdin(Stdio::null())
-            .stderr(log.try_clone()?)
-            .stdout(log)
-            .process_group(0)
-            .kill_on_drop(true)
-            .spawn()
+        spawn(&program, &folder, attempt).map_err(|e| format!("cannot start {}: {e}", program.argv.join(" ")))
     }
 
     fn stop(&self, pod: &PodDesc, id: &str, grace: Duration, pre_stop: bool) -> Option<Stopping> {
@@ -255,15 +237,24 @@ fn service_name(pod: &PodDesc) -> Option<(String, String, String)> {
     Some((pod.namespace.clone(), pod.spec.subdomain.clone()?, pod.spec.hostname.clone()?))
 }
 
-/// Turns this process into a container's: it dies with the process that plays the nodes, then runs the program. Returns
-/// only when that is impossible.
-pub fn become_container(argv: &[String]) -> io::Error {
-    use std::os::unix::process::CommandExt;
-    let Some((first, rest)) = argv.split_first() else { return io::ErrorKind::InvalidInput.into() };
-    match rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
-        Ok(()) => std::process::Command::new(first).args(rest).exec(),
-        Err(error) => error.into(),
-    }
+/// Starts the program in its own process group.
+fn spawn(program: &Program, folder: &Path, attempt: i32) -> io::Result<Child> {
+    fs::create_dir_all(folder)?;
+    let log = File::options().create(true).append(true).open(folder.join(format!("{attempt}.log")))?;
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let (first, rest) = program.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    Command::new(first)
+        .args(rest)
+        .env_clear()
+        .env("PATH", path)
+        .envs(program.env.iter().map(|(name, value)| (name, value)))
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stderr(log.try_clone()?)
+        .stdout(log)
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn()
 }
 
 /// Signals a process or its whole group; one that is gone is no error.

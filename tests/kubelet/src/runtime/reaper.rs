@@ -1,0 +1,56 @@
+//! Kills the containers' processes when the process that plays the nodes is gone, however it went.
+
+use std::io::{self, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{ChildStdin, Command, Stdio};
+
+use parking_lot::Mutex;
+use rustix::process::Pid;
+use tracing::warn;
+
+/// A shell that is told of process groups through its standard input, and kills what is left when that closes.
+const SCRIPT: &str = r#"
+groups=
+while read -r word group; do
+  case $word in
+  started) groups="$groups -$group" ;;
+  ended) set -- $groups; groups=; for g; do [ "$g" = "-$group" ] || groups="$groups $g"; done ;;
+  esac
+done
+[ -z "$groups" ] || kill -9 $groups
+"#;
+
+/// The shell.
+#[derive(Debug)]
+pub struct Reaper(Mutex<ChildStdin>);
+
+impl Reaper {
+    /// Starts it, in a process group of its own: what ends us by signal must not end it.
+    pub fn start() -> io::Result<Self> {
+        let mut shell = Command::new("sh")
+            .args(["-c", SCRIPT])
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .process_group(0)
+            .spawn()?;
+        let pipe = shell.stdin.take().ok_or(io::ErrorKind::BrokenPipe)?;
+        Ok(Self(Mutex::new(pipe)))
+    }
+
+    /// This process group is to be killed with us.
+    pub(super) fn started(&self, group: Pid) {
+        self.say("started", group);
+    }
+
+    /// Nothing of this process group is left.
+    pub(super) fn ended(&self, group: Pid) {
+        self.say("ended", group);
+    }
+
+    fn say(&self, word: &str, group: Pid) {
+        if let Err(error) = writeln!(self.0.lock(), "{word} {}", group.as_raw_nonzero()) {
+            warn!(%error, "processes of containers may outlive this one");
+        }
+    }
+}
