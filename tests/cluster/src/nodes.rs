@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::Result;
-use k8s_openapi::api::core::v1::Node;
+use anyhow::{Result, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
 use serde_json::{Value, json};
@@ -14,6 +14,7 @@ use crate::http;
 use crate::install;
 use crate::manifests::POOL;
 use crate::process::{Launch, Process, workspace_binary};
+use crate::wait::eventually;
 
 const START: Duration = Duration::from_mins(1);
 
@@ -26,13 +27,15 @@ pub struct Shape {
     pub gpus: i32,
     /// Racks that they are spread over.
     pub racks: i32,
+    /// Whether they have agents.
+    pub agents: bool,
     /// Further arguments of `lockstep-hollow`.
     pub args: Vec<String>,
 }
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { nodes: 4, gpus: 8, racks: 2, args: Vec::new() }
+        Self { nodes: 4, gpus: 8, racks: 2, agents: true, args: Vec::new() }
     }
 }
 
@@ -46,7 +49,7 @@ pub struct Nodes {
 
 impl Nodes {
     /// Starts nodes `<pool>-...` that carry the pool's label, each with an agent as the applied DaemonSet says, and
-    /// waits until all are registered.
+    /// waits until all are registered and their agents are ready.
     pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
         let mut args = vec![
@@ -62,13 +65,36 @@ impl Nodes {
             format!("--agent-account={}:{}", install::AGENT.0, agent.service_account),
             format!("--agent-pods={}", install::AGENT.0),
         ];
+        if !shape.agents {
+            args.push("--no-agent=*".into());
+        }
         args.extend(shape.args.iter().cloned());
         let launch =
             Launch { name: format!("nodes-{pool}"), program: workspace_binary("lockstep-hollow")?, args, env: None };
         let mut process = Process::start(&launch, cluster.folder())?;
         let control = process.ready_line("hollow: ready", START).await?;
         let names = (0..shape.nodes).map(|i| format!("{pool}-{i:04}")).collect();
-        Ok(Self { process, control, names })
+        let nodes = Self { process, control, names };
+        if shape.agents {
+            nodes.agents_ready(&cluster.client().await?).await?;
+        }
+        Ok(nodes)
+    }
+
+    /// Waits until the pods of all agents are ready, from which on restarts in place are possible.
+    async fn agents_ready(&self, client: &Client) -> Result<()> {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), install::AGENT.0);
+        eventually("the agents to be ready", START, async || {
+            let all = pods.list(&ListParams::default()).await?.items;
+            let ready = all.iter().filter(|p| self.is_ours(p) && is_ready(p)).count();
+            ensure!(ready == self.names.len(), "{ready} of {}", self.names.len());
+            Ok(())
+        })
+        .await
+    }
+
+    fn is_ours(&self, pod: &Pod) -> bool {
+        pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| self.names.contains(n))
     }
 
     /// Values of a label by node.
@@ -109,4 +135,9 @@ impl Nodes {
     pub async fn post(&self, path: &str, body: Value) -> Result<()> {
         http::post(&self.control, path, &body).await.map(drop)
     }
+}
+
+fn is_ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
 }

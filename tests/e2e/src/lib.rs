@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::manifests::merge;
 use lockstep_cluster::{Cluster, Options};
 use serde_json::{Value, json};
 use tokio::sync::OnceCell;
@@ -15,7 +16,7 @@ static SHARED: OnceCell<(Cluster, Manager)> = OnceCell::const_new();
 pub async fn cluster() -> Result<&'static Cluster> {
     let (cluster, _manager) = SHARED
         .get_or_try_init(async || {
-            let cluster = fresh("shared").await?;
+            let cluster = fresh("shared", json!({})).await?;
             let manager = cluster.start_manager("a").await?;
             anyhow::Ok((cluster, manager))
         })
@@ -23,9 +24,11 @@ pub async fn cluster() -> Result<&'static Cluster> {
     Ok(cluster)
 }
 
-/// A cluster of one test's own, without a manager.
-pub async fn fresh(name: &str) -> Result<Cluster> {
-    let cluster = Cluster::start(&Options { name: name.into(), config: quick() }).await?;
+/// A cluster of one test's own, without a manager. `config` is merged over the quick configuration.
+pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
+    let mut merged = quick();
+    merge(&mut merged, config);
+    let cluster = Cluster::start(&Options { name: name.into(), config: merged }).await?;
     for (class, value) in CLASSES {
         let value = value.to_string();
         cluster.kubectl(&["create", "priorityclass", class, "--value", &value]).await?;
@@ -35,7 +38,7 @@ pub async fn fresh(name: &str) -> Result<Cluster> {
 
 /// Configuration under which tests need not wait for minutes: what is measured in tens of seconds on a real cluster is
 /// measured in seconds here.
-pub fn quick() -> Value {
+fn quick() -> Value {
     json!({
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
         // Less than the renew deadline: a write ends before leadership does.

@@ -140,7 +140,7 @@ impl Sweep {
     }
 
     async fn sweep(self) -> Result<()> {
-        let cluster = fresh(self.name()).await?;
+        let cluster = fresh(self.name(), json!({})).await?;
         let mut manager = cluster.start_manager("a").await?;
         let (expected, points) = self.run(&cluster, &mut manager, None).await?;
         let mut different = Vec::new();
@@ -174,7 +174,8 @@ async fn a_crash_at_any_write_of_a_preemption_changes_nothing() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
-    let cluster = fresh("two").await?;
+    // Also the way for API servers without streaming lists.
+    let cluster = fresh("two", json!({"client": {"streamingLists": false}})).await?;
     let mut first = cluster.start_manager("a").await?;
     let second = cluster.start_manager("b").await?;
     scenario(&cluster, "handover", &Shape::default(), async |t| {

@@ -112,8 +112,8 @@ async fn the_commands_of_the_readme_say_what_happens() -> Result<()> {
 async fn a_settled_workload_causes_no_write() -> Result<()> {
     scenario(cluster().await?, "idle", &Shape { nodes: 2, ..Shape::default() }, async |t| {
         t.create(gang("g", 2, 8, json!({}))).await?;
-        t.create(gang("waiting", 2, 8, json!({}))).await?;
         t.running("g").await?;
+        t.create(gang("waiting", 2, 8, json!({}))).await?;
         let writes = || {
             let of = |user| t.cluster.audit.writes_by(user);
             let all = [of(audit::MANAGER)?, of(audit::AGENT)?].concat();

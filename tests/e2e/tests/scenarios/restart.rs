@@ -2,6 +2,8 @@
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
+use kube::ResourceExt;
+use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::FailureAction;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
@@ -129,6 +131,23 @@ async fn raising_the_restart_nonce_restarts_the_gang_once_and_uncounted() -> Res
         let status = t.restarted("g", 1).await?;
         ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
         ensure!(uids(&before) == uids(&t.running("g").await?), "pods were replaced");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn on_nodes_without_an_agent_a_gang_restarts_with_new_pods_and_a_condition_says_so() -> Result<()> {
+    scenario(cluster().await?, "agentless", &Shape { nodes: 2, agents: false, ..Shape::default() }, async |t| {
+        t.create(gang("g", 2, 8, json!({}))).await?;
+        let before = t.running("g").await?;
+        t.condition_is("g", types::FENCED, false, reasons::AGENT_MISSING).await?;
+        t.exit(&before[0], 3).await?;
+        let status = t.restarted("g", 1).await?;
+        let after = t.running("g").await?;
+        ensure!(after.iter().all(|p| before.iter().all(|b| b.uid() != p.uid())), "an old pod is still there");
+        ensure!(before.iter().map(node).eq(after.iter().map(node)), "members did not keep their nodes");
+        ensure!(status.restarts.recreated == 2 && status.restarts.counted == 1, "{:?}", status.restarts);
         Ok(())
     })
     .await

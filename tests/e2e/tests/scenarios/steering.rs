@@ -6,7 +6,7 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::Phase;
 use lockstep_cluster::manifests::{gang, group};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::json;
@@ -206,6 +206,24 @@ async fn a_change_of_replicas_restarts_the_gang_once_with_its_new_world() -> Res
         let sizes: Vec<_> = after.iter().map(|p| env(p, "PET_NNODES")).collect();
         ensure!(sizes == [Some("3"); 3], "{sizes:?}");
         ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_min_count_reaches_the_pod_group_and_disturbs_no_member() -> Result<()> {
+    scenario(cluster().await?, "min-count", &Shape::default(), async |t| {
+        t.create(gang("g", 2, 8, json!({"scheduling": {"gang": {"minCount": 1}}}))).await?;
+        let before = t.running("g").await?;
+        t.patch_spec("g", json!({"scheduling": {"gang": {"minCount": 2}}})).await?;
+        eventually("the pod group to follow", PATIENCE, async || {
+            let policy = t.pod_group("g").await?.spec.gang.scheduling_policy.gang;
+            ensure!(policy.as_ref().is_some_and(|g| g.min_count == 2), "{policy:?}");
+            Ok(())
+        })
+        .await?;
+        ensure!(uids(&before) == uids(&t.running("g").await?), "members were disturbed");
         Ok(())
     })
     .await
