@@ -3,7 +3,7 @@
 use lockstep_api::condition::{Condition, find, reasons, types};
 use lockstep_api::workload::TrainingWorkloadStatus;
 
-use crate::decide::describe;
+use crate::decide::{describe, ended};
 use crate::summary::reason_of;
 
 /// An event about the workload.
@@ -42,6 +42,7 @@ const TOLD: [(&str, EventType, Option<EventType>); 7] = [
 pub fn transitions(before: &TrainingWorkloadStatus, after: &TrainingWorkloadStatus) -> Vec<EventNote> {
     let mut out = Vec::new();
     incidents(before, after, &mut out);
+    let recovered = out.iter().any(|e| e.reason == reasons::RECOVERED);
     for gang in &after.gangs {
         let old = before.gangs.iter().find(|g| g.key == gang.key).and_then(|g| g.backoff.as_ref());
         if let Some(backoff) = gang.backoff.as_ref().filter(|b| Some(*b) != old) {
@@ -51,9 +52,11 @@ pub fn transitions(before: &TrainingWorkloadStatus, after: &TrainingWorkloadStat
     }
     for (type_, on_true, on_false) in TOLD {
         let Some(new) = find(&after.conditions, type_) else { continue };
+        // What follows from an event that is told anyway is not told again.
+        let implied = (type_ == types::READY && recovered) || (type_ == types::ADMITTED && ended(after));
         let old = find(&before.conditions, type_);
         let when = if new.status == true.into() { Some(on_true) } else { on_false };
-        if let (Some(event_type), true) = (when, is_news(old, new)) {
+        if let (Some(event_type), true) = (when, !implied && is_news(old, new)) {
             out.push(EventNote { type_: event_type, reason: new.reason.clone(), note: new.message.clone() });
         }
     }

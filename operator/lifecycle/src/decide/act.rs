@@ -69,7 +69,8 @@ fn run(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, out: &mut Vec<Action>) {
             Room::Released => vacate(ctx, ledger, gang, out),
             // A placement that was withdrawn, for want of room or of a node, leaves pods behind that never got in.
             Room::None => {
-                let outside = |p: &&&PodView| p.node.is_none() || entry.released.as_deref() == Some(&p.identity.placement);
+                let outside =
+                    |p: &&&PodView| p.node.is_none() || entry.released.as_deref() == Some(&p.identity.placement);
                 out.extend(gang.members().flat_map(|m| ctx.pods_of(m)).filter(outside).filter_map(|p| delete(p)));
             }
         }

@@ -79,7 +79,7 @@ fn apply(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
 /// Brings the entries of gangs and domains in line with the spec. A new domain starts at the highest epoch there is, so
 /// that the epoch of the workload never goes back.
 fn lay_out(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
-    let epoch = ledger.domains.iter().map(|d| d.epoch).max().unwrap_or(1);
+    let epoch = ledger.domains.iter().map(|d| d.epoch).chain([ledger.epoch, 1]).max().unwrap_or(1);
     let old_gangs = std::mem::take(&mut ledger.gangs);
     let old_domains = std::mem::take(&mut ledger.domains);
     for gang in &ctx.gangs {

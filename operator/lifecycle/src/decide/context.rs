@@ -101,7 +101,9 @@ impl<'a> Ctx<'a> {
     pub fn current(&self, domain: &DomainStatus, member: &Member) -> Option<&'a PodView> {
         let old = domain.incident.as_ref().map(|i| &i.old_pods);
         let starting = domain.incident.is_none() && domain.healthy_since.is_none();
-        let replaced = |p: &PodView| old.is_some_and(|o| o.contains(&p.uid)) || (starting && p.terminating());
+        // The ledger keeps them sorted.
+        let replaced =
+            |p: &PodView| old.is_some_and(|o| o.binary_search(&p.uid).is_ok()) || (starting && p.terminating());
         self.pods_of(member).iter().rev().find(|p| !replaced(p)).copied()
     }
 
@@ -127,7 +129,7 @@ impl<'a> Ctx<'a> {
 
     /// Status of the training container of a member's pod.
     pub fn trainer<'p>(&self, member: &Member, pod: &'p PodView) -> Option<&'p ContainerView> {
-        pod.containers.get(*self.training.get(member.group.as_str())?)
+        pod.containers.get(self.training(&member.group))
     }
 
     /// Name of the training container of a group.

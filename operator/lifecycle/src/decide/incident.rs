@@ -29,6 +29,7 @@ pub(super) enum Demand {
 
 /// Looks for failures in every domain that has room, and moves its incident on.
 pub(super) fn follow_failures(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
+    let done = completed(&ctx.view.spec().groups, ledger);
     for gang in &ctx.gangs {
         let entry = ledger.gangs.iter().find(|g| g.key == gang.key).cloned();
         let Some(placement) = entry.and_then(|e| match ctx.room(&e) {
@@ -39,7 +40,6 @@ pub(super) fn follow_failures(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus
         };
         let placed = nodes(placement);
         for domain in &gang.domains {
-            let done = completed(&ctx.view.spec().groups, ledger);
             let members: Vec<&Member> =
                 domain.members.iter().filter(|m| placed.contains_key(*m) && !done.contains(*m)).collect();
             let scope = Scope { gang, domain, members, placed: &placed };

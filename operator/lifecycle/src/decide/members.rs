@@ -38,21 +38,19 @@ pub(super) fn restarts_in_place(ctx: &Ctx<'_>, member: &Member, pod: &PodView) -
     !pod.terminal() && !pod.terminating() && !finished && !ctx.lost(node) && ctx.can_stop(node)
 }
 
-/// Whether a member is where it should be: its training container runs, or has succeeded, and belongs to the present
-/// epoch.
-pub(super) fn up(ctx: &Ctx<'_>, domain: &DomainStatus, member: &Member) -> bool {
-    let Some(pod) = ctx.current(domain, member) else { return false };
-    if !ctx.running(member, pod) && !ctx.succeeded(member, pod) {
-        return false;
-    }
-    match &domain.incident {
+/// Whether all members are where they should be: their training containers run, or have succeeded, and belong to the
+/// present epoch.
+pub(super) fn all_up(ctx: &Ctx<'_>, domain: &DomainStatus, members: &[&Member]) -> bool {
+    let incident = domain.incident.as_ref().filter(|i| !solo(i));
+    let out = incident.map(replaced).unwrap_or_default();
+    members.iter().all(|member| {
+        let Some(pod) = ctx.current(domain, member) else { return false };
+        let runs = ctx.running(member, pod) || ctx.succeeded(member, pod);
         // Pod status may lag behind the agent and still show the container of the old epoch.
-        Some(i) if !solo(i) && !replaced(i).contains(member) => {
-            let shown = ctx.trainer(member, pod).and_then(container_id).map(bare_id);
-            ctx.arrival(pod, i.epoch).is_some_and(|arrived| shown == Some(arrived))
-        }
-        _ => true,
-    }
+        let shown = || ctx.trainer(member, pod).and_then(container_id).map(bare_id);
+        let present = |i: &Incident| ctx.arrival(pod, i.epoch).is_some_and(|arrived| shown() == Some(arrived));
+        runs && incident.is_none_or(|i| out.contains(member) || present(i))
+    })
 }
 
 fn container_id(container: &ContainerView) -> Option<&str> {

@@ -7,7 +7,7 @@ use lockstep_api::workload::{DomainStatus, IncidentStage, TrainingWorkloadStatus
 
 use super::context::{Ctx, Room};
 use super::incident::{Demand, Scope};
-use super::members::{replace, replaced, restart_count, solo, up};
+use super::members::{all_up, replace, replaced, restart_count, solo};
 use super::{history, orders, rooms};
 use crate::pods::ContainerView;
 
@@ -106,7 +106,7 @@ fn settle(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus, scope: &Scope<'_>,
     if status.healthy_since.is_some() || !begun || scope.members.is_empty() {
         return;
     }
-    if !scope.members.iter().all(|m| up(ctx, status, m)) {
+    if !all_up(ctx, status, &scope.members) {
         return;
     }
     status.restarts_seen = restart_count(ctx, status, &scope.domain.members);

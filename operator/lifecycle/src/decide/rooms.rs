@@ -234,10 +234,13 @@ pub(super) fn usable(ctx: &Ctx<'_>, entry: &GangStatus, node: &str) -> bool {
 
 fn troubles(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, gang: &Gang, placement: &Placement) -> Vec<Trouble> {
     let limit = TimeDelta::seconds(ctx.view.spec().failure_policy.start_deadline_seconds);
+    let placed = nodes(placement);
     let mut out = Vec::new();
-    for member in nodes(placement).keys() {
-        let Some(domain) = gang.domains.iter().find(|d| d.members.contains(member)) else { continue };
-        let Some(status) = ledger.domains.iter().find(|d| d.key == domain.key) else { continue };
+    let domains = gang.domains.iter().filter_map(|d| Some((d, ledger.domains.iter().find(|s| s.key == d.key)?)));
+    for (status, member) in domains.flat_map(|(d, s)| d.members.iter().map(move |m| (s, m))) {
+        if !placed.contains_key(member) {
+            continue;
+        }
         let Some(pod) = ctx.current(status, member).filter(|p| !p.terminating() && !p.gated) else { continue };
         let Some(node) = pod.node.as_ref().or(pod.pinned.as_ref()) else { continue };
         let started = ctx.trainer(member, pod).is_some_and(ContainerView::started);

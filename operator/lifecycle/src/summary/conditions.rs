@@ -168,6 +168,9 @@ fn ready(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Says {
     let members: i32 = status.groups.iter().map(|g| g.desired).sum();
     if ctx.view.spec().suspend {
         says(false, reasons::SUSPENDED, "")
+    } else if status.domains.iter().any(|d| d.incident.is_some()) {
+        // Members that have not been stopped yet are of no use to the others.
+        says(false, reasons::MEMBERS_NOT_READY, "an incident is being handled")
     } else if missing <= 0 && members > 0 {
         says(true, reasons::ALL_MEMBERS_READY, "every member is ready or has succeeded")
     } else if status.groups.iter().all(|g| g.created == 0) {

@@ -28,7 +28,8 @@ pub fn summary(view: &WorkloadView, now: DateTime<Utc>) -> TrainingWorkloadStatu
 pub(crate) fn summarize(ctx: &Ctx<'_>, mut status: TrainingWorkloadStatus) -> TrainingWorkloadStatus {
     let spec = ctx.view.spec();
     status.observed_generation = ctx.view.generation();
-    status.epoch = status.domains.iter().map(|d| d.epoch).max().unwrap_or_default();
+    // Domains that a smaller workload no longer has still count: the epoch never goes back.
+    status.epoch = status.domains.iter().map(|d| d.epoch).max().unwrap_or_default().max(status.epoch);
     status.groups = spec.groups.iter().map(|g| group(ctx, &status, g)).collect();
     let idle = spec.suspend || ended(&status);
     let (ready, running): (i32, i32) = status.groups.iter().fold((0, 0), |(ready, running), g| {

@@ -2,6 +2,7 @@
 
 mod basics;
 mod failures;
+mod objects;
 mod property;
 mod rooms;
 

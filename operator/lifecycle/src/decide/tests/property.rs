@@ -144,7 +144,7 @@ fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 96, max_shrink_iters: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, max_shrink_iters: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), steps in steps()) {
         let mut w = World::new(gang_with(3, &spec));
