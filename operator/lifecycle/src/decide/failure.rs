@@ -1,5 +1,7 @@
 //! What has happened to a member, and what the failure policy makes of it.
 
+use std::cmp::Reverse;
+
 use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::{Report, ReportKind};
@@ -129,12 +131,8 @@ pub(crate) fn pod_failure(ctx: &Ctx<'_>, member: &Member, pod: &PodView) -> Opti
 /// An exit of the training container that belongs to the present epoch: what its agent reports for it, or what pod status
 /// shows while the container is down.
 pub(crate) fn exit_at_epoch(ctx: &Ctx<'_>, domain: &DomainStatus, member: &Member, pod: &PodView) -> Option<Failure> {
-    let reported = ctx
-        .reports(member, pod)
-        .filter(|r| r.epoch >= domain.epoch && r.kind == ReportKind::Exited && r.exit_code != 0)
-        .min_by_key(|r| r.time);
-    if let Some(r) = reported {
-        return Some(reported_failure(ctx, member, pod, r));
+    if let Some(reported) = worst_report(ctx, member, pod, |epoch| epoch >= domain.epoch) {
+        return Some(reported);
     }
     let down = pod.containers.get(ctx.training(&member.group))?.terminated().filter(|t| t.exit_code != 0)?;
     let known = report_of(ctx, member, pod, down.id.as_deref());
@@ -153,11 +151,17 @@ pub(crate) fn exit_at_epoch(ctx: &Ctx<'_>, domain: &DomainStatus, member: &Membe
 
 /// A failure of the epoch before that is reported only now: it belongs to the open incident.
 pub(crate) fn late_exit(ctx: &Ctx<'_>, epoch: i64, member: &Member, pod: &PodView) -> Option<Failure> {
-    let late = ctx
-        .reports(member, pod)
-        .filter(|r| r.epoch == epoch - 1 && r.kind == ReportKind::Exited && r.exit_code != 0)
-        .min_by_key(|r| r.time)?;
-    Some(reported_failure(ctx, member, pod, late))
+    worst_report(ctx, member, pod, |at| at == epoch - 1)
+}
+
+/// Of the failures that the agent reports for some epochs, the one with the most severe action; of those the earliest. A
+/// container may have restarted alone before it failed for good.
+fn worst_report(ctx: &Ctx<'_>, member: &Member, pod: &PodView, epochs: impl Fn(i64) -> bool) -> Option<Failure> {
+    let spec = ctx.view.spec();
+    ctx.reports(member, pod)
+        .filter(|r| epochs(r.epoch) && r.kind == ReportKind::Exited && r.exit_code != 0)
+        .map(|r| reported_failure(ctx, member, pod, r))
+        .min_by_key(|f| (Reverse(verdict(spec, f).action), f.cause.time))
 }
 
 /// A restart that nobody reported: the last end of a container that runs again.

@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
-    Cause, DomainStatus, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus, Unfenced,
+    Cause, CauseKind, DomainStatus, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus, Unfenced,
 };
 
 use super::context::{Ctx, Room, completed, nodes};
@@ -153,15 +153,18 @@ fn join(
     if response.action == FailureAction::FailWorkload {
         return Some(Demand::Fail(reasons::FAILURE_POLICY, describe(&response.cause)));
     }
+    // A restart that was asked for stays that: members that lose their peers to it may fail on their own.
+    let asked = matches!(incident.cause.kind, CauseKind::Requested | CauseKind::Resize);
     // An agent's report knows the true exit code where pod status showed a masked one.
     let same = (&response.cause.pod, response.cause.kind) == (&incident.cause.pod, incident.cause.kind);
-    if response.cause.time < incident.cause.time || (same && response.cause.exit_code != incident.cause.exit_code) {
+    let corrected = same && response.cause.exit_code != incident.cause.exit_code;
+    if !asked && (response.cause.time < incident.cause.time || corrected) {
         incident.cause = response.cause;
-    }
-    if response.counted && !incident.counted {
-        incident.counted = true;
-        if !history::charge(&mut ledger.restarts, &ctx.view.spec().failure_policy.limits, ctx.now) {
-            return Some(over_budget(ctx));
+        if response.counted && !incident.counted {
+            incident.counted = true;
+            if !history::charge(&mut ledger.restarts, &ctx.view.spec().failure_policy.limits, ctx.now) {
+                return Some(over_budget(ctx));
+            }
         }
     }
     for node in response.avoid {

@@ -47,13 +47,13 @@ pub(super) fn respond(ctx: &Ctx<'_>, failures: &[Failure]) -> Option<Response> {
     let mut response = Response {
         action: FailureAction::RestartContainer,
         cause: Cause { rule: by.rule.map(|r| r.name.clone()).unwrap_or_default(), ..first.cause.clone() },
-        counted: false,
+        // What failed after the first may have failed because of it.
+        counted: by.counted,
         replace: BTreeSet::new(),
         avoid: Vec::new(),
     };
     for (f, v) in &judged {
         response.action = response.action.max(v.action);
-        response.counted |= v.counted;
         if !f.usable || v.failed_member != FailedMember::InPlace || v.action <= FailureAction::RestartPod {
             response.replace.insert(f.member.clone());
         }

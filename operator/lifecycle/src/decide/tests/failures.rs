@@ -278,3 +278,46 @@ fn a_second_failure_at_the_new_epoch_is_an_incident_of_its_own() {
     let s = w.status();
     assert_eq!((s.epoch, s.history.len(), s.restarts.counted, w.restarts()), (3, 2, 2, vec![2, 2]));
 }
+
+#[test]
+fn a_peer_that_fails_because_of_a_requested_restart_costs_no_budget() {
+    let mut w = World::new(gang(3));
+    w.settle();
+    w.edit(|s| s.restart_nonce = 1);
+    w.pass(usize::MAX);
+    w.now += chrono::TimeDelta::seconds(1);
+    w.exit("g", 1, 1);
+    w.settle();
+    let s = w.status();
+    assert_eq!((w.restarts(), s.epoch, s.restarts.counted, s.history.len()), (vec![1, 1, 1], 2, 0, 1));
+    assert_eq!(s.history[0].cause.kind, CauseKind::Requested);
+}
+
+#[test]
+fn a_container_that_restarted_alone_may_still_fail_its_gang() {
+    let mut w = World::new(gang_with(3, &rules(&json!([on_code(3, "RestartContainer")]))));
+    w.settle();
+    w.exit("g", 1, 3);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().epoch), (vec![0, 1, 0], 1));
+    w.wait(300);
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().epoch), (vec![1, 2, 1], 2));
+    w.wait(300);
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().epoch), (vec![2, 3, 2], 3));
+}
+
+#[test]
+fn the_earlier_of_two_failures_is_the_cause_and_the_more_severe_action_wins() {
+    let mut w = World::new(gang_with(3, &rules(&json!([on_code(9, "RecreateGang")]))));
+    w.settle();
+    w.exit("g", 2, 1);
+    w.now += chrono::TimeDelta::milliseconds(20);
+    w.exit("g", 0, 9);
+    w.settle();
+    let h = &w.status().history[0];
+    assert_eq!((h.cause.exit_code, h.action, w.status().history.len()), (Some(1), FailureAction::RecreateGang, 1));
+}
