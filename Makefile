@@ -51,6 +51,14 @@ demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves
 .PHONY: test
 test: lint unit plane-test e2e ## Everything that must pass before a change lands
 
+.PHONY: bench
+bench: ## Speed of the engine's decisions
+	$(CARGO) bench -p lockstep-bench --bench engine
+
+.PHONY: bench-quality
+bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.jsonl OBJECTIVE=strict|least-work ARM=engine|kep|ratio
+	$(CARGO) run -q --release -p lockstep-bench --bin bench-quality -- $(INSTANCES) $(OUT) $(or $(OBJECTIVE),strict) $(or $(ARM),engine)
+
 .PHONY: audit
 audit: ## Licences, sources, bans and advisories of dependencies (needs cargo-deny)
 	cargo deny check
