@@ -4,7 +4,7 @@ use std::hint::black_box;
 
 use criterion::{BatchSize, BenchmarkId, Criterion, criterion_group, criterion_main};
 use lockstep_bench::scenes::{Scene, busy, gang, idle, training};
-use lockstep_engine::{Demand, Options, Running, Scope, Topology, TopologyMode, place, preempt};
+use lockstep_engine::{Demand, Options, Running, Scope, Shape, Topology, TopologyMode, place, preempt};
 
 const SIZES: [usize; 4] = [100, 1_000, 5_000, 15_000];
 
@@ -47,6 +47,12 @@ fn preemption(c: &mut Criterion) {
             });
         }
         let Scene { cluster, units } = busy(nodes, 50);
+        let mut two = gang(8, (nodes as u32 / 10).max(10));
+        two.shapes.push(Shape::new([2_000, 8 << 30, 1, 0].as_slice(), 1));
+        two.min_count += 1;
+        group.bench_function(BenchmarkId::new("gang_with_a_driver", nodes), |b| {
+            b.iter(|| preempt(black_box(&cluster), &units, &two, &Options::default()));
+        });
         let demand = gang(8, 8);
         let rack = Demand { topology: Some(one_rack(Scope::Gang)), ..demand };
         group.bench_function(BenchmarkId::new("8_nodes_of_one_rack", nodes), |b| {
