@@ -187,6 +187,15 @@ pub fn classify(error: &kube::Error) -> ErrorClass {
     }
 }
 
+/// How long the server asks to wait before the request is repeated.
+pub fn retry_after(error: &kube::Error) -> Duration {
+    let seconds = match error {
+        kube::Error::Api(status) => status.details.as_ref().map_or(0, |d| d.retry_after_seconds),
+        _ => 0,
+    };
+    Duration::from_secs(seconds.into())
+}
+
 /// The server's own words, without the prefix that the client puts before them.
 pub fn message(error: &kube::Error) -> String {
     match error {

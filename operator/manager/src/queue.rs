@@ -108,8 +108,9 @@ impl<K: Clone + Ord + Hash> Queue<K> {
         }
     }
 
-    /// The pass over the key has ended; `Err` makes it come again after its back-off.
-    pub fn done(&self, key: &K, outcome: Result<(), ()>) {
+    /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the time given where that
+    /// is longer (a server that asks to come back later).
+    pub fn done(&self, key: &K, outcome: Result<(), Duration>) {
         let wait = {
             let mut inner = self.inner.lock();
             if let Some(started) = inner.working.remove(key) {
@@ -118,19 +119,22 @@ impl<K: Clone + Ord + Hash> Queue<K> {
             if inner.again.remove(key) {
                 inner.push(key.clone(), Instant::now(), &self.metrics);
             }
-            if outcome.is_ok() {
-                inner.failures.remove(key);
-                None
-            } else {
-                let failures = inner.failures.entry(key.clone()).or_default();
-                *failures = failures.saturating_add(1);
-                Some(self.backoff.wait(*failures))
+            match outcome {
+                Ok(()) => {
+                    inner.failures.remove(key);
+                    None
+                }
+                Err(least) => {
+                    let failures = inner.failures.entry(key.clone()).or_default();
+                    *failures = failures.saturating_add(1);
+                    Some(self.random.jittered(self.backoff.wait(*failures)).max(least))
+                }
             }
         };
         self.wake.notify_one();
         if let Some(wait) = wait {
             self.metrics.retried();
-            self.add_after(key.clone(), self.random.jittered(wait));
+            self.add_after(key.clone(), wait);
         }
     }
 }
@@ -245,7 +249,7 @@ mod tests {
             let start = Instant::now();
             assert_eq!(q.next().await, "a");
             waits.push(start.elapsed().as_secs_f64());
-            q.done(&"a", Err(()));
+            q.done(&"a", Err(Duration::ZERO));
         }
         assert!(waits[1] >= 0.75 && waits[1] <= 1.01, "{waits:?}");
         assert!(waits[5] >= 12.0 && waits[5] <= 16.01, "{waits:?}");
@@ -254,9 +258,13 @@ mod tests {
         q.done(&"a", Ok(()));
         q.add("a");
         q.next().await;
-        q.done(&"a", Err(()));
+        q.done(&"a", Err(Duration::ZERO));
         let start = Instant::now();
         q.next().await;
         assert!(start.elapsed() <= Duration::from_millis(1001));
+        q.done(&"a", Err(Duration::from_secs(30)));
+        let start = Instant::now();
+        q.next().await;
+        assert_eq!(start.elapsed().as_secs(), 30, "the server asked for more than the back-off");
     }
 }

@@ -30,7 +30,7 @@ pub struct Pod {
     /// Name.
     pub name: String,
     /// Labels, for disruption budgets.
-    pub labels: BTreeMap<String, String>,
+    pub labels: Arc<BTreeMap<String, String>>,
     /// UID of the controlling owner.
     pub owner: Option<String>,
     /// Name of the pod group; to be believed only when the owner is a workload.
@@ -196,7 +196,7 @@ impl Pod {
             uid: metadata.uid.clone().unwrap_or_default(),
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
-            labels: metadata.labels.clone().unwrap_or_default(),
+            labels: Arc::new(shared_labels(metadata)),
             owner: owner.map(|o| o.uid.clone()),
             pod_group: label(labels::POD_GROUP).cloned(),
             member,
@@ -238,6 +238,15 @@ impl Pod {
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
+}
+
+/// The labels by which budgets select, without those that number a member: the pods of a workload then have the same
+/// ones, which are held once. No budget can sensibly guard "index 3".
+fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
+    let mut all = metadata.labels.clone().unwrap_or_default();
+    all.remove(labels::REPLICA);
+    all.remove(labels::INDEX);
+    all
 }
 
 /// Reads the value of a last-checkpoint annotation, RFC 3339. What does not parse counts as absent.

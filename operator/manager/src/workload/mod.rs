@@ -40,6 +40,9 @@ const CATCH_UP: Duration = Duration::from_secs(1);
 /// After requests were sent: their effect usually wakes the workload earlier.
 const AFTER_ACTING: Duration = Duration::from_millis(500);
 
+/// How a pass ended; after a failure, how long the server asks to wait.
+type Passed = Result<(), Duration>;
+
 /// What a controller is made of.
 pub struct Parts {
     /// What is known of the cluster.
@@ -90,7 +93,7 @@ impl Controller {
 
     /// Works until it is stopped; then finishes the requests in hand.
     pub async fn run(self: Arc<Self>) {
-        let mut passes: JoinSet<Result<(), ()>> = JoinSet::new();
+        let mut passes: JoinSet<Passed> = JoinSet::new();
         let mut keys: HashMap<Id, Key> = HashMap::new();
         loop {
             tokio::select! {
@@ -109,13 +112,13 @@ impl Controller {
         }
     }
 
-    fn ended(&self, keys: &mut HashMap<Id, Key>, ended: Result<(Id, Result<(), ()>), tokio::task::JoinError>) {
+    fn ended(&self, keys: &mut HashMap<Id, Key>, ended: Result<(Id, Passed), tokio::task::JoinError>) {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, outcome),
             Err(panic) => {
                 error!(error = %panic, "a pass has panicked; its workload is tried again");
                 self.parts.metrics.passes.panicked();
-                (panic.id(), Err(()))
+                (panic.id(), Err(Duration::ZERO))
             }
         };
         if let Some(key) = keys.remove(&id) {
@@ -123,7 +126,7 @@ impl Controller {
         }
     }
 
-    async fn timed_pass(&self, key: &Key) -> Result<(), ()> {
+    async fn timed_pass(&self, key: &Key) -> Passed {
         let started = self.parts.clock.monotonic();
         let outcome = self.pass(key).await;
         let time = self.parts.clock.monotonic() - started;
@@ -142,7 +145,7 @@ impl Controller {
                     }
                     class => warn!(workload = %key, class = class.as_str(), error = %failure.message, "pass failed"),
                 }
-                Err(())
+                Err(failure.retry_after)
             }
         }
     }

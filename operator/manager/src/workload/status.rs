@@ -10,7 +10,6 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::act::{FIELD_MANAGER, Failure};
-use crate::clients::{classify, message};
 use crate::merge::difference;
 
 /// How long the written status may stay behind when nothing but counts has changed: a gang of a thousand members comes
@@ -39,7 +38,7 @@ impl StatusWriter {
         let api: Api<TrainingWorkload> = Api::namespaced(self.0.clone(), view.namespace());
         match api.patch_status(view.name(), &params, &Patch::Merge(patch)).await {
             Ok(workload) => Ok(Some(workload.resource_version())),
-            Err(error) => Err(Failure { class: classify(&error), message: message(&error) }),
+            Err(error) => Err(Failure::from(&error)),
         }
     }
 }

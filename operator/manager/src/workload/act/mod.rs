@@ -10,6 +10,8 @@
 
 mod request;
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -18,7 +20,7 @@ use lockstep_lifecycle::view::{DryRun, Refusal, Target};
 use lockstep_lifecycle::{Action, WorkloadView};
 use tokio_util::sync::CancellationToken;
 
-use crate::clients::ErrorClass;
+use crate::clients::{ErrorClass, classify, message, retry_after};
 use crate::index::Kind;
 
 /// Name under which the fields that we write are ours.
@@ -48,6 +50,14 @@ pub struct Failure {
     pub class: ErrorClass,
     /// For the log.
     pub message: String,
+    /// How long the server asks to wait.
+    pub retry_after: Duration,
+}
+
+impl From<&kube::Error> for Failure {
+    fn from(error: &kube::Error) -> Self {
+        Self { class: classify(error), message: message(error), retry_after: retry_after(error) }
+    }
 }
 
 impl Acted {

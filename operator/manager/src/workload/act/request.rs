@@ -1,5 +1,7 @@
 //! One action, one request (and a look at who owns a name that is taken).
 
+use std::time::Duration;
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -132,6 +134,7 @@ impl Actor {
             Some(uid) if uid == view.uid() || left_over(view, &found) => Done::Failed(Failure {
                 class: ErrorClass::Conflict,
                 message: format!("{} {} is still being deleted", kind.name(), object.name_any()),
+                retry_after: Duration::ZERO,
             }),
             _ => Done::Refused(Refusal {
                 target,
@@ -220,7 +223,7 @@ fn manager() -> PatchParams {
 }
 
 fn failed(error: &kube::Error) -> Done {
-    Done::Failed(Failure { class: classify(error), message: message(error) })
+    Done::Failed(Failure::from(error))
 }
 
 /// Whether the pod that was meant is not there any more: no such name, or another UID (a delete says 409, a patch 422,
