@@ -1,6 +1,6 @@
 //! All nodes and pods, kept up to date event by event, and snapshots of them.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use lockstep_engine::{Cluster, Node as EngineNode, NodeIx};
@@ -9,6 +9,7 @@ use crate::dims::Dims;
 use crate::eligibility::{ClassId, NodeClass};
 use crate::node::Node;
 use crate::pod::Pod;
+use crate::requests::Resources;
 
 /// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it changes while a
 /// snapshot is alive, and no more than that.
@@ -85,6 +86,9 @@ impl Snapshot {
 pub struct ClusterModel {
     now: Snapshot,
     pods: HashMap<String, Arc<Pod>>,
+    /// Equal labels and requests are held once: pods come in large families.
+    labels: Shared<BTreeMap<String, String>>,
+    requests: Shared<Resources>,
     classes: BTreeMap<NodeClass, ClassId>,
     /// Never goes back, so that a verdict kept for a class is never taken for another's.
     next_class: ClassId,
@@ -102,6 +106,8 @@ impl Default for ClusterModel {
                 owned: Arc::default(),
             },
             pods: HashMap::new(),
+            labels: Shared::default(),
+            requests: Shared::default(),
             classes: BTreeMap::new(),
             next_class: 0,
         }
@@ -146,11 +152,13 @@ impl ClusterModel {
     }
 
     /// Adds or changes a pod; false when it was there just so.
-    pub fn upsert_pod(&mut self, pod: Pod) -> bool {
+    pub fn upsert_pod(&mut self, mut pod: Pod) -> bool {
         if self.pods.get(&pod.uid).is_some_and(|old| **old == pod) {
             return false;
         }
         self.remove_pod(&pod.uid);
+        self.labels.share(&mut pod.labels);
+        self.requests.share(&mut pod.requests);
         let pod = Arc::new(pod);
         if let Some(node) = pod.holds() {
             let ix = self.entry(node);
@@ -260,6 +268,35 @@ impl ClusterModel {
     }
 }
 
+/// Values of which equal ones are held once.
+#[derive(Debug)]
+struct Shared<T> {
+    values: BTreeSet<Arc<T>>,
+    /// Number of values at which those that nobody holds any more are dropped.
+    limit: usize,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self { values: BTreeSet::new(), limit: 1024 }
+    }
+}
+
+impl<T: Ord> Shared<T> {
+    /// Replaces a value by the equal one that is held, or holds it.
+    fn share(&mut self, value: &mut Arc<T>) {
+        if let Some(held) = self.values.get(value) {
+            *value = Arc::clone(held);
+            return;
+        }
+        if self.values.len() >= self.limit {
+            self.values.retain(|v| Arc::strong_count(v) > 1);
+            self.limit = 1024.max(2 * self.values.len());
+        }
+        self.values.insert(Arc::clone(value));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -284,6 +321,27 @@ mod tests {
         model.upsert_node(mk_node("n1", 8));
         let s = model.snapshot();
         assert_eq!(s.room().free(s.ordinal("n1").unwrap()).last(), Some(&5));
+    }
+
+    #[test]
+    fn pods_of_one_family_hold_their_labels_and_requests_once() {
+        let mut model = ClusterModel::default();
+        for uid in ["a", "b"] {
+            let labels = Arc::new([("app".to_owned(), "web".to_owned())].into());
+            model.upsert_pod(Pod { labels, ..mk_pod(uid, "n1", 1) });
+        }
+        let s = model.snapshot();
+        let pods: Vec<_> = s.pods_on(0).collect();
+        assert!(Arc::ptr_eq(&pods[0].labels, &pods[1].labels) && Arc::ptr_eq(&pods[0].requests, &pods[1].requests));
+    }
+
+    #[test]
+    fn shared_values_that_nobody_holds_are_dropped_in_time() {
+        let mut shared = Shared::default();
+        for n in 0..5000 {
+            shared.share(&mut Arc::new(n));
+        }
+        assert!(shared.values.len() <= 1024);
     }
 
     #[test]

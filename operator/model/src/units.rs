@@ -155,7 +155,7 @@ mod tests {
     fn a_gang_counts_every_pod_that_a_budget_guards_and_a_single_pod_its_own() {
         let mut model = ClusterModel::default();
         model.upsert_node(mk_node("n1", 8));
-        let guarded = Pod { labels: [("app".into(), "db".into())].into(), ..mk_pod("a", "n1", 1) };
+        let guarded = Pod { labels: Arc::new([("app".into(), "db".into())].into()), ..mk_pod("a", "n1", 1) };
         for pod in [guarded.clone(), Pod { uid: "b".into(), ..guarded }, mk_pod("c", "n1", 2)] {
             model.upsert_pod(pod);
         }

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::api::{DeleteParams, EvictParams, ListParams, PartialObjectMeta, Patch, PatchParams, Preconditions};
+use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PatchParams, PostParams, Preconditions};
 use kube::{Api, Client};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::labels;
-use serde_json::json;
+use serde_json::{Value, json};
 use tracing::{debug, info};
 
 use super::decide::{StatusWrite, Step, Vacated};
@@ -157,13 +157,19 @@ impl Actor {
 
     async fn evict(&self, namespace: &str, name: &str, uid: String, by_force: bool) -> Done {
         let object = format!("{namespace}/{name}");
-        let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
-        let delete = DeleteParams { preconditions, ..DeleteParams::default() };
-        let params = EvictParams { delete_options: Some(delete.clone()), ..EvictParams::default() };
-        match self.pods(namespace).evict(name, &params).await {
+        let pods = self.pods(namespace);
+        // Not `Api::evict`: kube 5.0 sends its options as `delete_options`, which the API server does not know, so that the
+        // UID would be no precondition.
+        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+            "metadata": {"name": name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
+        let answer: kube::Result<Value> =
+            pods.create_subresource("eviction", name, &PostParams::default(), &eviction).await;
+        match answer {
             Err(error) if by_force && classify(&error) == ErrorClass::Throttled => {
                 info!(pod = object, "disruption budgets refuse the eviction of a victim: deleting it");
-                settled(&object, "delete victim", self.pods(namespace).delete(name, &delete).await)
+                let preconditions = Some(Preconditions { uid: Some(uid), resource_version: None });
+                let params = DeleteParams { preconditions, ..DeleteParams::default() };
+                settled(&object, "delete victim", pods.delete(name, &params).await)
             }
             answer => settled(&object, "evict", answer),
         }

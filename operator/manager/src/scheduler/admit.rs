@@ -9,7 +9,7 @@ use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::{can_take_back, fits_empty, room_behind};
-use lockstep_engine::{Amounts, Cluster, Demand, NodeIx, PreemptionPolicy, place, preempt};
+use lockstep_engine::{Amounts, Cluster, Demand, NodeIx, PreemptionPolicy, explain, place, preempt};
 use lockstep_model::units::UnitsBuilder;
 use lockstep_model::{Cohort, CostModel, Pod, Request, Source, UnitTable};
 
@@ -188,13 +188,15 @@ impl Pass<'_> {
 
     fn preempt(&mut self, ix: usize, request: &Request, demand: &Demand, room: &Cluster) -> Result<(), String> {
         let table = self.units(ix);
-        let answer = preempt(room, &table.units, demand, &self.settings.engine())
-            .map_err(|reason| reason.describe(self.cluster.dims()))?;
+        let options = self.settings.engine();
+        let answer =
+            preempt(room, &table.units, demand, &options).map_err(|reason| reason.describe(self.cluster.dims()))?;
+        let runner_up = explain(room, &table.units, demand, &options, &answer).runner_up;
         let victims: Vec<Victim> = answer.victims.iter().filter_map(|&unit| self.victim(&table, unit)).collect();
         self.settle(ix, &request.assign(self.cluster, &answer.placement));
         self.targeted.extend(victims.iter().map(|v| v.uid.clone()));
         let cost = i64::try_from(answer.toll.lost).unwrap_or(i64::MAX);
-        let explanation = messages::explanation(&victims, cost, answer.proven);
+        let explanation = messages::explanation(&victims, cost, answer.proven, runner_up.map(|r| r.toll.lost));
         let case = &mut self.cases[ix];
         let mut intent = Preemption {
             id: String::new(),

@@ -131,7 +131,7 @@ impl Pass<'_> {
     /// Writes the intent without victims that can stay; the next pass goes on with it.
     fn reduce(&mut self, ix: usize, mut intent: Preemption, victims: Vec<Victim>) {
         intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
-        intent.explanation = messages::explanation(&victims, intent.cost, false);
+        intent.explanation = messages::explanation(&victims, intent.cost, false, None);
         intent.victims = victims;
         intent.id = intent_id(&intent);
         self.cases[ix].status.preemption = Some(intent);

@@ -22,13 +22,19 @@ pub(super) fn preempting(intent: &Preemption) -> String {
 }
 
 /// Why these victims.
-pub(super) fn explanation(victims: &[Victim], cost: i64, proven: bool) -> String {
+pub(super) fn explanation(victims: &[Victim], cost: i64, proven: bool, runner_up: Option<u128>) -> String {
     let mut text = victims.iter().take(NAMED).map(victim).collect::<Vec<_>>().join(", ");
     if victims.len() > NAMED {
         text = format!("{text} and {} more", victims.len() - NAMED);
     }
-    let least = if proven { "; no cheaper set makes room" } else { "" };
-    format!("{text}; {cost} accelerator-seconds of work in all{least}")
+    text = format!("{text}; {cost} accelerator-seconds of work in all");
+    if proven {
+        text.push_str("; no cheaper set makes room");
+    }
+    if let Some(other) = runner_up {
+        text = format!("{text}; the next best set costs {other}");
+    }
+    text
 }
 
 fn victim(v: &Victim) -> String {

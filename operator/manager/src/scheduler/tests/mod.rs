@@ -1,6 +1,7 @@
 //! The scheduler over a small world: an API server that stores what is written, a controller that makes and deletes pods,
 //! and a kube-scheduler that binds them. Time moves by hand.
 
+mod acting;
 mod invariants;
 mod placing;
 mod preempting;

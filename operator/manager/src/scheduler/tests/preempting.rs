@@ -271,7 +271,7 @@ fn a_budget_is_spared_when_another_set_suffices() {
     world.foreign("guarded", "n1", 1, 1);
     world.foreign("free", "n1", 1, 1);
     world.change("guarded", |p| {
-        p.labels = [("app".to_owned(), "db".to_owned())].into();
+        p.labels = Arc::new([("app".to_owned(), "db".to_owned())].into());
     });
     let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
     world.budgets.push(Arc::new(Budget {
