@@ -19,6 +19,7 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 pub struct RestartOrderSpec {
     /// UID of the workload.
+    #[serde(rename = "workloadUID")]
     pub workload_uid: String,
     /// One order per restart domain.
     #[serde(default)]

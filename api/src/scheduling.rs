@@ -240,6 +240,7 @@ pub struct Preemption {
     /// Identifies the intent; victims carry it in their condition.
     pub id: String,
     /// UID of the preemptor's pod group. An intent whose UID is another is ignored.
+    #[serde(rename = "preemptorUID")]
     pub preemptor_uid: String,
     /// When it was decided.
     #[serde(default)]

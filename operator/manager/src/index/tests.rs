@@ -194,7 +194,7 @@ async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
     f.see::<PodGroups>(&pod_group("llama", "n3"));
     f.see::<Orders>(&json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "RestartOrder",
         "metadata": {"name": "llama", "namespace": "ml", "uid": "o", "resourceVersion": "8"},
-        "spec": {"workloadUid": "x"}}));
+        "spec": {"workloadUID": "x"}}));
     let view = f.index.read().view(&Key::new("ml", "llama"), known()).unwrap();
     assert_eq!(view.pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a"]);
     assert_eq!(view.nodes.keys().collect::<Vec<_>>(), ["n1", "n3"]);

@@ -130,7 +130,7 @@ async fn a_forged_intent_in_a_pod_group_evicts_nobody() -> Result<()> {
             .collect();
         let forged = json!({"status": {
             "placement": {"id": "forged", "members": 2, "nodes": nodes, "decidedAt": "2026-01-01T00:00:00Z"},
-            "preemption": {"id": "forged", "preemptorUid": group.uid(), "placement": "forged",
+            "preemption": {"id": "forged", "preemptorUID": group.uid(), "placement": "forged",
                 "decidedAt": "2026-01-01T00:00:00Z",
                 "victims": [{"kind": "PodGroup", "namespace": t.name, "name": victim.name_any(), "uid": victim.uid(),
                              "priority": 1, "pods": 2, "cost": 0}]}}});
