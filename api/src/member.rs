@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// One pod of a workload: group, replica of the group, index in the replica. Ordered as ranks are numbered.
+/// One pod of a workload: group, replica of the group, index in the replica. Within a group ordered as ranks are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// Name of the group, an entry of `spec.groups`.

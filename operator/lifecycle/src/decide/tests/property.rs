@@ -164,7 +164,13 @@ proptest! {
         }
         let live: Vec<_> = w.pods.iter().filter(|p| !p.shown.terminating()).collect();
         match status.phase {
-            Some(Phase::Running) => prop_assert!(status.domains.iter().all(|d| d.incident.is_none())),
+            Some(Phase::Running) => {
+                prop_assert!(status.domains.iter().all(|d| d.incident.is_none()));
+                let unfinished: i32 = status.groups.iter().map(|g| g.desired - g.succeeded).sum();
+                let running: Vec<_> = live.iter().filter(|p| !p.shown.terminal() && !p.shown.winding_up()).collect();
+                prop_assert_eq!(running.len(), unfinished as usize, "a settled gang has all its members");
+                prop_assert!(running.iter().all(|p| p.shown.identity.published && !p.shown.gated));
+            }
             Some(Phase::Succeeded | Phase::Failed) => {
                 prop_assert!(live.iter().all(|p| p.shown.terminal() || p.shown.winding_up()));
             }

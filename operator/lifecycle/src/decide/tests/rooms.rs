@@ -315,3 +315,46 @@ fn a_service_of_somebody_else_is_a_name_conflict() {
     assert_eq!(w.condition("Stalled"), "NameConflict");
     assert!(w.pods.is_empty());
 }
+
+#[test]
+fn a_replacement_that_its_node_rejects_is_placed_elsewhere_while_the_others_stay() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    let before = w.uids();
+    w.nodes.get_mut("n2").unwrap().rejects = true;
+    w.lose("n0");
+    w.settle();
+    let after = w.uids();
+    assert_eq!(before.iter().filter(|(m, u)| after[*m] == **u).count(), 2, "survivors keep their pods");
+    let moved = |w: &mut World, i| w.pod("g", i).shown.node.clone().unwrap();
+    assert_eq!((moved(&mut w, 0), moved(&mut w, 1)), ("n3".into(), "n3".into()));
+    let s = w.status();
+    assert_eq!((s.phase, s.history.len(), s.restarts.counted), (Some(Phase::Running), 1, 1));
+}
+
+#[test]
+fn a_replacement_that_does_not_start_is_placed_elsewhere_after_its_deadline() {
+    let mut w = World::new(gang_with(4, &json!({"failurePolicy": {"startDeadlineSeconds": 20}})));
+    w.settle();
+    w.nodes.get_mut("n2").unwrap().starts = false;
+    w.lose("n0");
+    w.settle();
+    assert_eq!((w.status().phase, w.status().history.len()), (Some(Phase::Running), 1));
+    assert!(w.uids().len() == 4 && w.pods.iter().all(|p| p.shown.node.as_deref() != Some("n2")));
+}
+
+#[test]
+fn a_gang_per_replica_fails_and_is_preempted_by_itself() {
+    let mut w = World::new(gang_with(3, &json!({"scheduling": {"gang": {"scope": "Replica"}}})));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.uids() == before), (vec![0, 1, 0], true));
+    let now = w.now;
+    w.preempt("g.2", now);
+    w.settle();
+    let after = w.uids();
+    assert_eq!(before.iter().filter(|(m, u)| after[*m] != **u).map(|(m, _)| m.as_str()).collect::<Vec<_>>(), ["g-2-0"]);
+    assert_eq!((w.status().preemptions, w.status().phase), (1, Some(Phase::Running)));
+}
