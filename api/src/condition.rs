@@ -106,7 +106,8 @@ pub mod types {
     pub const FAILED: &str = "Failed";
     /// A barrier keeps epochs apart; False where a training container runs without supervisor.
     pub const FENCED: &str = "Fenced";
-    /// On pod groups (KEP-4671): False while waiting for room, True once placed; True is terminal.
+    /// On pod groups (KEP-4671): False while waiting for room, True while placed. Upstream's True is terminal; ours becomes
+    /// False again when a gang gives its room back and queues, so that the reason why it waits is there.
     pub const POD_GROUP_INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
 }
 

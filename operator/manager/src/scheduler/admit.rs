@@ -76,7 +76,7 @@ impl Pass<'_> {
             }
             let case = &mut self.cases[ix];
             if let Some(seats) = &mut case.seats {
-                seats.remove(&member);
+                Arc::make_mut(seats).remove(&member);
             }
         }
         let case = &mut self.cases[ix];
@@ -95,7 +95,7 @@ impl Pass<'_> {
                 self.room.add_pod(ordinal, &amounts);
             }
         }
-        self.cases[ix].seats = Some(seats);
+        self.cases[ix].seats = Some(Arc::new(seats));
     }
 
     /// Notes when a gang first asked for room since it last held some.
@@ -113,7 +113,7 @@ impl Pass<'_> {
             if case.standing != Standing::Active || busy {
                 continue;
             }
-            let seated = case.seats.iter().flatten().filter(|(m, _)| !case.done.contains(*m)).count();
+            let seated = case.seated_members().filter(|(m, _)| !case.done.contains(*m)).count();
             let wanted = case.wanted().count();
             if wanted == 0 {
                 continue;
@@ -222,9 +222,7 @@ impl Pass<'_> {
         let case = &self.cases[ix];
         let node = |name: &String| self.cluster.ordinal(name);
         let fixed: BTreeMap<Member, NodeIx> = case
-            .seats
-            .iter()
-            .flatten()
+            .seated_members()
             .filter(|(m, _)| all || !case.done.contains(*m))
             .filter_map(|(m, n)| Some((m.clone(), node(n)?)))
             .collect();

@@ -13,6 +13,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::Gang;
 use lockstep_model::{Pod, Snapshot};
 
+use super::memory::Memory;
 use super::scene::GangObjects;
 use crate::index::Key;
 
@@ -31,7 +32,7 @@ pub(super) struct Case {
     /// Its workload.
     pub workload: Arc<TrainingWorkload>,
     /// Its members.
-    pub gang: Gang,
+    pub gang: Arc<Gang>,
     /// Whether it may have or get room.
     pub standing: Standing,
     /// Pods of its members, of the controlling workload by owner UID.
@@ -39,7 +40,9 @@ pub(super) struct Case {
     /// Members that have succeeded.
     pub done: BTreeSet<Member>,
     /// The placement, while the gang has one: as read at first, as decided in the end.
-    pub seats: Option<Seats>,
+    pub seats: Option<Arc<Seats>>,
+    /// The seats as read.
+    read: Option<Arc<Seats>>,
     /// Why it waits, for people.
     pub note: Option<String>,
     /// The status as it is to be.
@@ -59,18 +62,21 @@ pub(super) enum Standing {
 
 impl Case {
     /// The case of a gang as of this pass.
-    pub fn new(objects: &GangObjects, group: Arc<PodGroup>, cluster: &Snapshot) -> Self {
+    pub fn new(objects: &GangObjects, cluster: &Snapshot, memory: &mut Memory) -> Self {
+        let group = memory.latest(&objects.key, &objects.group);
         let workload = Arc::clone(&objects.workload);
-        let gang = objects.gang();
+        let gang = memory.gang(objects);
+        let seats = memory.seats(&group);
         let status = group.status.clone().unwrap_or_default();
         let pods = pods_of(&workload, &objects.key.name, cluster);
         Self {
             key: objects.key.clone(),
             uid: group.metadata.uid.clone().unwrap_or_default(),
             standing: if gang.is_some() { standing(&group, &workload) } else { Standing::Over },
-            gang: gang.unwrap_or_else(|| nobody(&group)),
+            gang: gang.unwrap_or_else(|| Arc::new(nobody(&group))),
             done: completed(&workload),
-            seats: seats(&status),
+            read: seats.clone(),
+            seats,
             note: None,
             pods,
             group,
@@ -86,8 +92,26 @@ impl Case {
 
     /// The placement as it is to be: the one that was read while the seats are the same, else a new decision.
     pub fn to_placement(&self, now: DateTime<Utc>) -> Option<Placement> {
-        let same = self.group.status.as_ref().is_some_and(|status| seats(status) == self.seats);
-        if same { self.placement().cloned() } else { self.seats.as_ref().map(|s| new_placement(&self.uid, s, now)) }
+        if self.unmoved() {
+            self.placement().cloned()
+        } else {
+            self.seats.as_ref().map(|s| new_placement(&self.uid, s, now))
+        }
+    }
+
+    /// Whether the seats are those that were read.
+    pub fn unmoved(&self) -> bool {
+        match (&self.read, &self.seats) {
+            (None, None) => true,
+            // The content is compared only where a pass has touched it.
+            (Some(read), Some(seats)) => Arc::ptr_eq(read, seats) || read == seats,
+            _ => false,
+        }
+    }
+
+    /// Placed members and their nodes.
+    pub fn seated_members(&self) -> impl Iterator<Item = (&Member, &String)> {
+        self.seats.iter().flat_map(|s| s.iter())
     }
 
     /// The workload's ledger of this gang.
@@ -144,8 +168,7 @@ impl Case {
 
     /// Seats whose pods are not bound yet.
     pub fn open_seats(&self) -> Seats {
-        let seats = self.seats.iter().flatten();
-        seats
+        self.seated_members()
             .filter(|(m, n)| !self.done.contains(*m) && !self.bound(m, n))
             .map(|(m, n)| (m.clone(), n.clone()))
             .collect()
@@ -237,15 +260,14 @@ fn pods_of(workload: &TrainingWorkload, group: &str, cluster: &Snapshot) -> BTre
 }
 
 /// The placement's node of each member. One that does not parse places nobody: it is not ours, and is written anew.
-pub(super) fn seats(status: &PodGroupStatus) -> Option<Seats> {
-    let placement = status.placement.as_ref()?;
+pub(super) fn seats(placement: &Placement) -> Seats {
     let mut out = Seats::new();
     for at in &placement.nodes {
         for member in MemberSet::parse(&at.members).unwrap_or_default() {
             out.insert(member, at.node.clone());
         }
     }
-    Some(out)
+    out
 }
 
 /// The seats as a decision of this moment. Another decision of the same gang has another id.

@@ -14,7 +14,7 @@ use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::Pod;
 
 use super::admit::intent_id;
-use super::case::{Case, Standing, seats};
+use super::case::{Case, Standing};
 use super::decide::Step;
 use super::messages;
 use super::pass::Pass;
@@ -145,7 +145,7 @@ impl Pass<'_> {
             self.cases[ix].status.preemption = None;
             return true;
         }
-        self.take(ix, seats.unwrap_or_default());
+        self.take(ix, seats.map(Arc::unwrap_or_clone).unwrap_or_default());
         false
     }
 
@@ -197,7 +197,7 @@ impl Pass<'_> {
     /// A bound pod on a node of the gang's seats.
     fn placed_pod(&self, ix: usize, uid: &str) -> Option<(NodeIx, Arc<Pod>)> {
         let nodes: BTreeSet<NodeIx> =
-            self.cases[ix].seats.iter().flat_map(BTreeMap::values).filter_map(|n| self.cluster.ordinal(n)).collect();
+            self.cases[ix].seated_members().filter_map(|(_, n)| self.cluster.ordinal(n)).collect();
         nodes.into_iter().find_map(|node| {
             let pod = self.cluster.pods_on(node).find(|p| p.uid == uid && p.bound.is_some())?;
             Some((node, Arc::clone(pod)))
@@ -249,7 +249,7 @@ impl Pass<'_> {
         if let (Some(ix), Some(member)) = (self.case_of_pod(pod), &pod.member)
             && let Some(seats) = &mut self.cases[ix].seats
         {
-            seats.remove(member);
+            Arc::make_mut(seats).remove(member);
         }
     }
 
@@ -272,11 +272,10 @@ impl Pass<'_> {
 
 /// Whether an intent is this gang's own, unchanged, and for the placement that it has.
 fn genuine(case: &Case, intent: &Preemption) -> bool {
-    let read = case.group.status.as_ref();
     intent.preemptor_uid == case.uid
         && intent.id == intent_id(intent)
         && case.placement().is_some_and(|p| p.id == intent.placement)
-        && read.is_some_and(|s| seats(s) == case.seats)
+        && case.unmoved()
 }
 
 fn hold(room: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amounts)]) {

@@ -9,10 +9,13 @@ use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::workload::Group;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_engine::NodeSet;
+use lockstep_lifecycle::gangs::Gang;
 use lockstep_model::pod::PodSpecView;
 use lockstep_model::requests::pod_requests;
 use lockstep_model::{Constraints, Resources, Snapshot, Verdicts};
 
+use super::case::{Seats, seats};
+use super::scene::GangObjects;
 use crate::index::Key;
 
 /// What the scheduler remembers.
@@ -28,6 +31,10 @@ pub struct Memory {
     pub(super) evictions: HashMap<String, (DateTime<Utc>, DateTime<Utc>)>,
     /// When a gang was last told what is short, by the UID of its pod group.
     pub(super) told: HashMap<String, DateTime<Utc>>,
+    /// Seats by UID of the pod group, as of a version of it.
+    seats: HashMap<String, (String, Arc<Seats>)>,
+    /// Gangs by UID of the pod group, as of a generation of the workload.
+    gangs: HashMap<String, (Option<i64>, Arc<Gang>)>,
     templates: HashMap<String, Template>,
     verdicts: Verdicts,
 }
@@ -57,6 +64,33 @@ impl Memory {
                 Arc::clone(seen)
             }
             None => Arc::clone(seen),
+        }
+    }
+
+    /// The placement of a pod group, parsed once for each version of it.
+    pub(super) fn seats(&mut self, group: &PodGroup) -> Option<Arc<Seats>> {
+        let placement = group.status.as_ref()?.placement.as_ref()?;
+        let (uid, version) = (group.metadata.uid.clone()?, group.metadata.resource_version.clone()?);
+        match self.seats.get(&uid) {
+            Some((parsed, seats)) if *parsed == version => Some(Arc::clone(seats)),
+            _ => {
+                let parsed = Arc::new(seats(placement));
+                self.seats.insert(uid, (version, Arc::clone(&parsed)));
+                Some(parsed)
+            }
+        }
+    }
+
+    /// The members of a gang, listed once for each generation of its workload.
+    pub(super) fn gang(&mut self, objects: &GangObjects) -> Option<Arc<Gang>> {
+        let (uid, generation) = (objects.group.metadata.uid.clone()?, objects.workload.metadata.generation);
+        match self.gangs.get(&uid) {
+            Some((of, gang)) if *of == generation => Some(Arc::clone(gang)),
+            _ => {
+                let gang = Arc::new(objects.gang()?);
+                self.gangs.insert(uid, (generation, Arc::clone(&gang)));
+                Some(gang)
+            }
         }
     }
 
@@ -98,6 +132,8 @@ impl Memory {
         self.templates.retain(|_, t| std::mem::take(&mut t.used));
         self.verdicts.retain_used();
         self.refused_since.retain(|uid, _| refused.contains(uid));
+        self.seats.retain(|uid, _| groups.contains(uid));
+        self.gangs.retain(|uid, _| groups.contains(uid));
         self.told.retain(|uid, _| groups.contains(uid));
         self.refusing_nodes.retain(|uid, nodes| {
             nodes.retain(|_, until| *until > now);

@@ -42,11 +42,7 @@ pub(super) struct Pass<'a> {
 impl<'a> Pass<'a> {
     /// Looks at everything once; decides nothing.
     pub fn new(scene: &'a Scene, memory: &'a mut Memory, settings: &'a Settings, now: DateTime<Utc>) -> Self {
-        let cases = scene
-            .gangs
-            .iter()
-            .map(|objects| Case::new(objects, memory.latest(&objects.key, &objects.group), &scene.cluster))
-            .collect();
+        let cases = scene.gangs.iter().map(|objects| Case::new(objects, &scene.cluster, memory)).collect();
         let nominated = |node: NodeIx| {
             let pods = scene.cluster.pods_on(node).filter(|p| p.bound.is_none() && p.pinned.is_none());
             pods.map(move |p| (node, p.priority, scene.cluster.dims().amounts(&p.requests)))
@@ -108,39 +104,36 @@ impl<'a> Pass<'a> {
     /// Keeps the room of every seat whose pod does not hold it yet.
     pub fn reserve(&mut self) {
         for ix in 0..self.cases.len() {
-            for held in self.holds(ix) {
-                if held.pod.is_none() {
-                    self.room.add_pod(held.node, &self.amounts(&held.requests));
-                }
+            for held in self.empty_seats(ix) {
+                self.room.add_pod(held.node, &self.amounts(&held.requests));
             }
         }
     }
 
-    /// What a gang holds: its pods where they take room, and its seats without pods. A gang that is over, or has given its
-    /// room back, keeps no seats.
+    /// What a gang holds: its pods where they take room, and its seats without pods.
     pub fn holds(&mut self, ix: usize) -> Vec<Running> {
-        let case = &self.cases[ix];
-        let pods = case.all_pods().filter_map(|pod| {
+        let mut out = self.empty_seats(ix);
+        out.extend(self.cases[ix].all_pods().filter_map(|pod| {
             let node = self.cluster.ordinal(pod.holds()?)?;
             Some(Running { node, requests: Arc::clone(&pod.requests), pod: Some(Arc::clone(pod)) })
-        });
-        let mut out: Vec<Running> = pods.collect();
+        }));
+        out
+    }
+
+    /// Seats whose pods do not take room yet. A gang that is over, or has given its room back, keeps none.
+    fn empty_seats(&mut self, ix: usize) -> Vec<Running> {
+        let case = &self.cases[ix];
         if case.standing == Standing::Over || case.released() {
-            return out;
+            return Vec::new();
         }
         let empty: Vec<(Member, NodeIx)> = case
-            .seats
-            .iter()
-            .flatten()
+            .seated_members()
             .filter(|(member, node)| !case.done.contains(*member) && case.pod_at(member, node).is_none())
             .filter_map(|(member, node)| Some((member.clone(), self.cluster.ordinal(node)?)))
             .collect();
-        for (member, node) in empty {
-            if let Some(requests) = self.requests(ix, &member) {
-                out.push(Running { node, requests, pod: None });
-            }
-        }
-        out
+        let seat =
+            |(member, node): (Member, NodeIx)| Some(Running { node, requests: self.requests(ix, &member)?, pod: None });
+        empty.into_iter().filter_map(seat).collect()
     }
 
     /// A gang as a unit of disruption.

@@ -91,40 +91,41 @@ impl Pass<'_> {
         let case = &self.cases[ix];
         let running = case.all_pods().filter(|p| p.alive() && !p.disrupted);
         let seats: Seats = running.filter_map(|p| Some((p.member.clone()?, p.bound.clone()?))).collect();
-        self.cases[ix].seats = Some(seats).filter(|s| !s.is_empty());
+        self.cases[ix].seats = Some(seats).filter(|s| !s.is_empty()).map(Arc::new);
     }
 
     /// Seats of members that the gang no longer has, and seats on nodes that their members cannot use (any more).
     fn give_up_lost_seats(&mut self, ix: usize) {
-        let Some(seats) = self.cases[ix].seats.clone() else { return };
         let excluded = self.excluded(ix);
         let case = &self.cases[ix];
         let members: BTreeSet<&Member> = case.gang.members().collect();
         let (replaced, old) = case.replacing();
-        let mut kept = Seats::new();
-        let mut unsure = Seats::new();
-        for (member, node) in seats.iter().filter(|(m, _)| members.contains(m)) {
+        let mut lost: Vec<Member> = Vec::new();
+        let mut unsure: Vec<(Member, String)> = Vec::new();
+        for (member, node) in case.seated_members() {
             let goes = |p: &Pod| replaced.contains(member) && old.contains(p.uid.as_str());
             let pods = case.pods.get(member).into_iter().flatten();
             let stays = pods.filter(|p| p.bound.as_deref() == Some(node)).any(|p| p.alive() && !goes(p));
-            if stays || case.done.contains(member) {
-                kept.insert(member.clone(), node.clone());
-            } else if !excluded.contains(node) {
-                unsure.insert(member.clone(), node.clone());
+            if !members.contains(member) {
+                lost.push(member.clone());
+            } else if !stays && !case.done.contains(member) {
+                if excluded.contains(node) {
+                    lost.push(member.clone());
+                } else {
+                    unsure.push((member.clone(), node.clone()));
+                }
             }
         }
-        for (member, node) in unsure {
-            if self.usable(ix, &member, &node) {
-                kept.insert(member, node);
-            }
-        }
-        if kept.len() == seats.len() {
+        lost.extend(unsure.into_iter().filter(|(m, node)| !self.usable(ix, m, node)).map(|(m, _)| m));
+        if lost.is_empty() {
             return;
         }
+        let mut kept = self.cases[ix].seats.take().map(Arc::unwrap_or_clone).unwrap_or_default();
+        kept.retain(|member, _| !lost.contains(member));
         // A gang of which nothing runs yet is placed anew as a whole: what it waits for it must not hold.
         let case = &self.cases[ix];
         let running = case.under_way() || kept.iter().any(|(m, n)| case.bound(m, n));
-        self.cases[ix].seats = Some(kept).filter(|k| running && !k.is_empty());
+        self.cases[ix].seats = Some(kept).filter(|k| running && !k.is_empty()).map(Arc::new);
     }
 
     /// Whether a new pod of the member may go to the node, room aside.
