@@ -1,0 +1,110 @@
+//! `lockstep-trainer`: the least that behaves like distributed training, for demonstrations with real processes.
+//!
+//! The members meet at the address in `MASTER_ADDR`, then add up their gradients step by step. The member of rank 0 keeps
+//! checkpoints, which the next attempt goes on from. When a member dies, all others end with 1. On SIGTERM to any of them
+//! all stop after the same step, with a checkpoint, and end with 143. Wrong settings end with 2.
+
+mod checkpoint;
+mod settings;
+mod state;
+mod team;
+
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use anyhow::{Context, Result};
+use signal_hook::consts::SIGTERM;
+use signal_hook::flag;
+
+use crate::checkpoint::Occasion;
+use crate::settings::Settings;
+use crate::state::State;
+use crate::team::Team;
+
+const PEER_LOST: u8 = 1;
+const WRONG_SETTINGS: u8 = 2;
+/// What a shell shows for a process that SIGTERM ended.
+const TERMINATED: u8 = 143;
+
+/// How training ended.
+enum End {
+    Done,
+    Stopped,
+}
+
+fn main() -> ExitCode {
+    let settings = match Settings::read(|name| std::env::var(name).ok()) {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprintln!("trainer: {error}");
+            return ExitCode::from(WRONG_SETTINGS);
+        }
+    };
+    match run(&settings) {
+        Ok(End::Done) => ExitCode::SUCCESS,
+        Ok(End::Stopped) => ExitCode::from(TERMINATED),
+        Err(error) => {
+            eprintln!("trainer: {error:#}");
+            ExitCode::from(PEER_LOST)
+        }
+    }
+}
+
+fn run(settings: &Settings) -> Result<End> {
+    let stop = Arc::new(AtomicBool::new(false));
+    // Until the members have met there is nothing to save: SIGTERM ends the process at once.
+    let meeting = Arc::new(AtomicBool::new(true));
+    flag::register_conditional_shutdown(SIGTERM, TERMINATED.into(), meeting.clone()).context("handle SIGTERM")?;
+    flag::register(SIGTERM, stop.clone()).context("handle SIGTERM")?;
+
+    say(&format!("meets a team of {} as rank {}", settings.world, settings.rank))?;
+    let own = if settings.leads() { checkpoint::load(&settings.checkpoints)? } else { State::default() };
+    let (mut team, words) = Team::meet(settings, own.to_words()).context("meet the other members")?;
+    meeting.store(false, Ordering::SeqCst);
+    let state = State::from_words(&words)?;
+    train(settings, &mut team, state, &stop)
+}
+
+fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBool) -> Result<End> {
+    let begun_at = state.step;
+    say(&format!("begins at step {begun_at}"))?;
+    loop {
+        if let Some(file) = &settings.progress {
+            checkpoint::replace(file, &format!("{begun_at} {}\n", state.step)).context("write progress")?;
+        }
+        if settings.steps.is_some_and(|steps| state.step >= steps) {
+            save(settings, &state, Occasion::End)?;
+            return Ok(End::Done);
+        }
+        // Stands for the computation of a step.
+        thread::sleep(settings.step_time);
+        let mut words = vec![u64::from(stop.load(Ordering::SeqCst))];
+        words.extend(state.gradient(settings.rank));
+        let sum = team.all_reduce(words).with_context(|| format!("a member is lost after step {}", state.step))?;
+        let (stops, gradient) = sum.split_first().context("an empty sum")?;
+        state.apply(gradient);
+        if *stops > 0 {
+            save(settings, &state, Occasion::Stop)?;
+            return Ok(End::Stopped);
+        }
+        if state.step.is_multiple_of(settings.checkpoint_every) {
+            save(settings, &state, Occasion::Interval)?;
+        }
+    }
+}
+
+/// All members hold the same state, so one saves it for all.
+fn save(settings: &Settings, state: &State, occasion: Occasion) -> Result<()> {
+    if settings.leads() {
+        checkpoint::save(&settings.checkpoints, state, occasion)?;
+        say(&format!("checkpoint at step {}", state.step))?;
+    }
+    Ok(())
+}
+
+fn say(line: &str) -> Result<()> {
+    writeln!(std::io::stdout(), "{line}").context("standard output")
+}
