@@ -66,7 +66,9 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
     api.put("api/v1/nodes", node("n2"));
     api.put(WORKLOADS, workload("llama"));
     let stop = CancellationToken::new();
-    let mut manager = Box::pin(run(deps(&api, "a", &stop)));
+    let deps = deps(&api, "a", &stop);
+    let registry = deps.registry.clone();
+    let mut manager = Box::pin(run(deps));
     let story = async {
         within(api.until(PODS, |pods| pods.len() == 2)).await;
         within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
@@ -74,6 +76,19 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
         let written = work_writes(&api);
         tokio::time::sleep(Duration::from_mins(1)).await;
         assert_eq!(work_writes(&api), written, "nothing changes, so nothing is written");
+        let mut metrics = String::new();
+        prometheus_client::encoding::text::encode(&mut metrics, &registry.lock()).unwrap();
+        for line in [
+            "leader_election_master_status{name=\"lockstep-manager\"} 1",
+            "lockstep_workloads{phase=\"Starting\"} 1",
+            "lockstep_gangs{state=\"placed\"} 1",
+            "lockstep_index_objects{kind=\"Pod\"} 2",
+            "rest_client_requests_total{code=\"201\",method=\"POST\"}",
+            "controller_runtime_reconcile_total{controller=\"trainingworkload\",result=\"requeue\"}",
+            "workqueue_depth 0",
+        ] {
+            assert!(metrics.contains(line), "{line}\n{metrics}");
+        }
         stop.cancel();
     };
     tokio::select! {
