@@ -1,5 +1,6 @@
 //! `lockstep-manager`: arguments, logging, connections, signals, exit codes. Everything else is in the library.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -97,7 +98,8 @@ fn read_config(args: &Args) -> Result<Config> {
 
 fn start_log(args: &Args) -> Result<()> {
     let filter = EnvFilter::try_new(&args.log_level).context("--log-level")?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let colours = std::io::stderr().is_terminal();
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
     match args.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
