@@ -4,6 +4,8 @@
 SHELL := /usr/bin/env bash
 .SHELLFLAGS := -eu -o pipefail -c
 CARGO ?= cargo
+# Errors of tests say what was missing; where they were made is of no help.
+export RUST_LIB_BACKTRACE := 0
 KUBECTL ?= kubectl
 # The programs that the end-to-end tests start.
 PROGRAMS := -p lockstep-manager -p lockstep-kubelet
@@ -41,10 +43,11 @@ plane-test: plane ## Tests of the control plane itself
 	cd tests/plane && go vet ./... && go test ./...
 
 .PHONY: e2e
-e2e: build plane ## Scenarios on a real API server
+e2e: build plane ## Scenarios on a real API server; LOCKSTEP_KUBECONFIG=FILE takes a cluster with Lockstep deployed
 	$(CARGO) test -p lockstep-e2e -- --test-threads=$(E2E_THREADS)
 
 .PHONY: demo
+demo: PROGRAMS += -p lockstep-trainer
 demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running
 	$(CARGO) run -q -p lockstep-cluster --bin lockstep-demo
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::api::ListParams;
 use kube::{Api, Client, ResourceExt};
@@ -119,6 +119,17 @@ impl Nodes {
     pub async fn exit(&self, namespace: &str, pod: &str, container: &str, code: i32) -> Result<()> {
         let pod = format!("{namespace}/{pod}");
         self.post("/exit", json!({"pod": pod, "container": container, "code": code})).await
+    }
+
+    /// Process id of a running container, on nodes whose containers are processes.
+    pub async fn pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
+        let state: Value = serde_json::from_str(&http::get(&self.control, "/state").await?)?;
+        let pod = format!("{namespace}/{pod}");
+        let pods = state["nodes"].as_object().into_iter().flat_map(|nodes| nodes.values());
+        let mut containers = pods.filter_map(|pods| pods[&pod].as_array()).flatten();
+        let running = containers.find(|c| c["name"] == container && c["state"] == "running");
+        let pid = running.and_then(|c| c["pid"].as_i64()).and_then(|pid| i32::try_from(pid).ok());
+        pid.with_context(|| format!("no process of container {container} of pod {pod}"))
     }
 
     /// A node falls silent: its kubelet and its agent are gone, its containers with them.

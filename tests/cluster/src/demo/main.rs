@@ -1,19 +1,23 @@
-//! `make demo`: what Lockstep does, live, on a real API server and hollow nodes.
+//! `make demo`: what Lockstep does, live, on a real API server: first with real processes, then with many hollow nodes.
 //!
 //! Every step waits until what it claims shows in the API; the program ends with 0 only if all of them did.
 
+mod large;
+mod processes;
 mod stage;
-mod steps;
+mod training;
 
 use anyhow::{Result, ensure};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::{Cluster, Options, reaper, scenario};
+use lockstep_cluster::{Cluster, Options, Scenario, reaper, scenario};
 use serde_json::json;
 
 use crate::stage::Stage;
+use crate::training::Trainings;
 
 /// Set to 1, the cluster stays until Ctrl-C.
 const KEEP: &str = "DEMO_KEEP";
+const MACHINES: i32 = 4;
 const NODES: i32 = 64;
 
 #[tokio::main]
@@ -25,21 +29,41 @@ async fn main() -> Result<()> {
         cluster.kubectl(&["create", "priorityclass", class, "--value", value]).await?;
     }
     let _manager = cluster.start_manager("demo").await?;
-    stage.say(&format!("starting {NODES} hollow nodes of 8 accelerators in 8 racks"));
+    first_act(&mut stage, &cluster).await
+}
+
+/// The second act is played beside the first one, so that everything is there to look at in the end.
+async fn first_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
+    stage.act(&format!("act 1: real processes on {MACHINES} nodes of 8 accelerators"));
+    let trainings = Trainings::in_folder(cluster.folder())?;
+    let shape = Shape { nodes: MACHINES, args: trainings.node_args(), ..Shape::default() };
+    scenario(cluster, "processes", &shape, async |t| {
+        processes::perform(stage, t, &trainings).await;
+        second_act(stage, cluster).await
+    })
+    .await
+}
+
+async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
+    stage.act(&format!("act 2: {NODES} hollow nodes of 8 accelerators in 8 racks"));
     // A node is silent 4 s after its last sign of life: the demonstration need not wait 40 s for that.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
     let shape = Shape { nodes: NODES, racks: 8, args, ..Shape::default() };
-    scenario(&cluster, "demo", &shape, async |t| {
-        steps::perform(&mut stage, t).await;
-        let all_seen = stage.summary();
-        if std::env::var(KEEP).is_ok_and(|v| v == "1") {
-            reaper::keep_folder()?;
-            println!("\nlook around: export KUBECONFIG={}", cluster.kubeconfig().display());
-            println!("Ctrl-C ends it.");
-            tokio::signal::ctrl_c().await?;
-        }
-        ensure!(all_seen, "not every step was observed");
-        Ok(())
+    scenario(cluster, "demo", &shape, async |t| {
+        large::perform(stage, t).await;
+        finish(stage, t).await
     })
     .await
+}
+
+async fn finish(stage: &Stage, t: &Scenario<'_>) -> Result<()> {
+    let all_seen = stage.summary();
+    if std::env::var(KEEP).is_ok_and(|v| v == "1") {
+        reaper::keep_folder()?;
+        println!("\nlook around: export KUBECONFIG={}", t.cluster.kubeconfig().display());
+        println!("Ctrl-C ends it.");
+        tokio::signal::ctrl_c().await?;
+    }
+    ensure!(all_seen, "not every step was observed");
+    Ok(())
 }

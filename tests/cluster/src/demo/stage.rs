@@ -22,6 +22,12 @@ impl Stage {
         println!("{:7.1}s  {line}", self.start.elapsed().as_secs_f64());
     }
 
+    /// Announces what follows.
+    pub fn act(&self, title: &str) {
+        println!();
+        self.say(title);
+    }
+
     /// Runs a step, which returns what was observed.
     pub async fn step(&mut self, title: &str, body: impl AsyncFnOnce(&Self) -> Result<String>) {
         self.say(&format!("== {title}"));

@@ -29,6 +29,9 @@ async fn every_sample_is_accepted() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_writes_the_object_of_its_own_node_only() -> Result<()> {
     let cluster = cluster().await?;
+    if !cluster.is_stand_in("tokens of other identities") {
+        return Ok(());
+    }
     let named = |name: &str| NodeAgent::new(name, lockstep_api::node_agent::NodeAgentSpec {});
     let post = PostParams::default();
     let agent = "sa:lockstep-agent:lockstep-agent";
@@ -68,6 +71,9 @@ async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_e
 #[tokio::test(flavor = "multi_thread")]
 async fn users_read_the_status_of_workloads_but_do_not_write_it() -> Result<()> {
     let cluster = cluster().await?;
+    if !cluster.is_stand_in("tokens of other identities") {
+        return Ok(());
+    }
     for (verb, what, allowed) in [("create", "trainingworkloads", true), ("patch", "trainingworkloads/status", false)] {
         cluster.kubectl(&["create", "namespace", &format!("roles-{verb}")]).await?;
         let namespace = format!("roles-{verb}");

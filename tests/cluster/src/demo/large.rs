@@ -1,4 +1,4 @@
-//! The steps: what is done, and what must show in the API afterwards.
+//! The second act: many nodes, whose programs are entries in a table.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
