@@ -17,6 +17,8 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lockstep-lifecycle", &["lockstep-api"]),
     ("lockstep-manager", &["lockstep-api", "lockstep-engine", "lockstep-lifecycle", "lockstep-model"]),
     ("lockstep-agent", &["lockstep-api", "lockstep-lifecycle"]),
+    // What is a gang of a manifest is said in one place.
+    ("lockstep-cli", &["lockstep-api", "lockstep-engine", "lockstep-lifecycle", "lockstep-model"]),
 ];
 
 /// Crates that must stay free of these, directly and through others.

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 
+use crate::pod::Pod;
 use crate::requests::{CPU, Resources};
 
 /// How work is weighed. Costs are accelerator-seconds in whole numbers.
@@ -52,6 +53,26 @@ impl CostModel {
             n => i128::from(n) * 1000,
         };
         u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
+    }
+
+    /// Accelerator-seconds lost with one pod of a gang: the work since the gang's last checkpoint, the end of its last
+    /// incident (`resumed`) or the pod's start, whichever is latest.
+    pub fn loss_of_member(
+        &self,
+        pod: &Pod,
+        checkpoint: Option<DateTime<Utc>>,
+        resumed: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> u64 {
+        let started = pod.bound.as_ref().and(pod.started);
+        let safe = Self::safe_until(started, checkpoint, now);
+        let safe = safe.map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
+        self.loss(&pod.requests, safe, now)
+    }
+
+    /// Accelerator-seconds lost with a pod that belongs to no gang.
+    pub fn loss_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> u64 {
+        self.loss(&pod.requests, Self::safe_until(pod.started, pod.last_checkpoint, now), now)
     }
 
     /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start or in the future.

@@ -8,6 +8,7 @@
 //! | [`eligibility`] | which nodes a template may run on |
 //! | [`request`] | a gang that wants room as the engine's demand, and its answer as a node for each member |
 //! | [`units`], [`cost`] | what runs, as the engine's units of disruption, and what evicting it would destroy |
+//! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
 pub mod cluster;
 pub mod cost;
@@ -19,6 +20,7 @@ pub mod pod;
 pub mod quantity;
 pub mod request;
 pub mod requests;
+pub mod snapshot;
 #[cfg(test)]
 mod test_support;
 pub mod units;
@@ -32,4 +34,5 @@ pub use pdb::Budget;
 pub use pod::Pod;
 pub use request::{Cohort, Request, Unmet};
 pub use requests::Resources;
+pub use snapshot::SnapshotFile;
 pub use units::{GangUnit, Running, Source, UnitTable};

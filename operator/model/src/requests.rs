@@ -61,6 +61,16 @@ impl Resources {
     }
 }
 
+impl<N: Into<String>> FromIterator<(N, i64)> for Resources {
+    fn from_iter<I: IntoIterator<Item = (N, i64)>>(amounts: I) -> Self {
+        let mut out = Self::default();
+        for (name, amount) in amounts {
+            out.set(&name.into(), amount);
+        }
+        out
+    }
+}
+
 /// What a pod with this spec holds on its node, the pod itself included.
 ///
 /// As `PodRequests` of k8s.io/component-helpers/resource counts: the sum of the containers and sidecars, or what some

@@ -1,0 +1,156 @@
+//! Commands and flags.
+
+use std::path::PathBuf;
+
+use clap::{Args as Group, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
+use lockstep_engine as engine;
+
+/// Why a workload waits, whom a new one would evict, and the cluster as a file.
+///
+/// Nothing is ever written to the cluster.
+///
+/// Exit codes: 0 the command succeeded, or the workload fits; 1 error; 2 the workload does not fit (whatif).
+#[derive(Debug, Parser)]
+#[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version)]
+pub struct Args {
+    /// How to reach the cluster.
+    #[command(flatten)]
+    pub connection: Connection,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// How to reach the cluster.
+#[derive(Debug, Group)]
+pub struct Connection {
+    /// Kubeconfig. Default: $KUBECONFIG, else ~/.kube/config, else the service account of the pod.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Say why a workload waits, was preempted or preempts, from its status and events.
+    Explain {
+        /// Name of the TrainingWorkload.
+        name: String,
+        /// Namespace. Default: that of the context.
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// Format of the answer.
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Format,
+    },
+    /// Ask the engine whether a workload would fit, where, and whom it would evict. Exits with 2 when it does not fit.
+    Whatif {
+        /// Manifest of one TrainingWorkload, YAML or JSON; - reads standard input.
+        #[arg(short, long, value_name = "FILE")]
+        filename: PathBuf,
+        /// Judge over this file, written by `snapshot`, instead of the cluster.
+        #[arg(long, value_name = "FILE")]
+        snapshot: Option<PathBuf>,
+        /// Namespace of a manifest that names none. Default: that of the context, `default` with --snapshot.
+        #[arg(short, long)]
+        namespace: Option<String>,
+        /// How victims are chosen; as `preemption.algorithm` of the manager's configuration.
+        #[arg(long, value_enum, default_value = "least-cost")]
+        algorithm: Algorithm,
+        /// What comes first when priorities and lost work disagree; as `preemption.order` of the configuration.
+        #[arg(long, value_enum, default_value = "strict-priority")]
+        order: Order,
+        /// Format of the answer.
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Format,
+    },
+    /// Write what the engine knows of the cluster to a file, for `whatif --snapshot` and for bug reports.
+    ///
+    /// The file is compressed JSON. It has nodes with their labels and taints, what pods hold (no images, environment,
+    /// arguments or annotations), gangs, disruption budgets and priority classes.
+    Snapshot {
+        /// The file, replaced if it exists; - writes to standard output.
+        #[arg(short, long, value_name = "FILE", default_value = "cluster.json.zst")]
+        output: PathBuf,
+        /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by salted hashes. The salt
+        /// is not kept. Values of node labels stay, since selectors ask for them.
+        #[arg(long)]
+        hash_names: bool,
+        /// Only pods and gangs of this namespace, where you may not list others: their room then counts as free.
+        #[arg(short, long, conflicts_with = "all_namespaces")]
+        namespace: Option<String>,
+        /// All namespaces, which is the default.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
+    },
+    /// Print a completion script for a shell.
+    Completion {
+        /// The shell.
+        shell: Shell,
+    },
+}
+
+/// Formats of answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// For people.
+    Table,
+    /// For programs.
+    Json,
+}
+
+/// How victims are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Algorithm {
+    /// The least work lost.
+    LeastCost,
+    /// KEP-5710 as released.
+    Kep,
+}
+
+/// What comes first when priorities and lost work disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Order {
+    /// The lowest priorities that can make room.
+    StrictPriority,
+    /// The least work, whatever its priority.
+    LeastWork,
+}
+
+impl From<Algorithm> for engine::Algorithm {
+    fn from(algorithm: Algorithm) -> Self {
+        match algorithm {
+            Algorithm::LeastCost => Self::LeastCost,
+            Algorithm::Kep => Self::Kep,
+        }
+    }
+}
+
+impl From<Order> for engine::Order {
+    fn from(order: Order) -> Self {
+        match order {
+            Order::StrictPriority => Self::StrictPriority,
+            Order::LeastWork => Self::LeastWork,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn flags_do_not_contradict_each_other() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn one_namespace_and_all_of_them_exclude_each_other() {
+        assert!(Args::try_parse_from(["kubectl-lockstep", "snapshot", "-A", "-n", "ml"]).is_err());
+    }
+}

@@ -1,0 +1,199 @@
+//! Why a workload waits, was preempted or preempts: what the operator has written into status and events.
+
+mod render;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::PodGroup;
+use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types};
+use lockstep_api::scheduling::{PodGroupStatus, Preemption, Victim};
+use lockstep_api::workload::Phase;
+use serde::Serialize;
+
+use crate::cluster::Story;
+
+/// What there is to say about a workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Explanation {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub workload: String,
+    /// Phase, once the operator has seen the workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// How often it was preempted.
+    pub preemptions: i64,
+    /// Conditions of the workload that say something about waiting, trouble or preemption.
+    pub conditions: Vec<Condition>,
+    /// Its gangs, by name of their pod group.
+    pub gangs: Vec<GangStory>,
+    /// What happened, in order of time.
+    pub events: Vec<Happened>,
+}
+
+/// What there is to say about a gang.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct GangStory {
+    /// Key of the gang.
+    pub gang: String,
+    /// Name of its pod group.
+    pub pod_group: String,
+    /// Priority.
+    pub priority: i32,
+    /// In a word.
+    pub state: GangState,
+    /// Since when it has been in the queue; kept while it runs, for the case that it is preempted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_at: Option<DateTime<Utc>>,
+    /// Members with a seat.
+    pub members: i32,
+    /// Nodes with a seat.
+    pub nodes: usize,
+    /// What the scheduler says about its room.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// What it was told when it was preempted last.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub preempted: Option<Condition>,
+    /// What it evicts now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub evicts: Option<Evicts>,
+    /// Nodes that it stays away from, with the reason.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub avoids: Vec<(String, String)>,
+}
+
+/// A preemption under way.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Evicts {
+    /// Id of the intent, which the victims carry too.
+    pub intent: String,
+    /// When it was decided.
+    pub decided_at: DateTime<Utc>,
+    /// Who leaves.
+    pub victims: Vec<Victim>,
+    /// Accelerator-seconds of work lost.
+    pub lost: i64,
+    /// Why these.
+    pub explanation: String,
+}
+
+/// How a gang is, in a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum GangState {
+    /// The scheduler has not said anything yet.
+    Unseen,
+    /// It waits for room.
+    Waits,
+    /// It does not ask for room now.
+    Held,
+    /// It waits for its victims to leave.
+    Preempts,
+    /// It has its room.
+    Placed,
+    /// It has to leave.
+    IsPreempted,
+}
+
+/// One event.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Happened {
+    /// When, the last time.
+    pub time: Option<DateTime<Utc>>,
+    /// Kind of the object, in lower case.
+    pub kind: String,
+    /// Name of the object.
+    pub name: String,
+    /// Whether it is a warning.
+    pub warning: bool,
+    /// Reason, one word.
+    pub reason: String,
+    /// What happened.
+    pub message: String,
+    /// How often.
+    pub count: i32,
+}
+
+/// Puts together what status and events say.
+pub fn explain(story: &Story) -> Explanation {
+    let Story { workload, groups, events } = story;
+    let status = workload.status.clone().unwrap_or_default();
+    let mut events = events.clone();
+    events.sort_by(|a, b| (a.time, &a.name, &a.reason, &a.message).cmp(&(b.time, &b.name, &b.reason, &b.message)));
+    let mut gangs: Vec<GangStory> = groups.iter().map(gang).collect();
+    gangs.sort_by(|a, b| a.pod_group.cmp(&b.pod_group));
+    for gang in &mut gangs {
+        let ledger = status.gangs.iter().find(|g| g.key == gang.gang);
+        gang.avoids = ledger.into_iter().flat_map(|l| &l.avoid).map(|a| (a.node.clone(), a.reason.clone())).collect();
+    }
+    Explanation {
+        namespace: workload.metadata.namespace.clone().unwrap_or_default(),
+        workload: workload.metadata.name.clone().unwrap_or_default(),
+        phase: status.phase,
+        preemptions: status.preemptions,
+        conditions: status.conditions.into_iter().filter(telling).collect(),
+        gangs,
+        events,
+    }
+}
+
+/// Whether a condition of a workload says why it is not simply running.
+fn telling(condition: &Condition) -> bool {
+    let holds = condition.status == ConditionStatus::True;
+    match condition.type_.as_str() {
+        types::ADMITTED => !holds,
+        types::STALLED | types::SUSPENDED | types::DISRUPTION_TARGET | types::FAILED | types::RESTARTING => holds,
+        _ => false,
+    }
+}
+
+fn gang(group: &PodGroup) -> GangStory {
+    let status = group.status.clone().unwrap_or_default();
+    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+    let preempted = find(&status.conditions, types::DISRUPTION_TARGET);
+    let told = |c: &&Condition| c.status == ConditionStatus::True || c.reason == reasons::PREEMPTED;
+    GangStory {
+        gang: group.spec.gang_key.clone(),
+        pod_group: group.metadata.name.clone().unwrap_or_default(),
+        priority: group.spec.gang.priority,
+        state: state(&status),
+        queued_at: status.queued_at,
+        members: status.placement.as_ref().map_or(0, |p| p.members),
+        nodes: status.placement.as_ref().map_or(0, |p| p.nodes.len()),
+        message: scheduled.map(|c| c.message.clone()).unwrap_or_default(),
+        preempted: preempted.filter(told).cloned(),
+        evicts: status.preemption.as_ref().map(evicts),
+        avoids: Vec::new(),
+    }
+}
+
+fn state(status: &PodGroupStatus) -> GangState {
+    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+    if is_true(&status.conditions, types::DISRUPTION_TARGET) {
+        GangState::IsPreempted
+    } else if status.preemption.is_some() {
+        GangState::Preempts
+    } else if status.placement.is_some() {
+        GangState::Placed
+    } else {
+        match scheduled.map(|c| c.reason.as_str()) {
+            None => GangState::Unseen,
+            Some(reasons::SUSPENDED | reasons::BACKING_OFF | reasons::WAITING_FOR_DEPENDENCY) => GangState::Held,
+            Some(_) => GangState::Waits,
+        }
+    }
+}
+
+fn evicts(intent: &Preemption) -> Evicts {
+    Evicts {
+        intent: intent.id.clone(),
+        decided_at: intent.decided_at,
+        victims: intent.victims.clone(),
+        lost: intent.cost,
+        explanation: intent.explanation.clone(),
+    }
+}

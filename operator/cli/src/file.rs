@@ -1,0 +1,113 @@
+//! Snapshots and manifests on disk.
+
+use std::io::{Read, Write};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+use kube::Resource;
+use lockstep_api::TrainingWorkload;
+use lockstep_model::SnapshotFile;
+use serde_json::Value;
+
+/// Level of compression: the library's default.
+const LEVEL: i32 = 3;
+/// Largest snapshot that is read, unpacked: ten times what a hundred thousand pods take.
+const LARGEST: u64 = 1 << 30;
+/// Stands for standard input or output.
+const DASH: &str = "-";
+
+/// A snapshot as the bytes of its file.
+pub fn pack(file: &SnapshotFile) -> Result<Vec<u8>> {
+    Ok(zstd::encode_all(file.to_json()?.as_slice(), LEVEL)?)
+}
+
+/// The snapshot in the bytes of a file.
+pub fn unpack(bytes: &[u8]) -> Result<SnapshotFile> {
+    let mut json = Vec::new();
+    let decoder = zstd::Decoder::new(bytes)?;
+    decoder.take(LARGEST + 1).read_to_end(&mut json).context("not compressed by zstd")?;
+    if json.len() as u64 > LARGEST {
+        bail!("larger than {LARGEST} bytes unpacked");
+    }
+    Ok(SnapshotFile::from_json(&json)?)
+}
+
+/// Writes a snapshot; a file appears whole or not at all.
+pub fn write_snapshot(path: &Path, file: &SnapshotFile) -> Result<()> {
+    let bytes = pack(file)?;
+    let written = if path.as_os_str() == DASH {
+        std::io::stdout().write_all(&bytes)
+    } else {
+        let mut part = path.as_os_str().to_owned();
+        part.push(".part");
+        std::fs::write(&part, &bytes).and_then(|()| std::fs::rename(&part, path))
+    };
+    written.with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Reads a snapshot.
+pub fn read_snapshot(path: &Path) -> Result<SnapshotFile> {
+    let bytes = std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))?;
+    unpack(&bytes).with_context(|| format!("snapshot {}", path.display()))
+}
+
+/// Reads the manifest of one workload.
+pub fn read_workload(path: &Path) -> Result<TrainingWorkload> {
+    let text = if path.as_os_str() == DASH {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+    parse_workload(&text).with_context(|| format!("manifest {}", path.display()))
+}
+
+/// The workload in a manifest. What only the API server checks (CEL rules, limits) is not checked.
+pub fn parse_workload(text: &str) -> Result<TrainingWorkload> {
+    let value: Value = serde_saphyr::from_str(text)?;
+    let expected = [TrainingWorkload::api_version(&()), TrainingWorkload::kind(&())];
+    for (field, expected) in ["apiVersion", "kind"].into_iter().zip(expected) {
+        let found = value.get(field).and_then(Value::as_str).unwrap_or_default();
+        if found != expected {
+            bail!("{field}: {found:?} is not {expected}");
+        }
+    }
+    Ok(serde_path_to_error::deserialize(value)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HEAD: &str = "apiVersion: training.lockstep.dev/v1alpha1\nkind: TrainingWorkload\nmetadata: {name: a}\n";
+
+    fn refusal(text: &str) -> String {
+        format!("{:#}", parse_workload(text).unwrap_err())
+    }
+
+    #[test]
+    fn a_manifest_of_another_kind_is_refused_by_name() {
+        assert_eq!(
+            refusal("apiVersion: batch/v1\nkind: Job"),
+            "apiVersion: \"batch/v1\" is not training.lockstep.dev/v1alpha1"
+        );
+        let job = "apiVersion: training.lockstep.dev/v1alpha1\nkind: Job";
+        assert_eq!(refusal(job), "kind: \"Job\" is not TrainingWorkload");
+    }
+
+    #[test]
+    fn a_field_of_the_wrong_type_is_named_with_its_path() {
+        let text = format!("{HEAD}spec: {{groups: [{{name: w, size: many, template: {{spec: {{containers: []}}}}}}]}}");
+        assert!(refusal(&text).starts_with("spec.groups[0].size: "), "{}", refusal(&text));
+    }
+
+    #[test]
+    fn a_file_that_is_no_snapshot_is_refused_as_such() {
+        assert_eq!(format!("{:#}", unpack(b"{}").unwrap_err()).split(':').next(), Some("not compressed by zstd"));
+        let other = zstd::encode_all(br#"{"version":9,"news":1}"#.as_slice(), LEVEL).unwrap();
+        assert_eq!(
+            unpack(&other).unwrap_err().to_string(),
+            "the snapshot has format version 9, this program reads version 1"
+        );
+    }
+}

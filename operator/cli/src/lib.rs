@@ -1,0 +1,24 @@
+//! `kubectl lockstep`: why a workload waits or was preempted, what would happen to one that is not there yet, and the
+//! cluster as a file in which to look that up later.
+//!
+//! | module | content | client |
+//! |---|---|---|
+//! | [`args`] | commands and flags | no |
+//! | [`cluster`] | the objects that a decision depends on, from the API server | yes |
+//! | [`record`], [`gangs`] | those objects as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
+//! | [`file`] | snapshots and manifests on disk | no |
+//! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
+//! | [`explain`] | what status and events say about a workload | no |
+//! | [`commands`] | each command from arguments to exit code | in `cluster` alone |
+//!
+//! Nothing here writes to a cluster. Equal input gives equal output: a snapshot carries the time at which it is judged.
+
+pub mod args;
+pub mod cluster;
+pub mod commands;
+pub mod explain;
+pub mod file;
+pub mod gangs;
+pub mod record;
+mod table;
+pub mod whatif;

@@ -1,0 +1,32 @@
+//! `kubectl-lockstep`: arguments in, exit code out. Everything else is in the library.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use lockstep_cli::args::Args;
+use lockstep_cli::commands::{self, Outcome};
+
+/// The command failed.
+const ERROR: u8 = 1;
+/// The workload does not fit.
+const DOES_NOT_FIT: u8 = 2;
+
+fn main() -> ExitCode {
+    // clap's own code for wrong usage would be taken for a verdict.
+    let args = Args::try_parse().unwrap_or_else(|error| {
+        let code = if error.use_stderr() { ERROR } else { 0 };
+        // Whoever closed the pipe does not read the message either.
+        let _ = error.print();
+        std::process::exit(code.into())
+    });
+    #[expect(clippy::disallowed_methods, reason = "the one place where the process reads its wall clock")]
+    let now = chrono::Utc::now();
+    match commands::run(&args, now) {
+        Ok(Outcome::Done) => ExitCode::SUCCESS,
+        Ok(Outcome::DoesNotFit) => ExitCode::from(DOES_NOT_FIT),
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(ERROR)
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! The objects of a cluster as a snapshot.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use lockstep_api::TrainingWorkload;
+use lockstep_model::SnapshotFile;
+use lockstep_model::snapshot::{BudgetRecord, GangRecord, NodeRecord, PodRecord, VERSION};
+
+use crate::cluster::Objects;
+use crate::gangs;
+
+/// The snapshot of what was read, and what had to be left out, for people.
+pub fn record(objects: Objects, namespace: Option<String>, now: DateTime<Utc>) -> (SnapshotFile, Vec<String>) {
+    let Objects { nodes, pods, budgets, classes, groups, workloads, mut unread } = objects;
+    let by_uid: BTreeMap<&str, &TrainingWorkload> =
+        workloads.iter().filter_map(|w| Some((w.metadata.uid.as_deref()?, w))).collect();
+    let mut recorded: Vec<GangRecord> = Vec::new();
+    for group in &groups {
+        let owners = group.metadata.owner_references.iter().flatten();
+        let owner = owners.filter(|o| o.controller == Some(true)).find_map(|o| by_uid.get(o.uid.as_str()));
+        let Some(workload) = owner.filter(|w| w.metadata.namespace == group.metadata.namespace) else { continue };
+        match gangs::recorded(workload, group, &nodes, now) {
+            Ok(gang) => recorded.extend(gang),
+            Err(why) => {
+                unread.push(format!("podgroup {}: {why:#}", group.metadata.name.as_deref().unwrap_or_default()));
+            }
+        }
+    }
+    let budgets: Vec<BudgetRecord> = budgets.iter().map(BudgetRecord::of).collect();
+    let mut label_keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for budget in &budgets {
+        label_keys.entry(&budget.namespace).or_default().extend(budget.label_keys());
+    }
+    let none = BTreeSet::new();
+    let file = SnapshotFile {
+        version: VERSION,
+        taken_at: now,
+        namespace,
+        nodes: nodes.iter().map(NodeRecord::of).collect(),
+        pods: pods
+            .iter()
+            .filter_map(|p| PodRecord::of(p, label_keys.get(p.namespace.as_str()).unwrap_or(&none)))
+            .collect(),
+        gangs: recorded,
+        priority_classes: classes,
+        budgets: budgets.clone(),
+    };
+    (file, unread)
+}

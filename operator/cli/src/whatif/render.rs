@@ -1,0 +1,109 @@
+//! The answer for people.
+
+use std::fmt;
+
+use super::answer::{Answer, GangAnswer, NextBest, Verdict, Victim};
+use crate::table::Table;
+
+/// Victims of the next best set that a line names; the others are counted.
+const NAMED: usize = 4;
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let verdict = if self.fits { "fits" } else { "does not fit" };
+        writeln!(f, "{}/{} (priority {}): {verdict}\n", self.namespace, self.workload, self.priority)?;
+        let mut gangs = Table::new(&["GANG", "VERDICT", "MEMBERS", "NEEDED", "NODES", "VICTIMS", "LOST WORK"]);
+        let mut nodes = Table::new(&["GANG", "NODE", "DOMAIN", "MEMBERS"]);
+        let mut victims = Table::new(&["GANG", "VICTIM", "PRIORITY", "PODS", "LOST WORK", "ROOM TAKEN ON"]);
+        for gang in &self.gangs {
+            gangs.row([
+                gang.gang.clone(),
+                gang.verdict.words().to_owned(),
+                format!("{}/{}", gang.placed, gang.members),
+                gang.min_count.to_string(),
+                gang.nodes.len().to_string(),
+                gang.victims.len().to_string(),
+                gang.lost.to_string(),
+            ]);
+            for on in &gang.nodes {
+                let domain = on.domain.clone().unwrap_or_else(|| "-".to_owned());
+                nodes.row([gang.gang.clone(), on.node.clone(), domain, on.members.join(" ")]);
+            }
+            for victim in &gang.victims {
+                victims.row([
+                    gang.gang.clone(),
+                    victim.named(),
+                    victim.priority.to_string(),
+                    victim.pods.to_string(),
+                    victim.lost.to_string(),
+                    victim.nodes.join(","),
+                ]);
+            }
+        }
+        write!(f, "{gangs}")?;
+        for table in [nodes, victims].iter().filter(|t| !t.is_empty()) {
+            write!(f, "\n{table}")?;
+        }
+        for gang in &self.gangs {
+            write!(f, "{}", Remarks(gang))?;
+        }
+        Ok(())
+    }
+}
+
+impl Verdict {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Fits => "fits",
+            Self::FitsOnceOthersHaveLeft => "fits once others have left",
+            Self::Preempts => "preempts",
+            Self::DoesNotFit => "does not fit",
+        }
+    }
+}
+
+impl Victim {
+    fn named(&self) -> String {
+        format!("{} {}/{}", self.kind, self.namespace, self.name)
+    }
+}
+
+/// What does not fit into a row.
+struct Remarks<'a>(&'a GangAnswer);
+
+impl fmt::Display for Remarks<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let gang = self.0;
+        if let Some(reason) = &gang.reason {
+            writeln!(f, "\n{}: {reason}", gang.gang)?;
+        }
+        if gang.verdict != Verdict::Preempts {
+            return Ok(());
+        }
+        let optimal = if gang.proven {
+            "no better set of victims makes room".to_owned()
+        } else {
+            format!("no set of victims loses less than {}", gang.at_least)
+        };
+        writeln!(f, "\n{}: {} accelerator-seconds of work lost; {optimal}", gang.gang, gang.lost)?;
+        if gang.pods_beyond_budgets > 0 {
+            writeln!(f, "{}: {} pods beyond their disruption budgets", gang.gang, gang.pods_beyond_budgets)?;
+        }
+        match &gang.next_best {
+            Some(other) => writeln!(f, "{}: next best: {}", gang.gang, words(other)),
+            None => writeln!(f, "{}: no other set of victims was found", gang.gang),
+        }
+    }
+}
+
+fn words(other: &NextBest) -> String {
+    let mut text = other.victims.iter().take(NAMED).map(Victim::named).collect::<Vec<_>>().join(", ");
+    if other.victims.len() > NAMED {
+        text = format!("{text} and {} more", other.victims.len() - NAMED);
+    }
+    text = format!("{text}; {} accelerator-seconds", other.lost);
+    if other.pods_beyond_budgets > 0 {
+        text = format!("{text}, {} pods beyond their disruption budgets", other.pods_beyond_budgets);
+    }
+    text
+}

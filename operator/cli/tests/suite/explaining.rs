@@ -1,0 +1,117 @@
+//! What people are told about a workload that is there.
+
+use lockstep_api::PodGroup;
+use lockstep_cli::cluster::Story;
+use lockstep_cli::explain::{Happened, explain};
+use serde_json::{Value, json};
+
+use crate::support::{manifest, now, workload};
+
+fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+    json!({"type": type_, "status": status, "reason": reason, "message": message,
+        "lastTransitionTime": "2026-11-21T10:00:00Z"})
+}
+
+fn story(status: &Value, group_status: &Value) -> Story {
+    let mut value = manifest("llama", 4, 8, &json!({}));
+    value["status"] = status.clone();
+    let group: PodGroup = serde_json::from_value(json!({
+        "apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": "llama-workload-1", "namespace": "ml", "uid": "g"},
+        "spec": {"workloadRef": {"workloadName": "llama", "templateName": "workload"}, "gangKey": "workload",
+            "schedulingPolicy": {"gang": {"minCount": 4}}, "priority": 100},
+        "status": group_status,
+    }))
+    .unwrap();
+    Story { workload: workload(value), groups: vec![group], events: Vec::new() }
+}
+
+#[test]
+fn a_waiting_workload_is_explained_by_what_is_short() {
+    let short = "needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed";
+    let mut told = story(
+        &json!({"phase": "Pending", "conditions": [
+            condition("Admitted", "False", "Unschedulable", short),
+            condition("Ready", "False", "Starting", "0/4")],
+            "gangs": [{"key": "workload", "started": true,
+                "avoid": [{"node": "n7", "reason": "NodeLost", "until": "2026-11-21T11:00:00Z"}]}]}),
+        &json!({"queuedAt": "2026-11-21T09:00:00Z", "conditions": [
+            condition("PodGroupInitiallyScheduled", "False", "Unschedulable", short)]}),
+    );
+    told.events = vec![Happened {
+        time: Some(now()),
+        kind: "trainingworkload".into(),
+        name: "llama".into(),
+        warning: true,
+        reason: "Unschedulable".into(),
+        message: "waits".into(),
+        count: 3,
+    }];
+    assert_eq!(
+        explain(&told).to_string(),
+        "\
+ml/llama: Pending, never preempted
+
+CONDITION   STATUS   REASON          SINCE                  MESSAGE
+Admitted    False    Unschedulable   2026-11-21T10:00:00Z   needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed
+
+GANG       STATE   PRIORITY   QUEUED                 MEMBERS   NODES
+workload   waits   100        2026-11-21T09:00:00Z   0         0
+
+workload: needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed
+workload: stays away from node n7: NodeLost
+
+TIME                   TYPE      REASON          OBJECT                   COUNT   EVENT
+2026-11-18T11:06:40Z   Warning   Unschedulable   trainingworkload/llama   3       waits
+"
+    );
+}
+
+#[test]
+fn a_preemptor_is_explained_by_its_intent() {
+    let told = story(
+        &json!({"phase": "Preempting"}),
+        &json!({
+            "placement": {"id": "p", "members": 4, "nodes": [{"node": "n1", "members": ["workers/0/0-3"]}]},
+            "preemption": {"id": "1a2b3c4d", "preemptorUID": "g", "decidedAt": "2026-11-21T10:00:00Z", "placement": "p",
+                "explanation": "the cheapest", "cost": 960, "victims": [{"kind": "PodGroup", "namespace": "ml",
+                    "name": "old-workload-9", "uid": "o", "priority": 10, "pods": 4, "cost": 960}]},
+        }),
+    );
+    assert_eq!(
+        explain(&told).to_string(),
+        "\
+ml/llama: Preempting, never preempted
+
+GANG       STATE      PRIORITY   QUEUED   MEMBERS   NODES
+workload   preempts   100        -        4         1
+
+workload: preempts since 2026-11-21T10:00:00Z (intent 1a2b3c4d): the cheapest
+VICTIM                       PRIORITY   PODS   LOST WORK
+podgroup ml/old-workload-9   10         4      960
+
+no events
+"
+    );
+}
+
+#[test]
+fn a_victim_is_explained_by_its_preemptor() {
+    let by = "Preempted by podgroup ml/big-workload-2 of priority 500, which needs the room";
+    let told = story(
+        &json!({"phase": "Preempting", "preemptions": 1}),
+        &json!({"placement": {"id": "p", "members": 4, "nodes": []},
+            "conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler", by)]}),
+    );
+    let text = explain(&told).to_string();
+    assert!(text.starts_with("ml/llama: Preempting, preempted once\n"), "{text}");
+    assert!(text.contains("workload   is preempted   100"), "{text}");
+    assert!(text.contains(&format!("workload: PreemptionByScheduler at 2026-11-21T10:00:00Z: {by}\n")), "{text}");
+}
+
+#[test]
+fn a_workload_that_nobody_has_looked_at_says_so() {
+    let mut told = story(&json!({}), &json!({}));
+    told.groups.clear();
+    assert_eq!(explain(&told).to_string(), "ml/llama: not seen by the operator yet, never preempted\n\nno events\n");
+}

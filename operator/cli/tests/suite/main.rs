@@ -1,0 +1,10 @@
+//! The commands over clusters in memory.
+
+// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+#![cfg(test)]
+
+mod explaining;
+mod program;
+mod snapshots;
+mod support;
+mod whatif;

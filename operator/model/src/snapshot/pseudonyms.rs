@@ -1,0 +1,129 @@
+//! The same snapshot under other names.
+//!
+//! A pseudonym is the rank of the name among those of its kind and a salted hash of it. The rank keeps the order, by which
+//! the engine and the scheduler settle ties, so the decision stays the same; the hash keeps names of different snapshots
+//! apart. Nothing leads back to a name without the salt, and whoever makes the salt does not keep it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::BuildHasher;
+
+use super::SnapshotFile;
+
+/// What kind of name it is: names of one kind are ranked among themselves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Kind {
+    Node,
+    Namespace,
+    Name,
+    Uid,
+    Group,
+    Value,
+}
+
+impl Kind {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Node => "node",
+            Self::Namespace => "namespace",
+            Self::Name => "name",
+            Self::Uid => "uid",
+            Self::Group => "group",
+            Self::Value => "value",
+        }
+    }
+}
+
+impl SnapshotFile {
+    /// The snapshot with names of nodes, namespaces, objects and groups, UIDs and values of pod labels replaced.
+    ///
+    /// Labels and taints of nodes keep their values (a manifest's selectors ask for them), except where the value is the
+    /// name of a node. Names of priority classes and of resources stay, too.
+    #[must_use]
+    pub fn pseudonymized(&self, salt: &impl BuildHasher) -> Self {
+        let mut names: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
+        visit(&mut self.clone(), &mut |kind, name| {
+            names.entry(kind).or_default().insert(name.clone());
+        });
+        let pseudonyms: BTreeMap<Kind, BTreeMap<String, String>> = names
+            .into_iter()
+            .map(|(kind, names)| {
+                let ranked = names.into_iter().enumerate().map(|(rank, name)| {
+                    let hash = salt.hash_one(&name) & 0xffff_ffff;
+                    let pseudonym = format!("{}-{rank:06}-{hash:08x}", kind.prefix());
+                    (name, pseudonym)
+                });
+                (kind, ranked.collect())
+            })
+            .collect();
+        let of = |kind: Kind, name: &str| pseudonyms.get(&kind).and_then(|all| all.get(name)).cloned();
+        let mut out = self.clone();
+        for value in out.nodes.iter_mut().flat_map(|n| n.labels.values_mut()) {
+            if let Some(pseudonym) = of(Kind::Node, value) {
+                *value = pseudonym;
+            }
+        }
+        visit(&mut out, &mut |kind, name| {
+            if let Some(pseudonym) = of(kind, name) {
+                *name = pseudonym;
+            }
+        });
+        out
+    }
+}
+
+/// Shows every name in the file.
+fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
+    if let Some(namespace) = &mut file.namespace {
+        see(Kind::Namespace, namespace);
+    }
+    for node in &mut file.nodes {
+        see(Kind::Node, &mut node.name);
+    }
+    for pod in &mut file.pods {
+        see(Kind::Uid, &mut pod.uid);
+        see(Kind::Namespace, &mut pod.namespace);
+        see(Kind::Name, &mut pod.name);
+        see(Kind::Node, &mut pod.node);
+        pod.owner.iter_mut().for_each(|uid| see(Kind::Uid, uid));
+        pod.pod_group.iter_mut().for_each(|name| see(Kind::Name, name));
+        pod.member.iter_mut().for_each(|range| visit_range(range, see));
+        pod.labels.values_mut().for_each(|value| see(Kind::Value, value));
+    }
+    for gang in &mut file.gangs {
+        see(Kind::Namespace, &mut gang.namespace);
+        see(Kind::Name, &mut gang.name);
+        see(Kind::Name, &mut gang.workload);
+        see(Kind::Uid, &mut gang.uid);
+        see(Kind::Uid, &mut gang.workload_uid);
+        gang.victims.iter_mut().for_each(|uid| see(Kind::Uid, uid));
+        gang.avoid.iter_mut().for_each(|node| see(Kind::Node, node));
+        gang.cohorts.iter_mut().flat_map(|c| &mut c.members).for_each(|range| visit_range(range, see));
+        let seats = std::mem::take(&mut gang.seats).into_iter().map(|(mut node, mut ranges)| {
+            see(Kind::Node, &mut node);
+            for range in &mut ranges {
+                visit_range(range, see);
+            }
+            (node, ranges)
+        });
+        gang.seats = seats.collect();
+    }
+    for budget in &mut file.budgets {
+        see(Kind::Namespace, &mut budget.namespace);
+        see(Kind::Name, &mut budget.name);
+        if let Some(selector) = &mut budget.selector {
+            selector.match_labels.iter_mut().flat_map(BTreeMap::values_mut).for_each(|v| see(Kind::Value, v));
+            let expressions = selector.match_expressions.iter_mut().flatten();
+            expressions.flat_map(|e| e.values.iter_mut().flatten()).for_each(|v| see(Kind::Value, v));
+        }
+    }
+}
+
+/// Shows the group of a range such as `workers/0/0-7`.
+fn visit_range(range: &mut String, see: &mut impl FnMut(Kind, &mut String)) {
+    if let Some((group, rest)) = range.split_once('/') {
+        let mut group = group.to_owned();
+        let rest = rest.to_owned();
+        see(Kind::Group, &mut group);
+        *range = format!("{group}/{rest}");
+    }
+}
