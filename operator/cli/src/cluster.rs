@@ -210,7 +210,7 @@ fn happened(event: core::Event) -> Happened {
     let last = series.and_then(|s| s.last_observed_time.as_ref()).map(|t| t.0);
     let last = last.or(event.last_timestamp.as_ref().map(|t| t.0)).or(event.event_time.as_ref().map(|t| t.0));
     Happened {
-        time: last.and_then(|t| DateTime::from_timestamp(t.as_second(), 0)),
+        time: last.and_then(|t| DateTime::from_timestamp(t.as_second(), t.subsec_nanosecond().unsigned_abs())),
         kind: event.involved_object.kind.unwrap_or_default().to_lowercase(),
         name: event.involved_object.name.unwrap_or_default(),
         warning: event.type_.as_deref() == Some("Warning"),

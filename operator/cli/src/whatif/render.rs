@@ -10,7 +10,13 @@ const NAMED: usize = 4;
 
 impl fmt::Display for Answer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let verdict = if self.fits { "fits" } else { "does not fit" };
+        let victims = self.gangs.iter().map(|g| g.victims.len()).sum::<usize>();
+        let verdict = match (self.fits, victims) {
+            (false, _) => "does not fit".to_owned(),
+            (true, 0) => "fits".to_owned(),
+            (true, 1) => "fits at the expense of 1 victim".to_owned(),
+            (true, n) => format!("fits at the expense of {n} victims"),
+        };
         writeln!(f, "{}/{} (priority {}): {verdict}\n", self.namespace, self.workload, self.priority)?;
         let mut gangs = Table::new(&["GANG", "VERDICT", "MEMBERS", "NEEDED", "NODES", "VICTIMS", "LOST WORK"]);
         let mut nodes = Table::new(&["GANG", "NODE", "DOMAIN", "MEMBERS"]);

@@ -25,7 +25,7 @@ fn the_lowest_priority_leaves_first_however_much_it_loses() {
     assert_eq!(
         answer.to_string(),
         "\
-ml/new (priority 100): fits
+ml/new (priority 100): fits at the expense of 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   preempts   1/1       1        1       1         29760
@@ -50,7 +50,7 @@ fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
     assert_eq!(
         answer.to_string(),
         "\
-ml/new (priority 100): fits
+ml/new (priority 100): fits at the expense of 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   preempts   1/1       1        1       1         5760
