@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use signal_hook::consts::SIGTERM;
@@ -24,10 +25,14 @@ use crate::settings::Settings;
 use crate::state::State;
 use crate::team::Team;
 
-const PEER_LOST: u8 = 1;
+const FAILED: u8 = 1;
 const WRONG_SETTINGS: u8 = 2;
 /// What a shell shows for a process that SIGTERM ended.
 const TERMINATED: u8 = 143;
+
+/// Time that a member holds still after it has lost a peer, as collective libraries do that wait for time to run out:
+/// who coordinates the members hears of the first death before the others follow.
+const GIVING_UP: Duration = Duration::from_millis(500);
 
 /// How training ended.
 enum End {
@@ -48,7 +53,8 @@ fn main() -> ExitCode {
         Ok(End::Stopped) => ExitCode::from(TERMINATED),
         Err(error) => {
             eprintln!("trainer: {error:#}");
-            ExitCode::from(PEER_LOST)
+            thread::sleep(GIVING_UP);
+            ExitCode::from(FAILED)
         }
     }
 }

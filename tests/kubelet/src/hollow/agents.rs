@@ -149,7 +149,8 @@ pub(super) async fn make_pod(client: &Client, namespace: &str, node: &str) -> Re
         "metadata": {"name": pod_name(node), "labels": {"app.kubernetes.io/name": NAME}},
         "spec": {
             "nodeName": node,
-            "containers": [{"name": "agent", "image": NAME}],
+            // The agent itself runs in this process; where containers are processes, one stands for it.
+            "containers": [{"name": "agent", "image": NAME, "command": ["sleep", "infinity"]}],
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 1,
         },
