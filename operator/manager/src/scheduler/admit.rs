@@ -11,7 +11,7 @@ use lockstep_api::workload::TopologyScope;
 use lockstep_engine::queue::{can_take_back, fits_empty, room_behind};
 use lockstep_engine::{Amounts, Cluster, Demand, NodeIx, PreemptionPolicy, explain, place, preempt};
 use lockstep_model::units::UnitsBuilder;
-use lockstep_model::{Cohort, CostModel, Pod, Request, Source, UnitTable};
+use lockstep_model::{Cohort, Pod, Request, Source, UnitTable};
 
 use super::case::{Seats, Standing};
 use super::messages;
@@ -316,8 +316,7 @@ impl Pass<'_> {
         for pod in (0..self.cluster.node_count()).flat_map(|node| self.cluster.pods_on(node)) {
             let foreign = pod.owner.as_deref().is_none_or(|o| !managed.contains(o));
             if foreign && pod.priority < priority && self.evictable(pod) {
-                let safe = CostModel::safe_until(pod.started, pod.last_checkpoint, self.now);
-                let loss = self.settings.costs.loss(&pod.requests, safe, self.now);
+                let loss = self.settings.costs.loss_of_pod(pod, self.now);
                 builder.add_pod(pod, pod.priority, loss, None);
             }
         }

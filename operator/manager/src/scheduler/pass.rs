@@ -152,10 +152,7 @@ impl<'a> Pass<'a> {
         let checkpoint = annotations
             .and_then(|a| a.get(lockstep_api::names::annotations::LAST_CHECKPOINT))
             .and_then(|text| lockstep_model::pod::checkpoint(text));
-        let started = pod.bound.as_ref().and(pod.started);
-        let safe = lockstep_model::CostModel::safe_until(started, checkpoint, self.now);
-        let safe = safe.map(|s| case.resumed().filter(|r| *r <= self.now).map_or(s, |r| r.max(s)));
-        self.settings.costs.loss(&pod.requests, safe, self.now)
+        self.settings.costs.loss_of_member(pod, checkpoint, case.resumed(), self.now)
     }
 
     /// Whether somebody on the node is about to end, so that its room is not what it will be.
