@@ -2,6 +2,7 @@
 
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::what_if;
+use lockstep_model::SnapshotFile;
 use serde_json::json;
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, RandomState};
 
@@ -75,4 +76,17 @@ fn a_snapshot_with_hashed_names_gives_the_same_answer_up_to_names() {
         }
         assert_eq!(other, plain);
     }
+}
+
+#[test]
+fn a_value_that_means_nothing_is_refused_with_its_path() {
+    let mut file = snapshot(full_cluster());
+    file.pods[1].member = Some("workers/0/0-7".to_owned());
+    let refusal = |file: &SnapshotFile| unpack(&pack(file).unwrap()).unwrap_err().to_string();
+    assert_eq!(refusal(&file), "pods[1].member: \"workers/0/0-7\" is not a member range of one");
+    file.pods[1].member = None;
+    file.gangs[0].cohorts[0].eligible = vec![(0, 4)];
+    assert_eq!(refusal(&file), "gangs[0].cohorts: \"0-4\" is not a range of positions of nodes");
+    file.gangs[0].cohorts[0].members = vec!["workers".to_owned()];
+    assert_eq!(refusal(&file), "gangs[0]: \"workers\" is not a member range");
 }
