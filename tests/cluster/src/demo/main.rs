@@ -9,7 +9,7 @@ mod training;
 
 use anyhow::{Result, ensure};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::{Cluster, Options, Scenario, reaper, scenario};
+use lockstep_cluster::{Cluster, Options, Scenario, scenario};
 use serde_json::json;
 
 use crate::stage::Stage;
@@ -59,7 +59,6 @@ async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
 async fn finish(stage: &Stage, t: &Scenario<'_>) -> Result<()> {
     let all_seen = stage.summary();
     if std::env::var(KEEP).is_ok_and(|v| v == "1") {
-        reaper::keep_folder()?;
         println!("\nlook around: export KUBECONFIG={}", t.cluster.kubeconfig().display());
         println!("Ctrl-C ends it.");
         tokio::signal::ctrl_c().await?;

@@ -81,15 +81,15 @@ impl Show<'_> {
         ensure!(after.iter().all(|p| restarts(p) == 1), "some member did not restart exactly once");
         let incident = status.history.first().context("history")?;
         let took = incident.recovered_at.context("recovered")? - incident.time;
-        let p = &incident.phases;
+        let (cause, p) = (&incident.cause, &incident.phases);
+        ensure!(cause.pod == victim && cause.exit_code == Some(137), "the cause is said to be {cause:?}");
         s.say(&format!(
-            "   all 4 run after {} ms (detect {}, decide {}, stop {}, start {}), same UIDs and addresses; {}",
+            "   all 4 run after {} ms (detect {}, decide {}, stop {}, start {}), same UIDs and addresses",
             took.num_milliseconds(),
             p.detect_ms,
             p.decide_ms,
             p.stop_ms,
-            p.start_ms,
-            incident.cause.message
+            p.start_ms
         ));
         let begun_at = self.resumed(&after, checkpoint.step).await?;
         let passed = eventually("the step of the kill to be passed", PATIENCE, async || {
@@ -99,7 +99,7 @@ impl Show<'_> {
         })
         .await?;
         Ok(format!(
-            "same pods after {} ms; step {} -> checkpoint {begun_at} -> step {passed}",
+            "same pods run after {} ms; step {} -> checkpoint {begun_at} -> step {passed}",
             took.num_milliseconds(),
             progress.step
         ))
@@ -125,7 +125,8 @@ impl Show<'_> {
         .await?;
         ensure!(last.step >= progress.step, "checkpoint {} of step {}", last.step, progress.step);
         self.saved.set(Some(last.step));
-        self.t
+        let waiting = self
+            .t
             .workload(GPT, "to wait again", |w| {
                 let status = w.status.as_ref().context("status")?;
                 ensure!(status.preemptions == 1 && status.phase == Some(Phase::Pending), "{:?}", status.phase);
@@ -133,7 +134,8 @@ impl Show<'_> {
                 Ok(())
             })
             .await?;
-        s.say(&format!("   `gpt` has saved step {} and waits", last.step));
+        let why = waiting.status.and_then(|s| s.history.into_iter().next()).context("history")?.cause.message;
+        s.say(&format!("   `gpt` has saved step {} and waits: {why}", last.step));
         let (_, message) = self.t.condition("urgent", types::COMPLETE).await?;
         Ok(format!("saved at step {}, no restart charged; `urgent`: {message}", last.step))
     }
