@@ -3,14 +3,16 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
-use std::net::TcpListener;
 use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// So many that no test sees the end unless it asks for one; a member whose test died ends by itself all the same.
 const MANY: u64 = 100_000;
+
+static NEXT: AtomicU8 = AtomicU8::new(0);
 
 struct Member {
     child: Child,
@@ -43,13 +45,15 @@ impl Member {
 
 struct Job {
     folder: TempDir,
-    port: u16,
+    /// A loopback address of its own, so that no two jobs meet.
+    address: String,
 }
 
 impl Job {
     fn new() -> Self {
-        let port = TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port();
-        Self { folder: tempfile::tempdir().unwrap(), port }
+        let [low, high, ..] = std::process::id().to_le_bytes();
+        let address = format!("127.{}.{low}.{}", 1 + high % 254, 1 + NEXT.fetch_add(1, Ordering::Relaxed));
+        Self { folder: tempfile::tempdir().unwrap(), address }
     }
 
     /// Starts an attempt with members of rank 0 and up.
@@ -60,8 +64,8 @@ impl Job {
     fn start_one(&self, rank: usize, members: usize, steps: u64) -> Member {
         let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep-trainer"))
             .env_clear()
-            .env("MASTER_ADDR", "127.0.0.1")
-            .env("MASTER_PORT", self.port.to_string())
+            .env("MASTER_ADDR", &self.address)
+            .env("MASTER_PORT", "29500")
             .env("PET_NNODES", members.to_string())
             .env("PET_NODE_RANK", rank.to_string())
             .env("CHECKPOINT_DIR", self.folder.path())
