@@ -10,7 +10,7 @@ use lockstep_cluster::manifests::{gang, parse};
 use lockstep_cluster::scenario::{Scenario, node, restarts, uids};
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, timings};
 
 /// Performs all steps. A step that fails does not keep the others from being shown.
 pub async fn perform(stage: &mut Stage, t: &Scenario<'_>) {
@@ -61,17 +61,7 @@ async fn in_place(s: &Stage, t: &Scenario<'_>) -> Result<String> {
     ensure!(uids(&before) == uids(&after), "pods were replaced");
     ensure!(after.iter().all(|p| restarts(p) == 1), "some member did not restart exactly once");
     let incident = status.history.first().context("history")?;
-    let took = incident.recovered_at.context("recovered")? - incident.time;
-    let p = &incident.phases;
-    Ok(format!(
-        "all {} with the same UIDs after {} ms (detect {}, decide {}, stop {}, start {})",
-        after.len(),
-        took.num_milliseconds(),
-        p.detect_ms,
-        p.decide_ms,
-        p.stop_ms,
-        p.start_ms
-    ))
+    Ok(format!("all {} with the same UIDs after {}", after.len(), timings(incident)?))
 }
 
 async fn node_lost(s: &Stage, t: &Scenario<'_>) -> Result<String> {

@@ -15,7 +15,7 @@ use lockstep_cluster::scenario::{PATIENCE, Scenario, restarts, uids};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
-use crate::stage::Stage;
+use crate::stage::{Stage, timings};
 use crate::training::{Checkpoint, Progress, Trainings};
 
 /// The training that everything happens to.
@@ -80,17 +80,10 @@ impl Show<'_> {
         ensure!(ips(&before) == ips(&after), "addresses changed");
         ensure!(after.iter().all(|p| restarts(p) == 1), "some member did not restart exactly once");
         let incident = status.history.first().context("history")?;
-        let took = incident.recovered_at.context("recovered")? - incident.time;
-        let (cause, p) = (&incident.cause, &incident.phases);
+        let cause = &incident.cause;
         ensure!(cause.pod == victim && cause.exit_code == Some(137), "the cause is said to be {cause:?}");
-        s.say(&format!(
-            "   all 4 run after {} ms (detect {}, decide {}, stop {}, start {}), same UIDs and addresses",
-            took.num_milliseconds(),
-            p.detect_ms,
-            p.decide_ms,
-            p.stop_ms,
-            p.start_ms
-        ));
+        let took = timings(incident)?;
+        s.say(&format!("   all 4 run after {took}, same UIDs and addresses"));
         let begun_at = self.resumed(&after, checkpoint.step).await?;
         let passed = eventually("the step of the kill to be passed", PATIENCE, async || {
             let now = self.trainings.progress(after.first().context("a pod")?)?;
@@ -98,11 +91,7 @@ impl Show<'_> {
             Ok(now.step)
         })
         .await?;
-        Ok(format!(
-            "same pods run after {} ms; step {} -> checkpoint {begun_at} -> step {passed}",
-            took.num_milliseconds(),
-            progress.step
-        ))
+        Ok(format!("same pods after {took}; step {} -> checkpoint {begun_at} -> step {passed}", progress.step))
     }
 
     async fn preempted(&self, s: &Stage) -> Result<String> {

@@ -3,7 +3,8 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
+use lockstep_api::workload::HistoryEntry;
 use tokio::time::Instant;
 
 /// Prints progress and keeps the results.
@@ -55,4 +56,18 @@ impl Stage {
         println!("{table}");
         self.results.iter().all(|(.., outcome)| outcome.is_ok())
     }
+}
+
+/// How long a restart took, from the failure until all run again, and where the time went.
+pub fn timings(incident: &HistoryEntry) -> Result<String> {
+    let took = incident.recovered_at.context("not recovered")? - incident.time;
+    let p = &incident.phases;
+    Ok(format!(
+        "{} ms (detect {}, decide {}, stop {}, start {})",
+        took.num_milliseconds(),
+        p.detect_ms,
+        p.decide_ms,
+        p.stop_ms,
+        p.start_ms
+    ))
 }
