@@ -50,6 +50,10 @@ pub mod annotations {
 /// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but wait for the victims.
 pub const PREEMPTION_GATE: &str = "training.lockstep.dev/preemption";
 
+/// Extended resources that count as accelerators unless the configuration says otherwise.
+pub const ACCELERATORS: [&str; 5] =
+    ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu", "aws.amazon.com/neuron"];
+
 /// Eight hexadecimal digits over the parts, stable across versions of this program (FNV-1a). A separator keeps
 /// ("a", "bc") and ("ab", "c") apart.
 pub fn short_hash(parts: &[&str]) -> String {

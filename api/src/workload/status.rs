@@ -5,8 +5,11 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::FailureAction;
+use std::collections::BTreeSet;
+
+use super::{FailureAction, Group};
 use crate::condition::Condition;
+use crate::member::{Member, parse_indexes};
 
 /// Status of a workload.
 ///
@@ -71,6 +74,22 @@ pub struct TrainingWorkloadStatus {
     /// Ledger: seconds of activity before the last suspension, for `activeDeadlineSeconds`.
     #[serde(default)]
     pub active_seconds: i64,
+}
+
+impl TrainingWorkloadStatus {
+    /// Members that have succeeded, from the ledger. Indexes beyond the present size of a group are left out.
+    pub fn completed(&self, groups: &[Group]) -> BTreeSet<Member> {
+        let of = |group: &Group| {
+            let ranges = self.groups.iter().find(|s| s.name == group.name).map_or("", |s| &s.completed_indexes);
+            let (name, size, members) = (group.name.clone(), group.size.max(1), group.members());
+            let indexes = parse_indexes(ranges).unwrap_or_default();
+            indexes
+                .into_iter()
+                .filter(move |i| *i < members)
+                .map(move |i| Member::new(name.clone(), i / size, i % size))
+        };
+        groups.iter().flat_map(of).collect()
+    }
 }
 
 /// One word for where a workload stands.

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::condition::{is_true, types};
-use lockstep_api::member::{Member, MemberSet, parse_indexes};
+use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::scheduling::{PreemptionPolicy, TopologyConstraint};
 use lockstep_api::workload::{DisruptionMode, Group, TopologyScope, TrainingWorkloadStatus};
@@ -50,7 +50,7 @@ pub fn recorded(
     };
     let none = TrainingWorkloadStatus::default();
     let status = workload.status.as_ref().unwrap_or(&none);
-    let done = completed(workload, status);
+    let done = status.completed(&workload.spec.groups);
     let mut record = record(workload, &gang, terms, &done, nodes)?;
     record.name = group.metadata.name.clone().unwrap_or_default();
     record.uid = group.metadata.uid.clone().unwrap_or_default();
@@ -187,14 +187,4 @@ fn standing(workload: &TrainingWorkload, status: &TrainingWorkloadStatus, group:
     } else {
         Standing::Active
     }
-}
-
-fn completed(workload: &TrainingWorkload, status: &TrainingWorkloadStatus) -> BTreeSet<Member> {
-    let of = |group: &Group| {
-        let ranges = status.groups.iter().find(|s| s.name == group.name).map(|s| s.completed_indexes.as_str());
-        let (name, size) = (group.name.clone(), group.size.max(1));
-        let indexes = ranges.and_then(parse_indexes).unwrap_or_default();
-        indexes.into_iter().map(move |i| Member::new(name.clone(), i / size, i % size))
-    };
-    workload.spec.groups.iter().flat_map(of).collect()
 }

@@ -1,6 +1,7 @@
 //! Constants of the decisions, from the manager's configuration.
 
 use chrono::TimeDelta;
+use lockstep_api::names::ACCELERATORS;
 
 /// What the decisions are tuned by. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -42,15 +43,7 @@ impl Default for Settings {
             report_grace: TimeDelta::seconds(5),
             recreate_takes: TimeDelta::seconds(30),
             recreate_attempts: 2,
-            accelerators: [
-                "nvidia.com/gpu",
-                "amd.com/gpu",
-                "habana.ai/gaudi",
-                "google.com/tpu",
-                "aws.amazon.com/neuron",
-            ]
-            .map(str::to_owned)
-            .to_vec(),
+            accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
         }
     }
 }

@@ -1,6 +1,7 @@
 //! What evicting running work destroys.
 
 use chrono::{DateTime, Utc};
+use lockstep_api::names::ACCELERATORS;
 
 use crate::pod::Pod;
 use crate::requests::{CPU, Resources};
@@ -21,15 +22,7 @@ pub struct CostModel {
 impl Default for CostModel {
     fn default() -> Self {
         Self {
-            accelerators: [
-                "nvidia.com/gpu",
-                "amd.com/gpu",
-                "habana.ai/gaudi",
-                "google.com/tpu",
-                "aws.amazon.com/neuron",
-            ]
-            .map(str::to_owned)
-            .into(),
+            accelerators: ACCELERATORS.map(str::to_owned).into(),
             cpu_weight_milli: 10,
             restart_overhead_seconds: 120,
             cap_seconds: 12 * 3600,

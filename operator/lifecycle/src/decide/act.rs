@@ -6,7 +6,7 @@ use chrono::TimeDelta;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{DomainStatus, GangStatus, IncidentStage, TrainingWorkloadStatus};
 
-use super::context::{Ctx, Room, completed, nodes};
+use super::context::{Ctx, Room, nodes};
 use super::{ended, orders, rooms};
 use crate::build::{self, PodPlan, spec_hash};
 use crate::gangs::{Domain, Gang};
@@ -24,7 +24,7 @@ pub(super) fn actions(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus) -> Vec<Act
     if ended(ledger) {
         clean_up(ctx, ledger, &mut out);
     } else if ctx.view.spec().suspend {
-        let done = completed(&ctx.view.spec().groups, ledger);
+        let done = ledger.completed(&ctx.view.spec().groups);
         out.extend(ctx.pods().filter(|p| !keeps(&done, p)).filter_map(delete));
     } else if ledger.applied.is_none() {
         out.extend(dry_run(ctx));
@@ -202,7 +202,7 @@ fn surplus(ctx: &Ctx<'_>, applied: &str, out: &mut Vec<Action>) {
 fn vacate(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, gang: &Gang, out: &mut Vec<Action>) {
     let placement = ctx.view.pod_groups.get(&gang.key).and_then(|g| g.status.as_ref()?.placement.as_ref());
     let preemptor = placement.and_then(|p| rooms::preemptor(ctx, &gang.key, p));
-    let done = completed(&ctx.view.spec().groups, ledger);
+    let done = ledger.completed(&ctx.view.spec().groups);
     for pod in gang.members().flat_map(|m| ctx.pods_of(m)).filter(|p| !keeps(&done, p)) {
         if let Some(message) = &preemptor
             && !pod.terminal()
@@ -247,7 +247,7 @@ impl GangView<'_, '_> {
     /// Removes what stands in the way of the wanted pods, and opens gates.
     fn repair(&self, out: &mut Vec<Action>) {
         let ctx = self.ctx;
-        let done = completed(&ctx.view.spec().groups, self.ledger);
+        let done = self.ledger.completed(&ctx.view.spec().groups);
         let finished = self.gang.members().all(|m| done.contains(m));
         let preempting = ctx.view.pod_groups.get(&self.gang.key).is_some_and(|g| {
             g.status.as_ref().is_some_and(|s| s.preemption.as_ref().is_some_and(|p| p.placement == self.id))
@@ -284,7 +284,7 @@ impl GangView<'_, '_> {
 
     /// The pods that are missing.
     fn create(&self, limit: usize) -> Vec<Action> {
-        let done = completed(&self.ctx.view.spec().groups, self.ledger);
+        let done = self.ledger.completed(&self.ctx.view.spec().groups);
         let preempting = self.ctx.view.pod_groups.get(&self.gang.key).is_some_and(|g| {
             g.status.as_ref().is_some_and(|s| s.preemption.as_ref().is_some_and(|p| p.placement == self.id))
         });

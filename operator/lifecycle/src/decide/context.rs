@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::member::{Member, MemberSet, format_indexes, parse_indexes};
+use lockstep_api::member::{Member, MemberSet, format_indexes};
 use lockstep_api::node_agent::{Report, capabilities};
 use lockstep_api::scheduling::Placement;
 use lockstep_api::workload::{DomainStatus, GangStatus, Group, TrainingWorkloadStatus};
@@ -201,23 +201,6 @@ pub(crate) fn nodes(placement: &Placement) -> BTreeMap<Member, &str> {
         for member in MemberSet::parse(&n.members).unwrap_or_default() {
             out.insert(member, n.node.as_str());
         }
-    }
-    out
-}
-
-/// Members that have succeeded, from the ledger.
-pub(crate) fn completed(groups: &[Group], status: &TrainingWorkloadStatus) -> BTreeSet<Member> {
-    let mut out = BTreeSet::new();
-    for group in groups {
-        let ranges = status.groups.iter().find(|s| s.name == group.name).map_or("", |s| &s.completed_indexes);
-        let indexes = parse_indexes(ranges).unwrap_or_default();
-        let size = group.size.max(1);
-        out.extend(
-            indexes
-                .into_iter()
-                .filter(|i| *i < group.members())
-                .map(|i| Member::new(group.name.as_str(), i / size, i % size)),
-        );
     }
     out
 }

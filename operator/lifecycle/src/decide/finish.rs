@@ -7,14 +7,14 @@ use lockstep_api::condition::{reasons, types, upsert};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{Group, OnTimeout, SuccessOperator, TrainingWorkloadStatus};
 
-use super::context::{Ctx, Room, completed, group_complete, set_completed};
+use super::context::{Ctx, Room, group_complete, set_completed};
 use super::rooms;
 
 /// Records members that have succeeded: they stay finished when their pods are garbage-collected. While an incident is
 /// handled nothing is latched, because the container that ended may be one of the old epoch.
 pub(super) fn latch_completions(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     let groups = &ctx.view.spec().groups;
-    let mut done = completed(groups, ledger);
+    let mut done = ledger.completed(groups);
     let before = done.len();
     for gang in &ctx.gangs {
         let held = ledger.gangs.iter().any(|g| g.key == gang.key && matches!(ctx.room(g), Room::Held(_)));
@@ -38,7 +38,7 @@ pub(super) fn forget_unfinished<'m>(
     members: impl IntoIterator<Item = &'m Member>,
 ) {
     let groups = &ctx.view.spec().groups;
-    let mut done = completed(groups, ledger);
+    let mut done = ledger.completed(groups);
     let finished: BTreeSet<&str> =
         groups.iter().filter(|g| group_complete(g, &done)).map(|g| g.name.as_str()).collect();
     let before = done.len();
@@ -53,7 +53,7 @@ pub(super) fn forget_unfinished<'m>(
 /// Ends the workload when its success policy is met or a deadline has passed.
 pub(super) fn conclude(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     let spec = ctx.view.spec();
-    let done = completed(&spec.groups, ledger);
+    let done = ledger.completed(&spec.groups);
     if success(ctx, &done) {
         let message = match spec.success_policy.operator {
             SuccessOperator::All => "all groups that count have succeeded",
@@ -105,7 +105,7 @@ pub(super) fn end(
     reason: &str,
     message: impl Into<String>,
 ) {
-    let done = completed(&ctx.view.spec().groups, ledger);
+    let done = ledger.completed(&ctx.view.spec().groups);
     let keys: Vec<String> = ledger.gangs.iter().map(|g| g.key.clone()).collect();
     for key in keys {
         rooms::give_back(ctx, ledger, &key, None);

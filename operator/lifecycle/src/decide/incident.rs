@@ -9,7 +9,7 @@ use lockstep_api::workload::{
     Cause, CauseKind, DomainStatus, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus, Unfenced,
 };
 
-use super::context::{Ctx, Room, completed, nodes};
+use super::context::{Ctx, Room, nodes};
 use super::failure::{self, Failure};
 use super::members::{replace, replaced, restarts_in_place, solo};
 use super::respond::{Response, describe, respond};
@@ -29,7 +29,7 @@ pub(super) enum Demand {
 
 /// Looks for failures in every domain that has room, and moves its incident on.
 pub(super) fn follow_failures(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
-    let done = completed(&ctx.view.spec().groups, ledger);
+    let done = ledger.completed(&ctx.view.spec().groups);
     for gang in &ctx.gangs {
         let entry = ledger.gangs.iter().find(|g| g.key == gang.key).cloned();
         let Some(placement) = entry.and_then(|e| match ctx.room(&e) {

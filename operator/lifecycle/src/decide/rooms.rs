@@ -9,7 +9,7 @@ use lockstep_api::workload::{
     GangStatus, TrainingWorkloadStatus,
 };
 
-use super::context::{Ctx, DISRUPTION_TARGET, Room, completed, group_complete, nodes};
+use super::context::{Ctx, DISRUPTION_TARGET, Room, group_complete, nodes};
 use super::failure::Failure;
 use super::{finish, history, incident};
 use crate::gangs::Gang;
@@ -68,7 +68,7 @@ pub(super) fn latch_dependencies(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadSta
 pub(crate) fn dependencies_met(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, gang: &Gang) -> bool {
     let groups = &ctx.view.spec().groups;
     let Some(group) = groups.iter().find(|g| g.name == gang.template) else { return true };
-    let done = completed(groups, ledger);
+    let done = ledger.completed(groups);
     group.depends_on.iter().all(|d| {
         let Some(other) = groups.iter().find(|g| g.name == d.group) else { return true };
         match d.condition {

@@ -11,7 +11,7 @@ use lockstep_api::condition::{is_true, types};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{Group, GroupStatus, Phase, TrainingWorkloadStatus};
 
-use crate::decide::context::{Room, completed};
+use crate::decide::context::Room;
 use crate::decide::{Ctx, ended, hands_off};
 use crate::pods::PodPhase;
 use crate::view::WorkloadView;
@@ -43,7 +43,7 @@ pub(crate) fn summarize(ctx: &Ctx<'_>, mut status: TrainingWorkloadStatus) -> Tr
 }
 
 fn group(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus, group: &Group) -> GroupStatus {
-    let done = completed(&ctx.view.spec().groups, status);
+    let done = status.completed(&ctx.view.spec().groups);
     let mut out = GroupStatus { name: group.name.clone(), desired: group.members(), ..GroupStatus::default() };
     let ledger = status.groups.iter().find(|s| s.name == group.name);
     out.completed_indexes = ledger.map(|s| s.completed_indexes.clone()).unwrap_or_default();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, reasons, types};
-use lockstep_api::member::{Member, MemberSet, parse_indexes};
+use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, PreemptionPolicy};
 use lockstep_api::workload::{GangStatus, TrainingWorkloadStatus};
@@ -74,7 +74,7 @@ impl Case {
             uid: group.metadata.uid.clone().unwrap_or_default(),
             standing: if gang.is_some() { standing(&group, &workload) } else { Standing::Over },
             gang: gang.unwrap_or_else(|| Arc::new(nobody(&group))),
-            done: completed(&workload),
+            done: workload.status.as_ref().map(|s| s.completed(&workload.spec.groups)).unwrap_or_default(),
             read: seats.clone(),
             seats,
             note: None,
@@ -284,17 +284,6 @@ fn new_placement(group_uid: &str, seats: &Seats, now: DateTime<Utc>) -> Placemen
     parts.extend(nodes.iter().flat_map(|n| std::iter::once(&n.node).chain(&n.members)).cloned());
     let id = short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>());
     Placement { id, decided_at: now, members: seats.len() as i32, nodes }
-}
-
-fn completed(workload: &TrainingWorkload) -> BTreeSet<Member> {
-    let Some(status) = &workload.status else { return BTreeSet::new() };
-    let of = |group: &lockstep_api::workload::Group| {
-        let ranges = status.groups.iter().find(|s| s.name == group.name).map(|s| s.completed_indexes.as_str());
-        let (name, size) = (group.name.clone(), group.size.max(1));
-        let indexes = ranges.and_then(parse_indexes).unwrap_or_default();
-        indexes.into_iter().map(move |i| Member::new(name.clone(), i / size, i % size)).collect::<Vec<_>>()
-    };
-    workload.spec.groups.iter().flat_map(of).collect()
 }
 
 /// The gang of a pod group whose members the spec has no more.
