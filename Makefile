@@ -8,7 +8,7 @@ CARGO ?= cargo
 export RUST_LIB_BACKTRACE := 0
 KUBECTL ?= kubectl
 # The programs that the end-to-end tests start.
-PROGRAMS := -p lockstep-manager -p lockstep-kubelet
+PROGRAMS := -p lockstep-manager -p lockstep-kubelet -p lockstep-cli
 # Scenarios mostly wait, so more of them than processors run at once.
 E2E_THREADS ?= 6
 

@@ -163,6 +163,12 @@ impl Cluster {
         run(&self.kubectl, args, &[("KUBECONFIG", &kubeconfig), ("KUBECACHEDIR", &cache)], KUBECTL).await
     }
 
+    /// Runs `kubectl lockstep` as the administrator and returns its standard output.
+    pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
+        let kubeconfig = self.kubeconfig.display().to_string();
+        run(&workspace_binary("kubectl-lockstep")?, args, &[("KUBECONFIG", &kubeconfig)], KUBECTL).await
+    }
+
     /// Starts a manager as the applied Deployment says and waits until it is ready, which includes that its watches
     /// are in sync. Only the ports it listens on are its own: here several share one network.
     pub async fn start_manager(&self, instance: &str) -> Result<Manager> {

@@ -259,6 +259,11 @@ impl Scenario<'_> {
         self.cluster.kubectl(&[args, &["-n", &self.name]].concat()).await
     }
 
+    /// Runs `kubectl lockstep` in this scenario's namespace.
+    pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
+        self.cluster.lockstep(&[args, &["-n", &self.name]].concat()).await
+    }
+
     /// Writes that the manager made in this scenario's namespace.
     pub fn manager_writes(&self) -> Result<Vec<audit::Write>> {
         let all = self.cluster.audit.writes_by(audit::MANAGER)?;

@@ -51,3 +51,9 @@ fn quick() -> Value {
         "scheduler": {"refusedPin": "1s"},
     })
 }
+
+/// What a user who writes a timestamp into an object reads off the clock.
+#[allow(clippy::disallowed_methods, reason = "a scenario plays the user, who has no other clock")]
+pub fn time_of_day() -> chrono::DateTime<chrono::Utc> {
+    chrono::Utc::now()
+}

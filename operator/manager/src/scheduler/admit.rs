@@ -146,7 +146,9 @@ impl Pass<'_> {
         if wish == Wish::More {
             return Ok(());
         }
+        let kept = place(&room, &demand).is_ok();
         let answer = self.make_room(ix, &request, &demand, &mut room, short, round);
+        let answer = if kept { answer.map_err(|_| messages::AHEAD.to_owned()) } else { answer };
         if answer.is_err() && round.blocked.len() < BLOCKED && fits_empty(self.cluster.room(), &demand) {
             round.blocked.push(demand);
         }

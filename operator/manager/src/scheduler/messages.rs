@@ -12,6 +12,9 @@ pub(super) fn placed(members: usize, nodes: usize) -> String {
     format!("placed {} on {}", count(members, "member"), count(nodes, "node"))
 }
 
+/// Nodes look free and the gang waits all the same: who reads it should not look for missing room.
+pub(super) const AHEAD: &str = "would fit, but the room is kept for a gang ahead of it in the queue";
+
 /// A gang waits for its victims. The beginning is kube-scheduler's (KEP-5710).
 pub(super) fn preempting(intent: &Preemption) -> String {
     format!(

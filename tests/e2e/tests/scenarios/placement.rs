@@ -72,6 +72,31 @@ async fn a_gang_waits_until_another_leaves() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_large_gang_at_the_head_is_not_starved_by_small_ones_behind_it() -> Result<()> {
+    scenario(cluster().await?, "head", &Shape::default(), async |t| {
+        t.create(gang("first", 2, 8, json!({}))).await?;
+        let pods = t.running("first").await?;
+        t.create(gang("large", 4, 8, json!({}))).await?;
+        t.condition_is("large", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        // Two nodes are free, and each of these would fit, for ever.
+        for name in ["small-a", "small-b"] {
+            t.create(gang(name, 1, 8, json!({}))).await?;
+            let why = t.condition_is(name, types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+            ensure!(why.contains("ahead of it in the queue"), "{name}: {why}");
+        }
+        let said = t.lockstep(&["explain", "small-a"]).await?;
+        ensure!(said.contains("ahead of it in the queue"), "{said}");
+        for pod in &pods {
+            t.exit(pod, 0).await?;
+        }
+        t.running("large").await?;
+        ensure!(t.pods("small-a").await?.is_empty() && t.pods("small-b").await?.is_empty(), "the head was overtaken");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_the_scheduler_refuses_is_replaced_in_the_placement() -> Result<()> {
     let shape = Shape { nodes: 3, ..Shape::default() };
     scenario(cluster().await?, "refused", &shape, async |t| {

@@ -1,16 +1,18 @@
 //! A more important gang takes the room of others.
 
 use anyhow::{Context, Result, ensure};
+use chrono::SecondsFormat;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use lockstep_api::condition::{reasons, types};
+use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::names::annotations;
 use lockstep_api::workload::Phase;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::cluster;
+use lockstep_e2e::{cluster, time_of_day};
 use serde_json::{Value, json};
 
 fn of_class(name: &str, members: i32, class: &str) -> Value {
@@ -62,6 +64,39 @@ async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_u
         Ok(())
     })
     .await
+}
+
+/// Two equal gangs; `saved` has a checkpoint of just now, the other none since it started.
+async fn the_saved_one_goes(t: &Scenario<'_>, saved: &str) -> Result<()> {
+    let before = two_low(t).await?;
+    // Costs count whole seconds: there has to be some work to lose.
+    for name in ["a", "b"] {
+        t.workload(name, "to be ready for some seconds", |w| {
+            let ready = w.status.as_ref().and_then(|s| find(&s.conditions, types::READY)).context("condition Ready")?;
+            let age = time_of_day() - ready.last_transition_time;
+            ensure!(ready.status == true.into() && age.num_seconds() >= 4, "{ready:?}");
+            Ok(())
+        })
+        .await?;
+    }
+    let checkpoint = time_of_day().to_rfc3339_opts(SecondsFormat::Secs, true);
+    let annotated = json!({"metadata": {"annotations": {annotations::LAST_CHECKPOINT: checkpoint}}});
+    t.workloads().patch(saved, &PatchParams::default(), &Patch::Merge(annotated)).await?;
+    t.create(of_class("vip", 2, "high")).await?;
+    t.running("vip").await?;
+    let (evicted, _) = evicted_and_spared(t, &before).await?;
+    ensure!(evicted == saved, "{evicted} went although {saved} had less to lose");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_equal_gangs_the_one_that_saved_its_work_last_is_evicted() -> Result<()> {
+    scenario(cluster().await?, "saved-a", &Shape::default(), async |t| the_saved_one_goes(t, "a").await).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn it_is_the_checkpoint_and_not_the_name_that_decides_who_is_evicted() -> Result<()> {
+    scenario(cluster().await?, "saved-b", &Shape::default(), async |t| the_saved_one_goes(t, "b").await).await
 }
 
 #[tokio::test(flavor = "multi_thread")]
