@@ -106,6 +106,8 @@ pub mod types {
     pub const FAILED: &str = "Failed";
     /// A barrier keeps epochs apart; False where a training container runs without supervisor.
     pub const FENCED: &str = "Fenced";
+    /// Upstream's scheduling objects are used and kube-scheduler places the gangs; never True in this version.
+    pub const NATIVE_SCHEDULING: &str = "NativeScheduling";
     /// On pod groups (KEP-4671): False while waiting for room, True while placed. Upstream's True is terminal; ours becomes
     /// False again when a gang gives its room back and queues, so that the reason why it waits is there.
     pub const POD_GROUP_INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
@@ -187,6 +189,10 @@ pub mod reasons {
     pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
+    /// The cluster does not serve upstream's scheduling kinds.
+    pub const NOT_SERVED: &str = "NotServed";
+    /// The cluster serves upstream's scheduling kinds, but this version does not use them.
+    pub const NOT_USED: &str = "NotUsed";
     /// Some nodes of the gang have no ready agent; restarts recreate pods there.
     pub const AGENT_MISSING: &str = "AgentMissing";
 }

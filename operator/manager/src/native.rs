@@ -1,13 +1,16 @@
 //! Whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup, KEP-4671).
 //!
-//! Our own kinds are used in either case; what is found is shown in a metric and, when it changes, in the log.
+//! Our own kinds are used in either case; what is found is shown in a metric, in a condition of every workload and, when
+//! it changes, in the log.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use tracing::{debug, info};
 
 use crate::clock::Random;
+use crate::index::Index;
 use crate::metrics::NativeScheduling;
 
 const GROUP: &str = "scheduling.k8s.io";
@@ -16,7 +19,7 @@ const GROUP: &str = "scheduling.k8s.io";
 const INTERVAL: Duration = Duration::from_mins(10);
 
 /// Looks at start and again from time to time.
-pub async fn discover(client: Client, random: Random, metric: NativeScheduling) {
+pub async fn discover(client: Client, random: Random, metric: NativeScheduling, index: Arc<Index>) {
     let mut known: Option<Vec<String>> = None;
     loop {
         match served(&client).await {
@@ -24,6 +27,7 @@ pub async fn discover(client: Client, random: Random, metric: NativeScheduling) 
                 if known.as_ref() != Some(&versions) {
                     info!(versions = %versions.join(","), "versions of {GROUP} that serve pod groups (not used)");
                     metric.set(&versions);
+                    index.set_native(&versions);
                     known = Some(versions);
                 }
             }

@@ -83,7 +83,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         errors: metrics.watch_errors.clone(),
     };
     watch_all(&index, &watching, &mut background);
-    background.spawn(native::discover(clients.read.clone(), random.clone(), metrics.native.clone()));
+    background.spawn(native::discover(clients.read.clone(), random.clone(), metrics.native.clone(), index.clone()));
     let (events, reports) = Events::channel(metrics.lost_events.clone());
     let publisher = Publisher {
         client: clients.write.clone(),

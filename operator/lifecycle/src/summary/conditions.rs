@@ -51,6 +51,22 @@ pub(super) fn set(ctx: &Ctx<'_>, status: &mut TrainingWorkloadStatus) {
     put(ctx, status, types::SUSPENDED, suspended);
     let fenced = fenced(ctx, status);
     put(ctx, status, types::FENCED, fenced);
+    if let Some(versions) = &ctx.view.native {
+        put(ctx, status, types::NATIVE_SCHEDULING, native(versions));
+    }
+}
+
+/// Whether kube-scheduler places the gangs: not in this version, whatever is served.
+fn native(versions: &[String]) -> Says {
+    if versions.is_empty() {
+        return says(
+            false,
+            reasons::NOT_SERVED,
+            "the cluster serves no scheduling.k8s.io PodGroup; Lockstep places gangs",
+        );
+    }
+    let served = versions.join(", ");
+    says(false, reasons::NOT_USED, format!("scheduling.k8s.io PodGroup is served ({served}); Lockstep places gangs"))
 }
 
 fn put(ctx: &Ctx<'_>, status: &mut TrainingWorkloadStatus, type_: &str, says: Says) {

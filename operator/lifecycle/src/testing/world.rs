@@ -120,6 +120,7 @@ impl World {
             agents: agents.collect(),
             priority: self.priority.clone(),
             dry_run: self.dry_run.clone(),
+            native: None,
             refusals: self.refusals.clone(),
             settings: Arc::new(self.settings.clone()),
         }

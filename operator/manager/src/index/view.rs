@@ -41,6 +41,7 @@ impl State {
             agents: names.iter().filter_map(|n| Some((n.clone(), self.agents.get(n)?.clone()))).collect(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
+            native: self.native.clone(),
             refusals: known.refusals,
             settings: known.settings,
             pods,

@@ -36,6 +36,7 @@ fn view() -> WorkloadView {
         nodes: BTreeMap::new(),
         agents: BTreeMap::new(),
         priority: Priority::Resolved { value: 0, preemption: PreemptionPolicy::Never },
+        native: None,
         dry_run: None,
         refusals: Vec::new(),
         settings: Arc::new(Settings::default()),

@@ -1,5 +1,6 @@
 //! Create, run, restart in place, complete, suspend.
 
+use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::workload::Phase;
 use serde_json::json;
 
@@ -25,6 +26,20 @@ fn a_settled_workload_is_left_alone() {
     let view = w.view();
     assert_eq!(decide(&view, w.now).plan, Plan::Idle);
     assert_eq!(summary(&view, w.now), w.status());
+}
+
+#[test]
+fn what_the_cluster_serves_of_upstream_scheduling_shows_in_a_condition_once_it_is_known() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    let found = |native: Option<&[&str]>| {
+        let mut view = w.view();
+        view.native = native.map(|v| v.iter().map(|s| (*s).to_owned()).collect());
+        find(&summary(&view, w.now).conditions, types::NATIVE_SCHEDULING).map(|c| (c.status, c.reason.clone()))
+    };
+    assert_eq!(found(None), None);
+    assert_eq!(found(Some(&[])), Some((ConditionStatus::False, reasons::NOT_SERVED.to_owned())));
+    assert_eq!(found(Some(&["v1beta1"])), Some((ConditionStatus::False, reasons::NOT_USED.to_owned())));
 }
 
 #[test]
