@@ -70,8 +70,17 @@ impl Pass<'_> {
                 None => self.withdraw(ix),
             }
         }
-        for (ix, intent, found) in valid {
-            self.pursue(ix, &intent, &found);
+        for (ix, intent, found) in &valid {
+            self.pursue(*ix, intent, found);
+        }
+        // Who was only going to be told, for an intent that has just been dropped or shortened, stays: to count its room
+        // as leaving would make the next intent one victim short, and so on for ever.
+        for (ix, _, found) in &valid {
+            let intent = self.cases[*ix].status.preemption.as_ref();
+            let meant = |f: &Found| intent.is_some_and(|i| i.victims.iter().any(|v| v.uid == f.victim.uid));
+            for stays in found.iter().filter(|f| f.state == State::Here && !meant(f)) {
+                self.targeted.remove(&stays.victim.uid);
+            }
         }
     }
 
