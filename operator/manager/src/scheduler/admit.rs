@@ -146,7 +146,8 @@ impl Pass<'_> {
         if wish == Wish::More {
             return Ok(());
         }
-        let kept = place(&room, &demand).is_ok();
+        // Only gangs ahead make the room smaller than it is; without them the first answer stands.
+        let kept = !round.blocked.is_empty() && place(&room, &demand).is_ok();
         let answer = self.make_room(ix, &request, &demand, &mut room, short, round);
         let answer = if kept { answer.map_err(|_| messages::AHEAD.to_owned()) } else { answer };
         if answer.is_err() && round.blocked.len() < BLOCKED && fits_empty(self.cluster.room(), &demand) {

@@ -63,8 +63,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-// The one place that measures: decisions themselves know no clock.
-#[allow(clippy::disallowed_methods)]
+#[expect(clippy::disallowed_methods, reason = "the one place that measures: decisions themselves know no clock")]
 fn solve(path: &Path, arm: Arm) -> Result<Answer> {
     let instance: Instance = serde_json::from_str(&fs::read_to_string(path)?)?;
     let cluster = instance.cluster();

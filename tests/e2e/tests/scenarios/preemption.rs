@@ -26,6 +26,12 @@ async fn two_low(t: &Scenario<'_>) -> Result<[Vec<Pod>; 2]> {
     Ok([t.running("a").await?, t.running("b").await?])
 }
 
+/// Both low gangs still have the pods that they had.
+async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
+    ensure!(uids(&before[0]) == uids(&t.pods("a").await?) && uids(&before[1]) == uids(&t.pods("b").await?), "evicted");
+    Ok(())
+}
+
 /// Names of the two low gangs: the one that was evicted, and the one that was left alone.
 async fn evicted_and_spared(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<(&'static str, &'static str)> {
     let untouched = |now: &[Pod], then: &[Pod]| uids(now) == uids(then);
@@ -105,11 +111,7 @@ async fn gangs_of_equal_priority_are_never_evicted() -> Result<()> {
         let before = two_low(t).await?;
         t.create(of_class("c", 2, "low")).await?;
         t.condition_is("c", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
-        ensure!(
-            uids(&before[0]) == uids(&t.pods("a").await?) && uids(&before[1]) == uids(&t.pods("b").await?),
-            "evicted"
-        );
-        Ok(())
+        nobody_left(t, &before).await
     })
     .await
 }
@@ -121,11 +123,7 @@ async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
         let polite = json!({"priorityClassName": "high", "scheduling": {"preemptionPolicy": "Never"}});
         t.create(gang("polite", 2, 8, polite)).await?;
         t.condition_is("polite", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
-        ensure!(
-            uids(&before[0]) == uids(&t.pods("a").await?) && uids(&before[1]) == uids(&t.pods("b").await?),
-            "evicted"
-        );
-        Ok(())
+        nobody_left(t, &before).await
     })
     .await
 }
@@ -133,10 +131,7 @@ async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disruption_budget_is_spared_when_another_gang_suffices() -> Result<()> {
     scenario(cluster().await?, "budgeted", &Shape::default(), async |t| {
-        for workload in ["a", "b"] {
-            t.create(of_class(workload, 2, "low")).await?;
-        }
-        let before = [t.running("a").await?, t.running("b").await?];
+        let before = two_low(t).await?;
         t.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keep-a"},
             "spec": {"minAvailable": 2,
                      "selector": {"matchLabels": {"training.lockstep.dev/workload": "a"}}}}))

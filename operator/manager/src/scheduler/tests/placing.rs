@@ -140,8 +140,8 @@ fn pods_that_end_on_a_dead_node_do_not_keep_a_gang_from_the_queue() {
     assert!(world.nodes("a").iter().all(|n| *n != node) && world.nodes("a").len() == 4);
 }
 
-#[test]
-fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
+/// A gang of one on two nodes, whose pin kube-scheduler has refused; and the node of the pin.
+fn refused() -> (World, String) {
     let mut world = World::new(&[("n1", 4), ("n2", 4)]);
     world.gang("a", Spec { members: 1, ..SMALL });
     world.pass();
@@ -149,6 +149,12 @@ fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
     let first = world.nodes("a").remove(0);
     let pod = world.pods_of("a").remove(0);
     world.change(&pod.name, |p| p.stage = Stage::Refused);
+    (world, first)
+}
+
+#[test]
+fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
+    let (mut world, first) = refused();
     assert!(world.pass().wake_after.is_some());
     assert_eq!(world.nodes("a").first(), Some(&first), "kube-scheduler may still make up its mind");
     world.later(5);
@@ -158,13 +164,7 @@ fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
 
 #[test]
 fn a_refusal_does_not_count_while_somebody_is_leaving_the_node() {
-    let mut world = World::new(&[("n1", 4), ("n2", 4)]);
-    world.gang("a", Spec { members: 1, ..SMALL });
-    world.pass();
-    world.control();
-    let first = world.nodes("a").remove(0);
-    let pod = world.pods_of("a").remove(0);
-    world.change(&pod.name, |p| p.stage = Stage::Refused);
+    let (mut world, first) = refused();
     world.foreign("leaving", &first, 0, 1);
     let end = world.now + chrono::TimeDelta::seconds(30);
     world.change("leaving", |p| p.terminating = Some(end));
