@@ -5,14 +5,17 @@
 //! without that fence. All of them count their requests and end each in time, the body included; a watch must be
 //! answered in time and is then left open, since kube ends it by itself when nothing arrives.
 
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
+use kube::api::ListParams;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
-use kube::{Client, Config};
+use kube::{Api, Client, Config};
+use serde::de::DeserializeOwned;
 use thiserror::Error;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
@@ -131,6 +134,15 @@ impl Guard {
     }
 }
 
+/// The object of a name, read as a list of one: the watches need the verb `list` anyway, so that no role needs `get`.
+pub async fn by_name<K>(api: &Api<K>, name: &str) -> kube::Result<Option<K>>
+where
+    K: Clone + DeserializeOwned + Debug,
+{
+    let one = ListParams::default().fields(&format!("metadata.name={name}"));
+    Ok(api.list(&one).await?.items.into_iter().next())
+}
+
 /// What the failure of a request means to who sent it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorClass {
@@ -210,7 +222,6 @@ mod tests {
     use crate::clock::SystemClock;
     use crate::lease::Leadership;
     use k8s_openapi::api::core::v1::ConfigMap;
-    use kube::Api;
     use kube::api::DeleteParams;
     use kube::error::Status;
     use std::sync::atomic::{AtomicUsize, Ordering};

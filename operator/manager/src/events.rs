@@ -94,7 +94,7 @@ pub struct Publisher {
     pub client: Client,
     /// Clocks.
     pub clock: Arc<dyn Clock>,
-    /// For names of events.
+    /// For the ends of events' names.
     pub random: Random,
     /// Identity of this process.
     pub identity: String,
@@ -121,15 +121,17 @@ impl Publisher {
     }
 
     fn event(&self, report: Report) -> Event {
-        let name = report.regarding.name.clone().unwrap_or_default();
+        let (name, now) = (report.regarding.name.clone().unwrap_or_default(), self.clock.wall());
+        // `kubectl describe` lists events of this API in the order of their names.
+        let order = now.timestamp_nanos_opt().unwrap_or_default();
         Event {
             metadata: ObjectMeta {
-                name: Some(format!("{name}.{}", self.random.id())),
+                name: Some(format!("{name}.{order:016x}.{}", self.random.id())),
                 // Events about cluster-scoped objects live in the namespace "default", as everywhere.
                 namespace: Some(report.regarding.namespace.clone().unwrap_or_else(|| "default".into())),
                 ..ObjectMeta::default()
             },
-            event_time: Some(MicroTime(to_jiff(self.clock.wall()))),
+            event_time: Some(MicroTime(to_jiff(now))),
             reporting_controller: Some(CONTROLLER.into()),
             // The API server allows 128 bytes.
             reporting_instance: Some(cut(&self.identity, 128).to_owned()),

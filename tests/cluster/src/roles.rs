@@ -1,4 +1,4 @@
-//! Whether the shipped roles fit the calls that are made: nothing missing, nothing unused without a reason.
+//! Whether the shipped roles fit the calls that are made: nothing missing, nothing unused.
 
 use std::collections::BTreeSet;
 
@@ -17,10 +17,6 @@ pub struct Grant {
     /// Resource with its subresource.
     pub resource: String,
 }
-
-/// Marks a comment in a manifest that gives the reason for a grant which the tests do not use:
-/// `# not exercised: VERB RESOURCE: reason`.
-const REASON: &str = "# not exercised: ";
 
 /// Roles of one identity, from a rendered stream of manifests: those with the given names.
 pub fn grants(rendered: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
@@ -58,15 +54,10 @@ pub fn uncovered(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Call> 
     calls.iter().filter(|c| !grants.contains(&grant_of(c))).cloned().collect()
 }
 
-/// Grants that no call used and for which the manifests give no reason.
-pub fn unused(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>, manifests: &str) -> Vec<Grant> {
+/// Grants that no call used.
+pub fn unused(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Grant> {
     let used: BTreeSet<Grant> = calls.iter().map(grant_of).collect();
-    let excused: BTreeSet<(&str, &str)> = manifests
-        .lines()
-        .filter_map(|l| l.trim().strip_prefix(REASON)?.split_once(": "))
-        .filter_map(|(what, _)| what.split_once(' '))
-        .collect();
-    grants.difference(&used).filter(|g| !excused.contains(&(g.verb.as_str(), g.resource.as_str()))).cloned().collect()
+    grants.difference(&used).cloned().collect()
 }
 
 fn grant_of(call: &Call) -> Grant {
@@ -88,13 +79,6 @@ mod tests {
         let grants = grants(ROLE, &["r"]).unwrap();
         let calls = BTreeSet::from([call("get"), call("create")]);
         assert_eq!(uncovered(&grants, &calls), [call("create")]);
-        assert_eq!(unused(&grants, &calls, "").iter().map(|g| g.verb.as_str()).collect::<Vec<_>>(), ["delete"]);
-    }
-
-    #[test]
-    fn a_written_reason_excuses_exactly_the_rule_it_names() {
-        let grants = grants(ROLE, &["r"]).unwrap();
-        let left = unused(&grants, &BTreeSet::new(), "  # not exercised: delete pods: only after a year\n");
-        assert_eq!(left.iter().map(|g| g.verb.as_str()).collect::<Vec<_>>(), ["get"]);
+        assert_eq!(unused(&grants, &calls).iter().map(|g| g.verb.as_str()).collect::<Vec<_>>(), ["delete"]);
     }
 }

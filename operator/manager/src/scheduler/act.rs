@@ -19,7 +19,7 @@ use tracing::{debug, info};
 
 use super::decide::{StatusWrite, Step, Vacated};
 use super::memory::Memory;
-use crate::clients::{ErrorClass, classify, message};
+use crate::clients::{ErrorClass, by_name, classify, message};
 use crate::edge::to_jiff;
 use crate::events::{Events, Report};
 use crate::index::Key;
@@ -88,7 +88,7 @@ impl Actor {
     pub async fn look_up(&self, unsure: BTreeSet<Key>, memory: &mut Memory) -> BTreeSet<Key> {
         let mut left = BTreeSet::new();
         for key in unsure {
-            match groups(&self.read, &key).get_opt(&key.name).await {
+            match by_name(&groups(&self.read, &key), &key.name).await {
                 Ok(Some(group)) => memory.wrote(key, group),
                 Ok(None) => {}
                 Err(error) => {

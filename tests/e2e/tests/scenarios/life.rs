@@ -78,6 +78,47 @@ async fn a_service_of_somebody_else_under_our_name_is_left_alone_and_said() -> R
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_service_edited_by_hand_is_put_right() -> Result<()> {
+    scenario(cluster().await?, "edited", &Shape { nodes: 1, ..Shape::default() }, async |t| {
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        t.running("g").await?;
+        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+        let selector = async || anyhow::Ok(services.get("g").await?.spec.and_then(|s| s.selector));
+        let right = selector().await?;
+        t.patch("Service", "v1", "g", json!({"spec": {"selector": {"app": "other"}}})).await?;
+        eventually("the selector to be put right", PATIENCE, async || {
+            let now = selector().await?;
+            ensure!(now == right, "{now:?}");
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_that_is_taken_away_leaves_with_its_pod_group_and_the_other_runs_on() -> Result<()> {
+    scenario(cluster().await?, "fewer", &Shape { nodes: 2, ..Shape::default() }, async |t| {
+        // Each replica is a world of its own, so that the number of the others is nothing to it.
+        let spec = json!({"scheduling": {"gang": {"scope": "Replica"}}, "network": {"world": "Replica"}});
+        t.create(gang("g", 2, 8, spec)).await?;
+        let before = t.running("g").await?;
+        let fewer = r#"[{"op": "replace", "path": "/spec/groups/0/replicas", "value": 1}]"#;
+        t.kubectl(&["patch", "tw", "g", "--type=json", "-p", fewer]).await?;
+        eventually("one gang to be left", PATIENCE, async || {
+            let (pods, groups) = (t.pods("g").await?, t.pod_groups().list(&ListParams::default()).await?.items);
+            ensure!(pods.len() == 1 && groups.len() == 1, "{} pods, {} groups", pods.len(), groups.len());
+            Ok(())
+        })
+        .await?;
+        let after = t.running("g").await?;
+        ensure!(uids(&after) == uids(&before[..1]) && restarts(&after[0]) == 0, "the replica that stays was disturbed");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_service_deleted_by_hand_comes_back_and_no_member_notices() -> Result<()> {
     scenario(cluster().await?, "service", &Shape { nodes: 2, ..Shape::default() }, async |t| {
         t.create(gang("g", 2, 8, json!({}))).await?;

@@ -80,7 +80,11 @@ async fn a_status_is_written_with_the_version_it_was_decided_from_and_remembered
 
 #[tokio::test]
 async fn a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass() {
-    let (actor, _) = actor(|(method, ..)| if method == Method::GET { Some((200, group("9"))) } else { None });
+    let (actor, _) = actor(|(method, path, _)| {
+        let list = json!({"kind": "PodGroupList", "apiVersion": "scheduling.lockstep.dev/v1alpha1", "metadata": {},
+            "items": [group("9")]});
+        (method == Method::GET && path.contains("fieldSelector=metadata.name%3Da")).then_some((200, list))
+    });
     let mut memory = Memory::default();
     let acted = actor.act(vec![write(None)], &mut memory, World::new(&[]).now).await;
     assert_eq!(acted.unsure, BTreeSet::from([Key::new("ml", "a")]));

@@ -17,7 +17,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{Actor, Done, FIELD_MANAGER, Failure};
-use crate::clients::{ErrorClass, classify, message};
+use crate::clients::{ErrorClass, by_name, classify, message};
 use crate::edge::to_jiff;
 use crate::index::{Kind, controller_uid};
 use crate::merge::difference;
@@ -124,18 +124,15 @@ impl Actor {
             + Serialize,
     {
         let api: Api<K> = Api::namespaced(self.read.clone(), view.namespace());
-        let found = match api.get(&object.name_any()).await {
-            Ok(found) => found,
+        let found = match by_name(&api, &object.name_any()).await {
+            Ok(Some(found)) => found,
+            Ok(None) => return still_leaving(kind, object),
             Err(error) => return failed(&error),
         };
         let leaving = found.meta().deletion_timestamp.is_some() || ended(&found);
         match controller_uid(&found) {
             Some(uid) if uid == view.uid() && !leaving => Done::Accepted(target, kind, found.resource_version()),
-            Some(uid) if uid == view.uid() || left_over(view, &found) => Done::Failed(Failure {
-                class: ErrorClass::Conflict,
-                message: format!("{} {} is still being deleted", kind.name(), object.name_any()),
-                retry_after: Duration::ZERO,
-            }),
+            Some(uid) if uid == view.uid() || left_over(view, &found) => still_leaving(kind, object),
             _ => Done::Refused(Refusal {
                 target,
                 kind: RefusalKind::NameTaken,
@@ -224,6 +221,15 @@ fn manager() -> PatchParams {
 
 fn failed(error: &kube::Error) -> Done {
     Done::Failed(Failure::from(error))
+}
+
+/// The name is free as soon as what has it is gone.
+fn still_leaving<K: ResourceExt>(kind: Kind, object: &K) -> Done {
+    Done::Failed(Failure {
+        class: ErrorClass::Conflict,
+        message: format!("{} {} is still being deleted", kind.name(), object.name_any()),
+        retry_after: Duration::ZERO,
+    })
 }
 
 /// Whether the pod that was meant is not there any more: no such name, or another UID (a delete says 409, a patch 422,
