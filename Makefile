@@ -64,7 +64,7 @@ bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.js
 
 .PHONY: audit
 audit: ## Licences, sources, bans and advisories of dependencies (needs cargo-deny)
-	cargo deny check
+	cargo deny check --hide-inclusion-graph
 
 .PHONY: install
 install: ## The definitions into the cluster of the current context
