@@ -30,12 +30,8 @@ func addAdmissionDefaults() {
 			def(&w.FailurePolicy, admissionregistrationv1.Fail)
 			def(&w.MatchPolicy, admissionregistrationv1.Equivalent)
 			def(&w.TimeoutSeconds, 10)
-			if w.NamespaceSelector == nil {
-				w.NamespaceSelector = &metav1.LabelSelector{}
-			}
-			if w.ObjectSelector == nil {
-				w.ObjectSelector = &metav1.LabelSelector{}
-			}
+			def(&w.NamespaceSelector, metav1.LabelSelector{})
+			def(&w.ObjectSelector, metav1.LabelSelector{})
 			defaultRules(w.Rules)
 		}
 	})
@@ -47,12 +43,8 @@ func addAdmissionDefaults() {
 			def(&w.MatchPolicy, admissionregistrationv1.Equivalent)
 			def(&w.ReinvocationPolicy, admissionregistrationv1.NeverReinvocationPolicy)
 			def(&w.TimeoutSeconds, 10)
-			if w.NamespaceSelector == nil {
-				w.NamespaceSelector = &metav1.LabelSelector{}
-			}
-			if w.ObjectSelector == nil {
-				w.ObjectSelector = &metav1.LabelSelector{}
-			}
+			def(&w.NamespaceSelector, metav1.LabelSelector{})
+			def(&w.ObjectSelector, metav1.LabelSelector{})
 			defaultRules(w.Rules)
 		}
 	})
@@ -63,12 +55,8 @@ func defaultMatch(m *admissionregistrationv1.MatchResources) {
 		return
 	}
 	def(&m.MatchPolicy, admissionregistrationv1.Equivalent)
-	if m.NamespaceSelector == nil {
-		m.NamespaceSelector = &metav1.LabelSelector{}
-	}
-	if m.ObjectSelector == nil {
-		m.ObjectSelector = &metav1.LabelSelector{}
-	}
+	def(&m.NamespaceSelector, metav1.LabelSelector{})
+	def(&m.ObjectSelector, metav1.LabelSelector{})
 	for i := range m.ResourceRules {
 		def(&m.ResourceRules[i].Scope, admissionregistrationv1.AllScopes)
 	}

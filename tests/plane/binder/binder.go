@@ -24,7 +24,6 @@ const (
 	retryPeriod  = 100 * time.Millisecond
 	bindBackoff  = 200 * time.Millisecond
 	workCapacity = 4096
-	byNode       = "binderByNode"
 )
 
 // Binder binds pods whose schedulerName is the default one. It writes to the
@@ -49,13 +48,6 @@ func Start(ctx context.Context, inf informers.SharedInformerFactory, stores *reg
 	b := &Binder{stores: stores, pods: pods.GetIndexer(), events: events, queue: newQueue(), state: newState(), stuck: map[string]bool{}}
 	b.wake = sync.NewCond(&b.mu)
 	b.switches.Store(&Switches{})
-	// Fails only when the index exists or the informer runs, neither at start.
-	_ = pods.AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	}})
 	follow(nodes, b.setNode, b.dropNode)
 	follow(pods, b.setPod, b.dropPod)
 	follow(configs, b.setSwitches, func(cm *corev1.ConfigMap) { b.setSwitches(&corev1.ConfigMap{ObjectMeta: cm.ObjectMeta}) })
@@ -156,19 +148,7 @@ func (b *Binder) current(key string) (*corev1.Pod, bool) {
 	return pod, ok && schedulable(pod)
 }
 
-func (b *Binder) podsOn(node string) []*corev1.Pod {
-	objs, err := b.pods.ByIndex(byNode, node)
-	if err != nil {
-		return nil // only without the index, which is made at start
-	}
-	out := make([]*corev1.Pod, 0, len(objs))
-	for _, obj := range objs {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			out = append(out, pod)
-		}
-	}
-	return out
-}
+func (b *Binder) podsOn(node string) []*corev1.Pod { return registry.PodsOn(b.pods, node) }
 
 type assignment struct {
 	pod  *corev1.Pod

@@ -12,19 +12,7 @@ import (
 	"lockstep/tests/plane/registry"
 )
 
-func (n *nodeLifecycle) podsOn(node string) []*corev1.Pod {
-	objs, err := n.pods.ByIndex(byNode, node)
-	if err != nil {
-		return nil // only without the index, which is made at start
-	}
-	out := make([]*corev1.Pod, 0, len(objs))
-	for _, obj := range objs {
-		if pod, ok := obj.(*corev1.Pod); ok {
-			out = append(out, pod)
-		}
-	}
-	return out
-}
+func (n *nodeLifecycle) podsOn(node string) []*corev1.Pod { return registry.PodsOn(n.pods, node) }
 
 // markPodsNotReady takes the pods of a node that is not ready out of service.
 func (n *nodeLifecycle) markPodsNotReady(node string) error {

@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/ptr"
+
+	"lockstep/tests/plane/registry"
 )
 
 const (
@@ -41,7 +43,7 @@ func startPodGC(ctx context.Context, d Deps) {
 }
 
 func (g *podGC) sweep(now time.Time) {
-	for _, name := range g.pods.ListIndexFuncValues(byNode) {
+	for _, name := range registry.NodesWithPods(g.pods) {
 		node, err := g.Informers.Core().V1().Nodes().Lister().Get(name)
 		switch {
 		case apierrors.IsNotFound(err) && g.gone(name, now):
@@ -77,13 +79,8 @@ func outOfService(node *corev1.Node) bool {
 }
 
 func (g *podGC) forceDelete(node, why string, which func(*corev1.Pod) bool) {
-	objs, err := g.pods.ByIndex(byNode, node)
-	if err != nil {
-		return
-	}
-	for _, obj := range objs {
-		pod, ok := obj.(*corev1.Pod)
-		if !ok || !which(pod) {
+	for _, pod := range registry.PodsOn(g.pods, node) {
+		if !which(pod) {
 			continue
 		}
 		err := g.disrupt(pod, corev1.PodCondition{Reason: "DeletionByPodGC", Message: why}, metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)})

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
@@ -51,22 +49,12 @@ func Names() []string { return slices.Sorted(maps.Keys(starts)) }
 
 // Start starts the controllers named.
 func Start(ctx context.Context, d Deps, names []string) {
-	// Fails only when the index exists or the informer runs, neither at start.
-	_ = d.Informers.Core().V1().Pods().Informer().AddIndexers(cache.Indexers{byNode: func(obj any) ([]string, error) {
-		if pod, ok := obj.(*corev1.Pod); ok && pod.Spec.NodeName != "" {
-			return []string{pod.Spec.NodeName}, nil
-		}
-		return nil, nil
-	}})
 	for _, name := range names {
 		if start := starts[name]; start != nil {
 			start(ctx, d)
 		}
 	}
 }
-
-// byNode indexes pods by the node they are bound to.
-const byNode = "byNode"
 
 // everyTick calls f until the context ends.
 func everyTick(ctx context.Context, period time.Duration, f func()) {

@@ -26,6 +26,9 @@ func (p *plane) startComponents(ctx context.Context, custom *apiextensionsapiser
 	if err != nil {
 		return fmt.Errorf("metadata client: %w", err)
 	}
+	if err := registry.IndexPodsByNode(p.informers.Core().V1().Pods().Informer()); err != nil {
+		return fmt.Errorf("index of pods: %w", err)
+	}
 	controllers.Start(ctx, controllers.Deps{
 		Client: p.client, Metadata: objects, Informers: p.informers, CRDs: custom.Informers,
 		Stores: stores, Quotas: admission.NewQuotaConfiguration(p.informers), NativeScheduling: p.options.NativeScheduling,

@@ -5,9 +5,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
-	"io"
 	"os"
 	"os/signal"
 	"runtime/debug"
@@ -52,10 +52,12 @@ func run(args []string) error {
 	if *components != "" {
 		o.Components = strings.Split(*components, ",")
 	}
-	// Info says what every start says; -v or -logtostderr bring it back.
-	if !isSet(flags, "v") && !isSet(flags, "logtostderr") {
-		klog.LogToStderr(false)
-		klog.SetOutputBySeverity("INFO", io.Discard)
+	// Info says what every start says; -v brings it back. Standard error it is in
+	// both cases: the library's own files would pile up in the temporary folder.
+	if !isSet(flags, "v") {
+		if err := errors.Join(flags.Set("stderrthreshold", "WARNING"), flags.Set("legacy_stderr_threshold_behavior", "false")); err != nil {
+			return err
+		}
 	}
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(300) // spend memory rather than CPU
