@@ -297,7 +297,7 @@ pub enum CauseKind {
     Hang,
     /// Somebody raised `restartNonce`.
     Requested,
-    /// `replicas` changed.
+    /// `replicas` changed, or an elastic gang goes on with more or fewer members. Uncounted.
     Resize,
     /// Preempted by a more important gang. Uncounted.
     Preempted,
@@ -347,6 +347,10 @@ pub struct GroupStatus {
     /// replica x size + index. A finished member stays finished when its pod is garbage-collected.
     #[serde(default)]
     pub completed_indexes: String,
+    /// Ledger: the members that run together when the gang has no room for all, in the format of `completedIndexes`. Absent:
+    /// all of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub world_indexes: Option<String>,
 }
 
 /// A finished incident.

@@ -9,13 +9,15 @@
 //! |---|---|
 //! | [`view`], [`pods`], [`settings`] | the input: one workload and everything that belongs to it |
 //! | [`plan`] | the output: record something in the ledger, or act, never both |
-//! | [`gangs`], [`ranks`] | which members form gangs and restart domains, and how they are numbered |
+//! | [`gangs`], [`ranks`] | which members form gangs and restart domains, which run together, and how they are numbered |
+//! | [`growth`] | for whom the scheduler loop seeks room |
 //! | [`build`] | the objects that are made for a workload: pods, scheduling objects, Service, orders |
 //! | [`node`] | decisions of a node's agent |
 
 pub mod build;
 mod decide;
 pub mod gangs;
+pub mod growth;
 pub mod node;
 pub mod plan;
 pub mod pods;

@@ -3,14 +3,14 @@
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lockstep_api::member::Member;
 
-use crate::ranks::{self, Place};
+use crate::ranks::{self, Place, World};
 use crate::view::WorkloadView;
 
 /// The variables for a member. The environment of a pod cannot change in place, so nothing here depends on the epoch:
 /// the rendezvous id is the UID of the workload alone.
-pub(super) fn variables(view: &WorkloadView, member: &Member, place: Place) -> Vec<EnvVar> {
+pub(super) fn variables(view: &WorkloadView, world: &World<'_>, member: &Member, place: Place) -> Vec<EnvVar> {
     let network = &view.spec().network;
-    let meeting = ranks::address(view.name(), view.subdomain(), &ranks::coordinator(view.spec(), member));
+    let meeting = ranks::address(view.name(), view.subdomain(), &world.coordinator(member));
     [
         ("LOCKSTEP_WORKLOAD", view.name().to_owned()),
         ("LOCKSTEP_GROUP", member.group.clone()),

@@ -11,7 +11,7 @@ use super::restart::{Codes, compile, training_container};
 use super::{affinity, env, metadata, spec_hash};
 use crate::node::DEFAULT_CONTAINER;
 use crate::policy::default_action;
-use crate::ranks;
+use crate::ranks::World;
 use crate::tier::Tier;
 use crate::view::WorkloadView;
 
@@ -36,17 +36,17 @@ pub(crate) struct PodPlan<'a> {
     pub tier: Tier,
 }
 
-/// Builds the pod; None when the spec has no such member.
-pub(crate) fn pod(view: &WorkloadView, plan: PodPlan<'_>) -> Option<Pod> {
+/// Builds the pod; None when the member is not one of those that run together.
+pub(crate) fn pod(view: &WorkloadView, world: &World<'_>, plan: PodPlan<'_>) -> Option<Pod> {
     let group = view.spec().groups.iter().find(|g| g.name == plan.member.group)?;
-    let place = ranks::place(view.spec(), plan.member)?;
+    let place = world.place(plan.member)?;
     let template = &group.template.0;
     let training = training_container(template)?;
     let mut spec = template.spec.clone()?;
     let default = default_action(view.spec().scheduling.policy);
     let codes = Codes::of(&view.spec().failure_policy, &group.name, training, default);
     compile(&mut spec, training, &codes, plan.tier);
-    let variables = env::variables(view, plan.member, place);
+    let variables = env::variables(view, world, plan.member, place);
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
         env::inject(container, &variables);
     }
@@ -113,6 +113,7 @@ fn pod_annotations(view: &WorkloadView, group: &Group, plan: &PodPlan<'_>, train
 /// One pod for each group, for a dry run: the tier with rules of the older feature shows whether the API server keeps
 /// them.
 pub(crate) fn dry_run_pods(view: &WorkloadView) -> Vec<Pod> {
+    let world = World::whole(view.spec());
     let groups = view.spec().groups.iter().filter(|g| g.members() > 0);
     groups
         .filter_map(|g| {
@@ -127,7 +128,7 @@ pub(crate) fn dry_run_pods(view: &WorkloadView) -> Vec<Pod> {
                 gated: false,
                 tier: Tier::RestartRules,
             };
-            pod(view, plan)
+            pod(view, &world, plan)
         })
         .collect()
 }

@@ -12,6 +12,7 @@ use crate::build::{self, PodPlan, spec_hash};
 use crate::gangs::{Domain, Gang};
 use crate::plan::{Action, Object};
 use crate::pods::PodView;
+use crate::ranks::World;
 use crate::tier::Tier;
 use crate::view::{NodeInfo, Priority, Target};
 
@@ -53,14 +54,16 @@ fn run(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, out: &mut Vec<Action>) {
         out.extend(dry_run(ctx));
         return;
     }
-    let complete = objects(ctx, ledger, out);
+    let world = World::of(ctx.view.spec(), ledger);
+    let complete = objects(ctx, ledger, &world, out);
     surplus(ctx, applied, out);
     let mut creates = Vec::new();
     for gang in &ctx.gangs {
         let Some(entry) = ledger.gangs.iter().find(|g| g.key == gang.key) else { continue };
         match ctx.room(entry) {
             Room::Held(placement) => {
-                let view = GangView { ctx, ledger, gang, entry, places: nodes(placement), id: &placement.id };
+                let view =
+                    GangView { ctx, ledger, gang, entry, world: &world, places: nodes(placement), id: &placement.id };
                 view.repair(out);
                 if complete && entry.started && entry.backoff.is_none() {
                     creates.extend(view.create(MAX_CREATES - creates.len().min(MAX_CREATES)));
@@ -96,7 +99,7 @@ fn dry_run(ctx: &Ctx<'_>) -> Option<Action> {
 }
 
 /// Service, Workload, pod groups and orders. Returns whether pods may be made: all of them are there.
-fn objects(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, out: &mut Vec<Action>) -> bool {
+fn objects(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, world: &World<'_>, out: &mut Vec<Action>) -> bool {
     let view = ctx.view;
     if view.priority == Priority::Unknown {
         // The class was deleted: what exists keeps the number that it was given.
@@ -130,7 +133,7 @@ fn objects(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, out: &mut Vec<Action>
             out.push(Action::DeletePodGroup { name: name.clone(), uid: uid.clone() });
         }
     }
-    let wanted = orders::wanted(ctx, ledger);
+    let wanted = orders::wanted(ctx, ledger, world);
     let present = view.order.as_ref().map(|h| (h.owned, h.content == wanted, &h.uid, &h.resource_version));
     blocked |= ensure(ctx, Object::RestartOrder(Box::new(build::restart_order(view, wanted))), present, out);
     out.len() == before && !blocked
@@ -230,6 +233,7 @@ struct GangView<'v, 'a> {
     ledger: &'v TrainingWorkloadStatus,
     gang: &'v Gang,
     entry: &'v GangStatus,
+    world: &'v World<'a>,
     places: BTreeMap<Member, &'a str>,
     id: &'a str,
 }
@@ -254,7 +258,7 @@ impl GangView<'_, '_> {
         });
         for (domain, status) in self.domains().filter(|(_, s)| Self::active(s)) {
             for member in &domain.members {
-                let current = ctx.current(status, member);
+                let current = ctx.current(status, member).filter(|_| self.world.contains(member));
                 for pod in ctx.pods_of(member) {
                     if current.is_some_and(|c| c.uid == pod.uid) {
                         self.repair_current(member, pod, finished, preempting, out);
@@ -293,7 +297,7 @@ impl GangView<'_, '_> {
             if !Self::active(status) || !orders::told(self.ctx, status) {
                 continue;
             }
-            for member in domain.members.iter().filter(|m| !done.contains(*m)) {
+            for member in domain.members.iter().filter(|m| !done.contains(*m) && self.world.contains(m)) {
                 if out.len() == limit {
                     return out;
                 }
@@ -328,7 +332,7 @@ impl GangView<'_, '_> {
             gated,
             tier: Tier::of(ctx.view.nodes.get(node).map_or(&unknown, AsRef::as_ref), keeps_rules),
         };
-        Some(Action::CreatePod { member: member.clone(), pod: Box::new(build::pod(ctx.view, plan)?) })
+        Some(Action::CreatePod { member: member.clone(), pod: Box::new(build::pod(ctx.view, self.world, plan)?) })
     }
 }
 

@@ -1,17 +1,11 @@
 //! Changes of the spec: first application, suspension, edits, resizing, requested restarts.
 
-use std::collections::BTreeSet;
-
 use chrono::Duration;
-use lockstep_api::names::WHOLE;
-use lockstep_api::workload::{
-    AppliedSpec, Cause, CauseKind, DomainStatus, FailureAction, GangStatus, TrainingWorkloadStatus, WorldScope,
-};
+use lockstep_api::workload::{AppliedSpec, Cause, CauseKind, DomainStatus, GangStatus, TrainingWorkloadStatus};
 
 use super::context::{Ctx, Room};
-use super::{incident, rooms};
+use super::{incident, rooms, worlds};
 use crate::build::spec_hash;
-use crate::gangs::{Domain, Gang};
 use crate::view::Priority;
 
 /// Follows the spec.
@@ -43,11 +37,10 @@ pub(super) fn follow_spec(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     ledger.applied = Some(wanted);
     lay_out(ctx, ledger);
     if applied.replicas != replicas(ctx) {
-        resize(ctx, ledger, &applied.replicas);
+        worlds::resize(ctx, ledger, &applied.replicas);
     }
     if applied.restart_nonce != ctx.view.spec().restart_nonce {
-        let cause = request(ctx, CauseKind::Requested, "restartNonce was raised");
-        incident::request(ctx, ledger, FailureAction::RestartGang, &cause, |_, _| true);
+        incident::request(ctx, ledger, &asked(ctx, CauseKind::Requested, "restartNonce was raised"));
     }
 }
 
@@ -112,31 +105,8 @@ fn give_everything_back(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     }
 }
 
-/// Restarts, with new pods, the domains whose members or world have changed: the number of members is in the
-/// environment of the pods.
-fn resize(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus, before: &[i32]) {
-    let groups = &ctx.view.spec().groups;
-    let changed: BTreeSet<&str> = groups
-        .iter()
-        .enumerate()
-        .filter(|(i, g)| before.get(*i) != Some(&g.replicas))
-        .map(|(_, g)| g.name.as_str())
-        .collect();
-    let network = &ctx.view.spec().network;
-    let touched = |gang: &Gang, domain: &Domain| {
-        let of_changed = domain.members.iter().any(|m| changed.contains(m.group.as_str()));
-        let one_replica = domain.key != gang.template && domain.key != WHOLE;
-        match network.world {
-            WorldScope::Workload => true,
-            WorldScope::Group => of_changed,
-            WorldScope::Replica => of_changed && !one_replica,
-        }
-    };
-    let cause = request(ctx, CauseKind::Resize, "replicas changed");
-    incident::request(ctx, ledger, FailureAction::RecreateGang, &cause, touched);
-}
-
-fn request(ctx: &Ctx<'_>, kind: CauseKind, message: &str) -> Cause {
+/// The cause of a restart that is nobody's failure.
+pub(super) fn asked(ctx: &Ctx<'_>, kind: CauseKind, message: &str) -> Cause {
     Cause {
         kind,
         pod: String::new(),

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::member::{Member, MemberSet, format_indexes};
 use lockstep_api::node_agent::{Report, capabilities};
 use lockstep_api::scheduling::Placement;
-use lockstep_api::workload::{DomainStatus, GangStatus, Group, TrainingWorkloadStatus};
+use lockstep_api::workload::{DomainStatus, GangStatus, Group, GroupStatus, TrainingWorkloadStatus};
 
 use crate::build::training_container;
 use crate::gangs::{Domain, Gang, gangs};
@@ -117,6 +117,14 @@ impl<'a> Ctx<'a> {
         }
     }
 
+    /// The placement that a gang holds.
+    pub fn placement(&self, ledger: &TrainingWorkloadStatus, gang: &Gang) -> Option<&'a Placement> {
+        match self.room(ledger.gangs.iter().find(|g| g.key == gang.key)?) {
+            Room::Held(placement) => Some(placement),
+            Room::None | Room::Released => None,
+        }
+    }
+
     /// The gang of a key.
     pub fn gang(&self, key: &str) -> Option<&Gang> {
         self.gangs.iter().find(|g| g.key == key)
@@ -208,23 +216,25 @@ pub(crate) fn nodes(placement: &Placement) -> BTreeMap<Member, &str> {
 /// Writes the members that have succeeded into the ledger.
 pub(crate) fn set_completed(groups: &[Group], status: &mut TrainingWorkloadStatus, members: &BTreeSet<Member>) {
     for group in groups {
-        let mut indexes: Vec<i32> =
-            members.iter().filter(|m| m.group == group.name).map(|m| completion_index(group, m)).collect();
-        indexes.sort_unstable();
-        let text = format_indexes(&indexes);
-        match status.groups.iter_mut().find(|s| s.name == group.name) {
-            Some(entry) => entry.completed_indexes = text,
-            None if text.is_empty() => {}
-            None => status.groups.push(lockstep_api::workload::GroupStatus {
-                name: group.name.clone(),
-                completed_indexes: text,
-                ..Default::default()
-            }),
+        let text = indexes(group, members.iter().filter(|m| m.group == group.name));
+        if !text.is_empty() || status.groups.iter().any(|s| s.name == group.name) {
+            entry(status, &group.name).completed_indexes = text;
         }
     }
 }
 
-/// Whether all members of a group have succeeded. A group without members has nothing that could.
-pub(crate) fn group_complete(group: &Group, completed: &BTreeSet<Member>) -> bool {
-    group.members() > 0 && completed.iter().filter(|m| m.group == group.name).count() == group.members() as usize
+/// Numbers of members of a group, in the range format.
+pub(super) fn indexes<'m>(group: &Group, members: impl Iterator<Item = &'m Member>) -> String {
+    let mut indexes: Vec<i32> = members.map(|m| completion_index(group, m)).collect();
+    indexes.sort_unstable();
+    format_indexes(&indexes)
+}
+
+/// The ledger entry of a group, made when it is missing.
+pub(super) fn entry<'l>(status: &'l mut TrainingWorkloadStatus, group: &str) -> &'l mut GroupStatus {
+    let at = status.groups.iter().position(|s| s.name == group).unwrap_or_else(|| {
+        status.groups.push(GroupStatus { name: group.to_owned(), ..GroupStatus::default() });
+        status.groups.len() - 1
+    });
+    &mut status.groups[at]
 }

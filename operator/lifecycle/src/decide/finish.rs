@@ -7,8 +7,9 @@ use lockstep_api::condition::{reasons, types, upsert};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{Group, OnTimeout, SuccessOperator, TrainingWorkloadStatus};
 
-use super::context::{Ctx, Room, group_complete, set_completed};
+use super::context::{Ctx, Room, set_completed};
 use super::rooms;
+use crate::ranks::World;
 
 /// Records members that have succeeded: they stay finished when their pods are garbage-collected. While an incident is
 /// handled nothing is latched, because the container that ended may be one of the old epoch.
@@ -39,8 +40,9 @@ pub(super) fn forget_unfinished<'m>(
 ) {
     let groups = &ctx.view.spec().groups;
     let mut done = ledger.completed(groups);
+    let world = World::of(ctx.view.spec(), ledger);
     let finished: BTreeSet<&str> =
-        groups.iter().filter(|g| group_complete(g, &done)).map(|g| g.name.as_str()).collect();
+        groups.iter().map(|g| g.name.as_str()).filter(|name| world.complete(name, &done)).collect();
     let before = done.len();
     for member in members.into_iter().filter(|m| !finished.contains(m.group.as_str())) {
         done.remove(member);
@@ -54,7 +56,7 @@ pub(super) fn forget_unfinished<'m>(
 pub(super) fn conclude(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     let spec = ctx.view.spec();
     let done = ledger.completed(&spec.groups);
-    if success(ctx, &done) {
+    if success(ctx, &World::of(spec, ledger), &done) {
         let message = match spec.success_policy.operator {
             SuccessOperator::All => "all groups that count have succeeded",
             SuccessOperator::Any => "a group that counts has succeeded",
@@ -76,14 +78,14 @@ pub(super) fn conclude(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     }
 }
 
-fn success(ctx: &Ctx<'_>, done: &BTreeSet<Member>) -> bool {
+fn success(ctx: &Ctx<'_>, world: &World<'_>, done: &BTreeSet<Member>) -> bool {
     let policy = &ctx.view.spec().success_policy;
     let counts = |g: &&Group| policy.groups.is_empty() || policy.groups.contains(&g.name);
-    // A group without replicas can neither succeed nor stand in the way.
-    let mut groups = ctx.view.spec().groups.iter().filter(|g| g.members() > 0).filter(counts).peekable();
+    // A group of which nobody runs can neither succeed nor stand in the way.
+    let mut groups = ctx.view.spec().groups.iter().filter(|g| world.size_of(&g.name) > 0).filter(counts).peekable();
     match policy.operator {
-        SuccessOperator::All => groups.peek().is_some() && groups.all(|g| group_complete(g, done)),
-        SuccessOperator::Any => groups.any(|g| group_complete(g, done)),
+        SuccessOperator::All => groups.peek().is_some() && groups.all(|g| world.complete(&g.name, done)),
+        SuccessOperator::Any => groups.any(|g| world.complete(&g.name, done)),
     }
 }
 

@@ -8,6 +8,7 @@ use lockstep_api::workload::{
 
 use super::context::Ctx;
 use super::members::replaced;
+use crate::ranks::World;
 
 /// Incidents that the history keeps.
 const HISTORY: usize = 20;
@@ -102,7 +103,9 @@ fn lost_accelerator_seconds(
     failed_at: DateTime<Utc>,
 ) -> i64 {
     let Some((_, members)) = ctx.domain(&domain.key) else { return 0 };
-    let accelerators: i64 = members.members.iter().map(|m| ctx.accelerators(&m.group)).sum();
+    let world = World::of(ctx.view.spec(), ledger);
+    let running = members.members.iter().filter(|m| world.contains(m));
+    let accelerators: i64 = running.map(|m| ctx.accelerators(&m.group)).sum();
     let annotations = ctx.view.workload.metadata.annotations.as_ref();
     let checkpoint = annotations
         .and_then(|a| DateTime::parse_from_rfc3339(a.get(annotations::LAST_CHECKPOINT)?).ok())

@@ -9,13 +9,14 @@ use lockstep_api::workload::{
     Cause, CauseKind, DomainStatus, FailureAction, Incident, IncidentStage, TrainingWorkloadStatus, Unfenced,
 };
 
-use super::context::{Ctx, Room, nodes};
+use super::context::{Ctx, nodes};
 use super::failure::{self, Failure};
 use super::members::{replace, replaced, restarts_in_place, solo};
 use super::respond::{Response, describe, respond};
 use super::silent::{Silent, silent_restarts};
 use super::{finish, history, progress, rooms};
 use crate::gangs::{Domain, Gang};
+use crate::ranks::World;
 use crate::settings::doubling;
 use crate::tier::Tier;
 
@@ -30,19 +31,14 @@ pub(super) enum Demand {
 /// Looks for failures in every domain that has room, and moves its incident on.
 pub(super) fn follow_failures(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     let done = ledger.completed(&ctx.view.spec().groups);
+    let world = World::of(ctx.view.spec(), ledger);
     for gang in &ctx.gangs {
-        let entry = ledger.gangs.iter().find(|g| g.key == gang.key).cloned();
-        let Some(placement) = entry.and_then(|e| match ctx.room(&e) {
-            Room::Held(p) => Some(p),
-            _ => None,
-        }) else {
-            continue;
-        };
+        let Some(placement) = ctx.placement(ledger, gang) else { continue };
         let placed = nodes(placement);
         for domain in &gang.domains {
-            let members: Vec<&Member> =
-                domain.members.iter().filter(|m| placed.contains_key(*m) && !done.contains(*m)).collect();
-            let scope = Scope { gang, domain, members, placed: &placed };
+            let all = running(gang, domain, &world, &placed);
+            let members = all.iter().copied().filter(|m| !done.contains(*m)).collect();
+            let scope = Scope { gang, domain, all, members, placed: &placed };
             let demand = with_domain(ledger, &domain.key, |ledger, status| step(ctx, ledger, &scope, status));
             match demand {
                 Some(Demand::Fail(reason, message)) => {
@@ -63,12 +59,34 @@ pub(super) fn follow_failures(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus
 pub(super) struct Scope<'s> {
     pub gang: &'s Gang,
     pub domain: &'s Domain,
+    /// The members that run together.
+    pub all: Vec<&'s Member>,
+    /// Those of them that have not succeeded.
     pub members: Vec<&'s Member>,
     pub placed: &'s BTreeMap<Member, &'s str>,
 }
 
+impl<'s> Scope<'s> {
+    /// The scope of a restart that has nothing to do with where members run.
+    pub fn of_restart(
+        gang: &'s Gang,
+        domain: &'s Domain,
+        world: &World<'_>,
+        nowhere: &'s BTreeMap<Member, &'s str>,
+    ) -> Self {
+        let all: Vec<&Member> = domain.members.iter().filter(|m| world.contains(m)).collect();
+        Self { gang, domain, members: all.clone(), all, placed: nowhere }
+    }
+}
+
+/// The members of a domain that run together. Those of a basic group run each by itself, whoever has room.
+fn running<'s>(gang: &Gang, domain: &'s Domain, world: &World<'_>, placed: &BTreeMap<Member, &str>) -> Vec<&'s Member> {
+    let runs = |m: &&Member| if gang.basic { placed.contains_key(*m) } else { world.contains(m) };
+    domain.members.iter().filter(runs).collect()
+}
+
 /// Lends the ledger entry of a domain to a step that changes the rest of the ledger as well.
-fn with_domain<T>(
+pub(super) fn with_domain<T>(
     ledger: &mut TrainingWorkloadStatus,
     key: &str,
     step: impl FnOnce(&mut TrainingWorkloadStatus, &mut DomainStatus) -> Option<T>,
@@ -186,7 +204,7 @@ fn join(
 }
 
 /// Opens an incident; one that is still open is superseded.
-fn open(
+pub(super) fn open(
     ctx: &Ctx<'_>,
     ledger: &mut TrainingWorkloadStatus,
     scope: &Scope<'_>,
@@ -209,7 +227,7 @@ fn open(
         return Some(over_budget(ctx));
     }
     let single = response.action <= FailureAction::RestartPod;
-    if !single && attempts >= policy.in_place.attempts + ctx.view.settings.recreate_attempts {
+    if !single && response.counted && attempts >= policy.in_place.attempts + ctx.view.settings.recreate_attempts {
         history::interrupted(ctx, ledger, status, &response.cause, response.action);
         let message = format!("{attempts} restarts in a row have failed; {}", describe(&response.cause));
         return Some(Demand::GiveBack(reasons::RESTARTS_EXHAUSTED, message));
@@ -220,15 +238,11 @@ fn open(
     let action = escalate(ctx, scope, status, response.action, attempts);
     let mut out = response.replace;
     match action {
-        FailureAction::RecreateGang => out.extend(scope.domain.members.iter().cloned()),
-        FailureAction::RestartGang => out.extend(
-            scope
-                .domain
-                .members
-                .iter()
-                .filter(|m| ctx.current(status, m).is_none_or(|p| !restarts_in_place(ctx, m, p)))
-                .cloned(),
-        ),
+        FailureAction::RecreateGang => out.extend(scope.all.iter().map(|m| (*m).clone())),
+        FailureAction::RestartGang => {
+            let stays = |m: &Member| ctx.current(status, m).is_some_and(|p| restarts_in_place(ctx, m, p));
+            out.extend(scope.all.iter().filter(|m| !stays(m)).map(|m| (*m).clone()));
+        }
         _ => {}
     }
     status.epoch += i64::from(!single);
@@ -257,7 +271,7 @@ fn open(
     status.in_place_attempts = attempts.saturating_add(i32::from(response.counted));
     status.healthy_since = None;
     if !single {
-        finish::forget_unfinished(ctx, ledger, &scope.domain.members);
+        finish::forget_unfinished(ctx, ledger, scope.all.iter().copied());
     }
     None
 }
@@ -285,23 +299,18 @@ fn escalate(
     action
 }
 
-/// An uncounted restart that nobody's failure caused, of the domains that are touched by it.
-pub(super) fn request(
-    ctx: &Ctx<'_>,
-    ledger: &mut TrainingWorkloadStatus,
-    action: FailureAction,
-    cause: &Cause,
-    touched: impl Fn(&Gang, &Domain) -> bool,
-) {
+/// An uncounted restart that somebody has asked for.
+pub(super) fn request(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus, cause: &Cause) {
+    let world = World::of(ctx.view.spec(), ledger);
+    let nowhere = BTreeMap::new();
     for gang in &ctx.gangs {
-        let held = ledger.gangs.iter().any(|g| g.key == gang.key && matches!(ctx.room(g), Room::Held(_)));
-        for domain in gang.domains.iter().filter(|d| held && touched(gang, d)) {
-            if domain.members.iter().all(|m| ctx.pods_of(m).is_empty()) {
+        let held = ctx.placement(ledger, gang).is_some();
+        for domain in gang.domains.iter().filter(|_| held) {
+            let scope = Scope::of_restart(gang, domain, &world, &nowhere);
+            if scope.all.iter().all(|m| ctx.pods_of(m).is_empty()) {
                 continue;
             }
-            let placed = BTreeMap::new();
-            let scope = Scope { gang, domain, members: domain.members.iter().collect(), placed: &placed };
-            let response = Response::uncounted(action, cause.clone());
+            let response = Response::uncounted(FailureAction::RestartGang, cause.clone());
             // Uncounted and not a failure: it asks nothing of the workload.
             let _: Option<Demand> = with_domain(ledger, &domain.key, |ledger, status| {
                 // One restart serves all requests of one pass.
@@ -314,10 +323,11 @@ pub(super) fn request(
 
 /// Members that their nodes did not start are placed elsewhere while the others keep their places.
 pub(super) fn place_elsewhere(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus, gang: &Gang, failures: Vec<Failure>) {
+    let world = World::of(ctx.view.spec(), ledger);
+    let nowhere = BTreeMap::new();
     for failure in failures {
         let Some(domain) = gang.domains.iter().find(|d| d.members.contains(&failure.member)) else { continue };
-        let placed = BTreeMap::new();
-        let scope = Scope { gang, domain, members: domain.members.iter().collect(), placed: &placed };
+        let scope = Scope::of_restart(gang, domain, &world, &nowhere);
         let _: Option<Demand> = with_domain(ledger, &domain.key, |ledger, status| {
             if let Some(incident) = &mut status.incident {
                 replace(ctx, incident, [failure.member]);

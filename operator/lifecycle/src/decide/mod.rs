@@ -15,6 +15,7 @@ mod rooms;
 mod silent;
 #[cfg(test)]
 mod tests;
+mod worlds;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, types};
@@ -83,4 +84,7 @@ fn record(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStatus) {
     rooms::follow_refusals(ctx, ledger);
     rooms::follow_placements(ctx, ledger);
     incident::follow_failures(ctx, ledger);
+    if !ended(ledger) {
+        worlds::follow_placements(ctx, ledger);
+    }
 }

@@ -9,11 +9,12 @@ use lockstep_api::workload::{
     GangStatus, TrainingWorkloadStatus,
 };
 
-use super::context::{Ctx, DISRUPTION_TARGET, Room, group_complete, nodes};
+use super::context::{Ctx, DISRUPTION_TARGET, Room, nodes};
 use super::failure::Failure;
 use super::{finish, history, incident};
 use crate::gangs::Gang;
 use crate::pods::{ContainerView, PodPhase, PodView};
+use crate::ranks::World;
 use crate::settings::doubling;
 use crate::view::{RefusalKind, Target};
 
@@ -68,15 +69,16 @@ pub(super) fn latch_dependencies(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadSta
 pub(crate) fn dependencies_met(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, gang: &Gang) -> bool {
     let groups = &ctx.view.spec().groups;
     let Some(group) = groups.iter().find(|g| g.name == gang.template) else { return true };
-    let done = ledger.completed(groups);
+    let (world, done) = (World::of(ctx.view.spec(), ledger), ledger.completed(groups));
     group.depends_on.iter().all(|d| {
         let Some(other) = groups.iter().find(|g| g.name == d.group) else { return true };
         match d.condition {
-            DependencyCondition::Succeeded => group_complete(other, &done),
+            DependencyCondition::Succeeded => world.complete(&other.name, &done),
             DependencyCondition::Ready => {
                 let ready = |m: &Member| done.contains(m) || ctx.pods_of(m).iter().any(|p| ready(p));
                 let replicas = (0..other.replicas).flat_map(|r| (0..other.size).map(move |i| (r, i)));
-                replicas.into_iter().all(|(r, i)| ready(&Member::new(other.name.as_str(), r, i)))
+                let mut members = replicas.map(|(r, i)| Member::new(other.name.as_str(), r, i));
+                members.all(|m| !world.contains(&m) || ready(&m))
             }
         }
     })

@@ -6,6 +6,8 @@ use lockstep_api::workload::{GangStatus, TrainingWorkloadStatus, Unfenced};
 use crate::build::spec_hash;
 use crate::decide::context::{Room, nodes};
 use crate::decide::{Ctx, dependencies_met, describe, ended, preemptor, timed_out};
+use crate::gangs::Gang;
+use crate::ranks::World;
 use crate::view::{Priority, RefusalKind, Target};
 
 /// What a condition says.
@@ -140,13 +142,25 @@ fn admitted(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Says {
     let mut waiting: Vec<Says> = waiting.collect();
     let (total, held) = (status.gangs.len(), status.gangs.len() - waiting.len());
     match waiting.len() {
-        0 => says(true, reasons::SCHEDULED, "every gang has its room"),
+        0 => says(true, reasons::SCHEDULED, smaller(ctx, status).unwrap_or("every gang has its room".into())),
         _ if total == 1 => waiting.remove(0),
         _ => {
             let first = waiting.remove(0);
             says(false, &first.reason, format!("{held} of {total} gangs have their room; {}", first.message))
         }
     }
+}
+
+/// What is missing of gangs that have room for some of their members only.
+fn smaller(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Option<String> {
+    let world = World::of(ctx.view.spec(), status);
+    let of = |gang: &Gang| {
+        let (runs, size) = (gang.members().filter(|m| world.contains(m)).count(), gang.size());
+        let text = format!("gang {} has room for {runs} of {size} members (min {})", gang.key, gang.min_count);
+        (runs < size).then_some(text)
+    };
+    let gangs: Vec<String> = ctx.gangs.iter().filter_map(of).collect();
+    (!gangs.is_empty()).then(|| gangs.join("; "))
 }
 
 /// Why a gang has no room; None when it has.
@@ -180,15 +194,17 @@ fn wait_of(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus, entry: &GangStatus) -
 }
 
 fn ready(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Says {
-    let missing: i32 = status.groups.iter().map(|g| g.desired - g.succeeded - g.ready).sum();
-    let members: i32 = status.groups.iter().map(|g| g.desired).sum();
+    let world = World::of(ctx.view.spec(), status);
+    let missing: i32 = status.groups.iter().map(|g| world.size_of(&g.name) - g.succeeded - g.ready).sum();
+    let members: i32 = status.groups.iter().map(|g| world.size_of(&g.name)).sum();
     if ctx.view.spec().suspend {
         says(false, reasons::SUSPENDED, "")
     } else if status.domains.iter().any(|d| d.incident.is_some()) {
         // Members that have not been stopped yet are of no use to the others.
         says(false, reasons::MEMBERS_NOT_READY, "an incident is being handled")
     } else if missing <= 0 && members > 0 {
-        says(true, reasons::ALL_MEMBERS_READY, "every member is ready or has succeeded")
+        let every = "every member is ready or has succeeded";
+        says(true, reasons::ALL_MEMBERS_READY, smaller(ctx, status).map_or(every.into(), |s| format!("{every}; {s}")))
     } else if status.groups.iter().all(|g| g.created == 0) {
         says(false, reasons::STARTING, "no pods yet")
     } else {

@@ -9,11 +9,12 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, types};
 use lockstep_api::member::Member;
-use lockstep_api::workload::{Group, GroupStatus, Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{DomainStatus, Group, GroupStatus, Phase, TrainingWorkloadStatus};
 
 use crate::decide::context::Room;
 use crate::decide::{Ctx, ended, hands_off};
 use crate::pods::PodPhase;
+use crate::ranks::World;
 use crate::view::WorkloadView;
 
 /// The status as it should be now. It is written when it differs from the one there is.
@@ -31,9 +32,10 @@ pub(crate) fn summarize(ctx: &Ctx<'_>, mut status: TrainingWorkloadStatus) -> Tr
     // Domains that a smaller workload no longer has still count: the epoch never goes back.
     status.epoch = status.domains.iter().map(|d| d.epoch).max().unwrap_or_default().max(status.epoch);
     status.groups = spec.groups.iter().map(|g| group(ctx, &status, g)).collect();
-    let idle = spec.suspend || ended(&status);
+    let (world, done) = (World::of(spec, &status), status.completed(&spec.groups));
+    let over = |group: &str| spec.suspend || ended(&status) || world.complete(group, &done);
     let (ready, running): (i32, i32) = status.groups.iter().fold((0, 0), |(ready, running), g| {
-        (ready + g.ready, running + if idle { 0 } else { g.desired - g.succeeded })
+        (ready + g.ready, running + if over(&g.name) { 0 } else { g.desired - g.succeeded })
     });
     status.ready = format!("{ready}/{running}");
     rooms(ctx, &mut status);
@@ -47,6 +49,7 @@ fn group(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus, group: &Group) -> Group
     let mut out = GroupStatus { name: group.name.clone(), desired: group.members(), ..GroupStatus::default() };
     let ledger = status.groups.iter().find(|s| s.name == group.name);
     out.completed_indexes = ledger.map(|s| s.completed_indexes.clone()).unwrap_or_default();
+    out.world_indexes = ledger.and_then(|s| s.world_indexes.clone());
     for domain in ctx.gangs.iter().flat_map(|g| &g.domains) {
         let entry = status.domains.iter().find(|d| d.key == domain.key);
         for member in domain.members.iter().filter(|m| m.group == group.name) {
@@ -87,6 +90,9 @@ fn rooms(ctx: &Ctx<'_>, status: &mut TrainingWorkloadStatus) {
 
 fn phase(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Phase {
     let is = |t| is_true(&status.conditions, t);
+    let world = World::of(ctx.view.spec(), status);
+    // Of an elastic gang a whole replica may be without room.
+    let in_use = |d: &DomainStatus| ctx.domain(&d.key).is_none_or(|(_, d)| d.members.iter().any(|m| world.contains(m)));
     let order = [
         (is(types::COMPLETE), Phase::Succeeded),
         (is(types::FAILED), Phase::Failed),
@@ -95,7 +101,7 @@ fn phase(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Phase {
         (is(types::DISRUPTION_TARGET), Phase::Preempting),
         (is(types::RESTARTING), Phase::Restarting),
         (!is(types::ADMITTED), Phase::Pending),
-        (status.domains.iter().all(|d| d.healthy_since.is_some()), Phase::Running),
+        (status.domains.iter().all(|d| d.healthy_since.is_some() || !in_use(d)), Phase::Running),
     ];
     order.into_iter().find(|(holds, _)| *holds).map_or(Phase::Starting, |(_, phase)| phase)
 }

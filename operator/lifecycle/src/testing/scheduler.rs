@@ -2,67 +2,88 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::{NodePlacement, Placement};
+use lockstep_api::workload::{DomainStatus, GangStatus};
 
 use super::World;
 use crate::decide::ended;
-use crate::gangs::gangs;
+use crate::gangs::{Gang, gangs};
+use crate::growth::seekers;
+
+/// How long a gang runs before it grows.
+const GROW_AFTER: TimeDelta = TimeDelta::seconds(60);
 
 impl World {
     /// One pass of the scheduler and the binder. Returns whether it did anything.
     pub fn schedule(&mut self) -> bool {
         let mut busy = false;
         for gang in gangs(&self.workload.spec) {
-            busy |= self.place(&gang.key, gang.members().cloned().collect());
+            busy |= self.place(&gang);
         }
         busy | self.bind()
     }
 
-    fn place(&mut self, key: &str, members: Vec<Member>) -> bool {
-        let status = self.status();
+    fn place(&mut self, gang: &Gang) -> bool {
+        let (status, key) = (self.status(), gang.key.as_str());
         let Some(entry) = status.gangs.iter().find(|g| g.key == key).cloned() else { return false };
         let placement = self.groups.get(key).and_then(|g| g.status.as_ref()?.placement.clone());
-        match placement {
+        let old = match placement {
             Some(p) if entry.released.as_ref() == Some(&p.id) => {
                 let left = |p: &super::SimPod| {
-                    let mine = p.shown.identity.member.as_ref().is_some_and(|m| members.contains(m));
+                    let mine = p.shown.identity.member.as_ref().is_some_and(|m| gang.members().any(|g| g == m));
                     let lost = p.shown.node.as_ref().is_some_and(|n| self.nodes.get(n).is_none_or(|n| !n.alive));
                     mine && !p.shown.terminal() && !lost
                 };
-                if self.pods.iter().any(left) {
-                    return false;
-                }
-                let group = self.groups.get_mut(key).unwrap().status.get_or_insert_default();
-                group.placement = None;
-                group.conditions.clear();
-                true
+                return !self.pods.iter().any(left) && self.clear(key);
             }
-            Some(p) => {
-                let moved = self.replan(&p, &entry, &members);
-                let changed = moved.is_some();
-                if let Some(places) = moved {
-                    self.set_placement(key, &places);
-                }
-                changed
-            }
+            Some(p) => Some(self.usable_seats(&p, &entry, gang)),
             None => {
                 let idle = self.workload.spec.suspend || !entry.started || entry.backoff.is_some();
                 if idle || ended(&status) || !self.groups.contains_key(key) {
                     return false;
                 }
-                let avoid: Vec<String> = entry.avoid.iter().map(|a| a.node.clone()).collect();
-                let mut places = BTreeMap::new();
-                for m in members {
-                    let Some(node) = self.free_node(&places, &avoid) else { return self.no_room(key) };
-                    places.insert(m, node);
-                }
-                self.set_placement(key, &places);
-                true
+                None
+            }
+        };
+        let mut seats = old.clone().unwrap_or_default();
+        let sought = seekers(gang, &self.workload.spec, &status, old.as_ref(), self.now, GROW_AFTER);
+        let avoid: Vec<String> = entry.avoid.iter().map(|a| a.node.clone()).collect();
+        for m in gang.members().filter(|m| sought.contains(m)) {
+            if let (false, Some(node)) = (seats.contains_key(m), self.free_node(&seats, &avoid)) {
+                seats.insert(m.clone(), node);
             }
         }
+        let enough = seats.len() >= gang.min_count as usize;
+        let under_way = |d: &DomainStatus| {
+            gang.domains.iter().any(|g| g.key == d.key) && (d.incident.is_some() || d.healthy_since.is_some())
+        };
+        match old {
+            None if !enough => self.no_room(key),
+            // What does not run yet is placed anew as a whole.
+            Some(_) if !enough && !status.domains.iter().any(under_way) => self.clear(key),
+            Some(old) if !enough && sought.growing => self.seat(key, &old),
+            _ => self.seat(key, &seats),
+        }
+    }
+
+    fn clear(&mut self, key: &str) -> bool {
+        let group = self.groups.get_mut(key).unwrap().status.get_or_insert_default();
+        group.placement = None;
+        group.conditions.clear();
+        true
+    }
+
+    /// Writes a placement that differs.
+    fn seat(&mut self, key: &str, seats: &BTreeMap<Member, String>) -> bool {
+        let placement = self.groups.get(key).and_then(|g| g.status.as_ref()?.placement.as_ref());
+        let differs = placement.is_none_or(|p| places(p) != *seats);
+        if differs {
+            self.set_placement(key, seats);
+        }
+        differs
     }
 
     fn no_room(&mut self, key: &str) -> bool {
@@ -75,34 +96,25 @@ impl World {
         *group != before
     }
 
-    /// Members that are being replaced and whose node is of no use, and members that the placement does not have.
-    fn replan(
-        &self,
-        placement: &Placement,
-        entry: &lockstep_api::workload::GangStatus,
-        members: &[Member],
-    ) -> Option<BTreeMap<Member, String>> {
+    /// The seats without those of members that are gone, and without those on nodes that are of no use to members that are
+    /// being replaced or have not come to them.
+    fn usable_seats(&self, placement: &Placement, entry: &GangStatus, gang: &Gang) -> BTreeMap<Member, String> {
         let status = self.status();
         let replaced: Vec<MemberSet> =
             status.domains.iter().filter_map(|d| MemberSet::parse(&d.incident.as_ref()?.replace).ok()).collect();
-        let avoid: Vec<String> = entry.avoid.iter().map(|a| a.node.clone()).collect();
-        let mut places = places(placement);
-        places.retain(|m, _| members.contains(m));
-        let bad = |node: &String| avoid.contains(node) || self.nodes.get(node).is_none_or(|n| !n.alive);
-        // A pin that kube-scheduler refuses is planned anew, and so is one that no pod has come to.
+        let bad = |node: &String| {
+            entry.avoid.iter().any(|a| a.node == *node) || self.nodes.get(node).is_none_or(|n| !n.alive)
+        };
         let settled = |m: &Member| {
             let mine = |p: &&super::SimPod| p.shown.identity.member.as_ref() == Some(m);
             self.pods.iter().filter(mine).any(|p| p.shown.node.is_some() && !p.shown.terminating())
         };
-        for m in members {
-            let asked = replaced.iter().any(|r| r.contains(m)) || !settled(m);
-            if places.get(m).is_none_or(|node| bad(node) && asked) {
-                places.remove(m);
-                let node = self.free_node(&places, &avoid)?;
-                places.insert(m.clone(), node);
-            }
-        }
-        (places != self::places(placement)).then_some(places)
+        let mut seats = places(placement);
+        seats.retain(|m, node| {
+            let goes = bad(node) && (replaced.iter().any(|r| r.contains(m)) || !settled(m));
+            gang.members().any(|g| g == m) && !goes
+        });
+        seats
     }
 
     fn free_node(&self, places: &BTreeMap<Member, String>, avoid: &[String]) -> Option<String> {

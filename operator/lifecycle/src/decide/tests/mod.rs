@@ -1,6 +1,7 @@
 //! Scenarios over the cluster in memory.
 
 mod basics;
+mod elastic;
 mod failures;
 mod objects;
 mod property;

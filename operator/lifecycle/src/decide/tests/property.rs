@@ -6,7 +6,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::gang_with;
-use crate::testing::World;
+use crate::ranks;
+use crate::testing::{SimPod, World};
 use crate::{Plan, decide, summary};
 
 /// Something that happens. Numbers choose among what is there.
@@ -38,6 +39,8 @@ enum Step {
     Resize(i32),
     /// Preemption of the gang.
     Preempt,
+    /// A node has room for so many members.
+    Room(usize, usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
@@ -56,6 +59,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => Just(Step::Nonce),
         1 => (1..5i32).prop_map(Step::Resize),
         1 => Just(Step::Preempt),
+        2 => (1..4usize, 0..3usize).prop_map(|(node, slots)| Step::Room(node, slots)),
     ];
     prop::collection::vec(step, 20..120)
 }
@@ -72,6 +76,7 @@ fn specs() -> impl Strategy<Value = Value> {
         Just(json!({"failurePolicy": policy, "scheduling": {"policy": "Basic"}})),
         Just(json!({"failurePolicy": policy, "scheduling": {"gang": {"scope": "Replica"}}})),
         Just(json!({"failurePolicy": {"inPlace": {"unfenced": "Deny"}, "limits": {"maxRestarts": 3}}})),
+        Just(json!({"failurePolicy": policy, "scheduling": {"gang": {"minCount": 1}}})),
     ]
 }
 
@@ -103,6 +108,12 @@ fn apply(w: &mut World, step: &Step) {
             }
         }
         Step::Lose(i) => w.lose(&node(*i)),
+        // Others need their room: only elastic gangs may meet it, the rest is here to run in the end.
+        Step::Room(i, slots) => {
+            if w.workload.spec.scheduling.gang.min_count.is_some() {
+                w.nodes.get_mut(&node(*i)).unwrap().slots = *slots;
+            }
+        }
         Step::Suspend(on) => w.edit(|s| s.suspend = *on),
         Step::Nonce => w.edit(|s| s.restart_nonce += 1),
         Step::Resize(n) => w.edit(|s| s.groups[0].replicas = *n),
@@ -152,6 +163,8 @@ proptest! {
         for step in &steps {
             apply(&mut w, step);
         }
+        // At least the minimum fits in the end.
+        w.nodes.get_mut("n3").unwrap().slots = 2;
         w.settle();
         for pair in w.written.windows(2) {
             check_order(&pair[0], &pair[1]);
@@ -166,10 +179,14 @@ proptest! {
         match status.phase {
             Some(Phase::Running) => {
                 prop_assert!(status.domains.iter().all(|d| d.incident.is_none()));
-                let unfinished: i32 = status.groups.iter().map(|g| g.desired - g.succeeded).sum();
+                let world = ranks::World::of(&w.workload.spec, &status);
+                let unfinished: i32 = status.groups.iter().map(|g| world.size_of(&g.name) - g.succeeded).sum();
                 let running: Vec<_> = live.iter().filter(|p| !p.shown.terminal() && !p.shown.winding_up()).collect();
                 prop_assert_eq!(running.len(), unfinished as usize, "a settled gang has all its members");
                 prop_assert!(running.iter().all(|p| p.shown.identity.published && !p.shown.gated));
+                let told = |p: &SimPod| p.spec.containers[0].env.iter().flatten().find(|e| e.name == "PET_NNODES")?.value.clone();
+                let size = world.size_of("g").to_string();
+                prop_assert!(running.iter().all(|p| told(p).as_ref() == Some(&size)), "each knows how many they are");
             }
             Some(Phase::Succeeded | Phase::Failed) => {
                 prop_assert!(live.iter().all(|p| p.shown.terminal() || p.shown.winding_up()));
