@@ -45,6 +45,9 @@ pub mod annotations {
     pub const PLACEMENT: &str = "training.lockstep.dev/placement";
     /// On a workload or a foreign pod, written by its user: time of the last checkpoint, RFC 3339.
     pub const LAST_CHECKPOINT: &str = "training.lockstep.dev/last-checkpoint";
+    /// On a priority class, written by an administrator: the priority that gangs of the class have when others want their
+    /// room, once they run. One below the value of the class is not heeded.
+    pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";
 }
 
 /// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but wait for the victims.

@@ -1,10 +1,12 @@
 //! Commands and flags.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use lockstep_engine as engine;
+use lockstep_model::Rules;
 
 /// Why a workload waits, whom a new one would evict, and the cluster as a file.
 ///
@@ -58,12 +60,9 @@ pub enum Command {
         /// Namespace of a manifest that names none. Default: that of the context, `default` with --snapshot.
         #[arg(short, long)]
         namespace: Option<String>,
-        /// How victims are chosen; as `preemption.algorithm` of the manager's configuration.
-        #[arg(long, value_enum, default_value = "least-cost")]
-        algorithm: Algorithm,
-        /// What comes first when priorities and lost work disagree; as `preemption.order` of the configuration.
-        #[arg(long, value_enum, default_value = "strict-priority")]
-        order: Order,
+        /// What the manager's configuration says.
+        #[command(flatten)]
+        rules: Preemption,
         /// Format of the answer.
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
@@ -92,6 +91,36 @@ pub enum Command {
         /// The shell.
         shell: Shell,
     },
+}
+
+/// The parts of the manager's configuration that the answer depends on; names and defaults are those of
+/// `scheduler.preemption`.
+#[derive(Debug, Group)]
+pub struct Preemption {
+    /// How victims are chosen; as `algorithm` of the manager's configuration.
+    #[arg(long, value_enum, default_value = "least-cost")]
+    pub algorithm: Algorithm,
+    /// What comes first when priorities and lost work disagree; as `order` of the configuration.
+    #[arg(long, value_enum, default_value = "strict-priority")]
+    pub order: Order,
+    /// Seconds that work runs before it may be evicted; as `minRuntimeSeconds` of the configuration.
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub min_runtime_seconds: u64,
+    /// Evictions caused in turn that count towards a victim's cost; as `followOnDepth` of the configuration.
+    #[arg(long, value_name = "DEPTH", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub follow_on_depth: u8,
+}
+
+impl From<&Preemption> for Rules {
+    fn from(args: &Preemption) -> Self {
+        Self {
+            algorithm: args.algorithm.into(),
+            order: args.order.into(),
+            min_runtime: Duration::from_secs(args.min_runtime_seconds),
+            follow_on_depth: args.follow_on_depth,
+            ..Self::default()
+        }
+    }
 }
 
 /// Formats of answers.
@@ -147,6 +176,13 @@ mod tests {
     #[test]
     fn flags_do_not_contradict_each_other() {
         Args::command().debug_assert();
+    }
+
+    #[test]
+    fn without_flags_the_rules_are_the_defaults() {
+        let args = Args::try_parse_from(["kubectl-lockstep", "whatif", "-f", "gang.yaml"]).unwrap();
+        let Command::Whatif { rules, .. } = args.command else { panic!("whatif") };
+        assert_eq!(Rules::from(&rules), Rules::default());
     }
 
     #[test]

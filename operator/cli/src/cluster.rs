@@ -17,6 +17,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::gang::preemption_priority;
 use lockstep_model::node::{NodeSpecView, NodeStatusView};
 use lockstep_model::pod::{PodSpecView, PodStatusView};
 use lockstep_model::snapshot::PriorityClassRecord;
@@ -200,6 +201,7 @@ fn class(object: PriorityClass) -> PriorityClassRecord {
     PriorityClassRecord {
         value: object.value.unwrap_or_default(),
         preempts: object.preemption_policy.as_deref() != Some("Never"),
+        preemption_priority: preemption_priority(&object.metadata),
         default: object.global_default.unwrap_or_default(),
         name: object.metadata.name.unwrap_or_default(),
     }

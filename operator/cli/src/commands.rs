@@ -8,13 +8,13 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::CommandFactory;
-use lockstep_model::{CostModel, SnapshotFile};
+use lockstep_model::{Rules, SnapshotFile};
 use serde::Serialize;
 
 use crate::args::{Args, Command, Format};
 use crate::cluster::Cluster;
 use crate::explain::explain;
-use crate::whatif::{Answer, Rules, what_if};
+use crate::whatif::{Answer, what_if};
 use crate::{file, record};
 
 /// Namespace of objects that name none, where no context says otherwise.
@@ -50,9 +50,8 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
             print(&answer, *output)?;
             Ok(Outcome::Done)
         }
-        Command::Whatif { filename, snapshot, namespace, algorithm, order, output } => {
-            let rules = Rules { algorithm: (*algorithm).into(), order: (*order).into(), costs: CostModel::default() };
-            let answer = ask(args, filename, snapshot.as_deref(), namespace.as_deref(), &rules, now).await?;
+        Command::Whatif { filename, snapshot, namespace, rules, output } => {
+            let answer = ask(args, filename, snapshot.as_deref(), namespace.as_deref(), &rules.into(), now).await?;
             if let Some(namespace) = &answer.only_namespace {
                 eprintln!("warning: only namespace {namespace} is known; what pods of others hold counts as free");
             }

@@ -5,22 +5,19 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, anyhow};
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::PodSpec;
-use lockstep_api::condition::{is_true, types};
 use lockstep_api::member::{Member, MemberSet};
-use lockstep_api::names::{MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::scheduling::{PreemptionPolicy, TopologyConstraint};
-use lockstep_api::workload::{DisruptionMode, Group, TopologyScope, TrainingWorkloadStatus};
+use lockstep_api::workload::DisruptionMode;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::{Gang, gangs};
-use lockstep_model::pod::{PodSpecView, checkpoint};
-use lockstep_model::requests::pod_requests;
+use lockstep_model::gang::{self, seats};
 use lockstep_model::snapshot::{CohortRecord, GangRecord, PriorityClassRecord, Standing};
-use lockstep_model::{Cohort, Constraints, Node};
+use lockstep_model::{Cohort, GangView, Node, Template, Turnout};
 
 /// What a gang's pod group, or the workload's priority class, says.
 struct Terms {
     priority: i32,
+    preemption_priority: Option<i32>,
     preempts: bool,
     whole: bool,
     topology: Option<TopologyConstraint>,
@@ -31,45 +28,43 @@ struct Terms {
 pub fn recorded(
     workload: &TrainingWorkload,
     group: &PodGroup,
+    classes: &[PriorityClassRecord],
     nodes: &[Node],
     now: DateTime<Utc>,
 ) -> Result<Option<GangRecord>> {
-    let meta = &workload.metadata;
-    let (name, uid) = (meta.name.as_deref().unwrap_or_default(), meta.uid.as_deref().unwrap_or_default());
-    let genuine = workload.spec.managed_by == MANAGED_BY
-        && Some(pod_group_name(name, uid, &group.spec.gang_key)) == group.metadata.name;
-    let Some(gang) = gangs(&workload.spec).into_iter().find(|g| genuine && g.key == group.spec.gang_key) else {
+    let view = GangView { group, workload };
+    let Some(gang) = gangs(&workload.spec).into_iter().find(|g| view.genuine() && g.key == group.spec.gang_key) else {
         return Ok(None);
     };
-    let spec = &group.spec.gang;
+    let class = group.spec.gang.priority_class_name.as_ref().and_then(|name| classes.iter().find(|c| c.name == *name));
     let terms = Terms {
-        priority: spec.priority,
-        preempts: spec.preemption_policy != Some(PreemptionPolicy::Never),
-        whole: !gang.basic && spec.disruption_mode.all.is_some(),
-        topology: spec.scheduling_constraints.iter().flat_map(|c| &c.topology).next().cloned(),
+        priority: view.priority(),
+        preemption_priority: class.and_then(|c| c.preemption_priority),
+        preempts: view.preempts(),
+        whole: view.whole(gang.basic),
+        topology: view.topology().cloned(),
     };
-    let none = TrainingWorkloadStatus::default();
-    let status = workload.status.as_ref().unwrap_or(&none);
-    let done = status.completed(&workload.spec.groups);
+    let done = view.done();
     let mut record = record(workload, &gang, terms, &done, nodes)?;
     record.name = group.metadata.name.clone().unwrap_or_default();
     record.uid = group.metadata.uid.clone().unwrap_or_default();
-    record.standing = standing(workload, status, group);
-    let placed = group.status.clone().unwrap_or_default();
-    record.queued_at = placed.queued_at;
-    record.victims = placed.preemption.iter().flat_map(|p| &p.victims).map(|v| v.uid.clone()).collect();
-    for at in placed.placement.iter().flat_map(|p| &p.nodes) {
-        // Ranges that do not parse seat nobody, as in the scheduler.
-        let seated = MemberSet::parse(&at.members).unwrap_or_default().into_iter().filter(|m| !done.contains(m));
-        let ranges = seated.collect::<MemberSet>().to_ranges();
-        if !ranges.is_empty() {
-            record.seats.insert(at.node.clone(), ranges);
-        }
+    record.standing = match view.standing() {
+        _ if view.released() || view.disrupted() => Standing::Leaving,
+        gang::Standing::Over => Standing::Leaving,
+        gang::Standing::Held(_) => Standing::Held,
+        gang::Standing::Active => Standing::Active,
+    };
+    let status = group.status.as_ref();
+    record.queued_at = status.and_then(|s| s.queued_at);
+    let intent = status.and_then(|s| s.preemption.as_ref());
+    record.victims = intent.iter().flat_map(|p| &p.victims).map(|v| v.uid.clone()).collect();
+    // A gang that is over, or has given its room back, keeps no seats.
+    if view.standing() != gang::Standing::Over && !view.released() {
+        record.seats = ranges(view.placement().map(seats).unwrap_or_default(), &done);
     }
-    let ledger = status.gangs.iter().find(|g| g.key == gang.key);
-    let avoided = ledger.into_iter().flat_map(|l| &l.avoid).filter(|a| a.until > now);
-    record.avoid = avoided.map(|a| a.node.clone()).collect();
-    record.resumed = status.domains.iter().filter_map(|d| d.healthy_since).max();
+    record.avoid = view.avoided(now).map(str::to_owned).collect();
+    record.last_checkpoint = view.checkpoint();
+    record.resumed = view.resumed(&gang.domains.iter().map(|d| d.key.as_str()).collect::<Vec<_>>());
     Ok(Some(record))
 }
 
@@ -96,6 +91,7 @@ pub fn asked(
         .map(|gang| {
             let terms = Terms {
                 priority: class.map_or(0, |c| c.value),
+                preemption_priority: class.and_then(|c| c.preemption_priority),
                 preempts,
                 whole: !gang.basic && gang.disruption == DisruptionMode::All,
                 topology: scheduling.topology.as_ref().map(|t| TopologyConstraint {
@@ -118,22 +114,17 @@ fn record(
     done: &BTreeSet<Member>,
     nodes: &[Node],
 ) -> Result<GangRecord> {
-    let Terms { priority, preempts, whole, topology } = terms;
+    let Terms { priority, preemption_priority, preempts, whole, topology } = terms;
     let meta = &workload.metadata;
-    // Under replica scope a replica is asked for whole: the engine knows replicas of one size.
-    let all = topology.as_ref().is_some_and(|t| t.scope == TopologyScope::Replica);
-    let finished = gang.members().filter(|m| done.contains(*m)).count();
-    let needed = gang.min_count.max(0) as usize;
+    let groups = &workload.spec.groups;
+    let members: Vec<&Member> = gang.members().collect();
+    let turnout = Turnout::new(groups, &members, gang.min_count, done, topology.as_ref());
     let mut cohorts = Vec::new();
-    for (ix, group) in workload.spec.groups.iter().enumerate() {
-        let of_group = gang.members().filter(|m| m.group == group.name && (all || !done.contains(*m)));
-        let members: Vec<Member> = of_group.cloned().collect();
-        if !members.is_empty() {
-            let cohort = cohort(members, group, nodes).with_context(|| format!("spec.groups[{ix}].template"))?;
-            cohorts.push(cohort);
-        }
+    for (ix, members) in turnout.by_group {
+        let Some(group) = groups.get(ix) else { continue };
+        let cohort = cohort(members, &Template::from(group), nodes);
+        cohorts.push(cohort.with_context(|| format!("spec.groups[{ix}].template"))?);
     }
-    let safe = meta.annotations.as_ref().and_then(|a| a.get(annotations::LAST_CHECKPOINT));
     Ok(GangRecord {
         namespace: meta.namespace.clone().unwrap_or_default(),
         name: String::new(),
@@ -141,50 +132,35 @@ fn record(
         workload: meta.name.clone().unwrap_or_default(),
         workload_uid: meta.uid.clone().unwrap_or_default(),
         priority,
+        preemption_priority,
         preempts,
         whole,
         basic: gang.basic,
         standing: Standing::Active,
         victims: Vec::new(),
         queued_at: None,
-        min_count: if all { needed } else { needed.saturating_sub(finished) } as u32,
+        min_count: turnout.needed,
         cohorts,
         seats: BTreeMap::new(),
         topology,
         avoid: Vec::new(),
-        last_checkpoint: safe.and_then(|text| checkpoint(text)),
+        last_checkpoint: None,
         resumed: None,
     })
 }
 
-fn cohort(members: Vec<Member>, group: &Group, nodes: &[Node]) -> Result<CohortRecord> {
-    let none = PodSpec::default();
-    let spec = group.template.0.spec.as_ref().unwrap_or(&none);
-    let constraints = Constraints::from(spec);
+fn cohort(members: Vec<Member>, template: &Template, nodes: &[Node]) -> Result<CohortRecord> {
     // Positions in the list of nodes serve as ordinals.
-    let admits = nodes.iter().enumerate().filter(|(_, node)| constraints.admit(node)).map(|(at, _)| at);
-    let cohort = Cohort {
-        members,
-        requests: Arc::new(pod_requests(&PodSpecView::from(spec))?),
-        eligible: Arc::new(admits.collect()),
-    };
+    let admits = nodes.iter().enumerate().filter(|(_, node)| template.constraints.admit(node)).map(|(at, _)| at);
+    let cohort = Cohort { members, requests: template.requests.clone()?, eligible: Arc::new(admits.collect()) };
     Ok(CohortRecord::of(&cohort))
 }
 
-fn standing(workload: &TrainingWorkload, status: &TrainingWorkloadStatus, group: &PodGroup) -> Standing {
-    let placed = group.status.clone().unwrap_or_default();
-    let ledger = status.gangs.iter().find(|g| g.key == group.spec.gang_key);
-    let ends = workload.metadata.deletion_timestamp.is_some()
-        || group.metadata.deletion_timestamp.is_some()
-        || is_true(&status.conditions, types::COMPLETE)
-        || is_true(&status.conditions, types::FAILED)
-        || is_true(&placed.conditions, types::DISRUPTION_TARGET);
-    let id = placed.placement.map(|p| p.id);
-    if ends || (id.is_some() && ledger.is_some_and(|l| l.released == id)) {
-        Standing::Leaving
-    } else if workload.spec.suspend || ledger.is_none_or(|l| l.backoff.is_some() || !l.started) {
-        Standing::Held
-    } else {
-        Standing::Active
+/// Ranges of the members that have not succeeded, by node.
+fn ranges(seats: lockstep_model::Seats, done: &BTreeSet<Member>) -> BTreeMap<String, Vec<String>> {
+    let mut by_node: BTreeMap<String, MemberSet> = BTreeMap::new();
+    for (member, node) in seats.into_iter().filter(|(m, _)| !done.contains(m)) {
+        by_node.entry(node).or_default().insert(member);
     }
+    by_node.into_iter().map(|(node, members)| (node, members.to_ranges())).collect()
 }

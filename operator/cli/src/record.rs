@@ -20,7 +20,7 @@ pub fn record(objects: Objects, namespace: Option<String>, now: DateTime<Utc>) -
         let owners = group.metadata.owner_references.iter().flatten();
         let owner = owners.filter(|o| o.controller == Some(true)).find_map(|o| by_uid.get(o.uid.as_str()));
         let Some(workload) = owner.filter(|w| w.metadata.namespace == group.metadata.namespace) else { continue };
-        match gangs::recorded(workload, group, &nodes, now) {
+        match gangs::recorded(workload, group, &classes, &nodes, now) {
             Ok(gang) => recorded.extend(gang),
             Err(why) => {
                 unread.push(format!("podgroup {}: {why:#}", group.metadata.name.as_deref().unwrap_or_default()));

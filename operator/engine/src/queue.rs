@@ -79,18 +79,49 @@ pub fn fits_empty(cluster: &Cluster, demand: &Demand) -> bool {
 /// The room that gangs behind all of `blocked` may use: what none of those could ever use itself. `cluster` is the room as
 /// it is.
 pub fn room_behind(cluster: &Cluster, blocked: &[&Demand]) -> Cluster {
+    let mut kept = Kept::default();
+    for demand in blocked {
+        kept.add(cluster, demand);
+    }
     let mut room = cluster.clone();
-    for (demand, shape) in blocked.iter().flat_map(|demand| demand.shapes.iter().map(move |shape| (demand, shape))) {
-        for node in (0..cluster.node_count()).filter(|&n| demand.admits(shape, n)) {
-            let whole = i64::from(seats(cluster.allocatable(node), &shape.request));
-            for (dim, &request) in shape.request.iter().enumerate().filter(|&(_, &r)| r > 0) {
-                // Several shapes may share a node in ways that counting one of them does not see.
-                let own = if demand.shapes.len() == 1 { whole * request } else { cluster.allocatable(node)[dim] };
-                room.limit(node, dim, cluster.free(node)[dim] - own);
+    kept.limit(&mut room);
+    room
+}
+
+/// What waiting gangs keep for themselves, gathered gang by gang: the work per gang does not grow with their number.
+#[derive(Clone, Debug, Default)]
+pub struct Kept {
+    /// The most of each resource that any of them could use of a node, node after node.
+    own: Vec<i64>,
+}
+
+impl Kept {
+    /// Keeps what a gang could use. Reads what nodes offer, not what is free.
+    pub fn add(&mut self, cluster: &Cluster, demand: &Demand) {
+        let dims = cluster.dims();
+        self.own.resize(cluster.node_count() * dims, 0);
+        for shape in &demand.shapes {
+            for node in (0..cluster.node_count()).filter(|&n| demand.admits(shape, n)) {
+                let offered = cluster.allocatable(node);
+                let whole = i64::from(seats(offered, &shape.request));
+                for (dim, &request) in shape.request.iter().enumerate().filter(|&(_, &r)| r > 0) {
+                    // Several shapes may share a node in ways that counting one of them does not see.
+                    let own = if demand.shapes.len() == 1 { whole * request } else { offered[dim] };
+                    let kept = &mut self.own[node * dims + dim];
+                    *kept = (*kept).max(own);
+                }
             }
         }
     }
-    room
+
+    /// Leaves of the room what may be used behind those gangs.
+    pub fn limit(&self, room: &mut Cluster) {
+        let dims = room.dims();
+        for (at, &own) in self.own.iter().enumerate().filter(|&(_, &own)| own > 0) {
+            let (node, dim) = (at / dims, at % dims);
+            room.limit(node, dim, room.free(node)[dim] - own);
+        }
+    }
 }
 
 /// What one round of the queue came to, for one gang.

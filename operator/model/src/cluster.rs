@@ -18,6 +18,10 @@ pub struct Snapshot {
     engine: Arc<Cluster>,
     dims: Arc<Dims>,
     nodes: Arc<Vec<Arc<NodeEntry>>>,
+    /// Another number whenever a node has changed, come or gone.
+    nodes_version: u64,
+    /// Another number whenever a node or a pod has changed, come or gone.
+    version: u64,
     ordinals: Arc<BTreeMap<String, NodeIx>>,
     /// Pods by the UID of their controlling owner, for the owners that were asked for.
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
@@ -64,6 +68,16 @@ impl Snapshot {
         self.nodes.get(ix)?.class
     }
 
+    /// A number that stays the same while all nodes stay as they are, whatever their pods do.
+    pub fn nodes_version(&self) -> u64 {
+        self.nodes_version
+    }
+
+    /// A number that stays the same while nothing changes.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
     /// One more than the largest node ordinal.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
@@ -102,6 +116,8 @@ impl Default for ClusterModel {
                 engine: Arc::new(Cluster::new(dims.len(), 0)),
                 dims: Arc::new(dims),
                 nodes: Arc::default(),
+                nodes_version: 0,
+                version: 0,
                 ordinals: Arc::default(),
                 owned: Arc::default(),
             },
@@ -126,6 +142,7 @@ impl ClusterModel {
         if self.now.node(ix) == Some(&node) {
             return false;
         }
+        self.nodes_changed();
         let class = self.class_id(NodeClass::of(&node));
         let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
         entry.class = Some(class);
@@ -147,6 +164,7 @@ impl ClusterModel {
         let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
         entry.node = None;
         entry.class = None;
+        self.nodes_changed();
         Arc::make_mut(&mut self.now.engine).remove_node(ix);
         self.compact();
     }
@@ -157,6 +175,7 @@ impl ClusterModel {
             return false;
         }
         self.remove_pod(&pod.uid);
+        self.now.version += 1;
         self.labels.share(&mut pod.labels);
         self.requests.share(&mut pod.requests);
         let pod = Arc::new(pod);
@@ -176,6 +195,7 @@ impl ClusterModel {
     /// Forgets a pod.
     pub fn remove_pod(&mut self, uid: &str) {
         let Some(pod) = self.pods.remove(uid) else { return };
+        self.now.version += 1;
         if let Some(ix) = pod.holds().and_then(|node| self.now.ordinal(node)) {
             let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
             entry.pods.retain(|p| p.uid != uid);
@@ -203,6 +223,11 @@ impl ClusterModel {
             let dims = Dims::new(self.now.dims.resources(), keys);
             self.rebuild(dims);
         }
+    }
+
+    fn nodes_changed(&mut self) {
+        self.now.nodes_version += 1;
+        self.now.version += 1;
     }
 
     fn entry(&mut self, name: &str) -> NodeIx {
@@ -256,6 +281,7 @@ impl ClusterModel {
         self.now.engine = Arc::new(Cluster::new(dims.len(), dims.keys().len()));
         self.now.dims = Arc::new(dims);
         self.now.ordinals = Arc::new(ordinals);
+        self.nodes_changed();
         for (ix, entry) in entries.iter().enumerate() {
             if let Some(node) = &entry.node {
                 self.tell_engine(ix, node);

@@ -108,6 +108,8 @@ pub struct Verdicts {
 #[derive(Debug, Default)]
 struct Template {
     admitted: HashMap<ClassId, bool>,
+    /// The answer as of a version of the nodes.
+    answer: Option<(u64, Arc<NodeSet>)>,
     used: bool,
 }
 
@@ -117,10 +119,15 @@ impl Verdicts {
         if !self.templates.contains_key(key) {
             self.templates.insert(key.to_owned(), Template::default());
         }
+        let Some(template) = self.templates.get_mut(key) else { return Arc::default() };
+        template.used = true;
+        if let Some((version, answer)) = &template.answer
+            && *version == snapshot.nodes_version()
+        {
+            return Arc::clone(answer);
+        }
         let names_nodes = constraints.names_nodes();
         let mut set = NodeSet::with_capacity(snapshot.node_count());
-        let Some(template) = self.templates.get_mut(key) else { return Arc::new(set) };
-        template.used = true;
         for ix in 0..snapshot.node_count() {
             let (Some(node), Some(class)) = (snapshot.node(ix), snapshot.class(ix)) else { continue };
             let admitted = if names_nodes {
@@ -130,7 +137,9 @@ impl Verdicts {
             };
             set.set(ix, admitted);
         }
-        Arc::new(set)
+        let answer = Arc::new(set);
+        template.answer = Some((snapshot.nodes_version(), Arc::clone(&answer)));
+        answer
     }
 
     /// Forgets templates that were not asked about since the last call.

@@ -6,33 +6,43 @@
 //! | [`pod`], [`node`], [`pdb`] | trimmed objects, and the parts of the real ones that they are read from |
 //! | [`cluster`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it |
 //! | [`eligibility`] | which nodes a template may run on |
+//! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that wants room as the engine's demand, and its answer as a node for each member |
-//! | [`units`], [`cost`] | what runs, as the engine's units of disruption, and what evicting it would destroy |
+//! | [`occupancy`], [`units`], [`cost`] | who holds room, as the engine's units of disruption, and what evicting them destroys |
+//! | [`attempt`], [`rules`] | one gang's turn in the queue, and the rules of preemption |
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
+pub mod attempt;
 pub mod cluster;
 pub mod cost;
 pub mod dims;
 pub mod eligibility;
+pub mod gang;
 pub mod node;
+pub mod occupancy;
 pub mod pdb;
 pub mod pod;
 pub mod quantity;
 pub mod request;
 pub mod requests;
+pub mod rules;
 pub mod snapshot;
 #[cfg(test)]
 mod test_support;
 pub mod units;
 
+pub use attempt::{Ahead, Eviction, Turn};
 pub use cluster::{ClusterModel, Snapshot};
 pub use cost::CostModel;
 pub use dims::Dims;
 pub use eligibility::{ClassId, Constraints, NodeClass, Verdicts};
+pub use gang::{GangView, Seats, Turnout};
 pub use node::Node;
+pub use occupancy::{Occupancy, Tenant};
 pub use pdb::Budget;
 pub use pod::Pod;
-pub use request::{Cohort, Request, Unmet};
+pub use request::{Cohort, Request, Template, Unmet};
 pub use requests::Resources;
+pub use rules::Rules;
 pub use snapshot::SnapshotFile;
 pub use units::{GangUnit, Running, Source, UnitTable};

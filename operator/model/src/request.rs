@@ -3,15 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::TopologyConstraint;
-use lockstep_api::workload::{TopologyMode, TopologyScope};
+use lockstep_api::workload::{Group, TopologyMode, TopologyScope};
 use lockstep_engine as engine;
 use lockstep_engine::{Demand, NodeIx, NodeSet, Placement, PreemptionPolicy, Shape};
 use thiserror::Error;
 
 use crate::cluster::Snapshot;
-use crate::requests::Resources;
+use crate::eligibility::Constraints;
+use crate::pod::PodSpecView;
+use crate::quantity::InvalidQuantity;
+use crate::requests::{Resources, pod_requests};
 
 /// A gang that wants room, whole or for the members that lost theirs.
 #[derive(Clone, Debug)]
@@ -41,6 +45,23 @@ pub struct Cohort {
     pub requests: Arc<Resources>,
     /// Nodes that admit the template.
     pub eligible: Arc<NodeSet>,
+}
+
+/// What of a group's template its room depends on.
+#[derive(Clone, Debug)]
+pub struct Template {
+    /// What one pod holds, where its quantities can be read.
+    pub requests: Result<Arc<Resources>, InvalidQuantity>,
+    /// Which nodes admit it.
+    pub constraints: Constraints,
+}
+
+impl From<&Group> for Template {
+    fn from(group: &Group) -> Self {
+        let none = PodSpec::default();
+        let spec = group.template.0.spec.as_ref().unwrap_or(&none);
+        Self { requests: pod_requests(&PodSpecView::from(spec)).map(Arc::new), constraints: Constraints::from(spec) }
+    }
 }
 
 /// Why a request cannot even be put to the engine.

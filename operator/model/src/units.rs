@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use lockstep_engine::{Amounts, NodeIx, PdbIx, Pods, Unit, Units};
+use lockstep_engine::{Amounts, NodeIx, NodeSet, PdbIx, Pods, Unit, Units};
 use smallvec::SmallVec;
 
 use crate::cluster::Snapshot;
@@ -19,6 +19,8 @@ pub struct UnitTable {
     pub units: Units,
     /// By unit ordinal.
     pub sources: Vec<Source>,
+    /// When the first of those left out because they have not run for long enough may be asked about; `None`: nobody was.
+    pub shielded_until: Option<DateTime<Utc>>,
 }
 
 /// What a unit is.
@@ -43,6 +45,8 @@ pub struct GangUnit {
     pub holds: Vec<Running>,
     /// Accelerator-seconds that evicting it destroys.
     pub cost: u64,
+    /// Nodes where it could run again; `None` is every node.
+    pub eligible: Option<Arc<NodeSet>>,
 }
 
 /// One pod of a gang, or the seat reserved for it.
@@ -66,14 +70,14 @@ pub struct UnitsBuilder<'a> {
 
 impl<'a> UnitsBuilder<'a> {
     /// No units yet.
-    pub fn new(snapshot: &'a Snapshot, budgets: &'a [Budget], now: DateTime<Utc>) -> Self {
+    pub fn new(snapshot: &'a Snapshot, budgets: &'a [Arc<Budget>], now: DateTime<Utc>) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<(PdbIx, &Budget)>> = BTreeMap::new();
         for (ix, budget) in budgets.iter().enumerate() {
             by_namespace.entry(&budget.namespace).or_default().push((ix, budget));
         }
         let pdb_allowed = budgets.iter().map(|b| b.allowed.max(0) as u32).collect();
         let units = Units { pdb_allowed, ..Units::default() };
-        Self { snapshot, budgets: by_namespace, now, table: UnitTable { units, sources: Vec::new() } }
+        Self { snapshot, budgets: by_namespace, now, table: UnitTable { units, ..UnitTable::default() } }
     }
 
     /// Adds a gang that goes whole.
@@ -97,7 +101,7 @@ impl<'a> UnitsBuilder<'a> {
                 pdbs: hits.into_iter().collect(),
                 start: start.unwrap_or(self.now).timestamp(),
                 cascade: None,
-                eligible: None,
+                eligible: gang.eligible.clone(),
                 preempts: gang.preempts,
             },
         );
@@ -105,8 +109,15 @@ impl<'a> UnitsBuilder<'a> {
 
     /// Adds a single pod where it holds room, with the priority of its gang if it has one, and the accelerator-seconds that
     /// evicting it destroys. `cascade` stands for the gang that restarts as a whole when this pod goes, from
-    /// [`UnitsBuilder::cascade`].
-    pub fn add_pod(&mut self, pod: &Arc<Pod>, priority: i32, cost: u64, cascade: Option<usize>) {
+    /// [`UnitsBuilder::cascade`]; `eligible` for the nodes where the pod could run again, where they are known.
+    pub fn add_pod(
+        &mut self,
+        pod: &Arc<Pod>,
+        priority: i32,
+        cost: u64,
+        cascade: Option<usize>,
+        eligible: Option<Arc<NodeSet>>,
+    ) {
         let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) else { return };
         let unit = Unit {
             pods: vec![Pods { request: self.snapshot.dims().amounts(&pod.requests), nodes: vec![node] }],
@@ -116,7 +127,7 @@ impl<'a> UnitsBuilder<'a> {
             pdbs: self.hits(pod),
             start: pod.started.unwrap_or(self.now).timestamp(),
             cascade,
-            eligible: None,
+            eligible,
             preempts: pod.preempts,
         };
         self.push(Source::Pod(Arc::clone(pod)), unit);
@@ -126,6 +137,12 @@ impl<'a> UnitsBuilder<'a> {
     pub fn cascade(&mut self, loss: u64) -> usize {
         self.table.units.cascade_loss.push(loss);
         self.table.units.cascade_loss.len() - 1
+    }
+
+    /// Notes that somebody is left out until then.
+    pub fn shielded_until(&mut self, end: DateTime<Utc>) {
+        let first = &mut self.table.shielded_until;
+        *first = Some(first.map_or(end, |f| f.min(end)));
     }
 
     /// The units.
@@ -161,15 +178,16 @@ mod tests {
         }
         let s = model.snapshot();
         let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
-        let budgets = [Budget { namespace: "ml".into(), name: "b".into(), selector: Some(selector), allowed: 1 }];
+        let budget = Budget { namespace: "ml".into(), name: "b".into(), selector: Some(selector), allowed: 1 };
+        let budgets = [Arc::new(budget)];
         let mut builder = UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap());
         let pods: Vec<_> = s.pods_on(0).cloned().collect();
         let holds = pods
             .iter()
             .map(|p| Running { node: 0, requests: Arc::clone(&p.requests), pod: Some(Arc::clone(p)) })
             .collect();
-        builder.add_gang(&GangUnit { number: 7, priority: 5, preempts: true, holds, cost: 9 });
-        builder.add_pod(&pods[0], 3, 1, None);
+        builder.add_gang(&GangUnit { number: 7, priority: 5, preempts: true, holds, cost: 9, eligible: None });
+        builder.add_pod(&pods[0], 3, 1, None, None);
         let table = builder.build();
         let [gang, single] = table.units.units.as_slice() else { panic!("two units") };
         assert_eq!((gang.pdbs.as_slice(), gang.pod_count(), gang.pods.len()), ([(0, 2)].as_slice(), 3, 2));

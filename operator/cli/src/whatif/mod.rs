@@ -6,31 +6,16 @@ mod scene;
 
 use anyhow::Result;
 use lockstep_api::TrainingWorkload;
-use lockstep_engine::queue::{can_take_back, fits_empty, room_behind};
-use lockstep_engine::{
-    Algorithm, Cluster, Demand, Infeasible, Options, Order, PreemptionPolicy, explain, place, preempt,
-};
+use lockstep_engine::queue::standing;
+use lockstep_engine::{Cluster, Demand, Infeasible, PreemptionPolicy};
+use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::snapshot::GangRecord;
-use lockstep_model::{CostModel, Node, Request, SnapshotFile};
+use lockstep_model::{Ahead, Eviction, Node, Request, Rules, SnapshotFile, Turn};
 
 pub use answer::{Answer, GangAnswer, NextBest, OnNode, Verdict, Victim};
 use scene::Scene;
 
 use crate::gangs;
-
-/// Most waiting gangs before the asked one that are looked at, as in the scheduler.
-const BLOCKED: usize = 32;
-
-/// How victims are chosen and weighed: what the manager's configuration says.
-#[derive(Clone, Debug)]
-pub struct Rules {
-    /// How victims are chosen.
-    pub algorithm: Algorithm,
-    /// Whether priority or lost work comes first.
-    pub order: Order,
-    /// How work is weighed.
-    pub costs: CostModel,
-}
 
 /// Asks about each gang that a manifest would make, one after the other: each finds what those before it have left.
 ///
@@ -41,7 +26,7 @@ pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) 
     let asked = gangs::asked(workload, &file.priority_classes, &nodes)?;
     let keys = asked.iter().filter_map(|(_, gang)| gang.topology.as_ref()).map(|t| t.key.as_str());
     let priority = asked.first().map_or(0, |(_, gang)| gang.priority);
-    let mut question = Question { scene: Scene::new(file, keys, &rules.costs), rules, blocked: Vec::new() };
+    let mut question = Question { scene: Scene::new(file, keys, rules), rules, ahead: Ahead::default() };
     if let Some((_, gang)) = asked.first() {
         question.serve_those_ahead(gang);
     }
@@ -61,7 +46,7 @@ struct Question<'a> {
     scene: Scene<'a>,
     rules: &'a Rules,
     /// Gangs that wait before the asked one: it leaves alone what only they could use.
-    blocked: Vec<Demand>,
+    ahead: Ahead,
 }
 
 impl Question<'_> {
@@ -70,14 +55,16 @@ impl Question<'_> {
         for gang in self.scene.waiting_before(asked) {
             let request = self.scene.request(gang);
             let Ok(demand) = request.demand(&self.scene.cluster) else { continue };
-            match place(&behind(&self.scene.room, &self.blocked, &demand), &demand) {
+            match self.turn(gang, &demand).now(&self.scene.room_for(gang.priority)) {
                 Ok(placement) => self.scene.room.reserve(&demand.shapes, &placement),
-                Err(_) if self.blocked.len() < BLOCKED && fits_empty(&self.scene.room, &demand) => {
-                    self.blocked.push(demand);
-                }
-                Err(_) => {}
+                Err(_) => self.ahead.push(self.scene.cluster.room(), &demand),
             }
         }
+    }
+
+    fn turn<'d>(&'d self, gang: &GangRecord, demand: &'d Demand) -> Turn<'d> {
+        let standing = standing(demand.priority, gang.preemption_priority);
+        Turn { demand, standing, evictable: self.rules.evictable_at_once(), ahead: &self.ahead }
     }
 
     fn ask(&mut self, key: &str, gang: &GangRecord) -> GangAnswer {
@@ -102,8 +89,8 @@ impl Question<'_> {
         demand: &Demand,
         answer: &mut GangAnswer,
     ) -> Result<(), Infeasible> {
-        let mut room = self.scene.room_for(gang.priority);
-        let short = match place(&behind(&room, &self.blocked, demand), demand) {
+        let room = self.scene.room_for(gang.priority);
+        let short = match self.turn(gang, demand).now(&room) {
             Ok(placement) => {
                 answer.verdict = Verdict::Fits;
                 self.settle(request, demand, &placement, answer);
@@ -111,18 +98,14 @@ impl Question<'_> {
             }
             Err(short) => short,
         };
-        self.scene.let_leave(&mut room);
-        let room = behind(&room, &self.blocked, demand);
-        if let Ok(placement) = place(&room, demand) {
+        let (room, soon) = self.turn(gang, demand).soon(room, &self.scene.leaving());
+        if let Some(placement) = soon {
             answer.verdict = Verdict::FitsOnceOthersHaveLeft;
             self.settle(request, demand, &placement, answer);
             return Ok(());
         }
         if demand.preemption == PreemptionPolicy::Never {
-            return Err(match short {
-                Infeasible::NoRoom(shortfall) => Infeasible::MayNotPreempt(shortfall),
-                other => other,
-            });
+            return Err(may_not_preempt(short));
         }
         self.evict(gang, request, demand, &room, answer)
     }
@@ -135,11 +118,8 @@ impl Question<'_> {
         room: &Cluster,
         answer: &mut GangAnswer,
     ) -> Result<(), Infeasible> {
-        let Rules { algorithm, order, costs: _ } = *self.rules;
-        let options = Options { algorithm, order, ..Options::default() };
         let table = self.scene.units(gang.priority);
-        let found = preempt(room, &table.units, demand, &options)?;
-        let reasons = explain(room, &table.units, demand, &options, &found);
+        let Eviction { table, answer: found, reasons } = self.turn(gang, demand).by_force(room, table, self.rules)?;
         answer.verdict = Verdict::Preempts;
         let nodes = |unit| reasons.taken.iter().find(|t| t.unit == unit).map(|t| t.nodes.as_slice());
         let victim = |&unit: &usize| self.scene.victim(&table, unit, nodes(unit).unwrap_or_default());
@@ -171,12 +151,6 @@ impl Question<'_> {
         answer.nodes = self.scene.on_nodes(request, &nodes);
         self.scene.room.reserve(&demand.shapes, placement);
     }
-}
-
-/// The room that a gang may use behind those that wait before it. Work that they may evict again takes nothing from them.
-fn behind(room: &Cluster, blocked: &[Demand], demand: &Demand) -> Cluster {
-    let ahead: Vec<&Demand> = blocked.iter().filter(|b| !can_take_back(b, demand.priority, true)).collect();
-    if ahead.is_empty() { room.clone() } else { room_behind(room, &ahead) }
 }
 
 fn amount(lost: u128) -> u64 {

@@ -1,15 +1,16 @@
 //! A snapshot as the engine's problem.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use lockstep_api::member::{Member, MemberSet};
-use lockstep_engine::{Cluster, Names, NodeIx, PreemptionPolicy};
-use lockstep_model::snapshot::{BudgetRecord, GangRecord, Standing};
-use lockstep_model::units::UnitsBuilder;
+use lockstep_engine::{Amounts, Cluster, Names, NodeIx, PreemptionPolicy};
+use lockstep_model::occupancy::{Disruption, Nomination, empty_seats, ignore_lesser, nominations};
+use lockstep_model::snapshot::{GangRecord, Standing};
 use lockstep_model::{
-    Budget, Cohort, CostModel, GangUnit, Pod, Request, Resources, Running, Snapshot, SnapshotFile, Source, UnitTable,
+    Budget, Cohort, Occupancy, Pod, Request, Resources, Rules, Running, Snapshot, SnapshotFile, Source, Tenant,
+    UnitTable,
 };
 
 use super::answer::{OnNode, Victim};
@@ -17,8 +18,11 @@ use super::answer::{OnNode, Victim};
 /// A snapshot as the engine's problem.
 pub(super) struct Scene<'a> {
     file: &'a SnapshotFile,
-    costs: &'a CostModel,
-    budgets: Vec<Budget>,
+    rules: &'a Rules,
+    budgets: Vec<Arc<Budget>>,
+    nominations: Vec<Nomination>,
+    /// Seats of each gang whose pods do not take room yet.
+    empty: Vec<Vec<Running>>,
     /// Nodes and pods.
     pub cluster: Snapshot,
     /// What is free: pods count where they hold room, seats where their pods do not exist yet.
@@ -29,19 +33,24 @@ pub(super) struct Scene<'a> {
 
 impl<'a> Scene<'a> {
     /// The scene of a snapshot in which these topology keys matter beside those of its gangs.
-    pub fn new<'k>(file: &'a SnapshotFile, keys: impl IntoIterator<Item = &'k str>, costs: &'a CostModel) -> Self {
+    pub fn new<'k>(file: &'a SnapshotFile, keys: impl IntoIterator<Item = &'k str>, rules: &'a Rules) -> Self {
         let cluster = file.model(keys.into_iter().collect::<Vec<_>>()).snapshot();
-        let room = cluster.room().clone();
-        let intents = file.gangs.iter().filter(|g| g.standing == Standing::Active);
-        let leaving = intents.flat_map(|g| g.victims.iter().cloned()).collect();
-        let budgets = file.budgets.iter().map(BudgetRecord::to_budget).collect();
-        let mut scene = Self { file, costs, budgets, cluster, room, leaving };
-        for gang in &file.gangs {
-            for seat in scene.holds(gang).into_iter().filter(|held| held.pod.is_none()) {
-                scene.room.add_pod(seat.node, &scene.cluster.dims().amounts(&seat.requests));
-            }
+        let mut room = cluster.room().clone();
+        let empty: Vec<Vec<Running>> = file.gangs.iter().map(|gang| empty_seats_of(file, &cluster, gang)).collect();
+        for seat in empty.iter().flatten() {
+            room.add_pod(seat.node, &cluster.dims().amounts(&seat.requests));
         }
-        scene
+        let intents = file.gangs.iter().filter(|g| g.standing == Standing::Active);
+        Self {
+            leaving: intents.flat_map(|g| g.victims.iter().cloned()).collect(),
+            budgets: file.budgets.iter().map(|b| Arc::new(b.to_budget())).collect(),
+            nominations: nominations(&cluster),
+            file,
+            rules,
+            empty,
+            cluster,
+            room,
+        }
     }
 
     /// What a gang asks for.
@@ -69,58 +78,58 @@ impl<'a> Scene<'a> {
         queue
     }
 
-    /// The room as a gang of this priority sees it: what kube-scheduler nominated for less important pods does not bind it.
+    /// The room as a gang of this priority sees it.
     pub fn room_for(&self, priority: i32) -> Cluster {
         let mut room = self.room.clone();
-        for (node, pod) in self.pods() {
-            if pod.bound.is_none() && pod.pinned.is_none() && pod.priority < priority {
-                room.remove_pod(node, &self.cluster.dims().amounts(&pod.requests));
-            }
-        }
+        ignore_lesser(&mut room, &self.nominations, priority);
         room
     }
 
-    /// Gives back what is leaving: pods that are ending, gangs that give their room back, victims.
-    pub fn let_leave(&self, room: &mut Cluster) {
-        let leaves = |g: &&GangRecord| g.standing == Standing::Leaving || self.leaving.contains(&g.uid);
-        let mut counted: BTreeSet<String> = BTreeSet::new();
-        for held in self.file.gangs.iter().filter(leaves).flat_map(|g| self.holds(g)) {
-            room.remove_pod(held.node, &self.cluster.dims().amounts(&held.requests));
-            counted.extend(held.pod.map(|p| p.uid.clone()));
-        }
-        for (node, pod) in self.pods().filter(|(_, p)| !counted.contains(&p.uid)) {
-            if self.leaving.contains(&pod.uid) || pod.terminating.is_some() {
-                room.remove_pod(node, &self.cluster.dims().amounts(&pod.requests));
-            }
-        }
+    /// What is about to become free.
+    pub fn leaving(&self) -> Vec<(NodeIx, Amounts)> {
+        self.occupancy().leaving().held
     }
 
     /// Everything that may be evicted for a gang of this priority.
     pub fn units(&self, priority: i32) -> UnitTable {
-        let mut builder = UnitsBuilder::new(&self.cluster, &self.budgets, self.file.taken_at);
-        let stays = |g: &GangRecord| g.standing != Standing::Leaving && !self.leaving.contains(&g.uid);
-        let gangs = self.file.gangs.iter().enumerate().filter(|(_, g)| g.priority < priority && stays(g));
-        let (whole, single): (Vec<_>, Vec<_>) = gangs.partition(|(_, g)| g.whole);
-        for unit in whole.into_iter().map(|(number, gang)| self.unit(number, gang)).filter(|u| !u.holds.is_empty()) {
-            builder.add_gang(&unit);
+        self.occupancy().units(None, priority)
+    }
+
+    fn occupancy(&self) -> Occupancy<'_> {
+        Occupancy {
+            cluster: &self.cluster,
+            budgets: &self.budgets,
+            rules: self.rules,
+            now: self.file.taken_at,
+            targeted: &self.leaving,
+            tenants: self.file.gangs.iter().zip(&self.empty).map(|(gang, empty)| self.tenant(gang, empty)).collect(),
         }
-        for (_, gang) in single {
-            let running: Vec<&Arc<Pod>> = self.pods_of(gang).filter(|p| self.evictable(p)).collect();
-            // Members of a gang restart together, whichever is evicted; pods of a basic group are on their own.
-            let loss = running.iter().map(|p| self.loss(gang, p)).fold(0, u64::saturating_add);
-            let cascade = (!gang.basic).then(|| builder.cascade(loss));
-            for pod in running {
-                builder.add_pod(pod, gang.priority, self.loss(gang, pod), cascade);
-            }
+    }
+
+    fn tenant<'s>(&'s self, gang: &'s GangRecord, empty: &[Running]) -> Tenant<'s> {
+        let seats = gang.seats();
+        let seated = |p: &Pod| p.member.as_ref().and_then(|m| seats.get(m).copied()) == p.holds();
+        let pods: Vec<&Arc<Pod>> = pods_of(&self.cluster, gang).collect();
+        let stray = pods.iter().filter(|p| p.bound.is_none() && !seated(p)).map(|p| p.uid.as_str()).collect();
+        let one = match gang.cohorts.as_slice() {
+            [cohort] => Some(cohort.to_cohort(self.file, &self.cluster).eligible),
+            _ => None,
+        };
+        Tenant {
+            uid: &gang.uid,
+            workload_uid: &gang.workload_uid,
+            priority: gang.priority,
+            preemption_priority: gang.preemption_priority,
+            preempts: gang.preempts,
+            disruption: Disruption::of(gang.whole, gang.basic),
+            leaves: gang.standing == Standing::Leaving,
+            checkpoint: gang.last_checkpoint,
+            resumed: gang.resumed,
+            pods,
+            stray,
+            empty: empty.to_vec(),
+            eligible: one,
         }
-        let managed: BTreeSet<&str> = self.file.gangs.iter().map(|g| g.workload_uid.as_str()).collect();
-        for (_, pod) in self.pods() {
-            let foreign = pod.owner.as_deref().is_none_or(|o| !managed.contains(o));
-            if foreign && pod.priority < priority && self.evictable(pod) {
-                builder.add_pod(pod, pod.priority, self.costs.loss_of_pod(pod, self.file.taken_at), None);
-            }
-        }
-        builder.build()
     }
 
     /// A unit of [`Scene::units`], for people.
@@ -161,60 +170,23 @@ impl<'a> Scene<'a> {
         };
         by_node.into_iter().map(on).collect()
     }
+}
 
-    fn unit(&self, number: usize, gang: &GangRecord) -> GangUnit {
-        let seats = gang.seats();
-        let seated = |p: &Pod| p.member.as_ref().and_then(|m| seats.get(m).copied()) == p.holds();
-        let mut holds = self.holds(gang);
-        // A pod that waits for a seat that it no longer has goes anyway.
-        holds.retain(|h| h.pod.as_ref().is_none_or(|p| p.bound.is_some() || seated(p)));
-        let losses = holds.iter().filter_map(|h| Some(self.loss(gang, h.pod.as_ref()?)));
-        let cost = losses.fold(0, u64::saturating_add);
-        GangUnit { number, priority: gang.priority, preempts: gang.preempts, holds, cost }
-    }
+fn pods_of<'s>(cluster: &'s Snapshot, gang: &'s GangRecord) -> impl Iterator<Item = &'s Arc<Pod>> {
+    let ours = |p: &&Arc<Pod>| p.pod_group.as_ref() == Some(&gang.name) && p.namespace == gang.namespace;
+    cluster.pods_of(&gang.workload_uid).iter().filter(ours)
+}
 
-    /// What a gang holds: its pods where they take room, and its seats without pods unless it gives them back.
-    fn holds(&self, gang: &GangRecord) -> Vec<Running> {
-        let mut taken: BTreeSet<(&Member, &str)> = BTreeSet::new();
-        let mut out = Vec::new();
-        for pod in self.pods_of(gang) {
-            let Some(name) = pod.holds() else { continue };
-            taken.extend(pod.member.as_ref().map(|m| (m, name)));
-            if let Some(node) = self.cluster.ordinal(name) {
-                out.push(Running { node, requests: Arc::clone(&pod.requests), pod: Some(Arc::clone(pod)) });
-            }
-        }
-        if gang.keeps_seats() && !gang.seats.is_empty() {
-            let requests = self.requests(gang);
-            for (member, name) in gang.seats() {
-                let place = self.cluster.ordinal(name).zip(requests.get(&member));
-                if let Some((node, requests)) = place.filter(|_| !taken.contains(&(&member, name))) {
-                    out.push(Running { node, requests: Arc::clone(requests), pod: None });
-                }
-            }
-        }
-        out
+fn empty_seats_of(file: &SnapshotFile, cluster: &Snapshot, gang: &GangRecord) -> Vec<Running> {
+    if gang.seats.is_empty() {
+        return Vec::new();
     }
-
-    fn requests(&self, gang: &GangRecord) -> BTreeMap<Member, Arc<Resources>> {
-        let cohorts = gang.cohorts.iter().map(|c| c.to_cohort(self.file, &self.cluster));
-        cohorts.flat_map(|c| c.members.into_iter().map(move |m| (m, Arc::clone(&c.requests)))).collect()
-    }
-
-    fn loss(&self, gang: &GangRecord, pod: &Pod) -> u64 {
-        self.costs.loss_of_member(pod, gang.last_checkpoint, gang.resumed, self.file.taken_at)
-    }
-
-    fn evictable(&self, pod: &Pod) -> bool {
-        pod.bound.is_some() && pod.alive() && !pod.protected && !self.leaving.contains(&pod.uid)
-    }
-
-    fn pods(&self) -> impl Iterator<Item = (NodeIx, &Arc<Pod>)> {
-        (0..self.cluster.node_count()).flat_map(|node| self.cluster.pods_on(node).map(move |pod| (node, pod)))
-    }
-
-    fn pods_of(&self, gang: &GangRecord) -> impl Iterator<Item = &Arc<Pod>> {
-        let ours = |p: &&Arc<Pod>| p.pod_group.as_ref() == Some(&gang.name) && p.namespace == gang.namespace;
-        self.cluster.pods_of(&gang.workload_uid).iter().filter(ours).collect::<Vec<_>>().into_iter()
-    }
+    let held = pods_of(cluster, gang).filter_map(|p| Some((p.member.as_ref()?, p.holds()?)));
+    let held: HashSet<(&Member, &str)> = held.collect();
+    let cohorts = gang.cohorts.iter().map(|c| c.to_cohort(file, cluster));
+    let requests: BTreeMap<Member, Arc<Resources>> =
+        cohorts.flat_map(|c| c.members.into_iter().map(move |m| (m, Arc::clone(&c.requests)))).collect();
+    let seats = gang.seats();
+    let taken = |member: &Member, node: &str| held.contains(&(member, node));
+    empty_seats(cluster, seats.iter().map(|(m, n)| (m, *n)), taken, |member| requests.get(member).cloned())
 }

@@ -5,11 +5,9 @@ use lockstep_api::names::{labels, pod_group_name};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
-use lockstep_cli::whatif::Rules;
-use lockstep_engine::{Algorithm, Order};
 use lockstep_model::node::{NodeSpecView, NodeStatusView};
 use lockstep_model::snapshot::PriorityClassRecord;
-use lockstep_model::{Budget, CostModel, Node, Pod, SnapshotFile};
+use lockstep_model::{Budget, Node, Pod, Rules, SnapshotFile};
 use serde_json::{Value, json};
 
 pub const RACK: &str = "topology.kubernetes.io/rack";
@@ -25,7 +23,7 @@ pub fn ago(seconds: i64) -> String {
 }
 
 pub fn rules() -> Rules {
-    Rules { algorithm: Algorithm::LeastCost, order: Order::StrictPriority, costs: CostModel::default() }
+    Rules::default()
 }
 
 pub fn node(name: &str, rack: &str, gpus: i64) -> Node {
@@ -51,7 +49,7 @@ pub fn pod(name: &str, node: &str, gpus: i64, priority: i32, age: i64, metadata:
 }
 
 pub fn class(name: &str, value: i32) -> PriorityClassRecord {
-    PriorityClassRecord { name: name.into(), value, preempts: true, default: false }
+    PriorityClassRecord { name: name.into(), value, preempts: true, preemption_priority: None, default: false }
 }
 
 pub fn budget(app: &str, allowed: i32) -> Budget {

@@ -3,13 +3,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::RandomState;
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
-use lockstep_cli::whatif::{Answer, Rules, Verdict, what_if};
-use lockstep_engine::{Demand, Options, Order, preempt};
+use lockstep_cli::whatif::{Answer, Verdict, what_if};
+use lockstep_engine::{Demand, Order, preempt};
+use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::units::UnitsBuilder;
-use lockstep_model::{ClusterModel, CostModel, GangUnit, Running};
+use lockstep_model::{ClusterModel, CostModel, GangUnit, Rules, Running};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -44,7 +46,7 @@ workload: no other set of victims was found
 
 #[test]
 fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
-    let rules = Rules { order: Order::LeastWork, ..rules() };
+    let rules = Rules { order: Order::LeastWork, follow_on_depth: 0, ..rules() };
     let asked = workload(manifest("new", 1, 8, &json!({})));
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
     assert_eq!(
@@ -65,6 +67,37 @@ workload: 5760 accelerator-seconds of work lost; no better set of victims makes 
 workload: next best: pod ml/web; 29760 accelerator-seconds
 "
     );
+}
+
+#[test]
+fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
+    let rules = Rules { order: Order::LeastWork, ..rules() };
+    let asked = workload(manifest("new", 1, 8, &json!({})));
+    let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
+    let text = answer.to_string();
+    assert_eq!(answer.gangs[0].victims[0].name, "web", "{text}");
+    // Its own 5760, and those of the pod that it would have evicted.
+    assert!(text.contains("next best: podgroup ml/young-workload-141843a7; 35520 accelerator-seconds"), "{text}");
+}
+
+#[test]
+fn work_that_has_not_run_for_long_enough_is_not_evicted() {
+    let rules = Rules { min_runtime: Duration::from_secs(4000), ..rules() };
+    let asked = workload(manifest("new", 1, 8, &json!({})));
+    let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
+    assert_eq!(answer.gangs[0].victims[0].name, "old-workload-7f027e5c", "web and young have run for less");
+}
+
+#[test]
+fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
+    let mut objects = full_cluster();
+    objects.classes.push(PriorityClassRecord { preemption_priority: Some(100), ..class("sticky", 10) });
+    for group in &mut objects.groups {
+        group.spec.gang.priority_class_name = Some("sticky".into());
+    }
+    objects.pods.retain(|p| p.name != "web");
+    objects.nodes.retain(|n| n.name != "n3");
+    assert_eq!(ask(objects, 1, 8, &json!({})).gangs[0].verdict, Verdict::DoesNotFit);
 }
 
 #[test]
@@ -190,16 +223,16 @@ fn live(objects: &Objects, members: u32, gpus: i64) -> Option<(BTreeSet<String>,
             .collect();
         let cost = held.iter().map(|h| costs.loss_of_member(h.pod.as_ref().unwrap(), None, None, now())).sum();
         let priority = group.spec.gang.priority;
-        builder.add_gang(&GangUnit { number: uids.len(), priority, preempts: true, holds: held, cost });
+        builder.add_gang(&GangUnit { number: uids.len(), priority, preempts: true, holds: held, cost, eligible: None });
         uids.push(group.metadata.uid.clone().unwrap());
     }
     for pod in (0..snapshot.node_count()).flat_map(|n| snapshot.pods_on(n)).filter(|p| p.owner.is_none()) {
-        builder.add_pod(pod, pod.priority, costs.loss_of_pod(pod, now()), None);
+        builder.add_pod(pod, pod.priority, costs.loss_of_pod(pod, now()), None, None);
         uids.push(pod.uid.clone());
     }
     let request = snapshot.dims().amounts(&[("pods", 1), (GPU, gpus)].into_iter().collect());
     let demand = Demand::homogeneous(request, members, 100);
-    let answer = preempt(snapshot.room(), &builder.build().units, &demand, &Options::default()).ok()?;
+    let answer = preempt(snapshot.room(), &builder.build().units, &demand, &Rules::default().options()).ok()?;
     let mut nodes = BTreeMap::new();
     for seat in &answer.placement.seats {
         *nodes.entry(snapshot.node_name(seat.node).to_owned()).or_default() += seat.count as usize;

@@ -57,6 +57,16 @@ pub(super) fn follow(
     caused
 }
 
+/// Work that these victims would destroy in turn, once the gang has taken its room where it fits best.
+pub(super) fn cost(cluster: &Cluster, units: &Units, demand: &Demand, victims: &[UnitIx], depth: u8) -> u128 {
+    let mut scene = Scene { room: cluster.clone(), running: vec![true; units.units.len()], units };
+    for &victim in victims {
+        scene.evict(victim);
+    }
+    let Ok(placement) = place(&scene.room, demand) else { return 0 };
+    follow(cluster, units, demand, victims, &placement, depth).iter().map(|f| f.lost).sum()
+}
+
 /// The cluster while victims look for room.
 struct Scene<'a> {
     room: Cluster,

@@ -1,8 +1,9 @@
 //! Why each victim was taken and each other unit spared, and what the next best set would have cost.
 
 use super::{
-    Options, Preemption,
+    Algorithm, Options, Preemption,
     field::{CandIx, Field},
+    follow_on,
     goal::Goal,
     part::Parts,
     search::Search,
@@ -65,8 +66,26 @@ pub struct Reasons {
 }
 
 /// Says why an answer of [`preempt`](super::preempt) is what it is. Ask with what the answer was asked with. Under a
-/// topology that binds the whole gang, sets are compared within the chosen domain.
+/// topology that binds the whole gang, sets are compared within the chosen domain. Sets are compared by what their own units
+/// lose; to the cost of the next best one is added what its units would evict in turn, as far as the options follow that.
 pub fn explain(cluster: &Cluster, units: &Units, demand: &Demand, options: &Options, answer: &Preemption) -> Reasons {
+    let mut reasons = compare_in_domain(cluster, units, demand, options, answer);
+    if options.algorithm == Algorithm::LeastCost
+        && options.follow_on_depth > 0
+        && let Some(next) = &mut reasons.runner_up
+    {
+        next.toll.lost += follow_on::cost(cluster, units, demand, &next.victims, options.follow_on_depth);
+    }
+    reasons
+}
+
+fn compare_in_domain(
+    cluster: &Cluster,
+    units: &Units,
+    demand: &Demand,
+    options: &Options,
+    answer: &Preemption,
+) -> Reasons {
     let site = Site::new(cluster, demand);
     let field = Field::new(&site, units);
     let topology = demand.topology.filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);

@@ -13,6 +13,7 @@ use lockstep_api::names::MANAGED_BY;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::view::{Held, ServiceContent};
+use lockstep_model::gang::preemption_priority;
 use serde::de::DeserializeOwned;
 use tracing::warn;
 
@@ -359,17 +360,20 @@ impl Watched for PriorityClasses {
                 Some("Never") => PreemptionPolicy::Never,
                 _ => PreemptionPolicy::PreemptLowerPriority,
             },
+            preemption_priority: preemption_priority(&wire.metadata),
             default: wire.global_default.unwrap_or_default(),
         };
         let name = wire.name_any();
         if state.priority_classes.insert(name.clone(), entry) != Some(entry) {
             touch_class(state, &name, entry.default, touched);
+            touched.scheduler = true;
         }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
         if let Some(old) = state.priority_classes.remove(&key.name) {
             touch_class(state, &key.name, old.default, touched);
+            touched.scheduler = true;
         }
     }
 

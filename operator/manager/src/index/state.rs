@@ -55,6 +55,8 @@ pub struct PriorityClassEntry {
     pub value: i32,
     /// Policy.
     pub preemption: PreemptionPolicy,
+    /// Priority that gangs of the class have as victims, once they run.
+    pub preemption_priority: Option<i32>,
     /// Whether it is the cluster's default.
     pub default: bool,
 }

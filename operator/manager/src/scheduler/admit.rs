@@ -1,19 +1,20 @@
 //! Who gets room next, and at whose expense.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 
 use lockstep_api::member::Member;
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_api::workload::TopologyScope;
-use lockstep_engine::queue::{can_take_back, fits_empty, room_behind};
-use lockstep_engine::{Amounts, Cluster, Demand, NodeIx, PreemptionPolicy, explain, place, preempt};
-use lockstep_model::units::UnitsBuilder;
-use lockstep_model::{Cohort, Pod, Request, Source, UnitTable};
+use lockstep_engine::queue::standing;
+use lockstep_engine::{Amounts, Cluster, Demand, Infeasible, NodeIx, PreemptionPolicy, place};
+use lockstep_model::attempt::may_not_preempt;
+use lockstep_model::gang::Standing;
+use lockstep_model::{Ahead, Cohort, Eviction, Request, Seats, Source, Turn};
 
-use super::case::{Seats, Standing};
+use super::memory::Hopeless;
 use super::messages;
 use super::pass::Pass;
 
@@ -28,37 +29,62 @@ enum Wish {
 
 /// What one way through the queue keeps.
 struct Round {
-    /// Preemptions that may still be computed.
-    preemptions: usize,
+    /// The cluster and its gangs as a number.
+    world: u64,
+    /// Searches for victims that may still be made.
+    searches: usize,
+    /// Whether somebody was left without one.
+    unfinished: bool,
     /// What is about to leave; looked up when it first matters, and again after each preemption.
     leaving: Option<Vec<(NodeIx, Amounts)>>,
-    /// Gangs that wait, in the order of the queue: those behind them leave alone what only they could use.
-    blocked: Vec<Demand>,
+    /// Gangs that wait: those behind them leave alone what only they could use.
+    ahead: Ahead,
 }
-
-/// Most waiting gangs that those behind make way for. The others are older than what follows, but no longer protected from
-/// it; with that many waiting the cluster is full.
-const BLOCKED: usize = 32;
 
 impl Pass<'_> {
     /// Goes through the queue: gives room to who fits, makes room for who may preempt, tells the others what is short.
+    ///
+    /// A search for victims that found none is not made again before something has changed. Where there are more gangs than
+    /// searches in a pass, those that were left out come first in the next, so that nobody waits for a search for ever.
     pub fn admit(&mut self) {
         self.enqueue();
-        let preemptions = self.settings.preemptions_per_pass;
-        let mut round = Round { preemptions, leaving: None, blocked: Vec::new() };
+        let (world, now) = (self.world(), self.now);
+        if !self.memory.unfinished {
+            self.memory.hopeless.retain(|_, h| h.world == world && h.until.is_none_or(|until| now < until));
+        }
+        let searches = self.settings.preemptions_per_pass;
+        let mut round = Round { world, searches, unfinished: false, leaving: None, ahead: Ahead::default() };
         for (ix, wish) in self.queue() {
             if let Err(text) = self.seek(ix, wish, &mut round) {
                 self.cases[ix].note = Some(text);
             }
         }
+        if round.unfinished || self.memory.hopeless.values().any(|h| h.world != world) {
+            self.wake_at(now);
+        }
+        for until in self.memory.hopeless.values().filter_map(|h| h.until).collect::<Vec<_>>() {
+            self.wake_at(until);
+        }
+        self.memory.unfinished = round.unfinished;
+    }
+
+    /// Everything that decides whether victims can be found, as a number.
+    fn world(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        self.cluster.version().hash(&mut hasher);
+        for case in &self.cases {
+            (&case.group.metadata.uid, &case.group.metadata.resource_version).hash(&mut hasher);
+            (&case.workload.metadata.resource_version, case.preemption_priority).hash(&mut hasher);
+            self.excluded(case).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// Gives a gang free room, if there is enough.
     pub fn seek_free(&mut self, ix: usize) -> bool {
         let Ok(request) = self.request(ix, Wish::Needed) else { return false };
         let Ok(demand) = request.demand(self.cluster) else { return false };
-        let room = self.room_for(ix);
-        place(&room, &demand).is_ok_and(|placement| {
+        place(&self.room_for(ix), &demand).is_ok_and(|placement| {
             self.settle(ix, &request.assign(self.cluster, &placement));
             true
         })
@@ -135,25 +161,32 @@ impl Pass<'_> {
     fn seek(&mut self, ix: usize, wish: Wish, round: &mut Round) -> Result<(), String> {
         let request = self.request(ix, wish)?;
         let demand = request.demand(self.cluster).map_err(|e| e.to_string())?;
-        let mut room = self.room_for(ix);
-        let short = match place(&behind(&room, &round.blocked, &demand), &demand) {
+        let room = self.room_for(ix);
+        let turn = self.turn(ix, &demand, &round.ahead);
+        let short = match turn.now(&room) {
             Ok(placement) => {
                 self.settle(ix, &request.assign(self.cluster, &placement));
                 return Ok(());
             }
-            Err(reason) => reason.describe(self.cluster.dims()),
+            Err(short) => short,
         };
         if wish == Wish::More {
             return Ok(());
         }
         // Only gangs ahead make the room smaller than it is; without them the first answer stands.
-        let kept = !round.blocked.is_empty() && place(&room, &demand).is_ok();
-        let answer = self.make_room(ix, &request, &demand, &mut room, short, round);
+        let kept = !round.ahead.is_empty() && place(&room, &demand).is_ok();
+        let answer = self.make_room(ix, &request, &demand, room, short, round);
         let answer = if kept { answer.map_err(|_| messages::AHEAD.to_owned()) } else { answer };
-        if answer.is_err() && round.blocked.len() < BLOCKED && fits_empty(self.cluster.room(), &demand) {
-            round.blocked.push(demand);
+        if answer.is_err() {
+            round.ahead.push(self.cluster.room(), &demand);
         }
         answer
+    }
+
+    fn turn<'d>(&self, ix: usize, demand: &'d Demand, ahead: &'d Ahead) -> Turn<'d> {
+        // Once it runs, its class may make it count for more.
+        let standing = standing(demand.priority, self.cases[ix].preemption_priority);
+        Turn { demand, standing, evictable: self.settings.rules.evictable_at_once(), ahead }
     }
 
     /// Finds room that others leave, or have to leave.
@@ -162,44 +195,54 @@ impl Pass<'_> {
         ix: usize,
         request: &Request,
         demand: &Demand,
-        room: &mut Cluster,
-        short: String,
+        room: Cluster,
+        short: Infeasible,
         round: &mut Round,
     ) -> Result<(), String> {
         if round.leaving.is_none() {
             round.leaving = Some(self.leaving());
         }
-        for (node, amounts) in round.leaving.iter().flatten() {
-            room.remove_pod(*node, amounts);
-        }
-        let room = behind(room, &round.blocked, demand);
-        if place(&room, demand).is_ok() {
+        let turn = self.turn(ix, demand, &round.ahead);
+        let (room, soon) = turn.soon(room, round.leaving.as_deref().unwrap_or_default());
+        if soon.is_some() {
             return Err("waiting for pods that are ending to leave enough room".to_owned());
         }
+        let describe = |short: Infeasible, pass: &Self| short.describe(pass.cluster.dims());
         if demand.preemption == PreemptionPolicy::Never {
-            return Err(format!("{short}; the gang may not preempt"));
+            return Err(describe(may_not_preempt(short), self));
         }
-        if round.preemptions == 0 {
-            self.wake_at(self.now);
-            return Err(short);
+        if let Some(known) = self.memory.hopeless.get(&self.cases[ix].uid) {
+            return Err(known.text.clone());
         }
-        round.preemptions -= 1;
-        self.preempt(ix, request, demand, &room)?;
-        round.leaving = None;
-        Ok(())
+        if round.searches == 0 {
+            round.unfinished = true;
+            return Err(describe(short, self));
+        }
+        round.searches -= 1;
+        let table = self.occupancy().units(Some(ix), demand.priority);
+        let until = table.shielded_until;
+        match turn.by_force(&room, table, &self.settings.rules) {
+            Ok(eviction) => {
+                self.intend(ix, request, &eviction);
+                round.leaving = None;
+                Ok(())
+            }
+            Err(short) => {
+                let text = messages::hopeless(&describe(short, self), until);
+                let hopeless = Hopeless { world: round.world, until, text: text.clone() };
+                self.memory.hopeless.insert(self.cases[ix].uid.clone(), hopeless);
+                Err(text)
+            }
+        }
     }
 
-    fn preempt(&mut self, ix: usize, request: &Request, demand: &Demand, room: &Cluster) -> Result<(), String> {
-        let table = self.units(ix);
-        let options = self.settings.engine();
-        let answer =
-            preempt(room, &table.units, demand, &options).map_err(|reason| reason.describe(self.cluster.dims()))?;
-        let runner_up = explain(room, &table.units, demand, &options, &answer).runner_up;
-        let victims: Vec<Victim> = answer.victims.iter().filter_map(|&unit| self.victim(&table, unit)).collect();
+    /// Gives a gang the seats of its victims, and notes the intent to evict them.
+    fn intend(&mut self, ix: usize, request: &Request, eviction: &Eviction) {
+        let answer = &eviction.answer;
+        let victims: Vec<Victim> = answer.victims.iter().filter_map(|&unit| self.victim(eviction, unit)).collect();
         self.settle(ix, &request.assign(self.cluster, &answer.placement));
         self.targeted.extend(victims.iter().map(|v| v.uid.clone()));
-        let cost = i64::try_from(answer.toll.lost).unwrap_or(i64::MAX);
-        let explanation = messages::explanation(&victims, cost, answer.proven, runner_up.map(|r| r.toll.lost));
+        let explanation = self.explanation(eviction, &victims);
         let case = &mut self.cases[ix];
         let mut intent = Preemption {
             id: String::new(),
@@ -208,61 +251,57 @@ impl Pass<'_> {
             placement: case.to_placement(self.now).map(|p| p.id).unwrap_or_default(),
             victims,
             explanation,
-            cost,
+            cost: i64::try_from(answer.toll.lost).unwrap_or(i64::MAX),
         };
         intent.id = intent_id(&intent);
         case.status.preemption = Some(intent);
-        Ok(())
+    }
+
+    fn explanation(&self, eviction: &Eviction, victims: &[Victim]) -> String {
+        let next = eviction.reasons.runner_up.as_ref();
+        let next = next.map(|other| {
+            let victims = other.victims.iter().filter_map(|&unit| self.victim(eviction, unit)).collect::<Vec<_>>();
+            (victims, other.toll)
+        });
+        messages::explanation(&eviction.answer, victims, next.as_ref())
     }
 
     /// What a gang asks for: members that have a seat keep it.
     fn request(&mut self, ix: usize, wish: Wish) -> Result<Request, String> {
-        let constraint = self.cases[ix].group.spec.gang.scheduling_constraints.iter().flat_map(|c| &c.topology).next();
-        let constraint = constraint.cloned();
-        // Under replica scope a replica is asked for whole: the engine knows replicas of one size.
-        let all = constraint.as_ref().is_some_and(|t| t.scope == TopologyScope::Replica);
-        let cohorts = self.cohorts(ix, all)?;
+        let turnout = self.cases[ix].turnout();
+        let cohorts = self.cohorts(ix, turnout.by_group)?;
         let case = &self.cases[ix];
         let node = |name: &String| self.cluster.ordinal(name);
         let fixed: BTreeMap<Member, NodeIx> = case
             .seated_members()
-            .filter(|(m, _)| all || !case.done.contains(*m))
+            .filter(|(m, _)| turnout.all || !case.done.contains(*m))
             .filter_map(|(m, n)| Some((m.clone(), node(n)?)))
             .collect();
         let least = match wish {
             Wish::More => fixed.len() as u32,
             Wish::Needed if case.gang.basic => fixed.len() as u32 + 1,
-            Wish::Needed if all => case.gang.min_count.max(0) as u32,
-            Wish::Needed => case.min_count(),
+            Wish::Needed => turnout.needed,
         };
-        let excluded = self.excluded(ix).iter().filter_map(node).collect();
+        let excluded = self.excluded(case).iter().filter_map(node).collect();
         Ok(Request {
             min_count: least.min(cohorts.iter().map(|c| c.members.len() as u32).sum()),
             cohorts,
             priority: case.priority(),
             preemption: if case.preempts() { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never },
-            topology: constraint,
+            topology: case.view().topology().cloned(),
             fixed,
             excluded,
         })
     }
 
-    fn cohorts(&mut self, ix: usize, all: bool) -> Result<Vec<Cohort>, String> {
-        let workload = Arc::clone(&self.cases[ix].workload);
+    fn cohorts(&mut self, ix: usize, by_group: Vec<(usize, Vec<Member>)>) -> Result<Vec<Cohort>, String> {
+        let workload = &self.cases[ix].workload;
         let mut cohorts = Vec::new();
-        for group in &workload.spec.groups {
-            let case = &self.cases[ix];
-            let members: Vec<Member> = case
-                .gang
-                .members()
-                .filter(|m| m.group == group.name && (all || !case.done.contains(*m)))
-                .cloned()
-                .collect();
-            if !members.is_empty() {
-                let requests = self.memory.requests(&workload, group)?;
-                let eligible = self.memory.eligible(&workload, group, self.cluster);
-                cohorts.push(Cohort { members, requests, eligible });
-            }
+        for (number, members) in by_group {
+            let Some(group) = workload.spec.groups.get(number) else { continue };
+            let requests = self.memory.requests(workload, group)?;
+            let eligible = self.memory.eligible(workload, group, self.cluster);
+            cohorts.push(Cohort { members, requests, eligible });
         }
         Ok(cohorts)
     }
@@ -272,16 +311,10 @@ impl Pass<'_> {
         self.take(ix, seats);
     }
 
-    /// The room as a gang sees it. What kube-scheduler nominated for pods of lower priority does not bind it, as it does
-    /// not bind kube-scheduler; and its own pods that wait for other seats than it has will go.
-    fn room_for(&self, ix: usize) -> Cluster {
+    /// The room as a gang sees it: its own pods that wait for other seats than it has will go.
+    fn room_for(&mut self, ix: usize) -> Cluster {
+        let mut room = self.room_above(self.cases[ix].priority());
         let case = &self.cases[ix];
-        let mut room = self.room.clone();
-        for (node, priority, amounts) in &self.nominations {
-            if *priority < case.priority() {
-                room.remove_pod(*node, amounts);
-            }
-        }
         for pod in case.all_pods().filter(|p| p.bound.is_none() && !case.seated(p)) {
             if let Some(node) = pod.holds().and_then(|n| self.cluster.ordinal(n)) {
                 room.remove_pod(node, &self.amounts(&pod.requests));
@@ -290,48 +323,8 @@ impl Pass<'_> {
         room
     }
 
-    /// Everything that may be evicted for a gang.
-    fn units(&mut self, preemptor: usize) -> UnitTable {
-        let priority = self.cases[preemptor].priority();
-        let candidates: Vec<usize> = (0..self.cases.len())
-            .filter(|&ix| {
-                let case = &self.cases[ix];
-                let leaves = case.released() || case.disrupted() || self.targeted.contains(&case.uid);
-                ix != preemptor && case.priority() < priority && case.standing != Standing::Over && !leaves
-            })
-            .collect();
-        let (whole, single): (Vec<usize>, Vec<usize>) = candidates.into_iter().partition(|&ix| self.cases[ix].whole());
-        let gangs: Vec<_> = whole.into_iter().map(|ix| self.unit(ix)).collect();
-        let mut builder = UnitsBuilder::new(self.cluster, &self.budgets, self.now);
-        for gang in gangs.iter().filter(|g| !g.holds.is_empty()) {
-            builder.add_gang(gang);
-        }
-        for case in single.into_iter().map(|ix| &self.cases[ix]) {
-            let running = || case.all_pods().filter(|p| self.evictable(p));
-            // Members of a gang restart together, whichever is evicted; pods of a basic group are on their own.
-            let loss = running().map(|p| self.loss(case, p)).fold(0, u64::saturating_add);
-            let cascade = (!case.gang.basic).then(|| builder.cascade(loss));
-            for pod in running() {
-                builder.add_pod(pod, case.priority(), self.loss(case, pod), cascade);
-            }
-        }
-        let managed: BTreeSet<&str> = self.cases.iter().filter_map(|c| c.workload.metadata.uid.as_deref()).collect();
-        for pod in (0..self.cluster.node_count()).flat_map(|node| self.cluster.pods_on(node)) {
-            let foreign = pod.owner.as_deref().is_none_or(|o| !managed.contains(o));
-            if foreign && pod.priority < priority && self.evictable(pod) {
-                let loss = self.settings.costs.loss_of_pod(pod, self.now);
-                builder.add_pod(pod, pod.priority, loss, None);
-            }
-        }
-        builder.build()
-    }
-
-    fn evictable(&self, pod: &Pod) -> bool {
-        pod.bound.is_some() && pod.alive() && !pod.protected && !self.targeted.contains(&pod.uid)
-    }
-
-    fn victim(&self, table: &UnitTable, unit: usize) -> Option<Victim> {
-        let (source, of) = (table.sources.get(unit)?, table.units.units.get(unit)?);
+    fn victim(&self, eviction: &Eviction, unit: usize) -> Option<Victim> {
+        let (source, of) = (eviction.table.sources.get(unit)?, eviction.table.units.units.get(unit)?);
         let (kind, namespace, name, uid) = match source {
             Source::Gang(ix) => {
                 let case = &self.cases[*ix];
@@ -349,12 +342,6 @@ impl Pass<'_> {
             cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
         })
     }
-}
-
-/// The room that a gang may use behind those that wait before it. Work that they may evict again takes nothing from them.
-fn behind(room: &Cluster, blocked: &[Demand], demand: &Demand) -> Cluster {
-    let ahead: Vec<&Demand> = blocked.iter().filter(|b| !can_take_back(b, demand.priority, true)).collect();
-    if ahead.is_empty() { room.clone() } else { room_behind(room, &ahead) }
 }
 
 /// Id of an intent: it follows from the content, so that one that somebody else wrote or changed is told.

@@ -4,21 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::condition::{is_true, types};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
-use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, PreemptionPolicy};
-use lockstep_api::workload::{GangStatus, TrainingWorkloadStatus};
+use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::Gang;
-use lockstep_model::{Pod, Snapshot};
+use lockstep_model::gang::Standing;
+use lockstep_model::{GangView, Pod, Seats, Snapshot, Turnout};
 
 use super::memory::Memory;
 use super::scene::GangObjects;
 use crate::index::Key;
-
-/// Node of each placed member.
-pub(super) type Seats = BTreeMap<Member, String>;
 
 /// One gang within a pass.
 #[derive(Debug)]
@@ -33,6 +30,8 @@ pub(super) struct Case {
     pub workload: Arc<TrainingWorkload>,
     /// Its members.
     pub gang: Arc<Gang>,
+    /// Priority that counts when others want its room, once it runs.
+    pub preemption_priority: Option<i32>,
     /// Whether it may have or get room.
     pub standing: Standing,
     /// Pods of its members, of the controlling workload by owner UID.
@@ -49,17 +48,6 @@ pub(super) struct Case {
     pub status: PodGroupStatus,
 }
 
-/// Whether a gang may have or get room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    /// It ended, or is being deleted: its pods go, and nothing is kept for it.
-    Over,
-    /// It does not ask for room now, for this reason.
-    Held(&'static str),
-    /// It asks for room, or has it.
-    Active,
-}
-
 impl Case {
     /// The case of a gang as of this pass.
     pub fn new(objects: &GangObjects, cluster: &Snapshot, memory: &mut Memory) -> Self {
@@ -69,12 +57,14 @@ impl Case {
         let seats = memory.seats(&group);
         let status = group.status.clone().unwrap_or_default();
         let pods = pods_of(&workload, &objects.key.name, cluster);
+        let view = GangView { group: &group, workload: &workload };
         Self {
             key: objects.key.clone(),
             uid: group.metadata.uid.clone().unwrap_or_default(),
-            standing: if gang.is_some() { standing(&group, &workload) } else { Standing::Over },
+            standing: if gang.is_some() { view.standing() } else { Standing::Over },
             gang: gang.unwrap_or_else(|| Arc::new(nobody(&group))),
-            done: workload.status.as_ref().map(|s| s.completed(&workload.spec.groups)).unwrap_or_default(),
+            preemption_priority: objects.preemption_priority,
+            done: view.done(),
             read: seats.clone(),
             seats,
             note: None,
@@ -85,9 +75,14 @@ impl Case {
         }
     }
 
+    /// Its objects.
+    pub fn view(&self) -> GangView<'_> {
+        GangView { group: &self.group, workload: &self.workload }
+    }
+
     /// The placement as read.
     pub fn placement(&self) -> Option<&Placement> {
-        self.group.status.as_ref()?.placement.as_ref()
+        self.view().placement()
     }
 
     /// The placement as it is to be: the one that was read while the seats are the same, else a new decision.
@@ -114,30 +109,31 @@ impl Case {
         self.seats.iter().flat_map(|s| s.iter())
     }
 
-    /// The workload's ledger of this gang.
-    pub fn ledger(&self) -> Option<&GangStatus> {
-        self.workload.status.as_ref()?.gangs.iter().find(|g| g.key == self.gang.key)
-    }
-
     /// Whether the workload has given this placement back.
     pub fn released(&self) -> bool {
-        let id = self.placement().map(|p| &p.id);
-        id.is_some() && self.ledger().and_then(|l| l.released.as_ref()) == id
+        self.view().released()
     }
 
     /// Whether the gang goes whole or not at all.
     pub fn whole(&self) -> bool {
-        !self.gang.basic && self.group.spec.gang.disruption_mode.all.is_some()
+        self.view().whole(self.gang.basic)
     }
 
     /// Priority of the gang.
     pub fn priority(&self) -> i32 {
-        self.group.spec.gang.priority
+        self.view().priority()
     }
 
     /// Whether it may evict others.
     pub fn preempts(&self) -> bool {
-        self.group.spec.gang.preemption_policy != Some(PreemptionPolicy::Never)
+        self.view().preempts()
+    }
+
+    /// The members that it asks for.
+    pub fn turnout(&self) -> Turnout {
+        let members: Vec<&Member> = self.gang.members().collect();
+        let groups = &self.workload.spec.groups;
+        Turnout::new(groups, &members, self.gang.min_count, &self.done, self.view().topology())
     }
 
     /// Whether a condition says that it is being preempted.
@@ -190,6 +186,11 @@ impl Case {
         (self.gang.min_count.max(0) as usize).saturating_sub(done) as u32
     }
 
+    /// When the last incident of the gang was closed.
+    pub fn resumed(&self) -> Option<DateTime<Utc>> {
+        self.view().resumed(&self.gang.domains.iter().map(|d| d.key.as_str()).collect::<Vec<_>>())
+    }
+
     /// Generation of the pod group.
     pub fn generation(&self) -> i64 {
         self.group.metadata.generation.unwrap_or_default()
@@ -211,39 +212,11 @@ impl Case {
         (members, old)
     }
 
-    /// Nodes that the workload stays away from.
-    pub fn avoided(&self, now: DateTime<Utc>) -> impl Iterator<Item = &str> {
-        let avoid = self.ledger().into_iter().flat_map(|l| &l.avoid);
-        avoid.filter(move |a| a.until > now).map(|a| a.node.as_str())
-    }
-
     /// Whether the gang has run, or an incident is being handled: its nodes are then kept for it.
     pub fn under_way(&self) -> bool {
         let domains = self.workload.status.iter().flat_map(|s| &s.domains);
         let ours = |key: &str| self.gang.domains.iter().any(|d| d.key == key);
         domains.filter(|d| ours(&d.key)).any(|d| d.incident.is_some() || d.healthy_since.is_some())
-    }
-
-    /// When the last incident of the gang was closed: work before that is not lost again.
-    pub fn resumed(&self) -> Option<DateTime<Utc>> {
-        self.workload.status.iter().flat_map(|s| &s.domains).filter_map(|d| d.healthy_since).max()
-    }
-}
-
-fn standing(group: &PodGroup, workload: &TrainingWorkload) -> Standing {
-    let none = TrainingWorkloadStatus::default();
-    let status = workload.status.as_ref().unwrap_or(&none);
-    let deleting = workload.metadata.deletion_timestamp.is_some() || group.metadata.deletion_timestamp.is_some();
-    if deleting || is_true(&status.conditions, types::COMPLETE) || is_true(&status.conditions, types::FAILED) {
-        return Standing::Over;
-    }
-    if workload.spec.suspend {
-        return Standing::Held(reasons::SUSPENDED);
-    }
-    match status.gangs.iter().find(|g| g.key == group.spec.gang_key) {
-        Some(ledger) if ledger.backoff.is_some() => Standing::Held(reasons::BACKING_OFF),
-        Some(ledger) if ledger.started => Standing::Active,
-        _ => Standing::Held(reasons::WAITING_FOR_DEPENDENCY),
     }
 }
 
@@ -254,17 +227,6 @@ fn pods_of(workload: &TrainingWorkload, group: &str, cluster: &Snapshot) -> BTre
         let ours = pod.pod_group.as_deref() == Some(group) && Some(pod.namespace.as_str()) == namespace;
         if let Some(member) = pod.member.as_ref().filter(|_| ours) {
             out.entry(member.clone()).or_default().push(Arc::clone(pod));
-        }
-    }
-    out
-}
-
-/// The placement's node of each member. One that does not parse places nobody: it is not ours, and is written anew.
-pub(super) fn seats(placement: &Placement) -> Seats {
-    let mut out = Seats::new();
-    for at in &placement.nodes {
-        for member in MemberSet::parse(&at.members).unwrap_or_default() {
-            out.insert(member, at.node.clone());
         }
     }
     out

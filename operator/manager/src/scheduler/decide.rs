@@ -6,9 +6,10 @@ use std::time::Duration;
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, find, reasons, types, upsert};
 use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_model::gang::Standing;
 
 use super::Settings;
-use super::case::{Case, Standing};
+use super::case::Case;
 use super::memory::Memory;
 use super::messages;
 use super::pass::Pass;

@@ -12,9 +12,10 @@ use std::sync::Arc;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::Pod;
+use lockstep_model::gang::Standing;
 
 use super::admit::intent_id;
-use super::case::{Case, Standing};
+use super::case::Case;
 use super::decide::Step;
 use super::messages;
 use super::pass::Pass;
@@ -140,7 +141,7 @@ impl Pass<'_> {
     /// Writes the intent without victims that can stay; the next pass goes on with it.
     fn reduce(&mut self, ix: usize, mut intent: Preemption, victims: Vec<Victim>) {
         intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
-        intent.explanation = messages::explanation(&victims, intent.cost, false, None);
+        intent.explanation = messages::reduced(&victims, intent.cost);
         intent.victims = victims;
         intent.id = intent_id(&intent);
         self.cases[ix].status.preemption = Some(intent);
@@ -169,9 +170,9 @@ impl Pass<'_> {
         match victim.kind.as_str() {
             "PodGroup" => {
                 let Some(ix) = self.case_of(&victim.uid) else { return Some(gone) };
-                let held = self.holds(ix);
+                let (held, standing) = (self.holds(ix), self.standing(ix));
                 let case = &self.cases[ix];
-                if ix == preemptor || !case.whole() || case.priority() >= priority {
+                if ix == preemptor || !case.whole() || standing >= priority {
                     return None;
                 }
                 let since = case.placement().map(|p| p.decided_at);
@@ -190,9 +191,9 @@ impl Pass<'_> {
             }
             "Pod" => {
                 let Some((node, pod)) = self.placed_pod(preemptor, &victim.uid) else { return Some(gone) };
-                let case = self.case_of_pod(&pod).map(|ix| &self.cases[ix]);
-                let its_priority = case.map_or(pod.priority, Case::priority);
-                if pod.protected || its_priority >= priority || case.is_some_and(Case::whole) {
+                let ours = self.case_of_pod(&pod);
+                let standing = ours.map_or(pod.priority, |ix| self.standing(ix));
+                if pod.protected || standing >= priority || ours.is_some_and(|ix| self.cases[ix].whole()) {
                     return None;
                 }
                 let state = if pod.terminating.is_some() { State::Leaving } else { State::Here };

@@ -5,16 +5,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::workload::Group;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_engine::NodeSet;
 use lockstep_lifecycle::gangs::Gang;
-use lockstep_model::pod::PodSpecView;
-use lockstep_model::requests::pod_requests;
-use lockstep_model::{Constraints, Resources, Snapshot, Verdicts};
+use lockstep_model::gang::seats;
+use lockstep_model::{Resources, Seats, Snapshot, Template, Verdicts};
 
-use super::case::{Seats, seats};
 use super::scene::GangObjects;
 use crate::index::Key;
 
@@ -29,21 +26,30 @@ pub struct Memory {
     pub(super) refusing_nodes: BTreeMap<String, BTreeMap<String, DateTime<Utc>>>,
     /// First and last attempt to evict a foreign pod, by UID.
     pub(super) evictions: HashMap<String, (DateTime<Utc>, DateTime<Utc>)>,
+    /// Gangs for which no victims were found, by the UID of their pod group.
+    pub(super) hopeless: HashMap<String, Hopeless>,
+    /// Whether the last pass left gangs for which it did not look for victims: they come before those that had their turn.
+    pub(super) unfinished: bool,
     /// When a gang was last told what is short, by the UID of its pod group.
     pub(super) told: HashMap<String, DateTime<Utc>>,
     /// Seats by UID of the pod group, as of a version of it.
     seats: HashMap<String, (String, Arc<Seats>)>,
     /// Gangs by UID of the pod group, as of a generation of the workload.
     gangs: HashMap<String, (Option<i64>, Arc<Gang>)>,
-    templates: HashMap<String, Template>,
+    /// Templates, and whether this pass has asked for them.
+    templates: HashMap<String, (Template, bool)>,
     verdicts: Verdicts,
 }
 
+/// A gang for which no victims were found.
 #[derive(Debug)]
-struct Template {
-    requests: Result<Arc<Resources>, String>,
-    constraints: Constraints,
-    used: bool,
+pub(super) struct Hopeless {
+    /// What was looked at, as a number.
+    pub world: u64,
+    /// When somebody may be evicted who may not be yet.
+    pub until: Option<DateTime<Utc>>,
+    /// Why there are none, for people.
+    pub text: String,
 }
 
 impl Memory {
@@ -96,7 +102,7 @@ impl Memory {
 
     /// What one pod of a group holds, or why that cannot be told.
     pub(super) fn requests(&mut self, workload: &TrainingWorkload, group: &Group) -> Result<Arc<Resources>, String> {
-        self.template(workload, group).requests.clone()
+        self.template(workload, group).requests.clone().map_err(|e| e.to_string())
     }
 
     /// Nodes that admit the pods of a group.
@@ -107,16 +113,9 @@ impl Memory {
     }
 
     fn template(&mut self, workload: &TrainingWorkload, group: &Group) -> &Template {
-        let template = self.templates.entry(template_key(workload, group)).or_insert_with(|| {
-            let none = PodSpec::default();
-            let spec = group.template.0.spec.as_ref().unwrap_or(&none);
-            Template {
-                requests: pod_requests(&PodSpecView::from(spec)).map(Arc::new).map_err(|e| e.to_string()),
-                constraints: Constraints::from(spec),
-                used: true,
-            }
-        });
-        template.used = true;
+        let key = template_key(workload, group);
+        let (template, used) = self.templates.entry(key).or_insert_with(|| (Template::from(group), true));
+        *used = true;
         template
     }
 
@@ -129,12 +128,13 @@ impl Memory {
         now: DateTime<Utc>,
     ) {
         self.evictions.retain(|uid, _| targeted.contains(uid));
-        self.templates.retain(|_, t| std::mem::take(&mut t.used));
+        self.templates.retain(|_, (_, used)| std::mem::take(used));
         self.verdicts.retain_used();
         self.refused_since.retain(|uid, _| refused.contains(uid));
         self.seats.retain(|uid, _| groups.contains(uid));
         self.gangs.retain(|uid, _| groups.contains(uid));
         self.told.retain(|uid, _| groups.contains(uid));
+        self.hopeless.retain(|uid, _| groups.contains(uid));
         self.refusing_nodes.retain(|uid, nodes| {
             nodes.retain(|_, until| *until > now);
             groups.contains(uid) && !nodes.is_empty()

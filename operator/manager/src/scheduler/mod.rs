@@ -31,8 +31,8 @@ mod upkeep;
 
 use std::time::Duration;
 
-use lockstep_engine::{Algorithm, Options, Order};
-use lockstep_model::CostModel;
+use lockstep_engine::{Algorithm, Order};
+use lockstep_model::{CostModel, Rules};
 
 use crate::config;
 
@@ -47,12 +47,8 @@ const DELETE_AFTER: Duration = Duration::from_secs(30);
 /// Constants of the scheduler.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// How victims are chosen.
-    pub algorithm: Algorithm,
-    /// Whether priority or lost work comes first.
-    pub order: Order,
-    /// How work is weighed.
-    pub costs: CostModel,
+    /// How victims are chosen, weighed and protected.
+    pub rules: Rules,
     /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
     pub refused_after: Duration,
     /// How long a gang stays away from a node that refused one of its pods.
@@ -62,8 +58,6 @@ pub struct Settings {
     pub delete_after: Option<Duration>,
     /// Time between two attempts of a request that was refused.
     pub retry: Duration,
-    /// How long a pod may outlive its grace period before nobody waits for it any more.
-    pub overdue: Duration,
     /// Preemptions that one pass computes at most; the others follow in the next pass.
     pub preemptions_per_pass: usize,
     /// Shortest time between two messages that tell a waiting gang what is short.
@@ -75,14 +69,11 @@ pub struct Settings {
 impl Default for Settings {
     fn default() -> Self {
         Self {
-            algorithm: Algorithm::LeastCost,
-            order: Order::StrictPriority,
-            costs: CostModel::default(),
+            rules: Rules::default(),
             refused_after: Duration::from_secs(5),
             avoid_refused: Duration::from_mins(10),
             delete_after: None,
             retry: Duration::from_secs(1),
-            overdue: Duration::from_secs(30),
             preemptions_per_pass: 4,
             message_interval: Duration::from_secs(5),
             debounce: Duration::from_millis(20),
@@ -94,7 +85,7 @@ impl From<&config::Scheduler> for Settings {
     fn from(config: &config::Scheduler) -> Self {
         let preemption = &config.preemption;
         let seconds = |span| i64::try_from(config::time(span).as_secs()).unwrap_or(i64::MAX);
-        Self {
+        let rules = Rules {
             algorithm: match preemption.algorithm {
                 config::Algorithm::LeastCost => Algorithm::LeastCost,
                 config::Algorithm::Kep => Algorithm::Kep,
@@ -103,24 +94,23 @@ impl From<&config::Scheduler> for Settings {
                 config::Order::StrictPriority => Order::StrictPriority,
                 config::Order::LeastWork => Order::LeastWork,
             },
+            follow_on_depth: preemption.follow_on_depth,
+            min_runtime: Duration::from_secs(preemption.min_runtime_seconds),
             costs: CostModel {
                 accelerators: config.accelerators.clone(),
                 cpu_weight_milli: preemption.cpu_weight_milli,
                 restart_overhead_seconds: seconds(preemption.restart_overhead),
                 cap_seconds: seconds(preemption.lost_work_cap),
             },
+            ..Rules::default()
+        };
+        Self {
+            rules,
             refused_after: config::time(config.refused_pin),
             avoid_refused: config::time(config.refused_pin_memory),
             delete_after: preemption.delete_when_eviction_is_refused.then_some(DELETE_AFTER),
             debounce: config::time(config.debounce),
             ..Self::default()
         }
-    }
-}
-
-impl Settings {
-    /// For the engine.
-    fn engine(&self) -> Options {
-        Options { algorithm: self.algorithm, order: self.order, ..Options::default() }
     }
 }

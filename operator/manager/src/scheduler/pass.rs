@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
-use lockstep_engine::{Amounts, Cluster, NodeIx};
-use lockstep_model::{Budget, GangUnit, Pod, Resources, Running, Snapshot};
+use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
+use lockstep_model::gang::Standing;
+use lockstep_model::occupancy::{Disruption, Leaving, Nomination, empty_seats, ignore_lesser, nominations};
+use lockstep_model::{Budget, Occupancy, Pod, Resources, Running, Snapshot, Tenant};
 
 use super::Settings;
-use super::case::{Case, Standing};
+use super::case::Case;
 use super::decide::Step;
 use super::memory::Memory;
 use super::scene::Scene;
@@ -18,7 +20,7 @@ use super::scene::Scene;
 /// The working state of one pass.
 pub(super) struct Pass<'a> {
     pub cluster: &'a Snapshot,
-    pub budgets: Vec<Budget>,
+    pub budgets: &'a [Arc<Budget>],
     pub settings: &'a Settings,
     pub memory: &'a mut Memory,
     pub now: DateTime<Utc>,
@@ -30,8 +32,8 @@ pub(super) struct Pass<'a> {
     pub targeted: BTreeSet<String>,
     /// Pod groups (by UID) to be told that they are preempted, and the words.
     pub marks: BTreeMap<String, String>,
-    /// Nodes that kube-scheduler keeps free for pods, with their priority and what they hold.
-    pub nominations: Vec<(NodeIx, i32, Amounts)>,
+    /// Room that kube-scheduler keeps for pods; looked up when somebody asks for room.
+    nominations: Option<Vec<Nomination>>,
     /// Requests beside status writes.
     pub steps: Vec<Step>,
     /// Pods that kube-scheduler refuses, as seen in this pass.
@@ -43,14 +45,10 @@ impl<'a> Pass<'a> {
     /// Looks at everything once; decides nothing.
     pub fn new(scene: &'a Scene, memory: &'a mut Memory, settings: &'a Settings, now: DateTime<Utc>) -> Self {
         let cases = scene.gangs.iter().map(|objects| Case::new(objects, &scene.cluster, memory)).collect();
-        let nominated = |node: NodeIx| {
-            let pods = scene.cluster.pods_on(node).filter(|p| p.bound.is_none() && p.pinned.is_none());
-            pods.map(move |p| (node, p.priority, scene.cluster.dims().amounts(&p.requests)))
-        };
         Self {
-            nominations: (0..scene.cluster.node_count()).flat_map(nominated).collect(),
+            nominations: None,
             cluster: &scene.cluster,
-            budgets: scene.budgets.iter().map(|b| (**b).clone()).collect(),
+            budgets: &scene.budgets,
             settings,
             memory,
             now,
@@ -112,90 +110,96 @@ impl<'a> Pass<'a> {
 
     /// What a gang holds: its pods where they take room, and its seats without pods.
     pub fn holds(&mut self, ix: usize) -> Vec<Running> {
-        let mut out = self.empty_seats(ix);
-        out.extend(self.cases[ix].all_pods().filter_map(|pod| {
-            let node = self.cluster.ordinal(pod.holds()?)?;
-            Some(Running { node, requests: Arc::clone(&pod.requests), pod: Some(Arc::clone(pod)) })
-        }));
-        out
+        let empty = self.empty_seats(ix);
+        self.tenant(ix, empty, None).holds(self.cluster)
+    }
+
+    /// Priority of a gang when others want its room.
+    pub fn standing(&self, ix: usize) -> i32 {
+        self.tenant(ix, Vec::new(), None).standing()
+    }
+
+    /// All gangs with what they hold.
+    pub fn occupancy(&mut self) -> Occupancy<'_> {
+        let follow = self.settings.rules.follow_on_depth > 0;
+        let held: Vec<(Vec<Running>, Option<Arc<NodeSet>>)> = (0..self.cases.len())
+            .map(|ix| (self.empty_seats(ix), if follow { self.could_run(ix) } else { None }))
+            .collect();
+        let tenants = held.into_iter().enumerate().map(|(ix, (empty, eligible))| self.tenant(ix, empty, eligible));
+        Occupancy {
+            cluster: self.cluster,
+            budgets: self.budgets,
+            rules: &self.settings.rules,
+            now: self.now,
+            targeted: &self.targeted,
+            tenants: tenants.collect(),
+        }
+    }
+
+    fn tenant(&self, ix: usize, empty: Vec<Running>, eligible: Option<Arc<NodeSet>>) -> Tenant<'_> {
+        let case = &self.cases[ix];
+        let stray = case.all_pods().filter(|p| p.bound.is_none() && !case.seated(p)).map(|p| p.uid.as_str());
+        Tenant {
+            uid: &case.uid,
+            workload_uid: case.workload.metadata.uid.as_deref().unwrap_or_default(),
+            priority: case.priority(),
+            preemption_priority: case.preemption_priority,
+            preempts: case.preempts(),
+            disruption: Disruption::of(case.whole(), case.gang.basic),
+            leaves: case.standing == Standing::Over || case.released() || case.disrupted(),
+            checkpoint: case.view().checkpoint(),
+            resumed: case.resumed(),
+            pods: case.all_pods().collect(),
+            stray: stray.collect(),
+            empty,
+            eligible,
+        }
+    }
+
+    /// Nodes where a gang of one template could run.
+    fn could_run(&mut self, ix: usize) -> Option<Arc<NodeSet>> {
+        let workload = &self.cases[ix].workload;
+        let [group] = workload.spec.groups.as_slice() else { return None };
+        Some(self.memory.eligible(workload, group, self.cluster))
     }
 
     /// Seats whose pods do not take room yet. A gang that is over, or has given its room back, keeps none.
     fn empty_seats(&mut self, ix: usize) -> Vec<Running> {
-        let case = &self.cases[ix];
+        let Self { cases, memory, cluster, .. } = self;
+        let case = &cases[ix];
         if case.standing == Standing::Over || case.released() {
             return Vec::new();
         }
-        let empty: Vec<(Member, NodeIx)> = case
-            .seated_members()
-            .filter(|(member, node)| !case.done.contains(*member) && case.pod_at(member, node).is_none())
-            .filter_map(|(member, node)| Some((member.clone(), self.cluster.ordinal(node)?)))
-            .collect();
-        let seat =
-            |(member, node): (Member, NodeIx)| Some(Running { node, requests: self.requests(ix, &member)?, pod: None });
-        empty.into_iter().filter_map(seat).collect()
+        let wanted = case.seated_members().filter(|(m, _)| !case.done.contains(*m)).map(|(m, n)| (m, n.as_str()));
+        let taken = |member: &Member, node: &str| case.pod_at(member, node).is_some();
+        empty_seats(cluster, wanted, taken, |member| {
+            let group = case.workload.spec.groups.iter().find(|g| g.name == member.group)?;
+            memory.requests(&case.workload, group).ok()
+        })
     }
 
-    /// A gang as a unit of disruption.
-    pub fn unit(&mut self, ix: usize) -> GangUnit {
-        let mut holds = self.holds(ix);
-        let case = &self.cases[ix];
-        // A pod that waits for a seat that it no longer has goes anyway.
-        holds.retain(|h| h.pod.as_ref().is_none_or(|p| p.bound.is_some() || case.seated(p)));
-        let cost = holds.iter().filter_map(|h| Some(self.loss(case, h.pod.as_ref()?))).fold(0, u64::saturating_add);
-        GangUnit { number: ix, priority: case.priority(), preempts: case.preempts(), holds, cost }
-    }
-
-    /// Accelerator-seconds lost with one pod of a gang: the work since the gang's last checkpoint, incident or start.
-    pub fn loss(&self, case: &Case, pod: &Pod) -> u64 {
-        let annotations = case.workload.metadata.annotations.as_ref();
-        let checkpoint = annotations
-            .and_then(|a| a.get(lockstep_api::names::annotations::LAST_CHECKPOINT))
-            .and_then(|text| lockstep_model::pod::checkpoint(text));
-        self.settings.costs.loss_of_member(pod, checkpoint, case.resumed(), self.now)
+    /// The room as a gang of this priority sees it, its own claims aside.
+    pub fn room_above(&mut self, priority: i32) -> Cluster {
+        let cluster = self.cluster;
+        let mut room = self.room.clone();
+        let nominations = self.nominations.get_or_insert_with(|| nominations(cluster));
+        ignore_lesser(&mut room, nominations, priority);
+        room
     }
 
     /// Whether somebody on the node is about to end, so that its room is not what it will be.
     pub fn ending_on(&mut self, node: NodeIx) -> bool {
         let ends: Vec<DateTime<Utc>> = self.cluster.pods_on(node).filter_map(|p| p.terminating).collect();
-        ends.into_iter().any(|end| !self.due(end, self.settings.overdue))
+        ends.into_iter().any(|end| !self.due(end, self.settings.rules.overdue))
     }
 
-    /// What takes room and is leaving: pods that are ending, and all that is held by gangs that are over, have given their
-    /// room back or are being preempted, and by victims of intents in force.
+    /// What takes room and is leaving.
     pub fn leaving(&mut self) -> Vec<(NodeIx, Amounts)> {
-        let mut out = Vec::new();
-        let mut counted: HashSet<String> = HashSet::new();
-        for ix in 0..self.cases.len() {
-            let case = &self.cases[ix];
-            let leaves = case.standing == Standing::Over
-                || case.released()
-                || case.disrupted()
-                || self.targeted.contains(&case.uid);
-            if leaves {
-                for held in self.holds(ix) {
-                    out.push((held.node, self.amounts(&held.requests)));
-                    counted.extend(held.pod.map(|p| p.uid.clone()));
-                }
-            }
+        let Leaving { held, until } = self.occupancy().leaving();
+        if let Some(until) = until {
+            self.wake_at(until);
         }
-        let mut ending = Vec::new();
-        for node in 0..self.cluster.node_count() {
-            for pod in self.cluster.pods_on(node).filter(|p| !counted.contains(&p.uid)) {
-                if self.targeted.contains(&pod.uid) {
-                    out.push((node, self.amounts(&pod.requests)));
-                } else if let Some(end) = pod.terminating {
-                    ending.push((node, end, self.amounts(&pod.requests)));
-                }
-            }
-        }
-        for (node, end, amounts) in ending {
-            // A pod that outlives its grace period holds its node for nobody knows how long.
-            if !self.due(end, self.settings.overdue) {
-                out.push((node, amounts));
-            }
-        }
-        out
+        held
     }
 
     /// One amount per dimension.

@@ -2,10 +2,9 @@
 
 use std::sync::Arc;
 
-use lockstep_api::names::{MANAGED_BY, pod_group_name};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::{Gang, gangs};
-use lockstep_model::{Budget, Snapshot};
+use lockstep_model::{Budget, GangView, Snapshot};
 
 use crate::index::{Key, State, controller_uid};
 
@@ -29,6 +28,8 @@ pub struct GangObjects {
     pub group: Arc<PodGroup>,
     /// The workload.
     pub workload: Arc<TrainingWorkload>,
+    /// Priority that counts when others want its room, from its priority class.
+    pub preemption_priority: Option<i32>,
 }
 
 impl Scene {
@@ -36,7 +37,8 @@ impl Scene {
     pub fn of(state: &State) -> Self {
         let gangs = state.pod_groups.iter().filter_map(|(key, group)| {
             let workload = state.workload_by_uid(controller_uid(&**group)?)?;
-            GangObjects::new(key, group, workload)
+            let class = group.spec.gang.priority_class_name.as_ref().and_then(|name| state.priority_classes.get(name));
+            GangObjects::new(key, group, workload, class.and_then(|c| c.preemption_priority))
         });
         Self {
             cluster: state.model.snapshot(),
@@ -47,13 +49,16 @@ impl Scene {
 }
 
 impl GangObjects {
-    /// A pod group counts only under the name that its workload gives it, so that nobody can add one.
-    pub fn new(key: &Key, group: &Arc<PodGroup>, workload: &Arc<TrainingWorkload>) -> Option<Self> {
-        let (name, uid) = (workload.metadata.name.as_deref()?, workload.metadata.uid.as_deref()?);
-        let genuine = workload.metadata.namespace.as_deref() == Some(&key.namespace)
-            && workload.spec.managed_by == MANAGED_BY
-            && pod_group_name(name, uid, &group.spec.gang_key) == key.name;
-        genuine.then(|| Self { key: key.clone(), group: Arc::clone(group), workload: Arc::clone(workload) })
+    /// A pod group counts only under the name that its workload gives it.
+    pub fn new(
+        key: &Key,
+        group: &Arc<PodGroup>,
+        workload: &Arc<TrainingWorkload>,
+        preemption_priority: Option<i32>,
+    ) -> Option<Self> {
+        let genuine = GangView { group, workload }.genuine();
+        let (key, group, workload) = (key.clone(), Arc::clone(group), Arc::clone(workload));
+        genuine.then_some(Self { key, group, workload, preemption_priority })
     }
 
     /// The gang's members; `None` when the spec has no such gang any more.

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use chrono::TimeDelta;
 use lockstep_api::condition::{reasons, types, upsert};
 use lockstep_api::member::Member;
-use lockstep_model::Pod;
+use lockstep_model::gang::Standing;
 use lockstep_model::pod::Stage;
+use lockstep_model::{Pod, Seats};
 
-use super::case::{Seats, Standing};
+use super::case::Case;
 use super::pass::Pass;
 
 impl Pass<'_> {
@@ -57,7 +58,7 @@ impl Pass<'_> {
         let Some(end) = pod.terminating else { return false };
         let Some(node) = pod.bound.as_deref() else { return false };
         let answers = self.cluster.ordinal(node).and_then(|n| self.cluster.node(n)).is_some_and(|n| n.ready);
-        !answers && self.due(end, self.settings.overdue)
+        !answers && self.due(end, self.settings.rules.overdue)
     }
 
     /// Remembers nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its mind.
@@ -80,10 +81,9 @@ impl Pass<'_> {
     }
 
     /// Nodes that a gang may not be put on now.
-    pub fn excluded(&self, ix: usize) -> BTreeSet<String> {
-        let case = &self.cases[ix];
+    pub fn excluded(&self, case: &Case) -> BTreeSet<String> {
         let refusing = self.memory.refusing_nodes.get(&case.uid).into_iter().flat_map(|nodes| nodes.keys().cloned());
-        refusing.chain(case.avoided(self.now).map(str::to_owned)).collect()
+        refusing.chain(case.view().avoided(self.now).map(str::to_owned)).collect()
     }
 
     /// A gang whose placement was lost has the seats that its pods run on: the pods are there, so is their room.
@@ -96,8 +96,8 @@ impl Pass<'_> {
 
     /// Seats of members that the gang no longer has, and seats on nodes that their members cannot use (any more).
     fn give_up_lost_seats(&mut self, ix: usize) {
-        let excluded = self.excluded(ix);
         let case = &self.cases[ix];
+        let excluded = self.excluded(case);
         let members: BTreeSet<&Member> = case.gang.members().collect();
         let (replaced, old) = case.replacing();
         let mut lost: Vec<Member> = Vec::new();

@@ -7,8 +7,8 @@ use std::sync::Arc;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_engine::NodeSet;
 
+use super::SnapshotFile;
 use super::{AmountsByName, BudgetRecord, Claim, CohortRecord, GangRecord, NodeRecord, PodRecord, SnapshotError};
-use super::{SnapshotFile, Standing};
 use crate::cluster::{ClusterModel, Snapshot};
 use crate::node::Node;
 use crate::pdb::Budget;
@@ -147,11 +147,6 @@ impl GangRecord {
     pub fn seats(&self) -> BTreeMap<Member, &str> {
         let seats = self.seats.iter();
         seats.flat_map(|(node, ranges)| members(ranges).into_iter().map(|m| (m, node.as_str()))).collect()
-    }
-
-    /// Whether the gang keeps the room of seats whose pods do not exist yet.
-    pub fn keeps_seats(&self) -> bool {
-        self.standing != Standing::Leaving
     }
 
     fn ranges(&self) -> impl Iterator<Item = &str> {

@@ -144,6 +144,9 @@ pub struct GangRecord {
     pub workload_uid: String,
     /// Priority.
     pub priority: i32,
+    /// Priority that counts when others want its room, once it runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption_priority: Option<i32>,
     /// Whether it may preempt.
     pub preempts: bool,
     /// Whether preemption takes it whole or not at all.
@@ -187,7 +190,7 @@ pub enum Standing {
     Active,
     /// It does not ask for room now; it keeps what it has.
     Held,
-    /// Its room is being given back: it ended, was suspended or is being preempted.
+    /// It ended, gave its room back or is being preempted: what it holds is about to become free.
     Leaving,
 }
 
@@ -228,6 +231,9 @@ pub struct PriorityClassRecord {
     pub value: i32,
     /// Whether its pods may preempt.
     pub preempts: bool,
+    /// Priority that gangs of this class have as victims, once they run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption_priority: Option<i32>,
     /// Whether it is the default class.
     #[serde(default, skip_serializing_if = "is_false")]
     pub default: bool,

@@ -5,4 +5,5 @@ mod acting;
 mod invariants;
 mod placing;
 mod preempting;
+mod queueing;
 mod world;

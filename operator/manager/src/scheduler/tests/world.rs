@@ -33,6 +33,8 @@ pub(super) struct World {
     pub budgets: Vec<Arc<Budget>>,
     /// What the watch of pod groups shows; `None`: all that is stored.
     pub stale: Option<BTreeMap<String, PodGroup>>,
+    /// Priorities as victims, by name of the gang.
+    pub preemption_priority: BTreeMap<String, i32>,
     /// Pods that were evicted, by name, in order.
     pub evicted: Vec<String>,
     version: u64,
@@ -58,6 +60,7 @@ impl World {
             pods: BTreeMap::new(),
             budgets: Vec::new(),
             stale: None,
+            preemption_priority: BTreeMap::new(),
             evicted: Vec::new(),
             version: 100,
         };
@@ -145,7 +148,13 @@ impl World {
         let groups = self.stale.as_ref().unwrap_or(&self.groups);
         let gangs = groups.iter().map(|(name, group)| {
             let key = Key::new("ml", group.metadata.name.clone().unwrap());
-            GangObjects::new(&key, &Arc::new(group.clone()), &Arc::new(self.workloads[name].clone())).unwrap()
+            GangObjects::new(
+                &key,
+                &Arc::new(group.clone()),
+                &Arc::new(self.workloads[name].clone()),
+                self.preemption_priority.get(name).copied(),
+            )
+            .unwrap()
         });
         Scene { cluster: self.model.snapshot(), gangs: gangs.collect(), budgets: self.budgets.clone() }
     }

@@ -1,6 +1,8 @@
 //! The configuration file: YAML, read once, strict. A key that does not exist ends the process, because a setting that
 //! is silently not applied is worse than none.
 
+mod scheduler;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -13,8 +15,9 @@ use crate::clients::Deadlines;
 use crate::index::Options;
 use crate::lease::Timing;
 use crate::queue::Backoff;
-use crate::scheduler;
 use crate::workload::Limits;
+
+pub use scheduler::{Algorithm, Order, Preemption, Scheduler};
 
 /// All settings of the manager. Every key has a default; durations are written as in Go (`15s`, `500ms`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -177,86 +180,6 @@ impl Default for Workloads {
     }
 }
 
-/// How gangs are placed and who is preempted.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Scheduler {
-    /// Changes of the cluster that arrive within this time are looked at together.
-    pub debounce: Span,
-    /// A pinned pod that kube-scheduler has refused for this long is planned elsewhere.
-    pub refused_pin: Span,
-    /// How long the gang stays away from that node.
-    pub refused_pin_memory: Span,
-    /// Extended resources that count as accelerators.
-    pub accelerators: Vec<String>,
-    /// Preemption.
-    pub preemption: Preemption,
-}
-
-impl Default for Scheduler {
-    fn default() -> Self {
-        let settings = scheduler::Settings::default();
-        Self {
-            debounce: settings.debounce.into(),
-            refused_pin: settings.refused_after.into(),
-            refused_pin_memory: settings.avoid_refused.into(),
-            accelerators: settings.costs.accelerators,
-            preemption: Preemption::default(),
-        }
-    }
-}
-
-/// Who is preempted for whom.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Preemption {
-    /// How victims are chosen.
-    pub algorithm: Algorithm,
-    /// What `LeastCost` puts first.
-    pub order: Order,
-    /// Time that a restart costs a gang besides the work that is lost.
-    pub restart_overhead: Span,
-    /// Longest time since a checkpoint that counts: never to checkpoint buys no immunity.
-    pub lost_work_cap: Span,
-    /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
-    pub cpu_weight_milli: i64,
-    /// Delete foreign victims that a disruption budget protects from eviction for long, where no other choice exists
-    /// (KEP-5710 spares budgets only as far as possible).
-    pub delete_when_eviction_is_refused: bool,
-}
-
-impl Default for Preemption {
-    fn default() -> Self {
-        let settings = scheduler::Settings::default();
-        Self {
-            algorithm: Algorithm::LeastCost,
-            order: Order::StrictPriority,
-            restart_overhead: secs(settings.costs.restart_overhead_seconds.unsigned_abs()),
-            lost_work_cap: secs(settings.costs.cap_seconds.unsigned_abs()),
-            cpu_weight_milli: settings.costs.cpu_weight_milli,
-            delete_when_eviction_is_refused: settings.delete_after.is_some(),
-        }
-    }
-}
-
-/// How victims are chosen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Algorithm {
-    /// The set that destroys the least work.
-    LeastCost,
-    /// KEP-5710.
-    Kep,
-}
-
-/// What `LeastCost` puts first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
-    /// Units of the lowest priorities that make room at all.
-    StrictPriority,
-    /// Least work over all lower priorities.
-    LeastWork,
-}
-
 /// How pods of the node agents are recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
@@ -341,12 +264,8 @@ impl Config {
                 "workloads.retryMin must be at least 10ms and at most retryMax",
             ),
             (workloads.recreate_attempts >= 0, "workloads.recreateAttempts must not be negative"),
-            (
-                self.scheduler.preemption.cpu_weight_milli >= 0,
-                "scheduler.preemption.cpuWeightMilli must not be negative",
-            ),
         ];
-        match rules.into_iter().find(|(holds, _)| !holds) {
+        match rules.into_iter().chain(self.scheduler.preemption.rules()).find(|(holds, _)| !holds) {
             Some((_, message)) => Err(ConfigError::Values(message)),
             None => Ok(()),
         }
@@ -452,6 +371,9 @@ mod tests {
             ("client: {writeTimeout: 10s}", "must be less than leaderElection.renewDeadline"),
             ("workloads: {concurrency: 0}", "1 to 1000"),
             ("workloads: {retryMin: -1s}", "at least 10ms"),
+            ("scheduler: {preemption: {cpuWeightMilli: -1}}", "must not be negative"),
+            ("scheduler: {preemption: {minRuntimeSeconds: 2592001}}", "at most 2592000"),
+            ("scheduler: {preemption: {followOnDepth: 4}}", "followOnDepth must be 0 to 3"),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");
@@ -460,8 +382,13 @@ mod tests {
 
     #[test]
     fn values_of_another_type_are_refused() {
-        for text in ["health: {bindAddress: nowhere}", "leaderElection: {leaseDuration: 15}", "workloads: [1]", "a: b"]
-        {
+        for text in [
+            "health: {bindAddress: nowhere}",
+            "leaderElection: {leaseDuration: 15}",
+            "workloads: [1]",
+            "a: b",
+            "scheduler: {preemption: {minRuntimeSeconds: -5}}",
+        ] {
             assert!(Config::parse(text).is_err(), "{text}");
         }
     }

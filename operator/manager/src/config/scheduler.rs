@@ -1,0 +1,114 @@
+//! How gangs are placed and who is preempted.
+
+use kube::core::Duration as Span;
+use serde::{Deserialize, Serialize};
+
+use super::secs;
+use crate::scheduler;
+
+/// Longest guaranteed run time, in seconds.
+const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
+/// Deepest chain of evictions that is followed: each link may take a search of its own.
+const MAX_FOLLOW_ON: u8 = 3;
+
+/// How gangs are placed and who is preempted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Scheduler {
+    /// Changes of the cluster that arrive within this time are looked at together.
+    pub debounce: Span,
+    /// A pinned pod that kube-scheduler has refused for this long is planned elsewhere.
+    pub refused_pin: Span,
+    /// How long the gang stays away from that node.
+    pub refused_pin_memory: Span,
+    /// Extended resources that count as accelerators.
+    pub accelerators: Vec<String>,
+    /// Preemption.
+    pub preemption: Preemption,
+}
+
+impl Default for Scheduler {
+    fn default() -> Self {
+        let settings = scheduler::Settings::default();
+        Self {
+            debounce: settings.debounce.into(),
+            refused_pin: settings.refused_after.into(),
+            refused_pin_memory: settings.avoid_refused.into(),
+            accelerators: settings.rules.costs.accelerators,
+            preemption: Preemption::default(),
+        }
+    }
+}
+
+/// Who is preempted for whom.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Preemption {
+    /// How victims are chosen.
+    pub algorithm: Algorithm,
+    /// What `LeastCost` puts first.
+    pub order: Order,
+    /// Time that a restart costs a gang besides the work that is lost.
+    pub restart_overhead: Span,
+    /// Longest time since a checkpoint that counts: never to checkpoint buys no immunity.
+    pub lost_work_cap: Span,
+    /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
+    pub cpu_weight_milli: i64,
+    /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0, gangs behind one that waits
+    /// take only room that this could never use: what has just started could not be taken back.
+    pub min_runtime_seconds: u64,
+    /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to 3; 0 looks at the victims
+    /// alone.
+    pub follow_on_depth: u8,
+    /// Delete foreign victims that a disruption budget protects from eviction for long, where no other choice exists
+    /// (KEP-5710 spares budgets only as far as possible).
+    pub delete_when_eviction_is_refused: bool,
+}
+
+impl Default for Preemption {
+    fn default() -> Self {
+        let settings = scheduler::Settings::default();
+        Self {
+            algorithm: Algorithm::LeastCost,
+            order: Order::StrictPriority,
+            restart_overhead: secs(settings.rules.costs.restart_overhead_seconds.unsigned_abs()),
+            lost_work_cap: secs(settings.rules.costs.cap_seconds.unsigned_abs()),
+            cpu_weight_milli: settings.rules.costs.cpu_weight_milli,
+            min_runtime_seconds: settings.rules.min_runtime.as_secs(),
+            follow_on_depth: settings.rules.follow_on_depth,
+            delete_when_eviction_is_refused: settings.delete_after.is_some(),
+        }
+    }
+}
+
+/// How victims are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Algorithm {
+    /// The set that destroys the least work.
+    LeastCost,
+    /// KEP-5710.
+    Kep,
+}
+
+/// What `LeastCost` puts first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Order {
+    /// Units of the lowest priorities that make room at all.
+    StrictPriority,
+    /// Least work over all lower priorities.
+    LeastWork,
+}
+
+impl Preemption {
+    /// What must hold, and how to say that it does not.
+    pub(super) fn rules(&self) -> [(bool, &'static str); 3] {
+        [
+            (self.cpu_weight_milli >= 0, "scheduler.preemption.cpuWeightMilli must not be negative"),
+            (
+                self.min_runtime_seconds <= MAX_MIN_RUNTIME,
+                "scheduler.preemption.minRuntimeSeconds must be at most 2592000 (30 days)",
+            ),
+            (self.follow_on_depth <= MAX_FOLLOW_ON, "scheduler.preemption.followOnDepth must be 0 to 3"),
+        ]
+    }
+}

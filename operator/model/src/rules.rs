@@ -1,0 +1,51 @@
+//! How victims are chosen, weighed and protected.
+
+use std::time::Duration;
+
+use lockstep_engine::{Algorithm, Options, Order};
+
+use crate::cost::CostModel;
+
+/// What the manager's configuration says about preemption. A question to the engine that is asked under the same rules has
+/// the same answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Rules {
+    /// How victims are chosen.
+    pub algorithm: Algorithm,
+    /// Whether priority or lost work comes first.
+    pub order: Order,
+    /// How many evictions that victims would cause in turn are followed (KEP-5710's second principle).
+    pub follow_on_depth: u8,
+    /// How long work runs before it may be evicted.
+    pub min_runtime: Duration,
+    /// How long a pod may outlive its grace period before nobody waits for it any more.
+    pub overdue: Duration,
+    /// How work is weighed.
+    pub costs: CostModel,
+}
+
+impl Default for Rules {
+    fn default() -> Self {
+        Self {
+            algorithm: Algorithm::LeastCost,
+            order: Order::StrictPriority,
+            follow_on_depth: 1,
+            min_runtime: Duration::ZERO,
+            overdue: Duration::from_secs(30),
+            costs: CostModel::default(),
+        }
+    }
+}
+
+impl Rules {
+    /// For the engine.
+    pub fn options(&self) -> Options {
+        let Self { algorithm, order, follow_on_depth, .. } = *self;
+        Options { algorithm, order, follow_on_depth, ..Options::default() }
+    }
+
+    /// Whether work can be evicted as soon as it has started, so that a waiting gang can take its room back at once.
+    pub fn evictable_at_once(&self) -> bool {
+        self.min_runtime.is_zero()
+    }
+}
