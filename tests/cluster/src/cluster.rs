@@ -10,6 +10,7 @@ use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
+use crate::assets::RealPlane;
 use crate::audit::AuditLog;
 use crate::install::{self, PodIdentity, Resolved};
 use crate::manifests::merge;
@@ -22,6 +23,9 @@ const PLANE_FOLDER: &str = "LOCKSTEP_PLANE";
 /// Kubeconfig of a real cluster with Lockstep deployed (`make deploy`), to test against instead of a stand-in. Not
 /// `KUBECONFIG`, which people have set for clusters that are not for tests.
 const REAL_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
+/// Folder with `etcd` and `kube-apiserver` (as envtest lays them out), and optionally `kube-controller-manager`,
+/// `kube-scheduler` and `kubectl`, which are started instead of the stand-in.
+const REAL_PROGRAMS: &str = "KUBEBUILDER_ASSETS";
 /// Building the control plane takes minutes on a machine that has never done it.
 const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(1);
@@ -47,8 +51,18 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     /// Who has written and read what.
     pub audit: AuditLog,
-    /// None: a real cluster, which is neither started nor changed by us but for the objects of the tests.
-    plane: Option<Process>,
+    plane: Plane,
+}
+
+/// Where the API server comes from.
+#[derive(Debug)]
+enum Plane {
+    /// The stand-in of `tests/plane`, with its switches and its audit log.
+    StandIn(#[allow(dead_code, reason = "held so that it runs")] Process),
+    /// The real programs, started by us.
+    Real(RealPlane),
+    /// A cluster that is neither started nor changed by us but for the objects of the tests.
+    Theirs,
 }
 
 /// A running manager.
@@ -75,7 +89,19 @@ impl Cluster {
         let audit = AuditLog::create(&options.name)?;
         if let Some(kubeconfig) = std::env::var_os(REAL_CLUSTER) {
             let (kubectl, kubeconfig) = ("kubectl".into(), kubeconfig.into());
-            return Ok(Self { folder, kubectl, kubeconfig, audit, plane: None });
+            return Ok(Self { folder, kubectl, kubeconfig, audit, plane: Plane::Theirs });
+        }
+        if let Some(assets) = std::env::var_os(REAL_PROGRAMS) {
+            let assets = PathBuf::from(assets);
+            let kubectl = match assets.join("kubectl") {
+                own if own.is_file() => own,
+                _ => plane_folder().await?.join("kubectl"),
+            };
+            let plane = RealPlane::start(&assets, &folder).await?;
+            let kubeconfig = plane.kubeconfig.clone();
+            let cluster = Self { folder, kubectl, kubeconfig, audit, plane: Plane::Real(plane) };
+            cluster.install(options).await?;
+            return Ok(cluster);
         }
         let built = plane_folder().await?;
         let launch = Launch {
@@ -92,7 +118,7 @@ impl Cluster {
         let mut plane = Process::start(&launch, &folder)?;
         plane.ready_line("plane: ready", START).await?;
         let kubeconfig = folder.join("plane").join("kubeconfig");
-        let cluster = Self { kubectl: built.join("kubectl"), kubeconfig, audit, plane: Some(plane), folder };
+        let cluster = Self { kubectl: built.join("kubectl"), kubeconfig, audit, plane: Plane::StandIn(plane), folder };
         cluster.install(options).await?;
         Ok(cluster)
     }
@@ -111,12 +137,26 @@ impl Cluster {
         Ok(())
     }
 
-    /// Whether this is the stand-in of `tests/plane`. If not, says on standard error that a test that needs it is skipped.
+    /// Whether this is the stand-in of `tests/plane`, with its switches and its audit log. If not, says on standard error
+    /// that a test that needs it is skipped.
     pub fn is_stand_in(&self, test: &str) -> bool {
-        if self.plane.is_none() {
-            eprintln!("skipped: {test} needs hollow nodes on the stand-in control plane");
-        }
-        self.plane.is_some()
+        said(matches!(self.plane, Plane::StandIn(_)), test, "the stand-in control plane")
+    }
+
+    /// Whether pods are bound to hollow nodes and garbage is collected. If not, says that a test that needs it is skipped.
+    pub fn has_nodes(&self, test: &str) -> bool {
+        let has = match &self.plane {
+            Plane::StandIn(_) => true,
+            Plane::Real(plane) => plane.complete,
+            Plane::Theirs => false,
+        };
+        said(has, test, "hollow nodes and a scheduler that was started for them")
+    }
+
+    /// Whether the control plane was started by us, so that anybody's token can be had and the manager is ours to start. If
+    /// not, says that a test that needs it is skipped.
+    pub fn is_ours(&self, test: &str) -> bool {
+        said(!matches!(self.plane, Plane::Theirs), test, "a control plane that the test has started")
     }
 
     /// Folder of this cluster's files.
@@ -204,6 +244,13 @@ impl Cluster {
         let pod = PodIdentity { namespace: namespace.into(), name: name.into(), node: String::new() };
         install::resolve(&client, &template, &pod, &self.folder.join("agent")).await
     }
+}
+
+fn said(has: bool, test: &str, what: &str) -> bool {
+    if !has {
+        eprintln!("skipped: {test} needs {what}");
+    }
+    has
 }
 
 /// Rewrites the addresses in the configuration file that the arguments name.

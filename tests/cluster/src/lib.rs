@@ -1,5 +1,5 @@
-//! A cluster to test against: the control plane of `tests/plane`, hollow nodes, and the operator, installed as a user
-//! installs it and started with what was installed.
+//! A cluster to test against: the control plane of `tests/plane` or a real one, hollow nodes, and the operator, installed
+//! as a user installs it and started with what was installed.
 //!
 //! | module | content |
 //! |---|---|
@@ -8,9 +8,11 @@
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
+//! | `assets`, `tokens` | the programs of a real control plane, and who is who there |
 //! | [`process`], [`reaper`] | processes that never outlive the test |
 //! | [`manifests`], [`wait`], [`http`] | small tools |
 
+mod assets;
 pub mod audit;
 pub mod cluster;
 pub mod http;
@@ -21,6 +23,7 @@ pub mod process;
 pub mod reaper;
 pub mod roles;
 pub mod scenario;
+mod tokens;
 pub mod wait;
 
 pub use cluster::{Cluster, Options};

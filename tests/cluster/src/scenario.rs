@@ -43,7 +43,7 @@ pub async fn scenario(
     shape: &Shape,
     body: impl AsyncFnOnce(&Scenario<'_>) -> Result<()>,
 ) -> Result<()> {
-    if !cluster.is_stand_in(name) {
+    if !cluster.has_nodes(name) {
         return Ok(());
     }
     let client = cluster.client().await?;

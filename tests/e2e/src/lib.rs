@@ -17,8 +17,8 @@ pub async fn cluster() -> Result<&'static Cluster> {
     let (cluster, _manager) = SHARED
         .get_or_try_init(async || {
             let cluster = fresh("shared", json!({})).await?;
-            // On a real cluster the deployed one acts.
-            let ours = cluster.is_stand_in("a manager of our own");
+            // On a cluster that is not ours the deployed one acts.
+            let ours = cluster.is_ours("a manager of our own");
             let manager = if ours { Some(cluster.start_manager("a").await?) } else { None };
             anyhow::Ok((cluster, manager))
         })
@@ -31,7 +31,7 @@ pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
     let mut merged = quick();
     merge(&mut merged, config);
     let cluster = Cluster::start(&Options { name: name.into(), config: merged }).await?;
-    for (class, value) in CLASSES.into_iter().filter(|_| cluster.is_stand_in("priority classes")) {
+    for (class, value) in CLASSES.into_iter().filter(|_| cluster.is_ours("priority classes")) {
         let value = value.to_string();
         cluster.kubectl(&["create", "priorityclass", class, "--value", &value]).await?;
     }
