@@ -141,6 +141,8 @@ pub mod reasons {
     pub const FORBIDDEN: &str = "Forbidden";
     /// The API server refuses a pod made from the template; the message has the field path.
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
+    /// The API server refuses another object that is made for the workload; the message has the field path.
+    pub const INVALID_OBJECT: &str = "InvalidObject";
     /// The priority class does not exist or may not be used.
     pub const INVALID_PRIORITY_CLASS: &str = "InvalidPriorityClass";
     /// An object with a name that we need exists and is not ours.

@@ -222,7 +222,8 @@ pub struct Incident {
     /// Members whose pods are replaced, as ranges.
     #[serde(default)]
     pub replace: Vec<String>,
-    /// Pods that were there when the incident began and are being replaced (UIDs), so that each is deleted once.
+    /// Pods that were there when the incident began and are being replaced (UIDs), so that each is deleted once. With action
+    /// `RecreateGang` all pods of an earlier epoch are, and not listed.
     #[serde(default)]
     pub old_pods: Vec<String>,
     /// Nothing is done before this time (back-off between counted incidents).

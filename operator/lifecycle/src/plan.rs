@@ -25,7 +25,7 @@ pub enum Plan {
     Record(Box<TrainingWorkloadStatus>),
     /// Send these requests in order; neighbours of one kind may be sent concurrently. Then pass again.
     ///
-    /// A refusal (403, 422, a name taken) of a create ends the pass and goes into the next view. Not-found on a delete
+    /// A refusal (403, 422, a name taken) of a create or update ends the pass and goes into the next view. Not-found on a delete
     /// and a repeated create of our own object are success. Any other error is repeated with back-off.
     Act(Vec<Action>),
 }

@@ -16,9 +16,10 @@ pub struct Settings {
     pub placement_backoff: TimeDelta,
     /// Longest such wait.
     pub placement_backoff_max: TimeDelta,
-    /// How long a gang stays away from a node that was lost, rejected its pod, or did not start it in time.
+    /// How long a gang stays away from a node that was lost, or did not start its pod in time.
     pub avoid: TimeDelta,
-    /// After a refused request, how long until it is tried again.
+    /// After a refused request, how long until it is tried again, and how long a gang stays away from a node whose kubelet
+    /// rejected its pod.
     pub retry: TimeDelta,
     /// How long pod status waits for the agent's report of the true exit code, where only a masked one is shown.
     pub report_grace: TimeDelta,

@@ -139,7 +139,7 @@ fn objects(ctx: &Ctx<'_>, ledger: &TrainingWorkloadStatus, world: &World<'_>, ou
     out.len() == before && !blocked
 }
 
-/// Creates or updates an object; true when its name is taken by somebody else.
+/// Creates or updates an object; true when its name is taken by somebody else, or the API server has just said no.
 fn ensure(
     ctx: &Ctx<'_>,
     object: Object,
@@ -149,16 +149,16 @@ fn ensure(
     match present {
         Some((false, ..)) => return true,
         Some((true, true, ..)) => {}
+        _ if recently_refused(ctx, &object) => return true,
         Some((true, false, uid, version)) => {
             out.push(Action::Update { object, uid: uid.clone(), resource_version: version.clone() });
         }
-        None if recently_refused(ctx, &object) => return true,
         None => out.push(Action::Create(object)),
     }
     false
 }
 
-/// A refused create is repeated after a while, not in every pass.
+/// A refused request is repeated after a while, not in every pass.
 fn recently_refused(ctx: &Ctx<'_>, object: &Object) -> bool {
     let target = Target::Object(object.kind(), object.name().to_owned());
     ctx.view.refusals.iter().any(|r| r.target == target && !ctx.due(r.at + ctx.view.settings.retry))

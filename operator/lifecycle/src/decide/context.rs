@@ -8,8 +8,9 @@ use chrono::{DateTime, Utc};
 use lockstep_api::member::{Member, MemberSet, format_indexes};
 use lockstep_api::node_agent::{Report, capabilities};
 use lockstep_api::scheduling::Placement;
-use lockstep_api::workload::{DomainStatus, GangStatus, Group, GroupStatus, TrainingWorkloadStatus};
+use lockstep_api::workload::{DomainStatus, GangStatus, Group, GroupStatus, Incident, TrainingWorkloadStatus};
 
+use super::members::replaces_all;
 use crate::build::training_container;
 use crate::gangs::{Domain, Gang, gangs};
 use crate::pods::{ContainerView, PodPhase, PodView};
@@ -99,11 +100,13 @@ impl<'a> Ctx<'a> {
     /// The pod that stands for a member now: the newest that is not being replaced. Before all members ran for the first
     /// time a terminating pod is on its way out as well: nothing has happened yet that its deletion could interrupt.
     pub fn current(&self, domain: &DomainStatus, member: &Member) -> Option<&'a PodView> {
-        let old = domain.incident.as_ref().map(|i| &i.old_pods);
+        let incident = domain.incident.as_ref();
         let starting = domain.incident.is_none() && domain.healthy_since.is_none();
-        // The ledger keeps them sorted.
-        let replaced =
-            |p: &PodView| old.is_some_and(|o| o.binary_search(&p.uid).is_ok()) || (starting && p.terminating());
+        let old = |i: &Incident, p: &PodView| {
+            // The ledger keeps them sorted.
+            i.old_pods.binary_search(&p.uid).is_ok() || (replaces_all(i) && p.identity.epoch < i.epoch)
+        };
+        let replaced = |p: &PodView| incident.is_some_and(|i| old(i, p)) || (starting && p.terminating());
         self.pods_of(member).iter().rev().find(|p| !replaced(p)).copied()
     }
 

@@ -78,6 +78,12 @@ pub(super) fn close(
     );
 }
 
+/// Whether the incident took the place of one that was charged and had not brought all members back.
+pub(super) fn follows_charged(ledger: &TrainingWorkloadStatus, domain: &str, incident: &Incident) -> bool {
+    let before = ledger.history.iter().find(|h| h.domain == domain && h.epoch < incident.epoch);
+    before.is_some_and(|h| h.counted && h.recovered_at.is_none() && h.epoch + 1 == incident.epoch)
+}
+
 fn phases(incident: &Incident, end: Option<DateTime<Utc>>) -> Phases {
     // Clocks of node and manager differ: a phase is never negative.
     let ms = |from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>| match (from, to) {

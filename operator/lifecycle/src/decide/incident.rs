@@ -178,7 +178,7 @@ fn join(
     let corrected = same && response.cause.exit_code != incident.cause.exit_code;
     if !asked && (response.cause.time < incident.cause.time || corrected) {
         incident.cause = response.cause;
-        if response.counted && !incident.counted {
+        if response.counted && !incident.counted && !history::follows_charged(ledger, &status.key, incident) {
             incident.counted = true;
             if !history::charge(&mut ledger.restarts, &ctx.view.spec().failure_policy.limits, ctx.now) {
                 return Some(over_budget(ctx));
@@ -222,7 +222,9 @@ pub(super) fn open(
         history::interrupted(ctx, ledger, status, &response.cause, response.action);
         return Some(Demand::Fail(reasons::FAILURE_POLICY, describe(&response.cause)));
     }
-    if response.counted && !history::charge(&mut ledger.restarts, &policy.limits, ctx.now) {
+    // Its restart has not brought all members back: that is not a second misfortune yet.
+    let charged = response.counted && !superseded.as_ref().is_some_and(|open| open.counted && !solo(open));
+    if charged && !history::charge(&mut ledger.restarts, &policy.limits, ctx.now) {
         history::interrupted(ctx, ledger, status, &response.cause, response.action);
         return Some(over_budget(ctx));
     }
@@ -251,7 +253,7 @@ pub(super) fn open(
         epoch: status.epoch,
         cause: response.cause,
         action,
-        counted: response.counted,
+        counted: charged,
         stage: IncidentStage::Decided,
         replace: Vec::new(),
         old_pods: Vec::new(),

@@ -14,12 +14,18 @@ pub(crate) fn replaced(incident: &Incident) -> MemberSet {
     MemberSet::parse(&incident.replace).unwrap_or_default()
 }
 
+/// Whether an incident replaces all pods that were made before it. They are known by their epoch.
+pub(super) fn replaces_all(incident: &Incident) -> bool {
+    incident.action == FailureAction::RecreateGang
+}
+
 /// Adds members to those that an incident replaces, with the pods that they have now.
 pub(super) fn replace(ctx: &Ctx<'_>, incident: &mut Incident, members: impl IntoIterator<Item = Member>) {
     let mut set = replaced(incident);
     let mut old: BTreeSet<String> = std::mem::take(&mut incident.old_pods).into_iter().collect();
     for member in members {
-        old.extend(ctx.pods_of(&member).iter().map(|p| p.uid.clone()));
+        let listed = |p: &&&PodView| !replaces_all(incident) || p.identity.epoch >= incident.epoch;
+        old.extend(ctx.pods_of(&member).iter().filter(listed).map(|p| p.uid.clone()));
         set.insert(member);
     }
     incident.replace = set.to_ranges();

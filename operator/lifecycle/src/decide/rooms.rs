@@ -198,9 +198,11 @@ pub(super) fn follow_placements(ctx: &Ctx<'_>, ledger: &mut TrainingWorkloadStat
         let Room::Held(placement) = ctx.room(&entry) else { continue };
         let Some(gang) = ctx.gang(&entry.key) else { continue };
         let troubles = troubles(ctx, ledger, gang, placement);
-        let until = ctx.now + ctx.view.settings.avoid;
         let Some(first) = troubles.first() else { continue };
         for t in &troubles {
+            // What a kubelet sees at the moment and the scheduler does not will soon be seen by both.
+            let soon = t.reason == reasons::REJECTED_BY_NODE;
+            let until = ctx.now + if soon { ctx.view.settings.retry } else { ctx.view.settings.avoid };
             avoid(ledger, &entry.key, AvoidedNode { node: t.node.clone(), reason: t.reason.into(), until });
         }
         let under_way = |d: &&DomainStatus| d.incident.is_some() || d.healthy_since.is_some();

@@ -8,7 +8,7 @@ use crate::decide::context::{Room, nodes};
 use crate::decide::{Ctx, dependencies_met, describe, ended, preemptor, timed_out};
 use crate::gangs::Gang;
 use crate::ranks::World;
-use crate::view::{Priority, RefusalKind, Target};
+use crate::view::{Priority, Refusal, RefusalKind, Target};
 
 /// What a condition says.
 struct Says {
@@ -122,13 +122,17 @@ fn conflict(ctx: &Ctx<'_>) -> Option<Says> {
     if let Some((kind, name, _)) = foreign.iter().find(|(.., owned)| *owned == Some(false)) {
         return Some(says(true, reasons::NAME_CONFLICT, format!("{kind} {name} exists and belongs to somebody else")));
     }
-    let refused = view.refusals.iter().find(|r| matches!(r.target, Target::Object(..)))?;
+    // Each is tried again after a while: a refusal that was not met again since is over.
+    let stands = |r: &&Refusal| matches!(r.target, Target::Object(..)) && !ctx.due(r.at + view.settings.retry * 2);
+    let refused = view.refusals.iter().find(stands)?;
     let reason = match refused.kind {
         RefusalKind::NameTaken => reasons::NAME_CONFLICT,
         RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
-        RefusalKind::Forbidden | RefusalKind::Invalid => reasons::FORBIDDEN,
+        RefusalKind::Forbidden => reasons::FORBIDDEN,
+        RefusalKind::Invalid => reasons::INVALID_OBJECT,
     };
-    Some(says(true, reason, &refused.message))
+    let Target::Object(kind, name) = &refused.target else { return None };
+    Some(says(true, reason, format!("{kind} {name}: {}", refused.message)))
 }
 
 fn admitted(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Says {

@@ -54,8 +54,9 @@ pub(crate) struct World {
     pub next_id: u32,
     /// Every status that was written.
     pub written: Vec<TrainingWorkloadStatus>,
+    /// Requests that the API server has refused.
+    pub refusals: Vec<Refusal>,
     dry_run: Option<DryRun>,
-    refusals: Vec<Refusal>,
     seen_uids: BTreeSet<String>,
 }
 

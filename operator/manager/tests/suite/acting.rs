@@ -7,11 +7,11 @@ use crate::fake_api::FakeApi;
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
-use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
 use lockstep_lifecycle::view::{Priority, RefusalKind, Target};
-use lockstep_lifecycle::{Action, Settings, WorkloadView};
+use lockstep_lifecycle::{Action, Object, Settings, WorkloadView};
 use lockstep_manager::clients::ErrorClass;
 use lockstep_manager::workload::act::{Acted, Actor};
 use serde_json::{Value, json};
@@ -144,6 +144,26 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
     let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
     assert_eq!(verdict.invalid.as_deref(), Some("spec.containers[0].image: Required value"));
     assert!(api.all(PODS).is_empty());
+}
+
+#[tokio::test]
+async fn a_change_that_is_refused_is_remembered_until_it_is_accepted() {
+    let api = FakeApi::new();
+    let order = RestartOrder::new("llama", RestartOrderSpec { workload_uid: "w".into(), domains: Vec::new() });
+    let mut held = json!(order);
+    held["metadata"]["namespace"] = json!("ml");
+    held["spec"]["workloadUID"] = json!("x");
+    api.put("apis/training.lockstep.dev/v1alpha1/restartorders", held);
+    let update = || {
+        let object = Object::RestartOrder(Box::new(order.clone()));
+        vec![Action::Update { object, uid: "uid-llama".into(), resource_version: "1".into() }]
+    };
+    api.refuse("llama", StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "spec.domains: Invalid value");
+    let acted = act(&api, 1, update()).await;
+    let target = Target::Object("RestartOrder", "llama".into());
+    assert_eq!((&acted.refusals[0].target, acted.refusals[0].kind), (&target, RefusalKind::Invalid));
+    api.accept("llama");
+    assert_eq!(act(&api, 1, update()).await.accepted, [target]);
 }
 
 #[tokio::test]

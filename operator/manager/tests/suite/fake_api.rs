@@ -29,7 +29,7 @@ struct Store {
     log: Vec<(u64, String, Value)>,
     /// Writes as they came in: method and path.
     writes: Vec<String>,
-    /// Names of objects whose creation is refused, with code, reason and message.
+    /// Names of objects whose creation or change is refused, with code, reason and message.
     refused: BTreeMap<String, (StatusCode, &'static str, &'static str)>,
 }
 
@@ -87,9 +87,14 @@ impl FakeApi {
         store.objects.iter().filter(|((r, ..), _)| r == resource).map(|(_, object)| object.clone()).collect()
     }
 
-    /// From now on refuses to create the object of a name.
+    /// From now on refuses to create or change the object of a name.
     pub fn refuse(&self, name: &str, code: StatusCode, reason: &'static str, message: &'static str) {
         self.store.lock().refused.insert(name.to_owned(), (code, reason, message));
+    }
+
+    /// Refuses no more.
+    pub fn accept(&self, name: &str) {
+        self.store.lock().refused.remove(name);
     }
 
     /// Writes so far.
@@ -151,7 +156,7 @@ impl FakeApi {
         let address = (at.resource.clone(), at.namespace.clone(), name);
         let present = self.store.lock().objects.get(&address).cloned();
         match (method, present) {
-            (&Method::POST, _) if self.store.lock().refused.contains_key(&address.2) => {
+            (&Method::POST | &Method::PATCH, _) if self.store.lock().refused.contains_key(&address.2) => {
                 let (code, reason, message) = self.store.lock().refused[&address.2];
                 failure(code, reason, message)
             }

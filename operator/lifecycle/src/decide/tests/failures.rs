@@ -60,6 +60,9 @@ fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
     let (before, placement) = (w.uids(), w.groups["workload"].status.clone().unwrap().placement);
     w.exit("g", 3, 9);
     w.settle();
+    let listed =
+        w.written.iter().flat_map(|s| &s.domains).filter_map(|d| d.incident.as_ref()).any(|i| !i.old_pods.is_empty());
+    assert!(!listed, "a status has no room for the pods of a large gang");
     assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
     assert_eq!(w.groups["workload"].status.clone().unwrap().placement, placement);
     assert_eq!((w.status().epoch, w.status().restarts.recreated, w.status().restarts.in_place), (2, 4, 0));
@@ -277,6 +280,36 @@ fn a_second_failure_at_the_new_epoch_is_an_incident_of_its_own() {
     w.settle();
     let s = w.status();
     assert_eq!((s.epoch, s.history.len(), s.restarts.counted, w.restarts()), (3, 2, 2, vec![2, 2]));
+}
+
+/// One second of everybody.
+fn second(w: &mut World) {
+    while w.pass(usize::MAX) {}
+    w.schedule();
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.kubelet(node);
+        w.agent(node);
+    }
+    w.now += chrono::TimeDelta::seconds(1);
+}
+
+#[test]
+fn a_member_that_fails_again_before_its_peers_are_back_is_charged_every_other_time() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    w.nodes.get_mut("n1").unwrap().hangs = true;
+    let mut counted = Vec::new();
+    for _ in 0..3 {
+        w.exit("g", 0, 1);
+        (0..30).for_each(|_| second(&mut w));
+        counted.push(w.status().restarts.counted);
+    }
+    assert_eq!(counted, [1, 1, 2]);
+    w.nodes.get_mut("n1").unwrap().hangs = false;
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.phase, s.epoch, s.restarts.total), (Some(Phase::Running), 4, 1));
+    assert_eq!(s.history.iter().map(|h| h.counted).collect::<Vec<_>>(), [true, false, true]);
 }
 
 #[test]

@@ -5,7 +5,8 @@ use serde_json::json;
 
 use super::{gang, gang_with};
 use crate::testing::World;
-use crate::view::Priority;
+use crate::view::{Priority, Refusal, RefusalKind, Target};
+use crate::{Action, Plan, decide};
 
 #[test]
 fn a_quota_that_refuses_one_pod_leaves_none() {
@@ -314,6 +315,32 @@ fn a_service_of_somebody_else_is_a_name_conflict() {
     w.settle();
     assert_eq!(w.condition("Stalled"), "NameConflict");
     assert!(w.pods.is_empty());
+}
+
+#[test]
+fn an_order_that_the_api_server_finds_invalid_stalls_and_is_tried_again_after_a_while() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    w.exit("g", 0, 1);
+    for node in ["n0", "n1"] {
+        w.agent(node);
+    }
+    w.pass(usize::MAX);
+    let update =
+        |w: &World| matches!(decide(&w.view(), w.now).plan, Plan::Act(a) if matches!(a[0], Action::Update { .. }));
+    assert!(update(&w));
+    let target = Target::Object("RestartOrder", "w".into());
+    let message = "spec.domains[0].world: Invalid value".into();
+    w.refusals = vec![Refusal { target, kind: RefusalKind::Invalid, message, at: w.now }];
+    assert!(!update(&w));
+    while w.pass(usize::MAX) {}
+    assert_eq!((w.condition("Stalled"), w.restarts()), ("InvalidObject".into(), vec![0, 0]));
+    w.now += w.settings.retry;
+    assert!(update(&w));
+    w.settle();
+    assert_eq!(w.restarts(), [1, 1]);
+    w.wait(60);
+    assert_eq!(w.condition("Stalled"), "!Progressing");
 }
 
 #[test]

@@ -27,7 +27,7 @@ impl Actor {
         match action {
             Action::DryRun { spec_hash, pods } => self.dry_run(view, spec_hash, &pods).await,
             Action::Create(object) => self.create_object(view, object, now).await,
-            Action::Update { object, resource_version, .. } => self.update(view, &object, &resource_version).await,
+            Action::Update { object, resource_version, .. } => self.update(view, &object, &resource_version, now).await,
             Action::Unpublish { name, uid } => {
                 let patch = json!({"metadata": {"uid": uid, "labels": {labels::PUBLISHED: null}}});
                 best_effort(self.patch_pod(view, &name, &Patch::Merge(patch)).await)
@@ -103,14 +103,10 @@ impl Actor {
             Ok(made) => return Done::Accepted(target, kind, made.resource_version()),
             Err(error) => error,
         };
-        let refusal = match classify(&error) {
-            ErrorClass::AlreadyExists => return self.adopt(view, kind, target, object, now).await,
-            ErrorClass::Forbidden if message(&error).contains("exceeded quota") => RefusalKind::QuotaExceeded,
-            ErrorClass::Forbidden => RefusalKind::Forbidden,
-            ErrorClass::Invalid => RefusalKind::Invalid,
-            _ => return failed(&error),
-        };
-        Done::Refused(Refusal { target, kind: refusal, message: message(&error), at: now })
+        match classify(&error) {
+            ErrorClass::AlreadyExists => self.adopt(view, kind, target, object, now).await,
+            _ => refused(target, &error, now),
+        }
     }
 
     /// The name is taken: by our own earlier create whose answer was lost, by something on its way out, or by somebody
@@ -142,10 +138,9 @@ impl Actor {
         }
     }
 
-    async fn update(&self, view: &WorkloadView, object: &Object, resource_version: &str) -> Done {
-        let write = self.write.clone();
-        let namespace = view.namespace();
-        match object {
+    async fn update(&self, view: &WorkloadView, object: &Object, version: &str, now: DateTime<Utc>) -> Done {
+        let (write, namespace, name) = (self.write.clone(), view.namespace(), object.name());
+        let (kind, answer) = match object {
             Object::Service(o) => {
                 let old = view.service.as_ref().map(|s| {
                     json!({"selector": s.content.selector,
@@ -155,23 +150,29 @@ impl Actor {
                 let new =
                     json!({"selector": spec.selector, "publishNotReadyAddresses": spec.publish_not_ready_addresses});
                 let api = Api::<Service>::namespaced(write, namespace);
-                patch_spec(&api, Kind::Service, object.name(), old, new, resource_version).await
+                (Kind::Service, patch_spec(&api, name, old, new, version).await)
             }
             Object::Workload(o) => {
                 let old = view.scheduling.as_ref().map(|s| json!(s.content));
                 let api = Api::<Workload>::namespaced(write, namespace);
-                patch_spec(&api, Kind::Workload, object.name(), old, json!(o.spec), resource_version).await
+                (Kind::Workload, patch_spec(&api, name, old, json!(o.spec), version).await)
             }
             Object::PodGroup(o) => {
                 let old = view.pod_groups.get(&o.spec.gang_key).map(|g| json!(g.spec));
                 let api = Api::<PodGroup>::namespaced(write, namespace);
-                patch_spec(&api, Kind::PodGroup, object.name(), old, json!(o.spec), resource_version).await
+                (Kind::PodGroup, patch_spec(&api, name, old, json!(o.spec), version).await)
             }
             Object::RestartOrder(o) => {
                 let old = view.order.as_ref().map(|s| json!(s.content));
                 let api = Api::<RestartOrder>::namespaced(write, namespace);
-                patch_spec(&api, Kind::RestartOrder, object.name(), old, json!(o.spec), resource_version).await
+                (Kind::RestartOrder, patch_spec(&api, name, old, json!(o.spec), version).await)
             }
+        };
+        let target = Target::Object(object.kind(), name.to_owned());
+        match answer {
+            Ok(Some(version)) => Done::Accepted(target, kind, version),
+            Ok(None) => Done::Nothing,
+            Err(error) => refused(target, &error, now),
         }
     }
 
@@ -195,24 +196,31 @@ impl Actor {
     }
 }
 
-/// A merge patch of what differs, at the version that the difference was seen at.
+/// A merge patch of what differs, at the version that the difference was seen at. The new version, unless nothing differs.
 async fn patch_spec<K>(
     api: &Api<K>,
-    kind: Kind,
     name: &str,
     old: Option<Value>,
     new: Value,
-    resource_version: &str,
-) -> Done
+    version: &str,
+) -> kube::Result<Option<Option<String>>>
 where
     K: Resource<DynamicType = ()> + Clone + std::fmt::Debug + DeserializeOwned,
 {
-    let Some(change) = difference(&old.unwrap_or(Value::Null), &new) else { return Done::Nothing };
-    let patch = json!({"metadata": {"resourceVersion": resource_version}, "spec": change});
-    match api.patch(name, &manager(), &Patch::Merge(patch)).await {
-        Ok(object) => Done::Wrote(kind, object.resource_version()),
-        Err(error) => failed(&error),
-    }
+    let Some(change) = difference(&old.unwrap_or(Value::Null), &new) else { return Ok(None) };
+    let patch = json!({"metadata": {"resourceVersion": version}, "spec": change});
+    Ok(Some(api.patch(name, &manager(), &Patch::Merge(patch)).await?.resource_version()))
+}
+
+/// An error that says no for good is a refusal, which conditions tell of; any other is tried again.
+fn refused(target: Target, error: &kube::Error, now: DateTime<Utc>) -> Done {
+    let kind = match classify(error) {
+        ErrorClass::Forbidden if message(error).contains("exceeded quota") => RefusalKind::QuotaExceeded,
+        ErrorClass::Forbidden => RefusalKind::Forbidden,
+        ErrorClass::Invalid => RefusalKind::Invalid,
+        _ => return failed(error),
+    };
+    Done::Refused(Refusal { target, kind, message: message(error), at: now })
 }
 
 fn manager() -> PatchParams {
