@@ -3,17 +3,14 @@
 
 mod support;
 
-use lockstep_engine::{
-    Infeasible, Node, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode, place, preempt,
-};
-use proptest::{
-    prelude::*,
-    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
-};
-use smallvec::smallvec;
-use support::{Mix, Question, SMALL, question};
+use std::collections::{BTreeMap, BTreeSet};
 
-const CASES: u32 = 10_000;
+use lockstep_engine::{
+    Cluster, Demand, Infeasible, Node, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode, place, preempt,
+};
+use proptest::prelude::*;
+use smallvec::smallvec;
+use support::{Mix, Question, SMALL, oracle, question, runs::runner};
 
 /// What a suite has seen.
 #[derive(Default, Debug)]
@@ -28,7 +25,6 @@ struct Seen {
 impl Seen {
     fn assert_mixed(&self) {
         let fifth = self.cases / 5;
-        assert!(self.cases >= CASES, "{self:?}");
         for (part, what) in [
             (self.infeasible, "infeasible"),
             (self.preempting, "preempting"),
@@ -42,8 +38,7 @@ impl Seen {
 
 /// Runs `check` on random questions, always the same ones.
 fn over_questions(mix: Mix, mut check: impl FnMut(&Question, &mut Seen) -> Result<(), TestCaseError>) -> Seen {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+    let mut runner = runner();
     let seen = std::cell::RefCell::new(Seen::default());
     let check = std::cell::RefCell::new(&mut check);
     let result = runner.run(&question(mix), |question| {
@@ -58,7 +53,9 @@ fn over_questions(mix: Mix, mut check: impl FnMut(&Question, &mut Seen) -> Resul
         (check.borrow_mut())(&question, &mut seen)
     });
     assert_eq!(result.map_err(|error| error.to_string()), Ok(()));
-    seen.into_inner()
+    let seen = seen.into_inner();
+    assert!(seen.cases >= runner.config().cases, "{seen:?}");
+    seen
 }
 
 /// Whether the seats exist in the cluster, and hold what the gang asks.
@@ -69,22 +66,31 @@ fn check_placement(question: &Question, victims: &[usize], placement: &Placement
     for node in 0..cluster.node_count() {
         prop_assert!(cluster.free(node).iter().all(|&f| f >= 0), "node {node} is overcommitted");
     }
-    for (ix, needed) in demand.needed().into_iter().enumerate() {
+    for (ix, (needed, wanted)) in demand.needed().into_iter().zip(demand.wanted()).enumerate() {
         let placed = placement.count_of(ix);
-        prop_assert!(placed >= needed && placed <= demand.shapes[ix].count, "{placed} pods of shape {ix}");
+        prop_assert!(placed >= needed && placed <= wanted, "{placed} pods of shape {ix}");
+    }
+    for seat in &placement.seats {
+        let shape = &demand.shapes[seat.shape];
+        prop_assert!(demand.admits(shape, seat.node) && seat.count > 0, "{seat:?}");
     }
     let Some(topology) = demand.topology.filter(|t| t.mode == TopologyMode::Required) else { return Ok(()) };
-    let group = |s: &lockstep_engine::Seat| match topology.scope {
-        Scope::Gang => (0, 0),
-        Scope::Replica => (s.shape, s.replica),
-    };
-    for a in &placement.seats {
-        for b in placement.seats.iter().filter(|b| group(a) == group(b)) {
-            prop_assert_eq!(cluster.domain(a.node, topology.key), cluster.domain(b.node, topology.key));
-        }
-        if topology.scope == Scope::Replica {
-            let size: u32 = placement.seats.iter().filter(|b| group(a) == group(b)).map(|s| s.count).sum();
-            prop_assert_eq!(size, demand.shapes[a.shape].replica_size, "a replica is placed whole");
+    // Where members of one replica, or of the whole gang, are: those that run and those that are placed.
+    let mut groups: BTreeMap<(usize, u32), (BTreeSet<Option<usize>>, u32)> = BTreeMap::new();
+    let running = demand.shapes.iter().enumerate().flat_map(|(shape, s)| s.running.iter().map(move |r| (shape, r)));
+    let running = running.map(|(shape, r)| (shape, r.replica, r.node, r.count));
+    let placed = placement.seats.iter().map(|s| (s.shape, s.replica, s.node, s.count));
+    for (shape, replica, node, count) in running.chain(placed) {
+        let group = if topology.scope == Scope::Gang { (0, 0) } else { (shape, replica) };
+        let (domains, members) = groups.entry(group).or_default();
+        domains.insert(cluster.domain(node, topology.key));
+        *members += count;
+    }
+    for ((shape, replica), (domains, members)) in groups {
+        prop_assert!(domains.len() == 1 && !domains.contains(&None), "{shape}/{replica} in {domains:?}");
+        let touched = placement.seats.iter().any(|s| (s.shape, s.replica) == (shape, replica));
+        if topology.scope == Scope::Replica && touched {
+            prop_assert_eq!(members, demand.shapes[shape].replica_size, "a replica is placed whole");
         }
     }
     Ok(())
@@ -113,6 +119,49 @@ fn answers_are_valid_whole_lower_in_priority_needed_and_no_more_than_needed() {
         Ok(())
     });
     seen.assert_mixed();
+}
+
+#[test]
+fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
+    let (mut placed, mut with_running, mut gave_up) = (0, 0, 0);
+    let seen = over_questions(SMALL, |question, _| {
+        let demand = &question.demand;
+        with_running += u32::from(demand.shapes.iter().any(|s| s.running_count() > 0));
+        // Half full, so that there is something to choose.
+        let some: Vec<usize> = (0..question.units.units.len()).filter(|u| u % 2 == 0).collect();
+        let cluster = question.without(&some);
+        match place(&cluster, demand) {
+            Ok(placement) => {
+                placed += 1;
+                check_placement(question, &some, &placement)?;
+                if let (None, [shape]) = (demand.topology, demand.shapes.as_slice()) {
+                    let more = |n| oracle::has_room(&filled(&cluster, demand, &placement), demand, shape, n);
+                    let full = placement.count() == demand.wanted()[0];
+                    prop_assert!(full || !(0..cluster.node_count()).any(more), "others fit besides");
+                }
+            }
+            Err(Infeasible::NoRoom(short)) => {
+                prop_assert!(!oracle::fits(&cluster, demand), "{short:?}");
+                prop_assert!(short.pods > 0 && short.short_by > 0 && !short.evicting, "{short:?}");
+            }
+            Err(Infeasible::GaveUp { .. }) => {
+                gave_up += u32::from(oracle::fits(&cluster, demand));
+                prop_assert!(demand.shapes.len() > 1);
+            }
+            Err(other) => prop_assert!(false, "{other}"),
+        }
+        Ok(())
+    });
+    seen.assert_mixed();
+    assert!(placed > seen.cases / 5 && with_running > seen.cases / 5, "{placed} placed, {with_running} with members");
+    assert!(gave_up * 1_000 <= seen.cases, "gave up on {gave_up} that fit, of {}", seen.cases);
+}
+
+/// The cluster with a placement in it.
+fn filled(cluster: &Cluster, demand: &Demand, placement: &Placement) -> Cluster {
+    let mut filled = cluster.clone();
+    filled.reserve(&demand.shapes, placement);
+    filled
 }
 
 #[test]

@@ -1,18 +1,17 @@
 //! The queue's promises over long random runs: backfill delays nobody, nobody starves, nobody evicts each other in turn.
 
+#[path = "support/runs.rs"]
+mod runs;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
     Cluster, Demand, Node, NodeIx, Options, Order, Placement, Pods, Unit, Units, place, preempt,
     queue::{self, Served, Turn},
 };
-use proptest::{
-    prelude::*,
-    test_runner::{Config, RngAlgorithm, TestRng, TestRunner},
-};
+use proptest::prelude::*;
 use smallvec::smallvec;
 
-const CASES: u32 = 10_000;
 const CPUS: i64 = 8;
 const GPUS: i64 = 4;
 
@@ -36,10 +35,11 @@ fn demand(job: Job, priority: i32) -> Demand {
     Demand::homogeneous([job.0, job.1].as_slice(), job.2, priority)
 }
 
-fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) {
-    let config = Config { cases: CASES, failure_persistence: None, ..Config::default() };
-    let mut runner = TestRunner::new_with_rng(config, TestRng::deterministic_rng(RngAlgorithm::ChaCha));
+/// Runs `check` on random values; returns how many.
+fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) -> u32 {
+    let mut runner = runs::runner();
     assert_eq!(runner.run(strategy, check).map_err(|error| error.to_string()), Ok(()));
+    runner.config().cases
 }
 
 /// Runs a queue in discrete time from free room alone; returns when each gang started.
@@ -82,7 +82,7 @@ fn backfill_starts_the_first_in_the_queue_when_it_would_have_started_alone() {
     let backfilled = std::cell::Cell::new(0u32);
     let waited = std::cell::Cell::new(0u32);
     let strategy = (2..5usize, prop::collection::vec(job(), 3..8), job(), prop::collection::vec(job(), 1..5));
-    over(&strategy, |(nodes, running, head, followers)| {
+    let cases = over(&strategy, |(nodes, running, head, followers)| {
         let mut queued = vec![(head, 0)];
         let alone = run(nodes, &running, &queued, 12);
         queued.extend(followers.into_iter().map(|f| (f, 0)));
@@ -94,15 +94,15 @@ fn backfill_starts_the_first_in_the_queue_when_it_would_have_started_alone() {
         backfilled.set(backfilled.get() + u32::from(before));
         Ok(())
     });
-    assert!(waited.get() > CASES / 5, "the first waited in {} runs", waited.get());
-    assert!(backfilled.get() > CASES / 50, "others ran before it in {} runs", backfilled.get());
+    assert!(waited.get() > cases / 5, "the first waited in {} runs", waited.get());
+    assert!(backfilled.get() > cases / 50, "others ran before it in {} runs", backfilled.get());
 }
 
 #[test]
 fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones_follow() {
     let waited = std::cell::Cell::new(0u32);
     let strategy = (2..5usize, prop::collection::vec(job(), 3..8), prop::collection::vec((job(), 1..10u32), 4..16));
-    over(&strategy, |(nodes, running, followers)| {
+    let cases = over(&strategy, |(nodes, running, followers)| {
         let large: Job = (CPUS / 2, GPUS, nodes as u32, 1);
         let mut queued = vec![(large, 0)];
         queued.extend(followers);
@@ -112,7 +112,7 @@ fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones
         waited.set(waited.get() + u32::from(started.get(&0) != Some(&0)));
         Ok(())
     });
-    assert!(waited.get() > CASES / 2);
+    assert!(waited.get() > cases / 2);
 }
 
 #[test]
@@ -189,7 +189,7 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
     let evicting = std::cell::Cell::new(0u32);
     let gang = (job(), prop::sample::select(vec![0, 10, 20, 30]), prop::option::of(0..40i32));
     let strategy = (2..4usize, prop::collection::vec(gang, 3..8), any::<bool>());
-    over(&strategy, |(nodes, raw, strict)| {
+    let cases = over(&strategy, |(nodes, raw, strict)| {
         let order = if strict { Order::StrictPriority } else { Order::LeastWork };
         let options = Options { order, ..Options::default() };
         let mut gangs: Vec<Gang> = raw
@@ -234,5 +234,5 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
         evicting.set(evicting.get() + u32::from(!evicted.is_empty()));
         Ok(())
     });
-    assert!(evicting.get() > CASES / 5, "somebody was evicted in {} runs", evicting.get());
+    assert!(evicting.get() > cases / 5, "somebody was evicted in {} runs", evicting.get());
 }

@@ -62,6 +62,11 @@ pub fn idle(nodes: usize) -> Scene {
 
 /// As [`idle`], with gangs of whole nodes that share all nodes but one in sixteen, a tenth of them in single pods of one GPU.
 pub fn busy(nodes: usize, gangs: usize) -> Scene {
+    pods_of(nodes, gangs, 1)
+}
+
+/// As [`busy`], with so many pods of each gang on each of its nodes; they divide 8.
+pub fn pods_of(nodes: usize, gangs: usize, pods_per_node: usize) -> Scene {
     let mut scene = idle(nodes);
     let mut dice = Dice::new(nodes as u64 * 31 + gangs as u64);
     let mut order: Vec<NodeIx> = (0..nodes).filter(|n| n % RACK != 0).collect();
@@ -73,8 +78,8 @@ pub fn busy(nodes: usize, gangs: usize) -> Scene {
     let mixed = order.split_off(order.len() - order.len() / 10);
     let share = (order.len() / gangs.max(1)).max(1);
     for chunk in order.chunks(share) {
-        let size = chunk.len() as u64;
-        add(&mut scene, &mut dice, &training(8), chunk, size * 8);
+        let on: Vec<NodeIx> = chunk.iter().flat_map(|&n| std::iter::repeat_n(n, pods_per_node)).collect();
+        add(&mut scene, &mut dice, &training(8 / pods_per_node as i64), &on, chunk.len() as u64 * 8);
     }
     for node in mixed {
         for _ in 0..8 {

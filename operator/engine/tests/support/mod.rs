@@ -1,8 +1,13 @@
 //! Random small questions, and the plain way to answer them.
 
+pub mod oracle;
+pub mod runs;
+
+use std::sync::Arc;
+
 use lockstep_engine::{
-    Cluster, Demand, Node, NodeSet, Pods, PreemptionPolicy, Scope, Shape, Toll, Topology, TopologyMode, Unit, UnitIx,
-    Units, place,
+    Cluster, Demand, Node, NodeIx, NodeSet, Pods, PreemptionPolicy, Running, Scope, Shape, Toll, Topology,
+    TopologyMode, Unit, UnitIx, Units, place,
 };
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -31,6 +36,8 @@ pub const SMALL: Mix = Mix { nodes: 4, units: 10, topology: true, shapes: 2, cas
 const GPUS: i64 = 4;
 const CPUS: i64 = 8;
 const DOMAINS: usize = 2;
+/// More nodes than any question has.
+const MOST_NODES: usize = 8;
 
 #[derive(Clone, Debug)]
 struct RawUnit {
@@ -78,33 +85,57 @@ fn topology(mix: Mix) -> impl Strategy<Value = Option<Topology>> {
     if mix.topology { prop_oneof![Just(None), some].boxed() } else { Just(None).boxed() }
 }
 
-fn shape() -> impl Strategy<Value = (i64, i64, u32, u32)> {
-    (1..=GPUS, 0..=3i64, 1..4u32, 1..3u32)
+#[derive(Clone, Debug)]
+struct RawShape {
+    gpus: i64,
+    cpus: i64,
+    replicas: u32,
+    size: u32,
+    /// Where members would run already, if there is room.
+    running: Vec<NodeIx>,
+    /// A node where the shape may not go.
+    refused: Option<NodeIx>,
+}
+
+fn shape(mix: Mix) -> impl Strategy<Value = RawShape> {
+    let running = prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(0..mix.nodes, 1..5)];
+    let refused = prop::option::weighted(0.2, 0..mix.nodes);
+    (1..=GPUS, 0..=3i64, 1..4u32, 1..4u32, running, refused).prop_map(
+        |(gpus, cpus, replicas, size, running, refused)| RawShape { gpus, cpus, replicas, size, running, refused },
+    )
 }
 
 /// Random questions. Units that find no room are left out, so that no node is overcommitted.
 pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
-    let shapes = prop::collection::vec(shape(), 1..=mix.shapes);
+    let shapes = prop::collection::vec(shape(mix), 1..=mix.shapes);
+    let excluded = prop::option::weighted(0.1, 0..mix.nodes);
     (
         2..=mix.nodes,
         prop::collection::vec(raw_unit(mix), mix.units / 2..=mix.units),
         shapes,
         topology(mix),
         prop::collection::vec(0..3u32, 2),
-        (prop::bool::weighted(0.95), 0..3u32, prop::sample::select(vec![50, 100, 100, 100])),
+        (prop::bool::weighted(0.95), 0..3u32, prop::sample::select(vec![50, 100, 100, 100]), excluded),
     )
-        .prop_map(|(nodes, raw, shapes, topology, pdb_allowed, (preempts, elastic, priority))| {
+        .prop_map(|(nodes, raw, shapes, topology, pdb_allowed, (preempts, elastic, priority, excluded))| {
             let mut cluster = Cluster::new(2, 1);
             for ix in 0..nodes {
                 let spec =
                     Node { allocatable: smallvec![CPUS, GPUS], domains: vec![Some(ix % DOMAINS)], schedulable: true };
                 cluster.upsert_node(ix, &spec);
             }
+            let running: Vec<Vec<NodeIx>> = shapes.iter().map(|s| s.running.clone()).collect();
+            let mut demand = demand(shapes, topology, preempts, elastic, priority);
+            for (shape, nodes) in running.into_iter().enumerate() {
+                for node in nodes {
+                    run_member(&mut cluster, &mut demand, shape, node);
+                }
+            }
             let mut units = Units { units: Vec::new(), pdb_allowed, cascade_loss: vec![700] };
             for (ix, raw) in raw.into_iter().enumerate() {
                 add_unit(&mut cluster, &mut units, raw, ix as i64);
             }
-            let demand = demand(shapes, topology, preempts, elastic, priority);
+            demand.excluded.extend(excluded);
             Question { cluster, units, demand }
         })
 }
@@ -135,18 +166,44 @@ fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) 
     });
 }
 
-fn demand(
-    shapes: Vec<(i64, i64, u32, u32)>,
-    topology: Option<Topology>,
-    preempts: bool,
-    elastic: u32,
-    priority: i32,
-) -> Demand {
+/// Lets a member run on a node, if there is room, the gang has one left, and the topology allows it there.
+fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: NodeIx) {
+    let domain = |node: NodeIx| cluster.domain(node, 0);
+    let bound = |scope: Scope| demand.topology.is_some_and(|t| t.mode == TopologyMode::Required && t.scope == scope);
+    let spec = &demand.shapes[shape];
+    let elsewhere = demand.shapes.iter().flat_map(|s| &s.running).any(|r| domain(r.node) != domain(node));
+    if !oracle::has_room(cluster, demand, spec, node) || (bound(Scope::Gang) && elsewhere) {
+        return;
+    }
+    let (replicas, size) = match demand.topology {
+        Some(Topology { scope: Scope::Replica, .. }) => (spec.count / spec.replica_size, spec.replica_size),
+        _ => (1, spec.count),
+    };
+    let replica = (0..replicas).find(|&replica| {
+        let members = || spec.running.iter().filter(|r| r.replica == replica);
+        let together = members().all(|r| domain(r.node) == domain(node));
+        members().map(|r| r.count).sum::<u32>() < size && (together || !bound(Scope::Replica))
+    });
+    let Some(replica) = replica else { return };
+    cluster.add_pod(node, &spec.request);
+    let running = &mut demand.shapes[shape].running;
+    match running.iter_mut().find(|r| (r.replica, r.node) == (replica, node)) {
+        Some(known) => known.count += 1,
+        None => running.push(Running { replica, node, count: 1 }),
+    }
+}
+
+fn demand(shapes: Vec<RawShape>, topology: Option<Topology>, preempts: bool, elastic: u32, priority: i32) -> Demand {
     let shapes: Vec<Shape> = shapes
         .into_iter()
-        .map(|(gpus, cpus, replicas, size)| {
-            let mut shape = Shape::new([cpus, gpus].as_slice(), replicas * size);
-            shape.replica_size = size;
+        .map(|raw| {
+            let mut shape = Shape::new([raw.cpus, raw.gpus].as_slice(), raw.replicas * raw.size);
+            shape.replica_size = raw.size;
+            shape.eligible = raw.refused.map(|node| {
+                let mut all: NodeSet = (0..MOST_NODES).collect();
+                all.remove(node);
+                Arc::new(all)
+            });
             shape.min = shape.count.saturating_sub(elastic).max(1);
             shape
         })
