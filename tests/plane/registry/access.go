@@ -3,6 +3,7 @@ package registry
 import (
 	"context"
 	"fmt"
+	"net/http"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -10,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	"k8s.io/apiserver/pkg/authentication/user"
 	"k8s.io/apiserver/pkg/authorization/authorizer"
 	genericapirequest "k8s.io/apiserver/pkg/endpoints/request"
@@ -44,7 +46,7 @@ type Decider interface {
 }
 
 // reviews are the kinds by which a client asks who it is and what it may do.
-func reviews(d Decider) map[schema.GroupVersionResource]rest.Storage {
+func reviews(d Decider, tokens authenticator.Request) map[schema.GroupVersionResource]rest.Storage {
 	authz, authn := authorizationv1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion
 	return map[schema.GroupVersionResource]rest.Storage{
 		authz.WithResource("subjectaccessreviews"): &reviewREST{
@@ -85,8 +87,13 @@ func reviews(d Decider) map[schema.GroupVersionResource]rest.Storage {
 				if err != nil {
 					return nil, err
 				}
-				review.Status.UserInfo = authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra(u)}
+				review.Status.UserInfo = userInfo(u)
 				return review, nil
+			}},
+		authn.WithResource("tokenreviews"): &reviewREST{
+			empty: func() runtime.Object { return &authenticationv1.TokenReview{} }, singular: "tokenreview",
+			review: func(_ context.Context, obj runtime.Object) (runtime.Object, error) {
+				return reviewToken(tokens, obj.(*authenticationv1.TokenReview))
 			}},
 	}
 }
@@ -97,6 +104,27 @@ func self(ctx context.Context) (user.Info, error) {
 		return nil, apierrors.NewBadRequest("no user present on request")
 	}
 	return u, nil
+}
+
+// reviewToken says whose a token is. Tokens here are good for every audience.
+func reviewToken(tokens authenticator.Request, review *authenticationv1.TokenReview) (runtime.Object, error) {
+	if review.Spec.Token == "" {
+		return nil, apierrors.NewBadRequest("token is required for TokenReview in authentication")
+	}
+	request := &http.Request{Header: http.Header{"Authorization": {"Bearer " + review.Spec.Token}}}
+	answer, ok, err := tokens.AuthenticateRequest(request)
+	review.Status = authenticationv1.TokenReviewStatus{Authenticated: ok}
+	if err != nil {
+		review.Status.Error = err.Error()
+	}
+	if ok {
+		review.Status.User, review.Status.Audiences = userInfo(answer.User), review.Spec.Audiences
+	}
+	return review, nil
+}
+
+func userInfo(u user.Info) authenticationv1.UserInfo {
+	return authenticationv1.UserInfo{Username: u.GetName(), UID: u.GetUID(), Groups: u.GetGroups(), Extra: extra(u)}
 }
 
 func extra(u user.Info) map[string]authenticationv1.ExtraValue {

@@ -9,6 +9,7 @@ import (
 	eventsv1 "k8s.io/api/events/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apiserver/pkg/authentication/authenticator"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	genericapiserver "k8s.io/apiserver/pkg/server"
@@ -25,7 +26,7 @@ type Stores struct {
 }
 
 // Install serves the catalog and its subresources.
-func Install(server *genericapiserver.GenericAPIServer, base storagebackend.Config, decider Decider, nativeScheduling bool) (*Stores, error) {
+func Install(server *genericapiserver.GenericAPIServer, base storagebackend.Config, decider Decider, tokens authenticator.Request, nativeScheduling bool) (*Stores, error) {
 	served := groups{}
 	stores := map[string]*genericregistry.Store{}
 	for _, r := range Catalog(nativeScheduling) {
@@ -59,7 +60,7 @@ func Install(server *genericapiserver.GenericAPIServer, base storagebackend.Conf
 	served.put(core, "pods/log", notImplemented{})
 	served.put(core, "pods/exec", notImplemented{})
 	served.put(core, "serviceaccounts/token", &TokenREST{stores["serviceaccounts"], out.pods})
-	for gvr, review := range reviews(decider) {
+	for gvr, review := range reviews(decider, tokens) {
 		served.put(gvr.GroupVersion(), gvr.Resource, review)
 	}
 	return out, served.install(server)

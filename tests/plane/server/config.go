@@ -78,7 +78,7 @@ func genericConfig(o *Options, listener net.Listener, port int, creds *credentia
 		creds.token:                        &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}},
 		c.LoopbackClientConfig.BearerToken: &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}},
 	}}
-	c.Authentication.Authenticator = group.NewAuthenticatedGroupAdder(union.New(bearertoken.New(tokens), anonymous.NewAuthenticator(nil)))
+	c.Authentication.Authenticator = group.NewAuthenticatedGroupAdder(union.NewFailOnError(bearertoken.New(tokens), anonymous.NewAuthenticator(nil)))
 
 	definitions := mergedDefinitions(o.Definitions, apiextensionsopenapi.GetOpenAPIDefinitions, aggregatoropenapi.GetOpenAPIDefinitions)
 	namer := openapinamer.NewDefinitionNamer(apis.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)

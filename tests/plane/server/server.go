@@ -153,7 +153,7 @@ func (p *plane) assemble(port int) (interface{ Run(context.Context) error }, err
 	if err != nil {
 		return nil, fmt.Errorf("built-in types: %w", err)
 	}
-	stores, err := registry.Install(builtin, p.storage, p.rbac, p.options.NativeScheduling)
+	stores, err := registry.Install(builtin, p.storage, p.rbac, p.config.Authentication.Authenticator, p.options.NativeScheduling)
 	if err != nil {
 		return nil, fmt.Errorf("built-in types: %w", err)
 	}

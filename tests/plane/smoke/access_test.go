@@ -2,6 +2,7 @@ package smoke
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -60,6 +61,28 @@ func TestATokenBoundToAPodNamesItsNode(t *testing.T) {
 	k.get("Running", "pod/p", "{.status.phase}")
 	node := k.run("get", "pod", "p", "-o", "jsonpath={.spec.nodeName}")
 	k.is("sa:"+k.namespace+":default:"+node, "create", "token", "default", "--bound-object-kind=Pod", "--bound-object-name=p")
+}
+
+func TestATokenReviewSaysWhoseATokenIs(t *testing.T) {
+	admin := shared.as(t, "user:reviewer:system:masters").AuthenticationV1().TokenReviews()
+	review := func(token string) authenticationv1.TokenReviewStatus {
+		t.Helper()
+		answer, err := admin.Create(t.Context(), &authenticationv1.TokenReview{Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: []string{"api"}}}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer.Status
+	}
+	good := review("sa:ns:name")
+	if !good.Authenticated || good.User.Username != "system:serviceaccount:ns:name" || !slices.Equal(good.Audiences, []string{"api"}) {
+		t.Errorf("%+v", good)
+	}
+	if bad := review("nobody"); bad.Authenticated || bad.Error == "" {
+		t.Errorf("%+v", bad)
+	}
+	if _, err := shared.as(t, "nobody").CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
+		t.Errorf("a wrong token is not refused: %v", err)
+	}
 }
 
 func TestQuotasRefuseAndAreGivenBack(t *testing.T) {
