@@ -54,6 +54,16 @@ demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves
 .PHONY: test
 test: lint unit plane-test e2e ## Everything that must pass before a change lands
 
+.PHONY: test-full
+test-full: test ## The long rest, hours: ten times the random tests, larger crash sweeps, longer silence, e2e again and again
+	PROPTEST_CASES=100000 $(CARGO) test -p lockstep-engine --tests
+	PROPTEST_CASES=2560 $(CARGO) test -p lockstep-lifecycle -p lockstep-model -p lockstep-manager -p lockstep-kubelet
+	LOCKSTEP_SWEEP_MEMBERS=6 $(CARGO) test -p lockstep-e2e --test crash
+	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle
+	for run in 1 2 3 4 5; do $(MAKE) e2e; done
+	$(MAKE) e2e & $(MAKE) e2e && wait $$!
+	$(MAKE) demo
+
 .PHONY: bench
 bench: ## Speed of the engine's decisions
 	$(CARGO) bench -p lockstep-bench --bench engine

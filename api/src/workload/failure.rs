@@ -14,13 +14,13 @@ pub struct FailurePolicy {
     #[serde(default)]
     #[schemars(length(max = 20))]
     pub rules: Vec<FailureRule>,
-    /// The restart budget.
+    /// The restart budget: how many counted incidents a workload survives.
     #[serde(default)]
     pub limits: RestartLimits,
     /// What restarts together: all members of the gang, or the members of one replica.
     #[serde(default)]
     pub restart_scope: RestartScope,
-    /// The in-place restart.
+    /// Bounds of a restart in place: same pods, nodes and addresses, only training starts again.
     #[serde(default)]
     pub in_place: InPlace,
     /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to 86400.
@@ -63,9 +63,12 @@ pub struct FailureRule {
     /// What the rule matches; every given part must match.
     #[serde(default, rename = "match")]
     pub matches: FailureMatch,
-    /// What is done.
+    /// What is done. Ignore: nothing. RestartContainer: the kubelet restarts that container. RestartPod: all containers of
+    /// that pod start again in place. RestartGang: all members of the restart domain start again, in place where they can.
+    /// RecreateGang: they get new pods on the nodes that they have. FailWorkload: the workload fails at once.
     pub action: FailureAction,
-    /// What becomes of the member that failed, when the action restarts members.
+    /// What becomes of the member that failed, when the action restarts members. InPlace: it restarts in its pod. Replace:
+    /// it gets a new pod. ReplaceElsewhere: on another node, since its own may be broken.
     #[serde(default)]
     pub failed_member: FailedMember,
     /// With failedMember ReplaceElsewhere: how long the node is avoided by this workload, in seconds; at most 604800.
@@ -81,22 +84,22 @@ pub struct FailureRule {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FailureMatch {
-    /// Names of groups.
+    /// Names of groups, at most 8; none: any group.
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 40)))]
     pub groups: Vec<String>,
-    /// Names of containers.
+    /// Names of containers, at most 16; none: any container.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub containers: Vec<String>,
-    /// Exit codes of the container.
+    /// Exit codes of the container. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
     /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, NodeLost, Evicted.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub reasons: Vec<String>,
-    /// Pod conditions that hold, such as DisruptionTarget.
+    /// Pod conditions that hold, at most 8, such as DisruptionTarget.
     #[serde(default)]
     #[schemars(length(max = 8))]
     pub pod_conditions: Vec<PodConditionMatch>,
@@ -107,7 +110,7 @@ pub struct FailureMatch {
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.operator != 'In' || size(self.values) > 0").message("operator In needs at least one value"))]
 pub struct ExitCodes {
-    /// In or `NotIn`.
+    /// In: the code is among the values. NotIn: it is not.
     pub operator: ExitCodeOperator,
     /// Exit codes, 1 to 255: 0 is success and never a failure.
     #[schemars(length(max = 255), inner(range(min = 1, max = 255)))]

@@ -62,6 +62,12 @@ pub(super) fn depends_on_earlier() -> Rule {
         .message("dependsOn may only name groups that stand earlier in spec.groups")
 }
 
+pub(super) fn no_system_class() -> Rule {
+    Rule::new("!has(self.priorityClassName) || !self.priorityClassName.startsWith('system-')").message(
+        "priorityClassName must name a class for workloads: the classes system-* belong to the cluster's own components",
+    )
+}
+
 pub(super) fn success_groups_exist() -> Rule {
     Rule::new("self.successPolicy.groups.all(n, self.groups.exists(g, g.name == n))")
         .message("successPolicy.groups must name entries of spec.groups")

@@ -69,7 +69,8 @@ pub enum GangScope {
     Replica,
 }
 
-/// Unit of disruption (KEP-5710 `disruptionMode`).
+/// What preemption takes (KEP-5710 `disruptionMode`). All: whole gangs only. Single: single pods. Default: All for gangs (a
+/// gang that loses one member is useless), Single for policy Basic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionMode {
     /// The gang is evicted whole or not at all.
@@ -78,7 +79,7 @@ pub enum DisruptionMode {
     Single,
 }
 
-/// Whether a gang may preempt.
+/// Whether work of strictly lower priority may be evicted to make room. Default: that of the priority class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PreemptionPolicy {
     /// Work of strictly lower priority may be evicted.

@@ -42,6 +42,7 @@ use crate::names::MANAGED_BY;
     validation = rules::group_min_count_scope(),
     validation = rules::depends_on_needs_scope(),
     validation = rules::depends_on_earlier(),
+    validation = rules::no_system_class(),
     validation = rules::success_groups_exist(),
     validation = rules::rule_groups_exist(),
     validation = rules::coordinator_exists(),
@@ -76,10 +77,10 @@ pub struct TrainingWorkloadSpec {
     #[schemars(length(min = 1, max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".into()]))]
     pub groups: Vec<Group>,
-    /// Placement.
+    /// What is placed together, how close, what may be evicted for it, and how long it may wait.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// Reaction to failures.
+    /// What happens when a member fails. Without rules all members restart together, at most 10 times a day.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// When the workload is complete.
@@ -132,7 +133,7 @@ pub struct Network {
     pub subdomain: Option<String>,
     /// Whether members have names before they are ready: training frameworks rendezvous before readiness.
     pub publish_not_ready_addresses: bool,
-    /// Over which members ranks and the world size run.
+    /// Over which members ranks and the world size run: all of the Workload, those of a Group, those of a Replica.
     pub world: WorldScope,
     /// The member that others rendezvous at. Default: the first member of each world.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -70,6 +70,7 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
             json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "nobody"}]}))]}),
             "stand earlier",
         ),
+        (json!({"priorityClassName": "system-node-critical"}), "belong to the cluster's own components"),
         (json!({"successPolicy": {"groups": ["nobody"]}}), "successPolicy.groups must name entries"),
         (json!({"network": {"coordinator": {"group": "workers", "replica": 4}}}), "replica < replicas"),
         (

@@ -3,9 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::io::{Read as _, Seek as _, SeekFrom};
+use std::os::unix::process::parent_id;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+use rustix::process::{Pid, test_kill_process};
 use serde::Deserialize;
 
 /// User name of the manager.
@@ -98,24 +100,26 @@ impl AuditLog {
     }
 
     /// The log of a cluster of this program, in a place that outlives the program: the roles are judged by the calls of
-    /// all test programs together. An older log is removed.
+    /// all test programs of a run together. Logs of runs that are over are removed.
     pub fn create(cluster: &str) -> Result<Self> {
         let exe = std::env::current_exe().context("path of this program")?;
         let stem = exe.file_stem().context("a file name")?.to_string_lossy().into_owned();
         // Cargo appends a hash to the names of test programs.
         let program = stem.rsplit_once('-').map_or(stem.as_str(), |(name, _)| name);
-        let folder = Self::root()?.join(program).join(cluster);
-        match std::fs::remove_dir_all(&folder) {
-            Err(e) if e.kind() != std::io::ErrorKind::NotFound => return Err(e.into()),
-            _ => std::fs::create_dir_all(&folder)?,
+        let (root, run) = (Self::root()?, parent_id());
+        for old in folders(&root)?.into_iter().filter(|f| *f != root.join(run.to_string()) && is_over(f)) {
+            remove(&old)?;
         }
+        let folder = root.join(run.to_string()).join(program).join(cluster);
+        remove(&folder)?;
+        std::fs::create_dir_all(&folder)?;
         Ok(Self::in_folder(&folder))
     }
 
-    /// The logs that the test programs have left, by program and cluster.
+    /// The logs that the test programs of this run have left, by program and cluster.
     pub fn all() -> Result<BTreeMap<(String, String), Self>> {
         let mut out = BTreeMap::new();
-        for program in folders(&Self::root()?)? {
+        for program in folders(&Self::root()?.join(parent_id().to_string()))? {
             for cluster in folders(&program)? {
                 let name = |p: &Path| p.file_name().unwrap_or_default().to_string_lossy().into_owned();
                 out.insert((name(&program), name(&cluster)), Self::in_folder(&cluster));
@@ -124,6 +128,8 @@ impl AuditLog {
         Ok(out)
     }
 
+    /// Beside the test programs, with a folder for each run: the process that starts them, so that two runs at once do
+    /// not see each other.
     fn root() -> Result<PathBuf> {
         let exe = std::env::current_exe().context("path of this program")?;
         let built = exe.ancestors().find(|a| a.ends_with("deps")).and_then(Path::parent);
@@ -178,6 +184,20 @@ impl Follow {
         let complete = self.partial.rfind('\n').map_or(0, |end| end + 1);
         let lines: String = self.partial.drain(..complete).collect();
         lines.lines().map(|l| serde_json::from_str(l).with_context(|| l.to_owned())).collect()
+    }
+}
+
+/// Whether the process that a run's folder is called after has ended.
+fn is_over(run: &Path) -> bool {
+    let pid = run.file_name().and_then(|n| n.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    pid.is_none_or(|pid| test_kill_process(pid).is_err())
+}
+
+/// Removes a folder, unless somebody else was faster.
+fn remove(folder: &Path) -> std::io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
     }
 }
 

@@ -1,6 +1,9 @@
 //! What the scenarios share: one cluster per test program, with one manager.
 
-use anyhow::Result;
+use std::fmt::Display;
+use std::str::FromStr;
+
+use anyhow::{Result, anyhow};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::merge;
 use lockstep_cluster::{Cluster, Options};
@@ -56,4 +59,10 @@ fn quick() -> Value {
 #[allow(clippy::disallowed_methods, reason = "a scenario plays the user, who has no other clock")]
 pub fn time_of_day() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
+}
+
+/// A number that `make test-full` sets in the environment, and what it is otherwise.
+pub fn number<T: FromStr<Err: Display>>(variable: &str, otherwise: T) -> Result<T> {
+    let Ok(text) = std::env::var(variable) else { return Ok(otherwise) };
+    text.parse().map_err(|error| anyhow!("{variable}={text}: {error}"))
 }

@@ -19,6 +19,11 @@ use lockstep_cluster::{audit, eventually, scenario};
 use lockstep_e2e::fresh;
 use serde_json::{Value, json};
 
+/// Members of the gangs of a sweep, which has a point for every write about each of them.
+fn members() -> Result<i32> {
+    lockstep_e2e::number("LOCKSTEP_SWEEP_MEMBERS", 2)
+}
+
 /// A scenario that is swept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Sweep {
@@ -54,16 +59,16 @@ impl Sweep {
             Self::Restart => json!({}),
             Self::Preempt => json!({"priorityClassName": "low"}),
         };
-        t.create(gang("g", 2, 8, spec)).await?;
+        t.create(gang("g", members()?, 8, spec)).await?;
         t.running("g").await.map(drop)
     }
 
     /// What the swept writes answer.
     async fn begin(self, t: &Scenario<'_>) -> Result<()> {
         match self {
-            Self::Create => t.create(gang("g", 2, 8, json!({}))).await.map(drop),
+            Self::Create => t.create(gang("g", members()?, 8, json!({}))).await.map(drop),
             Self::Restart => t.exit(t.pods("g").await?.first().context("a pod")?, 3).await,
-            Self::Preempt => t.create(gang("vip", 2, 8, json!({"priorityClassName": "high"}))).await.map(drop),
+            Self::Preempt => t.create(gang("vip", members()?, 8, json!({"priorityClassName": "high"}))).await.map(drop),
         }
     }
 
@@ -148,7 +153,7 @@ impl Sweep {
         }
         let mut manager = cluster.start_manager("a").await?;
         // What takes time on a node is of no interest here.
-        let shape = Shape { nodes: 2, args: vec!["--latency-profile=zero".into()], ..Shape::default() };
+        let shape = Shape { nodes: members()?, args: vec!["--latency-profile=zero".into()], ..Shape::default() };
         scenario(&cluster, self.name(), &shape, async |t| {
             let (expected, points) = self.run(t, &mut manager, None).await?;
             let mut different = Vec::new();

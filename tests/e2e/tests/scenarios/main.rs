@@ -2,9 +2,12 @@
 
 mod bad_input;
 mod failure;
+mod idle;
 mod install;
 mod life;
 mod placement;
 mod preemption;
+mod readme;
 mod restart;
+mod samples;
 mod steering;
