@@ -58,6 +58,13 @@ fn over_questions(mix: Mix, mut check: impl FnMut(&Question, &mut Seen) -> Resul
     seen
 }
 
+/// Members that must be together.
+#[derive(Default)]
+struct Group {
+    domains: BTreeSet<Option<usize>>,
+    members: u32,
+}
+
 /// Whether the seats exist in the cluster, and hold what the gang asks.
 fn check_placement(question: &Question, victims: &[usize], placement: &Placement) -> Result<(), TestCaseError> {
     let mut cluster = question.without(victims);
@@ -76,17 +83,17 @@ fn check_placement(question: &Question, victims: &[usize], placement: &Placement
     }
     let Some(topology) = demand.topology.filter(|t| t.mode == TopologyMode::Required) else { return Ok(()) };
     // Where members of one replica, or of the whole gang, are: those that run and those that are placed.
-    let mut groups: BTreeMap<(usize, u32), (BTreeSet<Option<usize>>, u32)> = BTreeMap::new();
+    let mut groups: BTreeMap<(usize, u32), Group> = BTreeMap::new();
     let running = demand.shapes.iter().enumerate().flat_map(|(shape, s)| s.running.iter().map(move |r| (shape, r)));
     let running = running.map(|(shape, r)| (shape, r.replica, r.node, r.count));
     let placed = placement.seats.iter().map(|s| (s.shape, s.replica, s.node, s.count));
     for (shape, replica, node, count) in running.chain(placed) {
         let group = if topology.scope == Scope::Gang { (0, 0) } else { (shape, replica) };
-        let (domains, members) = groups.entry(group).or_default();
-        domains.insert(cluster.domain(node, topology.key));
-        *members += count;
+        let group = groups.entry(group).or_default();
+        group.domains.insert(cluster.domain(node, topology.key));
+        group.members += count;
     }
-    for ((shape, replica), (domains, members)) in groups {
+    for ((shape, replica), Group { domains, members }) in groups {
         prop_assert!(domains.len() == 1 && !domains.contains(&None), "{shape}/{replica} in {domains:?}");
         let touched = placement.seats.iter().any(|s| (s.shape, s.replica) == (shape, replica));
         if topology.scope == Scope::Replica && touched {

@@ -1,5 +1,6 @@
 //! What the engine's benchmarks share: the instance format `preempt-quality/1`, and the control arms.
 
+pub mod growth;
 pub mod instance;
 pub mod questions;
 pub mod ratio;
