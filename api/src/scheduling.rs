@@ -255,6 +255,25 @@ pub struct Preemption {
     /// Cost of the victims in accelerator-seconds.
     #[serde(default)]
     pub cost: i64,
+    /// No set of victims that makes room costs less than this, in accelerator-seconds.
+    #[serde(default)]
+    pub at_least: i64,
+    /// Whether no cheaper set makes room.
+    #[serde(default)]
+    pub proven: bool,
+    /// The next best set that was found.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_best: Option<NextBest>,
+}
+
+/// Another set of victims, for comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct NextBest {
+    /// What it would have cost, in accelerator-seconds.
+    pub cost: i64,
+    /// Who would have left, as `podgroup namespace/name`; of many, the first.
+    pub victims: Vec<String>,
 }
 
 /// A unit that is evicted.

@@ -34,9 +34,9 @@ fn quantities_as_strings(value: &mut Value) {
         Value::Object(fields) => {
             for (key, v) in fields.iter_mut() {
                 if QUANTITIES.contains(&key.as_str()) {
-                    number_as_string(v);
+                    as_text(v);
                 } else if let (true, Value::Object(map)) = (QUANTITY_MAPS.contains(&key.as_str()), &mut *v) {
-                    map.values_mut().for_each(number_as_string);
+                    map.values_mut().for_each(as_text);
                 } else {
                     quantities_as_strings(v);
                 }
@@ -47,9 +47,11 @@ fn quantities_as_strings(value: &mut Value) {
     }
 }
 
-fn number_as_string(value: &mut Value) {
-    if let Value::Number(n) = value {
-        *value = Value::String(n.to_string());
+/// Numbers are quantities. What the schema lets through besides (`memory: true`) becomes text that is none, so that the
+/// template is told to be wrong and the object can still be read.
+fn as_text(value: &mut Value) {
+    if !value.is_string() && !value.is_null() {
+        *value = Value::String(value.to_string());
     }
 }
 
@@ -85,7 +87,7 @@ fn metadata_schema() -> Value {
     json!({"type": "object", "properties": {"labels": strings(64), "annotations": strings(64)}})
 }
 
-/// Descriptions out, quantities as int-or-string.
+/// Descriptions out, quantities as numbers or strings that are one.
 fn simplify(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -97,7 +99,16 @@ fn simplify(value: &mut Value) {
             if fields.get("description").is_some_and(Value::is_string) {
                 fields.remove("description");
             }
-            fields.values_mut().for_each(simplify);
+            for (key, v) in fields.iter_mut() {
+                if QUANTITIES.contains(&key.as_str()) && v.is_object() {
+                    // An optional quantity has the description of its field.
+                    let mut schema = quantity_schema();
+                    schema.insert("nullable".into(), json!(true));
+                    *v = Value::Object(schema);
+                } else {
+                    simplify(v);
+                }
+            }
         }
         Value::Array(items) => items.iter_mut().for_each(simplify),
         _ => {}
@@ -105,22 +116,17 @@ fn simplify(value: &mut Value) {
 }
 
 fn is_quantity(schema: &Map<String, Value>) -> bool {
-    schema.get("type").is_some_and(|t| t == "string")
-        && schema
-            .get("description")
-            .and_then(Value::as_str)
-            .is_some_and(|d| d.starts_with("Quantity is a fixed-point representation of a number."))
+    let description = schema.get("description").and_then(Value::as_str);
+    description.is_some_and(|d| d.starts_with("Quantity is a fixed-point representation of a number."))
 }
 
+/// What a core API server takes for a quantity: numbers, and strings of this form. Structural schemas have no type for that
+/// (`x-kubernetes-int-or-string` refuses `cpu: 0.5`), so any type is let in.
 fn quantity_schema() -> Map<String, Value> {
     let mut out = Map::new();
-    out.insert("anyOf".into(), json!([{"type": "integer"}, {"type": "string"}]));
-    out.insert("x-kubernetes-int-or-string".into(), json!(true));
-    // The pattern that controller-gen writes for resource.Quantity.
-    out.insert(
-        "pattern".into(),
-        json!(r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"),
-    );
+    out.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
+    // Binds strings only.
+    out.insert("pattern".into(), json!(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"));
     out
 }
 
@@ -135,5 +141,40 @@ mod tests {
         .unwrap();
         let limits = t.0.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
         assert_eq!((limits["nvidia.com/gpu"].0.as_str(), limits["cpu"].0.as_str()), ("8", "0.5"));
+    }
+
+    #[test]
+    fn what_is_neither_number_nor_string_can_be_read_and_is_no_quantity() {
+        let t: PodTemplate = serde_json::from_value(json!({"spec": {"containers": [
+            {"name": "c", "image": "i", "resources": {"limits": {"cpu": true, "memory": [1], "nvidia.com/gpu": {}}}}]}}))
+        .unwrap();
+        let limits = t.0.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
+        assert_eq!(limits.values().map(|q| q.0.as_str()).collect::<Vec<_>>(), ["true", "[1]", "{}"]);
+    }
+
+    #[test]
+    fn every_quantity_of_a_template_has_the_pattern_and_ports_have_not() {
+        fn find<'a>(at: &'a Value, path: &str, out: &mut Vec<(String, &'a Value)>) {
+            for (key, v) in at.as_object().into_iter().flatten() {
+                let path = format!("{path}/{key}");
+                if ["divisor", "sizeLimit", "additionalProperties", "port"].contains(&key.as_str()) {
+                    out.push((path.clone(), v));
+                }
+                find(v, &path, out);
+            }
+        }
+        let mut schemas = Vec::new();
+        let schema = PodTemplate::json_schema(&mut SchemaGenerator::default()).to_value();
+        find(&schema, "", &mut schemas);
+        let (mut quantities, mut ports) = (0, 0);
+        for (path, schema) in &schemas {
+            let patterned = schema.get("pattern").is_some();
+            let in_map = QUANTITY_MAPS.iter().any(|m| path.ends_with(&format!("/{m}/additionalProperties")));
+            let single = QUANTITIES.iter().any(|q| path.ends_with(&format!("/{q}")));
+            assert_eq!(patterned, in_map || single, "{path}: {schema}");
+            quantities += usize::from(patterned);
+            ports += usize::from(path.ends_with("/port"));
+        }
+        assert!(quantities > 10 && ports > 10, "{quantities} quantities, {ports} ports");
     }
 }

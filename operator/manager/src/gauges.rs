@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::scheduling::PodGroupStatus;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -48,13 +50,14 @@ impl Collector for Gauges {
             let phase = workload.status.as_ref().and_then(|s| s.phase);
             *phases.entry(phase.map_or_else(|| "New".into(), |p| format!("{p:?}"))).or_default() += 1;
         }
-        let mut gangs = BTreeMap::from([("queued", 0), ("placed", 0), ("preempting", 0)]);
+        let mut gangs = BTreeMap::from([("waiting", 0), ("held", 0), ("placed", 0), ("preempting", 0)]);
         for group in state.pod_groups.values() {
             let status = group.status.as_ref();
             let state = match status {
                 Some(s) if s.preemption.is_some() => "preempting",
                 Some(s) if s.placement.is_some() => "placed",
-                _ => "queued",
+                Some(s) if is_waiting(s) => "waiting",
+                _ => "held",
             };
             *gangs.entry(state).or_default() += 1;
         }
@@ -68,6 +71,12 @@ impl Collector for Gauges {
         let gangs = gangs.into_iter().map(|(state, n)| ([("state", state)], n));
         gauge(&mut encoder, "lockstep_gangs", "Gangs by state of their placement", gangs)
     }
+}
+
+/// Whether a gang without room asks for some; the others are suspended, back off or wait for a dependency.
+fn is_waiting(status: &PodGroupStatus) -> bool {
+    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+    scheduled.is_some_and(|c| c.reason == reasons::UNSCHEDULABLE)
 }
 
 fn gauge<L: EncodeLabelSet>(

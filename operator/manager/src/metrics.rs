@@ -14,9 +14,11 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
 use lockstep_api::TrainingWorkloadStatus;
+use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::workload::HistoryEntry;
 
 use crate::clients::ErrorClass;
+use crate::scheduler::Plan;
 
 /// Requests to the API server.
 #[derive(Clone, Debug, Default)]
@@ -261,6 +263,90 @@ impl Incidents {
     }
 }
 
+/// What the scheduler decides.
+#[derive(Clone, Debug)]
+pub struct Scheduling {
+    passes: Family<SchedulerPassLabels, Histogram>,
+    placements: Counter,
+    preemptions: Family<PreemptionLabels, Counter>,
+    victims: Family<VictimLabels, Counter>,
+    lost: Counter,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SchedulerPassLabels {
+    kind: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PreemptionLabels {
+    proven: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VictimLabels {
+    kind: &'static str,
+}
+
+impl Default for Scheduling {
+    fn default() -> Self {
+        Self {
+            passes: Family::new_with_constructor(seconds),
+            placements: Counter::default(),
+            preemptions: Family::default(),
+            victims: Family::default(),
+            lost: Counter::default(),
+        }
+    }
+}
+
+impl Scheduling {
+    /// A pass has been decided in this time.
+    pub fn decided(&self, plan: &Plan, time: Duration) {
+        let kind = match (plan.searches, plan.asking) {
+            (0, 0) => "upkeep",
+            (0, _) => "placement",
+            _ => "preemption",
+        };
+        let result = if plan.steps.is_empty() { "nothing" } else { "changes" };
+        self.passes.get_or_create(&SchedulerPassLabels { kind, result }).observe(time.as_secs_f64());
+    }
+
+    /// Counts what a written status has that the one before had not.
+    pub fn wrote(&self, old: &PodGroupStatus, new: &PodGroupStatus) {
+        let (had, has) = (old.placement.as_ref(), new.placement.as_ref());
+        if has.is_some_and(|p| had.is_none_or(|h| h.id != p.id)) {
+            self.placements.inc();
+        }
+        // An intent that goes on with fewer victims was counted with all of them.
+        let Some(intent) = new.preemption.as_ref().filter(|_| old.preemption.is_none()) else { return };
+        let proven = if intent.proven { "true" } else { "false" };
+        self.preemptions.get_or_create(&PreemptionLabels { proven }).inc();
+        for victim in &intent.victims {
+            let kind = if victim.kind == "PodGroup" { "podgroup" } else { "pod" };
+            self.victims.get_or_create(&VictimLabels { kind }).inc();
+        }
+        self.lost.inc_by(u64::try_from(intent.cost).unwrap_or_default());
+    }
+
+    fn register(&self, registry: &mut Registry) {
+        registry.register(
+            "lockstep_scheduler_pass_seconds",
+            "Time that the scheduler takes to decide, by the most that a pass did and by whether anything came of it",
+            self.passes.clone(),
+        );
+        registry.register("lockstep_placements", "Placements decided, changed ones included", self.placements.clone());
+        registry.register("lockstep_preemption_intents", "Preemptions decided", self.preemptions.clone());
+        registry.register("lockstep_preemption_victims", "Victims of the preemptions decided", self.victims.clone());
+        registry.register(
+            "lockstep_preemption_lost_accelerator_seconds",
+            "Work that the preemptions decided destroy",
+            self.lost.clone(),
+        );
+    }
+}
+
 /// All metrics that are counted where things happen. Gauges over objects are computed at scrape from the index.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -276,6 +362,8 @@ pub struct Metrics {
     pub native: NativeScheduling,
     /// Incidents.
     pub incidents: Incidents,
+    /// The scheduler.
+    pub scheduling: Scheduling,
     /// Events that could not be sent.
     pub lost_events: Counter,
 }
@@ -290,6 +378,7 @@ impl Metrics {
         self.queue.register(registry);
         self.passes.register(registry);
         self.incidents.register(registry);
+        self.scheduling.register(registry);
         registry.register("lockstep_watch_errors", "Failures of watches", self.watch_errors.0.clone());
         registry.register(
             "lockstep_native_scheduling",

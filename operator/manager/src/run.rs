@@ -108,7 +108,9 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         metrics: metrics.clone(),
         stop: stop.clone(),
     }));
-    let scheduler = Scheduler::new(index.clone(), &clients, clock.clone(), (&config.scheduler).into(), events);
+    let settings = (&config.scheduler).into();
+    let scheduling = metrics.scheduling.clone();
+    let scheduler = Scheduler::new(index.clone(), &clients, clock.clone(), settings, events, scheduling);
     let work = async {
         // Both finish what they have in hand once stopped.
         tokio::join!(controller.run(), scheduler.run(stop.clone()));

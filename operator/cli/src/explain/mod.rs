@@ -5,7 +5,7 @@ mod render;
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types};
-use lockstep_api::scheduling::{PodGroupStatus, Preemption, Victim};
+use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, Victim};
 use lockstep_api::workload::Phase;
 use serde::Serialize;
 
@@ -79,6 +79,13 @@ pub struct Evicts {
     pub lost: i64,
     /// Why these.
     pub explanation: String,
+    /// Whether no cheaper set makes room.
+    pub proven: bool,
+    /// No set that makes room costs less than this, in accelerator-seconds.
+    pub at_least: i64,
+    /// The next best set that was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_best: Option<NextBest>,
 }
 
 /// How a gang is, in a word.
@@ -195,5 +202,8 @@ fn evicts(intent: &Preemption) -> Evicts {
         victims: intent.victims.clone(),
         lost: intent.cost,
         explanation: intent.explanation.clone(),
+        proven: intent.proven,
+        at_least: intent.at_least,
+        next_best: intent.next_best.clone(),
     }
 }

@@ -9,9 +9,10 @@ use k8s_openapi::api::core::v1::Service;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::core::DeserializeGuard;
 use kube::{Resource, ResourceExt};
+use lockstep_api::condition::{is_true, types};
 use lockstep_api::names::MANAGED_BY;
 use lockstep_api::scheduling::PreemptionPolicy;
-use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, TrainingWorkloadStatus, Workload};
 use lockstep_lifecycle::view::{Held, ServiceContent};
 use lockstep_model::gang::preemption_priority;
 use serde::de::DeserializeOwned;
@@ -81,7 +82,9 @@ impl Watched for Workloads {
             return Self::delete(state, &key, touched);
         }
         let uid = workload.uid().unwrap_or_default();
-        if let Some(old) = state.workloads.get(&key)
+        let old = state.workloads.get(&key);
+        touched.scheduler |= old.is_none_or(|old| concerns_room(old, &workload));
+        if let Some(old) = old
             && old.metadata.uid != workload.metadata.uid
         {
             state.workload_keys.remove(old.metadata.uid.as_deref().unwrap_or_default());
@@ -89,7 +92,6 @@ impl Watched for Workloads {
         state.workload_keys.insert(uid, key.clone());
         state.workloads.insert(key.clone(), Arc::new(workload));
         touched.workloads.insert(key);
-        touched.scheduler = true;
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
@@ -103,6 +105,24 @@ impl Watched for Workloads {
     fn keys(state: &State) -> Vec<Key> {
         state.workloads.keys().cloned().collect()
     }
+}
+
+/// Whether a workload has changed in what the scheduler reads: most writes of a status are about what people are told.
+fn concerns_room(old: &TrainingWorkload, new: &TrainingWorkload) -> bool {
+    let (was, is) = (&old.metadata, &new.metadata);
+    let none = TrainingWorkloadStatus::default();
+    let (before, after) = (old.status.as_ref().unwrap_or(&none), new.status.as_ref().unwrap_or(&none));
+    let ended = |s: &TrainingWorkloadStatus| [types::COMPLETE, types::FAILED].map(|t| is_true(&s.conditions, t));
+    (&was.uid, was.generation, &was.annotations) != (&is.uid, is.generation, &is.annotations)
+        || was.deletion_timestamp.is_some() != is.deletion_timestamp.is_some()
+        || (&before.gangs, &before.domains) != (&after.gangs, &after.domains)
+        || ended(before) != ended(after)
+        || !ranges(before).eq(ranges(after))
+}
+
+/// The members of each group that have succeeded, and those that run together.
+fn ranges(status: &TrainingWorkloadStatus) -> impl Iterator<Item = (&str, &str, Option<&str>)> {
+    status.groups.iter().map(|g| (g.name.as_str(), g.completed_indexes.as_str(), g.world_indexes.as_deref()))
 }
 
 /// `Pod`.

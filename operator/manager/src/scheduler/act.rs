@@ -24,6 +24,7 @@ use crate::edge::to_jiff;
 use crate::events::{Events, Report};
 use crate::index::Key;
 use crate::merge::difference;
+use crate::metrics::Scheduling;
 use crate::workload::act::FIELD_MANAGER;
 
 /// Most requests of one pass in flight.
@@ -37,6 +38,8 @@ pub(super) struct Actor {
     pub write: Client,
     /// For people.
     pub events: Events,
+    /// Counts what is decided.
+    pub metrics: Scheduling,
 }
 
 /// What has become of the steps of a pass.
@@ -134,6 +137,7 @@ impl Actor {
         match groups(&self.write, &key).patch_status(&key.name, &manager(), &Patch::Merge(patch)).await {
             Ok(group) => {
                 log(&key, &group);
+                self.metrics.wrote(&read, &status);
                 Done::Wrote(key, Box::new(group))
             }
             Err(error) => match classify(&error) {

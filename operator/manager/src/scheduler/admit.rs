@@ -31,8 +31,6 @@ enum Wish {
 struct Round {
     /// The cluster and its gangs as a number.
     world: u64,
-    /// Searches for victims that may still be made.
-    searches: usize,
     /// Whether somebody was left without one.
     unfinished: bool,
     /// What is about to leave; looked up when it first matters, and again after each preemption.
@@ -52,9 +50,10 @@ impl Pass<'_> {
         if !self.memory.unfinished {
             self.memory.hopeless.retain(|_, h| h.world == world && h.until.is_none_or(|until| now < until));
         }
-        let searches = self.settings.preemptions_per_pass;
-        let mut round = Round { world, searches, unfinished: false, leaving: None, ahead: Ahead::default() };
-        for (ix, wish) in self.queue() {
+        let mut round = Round { world, unfinished: false, leaving: None, ahead: Ahead::default() };
+        let queue = self.queue();
+        self.asking = queue.len();
+        for (ix, wish) in queue {
             if let Err(text) = self.seek(ix, wish, &mut round) {
                 self.cases[ix].note = Some(text);
             }
@@ -214,11 +213,11 @@ impl Pass<'_> {
         if let Some(known) = self.memory.hopeless.get(&self.cases[ix].uid) {
             return Err(known.text.clone());
         }
-        if round.searches == 0 {
+        if self.searches == self.settings.searches_per_pass {
             round.unfinished = true;
             return Err(describe(short, self));
         }
-        round.searches -= 1;
+        self.searches += 1;
         let table = self.occupancy().units(Some(ix), demand.priority);
         let until = table.shielded_until;
         match turn.by_force(&room, table, &self.settings.rules) {
@@ -242,7 +241,10 @@ impl Pass<'_> {
         let victims: Vec<Victim> = answer.victims.iter().filter_map(|&unit| self.victim(eviction, unit)).collect();
         self.settle(ix, &request.assign(self.cluster, &answer.placement));
         self.targeted.extend(victims.iter().map(|v| v.uid.clone()));
-        let explanation = self.explanation(eviction, &victims);
+        let next_best = eviction.reasons.runner_up.as_ref().map(|next| {
+            let victims: Vec<Victim> = next.victims.iter().filter_map(|&unit| self.victim(eviction, unit)).collect();
+            messages::next_best(&victims, whole(next.toll.lost))
+        });
         let case = &mut self.cases[ix];
         let mut intent = Preemption {
             id: String::new(),
@@ -250,20 +252,16 @@ impl Pass<'_> {
             decided_at: self.now,
             placement: case.to_placement(self.now).map(|p| p.id).unwrap_or_default(),
             victims,
-            explanation,
-            cost: i64::try_from(answer.toll.lost).unwrap_or(i64::MAX),
+            explanation: String::new(),
+            cost: whole(answer.toll.lost),
+            at_least: whole(answer.bound.lost),
+            proven: answer.proven,
+            next_best,
         };
         intent.id = intent_id(&intent);
+        let caused = answer.explanation.follow_on.iter().map(|f| f.lost).sum();
+        intent.explanation = messages::explanation(&intent, answer.toll.pdb_excess, caused);
         case.status.preemption = Some(intent);
-    }
-
-    fn explanation(&self, eviction: &Eviction, victims: &[Victim]) -> String {
-        let next = eviction.reasons.runner_up.as_ref();
-        let next = next.map(|other| {
-            let victims = other.victims.iter().filter_map(|&unit| self.victim(eviction, unit)).collect::<Vec<_>>();
-            (victims, other.toll)
-        });
-        messages::explanation(&eviction.answer, victims, next.as_ref())
     }
 
     /// What a gang asks for: members that have a seat keep it.
@@ -344,9 +342,14 @@ impl Pass<'_> {
     }
 }
 
+/// Accelerator-seconds as objects hold them.
+fn whole(lost: u128) -> i64 {
+    i64::try_from(lost).unwrap_or(i64::MAX)
+}
+
 /// Id of an intent: it follows from the content, so that one that somebody else wrote or changed is told.
 pub(super) fn intent_id(intent: &Preemption) -> String {
-    let Preemption { id: _, preemptor_uid, decided_at, placement, victims, explanation: _, cost: _ } = intent;
+    let Preemption { preemptor_uid, decided_at, placement, victims, .. } = intent;
     let mut parts = vec![preemptor_uid.clone(), placement.clone(), decided_at.timestamp_millis().to_string()];
     parts.extend(victims.iter().map(|v| format!("{}/{}", v.kind, v.uid)));
     short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>())

@@ -24,6 +24,10 @@ pub struct Plan {
     pub steps: Vec<Step>,
     /// When to look again although nothing changed.
     pub wake_after: Option<Duration>,
+    /// Gangs that asked for room.
+    pub asking: usize,
+    /// Searches for victims.
+    pub searches: usize,
 }
 
 /// One request to the API server.
@@ -119,7 +123,7 @@ impl Pass<'_> {
         let keys: HashSet<&Key> = self.cases.iter().map(|c| &c.key).collect();
         self.memory.written.retain(|key, _| keys.contains(key));
         self.memory.retain(&groups, &self.refused, &self.targeted, self.now);
-        Plan { steps, wake_after: self.wake_after() }
+        Plan { steps, wake_after: self.wake_after(), asking: self.asking, searches: self.searches }
     }
 
     /// Brings the status in line with what was decided.

@@ -142,6 +142,8 @@ impl Pass<'_> {
     fn reduce(&mut self, ix: usize, mut intent: Preemption, victims: Vec<Victim>) {
         intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
         intent.explanation = messages::reduced(&victims, intent.cost);
+        // What was proven was proven of another question.
+        (intent.proven, intent.at_least, intent.next_best) = (false, 0, None);
         intent.victims = victims;
         intent.id = intent_id(&intent);
         self.cases[ix].status.preemption = Some(intent);

@@ -1,8 +1,7 @@
 //! The words of conditions and events.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_engine::{Preemption as Answer, Toll};
+use lockstep_api::scheduling::{NextBest, Preemption, Victim};
 
 use super::case::Case;
 
@@ -26,28 +25,40 @@ pub(super) fn preempting(intent: &Preemption) -> String {
     )
 }
 
-/// Why these victims. `next` is the next best set that was found, and what it would cost.
-pub(super) fn explanation(answer: &Answer, victims: &[Victim], next: Option<&(Vec<Victim>, Toll)>) -> String {
-    let Toll { lost, pdb_excess, .. } = answer.toll;
-    let mut text = format!("{}; {lost} accelerator-seconds of work in all", named(victims, victim));
-    if pdb_excess > 0 {
-        text = format!("{text}, {}", beyond(pdb_excess));
+/// Why these victims. `beyond` is the number of pods evicted beyond their budgets, `caused` the work that victims destroy by
+/// evicting others in turn.
+pub(super) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
+    let mut text = format!("{}; {} accelerator-seconds of work in all", named(&intent.victims, victim), intent.cost);
+    if beyond > 0 {
+        let pods = count(usize::try_from(beyond).unwrap_or(usize::MAX), "pod");
+        text = format!("{text}, {pods} beyond disruption budgets");
     }
-    let caused: u128 = answer.explanation.follow_on.iter().map(|f| f.lost).sum();
     if caused > 0 {
         text = format!("{text}, {caused} of them because victims evict others in turn");
     }
-    text = match (answer.proven, answer.bound.lost) {
-        (true, _) => format!("{text}; no cheaper set makes room"),
-        (false, least) => format!("{text}; no set makes room for less than {least}"),
-    };
-    match next {
-        Some((others, toll)) => {
-            let excess = if toll.pdb_excess > 0 { format!(", {}", beyond(toll.pdb_excess)) } else { String::new() };
-            format!("{text}; the next best set, {}, costs {}{excess}", named(others, name), toll.lost)
-        }
+    text = format!("{text}; {}", verdict(intent));
+    match &intent.next_best {
+        Some(next) => format!("{text}; the next best set, {}, costs {}", next.victims.join(", "), next.cost),
         None => format!("{text}; no other set was found"),
     }
+}
+
+/// How good the choice is known to be.
+fn verdict(intent: &Preemption) -> String {
+    if intent.proven {
+        "no cheaper set makes room".to_owned()
+    } else {
+        format!("no set makes room for less than {}", intent.at_least)
+    }
+}
+
+/// The next best set of victims as it stands in an intent.
+pub(super) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
+    let mut names: Vec<String> = victims.iter().take(NAMED).map(name).collect();
+    if victims.len() > NAMED {
+        names.push(format!("{} more", victims.len() - NAMED));
+    }
+    NextBest { cost, victims: names }
 }
 
 /// Why these victims, after some of those decided on were found to be able to stay.
@@ -72,10 +83,6 @@ fn named(victims: &[Victim], words: fn(&Victim) -> String) -> String {
     if victims.len() > NAMED { format!("{text} and {} more", victims.len() - NAMED) } else { text }
 }
 
-fn beyond(pods: u64) -> String {
-    format!("{} beyond disruption budgets", count(usize::try_from(pods).unwrap_or(usize::MAX), "pod"))
-}
-
 fn name(v: &Victim) -> String {
     format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name)
 }
@@ -85,15 +92,26 @@ fn victim(v: &Victim) -> String {
     format!("{} (priority {}, {pods}, {} accelerator-seconds)", name(v), v.priority, v.cost)
 }
 
-/// What a victim is told. The beginning is kube-scheduler's.
+/// What a victim is told. The beginning is kube-scheduler's. Who else was weighed may be none of its business.
 pub(super) fn preempted_by(preemptor: &Case, intent: &Preemption, cost: i64) -> String {
-    format!(
-        "Preempted by podgroup {}/{} of priority {}, which needs the room (intent {}, {cost} accelerator-seconds of work lost here)",
-        preemptor.key.namespace,
-        preemptor.key.name,
-        preemptor.priority(),
-        intent.id
-    )
+    let (key, priority) = (&preemptor.key, preemptor.priority());
+    let mut text = format!(
+        "Preempted by podgroup {}/{} of priority {priority}, which needs the room (intent {}): {cost} accelerator-seconds of \
+         work are lost here, {} in all",
+        key.namespace, key.name, intent.id, intent.cost
+    );
+    if intent.proven || intent.at_least > 0 {
+        text = format!("{text}; {}", verdict(intent));
+    }
+    match &intent.next_best {
+        Some(next) => format!("{text}; the next best choice costs {}", next.cost),
+        None => text,
+    }
+}
+
+/// A victim has left and waits again: what it was told stays to be read.
+pub(super) fn queued_again(told: &str) -> String {
+    format!("{told}; it has left, and is in the queue again at its old place")
 }
 
 fn count(n: usize, noun: &str) -> String {

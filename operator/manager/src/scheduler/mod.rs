@@ -58,8 +58,8 @@ pub struct Settings {
     pub delete_after: Option<Duration>,
     /// Time between two attempts of a request that was refused.
     pub retry: Duration,
-    /// Preemptions that one pass computes at most; the others follow in the next pass.
-    pub preemptions_per_pass: usize,
+    /// Searches for victims that one pass makes at most; the others follow in the next pass.
+    pub searches_per_pass: usize,
     /// Shortest time between two messages that tell a waiting gang what is short.
     pub message_interval: Duration,
     /// Changes that arrive within this time are looked at together.
@@ -74,7 +74,7 @@ impl Default for Settings {
             avoid_refused: Duration::from_mins(10),
             delete_after: None,
             retry: Duration::from_secs(1),
-            preemptions_per_pass: 4,
+            searches_per_pass: 4,
             message_interval: Duration::from_secs(5),
             debounce: Duration::from_millis(20),
         }

@@ -38,6 +38,10 @@ pub(super) struct Pass<'a> {
     pub steps: Vec<Step>,
     /// Pods that kube-scheduler refuses, as seen in this pass.
     pub refused: HashSet<String>,
+    /// Gangs that ask for room.
+    pub asking: usize,
+    /// Searches for victims that were made.
+    pub searches: usize,
     wake: Option<DateTime<Utc>>,
 }
 
@@ -58,6 +62,8 @@ impl<'a> Pass<'a> {
             marks: BTreeMap::new(),
             steps: Vec::new(),
             refused: HashSet::new(),
+            asking: 0,
+            searches: 0,
             wake: None,
         }
     }

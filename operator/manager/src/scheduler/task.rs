@@ -15,6 +15,7 @@ use crate::clients::Clients;
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::Index;
+use crate::metrics::Scheduling;
 
 /// The scheduler loop.
 pub struct Scheduler {
@@ -32,8 +33,9 @@ impl Scheduler {
         clock: Arc<dyn Clock>,
         settings: Settings,
         events: Events,
+        metrics: Scheduling,
     ) -> Self {
-        let actor = Actor { read: clients.read.clone(), write: clients.write.clone(), events };
+        let actor = Actor { read: clients.read.clone(), write: clients.write.clone(), events, metrics };
         Self { index, clock, settings, actor }
     }
 
@@ -52,10 +54,12 @@ impl Scheduler {
                 wake_after = Some(self.settings.retry);
                 continue;
             }
+            let began = self.clock.monotonic();
             let scene = Scene::of(&self.index.read());
             let now = self.clock.wall();
             let plan = decide(&scene, &mut memory, &self.settings, now);
             drop(scene);
+            self.actor.metrics.decided(&plan, self.clock.monotonic() - began);
             // Own status writes come back as changes; everything else is looked at again when it has to be.
             let acted = self.actor.act(plan.steps, &mut memory, now).await;
             let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);

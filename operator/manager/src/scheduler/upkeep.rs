@@ -4,13 +4,14 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use chrono::TimeDelta;
-use lockstep_api::condition::{reasons, types, upsert};
+use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::member::Member;
 use lockstep_model::gang::Standing;
 use lockstep_model::pod::Stage;
 use lockstep_model::{Pod, Seats};
 
 use super::case::Case;
+use super::messages;
 use super::pass::Pass;
 
 impl Pass<'_> {
@@ -45,8 +46,9 @@ impl Pass<'_> {
         case.seats = None;
         case.status.preemption = None;
         if preempted {
-            let text = "preempted, and in the queue again at its old place";
             let conditions = &mut case.status.conditions;
+            let told = find(conditions, types::DISRUPTION_TARGET).map_or("preempted", |c| c.message.as_str());
+            let text = messages::queued_again(told);
             upsert(conditions, types::DISRUPTION_TARGET, false, reasons::PREEMPTED, text, generation, now);
         } else {
             case.status.queued_at = None;

@@ -53,7 +53,7 @@ const REFUSED: &[(&str, u16, &str)] = &[
     ("27-other-namespace", 400, r#"unknown field "spec.groups[0].template.metadata.namespace""#),
     ("28-priority-in-template", 422, "set spec.priorityClassName of the workload"),
     ("28-system-priority-class", 422, "the classes system-* belong to the cluster's own components"),
-    ("31-fractional-accelerator", 422, "limits.nvidia.com/gpu in body must be of type integer,string"),
+    ("31-not-a-quantity", 422, "spec.groups[0].template.spec.containers[0].resources.requests.memory in body should match"),
 ];
 
 /// The good workload that the edits below are made to.
@@ -94,7 +94,8 @@ const ACCEPTED: &[(&str, Outcome)] = &[
         "31-negative-quantity",
         Waits(types::STALLED, true, reasons::INVALID_TEMPLATE, "containers[0].resources.requests"),
     ),
-    ("31-not-a-quantity", Waits(types::STALLED, true, reasons::INVALID_TEMPLATE, "")),
+    ("31-fractional-accelerator", Waits(types::STALLED, true, reasons::INVALID_TEMPLATE, "must be an integer")),
+    ("31-half-a-cpu", Runs),
     ("32-policy", Waits(types::ADMITTED, false, reasons::FORBIDDEN, "no second member here")),
     ("32-quota", Waits(types::ADMITTED, false, reasons::QUOTA_EXCEEDED, "one-pod")),
 ];

@@ -15,6 +15,7 @@ use tower::{BoxError, service_fn};
 use super::world::{Spec, World};
 use crate::events::Events;
 use crate::index::Key;
+use crate::metrics::Scheduling;
 use crate::scheduler::Memory;
 use crate::scheduler::act::Actor;
 use crate::scheduler::decide::{Plan, StatusWrite, Step, Vacated};
@@ -43,7 +44,7 @@ fn actor(answer: Answer) -> (Actor, Arc<Mutex<Vec<Call>>>) {
     });
     let client = Client::new(service, "ml");
     let (events, _) = Events::channel(Counter::default());
-    (Actor { read: client.clone(), write: client, events }, calls)
+    (Actor { read: client.clone(), write: client, events, metrics: Scheduling::default() }, calls)
 }
 
 fn failure(code: u16, reason: &str) -> (u16, Value) {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use lockstep_api::condition::reasons;
+use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::workload::Backoff;
 use lockstep_model::Budget;
 use serde_json::json;
@@ -32,12 +32,17 @@ fn a_gang_displaces_a_less_important_one_step_by_step() {
     let intent = world.intent("high").unwrap();
     assert_eq!(intent.victims.iter().map(|v| v.uid.as_str()).collect::<Vec<_>>(), ["pg-low"]);
     assert_eq!(world.condition("high").reason, reasons::PREEMPTING);
+    assert!(intent.proven && intent.explanation.contains("no cheaper set makes room"), "{}", intent.explanation);
     assert!(world.condition("high").message.contains("preempting 1 victims"), "{}", world.condition("high").message);
     assert!(world.pass().steps.is_empty(), "nobody is told before the preemptor's pods exist");
 
     world.control();
     world.pass();
     assert!(world.disrupted("low"));
+    let told = find(&world.status("low").conditions, types::DISRUPTION_TARGET).unwrap().message.clone();
+    for part in ["ml/high", "priority 100", &intent.id, "no cheaper set makes room"] {
+        assert!(told.contains(part), "{part:?} is missing: {told}");
+    }
 
     world.control();
     assert!(world.released("low"));
@@ -50,6 +55,8 @@ fn a_gang_displaces_a_less_important_one_step_by_step() {
     assert_eq!((world.intent("high"), world.placement("low")), (None, None));
     assert_eq!(world.status("low").queued_at, queued_at, "a preempted gang keeps its place in the queue");
     assert!(!world.disrupted("low") && world.condition("high").reason == reasons::SCHEDULED);
+    let after = find(&world.status("low").conditions, types::DISRUPTION_TARGET).unwrap().message.clone();
+    assert!(after.starts_with(&told) && after.contains("in the queue again"), "{after}");
 }
 
 #[test]
@@ -150,8 +157,7 @@ fn forgeries() -> [(&'static str, Forgery); 6] {
                 uid: uid.into(),
                 ..lockstep_api::scheduling::Victim::default()
             }],
-            explanation: String::new(),
-            cost: 0,
+            ..lockstep_api::scheduling::Preemption::default()
         };
         if sign {
             intent.id = intent_id(&intent);
