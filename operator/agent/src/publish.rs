@@ -3,8 +3,10 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
 use lockstep_api::node_agent::NodeAgentSpec;
 use lockstep_api::{NodeAgent, NodeAgentStatus};
 use serde_json::json;
@@ -27,11 +29,16 @@ pub(crate) enum PublishError {
     Deadline,
     #[error("API server refused")]
     Api(#[from] kube::Error),
+    #[error("the object of an earlier node of this name has not been collected yet")]
+    EarlierNode,
+    #[error("the node has no UID")]
+    NoUid,
 }
 
 /// The object of one node.
 pub(crate) struct Publisher {
     api: Api<NodeAgent>,
+    nodes: Api<Node>,
     node: String,
     resource_version: Option<String>,
 }
@@ -39,7 +46,8 @@ pub(crate) struct Publisher {
 impl Publisher {
     /// Reads or makes the object; returns what it says.
     pub(crate) async fn open(client: Client, node: &str) -> (Self, NodeAgentStatus) {
-        let mut publisher = Self { api: Api::all(client), node: node.to_owned(), resource_version: None };
+        let nodes = Api::all(client.clone());
+        let mut publisher = Self { api: Api::all(client), nodes, node: node.to_owned(), resource_version: None };
         let mut pause = RETRY;
         loop {
             match publisher.read().await {
@@ -52,14 +60,25 @@ impl Publisher {
     }
 
     async fn read(&mut self) -> Result<NodeAgentStatus, PublishError> {
+        let owner = self.owner().await?;
         let object = if let Some(object) = in_time(self.api.get_opt(&self.node)).await? {
+            if object.metadata.owner_references.iter().flatten().any(|o| o.kind == owner.kind && o.uid != owner.uid) {
+                return Err(PublishError::EarlierNode);
+            }
             object
         } else {
-            let new = NodeAgent::new(&self.node, NodeAgentSpec {});
+            let mut new = NodeAgent::new(&self.node, NodeAgentSpec {});
+            new.metadata.owner_references = Some(vec![owner]);
             in_time(self.api.create(&PostParams::default(), &new)).await?
         };
         self.resource_version = object.metadata.resource_version;
         Ok(object.status.unwrap_or_default())
+    }
+
+    /// The node, with which the object is garbage-collected.
+    async fn owner(&self) -> Result<OwnerReference, PublishError> {
+        let node = in_time(self.nodes.get_metadata(&self.node)).await?;
+        node.owner_ref(&()).ok_or(PublishError::NoUid)
     }
 
     async fn write(&mut self, status: &NodeAgentStatus) -> Result<(), PublishError> {

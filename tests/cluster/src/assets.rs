@@ -14,6 +14,9 @@ use crate::wait::eventually;
 /// A real API server waits for its informers and its bootstrap objects.
 const START: Duration = Duration::from_mins(2);
 
+/// Serves `scheduling.k8s.io` pod groups in whatever version it has them, alpha ones included.
+const NATIVE_SCHEDULING: [&str; 2] = ["--feature-gates=GenericWorkload=true", "--runtime-config=api/all=true"];
+
 /// What the stand-in has, too; without the controllers that make pods, since the operator and its agents run outside.
 const CONTROLLERS: [&str; 9] = [
     "clusterrole-aggregation-controller",
@@ -40,14 +43,17 @@ pub(crate) struct RealPlane {
 
 impl RealPlane {
     /// Starts the programs in `assets` with their data, certificates and logs below `folder`.
-    pub(crate) async fn start(assets: &Path, folder: &Path) -> Result<Self> {
+    pub(crate) async fn start(assets: &Path, folder: &Path, native_scheduling: bool) -> Result<Self> {
         let files = folder.join("plane");
         std::fs::create_dir_all(&files)?;
         let tokens = TokenReviewer::start()?;
         let (client, peer) = (url(free_port()?), url(free_port()?));
         let etcd = launch(assets, "etcd", etcd_args(&files, &client, &peer));
         let port = free_port()?;
-        let args = api_server_args(&files, &client, port, &tokens.kubeconfig(&files)?);
+        let mut args = api_server_args(&files, &client, port, &tokens.kubeconfig(&files)?);
+        if native_scheduling {
+            args.extend(NATIVE_SCHEDULING.map(str::to_owned));
+        }
         let mut processes = vec![Process::start(&etcd, folder)?];
         let mut api_server = Process::start(&launch(assets, "kube-apiserver", args), folder)?;
         let kubeconfig = kubeconfig(&files, port, "admin", "user:admin:system:masters")?;

@@ -40,6 +40,15 @@ pub struct Options {
     pub name: String,
     /// Merged into the manager's configuration file through its ConfigMap.
     pub config: Value,
+    /// Whether the API server serves upstream's pod groups (`scheduling.k8s.io`).
+    pub native_scheduling: bool,
+}
+
+impl Options {
+    /// As a user gets it.
+    pub fn named(name: &str) -> Self {
+        Self { name: name.into(), config: json!({}), native_scheduling: false }
+    }
 }
 
 /// A running control plane with the operator's manifests applied; the operator itself runs once
@@ -97,7 +106,7 @@ impl Cluster {
                 own if own.is_file() => own,
                 _ => plane_folder().await?.join("kubectl"),
             };
-            let plane = RealPlane::start(&assets, &folder).await?;
+            let plane = RealPlane::start(&assets, &folder, options.native_scheduling).await?;
             let kubeconfig = plane.kubeconfig.clone();
             let cluster = Self { folder, kubectl, kubeconfig, audit, plane: Plane::Real(plane) };
             cluster.install(options).await?;
@@ -110,6 +119,7 @@ impl Cluster {
             args: vec![
                 format!("--dir={}", folder.join("plane").display()),
                 "--port=0".into(),
+                format!("--native-scheduling={}", options.native_scheduling),
                 format!("--audit-log={}", audit.writes.display()),
                 format!("--audit-reads={}", audit.reads.display()),
             ],
@@ -150,7 +160,7 @@ impl Cluster {
             Plane::Real(plane) => plane.complete,
             Plane::Theirs => false,
         };
-        said(has, test, "hollow nodes and a scheduler that was started for them")
+        said(has, test, "hollow nodes, and a scheduler and controllers that were started for them")
     }
 
     /// Whether the control plane was started by us, so that anybody's token can be had and the manager is ours to start. If

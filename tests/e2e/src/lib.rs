@@ -33,7 +33,7 @@ pub async fn cluster() -> Result<&'static Cluster> {
 pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
     let mut merged = quick();
     merge(&mut merged, config);
-    let cluster = Cluster::start(&Options { name: name.into(), config: merged }).await?;
+    let cluster = Cluster::start(&Options { config: merged, ..Options::named(name) }).await?;
     for (class, value) in CLASSES.into_iter().filter(|_| cluster.is_ours("priority classes")) {
         let value = value.to_string();
         cluster.kubectl(&["create", "priorityclass", class, "--value", &value]).await?;

@@ -9,6 +9,24 @@ async fn an_agent_makes_its_object_and_says_what_it_is() {
     assert_eq!((&status["runtime"], &status["capabilities"]), (&json!("test 1"), &json!(["Report", "Stop"])));
     rig.pass(600_000).await;
     assert!(rig.log().is_empty(), "nothing changes, nothing is written");
+    let owner = rig.shared.world.lock().object.as_ref().unwrap()["metadata"]["ownerReferences"][0].clone();
+    assert_eq!((&owner["kind"], &owner["name"], &owner["uid"]), (&json!("Node"), &json!("n1"), &json!("node-0")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_object_of_an_earlier_node_is_left_to_the_collector_and_made_anew_when_it_is_gone() {
+    let mut rig = Rig::new();
+    rig.pass(100).await;
+    assert_eq!(rig.log(), ["write"]);
+    rig.shared.world.lock().nodes_before = 1;
+    rig.start();
+    rig.pass(60_000).await;
+    assert!(rig.log().is_empty(), "what another node said is not continued");
+    rig.shared.world.lock().object = None;
+    rig.pass(10_000).await;
+    assert_eq!(rig.log(), ["write"]);
+    let owner = rig.shared.world.lock().object.as_ref().unwrap()["metadata"]["ownerReferences"][0]["uid"].clone();
+    assert_eq!(owner, "node-1");
 }
 
 #[tokio::test(start_paused = true)]

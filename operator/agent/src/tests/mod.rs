@@ -33,6 +33,8 @@ struct World {
     sandboxes: Vec<Sandbox>,
     records: Option<Records>,
     object: Option<Value>,
+    /// How many nodes of this name there were before.
+    nodes_before: u32,
     writes: Vec<Value>,
     version: u64,
     api_down: bool,
@@ -117,8 +119,13 @@ impl Rig {
         let service = tower::service_fn(move |request: Request<Body>| {
             let world = world.clone();
             async move {
-                let (method, body) = (request.method().clone(), request.into_body().collect_bytes().await?);
-                Ok::<_, kube::Error>(answer(&mut world.lock(), &method, &body))
+                let (head, body) = request.into_parts();
+                let body = body.collect_bytes().await?;
+                let mut world = world.lock();
+                Ok::<_, kube::Error>(match head.uri.path() {
+                    "/api/v1/nodes/n1" => node(&world),
+                    _ => answer(&mut world, &head.method, &body),
+                })
             }
         });
         Client::new(service, "default")
@@ -182,6 +189,16 @@ impl Rig {
 
 fn start_time() -> DateTime<Utc> {
     DateTime::from_timestamp(1_800_000_000, 0).unwrap()
+}
+
+/// The node's metadata.
+fn node(world: &World) -> Response<Body> {
+    if world.api_down {
+        return failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
+    }
+    let node = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata",
+        "metadata": {"name": "n1", "uid": format!("node-{}", world.nodes_before)}});
+    Response::new(Body::from(serde_json::to_vec(&node).unwrap()))
 }
 
 /// The API server: one object, with optimistic locking.

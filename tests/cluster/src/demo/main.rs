@@ -10,7 +10,6 @@ mod training;
 use anyhow::{Result, ensure};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::{Cluster, Options, Scenario, scenario};
-use serde_json::json;
 
 use crate::stage::Stage;
 use crate::training::Trainings;
@@ -24,7 +23,8 @@ const NODES: i32 = 64;
 async fn main() -> Result<()> {
     let mut stage = Stage::new();
     stage.say("building and starting a control plane, and installing Lockstep with `kubectl apply -k config/default`");
-    let cluster = Cluster::start(&Options { name: "demo".into(), config: json!({}) }).await?;
+    let cluster = Cluster::start(&Options::named("demo")).await?;
+    ensure!(cluster.has_nodes("the demo"), "unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG");
     for (class, value) in [("research", "100"), ("production", "1000")] {
         cluster.kubectl(&["create", "priorityclass", class, "--value", value]).await?;
     }

@@ -14,7 +14,7 @@ use serde_json::json;
 #[tokio::test(flavor = "multi_thread")]
 async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
     let cluster = fresh("apply", json!({})).await?;
-    if !cluster.is_stand_in("applying the manifests") {
+    if !cluster.is_ours("applying the manifests") {
         return Ok(());
     }
     let default = repository().join("config/default").display().to_string();
@@ -26,9 +26,18 @@ async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubectl_explains_the_fields_of_a_workload() -> Result<()> {
+    let fields = cluster().await?.kubectl(&["explain", "trainingworkload.spec.failurePolicy", "--recursive"]).await?;
+    ensure!(fields.contains("inPlace") && fields.contains("maxRestarts"), "{fields}");
+    let field = cluster().await?.kubectl(&["explain", "tw.spec.groups.replicas"]).await?;
+    ensure!(field.contains("FIELD: replicas <integer>") && field.contains("DESCRIPTION"), "{field}");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_agent_writes_the_object_of_its_own_node_only() -> Result<()> {
     let cluster = cluster().await?;
-    if !cluster.is_stand_in("tokens of other identities") {
+    if !cluster.is_ours("tokens of other identities") {
         return Ok(());
     }
     let named = |name: &str| NodeAgent::new(name, lockstep_api::node_agent::NodeAgentSpec {});
@@ -70,7 +79,8 @@ async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_e
 #[tokio::test(flavor = "multi_thread")]
 async fn users_read_the_status_of_workloads_but_do_not_write_it() -> Result<()> {
     let cluster = cluster().await?;
-    if !cluster.is_stand_in("tokens of other identities") {
+    // The roles that users have are put together by a controller.
+    if !cluster.has_nodes("aggregated roles") {
         return Ok(());
     }
     for (verb, what, allowed) in [("create", "trainingworkloads", true), ("patch", "trainingworkloads/status", false)] {

@@ -1,10 +1,13 @@
 //! Scenarios over one shared cluster; each has a namespace and nodes of its own.
 
 mod bad_input;
+mod explain;
 mod failure;
 mod idle;
 mod install;
 mod life;
+mod native;
+mod node_agents;
 mod placement;
 mod preemption;
 mod readme;
