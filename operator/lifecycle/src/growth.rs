@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
-use lockstep_api::workload::{DomainStatus, TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::workload::{DomainStatus, Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
 
 use crate::gangs::Gang;
 use crate::ranks::World;
@@ -57,6 +57,19 @@ pub fn seekers(
         _ if now >= at => Seekers { growing: true, ..Seekers::default() },
         _ => Seekers { growing: true, grows_at: Some(at), ..together },
     }
+}
+
+/// Members that need no room any more: they have succeeded, or the rest of their group has without them.
+pub fn finished(spec: &TrainingWorkloadSpec, status: &TrainingWorkloadStatus) -> BTreeSet<Member> {
+    let mut out = status.completed(&spec.groups);
+    let world = World::of(spec, status);
+    let partial = spec.groups.iter().filter(|g| world.size_of(&g.name) < g.members());
+    let over: Vec<&Group> = partial.filter(|g| world.complete(&g.name, &out)).collect();
+    for group in over {
+        let all = (0..group.replicas).flat_map(|r| (0..group.size).map(move |i| (r, i)));
+        out.extend(all.map(|(r, i)| Member::new(group.name.as_str(), r, i)));
+    }
+    out
 }
 
 impl Seekers {

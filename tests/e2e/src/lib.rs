@@ -51,7 +51,7 @@ fn quick() -> Value {
         "workloads": {
             "retryMax": "2s", "incidentBackoffMin": "1s", "placementBackoffMin": "1s", "refusalRetry": "2s",
         },
-        "scheduler": {"refusedPin": "1s"},
+        "scheduler": {"refusedPin": "1s", "growAfter": "2s"},
     })
 }
 

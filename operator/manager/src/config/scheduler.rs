@@ -21,6 +21,9 @@ pub struct Scheduler {
     pub refused_pin: Span,
     /// How long the gang stays away from that node.
     pub refused_pin_memory: Span,
+    /// How long a gang that has room for some of its members runs without incident before it takes free room for more: that
+    /// restarts it once.
+    pub grow_after: Span,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
     /// Preemption.
@@ -34,6 +37,7 @@ impl Default for Scheduler {
             debounce: settings.debounce.into(),
             refused_pin: settings.refused_after.into(),
             refused_pin_memory: settings.avoid_refused.into(),
+            grow_after: settings.grow_after.into(),
             accelerators: settings.rules.costs.accelerators,
             preemption: Preemption::default(),
         }

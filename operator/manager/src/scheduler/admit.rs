@@ -14,6 +14,7 @@ use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::gang::Standing;
 use lockstep_model::{Ahead, Cohort, Eviction, Request, Seats, Source, Turn};
 
+use super::elastic::REJECTED;
 use super::memory::Hopeless;
 use super::messages;
 use super::pass::Pass;
@@ -46,13 +47,19 @@ impl Pass<'_> {
     /// searches in a pass, those that were left out come first in the next, so that nobody waits for a search for ever.
     pub fn admit(&mut self) {
         self.enqueue();
+        self.note_seekers();
+        let queue = self.queue();
+        self.asking = queue.len();
+        if queue.is_empty() {
+            self.memory.hopeless.clear();
+            self.memory.unfinished = false;
+            return;
+        }
         let (world, now) = (self.world(), self.now);
         if !self.memory.unfinished {
             self.memory.hopeless.retain(|_, h| h.world == world && h.until.is_none_or(|until| now < until));
         }
         let mut round = Round { world, unfinished: false, leaving: None, ahead: Ahead::default() };
-        let queue = self.queue();
-        self.asking = queue.len();
         for (ix, wish) in queue {
             if let Err(text) = self.seek(ix, wish, &mut round) {
                 self.cases[ix].note = Some(text);
@@ -143,7 +150,8 @@ impl Pass<'_> {
             if wanted == 0 {
                 continue;
             }
-            if case.seats.is_none() || seated < case.min_count() as usize || (case.gang.basic && seated < wanted) {
+            let lacking = seated < case.min_count() as usize && !case.seekers.growing;
+            if case.seats.is_none() || lacking || (case.gang.basic && seated < wanted) {
                 queue.push((ix, Wish::Needed));
             } else if seated < wanted {
                 queue.push((ix, Wish::More));
@@ -182,7 +190,7 @@ impl Pass<'_> {
         answer
     }
 
-    fn turn<'d>(&self, ix: usize, demand: &'d Demand, ahead: &'d Ahead) -> Turn<'d> {
+    pub(super) fn turn<'d>(&self, ix: usize, demand: &'d Demand, ahead: &'d Ahead) -> Turn<'d> {
         // Once it runs, its class may make it count for more.
         let standing = standing(demand.priority, self.cases[ix].preemption_priority);
         Turn { demand, standing, evictable: self.settings.rules.evictable_at_once(), ahead }
@@ -209,6 +217,10 @@ impl Pass<'_> {
         let describe = |short: Infeasible, pass: &Self| short.describe(pass.cluster.dims());
         if demand.preemption == PreemptionPolicy::Never {
             return Err(describe(may_not_preempt(short), self));
+        }
+        if let Some(until) = self.usable_again(ix, request, &room, &round.ahead) {
+            self.wake_at(until);
+            return Err(REJECTED.to_owned());
         }
         if let Some(known) = self.memory.hopeless.get(&self.cases[ix].uid) {
             return Err(known.text.clone());
@@ -276,7 +288,7 @@ impl Pass<'_> {
             .filter_map(|(m, n)| Some((m.clone(), node(n)?)))
             .collect();
         let least = match wish {
-            Wish::More => fixed.len() as u32,
+            Wish::More => turnout.needed.max(fixed.len() as u32),
             Wish::Needed if case.gang.basic => fixed.len() as u32 + 1,
             Wish::Needed => turnout.needed,
         };

@@ -8,8 +8,10 @@ use lockstep_api::condition::{is_true, types};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus};
+use lockstep_api::workload::TopologyScope;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::Gang;
+use lockstep_lifecycle::growth::{Seekers, finished};
 use lockstep_model::gang::Standing;
 use lockstep_model::{GangView, Pod, Seats, Snapshot, Turnout};
 
@@ -36,8 +38,10 @@ pub(super) struct Case {
     pub standing: Standing,
     /// Pods of its members, of the controlling workload by owner UID.
     pub pods: BTreeMap<Member, Vec<Arc<Pod>>>,
-    /// Members that have succeeded.
+    /// Members that need no room any more: they have succeeded, or their group has without them.
     pub done: BTreeSet<Member>,
+    /// Those of the others for whom room is sought.
+    pub seekers: Seekers,
     /// The placement, while the gang has one: as read at first, as decided in the end.
     pub seats: Option<Arc<Seats>>,
     /// The seats as read.
@@ -64,7 +68,8 @@ impl Case {
             standing: if gang.is_some() { view.standing() } else { Standing::Over },
             gang: gang.unwrap_or_else(|| Arc::new(nobody(&group))),
             preemption_priority: objects.preemption_priority,
-            done: view.done(),
+            done: workload.status.as_ref().map(|s| finished(&workload.spec, s)).unwrap_or_default(),
+            seekers: Seekers::default(),
             read: seats.clone(),
             seats,
             note: None,
@@ -131,7 +136,9 @@ impl Case {
 
     /// The members that it asks for.
     pub fn turnout(&self) -> Turnout {
-        let members: Vec<&Member> = self.gang.members().collect();
+        // The engine knows replicas of one size: where it places by replica, all are asked for.
+        let by_replica = self.view().topology().is_some_and(|t| t.scope == TopologyScope::Replica);
+        let members: Vec<&Member> = self.gang.members().filter(|m| by_replica || self.seekers.contains(m)).collect();
         let groups = &self.workload.spec.groups;
         Turnout::new(groups, &members, self.gang.min_count, &self.done, self.view().topology())
     }
@@ -175,9 +182,9 @@ impl Case {
         self.pods.get(member)?.iter().find(|p| p.alive() && p.pinned.as_deref() == Some(node))
     }
 
-    /// Members that should have a seat: all but those that have succeeded.
+    /// Members that should have a seat.
     pub fn wanted(&self) -> impl Iterator<Item = &Member> {
-        self.gang.members().filter(|m| !self.done.contains(*m))
+        self.gang.members().filter(|m| !self.done.contains(*m) && self.seekers.contains(m))
     }
 
     /// Members without which the gang is useless, less those that have succeeded.

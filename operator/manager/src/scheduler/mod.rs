@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | what there is: nodes, pods, gangs | [`scene`], [`case`] | no |
 //! | what becomes of placements that exist | `upkeep`, `intent` | no |
-//! | who gets room next, and at whose expense | `admit` | no |
+//! | who gets room next, for whom of it, and at whose expense | `admit`, `elastic` | no |
 //! | the decision as a list of requests | [`decide`] | no |
 //! | sending them | `act` | yes |
 //! | waking up, waiting for own writes | [`task`] | in `act` alone |
@@ -19,6 +19,7 @@ mod act;
 mod admit;
 mod case;
 mod decide;
+mod elastic;
 mod intent;
 mod memory;
 mod messages;
@@ -62,6 +63,8 @@ pub struct Settings {
     pub searches_per_pass: usize,
     /// Shortest time between two messages that tell a waiting gang what is short.
     pub message_interval: Duration,
+    /// How long a gang runs without incident before it takes free room for more of its members.
+    pub grow_after: Duration,
     /// Changes that arrive within this time are looked at together.
     pub debounce: Duration,
 }
@@ -76,6 +79,7 @@ impl Default for Settings {
             retry: Duration::from_secs(1),
             searches_per_pass: 4,
             message_interval: Duration::from_secs(5),
+            grow_after: Duration::from_mins(10),
             debounce: Duration::from_millis(20),
         }
     }
@@ -109,6 +113,7 @@ impl From<&config::Scheduler> for Settings {
             refused_after: config::time(config.refused_pin),
             avoid_refused: config::time(config.refused_pin_memory),
             delete_after: preemption.delete_when_eviction_is_refused.then_some(DELETE_AFTER),
+            grow_after: config::time(config.grow_after),
             debounce: config::time(config.debounce),
             ..Self::default()
         }

@@ -1,6 +1,7 @@
 //! Scenarios over one shared cluster; each has a namespace and nodes of its own.
 
 mod bad_input;
+mod elastic;
 mod explain;
 mod failure;
 mod idle;

@@ -181,7 +181,7 @@ async fn a_workload_past_its_active_deadline_fails() -> Result<()> {
 }
 
 /// Value of a variable in the environment of the training container.
-fn env<'a>(pod: &'a k8s_openapi::api::core::v1::Pod, name: &str) -> Option<&'a str> {
+pub fn env<'a>(pod: &'a k8s_openapi::api::core::v1::Pod, name: &str) -> Option<&'a str> {
     let env = pod.spec.as_ref()?.containers.first()?.env.as_ref()?;
     env.iter().find(|e| e.name == name)?.value.as_deref()
 }

@@ -1,5 +1,7 @@
 //! What holds whatever happens.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::world::{Spec, World};
@@ -7,6 +9,8 @@ use super::world::{Spec, World};
 #[derive(Clone, Debug)]
 enum Event {
     Gang { priority: i32, members: i32, gpus: i64 },
+    Sticky(usize, i32),
+    MinRuntime(u64),
     Pass,
     Control,
     Bind,
@@ -20,6 +24,8 @@ enum Event {
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         3 => (1..4i32, 1..6i32, 1..3i64).prop_map(|(p, members, gpus)| Event::Gang { priority: p * 10, members, gpus }),
+        1 => (0..8usize, 5..40i32).prop_map(|(n, priority)| Event::Sticky(n, priority)),
+        1 => (0..8u64).prop_map(Event::MinRuntime),
         6 => Just(Event::Pass),
         6 => Just(Event::Control),
         6 => Just(Event::Bind),
@@ -63,6 +69,15 @@ fn partly_placed(world: &World, lost: bool) -> Option<String> {
     })
 }
 
+/// A victim that counts for as much as its preemptor.
+fn out_of_reach(world: &World) -> Option<String> {
+    world.groups.iter().find_map(|(name, group)| {
+        let intent = world.intent(name)?;
+        let victim = intent.victims.iter().find(|v| v.priority >= group.spec.gang.priority)?;
+        Some(format!("{name} evicts {} of priority {}", victim.name, victim.priority))
+    })
+}
+
 /// Plays the events, holding the invariants after each, and lets the world come to rest with all nodes ready.
 fn play(events: Vec<Event>) {
     let mut world = World::new(&NODES);
@@ -73,6 +88,10 @@ fn play(events: Vec<Event>) {
                 world.gang(&format!("g{made}"), Spec { priority, members, gpus });
                 made += 1;
             }
+            Event::Sticky(n, priority) => {
+                world.preemption_priority.insert(format!("g{n}"), priority);
+            }
+            Event::MinRuntime(seconds) => world.settings.rules.min_runtime = Duration::from_secs(seconds),
             Event::Pass => {
                 world.pass();
             }
@@ -96,6 +115,7 @@ fn play(events: Vec<Event>) {
         }
         assert_eq!(overcommitted(&world), None);
         assert_eq!(partly_placed(&world, lost), None);
+        assert_eq!(out_of_reach(&world), None);
     }
     for (name, gpus) in NODES {
         world.node(name, gpus, true);

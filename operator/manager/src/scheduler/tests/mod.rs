@@ -2,6 +2,7 @@
 //! and a kube-scheduler that binds them. Time moves by hand.
 
 mod acting;
+mod elastic;
 mod invariants;
 mod placing;
 mod preempting;

@@ -274,22 +274,6 @@ fn a_gang_that_is_under_way_keeps_its_nodes_although_no_pod_is_there() {
 }
 
 #[test]
-fn an_elastic_gang_starts_with_what_it_needs_and_grows_into_free_room() {
-    let mut world = World::new(&[("n1", 2)]);
-    world.gang_with(
-        "a",
-        SMALL,
-        json!({"scheduling": {"gang": {"minCount": 2}}}),
-        json!({"schedulingPolicy": {"gang": {"minCount": 2}}}),
-    );
-    world.settle();
-    assert_eq!(world.seats("a").len(), 2);
-    world.node("n2", 1, true);
-    world.settle();
-    assert_eq!(world.seats("a").len(), 3);
-}
-
-#[test]
 fn members_that_have_succeeded_need_no_room() {
     let mut world = World::new(&[("n1", 3)]);
     world.gang("a", SMALL);

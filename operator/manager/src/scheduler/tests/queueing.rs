@@ -70,6 +70,19 @@ fn gangs_that_find_no_victims_do_not_keep_those_behind_them_from_looking_for_the
 }
 
 #[test]
+fn a_search_that_found_no_victims_is_repeated_only_after_a_change() {
+    let mut world = full(0);
+    world.gang("wide", Spec { priority: 100, members: 4, gpus: 2 });
+    world.node("n2", 1, true);
+    world.node("n3", 8, false);
+    assert_eq!(world.pass().searches, 1);
+    let searches: Vec<usize> = (0..3).map(|_| world.pass().searches).collect();
+    assert_eq!(searches.last(), Some(&0), "{searches:?}");
+    world.node("n2", 2, true);
+    assert_eq!(world.pass().searches, 1);
+}
+
+#[test]
 fn what_has_just_started_is_not_evicted_before_its_time() {
     let mut world = full(60);
     world.gang("high", HIGH);
