@@ -236,3 +236,27 @@ async fn a_workload_made_again_under_its_name_has_none_of_the_old_pods() {
     f.see::<Pods>(&member("a", "llama", "n2"));
     assert_eq!(f.dirty().await, Vec::<String>::new(), "pods of the old one concern nobody");
 }
+
+#[tokio::test]
+async fn the_scheduler_sleeps_through_what_people_are_told_and_wakes_for_what_it_reads() {
+    let f = Fixture::new();
+    let mut tw = workload("w");
+    tw["status"] = json!({"ready": "0/2", "groups": [{"name": "workers", "ready": 0}]});
+    f.see::<Workloads>(&tw);
+    assert!(f.scheduler_woken().await);
+    tw["status"] = json!({"ready": "1/2", "phase": "Running", "groups": [{"name": "workers", "ready": 1}]});
+    f.see::<Workloads>(&tw);
+    assert!(!f.scheduler_woken().await, "a summary");
+    for (path, value) in [
+        ("/status/gangs", json!([{"key": "workload", "started": true}])),
+        ("/status/groups/0/completedIndexes", json!("0")),
+        ("/metadata/annotations", json!({"training.lockstep.dev/last-checkpoint": TIME})),
+        ("/metadata/generation", json!(2)),
+        ("/metadata/deletionTimestamp", json!(TIME)),
+    ] {
+        let (parent, key) = path.rsplit_once('/').unwrap();
+        tw.pointer_mut(parent).unwrap()[key] = value;
+        f.see::<Workloads>(&tw);
+        assert!(f.scheduler_woken().await, "{path}");
+    }
+}
