@@ -184,6 +184,7 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
+    use crate::problem::Seat;
 
     fn node(cpu: i64, gpus: i64) -> Node {
         Node { allocatable: smallvec![cpu, gpus], domains: vec![Some(3)], schedulable: true }
@@ -219,5 +220,41 @@ mod tests {
         assert_eq!(cluster.free(0), [-10, -1]);
         cluster.upsert_node(0, &node(1000, 8));
         assert_eq!(cluster.free(0), [990, 7]);
+    }
+
+    #[test]
+    fn every_node_keeps_its_own_amounts_and_domains() {
+        let mut cluster = Cluster::new(2, 2);
+        for ix in 0..3 {
+            let amount = 10 * ix as i64;
+            let spec = Node {
+                allocatable: smallvec![amount + 1, amount + 2],
+                domains: vec![Some(ix), Some(ix + 5)],
+                schedulable: true,
+            };
+            cluster.upsert_node(ix, &spec);
+        }
+        assert_eq!((cluster.dims(), cluster.topology_keys(), cluster.node_count()), (2, 2, 3));
+        for ix in 0..3 {
+            let amount = 10 * ix as i64;
+            assert_eq!(cluster.allocatable(ix), [amount + 1, amount + 2]);
+            assert_eq!(cluster.free(ix), cluster.allocatable(ix));
+            assert_eq!((cluster.domain(ix, 0), cluster.domain(ix, 1)), (Some(ix), Some(ix + 5)));
+        }
+        assert_eq!((cluster.domain_count(0), cluster.domain_count(1)), (3, 8));
+        assert_eq!((cluster.allocatable(3), cluster.domain(0, 2)), ([].as_slice(), None));
+    }
+
+    #[test]
+    fn what_is_reserved_is_held_until_it_is_released() {
+        let mut cluster = Cluster::new(2, 1);
+        cluster.upsert_node(0, &node(1000, 8));
+        let shapes = [Shape::new([100, 2].as_slice(), 3)];
+        let placement = Placement { seats: vec![Seat { shape: 0, replica: 0, node: 0, count: 3 }] };
+        cluster.reserve(&shapes, &placement);
+        assert_eq!(cluster.free(0), [700, 2]);
+        assert_eq!(cluster.emptied().free(0), [1000, 8]);
+        cluster.release(&shapes, &placement);
+        assert_eq!(cluster.free(0), [1000, 8]);
     }
 }

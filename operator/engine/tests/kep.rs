@@ -9,8 +9,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Algorithm, Cluster, Demand, Infeasible, Node, NodeSet, Options, Pods, Preemption, PreemptionPolicy, Unit, Units,
-    preempt,
+    Algorithm, Cluster, Demand, Infeasible, Node, NodeSet, Options, Pods, Preemption, PreemptionPolicy, Running, Shape,
+    Unit, Units, preempt,
 };
 use smallvec::smallvec;
 
@@ -222,4 +222,47 @@ fn a_single_pod_evicts_a_whole_gang_of_mode_all() {
 fn a_single_pod_prefers_a_node_without_a_broken_budget() {
     let case = nodes(&[1, 1]).pod("guarded", 5, 0).pod("free", LOW, 1).budget(0, &["guarded"]);
     assert_eq!(case.evicts(&gang(1)), ["free"]);
+}
+
+#[test]
+fn members_go_to_the_first_nodes_of_the_order_that_have_room() {
+    let case = nodes(&[2, 2, 2]).runs("keep", 500, false, 2, &[0]).runs("b", LOW, false, 2, &[1]);
+    let case = case.runs("c", LOW, false, 2, &[2]);
+    let evicts = |order: &[usize], demand: &Demand| {
+        let options = Options { algorithm: Algorithm::Kep, node_order: Some(order.to_vec()), ..Options::default() };
+        preempt(&case.cluster, &case.units, demand, &options).expect("the gang fits after preemption")
+    };
+    assert_eq!(evicts(&[0, 1, 2], &gang(2)).victims, [1]);
+    assert_eq!(evicts(&[2, 1, 0], &gang(2)).victims, [2]);
+    assert_eq!(evicts(&[9, 2, 1], &gang(2)).victims, [2], "an order may name nodes that are gone");
+    // The smaller shape in front takes the room of the larger one; then best fit decides.
+    let mut two = gang(1);
+    two.shapes.push(Shape::new([2 * CPU].as_slice(), 1));
+    two.shapes.push(Shape::new([CPU].as_slice(), 1));
+    two.min_count = 3;
+    let answer = evicts(&[1, 2], &two);
+    assert_eq!((answer.victims.as_slice(), answer.placement.count()), ([1, 2].as_slice(), 3));
+}
+
+#[test]
+fn of_equal_priority_the_gang_is_reprieved_before_the_pod_and_a_budget_that_holds_changes_nothing() {
+    let case = nodes(&[2]).pod("pod", LOW, 0).runs("gang", LOW, true, 1, &[0]);
+    assert_eq!(case.evicts(&gang(1)), ["pod"]);
+    let case = nodes(&[2]).pod("guarded", LOW, 0).pod("mid", 50, 0).budget(1, &["guarded"]);
+    assert_eq!(case.evicts(&gang(1)), ["guarded"]);
+}
+
+#[test]
+fn for_a_single_pod_one_victim_counts_less_than_two_and_the_first_node_wins_a_tie() {
+    let two_cpus = Demand::homogeneous([2 * CPU].as_slice(), 1, HIGH);
+    let case = nodes(&[2, 2]).pod("a", LOW, 0).pod("b", -5, 0).runs("c", LOW, false, 2, &[1]);
+    assert_eq!(case.evicts(&two_cpus), ["c"]);
+    let mut case = nodes(&[1, 1]).pod("a", LOW, 0).pod("b", LOW, 1);
+    case.units.units[1].start = 0;
+    assert_eq!(case.evicts(&gang(1)), ["a"]);
+    let mut with_running = gang(1);
+    with_running.shapes[0].running = vec![Running { replica: 0, node: 0, count: 1 }];
+    with_running.shapes.push(Shape::new([CPU].as_slice(), 1));
+    with_running.min_count = 2;
+    assert_eq!(case.evicts(&with_running), ["a"], "the pod that is missing is of the second shape");
 }

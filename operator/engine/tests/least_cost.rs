@@ -1,7 +1,9 @@
 //! Whom `LeastCost` takes, where the answer can be seen by hand.
 
+use std::sync::Arc;
+
 use lockstep_engine::{
-    Amounts, Cluster, Demand, Names, Node, Options, Order, Pods, Preemption, Running, Scope, Spared, Topology,
+    Amounts, Cluster, Demand, Names, Node, NodeSet, Options, Order, Pods, Preemption, Running, Scope, Spared, Topology,
     TopologyMode, Unit, Units, explain, place, preempt,
 };
 use smallvec::smallvec;
@@ -275,4 +277,95 @@ fn whole_nodes_stay_free_for_those_who_need_them() {
     let request: Amounts = smallvec![2];
     case.cluster.add_pod(0, &request);
     assert_eq!(place(&case.cluster, &gang(3, 2)).expect("it fits").seats[0].node, 0);
+}
+
+#[test]
+fn follow_on_is_followed_as_deep_as_asked_and_takes_the_proof_with_it() {
+    let mut case = racks(&[3]);
+    let only_second: NodeSet = [1].into_iter().collect();
+    case.unit(30, 100, GPUS, &[0]).eligible = Some(Arc::new(only_second));
+    case.unit(20, 700, GPUS, &[1]);
+    case.unit(10, 50, GPUS, &[2]);
+    let mut demand = gang(GPUS, 1);
+    demand.excluded.extend([1, 2]);
+    let mut told = |depth| {
+        case.options.follow_on_depth = depth;
+        let answer = case.answer(&demand);
+        let evicts = answer.explanation.follow_on.first().map_or(Vec::new(), |f| f.evicts.clone());
+        (answer.toll.lost, evicts, answer.proven)
+    };
+    assert_eq!(told(0), (100, vec![], true));
+    assert_eq!(told(1), (800, vec![1], false));
+    assert_eq!(told(2), (850, vec![1, 2], false));
+    assert_eq!(told(3), (850, vec![1, 2], false));
+}
+
+#[test]
+fn a_victim_evicts_nobody_of_its_own_priority_in_turn() {
+    let mut case = racks(&[2]);
+    case.unit(20, 100, GPUS, &[0]);
+    case.unit(20, 200, GPUS, &[1]);
+    case.options.follow_on_depth = 1;
+    let answer = case.answer(&gang(GPUS, 1));
+    assert_eq!((answer.victims.as_slice(), answer.toll.lost), ([0].as_slice(), 100));
+}
+
+#[test]
+fn without_follow_on_cost_the_answer_keeps_its_proof() {
+    let mut case = racks(&[2]);
+    case.unit(20, 100, GPUS, &[0]);
+    case.unit(20, 200, GPUS, &[1]);
+    case.options.follow_on_depth = 2;
+    let answer = case.answer(&gang(GPUS, 1));
+    assert_eq!((answer.victims.as_slice(), answer.proven), ([0].as_slice(), true));
+}
+
+#[test]
+fn the_next_best_set_is_told_with_what_its_units_would_evict_in_turn() {
+    let mut case = racks(&[3]);
+    case.unit(20, 100, GPUS, &[0]);
+    case.unit(5, 700, GPUS, &[1]).preempts = false;
+    case.unit(20, 300, GPUS, &[2]).preempts = false;
+    let next_best = |options: &Options| {
+        let demand = gang(GPUS, 1);
+        let answer = preempt(&case.cluster, &case.units, &demand, options).expect("it fits");
+        let next = explain(&case.cluster, &case.units, &demand, options, &answer).runner_up.expect("there is one");
+        (next.victims, next.toll.lost)
+    };
+    let mut options = Options { order: Order::LeastWork, ..Options::default() };
+    assert_eq!(next_best(&options), (vec![2], 300));
+    options.follow_on_depth = 2;
+    assert_eq!(next_best(&options), (vec![0], 800));
+}
+
+#[test]
+fn the_reasons_of_a_gang_bound_to_a_rack_compare_within_that_rack() {
+    let mut case = racks(&[2, 2]);
+    case.unit(10, 50, GPUS, &[0]);
+    case.unit(10, 60, GPUS, &[1]);
+    case.unit(10, 10, GPUS, &[2]);
+    case.unit(10, 400, GPUS, &[3]);
+    let next_best = |demand: &Demand| {
+        let answer = case.answer(demand);
+        let reasons = explain(&case.cluster, &case.units, demand, &case.options, &answer);
+        let nodes = reasons.taken.iter().map(|t| t.nodes.clone()).collect::<Vec<_>>();
+        (nodes, reasons.taken[0].without_it.map(|t| t.lost), reasons.spared.len())
+    };
+    let wherever = gang(GPUS, 1);
+    assert_eq!(next_best(&wherever), (vec![vec![2]], Some(50), 3));
+    assert_eq!(next_best(&in_one_rack(TopologyMode::Preferred, wherever.clone())), (vec![vec![2]], Some(50), 3));
+    assert_eq!(next_best(&in_one_rack(TopologyMode::Required, wherever)), (vec![vec![2]], Some(400), 1));
+}
+
+#[test]
+fn sparing_is_worked_out_for_the_dearest_32_victims() {
+    let mut case = racks(&[42]);
+    for node in 0..42 {
+        case.unit(10, 100 + node, GPUS, &[usize::try_from(node).expect("small")]);
+    }
+    let demand = gang(GPUS, 40);
+    let answer = case.answer(&demand);
+    let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);
+    let worked_out: Vec<usize> = reasons.taken.iter().filter(|t| t.without_it.is_some()).map(|t| t.unit).collect();
+    assert_eq!(worked_out, (8..40).collect::<Vec<_>>());
 }

@@ -6,7 +6,8 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
-    Cluster, Demand, Infeasible, Node, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode, place, preempt,
+    Algorithm, Cluster, Demand, Infeasible, Node, Options, Order, Placement, PreemptionPolicy, Scope, TopologyMode,
+    place, preempt,
 };
 use proptest::prelude::*;
 use smallvec::smallvec;
@@ -81,7 +82,19 @@ fn check_placement(question: &Question, victims: &[usize], placement: &Placement
         let shape = &demand.shapes[seat.shape];
         prop_assert!(demand.admits(shape, seat.node) && seat.count > 0, "{seat:?}");
     }
-    let Some(topology) = demand.topology.filter(|t| t.mode == TopologyMode::Required) else { return Ok(()) };
+    let Some(topology) = demand.topology else { return Ok(()) };
+    if topology.scope == Scope::Replica {
+        for seat in &placement.seats {
+            let shape = &demand.shapes[seat.shape];
+            let same = placement.seats.iter().filter(|s| (s.shape, s.replica) == (seat.shape, seat.replica));
+            let running = shape.running.iter().filter(|r| r.replica == seat.replica).map(|r| r.count);
+            let members = same.map(|s| s.count).chain(running).sum::<u32>();
+            prop_assert!(members <= shape.replica_size && seat.replica < shape.count / shape.replica_size);
+        }
+    }
+    if topology.mode == TopologyMode::Preferred {
+        return Ok(());
+    }
     // Where members of one replica, or of the whole gang, are: those that run and those that are placed.
     let mut groups: BTreeMap<(usize, u32), Group> = BTreeMap::new();
     let running = demand.shapes.iter().enumerate().flat_map(|(shape, s)| s.running.iter().map(move |r| (shape, r)));
@@ -210,8 +223,9 @@ fn answering_again_and_placing_the_answer_changes_nothing() {
 }
 
 #[test]
-fn claims_of_proof_and_bounds_hold_against_enumeration() {
-    let mut proven = 0;
+fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
+    let (mut evicting, mut proven, mut best_of_all, mut simple, mut simple_proven) = (0, 0, 0, 0, 0);
+    let (mut lost, mut least_lost, mut bounded) = (0, 0, 0);
     let seen = over_questions(SMALL, |question, _| {
         for order in [Order::StrictPriority, Order::LeastWork] {
             let options = Options { order, ..Options::default() };
@@ -224,15 +238,62 @@ fn claims_of_proof_and_bounds_hold_against_enumeration() {
             let (mine, least) = ((answer.toll.pdb_excess, answer.toll.lost), (best.pdb_excess, best.lost));
             prop_assert!(mine >= least, "better than all sets: {mine:?} < {least:?}");
             prop_assert!((answer.bound.pdb_excess, answer.bound.lost) <= least, "{:?} > {least:?}", answer.bound);
+            evicting += 1;
+            best_of_all += u32::from(mine == least);
             if answer.proven {
                 proven += 1;
                 prop_assert_eq!(mine, least, "claimed as proven");
+                prop_assert_eq!(
+                    (answer.bound.pdb_excess, answer.bound.lost),
+                    least,
+                    "a proven answer is its own bound"
+                );
+            }
+            if mine.0 == least.0 {
+                lost += mine.1;
+                least_lost += least.1;
+                bounded += answer.bound.lost;
+            }
+            if question.demand.shapes.len() == 1 && question.units.units.iter().all(|u| u.cascade.is_none()) {
+                simple += 1;
+                simple_proven += u32::from(answer.proven);
             }
         }
         Ok(())
     });
     seen.assert_mixed();
-    assert!(proven * 2 > seen.preempting, "most small answers are proven: {proven} of {}", seen.preempting * 2);
+    assert!(best_of_all * 1_000 >= evicting * 999, "{best_of_all} of {evicting} answers are the best there is");
+    assert!(proven * 4 > evicting * 3, "{proven} of {evicting} answers are proven");
+    assert!(simple_proven * 100 > simple * 98, "{simple_proven} of {simple} simple answers are proven");
+    assert!(lost * 999 <= least_lost * 1_000, "{lost} lost where {least_lost} had to be");
+    assert!(bounded * 10 > least_lost * 7, "a bound of {bounded} for {least_lost}");
+}
+
+#[test]
+fn the_keps_algorithm_too_evicts_only_lower_priorities_and_makes_room() {
+    let seen = over_questions(SMALL, |question, _| {
+        let node_order = Some((0..question.cluster.node_count()).rev().collect());
+        let options = Options { algorithm: Algorithm::Kep, node_order, ..Options::default() };
+        let answer = preempt(&question.cluster, &question.units, &question.demand, &options);
+        let default = preempt(&question.cluster, &question.units, &question.demand, &Options::default());
+        prop_assert!(answer.is_ok() == default.is_ok(), "{answer:?} where {default:?}");
+        let Ok(answer) = answer else { return Ok(()) };
+        check_placement(question, &answer.victims, &answer.placement)?;
+        let candidates = question.candidates();
+        prop_assert!(answer.victims.iter().all(|v| candidates.contains(v)), "strictly lower priority");
+        prop_assert_eq!(answer.toll, question.units.toll(&answer.victims));
+        for &back in &answer.victims {
+            let mut cluster = question.without(&answer.victims);
+            cluster.reserve(&question.demand.shapes, &answer.placement);
+            for pods in &question.units.units[back].pods {
+                pods.nodes.iter().for_each(|&node| cluster.add_pod(node, &pods.request));
+            }
+            let crowded = (0..cluster.node_count()).any(|n| cluster.free(n).iter().any(|&free| free < 0));
+            prop_assert!(crowded, "unit {back} could stay where the gang goes");
+        }
+        Ok(())
+    });
+    seen.assert_mixed();
 }
 
 #[test]

@@ -52,7 +52,7 @@ fn first_fit(field: &Field<'_>, mut free: Vec<i64>, order: &[NodeIx]) -> Option<
     for (shape_ix, wanted) in field.demand.wanted().into_iter().enumerate() {
         let shape = &field.demand.shapes[shape_ix];
         let mut left = wanted;
-        for &node in order.iter().filter(|&&n| n < field.site.cluster.node_count()) {
+        for &node in order {
             let count = field.site.seats(&free, shape_ix, shape, node).min(left);
             if count > 0 {
                 field.site.take(&mut free, node, shape, i64::from(count));

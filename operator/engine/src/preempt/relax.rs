@@ -285,7 +285,7 @@ impl Relaxation {
 
     /// Whether some candidates cost more together than the sum of their weights.
     pub fn has_cascades(&self) -> bool {
-        !self.cascades.is_empty()
+        self.weight.iter().zip(&self.cascade_of).any(|(weight, cascade)| weight.is_some() && cascade.is_some())
     }
 
     /// Edges that a cut looks at, at least once each.

@@ -25,13 +25,10 @@ pub struct Question {
 pub struct Mix {
     pub nodes: usize,
     pub units: usize,
-    /// Whether budgets, topology, several shapes and cascades occur.
-    pub topology: bool,
     pub shapes: usize,
-    pub cascades: bool,
 }
 
-pub const SMALL: Mix = Mix { nodes: 4, units: 10, topology: true, shapes: 2, cascades: true };
+pub const SMALL: Mix = Mix { nodes: 4, units: 10, shapes: 2 };
 
 const GPUS: i64 = 4;
 const CPUS: i64 = 8;
@@ -55,7 +52,7 @@ fn raw_unit(mix: Mix) -> impl Strategy<Value = RawUnit> {
         3 => prop::collection::vec(0..mix.nodes, 1),
         2 => prop::collection::vec(0..mix.nodes, 2..4),
     ];
-    let cascade = if mix.cascades { prop::bool::weighted(0.15).boxed() } else { Just(false).boxed() };
+    let cascade = prop::bool::weighted(0.3);
     (
         1..=GPUS,
         0..=2i64,
@@ -76,13 +73,13 @@ fn raw_unit(mix: Mix) -> impl Strategy<Value = RawUnit> {
         })
 }
 
-fn topology(mix: Mix) -> impl Strategy<Value = Option<Topology>> {
+fn topology() -> impl Strategy<Value = Option<Topology>> {
     let some = (
         prop::sample::select(vec![TopologyMode::Required, TopologyMode::Preferred]),
         prop::sample::select(vec![Scope::Gang, Scope::Replica]),
     )
         .prop_map(|(mode, scope)| Some(Topology { key: 0, mode, scope }));
-    if mix.topology { prop_oneof![Just(None), some].boxed() } else { Just(None).boxed() }
+    prop_oneof![Just(None), some]
 }
 
 #[derive(Clone, Debug)]
@@ -113,31 +110,38 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
         2..=mix.nodes,
         prop::collection::vec(raw_unit(mix), mix.units / 2..=mix.units),
         shapes,
-        topology(mix),
+        topology(),
         prop::collection::vec(0..3u32, 2),
         (prop::bool::weighted(0.95), 0..3u32, prop::sample::select(vec![50, 100, 100, 100]), excluded),
+        prop::bool::weighted(0.3),
     )
-        .prop_map(|(nodes, raw, shapes, topology, pdb_allowed, (preempts, elastic, priority, excluded))| {
-            let mut cluster = Cluster::new(2, 1);
-            for ix in 0..nodes {
-                let spec =
-                    Node { allocatable: smallvec![CPUS, GPUS], domains: vec![Some(ix % DOMAINS)], schedulable: true };
-                cluster.upsert_node(ix, &spec);
-            }
-            let running: Vec<Vec<NodeIx>> = shapes.iter().map(|s| s.running.clone()).collect();
-            let mut demand = demand(shapes, topology, preempts, elastic, priority);
-            for (shape, nodes) in running.into_iter().enumerate() {
-                for node in nodes {
-                    run_member(&mut cluster, &mut demand, shape, node);
+        .prop_map(
+            |(nodes, raw, shapes, topology, pdb_allowed, (preempts, elastic, priority, excluded), cascades)| {
+                let mut cluster = Cluster::new(2, 1);
+                for ix in 0..nodes {
+                    let spec = Node {
+                        allocatable: smallvec![CPUS, GPUS],
+                        domains: vec![Some(ix % DOMAINS)],
+                        schedulable: true,
+                    };
+                    cluster.upsert_node(ix, &spec);
                 }
-            }
-            let mut units = Units { units: Vec::new(), pdb_allowed, cascade_loss: vec![700] };
-            for (ix, raw) in raw.into_iter().enumerate() {
-                add_unit(&mut cluster, &mut units, raw, ix as i64);
-            }
-            demand.excluded.extend(excluded);
-            Question { cluster, units, demand }
-        })
+                let running: Vec<Vec<NodeIx>> = shapes.iter().map(|s| s.running.clone()).collect();
+                let mut demand = demand(shapes, topology, preempts, elastic, priority);
+                for (shape, nodes) in running.into_iter().enumerate() {
+                    for node in nodes {
+                        run_member(&mut cluster, &mut demand, shape, node);
+                    }
+                }
+                let mut units = Units { units: Vec::new(), pdb_allowed, cascade_loss: vec![700] };
+                for (ix, mut raw) in raw.into_iter().enumerate() {
+                    raw.cascade &= cascades;
+                    add_unit(&mut cluster, &mut units, raw, ix as i64);
+                }
+                demand.excluded.extend(excluded);
+                Question { cluster, units, demand }
+            },
+        )
 }
 
 fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) {

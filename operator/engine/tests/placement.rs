@@ -1,0 +1,223 @@
+//! Where gangs go, and what they are told, where the answer can be seen by hand.
+
+use std::sync::Arc;
+
+use lockstep_engine::{
+    Cluster, Demand, Infeasible, Node, NodeSet, Running, Scope, Shape, Topology, TopologyMode, place,
+};
+use smallvec::smallvec;
+
+/// Milli-CPU, bytes, pods, GPUs.
+const DIMS: usize = 4;
+
+/// Nodes with this many CPUs and GPUs free, all of one rack unless `racks` says otherwise.
+fn cluster(nodes: &[(i64, i64)], racks: &[usize]) -> Cluster {
+    let mut cluster = Cluster::new(DIMS, 1);
+    for (ix, &(cpus, gpus)) in nodes.iter().enumerate() {
+        let rack = racks.get(ix).copied().unwrap_or(0);
+        let allocatable = smallvec![cpus * 1_000, 1 << 40, 100, gpus];
+        cluster.upsert_node(ix, &Node { allocatable, domains: vec![Some(rack)], schedulable: true });
+    }
+    cluster
+}
+
+fn shape(cpus: i64, gpus: i64, count: u32) -> Shape {
+    Shape::new([cpus * 1_000, 1 << 20, 1, gpus].as_slice(), count)
+}
+
+fn gang(shapes: Vec<Shape>) -> Demand {
+    Demand { min_count: 0, shapes, ..Demand::homogeneous([1, 1, 1, 1].as_slice(), 1, 0) }
+}
+
+fn within_racks(scope: Scope, demand: Demand) -> Demand {
+    Demand { topology: Some(Topology { key: 0, mode: TopologyMode::Required, scope }), ..demand }
+}
+
+/// Node and count of each seat.
+fn seats(cluster: &Cluster, demand: &Demand) -> Vec<(usize, u32)> {
+    place(cluster, demand).expect("it fits").seats.iter().map(|s| (s.node, s.count)).collect()
+}
+
+#[test]
+fn demands_that_contradict_themselves_are_refused() {
+    let cluster = cluster(&[(8, 8)], &[]);
+    let refused = |change: &dyn Fn(&mut Demand)| {
+        let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 4)]));
+        demand.shapes[0].replica_size = 2;
+        assert!(place(&cluster, &demand).is_ok());
+        change(&mut demand);
+        match place(&cluster, &demand) {
+            Err(Infeasible::BadDemand(reason)) => reason,
+            other => panic!("accepted: {other:?}"),
+        }
+    };
+    let dims = "a request must name every resource dimension";
+    assert_eq!(refused(&|d| d.shapes[0].request.truncate(3)), dims);
+    assert_eq!(refused(&|d| d.shapes[0].request.push(0)), dims);
+    let asks = "a request must ask for something, and for nothing negative";
+    assert_eq!(refused(&|d| d.shapes[0].request = smallvec![0; DIMS]), asks);
+    assert_eq!(refused(&|d| d.shapes[0].request[3] = -1), asks);
+    let more = "a shape needs or runs more pods than it counts";
+    assert_eq!(refused(&|d| d.shapes[0].min = 5), more);
+    assert_eq!(refused(&|d| d.shapes[0].running = vec![Running { replica: 0, node: 0, count: 5 }]), more);
+    let divides = "the replica size must divide the count of the shape";
+    assert_eq!(refused(&|d| d.shapes[0].replica_size = 0), divides);
+    assert_eq!(refused(&|d| d.shapes[0].replica_size = 3), divides);
+    assert_eq!(refused(&|d| d.min_count = 5), "the gang needs more pods than its shapes count");
+    assert_eq!(refused(&|d| d.topology.as_mut().unwrap().key = 1), "the topology key is not in use");
+    let replica = "a running member belongs to no replica";
+    assert_eq!(refused(&|d| d.shapes[0].running = vec![Running { replica: 2, node: 0, count: 1 }]), replica);
+    let crowd = "the running members of a replica are too many or in two domains";
+    assert_eq!(refused(&|d| d.shapes[0].running = vec![Running { replica: 0, node: 0, count: 3 }]), crowd);
+}
+
+#[test]
+fn running_members_in_two_racks_cannot_be_kept_in_one() {
+    let cluster = cluster(&[(8, 8), (8, 8)], &[0, 1]);
+    let runs = |replica, node| Running { replica, node, count: 1 };
+    let mut demand = gang(vec![shape(1, 1, 4)]);
+    demand.shapes[0].replica_size = 2;
+    demand.shapes[0].running = vec![runs(0, 0), runs(0, 1)];
+    for scope in [Scope::Gang, Scope::Replica] {
+        let answer = place(&cluster, &within_racks(scope, demand.clone()));
+        assert!(matches!(answer, Err(Infeasible::BadDemand(_))), "{answer:?}");
+    }
+    demand.shapes[0].running[1].replica = 1;
+    assert_eq!(seats(&cluster, &within_racks(Scope::Replica, demand)), [(0, 1), (1, 1)], "each replica where it is");
+}
+
+#[test]
+fn accelerators_decide_which_node_fits_best_and_not_the_cpus_beside_them() {
+    let cluster = cluster(&[(4, 8), (64, 2), (4, 6)], &[]);
+    assert_eq!(seats(&cluster, &gang(vec![shape(4, 2, 1)])), [(1, 1)]);
+    assert_eq!(seats(&cluster, &gang(vec![shape(4, 0, 1)])), [(0, 1)], "a pod without any is judged by its CPUs");
+}
+
+#[test]
+fn members_go_back_to_where_they_were_the_most_wanted_node_first() {
+    let nodes = cluster(&[(8, 8), (8, 1), (8, 8), (8, 8)], &[]);
+    let mut demand = gang(vec![shape(1, 1, 1)]);
+    assert_eq!(seats(&nodes, &demand), [(1, 1)], "the best fit");
+    demand.previous = vec![2, 0, 9];
+    assert_eq!(seats(&nodes, &demand), [(2, 1)]);
+    demand.excluded.grow(3);
+    demand.excluded.insert(2);
+    assert_eq!(seats(&nodes, &demand), [(0, 1)]);
+    let racks = cluster(&[(8, 1), (8, 1), (8, 8), (8, 8)], &[0, 0, 1, 1]);
+    let mut together = within_racks(Scope::Gang, gang(vec![shape(1, 1, 2)]));
+    assert_eq!(seats(&racks, &together), [(0, 1), (1, 1)]);
+    together.previous = vec![3];
+    assert_eq!(seats(&racks, &together), [(3, 2)], "and to the rack where they were");
+    let mut replicas = within_racks(Scope::Replica, together);
+    replicas.shapes[0].replica_size = 2;
+    assert_eq!(seats(&racks, &replicas), [(3, 2)]);
+    replicas.previous.clear();
+    assert_eq!(seats(&racks, &replicas), [(0, 1), (1, 1)]);
+}
+
+#[test]
+fn a_gang_takes_the_rack_where_most_of_it_fits_then_the_one_with_least_left_over() {
+    let racks = cluster(&[(8, 8), (8, 4), (8, 5), (8, 2)], &[0, 1, 2, 3]);
+    let mut demand = within_racks(Scope::Gang, gang(vec![shape(1, 1, 4)]));
+    assert_eq!(seats(&racks, &demand), [(1, 4)], "rack 1 is filled");
+    demand.shapes[0] = Shape { min: 2, ..shape(1, 1, 6) };
+    assert_eq!(seats(&racks, &demand), [(0, 6)], "rack 3 would be filled, but holds only two");
+}
+
+#[test]
+fn where_shapes_are_multiples_of_each_other_the_answer_is_never_that_the_search_gave_up() {
+    let nodes = cluster(&[(64, 3); 60], &[]);
+    let demand = |small| gang(vec![shape(2, 2, 60), Shape::new([1_000, 1 << 19, 0, 1].as_slice(), small)]);
+    let mut fits = demand(60);
+    fits.shapes[0].request = smallvec![2_000, 1 << 20, 0, 2];
+    assert_eq!(place(&nodes, &fits).expect("it fits").count(), 120);
+    fits.shapes[1].count = 61;
+    fits.shapes[1].min = 61;
+    let Err(Infeasible::NoRoom(short)) = place(&nodes, &fits) else { panic!("one is too many") };
+    assert_eq!((short.shape, short.pods, short.dim, short.short_by), (1, 1, 3, 1));
+}
+
+#[test]
+fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
+    // Largest first by GPUs would put the three on the node that only the four CPUs need.
+    let nodes = cluster(&[(4, 3), (1, 4)], &[]);
+    let demand = gang(vec![shape(1, 3, 1), shape(4, 0, 1)]);
+    assert_eq!(seats(&nodes, &demand), [(1, 1), (0, 1)]);
+    let both = cluster(&[(4, 4)], &[]);
+    let Err(Infeasible::NoRoom(short)) = place(&both, &demand) else { panic!("there is one node for two") };
+    assert_eq!(short.pods, 1);
+}
+
+#[test]
+fn replicas_of_several_groups_are_told_which_group_has_no_room_only_where_that_is_certain() {
+    let racks = cluster(&[(8, 4), (8, 4)], &[0, 1]);
+    let replicas = |a: Shape, b: Shape| {
+        let mut demand = within_racks(Scope::Replica, gang(vec![a, b]));
+        for shape in &mut demand.shapes {
+            shape.replica_size = shape.count;
+        }
+        place(&racks, &demand)
+    };
+    assert!(replicas(shape(1, 1, 4), shape(2, 2, 2)).is_ok());
+    let Err(Infeasible::NoRoom(short)) = replicas(shape(1, 1, 1), shape(2, 2, 3)) else { panic!("no rack holds it") };
+    assert_eq!((short.shape, short.pods, short.short_by), (1, 1, 2));
+    assert!(short.domain.is_some());
+    let both = replicas(shape(1, 3, 1), shape(1, 2, 2));
+    assert!(both.is_ok(), "each has a rack: {both:?}");
+    let three = replicas(shape(1, 1, 4), shape(2, 2, 3));
+    assert!(matches!(three, Err(Infeasible::NoRoom(_))), "{three:?}");
+    let crossed = cluster(&[(8, 4)], &[0]);
+    let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 3, 1), shape(1, 2, 1)]));
+    for shape in &mut demand.shapes {
+        shape.replica_size = 1;
+    }
+    assert!(matches!(place(&crossed, &demand), Err(Infeasible::GaveUp { .. })), "alone each would fit");
+}
+
+#[test]
+fn the_shortfall_names_the_resource_that_runs_out_first() {
+    let nodes = cluster(&[(8, 4), (8, 4)], &[]);
+    let short = |shape: Shape| match place(&nodes, &gang(vec![shape])) {
+        Err(Infeasible::NoRoom(short)) => (short.pods, short.dim, short.short_by),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(short(shape(1, 4, 5)), (3, 3, 12));
+    assert_eq!(short(shape(8, 1, 5)), (3, 0, 24_000));
+    assert_eq!(short(shape(5, 3, 3)), (1, 3, 3), "of two that run out together the accelerators");
+}
+
+#[test]
+fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_order() {
+    let mut demand = gang(vec![Shape { min: 1, ..shape(1, 1, 4) }, Shape { min: 2, ..shape(1, 1, 4) }]);
+    for (min_count, needed) in [(0, [1, 2]), (3, [1, 2]), (5, [3, 2]), (6, [4, 2]), (8, [4, 4])] {
+        demand.min_count = min_count;
+        assert_eq!(demand.needed(), needed, "of {min_count}");
+    }
+    demand.shapes[1].running = vec![Running { replica: 0, node: 0, count: 3 }];
+    demand.min_count = 5;
+    assert_eq!((demand.needed(), demand.wanted()), (vec![2, 0], vec![4, 1]));
+}
+
+#[test]
+fn a_preferred_rack_that_is_too_small_spreads_replicas_over_the_roomiest_racks_and_numbers_them() {
+    let racks = cluster(&[(8, 1), (8, 2), (8, 4), (8, 4)], &[0, 1, 2, 2]);
+    let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 9)]));
+    demand.shapes[0].replica_size = 3;
+    demand.topology.as_mut().unwrap().mode = TopologyMode::Preferred;
+    let placement = place(&racks, &demand).expect("it fits");
+    let of = |replica: u32| -> Vec<(usize, u32)> {
+        placement.seats.iter().filter(|s| s.replica == replica).map(|s| (s.node, s.count)).collect()
+    };
+    assert_eq!((of(0), of(1), of(2)), (vec![(1, 1), (2, 2)], vec![(2, 2), (3, 1)], vec![(3, 3)]));
+}
+
+#[test]
+fn an_eligible_set_smaller_than_the_cluster_leaves_the_other_nodes_alone() {
+    let nodes = cluster(&[(8, 8), (8, 1)], &[]);
+    let mut demand = gang(vec![shape(1, 1, 3)]);
+    let mut second = NodeSet::with_capacity(2);
+    second.insert(1);
+    demand.shapes[0].eligible = Some(Arc::new(second));
+    let Err(Infeasible::NoRoom(short)) = place(&nodes, &demand) else { panic!("node 1 has one GPU") };
+    assert_eq!((short.pods, short.dim), (2, 3));
+}
