@@ -221,3 +221,22 @@ fn an_eligible_set_smaller_than_the_cluster_leaves_the_other_nodes_alone() {
     let Err(Infeasible::NoRoom(short)) = place(&nodes, &demand) else { panic!("node 1 has one GPU") };
     assert_eq!((short.pods, short.dim), (2, 3));
 }
+
+#[test]
+fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
+    let racks = cluster(&[(8, 2), (8, 3), (8, 1)], &[0, 1, 2]);
+    for scope in [Scope::Gang, Scope::Replica] {
+        let demand = within_racks(scope, gang(vec![shape(1, 1, 4)]));
+        let Err(Infeasible::NoRoom(short)) = place(&racks, &demand) else { panic!("no rack holds four") };
+        assert_eq!((short.domain, short.pods, short.short_by), (Some((0, 1)), 1, 1));
+    }
+    let mut unlabelled = racks.clone();
+    for ix in 0..3 {
+        let spec = Node { allocatable: smallvec![8_000, 1 << 40, 100, 8], domains: vec![None], schedulable: true };
+        unlabelled.upsert_node(ix, &spec);
+    }
+    let mut demand = within_racks(Scope::Gang, gang(vec![Shape { min: 0, ..shape(1, 1, 1) }, shape(1, 1, 4)]));
+    demand.min_count = 4;
+    let Err(Infeasible::NoRoom(short)) = place(&unlabelled, &demand) else { panic!("no node has a rack") };
+    assert_eq!((short.shape, short.domain, short.pods), (1, None, 4));
+}

@@ -138,6 +138,22 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
 }
 
 #[test]
+fn behind_a_gang_of_one_shape_what_is_left_over_beside_its_pods_may_be_used_behind_several_nothing_of_what_they_ask_for()
+ {
+    let mut room = Cluster::new(3, 0);
+    let spec = Node { allocatable: smallvec![8, 4, 9], domains: vec![], schedulable: true };
+    room.upsert_node(0, &spec);
+    let one = Demand::homogeneous([3, 1, 0].as_slice(), 5, 0);
+    assert_eq!(queue::room_behind(&room, &[&one]).free(0), [2, 2, 9], "beside two of its pods");
+    let mut two = one.clone();
+    two.shapes.extend(one.shapes.clone());
+    assert_eq!(queue::room_behind(&room, &[&two]).free(0), [0, 0, 9]);
+    assert_eq!(queue::room_behind(&room, &[&one, &two]).free(0), [0, 0, 9]);
+    room.add_pod(0, &[1, 3, 0]);
+    assert_eq!(queue::room_behind(&room, &[&one]).free(0), [1, 0, 9], "and beside all that runs");
+}
+
+#[test]
 fn turns_go_by_priority_then_age_and_a_preempted_gang_keeps_its_age() {
     let mut turns = [Turn::new(10, 50, 0), Turn::new(100, 90, 1), Turn::new(10, 20, 2), Turn::new(10, 20, 1)];
     turns.sort_unstable();

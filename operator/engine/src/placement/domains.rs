@@ -10,7 +10,7 @@ use crate::{
 };
 
 /// The whole gang within one domain: where most members fit, then where least stays over.
-pub(super) fn place_gang(site: &Site<'_>, free: &mut [i64], key: KeyIx) -> Result<Vec<Seat>, Infeasible> {
+pub(super) fn place_gang(site: &Site<'_>, free: &[i64], key: KeyIx) -> Result<Vec<Seat>, Infeasible> {
     let domains = site.nodes_by_domain(key);
     let pins = pins(site, key)?;
     let needed = wants(&site.demand.needed());
@@ -44,10 +44,7 @@ pub(super) fn place_gang(site: &Site<'_>, free: &mut [i64], key: KeyIx) -> Resul
         }
     }
     match best {
-        Some((_, seats)) => {
-            hold(site, free, &seats);
-            Ok(seats)
-        }
+        Some((_, seats)) => Ok(seats),
         None => Err(closest.unwrap_or_else(|| nowhere(site, free))),
     }
 }
@@ -303,12 +300,6 @@ pub(crate) fn pins(site: &Site<'_>, key: KeyIx) -> Result<Option<DomainIx>, Infe
         pin = domain;
     }
     Ok(pin)
-}
-
-fn hold(site: &Site<'_>, free: &mut [i64], seats: &[Seat]) {
-    for seat in seats {
-        site.take(free, seat.node, &site.demand.shapes[seat.shape], i64::from(seat.count));
-    }
 }
 
 fn at_domain(reason: Infeasible, key: KeyIx, domain: DomainIx) -> Infeasible {

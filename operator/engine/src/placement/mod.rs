@@ -38,7 +38,7 @@ fn place_once(site: &Site<'_>, mut free: Vec<i64>) -> Result<Placement, Infeasib
         None => pack::place_anywhere(site, &mut free, &site.nodes)?,
         Some(topology) => {
             let together = match topology.scope {
-                Scope::Gang => domains::place_gang(site, &mut free, topology.key),
+                Scope::Gang => domains::place_gang(site, &free, topology.key),
                 Scope::Replica => domains::place_replicas(site, &mut free, topology.key),
             };
             match (together, topology.mode) {
