@@ -82,7 +82,7 @@ fn counts(gungraun: &Path, bench: &str, what: &str, axis: &str, sizes: &[usize])
     }
     let Fit { exponent, worst } = fit(&points);
     let cells: Vec<String> = points.iter().map(|&(_, count)| amount(count)).collect();
-    println!("| {what}: {axis}^{exponent:.2}, within {:.0} % | {} |", (worst - 1.0) * 100.0, cells.join(" | "));
+    println!("| {what}: {axis}^{exponent:.2} (x{worst:.2}) | {} |", cells.join(" | "));
     Ok(())
 }
 
