@@ -124,8 +124,13 @@ fn play(events: Vec<Event>) {
     assert!(world.pass().steps.is_empty(), "at rest nothing is written");
 }
 
+/// Cases, unless `PROPTEST_CASES` says another number.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(200)
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(200))]
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
     #[test]
     fn room_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all(events in events()) {
         play(events);
