@@ -10,6 +10,7 @@ use lockstep_api::scheduling::{PreemptionPolicy, TopologyConstraint};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::gangs::{Gang, gangs};
+use lockstep_lifecycle::growth::finished;
 use lockstep_model::gang::{self, seats};
 use lockstep_model::snapshot::{CohortRecord, GangRecord, PriorityClassRecord, Standing};
 use lockstep_model::{Cohort, GangView, Node, Template, Turnout};
@@ -44,7 +45,7 @@ pub fn recorded(
         whole: view.whole(gang.basic),
         topology: view.topology().cloned(),
     };
-    let done = view.done();
+    let done = workload.status.as_ref().map(|s| finished(&workload.spec, s)).unwrap_or_default();
     let mut record = record(workload, &gang, terms, &done, nodes)?;
     record.name = group.metadata.name.clone().unwrap_or_default();
     record.uid = group.metadata.uid.clone().unwrap_or_default();

@@ -106,11 +106,6 @@ impl<'a> GangView<'a> {
         self.group.spec.gang.scheduling_constraints.iter().flat_map(|c| &c.topology).next()
     }
 
-    /// Members that have succeeded.
-    pub fn done(&self) -> BTreeSet<Member> {
-        self.workload.status.as_ref().map(|s| s.completed(&self.workload.spec.groups)).unwrap_or_default()
-    }
-
     /// Nodes that the workload stays away from.
     pub fn avoided(&self, now: DateTime<Utc>) -> impl Iterator<Item = &'a str> + use<'a> {
         let avoid = self.ledger().into_iter().flat_map(|l| &l.avoid);

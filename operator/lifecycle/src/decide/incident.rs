@@ -214,6 +214,7 @@ pub(super) fn open(
     let policy = &ctx.view.spec().failure_policy;
     let healthy = status.healthy_since.is_some_and(|since| since + ctx.view.settings.healthy_reset <= ctx.now);
     let attempts = if healthy { 0 } else { status.in_place_attempts };
+    let owed = owed(ctx, scope, status);
     let superseded = status.incident.take();
     if let Some(open) = &superseded {
         history::close(ctx, ledger, status, open, false);
@@ -239,6 +240,7 @@ pub(super) fn open(
     }
     let action = escalate(ctx, scope, status, response.action, attempts);
     let mut out = response.replace;
+    out.extend(owed);
     match action {
         FailureAction::RecreateGang => out.extend(scope.all.iter().map(|m| (*m).clone())),
         FailureAction::RestartGang => {
@@ -276,6 +278,13 @@ pub(super) fn open(
         finish::forget_unfinished(ctx, ledger, scope.all.iter().copied());
     }
     None
+}
+
+/// Members that the open incident replaces and that have no new pod yet: whatever supersedes it owes them one.
+fn owed(ctx: &Ctx<'_>, scope: &Scope<'_>, status: &DomainStatus) -> Vec<Member> {
+    let out = status.incident.as_ref().filter(|i| !solo(i)).map(replaced).unwrap_or_default();
+    let owed = |m: &&&Member| out.contains(m) && ctx.current(status, m).is_none();
+    scope.all.iter().filter(owed).map(|m| (*m).clone()).collect()
 }
 
 /// From restarts in place to new pods: where nothing keeps epochs apart and that is not allowed, where in-place attempts

@@ -231,6 +231,20 @@ fn a_raised_nonce_restarts_once_and_costs_nothing() {
 }
 
 #[test]
+fn a_restart_that_is_asked_for_meanwhile_still_gives_new_pods_to_those_that_were_to_get_them() {
+    let mut w = World::new(gang(3));
+    w.settle();
+    let before = w.uids();
+    w.edit(|s| s.groups[0].replicas = 2);
+    w.pass(0);
+    assert_eq!(w.status().domains[0].incident.as_ref().map(|i| i.action), Some(RecreateGang));
+    w.now += chrono::TimeDelta::seconds(1);
+    w.edit(|s| s.restart_nonce = 1);
+    w.settle();
+    assert!(w.uids().values().all(|u| before.values().all(|b| b != u)), "they would believe to be three");
+}
+
+#[test]
 fn a_basic_group_restarts_one_container_and_counts_it() {
     let mut w = World::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
