@@ -28,7 +28,7 @@ build_plane() { # from a copy, so that generated code never lands in the tree
   local copy
   copy=$(mktemp -d)
   # shellcheck disable=SC2064
-  trap "rm -rf '$copy'" RETURN
+  trap "rm -rf '$copy'" EXIT
   sources | xargs -0 cp --parents -t "$copy"
   generated=$cache/openapi-$(sha256sum go.sum openapi/generate.sh | sha256sum | cut -c1-16)
   if [ ! -d "$generated" ]; then

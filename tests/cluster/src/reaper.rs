@@ -2,7 +2,8 @@
 //!
 //! Statics are never dropped and a killed process drops nothing, so guards alone would leave processes and folders
 //! behind. The reaper is a small shell whose standard input is a pipe from this process: when the pipe closes, it kills
-//! the processes that are still registered and removes the folder.
+//! the processes that are still registered and removes the folder. A folder that was kept after a failure is removed by a later
+//! run, once it is a day old.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,12 +15,14 @@ use anyhow::{Context, Result};
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
 pids= folder=
+find "$1" -mindepth 2 -maxdepth 2 -path "$1/lockstep-*/kept" -mmin +1440 2>/dev/null |
+  while read -r kept; do rm -rf "${kept%/kept}"; done
 while read -r word arg; do
   case $word in
   started) pids="$pids $arg" ;;
   ended) set -- $pids; pids=; for p; do [ "$p" = "$arg" ] || pids="$pids $p"; done ;;
   folder) folder=$arg ;;
-  keep) folder= ;;
+  keep) : >"$folder/kept"; folder= ;;
   esac
 done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
@@ -41,7 +44,8 @@ fn reaper() -> Result<&'static Reaper> {
     }
     let folder = tempfile::Builder::new().prefix("lockstep-").tempdir().context("temporary folder")?.keep();
     let mut child = Command::new("sh")
-        .args(["-c", SCRIPT])
+        .args(["-c", SCRIPT, "reaper"])
+        .arg(folder.parent().context("a parent")?)
         .stdin(Stdio::piped())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
