@@ -156,11 +156,11 @@ fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) {
 
 /// Cases, unless `PROPTEST_CASES` says another number.
 fn cases() -> u32 {
-    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(1500)
+    std::env::var("PROPTEST_CASES").ok().and_then(|n| n.parse().ok()).unwrap_or(150)
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 400, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
     fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), steps in steps()) {
         let mut w = World::new(gang_with(3, &spec));
