@@ -53,7 +53,11 @@ const REFUSED: &[(&str, u16, &str)] = &[
     ("27-other-namespace", 400, r#"unknown field "spec.groups[0].template.metadata.namespace""#),
     ("28-priority-in-template", 422, "set spec.priorityClassName of the workload"),
     ("28-system-priority-class", 422, "the classes system-* belong to the cluster's own components"),
-    ("31-not-a-quantity", 422, "spec.groups[0].template.spec.containers[0].resources.requests.memory in body should match"),
+    (
+        "31-not-a-quantity",
+        422,
+        "spec.groups[0].template.spec.containers[0].resources.requests.memory in body should match",
+    ),
 ];
 
 /// The good workload that the edits below are made to.

@@ -11,7 +11,7 @@ use lockstep_cluster::manifests::{gang, group};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::Scenario;
-use lockstep_e2e::{fresh, number};
+use lockstep_e2e::{fresh, number, patient};
 use serde_json::json;
 
 /// Settling is over when nothing was written for so long.
@@ -68,7 +68,7 @@ fn written(t: &Scenario<'_>) -> Result<Vec<Write>> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settled_workloads_of_every_kind_cause_no_write() -> Result<()> {
-    let cluster = fresh("idle", json!({})).await?;
+    let cluster = fresh("idle", patient()).await?;
     if !cluster.is_stand_in("idle") {
         return Ok(());
     }
