@@ -94,6 +94,12 @@ fn accelerators_decide_which_node_fits_best_and_not_the_cpus_beside_them() {
 }
 
 #[test]
+fn the_node_that_is_filled_without_a_rest_comes_before_the_smaller_one() {
+    let cluster = cluster(&[(64, 4), (64, 6), (64, 8)], &[]);
+    assert_eq!(seats(&cluster, &gang(vec![shape(1, 3, 2)])), [(1, 2)]);
+}
+
+#[test]
 fn members_go_back_to_where_they_were_the_most_wanted_node_first() {
     let nodes = cluster(&[(8, 8), (8, 1), (8, 8), (8, 8)], &[]);
     let mut demand = gang(vec![shape(1, 1, 1)]);

@@ -174,7 +174,7 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
     });
     seen.assert_mixed();
     assert!(placed > seen.cases / 5 && with_running > seen.cases / 5, "{placed} placed, {with_running} with members");
-    assert!(gave_up * 1_000 <= seen.cases, "gave up on {gave_up} that fit, of {}", seen.cases);
+    assert_eq!(gave_up, 0, "gave up on {gave_up} that fit, of {}", seen.cases);
 }
 
 /// The cluster with a placement in it.
@@ -238,6 +238,7 @@ fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
             let (mine, least) = ((answer.toll.pdb_excess, answer.toll.lost), (best.pdb_excess, best.lost));
             prop_assert!(mine >= least, "better than all sets: {mine:?} < {least:?}");
             prop_assert!((answer.bound.pdb_excess, answer.bound.lost) <= least, "{:?} > {least:?}", answer.bound);
+            prop_assert!(mine.0 > least.0 || answer.bound.lost <= least.1, "{:?} > {least:?}", answer.bound);
             evicting += 1;
             best_of_all += u32::from(mine == least);
             if answer.proven {
@@ -266,7 +267,7 @@ fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
     assert!(proven * 4 > evicting * 3, "{proven} of {evicting} answers are proven");
     assert!(simple_proven * 100 > simple * 98, "{simple_proven} of {simple} simple answers are proven");
     assert!(lost * 999 <= least_lost * 1_000, "{lost} lost where {least_lost} had to be");
-    assert!(bounded * 10 > least_lost * 7, "a bound of {bounded} for {least_lost}");
+    assert!(bounded * 10 > least_lost * 8, "a bound of {bounded} for {least_lost}");
 }
 
 #[test]

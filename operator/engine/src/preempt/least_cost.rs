@@ -59,14 +59,18 @@ fn in_best_domain(field: &Field<'_>, options: &Options, key: KeyIx) -> Result<Pr
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solved = |part: &Field<'_>| solve(part, &Goal::new(part.site), &up_to(part, bound), budget);
     let answers: Vec<Solved> = questions.iter().map(|(.., part)| solved(part)).collect();
-    let floor = answers.iter().map(|a| a.bound).min().unwrap_or_default();
     let settled: Vec<bool> = answers.iter().map(|a| a.proven).collect();
     let bounds: Vec<Bound> = answers.iter().map(|a| a.bound).collect();
     let best = answers.into_iter().zip(&questions).min_by_key(|(answer, _)| answer.toll);
     let Some((answer, (_, domain, part))) = best else { return Err(Infeasible::GaveUp { steps: 0 }) };
     let worth = Bound { pdb_excess: answer.toll.pdb_excess, lost: answer.toll.lost };
-    let proven = settled.iter().zip(bounds).all(|(&settled, bound)| settled || bound >= worth);
-    let answer = Solved { bound: floor, proven, ..answer };
+    let proven = settled.iter().zip(&bounds).all(|(&settled, bound)| settled || *bound >= worth);
+    // A domain may lose less work by breaking more budgets, so the two are bounded each by itself.
+    let floor = Bound {
+        pdb_excess: bounds.iter().map(|b| b.pdb_excess).min().unwrap_or_default(),
+        lost: bounds.iter().map(|b| b.lost).min().unwrap_or_default(),
+    };
+    let answer = Solved { bound: if proven { worth } else { floor }, proven, ..answer };
     let mut preemption = finish(part, answer, bound)?;
     parts.number(*domain, &mut preemption.placement);
     Ok(preemption)
@@ -173,6 +177,8 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
         bound = Bound { pdb_excess: toll.pdb_excess, lost: toll.lost };
     } else if bound.pdb_excess == toll.pdb_excess {
         bound.lost = (least % field.excess_price).unsigned_abs();
+    } else {
+        bound.lost = least_work(field, goal, pool);
     }
     Solved { gone: best.1, toll, bound, proven }
 }
@@ -190,6 +196,15 @@ fn note(best: &mut Option<Found>, search: &Search<'_>) {
     if best.as_ref().is_none_or(|b| found < *b) {
         *best = Some(found);
     }
+}
+
+/// How much work any answer destroys at least, whatever it does to budgets.
+fn least_work(field: &Field<'_>, goal: &Goal, pool: &[bool]) -> u128 {
+    let weight = |c: CandIx| if field.unit(c).cascade.is_some() { 0 } else { field.cost(c) };
+    let weights = (0..pool.len()).map(|c| pool[c].then(|| weight(c))).collect();
+    let Some(mut relaxation) = Relaxation::new(field, goal, weights) else { return 0 };
+    let priced = relaxation.solve();
+    priced.bound.max(lower_bound(&relaxation, &priced.sets)).max(0).unsigned_abs()
 }
 
 /// What each candidate weighs in the relaxation: its work, and the pods beyond its budget at the price of excess.
