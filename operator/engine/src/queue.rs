@@ -114,6 +114,16 @@ impl Kept {
         }
     }
 
+    /// Keeps what others keep, too.
+    pub fn join(&mut self, other: &Self) {
+        if self.own.len() < other.own.len() {
+            self.own.resize(other.own.len(), 0);
+        }
+        for (kept, &own) in self.own.iter_mut().zip(&other.own) {
+            *kept = (*kept).max(own);
+        }
+    }
+
     /// Leaves of the room what may be used behind those gangs.
     pub fn limit(&self, room: &mut Cluster) {
         let dims = room.dims();

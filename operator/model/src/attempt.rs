@@ -43,11 +43,12 @@ impl Ahead {
     }
 
     fn limit(&self, room: &mut Cluster, turn: &Turn<'_>) {
-        self.never.limit(room);
-        let lowest = if turn.evictable { i32::MIN..=turn.standing } else { i32::MIN..=i32::MAX };
-        for (_, kept) in self.preempting.range(lowest) {
-            kept.limit(room);
+        let mut kept = self.never.clone();
+        let binding = if turn.evictable { i32::MIN..=turn.standing } else { i32::MIN..=i32::MAX };
+        for (_, others) in self.preempting.range(binding) {
+            kept.join(others);
         }
+        kept.limit(room);
     }
 }
 
@@ -110,5 +111,59 @@ pub fn may_not_preempt(short: Infeasible) -> Infeasible {
     match short {
         Infeasible::NoRoom(shortfall) => Infeasible::MayNotPreempt(shortfall),
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_engine::queue::{can_take_back, room_behind};
+    use lockstep_engine::{Node, NodeIx, NodeSet};
+    use proptest::prelude::*;
+
+    const NODES: usize = 4;
+
+    fn cluster(free: &[i64]) -> Cluster {
+        let mut cluster = Cluster::new(2, 0);
+        for (node, &free) in free.iter().enumerate() {
+            cluster.upsert_node(
+                node,
+                &Node { allocatable: [16, 8].as_slice().into(), domains: vec![], schedulable: true },
+            );
+            cluster.add_pod(node, &[8 - free, 8 - free]);
+        }
+        cluster
+    }
+
+    fn gang() -> impl Strategy<Value = Demand> {
+        (1..5i64, 1..9i64, 1..5u32, 0..3i32, any::<bool>(), 0..NODES).prop_map(
+            |(cpu, gpus, count, priority, never, excluded)| Demand {
+                preemption: if never { PreemptionPolicy::Never } else { PreemptionPolicy::LowerPriority },
+                excluded: [excluded].into_iter().collect::<NodeSet>(),
+                ..Demand::homogeneous([cpu, gpus].as_slice(), count, priority)
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_gathered_gang_by_gang_is_what_the_engine_keeps_for_all_of_them(
+            free in prop::collection::vec(0..9i64, NODES),
+            waiting in prop::collection::vec(gang(), 0..6),
+            asking in gang(),
+            standing in 0..4i32,
+            evictable: bool,
+        ) {
+            let room = cluster(&free);
+            let mut ahead = Ahead::default();
+            for demand in &waiting {
+                ahead.push(&room, demand);
+            }
+            let binds = |d: &&Demand| fits_empty(&room, d) && !can_take_back(d, standing, evictable);
+            let expected = room_behind(&room, &waiting.iter().filter(binds).collect::<Vec<_>>());
+            let got = Turn { demand: &asking, standing, evictable, ahead: &ahead }.behind(room);
+            let free = |c: &Cluster| (0..NODES).map(|n: NodeIx| c.free(n).to_vec()).collect::<Vec<_>>();
+            prop_assert_eq!(free(&got), free(&expected));
+        }
     }
 }

@@ -26,7 +26,7 @@ pub struct GangView<'a> {
 }
 
 /// Whether a gang may have or get room.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Standing {
     /// It ended, or is being deleted: its pods go, and nothing is kept for it.
     Over,

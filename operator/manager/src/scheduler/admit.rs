@@ -79,9 +79,12 @@ impl Pass<'_> {
         let mut hasher = DefaultHasher::new();
         self.cluster.version().hash(&mut hasher);
         for case in &self.cases {
-            (&case.group.metadata.uid, &case.group.metadata.resource_version).hash(&mut hasher);
-            (&case.workload.metadata.resource_version, case.preemption_priority).hash(&mut hasher);
-            self.excluded(case).hash(&mut hasher);
+            let status = &case.status;
+            let placement = case.placement().map(|p| &p.id);
+            let intent = status.preemption.as_ref().map(|p| &p.id);
+            (&case.uid, case.workload.metadata.generation, case.standing, case.preemption_priority).hash(&mut hasher);
+            (placement, intent, case.released(), case.disrupted(), status.queued_at).hash(&mut hasher);
+            (case.generation(), case.wanted().count(), self.excluded(case)).hash(&mut hasher);
         }
         hasher.finish()
     }

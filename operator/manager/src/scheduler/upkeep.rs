@@ -28,8 +28,31 @@ impl Pass<'_> {
             } else if case.released() {
                 self.clear_when_empty(ix);
             } else if !case.disrupted() {
+                self.follow_bound_pods(ix);
                 self.give_up_lost_seats(ix);
             }
+        }
+    }
+
+    /// A member whose pod was bound just when its seat was moved keeps the node that the pod has: nobody would take the pod
+    /// away, and its new seat would stay empty.
+    fn follow_bound_pods(&mut self, ix: usize) {
+        let case = &self.cases[ix];
+        let (replaced, old) = case.replacing();
+        let stays = |p: &&Arc<Pod>, member: &Member| {
+            let goes = replaced.contains(member) && old.contains(p.uid.as_str());
+            p.bound.is_some() && p.alive() && !p.disrupted && !goes
+        };
+        let moved: Vec<(Member, String)> = case
+            .seated_members()
+            .filter(|(member, node)| !case.done.contains(*member) && case.pod_at(member, node).is_none())
+            .filter_map(|(member, _)| {
+                let pod = case.pods.get(member)?.iter().find(|p| stays(p, member))?;
+                Some((member.clone(), pod.bound.clone()?))
+            })
+            .collect();
+        if let (false, Some(seats)) = (moved.is_empty(), &mut self.cases[ix].seats) {
+            Arc::make_mut(seats).extend(moved);
         }
     }
 
@@ -70,9 +93,13 @@ impl Pass<'_> {
         for pod in refused {
             let Some(node) = pod.pinned.as_deref() else { continue };
             self.refused.insert(pod.uid.clone());
+            if self.cluster.ordinal(node).is_some_and(|n| self.ending_on(n)) {
+                // What was refused while there was no room is tried again when there is: that takes a moment, too.
+                self.memory.refused_since.insert(pod.uid.clone(), self.now);
+                continue;
+            }
             let since = *self.memory.refused_since.entry(pod.uid.clone()).or_insert(self.now);
-            let leaving = self.cluster.ordinal(node).is_some_and(|n| self.ending_on(n));
-            if leaving || !self.due(since, self.settings.refused_after) {
+            if !self.due(since, self.settings.refused_after) {
                 continue;
             }
             let until = self.now + TimeDelta::from_std(self.settings.avoid_refused).unwrap_or(TimeDelta::MAX);

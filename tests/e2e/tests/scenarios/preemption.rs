@@ -129,6 +129,23 @@ async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_class_may_make_what_runs_count_for_more_than_its_priority() -> Result<()> {
+    scenario(cluster().await?, "sticky", &Shape { nodes: 2, ..Shape::default() }, async |t| {
+        let note = json!({annotations::PREEMPTION_PRIORITY: i32::MAX.to_string()});
+        t.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
+            "metadata": {"name": "sticky", "annotations": note}}))
+            .await?;
+        t.create(of_class("a", 2, "sticky")).await?;
+        let before = t.running("a").await?;
+        t.create(of_class("vip", 2, "high")).await?;
+        t.condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        ensure!(uids(&before) == uids(&t.pods("a").await?), "evicted");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_disruption_budget_is_spared_when_another_gang_suffices() -> Result<()> {
     scenario(cluster().await?, "budgeted", &Shape::default(), async |t| {
         let before = two_low(t).await?;

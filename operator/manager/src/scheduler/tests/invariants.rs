@@ -121,7 +121,8 @@ fn play(events: Vec<Event>) {
         world.node(name, gpus, true);
     }
     world.settle();
-    assert!(world.pass().steps.is_empty(), "at rest nothing is written");
+    let steps = world.pass().steps;
+    assert!(steps.is_empty(), "at rest nothing is written: {steps:#?}");
 }
 
 /// Cases, unless `PROPTEST_CASES` says another number.

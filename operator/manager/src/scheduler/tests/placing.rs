@@ -171,7 +171,26 @@ fn a_refusal_does_not_count_while_somebody_is_leaving_the_node() {
     world.pass();
     world.later(10);
     world.pass();
-    assert_eq!(world.nodes("a"), [first]);
+    assert_eq!(world.nodes("a"), [first.as_str()]);
+    world.remove("leaving");
+    assert!(world.pass().wake_after.is_some());
+    assert_eq!(world.nodes("a"), [first], "kube-scheduler has only just been able to say yes");
+}
+
+#[test]
+fn a_pod_that_is_bound_just_when_its_seat_is_moved_keeps_its_node() {
+    let (mut world, first) = refused();
+    world.pass();
+    world.later(5);
+    world.pass();
+    assert_ne!(world.nodes("a"), [first.as_str()]);
+    let pod = world.pods_of("a").remove(0);
+    world.change(&pod.name, |p| {
+        p.bound = Some(first.clone());
+        p.stage = Stage::Open;
+    });
+    world.settle();
+    assert_eq!((world.nodes("a"), world.running("a")), (vec![first], 1));
 }
 
 fn replacing(world: &mut World, name: &str, ranges: &[&str], old: &[&str]) {

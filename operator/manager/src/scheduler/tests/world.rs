@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -264,14 +265,28 @@ impl World {
         }
     }
 
+    /// Passes, one after the other as long as the next is asked for at once; whether none of them did anything.
+    fn idle(&mut self) -> bool {
+        for _ in 0..100 {
+            let plan = self.pass();
+            if !plan.steps.is_empty() {
+                return false;
+            }
+            if plan.wake_after != Some(Duration::ZERO) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Lets everybody do what they do until nothing changes.
     pub fn settle(&mut self) {
         for _ in 0..20 {
-            let idle = self.pass().steps.is_empty();
+            let idle = self.idle();
             self.control();
             self.bind();
             self.end_terminating();
-            if idle && self.pass().steps.is_empty() {
+            if idle && self.idle() {
                 return;
             }
             self.later(1);
