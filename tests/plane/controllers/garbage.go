@@ -19,6 +19,7 @@ import (
 // node is an object as the garbage collector sees it.
 type node struct {
 	uid             types.UID
+	version         string
 	resource        schema.GroupVersionResource
 	namespace, name string
 	owners          []metav1.OwnerReference
@@ -64,7 +65,7 @@ func startGarbage(ctx context.Context, d Deps) {
 }
 
 func (g *collector) upsert(resource schema.GroupVersionResource, m metav1.Object) {
-	n := &node{m.GetUID(), resource, m.GetNamespace(), m.GetName(), m.GetOwnerReferences(), m.GetFinalizers(), m.GetDeletionTimestamp() != nil}
+	n := &node{m.GetUID(), m.GetResourceVersion(), resource, m.GetNamespace(), m.GetName(), m.GetOwnerReferences(), m.GetFinalizers(), m.GetDeletionTimestamp() != nil}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	old := g.nodes[n.uid]
@@ -174,7 +175,9 @@ func (g *collector) processDependent(n *node, dependents []*node) error {
 	case n.has(metav1.FinalizerOrphanDependents):
 		policy = metav1.DeletePropagationOrphan
 	}
-	options := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &n.uid}, PropagationPolicy: &policy}
+	// Only as it was judged: its owner may just have let go of it, which the cache does not show yet.
+	judged := &metav1.Preconditions{UID: &n.uid, ResourceVersion: &n.version}
+	options := metav1.DeleteOptions{Preconditions: judged, PropagationPolicy: &policy}
 	if n.resource.GroupResource() == corev1.Resource("pods") {
 		return g.Stores.DeletePod(n.namespace, n.name, options)
 	}

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/apiserver/pkg/authentication/user"
 	genericapiserver "k8s.io/apiserver/pkg/server"
+	"k8s.io/apiserver/pkg/server/dynamiccertificates"
 	genericoptions "k8s.io/apiserver/pkg/server/options"
 
 	"lockstep/tests/plane/apis"
@@ -23,6 +24,7 @@ import (
 	"k8s.io/apiserver/pkg/authentication/request/anonymous"
 	"k8s.io/apiserver/pkg/authentication/request/bearertoken"
 	"k8s.io/apiserver/pkg/authentication/request/union"
+	"k8s.io/apiserver/pkg/authentication/request/x509"
 	"k8s.io/apiserver/pkg/endpoints/discovery/aggregated"
 	openapinamer "k8s.io/apiserver/pkg/endpoints/openapi"
 	"k8s.io/apiserver/pkg/server/filters"
@@ -74,11 +76,18 @@ func genericConfig(o *Options, listener net.Listener, port int, creds *credentia
 	}
 	c.LoopbackClientConfig.QPS, c.LoopbackClientConfig.Burst = -1, 0
 
+	admin, err := dynamiccertificates.NewDynamicCAContentFromFile("admin", creds.adminCertFile)
+	if err != nil {
+		return nil, fmt.Errorf("the admin's certificate: %w", err)
+	}
+	c.SecureServing.ClientCA = admin
+	certificates := x509.NewDynamic(admin.VerifyOptions, x509.CommonNameUserConversion)
 	tokens := auth.Tokens{Fixed: map[string]user.Info{
-		creds.token:                        &user.DefaultInfo{Name: "admin", Groups: []string{user.SystemPrivilegedGroup}},
+		creds.token:                        &user.DefaultInfo{Name: adminName, Groups: []string{user.SystemPrivilegedGroup}},
 		c.LoopbackClientConfig.BearerToken: &user.DefaultInfo{Name: user.APIServerUser, Groups: []string{user.SystemPrivilegedGroup}},
 	}}
-	c.Authentication.Authenticator = group.NewAuthenticatedGroupAdder(union.NewFailOnError(bearertoken.New(tokens), anonymous.NewAuthenticator(nil)))
+	// Tokens first: a test that plays somebody else has the admin's kubeconfig with another token.
+	c.Authentication.Authenticator = group.NewAuthenticatedGroupAdder(union.NewFailOnError(bearertoken.New(tokens), certificates, anonymous.NewAuthenticator(nil)))
 
 	definitions := mergedDefinitions(o.Definitions, apiextensionsopenapi.GetOpenAPIDefinitions, aggregatoropenapi.GetOpenAPIDefinitions)
 	namer := openapinamer.NewDefinitionNamer(apis.Scheme, apiextensionsapiserver.Scheme, aggregatorscheme.Scheme)

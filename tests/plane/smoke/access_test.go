@@ -10,6 +10,8 @@ import (
 	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 )
 
 func TestEveryIdentityButTheAdminNeedsARole(t *testing.T) {
@@ -82,6 +84,29 @@ func TestATokenReviewSaysWhoseATokenIs(t *testing.T) {
 	}
 	if _, err := shared.as(t, "nobody").CoreV1().Pods("default").List(t.Context(), metav1.ListOptions{}); !apierrors.IsUnauthorized(err) {
 		t.Errorf("a wrong token is not refused: %v", err)
+	}
+}
+
+func TestTheAdminsCertificateIsEnoughWithoutTheToken(t *testing.T) {
+	config := rest.CopyConfig(shared.config)
+	config.BearerToken = ""
+	who := func() (string, error) {
+		client, err := kubernetes.NewForConfig(config)
+		if err != nil {
+			return "", err
+		}
+		review, err := client.AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+		if err != nil {
+			return "", err
+		}
+		return review.Status.UserInfo.Username, nil
+	}
+	if name, err := who(); name != "admin" || err != nil {
+		t.Errorf("%q: %v", name, err)
+	}
+	config.CertData, config.KeyData = nil, nil
+	if name, err := who(); err == nil {
+		t.Errorf("nobody is %q", name)
 	}
 }
 
