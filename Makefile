@@ -65,12 +65,16 @@ test-full: test ## The long rest, hours: ten times the random tests, larger cras
 	$(MAKE) demo
 
 .PHONY: bench
-bench: ## Speed of the engine's decisions
-	$(CARGO) bench -p lockstep-bench --bench engine
+bench: ## Times of the engine's decisions over RUNS runs, instruction counts, the tables of docs/benchmarks.md
+	tests/bench/run.sh
 
 .PHONY: bench-quality
 bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.jsonl OBJECTIVE=strict|least-work ARM=engine|kep|ratio
 	$(CARGO) run -q --release -p lockstep-bench --bin bench-quality -- $(INSTANCES) $(OUT) $(or $(OBJECTIVE),strict) $(or $(ARM),engine)
+
+.PHONY: mutants
+mutants: ## Mutations of the engine: FILE=operator/engine/src/queue.rs (needs cargo-mutants; hours without FILE)
+	$(CARGO) mutants -p lockstep-engine $(if $(FILE),-f $(FILE))
 
 .PHONY: audit
 audit: ## Licences, sources, bans and advisories of dependencies (needs cargo-deny)
