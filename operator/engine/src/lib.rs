@@ -57,6 +57,9 @@ mod placement;
 mod preempt;
 mod problem;
 pub mod queue;
+#[cfg(test)]
+#[path = "../tests/support/runs.rs"]
+mod runs;
 
 pub use cluster::{Cluster, Node};
 pub use explain::Explanation;

@@ -78,3 +78,33 @@ fn covered(amounts: &[i64], missing: &[i64]) -> i64 {
         .map(|(&held, &lacking)| if lacking > 0 { held.min(lacking) * WHOLE / lacking } else { 0 })
         .sum()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{
+        placement::Site,
+        preempt::{
+            field::{Field, tests::Question},
+            goal::Goal,
+        },
+    };
+
+    #[test]
+    fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
+        let mut question = Question::new(&[8], 1, 4);
+        for (cost, amount) in [(1, 1), (50, 3), (20, 4)] {
+            question.unit(cost, amount, &[0]);
+        }
+        let site = Site::new(&question.cluster, &question.demand);
+        let (field, goal) = (Field::new(&site, &question.units), Goal::new(&site));
+        let mut state = State::new(&field, &goal);
+        let bundle = cheapest_bundle(&mut state, 0, 0, |_| true).expect("there are enough");
+        assert_eq!(
+            bundle.as_slice(),
+            [2],
+            "the first comes cheapest by what it frees, and is needless beside the third"
+        );
+        assert_eq!(state.steps, 3);
+    }
+}

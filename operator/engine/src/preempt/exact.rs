@@ -158,3 +158,6 @@ impl Exact<'_, '_> {
         self.fate[cand] = Fate::Open;
     }
 }
+
+#[cfg(test)]
+mod tests;

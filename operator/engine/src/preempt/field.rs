@@ -231,3 +231,6 @@ pub(super) fn after_evicting(reason: Infeasible) -> Infeasible {
         other => other,
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests;

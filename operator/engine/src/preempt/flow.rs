@@ -121,7 +121,10 @@ impl Network {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+    use crate::runs::runner;
 
     #[test]
     fn the_cut_is_the_cheapest_separation_and_can_be_asked_again_with_other_capacities() {
@@ -143,5 +146,32 @@ mod tests {
         }
         assert_eq!(network.max_flow(source, sink), 10);
         assert!(!network.on_source_side(1) && !network.on_source_side(2), "neither pays now");
+    }
+
+    #[test]
+    fn the_flow_is_what_the_cheapest_separation_costs_also_when_asked_again() {
+        const VERTICES: usize = 8;
+        let edges = prop::collection::vec((0..VERTICES - 1, 1..VERTICES, 0..5i128, 0..5i128), 10..24);
+        let result = runner().run(&edges, |edges| {
+            let mut network = Network::new(VERTICES);
+            let (source, sink) = (0, VERTICES - 1);
+            let ordinals: Vec<usize> = edges.iter().map(|&(from, to, _, _)| network.connect(from, to, 0)).collect();
+            for again in [false, true] {
+                let capacity = |edge: &(usize, usize, i128, i128)| if again { edge.3 } else { edge.2 };
+                for (&ordinal, edge) in ordinals.iter().zip(&edges) {
+                    network.reset(ordinal, capacity(edge));
+                }
+                let costs = |near: &dyn Fn(usize) -> bool| -> i128 {
+                    edges.iter().filter(|e| near(e.0) && !near(e.1)).map(capacity).sum()
+                };
+                let sides = (0u32..1 << VERTICES).filter(|bits| bits >> source & 1 == 1 && bits >> sink & 1 == 0);
+                let cheapest = sides.map(|bits| costs(&|v| bits >> v & 1 == 1)).min();
+                let flow = network.max_flow(source, sink);
+                prop_assert_eq!(Some(flow), cheapest);
+                prop_assert_eq!(costs(&|v| network.on_source_side(v)), flow, "the side told is such a separation");
+            }
+            Ok(())
+        });
+        assert_eq!(result.map_err(|error| error.to_string()), Ok(()));
     }
 }

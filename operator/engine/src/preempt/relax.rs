@@ -164,7 +164,7 @@ impl Relaxation {
         self.network = Network::new(2 + units + cascades + claims.len());
         self.pays = (0..units).map(|cand| self.network.connect(vertex_of(cand), self.sink, 0)).collect();
         for (cascade, &loss) in field.units.cascade_loss.iter().enumerate() {
-            let edge = self.network.connect(2 + units + cascade, self.sink, i128::from(loss) << FRACTION);
+            let edge = self.network.connect(2 + units + cascade, self.sink, 0);
             self.cascades.push((edge, i128::from(loss) << FRACTION));
         }
         for cand in (0..units).filter(|&c| self.weight[c].is_some()) {
@@ -308,3 +308,6 @@ impl Relaxation {
         self.weight[cand]
     }
 }
+
+#[cfg(test)]
+mod tests;
