@@ -55,12 +55,17 @@ pub(super) fn select(relaxation: &Relaxation, sets: &[Paying]) -> Option<Vec<Can
 /// Pieces small enough to be enumerated are chosen exactly; what the others contribute costs at least what the prices of
 /// `sets` say of them. Where the table would be too large, room is rounded in favour of the answer.
 pub(super) fn lower_bound(relaxation: &Relaxation, sets: &[Paying]) -> i128 {
+    bound_of_pieces(relaxation, sets, ENUMERABLE)
+}
+
+/// As [`lower_bound`], with pieces of up to so many units enumerated.
+pub(super) fn bound_of_pieces(relaxation: &Relaxation, sets: &[Paying], enumerable: usize) -> i128 {
     let need = relaxation.need - relaxation.base;
     if need <= 0 || relaxation.has_cascades() {
         return 0;
     }
     let (small, large): (Vec<Piece>, Vec<Piece>) =
-        pieces(relaxation).into_iter().partition(|p| p.units.len() <= ENUMERABLE);
+        pieces(relaxation).into_iter().partition(|p| p.units.len() <= enumerable);
     let menus: Vec<Vec<Choice>> = small.iter().map(|p| enumerate(relaxation, p)).collect();
     let unit = unit_of(need, &menus);
     let width = (need / unit) as usize;
@@ -82,7 +87,8 @@ pub(super) fn lower_bound(relaxation: &Relaxation, sets: &[Paying]) -> i128 {
     let lines = lines(relaxation, &large, sets);
     let rest = |have: usize| -> Option<i128> {
         let missing = need - have as i64 * unit;
-        if have == width || missing <= 0 {
+        // Less than a cell: all cells are full.
+        if missing < unit {
             return Some(0);
         }
         if large.is_empty() {

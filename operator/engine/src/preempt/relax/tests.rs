@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::preempt::{
     field::tests::{over_questions, subsets},
-    knapsack::lower_bound,
+    knapsack::bound_of_pieces,
     state::State,
 };
 
@@ -107,8 +107,13 @@ fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
         let Some(least) = enough.map(|s| s.cost).min() else { return Ok(false) };
         let priced = relaxed.solve();
         prop_assert!(priced.bound <= least, "{} for {least}", priced.bound);
-        let chosen = lower_bound(&relaxed, &priced.sets);
-        prop_assert!(chosen <= least, "{chosen} for {least}");
+        // Pieces chosen by their prices alone, some of them enumerated, all of them.
+        for enumerable in 0..=field.cands.len() {
+            let chosen = bound_of_pieces(&relaxed, &priced.sets, enumerable);
+            prop_assert!(chosen <= least, "{chosen} for {least}, up to {enumerable}");
+            prop_assert!(chosen >= priced.bound || relaxed.has_cascades(), "{chosen} for {}", priced.bound);
+            prop_assert!(chosen == least || relaxed.has_cascades() || enumerable < field.cands.len(), "{chosen}");
+        }
         // With a unit that frees nothing, the first price may be one at which all others pay.
         let frees = |c: CandIx| relaxed.share[c] > 0 || relaxed.claims.iter().any(|claim| claim.units.contains(&c));
         let useful = (0..field.cands.len()).all(|c| relaxed.weight(c).is_none() || frees(c));
