@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Amounts, Cluster, Demand, Names, Node, NodeSet, Options, Order, Pods, Preemption, Running, Scope, Spared, Topology,
-    TopologyMode, Unit, Units, explain, place, preempt,
+    Algorithm, Amounts, Cluster, Demand, Names, Node, NodeSet, Options, Order, Pods, Preemption, Running, Scope,
+    Spared, Topology, TopologyMode, Unit, Units, explain, place, preempt,
 };
 use smallvec::smallvec;
 
@@ -336,6 +336,65 @@ fn the_next_best_set_is_told_with_what_its_units_would_evict_in_turn() {
     assert_eq!(next_best(&options), (vec![2], 300));
     options.follow_on_depth = 2;
     assert_eq!(next_best(&options), (vec![0], 800));
+    options.algorithm = Algorithm::Kep;
+    assert_eq!(next_best(&options), (vec![0], 100), "the KEP's algorithm looks at nobody's next move");
+}
+
+#[test]
+fn the_next_best_set_is_the_cheapest_of_those_that_spare_a_victim() {
+    let mut case = racks(&[6]);
+    case.unit(10, 300, GPUS, &[0, 1]);
+    case.unit(10, 100, GPUS, &[2]);
+    case.unit(10, 150, GPUS, &[3]);
+    case.unit(10, 1_000, GPUS, &[4, 5]);
+    let demand = gang(GPUS, 3);
+    let answer = case.answer(&demand);
+    assert_eq!(answer.victims, [0, 1]);
+    let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);
+    let without: Vec<Option<u128>> = reasons.taken.iter().map(|t| t.without_it.map(|toll| toll.lost)).collect();
+    assert_eq!(without, [Some(1_100), Some(450)]);
+    assert_eq!(reasons.runner_up.map(|r| (r.victims, r.toll.lost)), Some((vec![0, 2], 450)));
+}
+
+#[test]
+fn sparing_the_victims_of_a_replica_is_worked_out_in_the_other_racks() {
+    let mut case = racks(&[2, 2, 2]);
+    case.unit(10, 50, GPUS, &[0, 1]);
+    case.unit(10, 60, GPUS, &[2, 3]);
+    case.unit(10, 100, GPUS, &[4]);
+    case.unit(10, 100, GPUS, &[5]);
+    let mut demand = gang(GPUS, 2);
+    demand.topology = Some(Topology { key: 0, mode: TopologyMode::Required, scope: Scope::Replica });
+    let answer = case.answer(&demand);
+    assert_eq!(answer.victims, [0]);
+    let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);
+    assert_eq!(reasons.runner_up.map(|r| (r.victims, r.toll.lost)), Some((vec![1], 60)));
+}
+
+#[test]
+fn nodes_without_a_rack_hold_no_replica_that_must_share_one() {
+    let mut case = racks(&[2]);
+    case.unit(10, 50, GPUS, &[0, 1]);
+    for ix in [2, 3] {
+        case.cluster.upsert_node(ix, &Node { allocatable: smallvec![GPUS], domains: vec![None], schedulable: true });
+    }
+    let mut demand = gang(GPUS, 2);
+    demand.topology = Some(Topology { key: 0, mode: TopologyMode::Required, scope: Scope::Replica });
+    assert_eq!(case.victims(&demand), [0], "though the others are free");
+}
+
+#[test]
+fn a_victim_takes_no_room_from_another_victim_that_is_gone_already() {
+    let mut case = racks(&[3]);
+    case.unit(20, 100, GPUS, &[0]);
+    case.unit(5, 1, GPUS, &[1]);
+    case.unit(10, 700, GPUS, &[2]);
+    case.options.follow_on_depth = 1;
+    let mut demand = gang(GPUS, 2);
+    demand.excluded.extend([2]);
+    let answer = case.answer(&demand);
+    assert_eq!((answer.victims.as_slice(), answer.toll.lost), ([0, 1].as_slice(), 801));
+    assert_eq!(answer.explanation.follow_on[0].evicts, [2]);
 }
 
 #[test]

@@ -114,6 +114,9 @@ fn members_go_back_to_where_they_were_the_most_wanted_node_first() {
     assert_eq!(seats(&racks, &together), [(0, 1), (1, 1)]);
     together.previous = vec![3];
     assert_eq!(seats(&racks, &together), [(3, 2)], "and to the rack where they were");
+    let by_members = cluster(&[(8, 4), (8, 1), (8, 1), (8, 3)], &[0, 0, 1, 1]);
+    let four = Demand { previous: vec![2, 0], ..within_racks(Scope::Gang, gang(vec![shape(1, 1, 4)])) };
+    assert_eq!(seats(&by_members, &four), [(0, 4)], "one on the most wanted node counts less than four on the next");
     let mut replicas = within_racks(Scope::Replica, together);
     replicas.shapes[0].replica_size = 2;
     assert_eq!(seats(&racks, &replicas), [(3, 2)]);
@@ -152,6 +155,33 @@ fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
     let both = cluster(&[(4, 4)], &[]);
     let Err(Infeasible::NoRoom(short)) = place(&both, &demand) else { panic!("there is one node for two") };
     assert_eq!(short.pods, 1);
+}
+
+#[test]
+fn shapes_that_no_order_packs_are_searched_for_until_the_search_takes_too_long() {
+    // Whichever shape comes first leaves no room for all of the other.
+    let nodes = cluster(&[(64, 7), (64, 5)], &[]);
+    let demand = gang(vec![Shape { min: 2, ..shape(1, 3, 3) }, shape(1, 2, 3)]);
+    assert_eq!(
+        seats(&nodes, &demand),
+        [(0, 1), (1, 1), (0, 2), (1, 1)],
+        "what is needed before what is wanted besides"
+    );
+    // One of the small ones has no room, which takes half a million ways to see.
+    let given_up = place(&cluster(&[(64, 7); 12], &[]), &gang(vec![shape(1, 3, 12), shape(1, 2, 25)]));
+    assert!(matches!(given_up, Err(Infeasible::GaveUp { .. })), "nothing is said to be proven: {given_up:?}");
+}
+
+#[test]
+fn a_replica_whose_rack_has_no_usable_node_is_told_what_misses_beside_those_placed() {
+    let mut racks = cluster(&[(8, 8), (8, 8)], &[0, 1]);
+    let spec = Node { allocatable: smallvec![8_000, 1 << 40, 100, 8], domains: vec![Some(1)], schedulable: false };
+    racks.upsert_node(1, &spec);
+    let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 4)]));
+    demand.shapes[0].replica_size = 2;
+    demand.shapes[0].running = [0, 1].map(|ix| Running { replica: ix as u32, node: ix, count: 1 }).to_vec();
+    let Err(Infeasible::NoRoom(short)) = place(&racks, &demand) else { panic!("rack 1 is cordoned") };
+    assert_eq!((short.pods, short.short_by, short.domain), (1, 1, None));
 }
 
 #[test]
@@ -235,6 +265,10 @@ fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
         let demand = within_racks(scope, gang(vec![shape(1, 1, 4)]));
         let Err(Infeasible::NoRoom(short)) = place(&racks, &demand) else { panic!("no rack holds four") };
         assert_eq!((short.domain, short.pods, short.short_by), (Some((0, 1)), 1, 1));
+        assert_eq!(
+            Infeasible::NoRoom(short).to_string(),
+            "1 pods of shape 0 find no room: resource 3 is short by 1 in domain 1 of key 0, which comes closest"
+        );
     }
     let mut unlabelled = racks.clone();
     for ix in 0..3 {

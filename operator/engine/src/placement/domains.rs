@@ -241,7 +241,7 @@ pub(super) fn place_spread(site: &Site<'_>, free: &mut [i64], topology: Topology
     let mut seats = Vec::new();
     let before = free.to_vec();
     for nodes in &domains {
-        for (shape, missing) in left.iter_mut().enumerate().filter(|(_, m)| **m > 0) {
+        for (shape, missing) in left.iter_mut().enumerate() {
             let (placed, rest) = best_fit(site, free, nodes, Want { shape, count: *missing });
             seats.extend(placed);
             *missing = rest;

@@ -105,11 +105,11 @@ fn is_chain(site: &Site<'_>, order: &[Want]) -> bool {
     })
 }
 
-/// `Some(m)` when `large` is `m` times `small` in every dimension.
+/// `Some(m)` when `large` is `m` times `small` in every dimension. A request asks for something, so `m` is not zero.
 pub(crate) fn multiple_of(large: &[i64], small: &[i64]) -> Option<i64> {
     let (l, s) = large.iter().zip(small).find(|&(_, &s)| s > 0)?;
     let times = l / s;
-    (times > 0 && large.iter().zip(small).all(|(&l, &s)| l == times * s)).then_some(times)
+    large.iter().zip(small).all(|(&l, &s)| l == times * s).then_some(times)
 }
 
 /// Moves to another order of shapes: rotations first swap neighbours, so that few shapes see all orders.
@@ -179,7 +179,7 @@ pub(super) fn best_fit(site: &Site<'_>, free: &mut [i64], nodes: &[NodeIx], want
     for (at, (fit, seats)) in fits.iter().enumerate() {
         if *seats <= missing {
             put(nodes[fit.position], *seats, &mut missing);
-        } else if missing > 0 {
+        } else {
             // The rest goes to the node that it fills best.
             let rest = missing;
             let last = fits[at..].iter().filter(|(_, s)| *s >= rest).min_by_key(|(f, _)| (f.wish, f.free, f.position));

@@ -38,6 +38,9 @@ pub(super) fn follow(
     placement: &Placement,
     depth: u8,
 ) -> Vec<FollowOn> {
+    if depth == 0 {
+        return Vec::new();
+    }
     let mut scene = Scene { room: cluster.clone(), running: vec![true; units.units.len()], units };
     for &victim in victims {
         scene.evict(victim);

@@ -63,7 +63,7 @@ fn in_best_domain(field: &Field<'_>, options: &Options, key: KeyIx) -> Result<Pr
     let bounds: Vec<Bound> = answers.iter().map(|a| a.bound).collect();
     let best = answers.into_iter().zip(&questions).min_by_key(|(answer, _)| answer.toll);
     let Some((answer, (_, domain, part))) = best else { return Err(Infeasible::GaveUp { steps: 0 }) };
-    let worth = Bound { pdb_excess: answer.toll.pdb_excess, lost: answer.toll.lost };
+    let worth = worth(&answer.toll);
     let proven = settled.iter().zip(&bounds).all(|(&settled, bound)| settled || *bound >= worth);
     // A domain may lose less work by breaking more budgets, so the two are bounded each by itself.
     let floor = Bound {
@@ -99,12 +99,6 @@ struct Solved {
     proven: bool,
 }
 
-impl Solved {
-    fn unproven((toll, gone): Found) -> Self {
-        Self { gone, toll, ..Self::default() }
-    }
-}
-
 fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
     let within: Vec<bool> = (0..pool.len()).map(|c| pool[c] && field.excess_alone(c) == 0).collect();
     let mut state = State::new(field, goal);
@@ -112,18 +106,18 @@ fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
         state.evict(cand);
     }
     // First without units that break their budget by themselves. If that does, they are in no best answer.
-    let mut best = state.fits().then(|| solve_pool(state.clone(), &within, budget));
-    if best.as_ref().is_none_or(|b| b.toll.pdb_excess > 0) {
-        for cand in (0..pool.len()).filter(|&c| pool[c] && !within[c]) {
-            state.evict(cand);
-        }
-        let mut all = solve_pool(state, pool, budget);
-        if let Some(within) = best.take_if(|b| b.toll < all.toll) {
-            all = Solved { bound: all.bound, proven: all.proven && all.toll == within.toll, ..within };
-        }
-        best = Some(all);
+    let mut spared = state.fits().then(|| solve_pool(state.clone(), &within, budget));
+    if let Some(best) = spared.take_if(|s| s.toll.pdb_excess == 0) {
+        return best;
     }
-    best.unwrap_or_default()
+    for cand in (0..pool.len()).filter(|&c| pool[c] && !within[c]) {
+        state.evict(cand);
+    }
+    let all = solve_pool(state, pool, budget);
+    // What is known of any answer over the whole pool is known of the better of the two.
+    let (bound, proven) = (all.bound, all.proven);
+    let best = std::iter::once(all).chain(spared).min_by_key(|solved| solved.toll);
+    best.map(|best| Solved { bound, proven, ..best }).unwrap_or_default()
 }
 
 /// Solves over a pool that makes room when all of it goes; `state` is that.
@@ -167,20 +161,24 @@ fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
     search.become_set(|c| best.1.binary_search(&c).is_ok());
     search.improve();
     best = best.min(found(&search));
-    let Some((relaxation, priced)) = floor else { return Solved::unproven(best) };
-    let least = priced.bound.max(lower_bound(&relaxation, &priced.sets));
-    let price = |toll: &Toll| Price::from(toll.pdb_excess) * field.excess_price + toll.lost as Price;
-    let proven = least >= price(&best.0) || prove(relaxation, &mut search, &mut best, priced.price, budget);
+    // Where nothing is needed nobody goes.
+    let Some((relaxation, priced)) = floor else { return Solved::default() };
+    let least = priced.bound.max(lower_bound(&relaxation, &priced.sets)).max(0).unsigned_abs();
+    let excess_price = field.excess_price.unsigned_abs();
+    let mut bound = Bound { pdb_excess: (least / excess_price) as u64, lost: least % excess_price };
+    let proven = bound >= worth(&best.0) || prove(relaxation, &mut search, &mut best, priced.price, budget);
     let toll = best.0;
-    let mut bound = Bound { pdb_excess: (least / field.excess_price).unsigned_abs() as u64, lost: 0 };
     if proven {
-        bound = Bound { pdb_excess: toll.pdb_excess, lost: toll.lost };
-    } else if bound.pdb_excess == toll.pdb_excess {
-        bound.lost = (least % field.excess_price).unsigned_abs();
-    } else {
+        bound = worth(&toll);
+    } else if bound.pdb_excess != toll.pdb_excess {
         bound.lost = least_work(field, goal, pool);
     }
     Solved { gone: best.1, toll, bound, proven }
+}
+
+/// What a bound on this answer may be at most.
+fn worth(toll: &Toll) -> Bound {
+    Bound { pdb_excess: toll.pdb_excess, lost: toll.lost }
 }
 
 /// Victims, and what they cost.

@@ -120,7 +120,6 @@ pub fn preempt(cluster: &Cluster, units: &Units, demand: &Demand, options: &Opti
     let field = Field::new(&site, units);
     match options.algorithm {
         Algorithm::Kep => kep::preempt(&field, options),
-        Algorithm::LeastCost if options.follow_on_depth == 0 => least_cost::preempt(&field, options),
         Algorithm::LeastCost => weigh_follow_on(field, options),
     }
 }

@@ -71,7 +71,6 @@ pub struct Reasons {
 pub fn explain(cluster: &Cluster, units: &Units, demand: &Demand, options: &Options, answer: &Preemption) -> Reasons {
     let mut reasons = compare_in_domain(cluster, units, demand, options, answer);
     if options.algorithm == Algorithm::LeastCost
-        && options.follow_on_depth > 0
         && let Some(next) = &mut reasons.runner_up
     {
         next.toll.lost += follow_on::cost(cluster, units, demand, &next.victims, options.follow_on_depth);
@@ -116,17 +115,15 @@ fn compare(field: &Field<'_>, options: &Options, answer: &Preemption, name: impl
             reasons.spared.push((field.cands[cand], spared(&search.state, &mut emptied, &pool, cand, answer)));
         }
     }
+    let mut next_best: Option<(Toll, Vec<CandIx>)> = None;
     for cand in search.dearest_first() {
         let without = if reasons.taken.len() < WEIGHED { search.without(cand) } else { None };
         search.become_set(gone);
         let nodes = used_nodes(field, cand, answer, &name);
         reasons.taken.push(Taken { unit: field.cands[cand], nodes, without_it: without.as_ref().map(|w| w.0) });
-        if let Some((toll, set)) = without
-            && reasons.runner_up.as_ref().is_none_or(|r| toll < r.toll)
-        {
-            reasons.runner_up = Some(RunnerUp { victims: field.unit_ordinals(set), toll });
-        }
+        next_best = next_best.into_iter().chain(without).min_by_key(|(toll, _)| *toll);
     }
+    reasons.runner_up = next_best.map(|(toll, set)| RunnerUp { victims: field.unit_ordinals(set), toll });
     reasons.taken.sort_by_key(|t| t.unit);
     reasons
 }

@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     placement::{place_in, seats},
-    problem::{DomainIx, NodeIx, ShapeIx, Toll},
+    problem::{DomainIx, NodeIx, PdbIx, ShapeIx, Toll},
 };
 
 /// Price of a set in one number: PDB excess outweighs all work, gangs and pods break ties only in [`Toll`].
@@ -148,13 +148,11 @@ impl<'a> State<'a> {
 
     /// Pods that evicting one more unit takes beyond their budgets.
     pub fn excess_beside(&self, cand: CandIx) -> u64 {
-        let mut excess = 0;
-        for &(pdb, pods) in &self.field.unit(cand).pdbs {
-            let allowed = i64::from(self.field.units.pdb_allowed[pdb]);
-            let hit = self.hits[pdb];
-            excess += (hit + i64::from(pods) - allowed).max(0) - (hit - allowed).max(0);
-        }
-        excess.unsigned_abs()
+        let beyond = |&(pdb, pods): &(PdbIx, u32)| {
+            let over = self.hits[pdb] - i64::from(self.field.units.pdb_allowed[pdb]);
+            ((over + i64::from(pods)).max(0) - over.max(0)).unsigned_abs()
+        };
+        self.field.unit(cand).pdbs.iter().map(beyond).sum()
     }
 
     /// Seats still missing for the first shape that lacks some; `None` when counting finds all.
@@ -260,3 +258,6 @@ impl<'a> State<'a> {
         self.seats[shape][node]
     }
 }
+
+#[cfg(test)]
+mod tests;
