@@ -87,6 +87,15 @@ fn running_members_in_two_racks_cannot_be_kept_in_one() {
 }
 
 #[test]
+fn a_gang_that_runs_whole_needs_no_room_in_a_rack_whose_nodes_are_all_excluded() {
+    let cluster = cluster(&[(8, 8), (8, 7)], &[0, 1]);
+    let mut demand = within_racks(Scope::Gang, Demand { min_count: 1, ..gang(vec![shape(1, 1, 1)]) });
+    demand.shapes[0].running = vec![Running { replica: 0, node: 1, count: 1 }];
+    demand.excluded = NodeSet::from_iter([1]);
+    assert_eq!(seats(&cluster, &demand), []);
+}
+
+#[test]
 fn accelerators_decide_which_node_fits_best_and_not_the_cpus_beside_them() {
     let cluster = cluster(&[(4, 8), (64, 2), (4, 6)], &[]);
     assert_eq!(seats(&cluster, &gang(vec![shape(4, 2, 1)])), [(1, 1)]);

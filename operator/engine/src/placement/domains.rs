@@ -45,6 +45,8 @@ pub(super) fn place_gang(site: &Site<'_>, free: &[i64], key: KeyIx) -> Result<Ve
     }
     match best {
         Some((_, seats)) => Ok(seats),
+        // Those that run may do so where nobody else may go any more.
+        None if needed.is_empty() => Ok(Vec::new()),
         None => Err(closest.unwrap_or_else(|| nowhere(site, free))),
     }
 }
