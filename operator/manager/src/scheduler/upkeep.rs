@@ -94,8 +94,9 @@ impl Pass<'_> {
             let Some(node) = pod.pinned.as_deref() else { continue };
             self.refused.insert(pod.uid.clone());
             if self.cluster.ordinal(node).is_some_and(|n| self.ending_on(n)) {
-                // What was refused while there was no room is tried again when there is: that takes a moment, too.
-                self.memory.refused_since.insert(pod.uid.clone(), self.now);
+                // What was refused while there was no room is tried again when there is: that takes a moment, too, and counts
+                // from the first look at the room without them.
+                self.memory.refused_since.remove(&pod.uid);
                 continue;
             }
             let since = *self.memory.refused_since.entry(pod.uid.clone()).or_insert(self.now);

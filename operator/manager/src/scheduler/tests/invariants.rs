@@ -165,3 +165,21 @@ fn an_intent_that_is_dropped_no_longer_counts_its_victims_as_leaving() {
         Event::Pass,
     ]);
 }
+
+/// Nobody looked between the moment when the victims were leaving and the one when they had left, seconds later.
+#[test]
+fn refusals_while_victims_leave_are_not_counted_up_to_the_next_look() {
+    let gang = |priority, members, gpus| Event::Gang { priority, members, gpus };
+    let mut events = vec![
+        gang(10, 1, 1),
+        gang(10, 1, 1),
+        Event::Sticky(0, 5),
+        gang(10, 2, 1),
+        gang(10, 1, 1),
+        gang(10, 1, 1),
+        Event::Pass,
+    ];
+    events.extend([gang(20, 5, 2), Event::Pass, Event::Control, Event::Bind, Event::Pass, Event::Control]);
+    events.extend([Event::Pass, Event::Control, Event::Bind, Event::Pass, Event::Later(5), Event::End, Event::Pass]);
+    play(events);
+}
