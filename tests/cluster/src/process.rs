@@ -2,8 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -151,7 +153,32 @@ pub async fn run(program: &Path, args: &[&str], env: &[(&str, &str)], within: Du
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// A port of the loopback interface that is free now.
+/// Ports below those that the system gives to outgoing connections, which could take one before its program does.
+const PORTS: std::ops::Range<u32> = 20_000..32_000;
+
+/// A port of the loopback interface that is free now. This process gives none out a second time before it has given out all,
+/// and other processes begin elsewhere.
 pub fn free_port() -> Result<u16> {
-    Ok(std::net::TcpListener::bind(("127.0.0.1", 0)).context("find a free port")?.local_addr()?.port())
+    static GIVEN: AtomicU32 = AtomicU32::new(0);
+    for _ in PORTS {
+        let at = std::process::id().wrapping_mul(997).wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let port = u16::try_from(PORTS.start + at % (PORTS.end - PORTS.start))?;
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return Ok(port);
+        }
+    }
+    bail!("no port from {} to {} is free", PORTS.start, PORTS.end)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn no_port_is_given_out_twice() {
+        let ports: BTreeSet<u16> = (0..200).map(|_| free_port().unwrap()).collect();
+        assert_eq!(ports.len(), 200);
+    }
 }
