@@ -7,6 +7,8 @@ CARGO ?= cargo
 # Errors of tests say what was missing; where they were made is of no help.
 export RUST_LIB_BACKTRACE := 0
 KUBECTL ?= kubectl
+# What `make deploy` installs.
+OVERLAY ?= full
 # The programs that the end-to-end tests start.
 PROGRAMS := -p lockstep-manager -p lockstep-kubelet -p lockstep-cli
 # Scenarios mostly wait, so more of them than processors run at once.
@@ -14,19 +16,37 @@ E2E_THREADS ?= 6
 
 .PHONY: help
 help: ## What there is to make
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
 
 .PHONY: build
 build: ## The programs, unoptimized
 	$(CARGO) build $(PROGRAMS)
+
+# The supervisor runs in images of any kind, so nothing of the image is linked.
+SUPERVISOR_TARGET := x86_64-unknown-linux-musl
+SUPERVISOR := target/$(SUPERVISOR_TARGET)/release/lockstep-run
+
+.PHONY: supervisor
+supervisor: ## The supervisor as a static binary, its size and its memory while it runs (adds the musl target)
+	rustup target add $(SUPERVISOR_TARGET)
+	$(CARGO) build --release -p lockstep-run --target $(SUPERVISOR_TARGET)
+	operator/run/measure.sh $(SUPERVISOR)
 
 .PHONY: plane
 plane: ## The test control plane (minutes the first time, cached by content)
 	tests/plane/build.sh
 
 .PHONY: generate
-generate: ## crds/ and docs/reference from the Rust types
+generate: ## crds/ and docs/reference from the Rust types, the agent's CRI code from its proto file
 	$(CARGO) run -q -p xtask -- generate
+
+MUSL := $(shell uname -m)-unknown-linux-musl
+
+.PHONY: image
+image: ## OCI images of manager, agent and trainer into target/images (IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
+	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
+	rustup target add $(MUSL)
+	$(CARGO) run -q -p xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
 
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
@@ -37,6 +57,17 @@ lint: ## Formatting, clippy, stale generated files
 .PHONY: unit
 unit: ## Unit and property tests
 	$(CARGO) test --workspace --exclude lockstep-e2e
+
+.PHONY: container-packages
+container-packages: ## What test-containers needs, from the distribution (apt, root)
+	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static
+
+.PHONY: test-containers
+test-containers: plane ## The agent on real containers (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
+	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
+	$(CARGO) build -p lockstep-agent
+	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
+	$(CARGO) test -p lockstep-containers --features containers -- --test-threads=2
 
 .PHONY: plane-test
 plane-test: plane ## Tests of the control plane itself
@@ -85,9 +116,9 @@ install: ## The definitions into the cluster of the current context
 	$(KUBECTL) apply -k config/crd
 
 .PHONY: deploy
-deploy: ## Definitions, roles, manager, agent and policies into the cluster of the current context
-	$(KUBECTL) apply -k config/default
+deploy: ## OVERLAY (full: agents included, or default: without) into the cluster of the current context
+	$(KUBECTL) apply -k config/overlays/$(OVERLAY)
 
 .PHONY: undeploy
 undeploy: ## Everything of Lockstep out of the cluster of the current context, workloads included
-	$(KUBECTL) delete -k config/default --ignore-not-found
+	$(KUBECTL) delete -k config/overlays/$(OVERLAY) --ignore-not-found

@@ -1,7 +1,8 @@
 //! Condition types and reasons, and the one way to set a condition.
 //!
-//! Conditions are a list-map by type. `observedGeneration` is always set, the transition time moves only when the
-//! status flips, and an unchanged condition compares equal so that no write happens (Kubernetes API conventions).
+//! Conditions are a list-map by type. `observedGeneration` is always set, the transition time moves
+//! only when the status flips, and an unchanged condition compares equal so that no write happens
+//! (Kubernetes API conventions).
 
 use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
@@ -39,13 +40,25 @@ pub enum ConditionStatus {
     Unknown,
 }
 
+impl ConditionStatus {
+    /// As the API writes it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 impl From<bool> for ConditionStatus {
     fn from(v: bool) -> Self {
         if v { Self::True } else { Self::False }
     }
 }
 
-/// Sets a condition: replaces the one of the same type, keeps its transition time unless the status flips.
+/// Sets a condition: replaces the one of the same type, keeps its transition time unless the status
+/// flips.
 pub fn upsert(
     conditions: &mut Vec<Condition>,
     type_: &str,
@@ -86,7 +99,7 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
 
 /// Condition types of a `TrainingWorkload`, and those that upstream defines for pod groups.
 pub mod types {
-    /// The gang has its room: a placement exists and its pods are being made or run.
+    /// Every gang is placed: its nodes are reserved, and its pods are being created or run.
     pub const ADMITTED: &str = "Admitted";
     /// Every member that should run is running and ready.
     pub const READY: &str = "Ready";
@@ -104,18 +117,21 @@ pub mod types {
     pub const COMPLETE: &str = "Complete";
     /// The workload failed. Terminal.
     pub const FAILED: &str = "Failed";
-    /// A barrier keeps epochs apart; False where a training container runs without supervisor.
-    pub const FENCED: &str = "Fenced";
-    /// Upstream's scheduling objects are used and kube-scheduler places the gangs; never True in this version.
+    /// Whether RestartGang restarts members inside their pods; where it is False, pods are
+    /// recreated.
+    pub const RESTARTS_IN_PLACE: &str = "RestartsInPlace";
+    /// Upstream's scheduling objects are used and kube-scheduler places the gangs; never True in
+    /// this version.
     pub const NATIVE_SCHEDULING: &str = "NativeScheduling";
-    /// On pod groups (KEP-4671): False while waiting for room, True while placed. Upstream's True is terminal; ours becomes
-    /// False again when a gang gives its room back and queues, so that the reason why it waits is there.
+    /// On pod groups (KEP-4671): False while waiting for capacity, True while placed. Upstream's
+    /// True is terminal; ours becomes False again when a gang releases its nodes and queues, so
+    /// that the reason why it waits is there.
     pub const POD_GROUP_INITIALLY_SCHEDULED: &str = "PodGroupInitiallyScheduled";
 }
 
 /// Reasons of conditions and events: one table, so that a reason means one thing.
 pub mod reasons {
-    /// Waiting for room in the cluster; the message says what is short.
+    /// Waiting for capacity in the cluster; the message says what is short.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
     /// Waiting behind other gangs or for the first scheduling pass.
     pub const QUEUED: &str = "Queued";
@@ -141,7 +157,8 @@ pub mod reasons {
     pub const FORBIDDEN: &str = "Forbidden";
     /// The API server refuses a pod made from the template; the message has the field path.
     pub const INVALID_TEMPLATE: &str = "InvalidTemplate";
-    /// The API server refuses another object that is made for the workload; the message has the field path.
+    /// The API server refuses another object that is made for the workload; the message has the
+    /// field path.
     pub const INVALID_OBJECT: &str = "InvalidObject";
     /// The priority class does not exist or may not be used.
     pub const INVALID_PRIORITY_CLASS: &str = "InvalidPriorityClass";
@@ -165,9 +182,9 @@ pub mod reasons {
     pub const DEADLINE_EXCEEDED: &str = "DeadlineExceeded";
     /// `scheduling.timeoutSeconds` passed with `onTimeout: Fail`.
     pub const SCHEDULING_TIMEOUT: &str = "SchedulingTimeout";
-    /// Containers did not start within `startDeadlineSeconds`; the room was given back.
+    /// Containers did not start within `startDeadlineSeconds`; the nodes were released.
     pub const START_DEADLINE_EXCEEDED: &str = "StartDeadlineExceeded";
-    /// No replacement was found within `replacementTimeoutSeconds`; the room was given back.
+    /// No replacement was found within `replacementTimeoutSeconds`; the nodes were released.
     pub const REPLACEMENT_TIMEOUT: &str = "ReplacementTimeout";
     /// A node's kubelet rejected a pod before it ran.
     pub const REJECTED_BY_NODE: &str = "RejectedByNode";
@@ -181,13 +198,17 @@ pub mod reasons {
     pub const RECONCILED: &str = "Reconciled";
     /// Work is in progress.
     pub const PROGRESSING: &str = "Progressing";
-    /// Training containers run without a supervisor, so nothing keeps two epochs apart.
+    /// Restarts in place without a supervisor, because `failurePolicy.inPlace.withoutSupervisor` is
+    /// Allow; nothing keeps two attempts apart while members stop one after the other.
     pub const UNSUPERVISED: &str = "Unsupervised";
+    /// No supervisor keeps attempts apart, and `failurePolicy.inPlace.withoutSupervisor` is Deny:
+    /// pods are recreated.
+    pub const DENIED: &str = "Denied";
     /// A node was deleted, taken out of service, or NotReady for too long.
     pub const NODE_LOST: &str = "NodeLost";
     /// A failure rule asks for another node.
     pub const FAILED_MEMBER: &str = "FailedMember";
-    /// Every restart of the last minutes failed; the room is given back.
+    /// Every restart of the last minutes failed; the nodes are released.
     pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
@@ -210,10 +231,41 @@ mod tests {
     #[test]
     fn the_transition_time_moves_only_when_the_status_flips() {
         let mut c = Vec::new();
-        upsert(&mut c, types::READY, false, reasons::STARTING, "0/2", 1, at(10));
-        upsert(&mut c, types::READY, false, reasons::MEMBERS_NOT_READY, "1/2", 2, at(20));
-        assert_eq!((c[0].last_transition_time, c[0].observed_generation, c[0].message.as_str()), (at(10), 2, "1/2"));
-        upsert(&mut c, types::READY, true, reasons::ALL_MEMBERS_READY, "2/2", 2, at(30));
+        upsert(
+            &mut c,
+            types::READY,
+            false,
+            reasons::STARTING,
+            "0/2",
+            1,
+            at(10),
+        );
+        upsert(
+            &mut c,
+            types::READY,
+            false,
+            reasons::MEMBERS_NOT_READY,
+            "1/2",
+            2,
+            at(20),
+        );
+        assert_eq!(
+            (
+                c[0].last_transition_time,
+                c[0].observed_generation,
+                c[0].message.as_str()
+            ),
+            (at(10), 2, "1/2")
+        );
+        upsert(
+            &mut c,
+            types::READY,
+            true,
+            reasons::ALL_MEMBERS_READY,
+            "2/2",
+            2,
+            at(30),
+        );
         assert_eq!((c.len(), c[0].last_transition_time), (1, at(30)));
     }
 }

@@ -1,11 +1,62 @@
 //! The manifests of the custom resource definitions.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool,
+};
 use kube::CustomResourceExt;
 
 use crate::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 
 /// All definitions, in the order in which they are installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
-    vec![TrainingWorkload::crd(), RestartOrder::crd(), NodeAgent::crd(), Workload::crd(), PodGroup::crd()]
+    let mut definitions = vec![
+        TrainingWorkload::crd(),
+        RestartOrder::crd(),
+        NodeAgent::crd(),
+        Workload::crd(),
+        PodGroup::crd(),
+    ];
+    for definition in &mut definitions {
+        for version in &mut definition.spec.versions {
+            if let Some(schema) = version
+                .schema
+                .as_mut()
+                .and_then(|s| s.open_api_v3_schema.as_mut())
+            {
+                join_lines(schema);
+            }
+        }
+    }
+    definitions
+}
+
+/// Where a line of a doc comment ends says nothing to who reads `kubectl explain`: the lines of a
+/// paragraph become one. Paragraphs and list items stay apart.
+fn join_lines(schema: &mut JSONSchemaProps) {
+    if let Some(description) = &mut schema.description {
+        let mut joined = String::new();
+        for line in description.lines() {
+            let starts = line.is_empty() || line.starts_with("- ");
+            if !joined.is_empty() {
+                joined.push(if starts || joined.ends_with('\n') {
+                    '\n'
+                } else {
+                    ' '
+                });
+            }
+            joined.push_str(line);
+        }
+        *description = joined;
+    }
+    for property in schema.properties.iter_mut().flat_map(|p| p.values_mut()) {
+        join_lines(property);
+    }
+    match &mut schema.items {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => join_lines(items),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(join_lines),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
+        join_lines(values);
+    }
 }

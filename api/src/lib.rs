@@ -1,7 +1,8 @@
 //! Custom resource types of Lockstep.
 //!
-//! The Rust types are the source of everything that describes the API: the manifests in `crds/`, the limits and CEL
-//! rules in them, and the reference in `docs/reference/api.md` are generated from this crate (`make generate`).
+//! The Rust types are the source of everything that describes the API: the manifests in `crds/`,
+//! the limits and CEL rules in them, and the reference in `docs/reference/api.md` are generated
+//! from this crate (`make generate`).
 //!
 //! | module | content |
 //! |---|---|
@@ -10,10 +11,16 @@
 //! | [`restart_order`] | `RestartOrder`, what the manager tells the node agents |
 //! | [`node_agent`] | `NodeAgent`, what a node agent tells the manager |
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
+//! | [`gangs`], [`membership`] | which members of a spec are placed and restarted together, and which of them run |
+//! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
 pub mod condition;
 pub mod crds;
+pub mod gangs;
+pub mod ids;
+pub mod key;
 pub mod member;
+pub mod membership;
 pub mod names;
 pub mod node_agent;
 pub mod restart_order;
@@ -29,7 +36,8 @@ pub use workload::{TrainingWorkload, TrainingWorkloadSpec, TrainingWorkloadStatu
 
 /// API group of the objects that users, the manager and the agents exchange.
 pub const TRAINING_GROUP: &str = "training.lockstep.dev";
-/// API group of our own `Workload` and `PodGroup`, used where the cluster does not serve the upstream kinds.
+/// API group of our own `Workload` and `PodGroup`, used where the cluster does not serve the
+/// upstream kinds.
 pub const SCHEDULING_GROUP: &str = "scheduling.lockstep.dev";
 /// The one served version of both groups.
 pub const VERSION: &str = "v1alpha1";

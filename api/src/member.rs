@@ -6,7 +6,8 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-/// One pod of a workload: group, replica of the group, index in the replica. Within a group ordered as ranks are numbered.
+/// One pod of a workload: group, replica of the group, index in the replica. Within a group ordered
+/// as ranks are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Member {
     /// Name of the group, an entry of `spec.groups`.
@@ -20,7 +21,11 @@ pub struct Member {
 impl Member {
     /// A member address.
     pub fn new(group: impl Into<String>, replica: i32, index: i32) -> Self {
-        Self { group: group.into(), replica, index }
+        Self {
+            group: group.into(),
+            replica,
+            index,
+        }
     }
 }
 
@@ -38,8 +43,9 @@ pub struct InvalidMemberRange(String);
 
 /// A set of members, written compactly: one string per replica, such as `workers/0/0-7,9`.
 ///
-/// The indexes use the format of `completedIndexes` in a Job's status. A set of 20,000 members in full replicas of 8
-/// is 2,500 short strings; placements and orders stay far below the object size limit of etcd.
+/// The indexes use the format of `completedIndexes` in a Job's status. A set of 20,000 members in
+/// full replicas of 8 is 2,500 short strings; placements and orders stay far below the object size
+/// limit of etcd.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberSet(BTreeSet<Member>);
 
@@ -69,7 +75,8 @@ impl MemberSet {
         self.0.insert(member)
     }
 
-    /// Reads the compact form. Bounded: a range beyond 20,000 indexes is refused rather than expanded.
+    /// Reads the compact form. Bounded: a range beyond 20,000 indexes is refused rather than
+    /// expanded.
     pub fn parse<S: AsRef<str>>(ranges: &[S]) -> Result<Self, InvalidMemberRange> {
         let mut out = Self::default();
         for text in ranges {
@@ -93,11 +100,16 @@ impl MemberSet {
     pub fn to_ranges(&self) -> Vec<String> {
         let mut replicas: BTreeMap<(&str, i32), Vec<i32>> = BTreeMap::new();
         for m in &self.0 {
-            replicas.entry((&m.group, m.replica)).or_default().push(m.index);
+            replicas
+                .entry((&m.group, m.replica))
+                .or_default()
+                .push(m.index);
         }
         replicas
             .into_iter()
-            .map(|((group, replica), indexes)| format!("{group}/{replica}/{}", format_indexes(&indexes)))
+            .map(|((group, replica), indexes)| {
+                format!("{group}/{replica}/{}", format_indexes(&indexes))
+            })
             .collect()
     }
 }
@@ -148,7 +160,8 @@ pub fn format_indexes(ascending: &[i32]) -> String {
     out
 }
 
-/// Reads the range format; None when it is malformed, has negative or descending bounds, or is too large.
+/// Reads the range format; None when it is malformed, has negative or descending bounds, or is too
+/// large.
 pub fn parse_indexes(text: &str) -> Option<Vec<i32>> {
     let mut out = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {
@@ -183,7 +196,14 @@ mod tests {
 
     #[test]
     fn malformed_and_oversized_ranges_are_refused() {
-        for bad in ["workers/0", "workers/x/0", "workers/0/3-1", "workers/0/-1", "workers/0/0-2000000000", "a/0/1/2"] {
+        for bad in [
+            "workers/0",
+            "workers/x/0",
+            "workers/0/3-1",
+            "workers/0/-1",
+            "workers/0/0-2000000000",
+            "a/0/1/2",
+        ] {
             assert!(MemberSet::parse(&[bad]).is_err(), "{bad}");
         }
     }

@@ -1,5 +1,5 @@
-//! Names, labels and annotations. Lengths are chosen so that every name that we derive is valid when the CEL rules of
-//! the workload hold: hostnames are DNS labels of at most 63 characters.
+//! Names, labels and annotations. Lengths are chosen so that every name that we derive is valid
+//! when the CEL rules of the workload hold: hostnames are DNS labels of at most 63 characters.
 
 use std::hash::Hasher;
 
@@ -11,8 +11,8 @@ pub const PREFIX: &str = "training.lockstep.dev/";
 /// Value of `spec.managedBy` for workloads that this operator acts on.
 pub const MANAGED_BY: &str = "lockstep.dev/operator";
 
-/// Labels on pods (and, for [`labels::WORKLOAD_UID`], on every object made for a workload). They select and display;
-/// ownership is decided by owner UID alone.
+/// Labels on pods (and, for [`labels::WORKLOAD_UID`], on every object made for a workload). They
+/// select and display; ownership is decided by owner UID alone.
 pub mod labels {
     /// Name of the workload.
     pub const WORKLOAD: &str = "training.lockstep.dev/workload";
@@ -28,8 +28,8 @@ pub mod labels {
     pub const DOMAIN: &str = "training.lockstep.dev/domain";
     /// Name of the PodGroup.
     pub const POD_GROUP: &str = "training.lockstep.dev/pod-group";
-    /// The label that the headless Service selects by: UID of the workload. It is taken off a pod before its
-    /// replacement is made, because a terminating pod stays published otherwise.
+    /// The label that the headless Service selects by: UID of the workload. It is taken off a pod
+    /// before its replacement is made, because a terminating pod stays published otherwise.
     pub const PUBLISHED: &str = "training.lockstep.dev/published";
 }
 
@@ -37,28 +37,36 @@ pub mod labels {
 pub mod annotations {
     /// On pods: hash of the parts of the workload's spec that the pod was made from.
     pub const SPEC_HASH: &str = "training.lockstep.dev/spec-hash";
-    /// On pods: restart tier decided from the placed node (`restart-all`, `restart-rules`, `plain`).
+    /// On pods: restart tier decided from the placed node (`restart-all`, `restart-rules`,
+    /// `plain`).
     pub const TIER: &str = "training.lockstep.dev/restart-tier";
-    /// On pods: epoch of the restart domain at which the pod was made.
-    pub const EPOCH: &str = "training.lockstep.dev/epoch";
+    /// On pods: attempt of the restart domain at which the pod was made.
+    pub const ATTEMPT: &str = "training.lockstep.dev/attempt";
     /// On pods: id of the placement that chose the node.
     pub const PLACEMENT: &str = "training.lockstep.dev/placement";
     /// On a workload or a foreign pod, written by its user: time of the last checkpoint, RFC 3339.
     pub const LAST_CHECKPOINT: &str = "training.lockstep.dev/last-checkpoint";
-    /// On a priority class, written by an administrator: the priority that gangs of the class have when others want their
-    /// room, once they run. One below the value of the class is not heeded.
+    /// On a priority class, written by an administrator: the priority that gangs of the class have
+    /// when others want their capacity, once they run. One below the value of the class is not
+    /// heeded.
     pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";
 }
 
-/// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but wait for the victims.
+/// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but
+/// wait for the victims.
 pub const PREEMPTION_GATE: &str = "training.lockstep.dev/preemption";
 
 /// Extended resources that count as accelerators unless the configuration says otherwise.
-pub const ACCELERATORS: [&str; 5] =
-    ["nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "google.com/tpu", "aws.amazon.com/neuron"];
+pub const ACCELERATORS: [&str; 5] = [
+    "nvidia.com/gpu",
+    "amd.com/gpu",
+    "habana.ai/gaudi",
+    "google.com/tpu",
+    "aws.amazon.com/neuron",
+];
 
-/// Eight hexadecimal digits over the parts, stable across versions of this program (FNV-1a). A separator keeps
-/// ("a", "bc") and ("ab", "c") apart.
+/// Eight hexadecimal digits over the parts, stable across versions of this program (FNV-1a). A
+/// separator keeps ("a", "bc") and ("ab", "c") apart.
 pub fn short_hash(parts: &[&str]) -> String {
     let mut h = fnv::FnvHasher::default();
     for p in parts {
@@ -74,26 +82,31 @@ pub fn hostname(workload: &str, member: &Member) -> String {
     format!("{workload}-{member}")
 }
 
-/// Name of a member's pod: the hostname and a hash of workload UID, member and the UID of the pod that it replaces
-/// (empty for the first). The same step of the same history always names the same pod, so a repeated create is a 409
-/// on our own object; a new incarnation never collides with an old one that is still terminating.
+/// Name of a member's pod: the hostname and a hash of workload UID, member and the UID of the pod
+/// that it replaces (empty for the first). The same step of the same history always names the same
+/// pod, so a repeated create is a 409 on our own object; a new incarnation never collides with an
+/// old one that is still terminating.
 pub fn pod_name(workload: &str, workload_uid: &str, member: &Member, replaces: &str) -> String {
     let host = hostname(workload, member);
     let hash = short_hash(&[workload_uid, &host, replaces]);
     format!("{host}-{hash}")
 }
 
-/// Name of a gang's PodGroup. The hash of the workload's UID keeps workload `a` with group `b-c` and workload `a-b` with
-/// group `c` apart.
+/// Name of a gang's PodGroup. The hash of the workload's UID keeps workload `a` with group `b-c`
+/// and workload `a-b` with group `c` apart.
 pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> String {
-    format!("{workload}-{}-{}", gang_key.replace('.', "-"), short_hash(&[workload_uid, gang_key]))
+    format!(
+        "{workload}-{}-{}",
+        gang_key.replace('.', "-"),
+        short_hash(&[workload_uid, gang_key])
+    )
 }
 
 /// Key of the one gang or domain that holds the whole workload.
 pub const WHOLE: &str = "workload";
 
-/// Key of a gang or restart domain that is one replica of a group. A dot cannot occur in a group name, so keys never
-/// collide, and a key is a valid label value.
+/// Key of a gang or restart domain that is one replica of a group. A dot cannot occur in a group
+/// name, so keys never collide, and a key is a valid label value.
 pub fn replica_key(group: &str, replica: i32) -> String {
     format!("{group}.{replica}")
 }
@@ -104,7 +117,10 @@ mod tests {
 
     #[test]
     fn similar_workload_and_group_names_never_make_the_same_pod_group_or_pod() {
-        assert_ne!(pod_group_name("a", "u1", "b-c"), pod_group_name("a-b", "u2", "c"));
+        assert_ne!(
+            pod_group_name("a", "u1", "b-c"),
+            pod_group_name("a-b", "u2", "c")
+        );
         assert_ne!(
             pod_name("a", "u1", &Member::new("b-c", 0, 0), ""),
             pod_name("a-b", "u2", &Member::new("c", 0, 0), "")

@@ -20,7 +20,11 @@ pub const MAX_REPORTS: usize = 64;
     doc = "What the agent of one node tells the manager. Named after its node; written by that node's agent only.",
     printcolumn(json_path = ".status.agentVersion", name = "Version", type_ = "string"),
     printcolumn(json_path = ".status.runtime", name = "Runtime", type_ = "string"),
-    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
+    printcolumn(
+        json_path = ".metadata.creationTimestamp",
+        name = "Age",
+        type_ = "date"
+    )
 )]
 pub struct NodeAgentSpec {}
 
@@ -34,7 +38,7 @@ pub struct NodeAgentStatus {
     pub runtime: String,
     /// What this agent can do, from [`capabilities`].
     pub capabilities: Vec<String>,
-    /// Members that have come to an epoch; the latest epoch of each domain on this node.
+    /// Members that have come to an attempt; the latest attempt of each domain on this node.
     pub arrivals: Vec<Arrival>,
     /// The last 64 container exits of members, oldest first.
     #[schemars(length(max = 64))]
@@ -49,8 +53,8 @@ pub mod capabilities {
     pub const REPORT: &str = "Report";
 }
 
-/// Members of one restart domain on this node that have come to an epoch: their container of the old epoch is gone and
-/// that of the new one runs (or, with a supervisor, waits at the barrier).
+/// Members of one restart domain on this node that have come to an attempt: their container of the
+/// old attempt is gone and that of the new one runs (or, with a supervisor, waits at the barrier).
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Arrival {
@@ -59,26 +63,29 @@ pub struct Arrival {
     pub workload_uid: String,
     /// Key of the restart domain.
     pub domain: String,
-    /// The epoch.
-    pub epoch: i64,
+    /// The attempt.
+    pub attempt: i64,
     /// The pods, sorted by UID.
     pub pods: Vec<ArrivedPod>,
 }
 
-/// A member that has come to an epoch.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+/// A member that has come to an attempt.
+#[derive(
+    Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ArrivedPod {
     /// UID of the pod.
     #[serde(rename = "podUID")]
     pub pod_uid: String,
-    /// Runtime id of the training container that runs at the epoch. Pod status may still show the one before it.
+    /// Runtime id of the training container that runs at the attempt. Pod status may still show the
+    /// one before it.
     #[serde(rename = "containerID")]
     pub container_id: String,
 }
 
-/// The end of one container of a member, as the runtime saw it: the true exit code, which pod status may show late or
-/// never (a container restarted by RestartAllContainers shows 137).
+/// The end of one container of a member, as the runtime saw it: the true exit code, which pod
+/// status may show late or never (a container restarted by RestartAllContainers shows 137).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -90,8 +97,8 @@ pub struct Report {
     /// Runtime id of the container; one report per container.
     #[serde(rename = "containerID")]
     pub container_id: String,
-    /// Epoch at which the container was released.
-    pub epoch: i64,
+    /// Attempt at which the container was released.
+    pub attempt: i64,
     /// Whether the agent had stopped it on order.
     #[serde(default)]
     pub kind: ReportKind,
@@ -107,7 +114,7 @@ pub struct Report {
 /// Who ended a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReportKind {
-    /// It ended by itself, or by somebody else's hand.
+    /// It ended by itself, or was stopped by something other than the agent.
     #[default]
     Exited,
     /// The agent stopped it for an order.

@@ -5,7 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// The orders of one workload, owned by it and named like it. Small, because every node agent watches all of them.
+/// The orders of one workload, owned by it and named like it. Small, because every node agent
+/// watches all of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "training.lockstep.dev",
@@ -33,22 +34,24 @@ pub struct RestartOrderSpec {
 pub struct DomainOrder {
     /// Key of the domain.
     pub key: String,
-    /// Epoch that the members are to run at. An agent stops what it knows as released for an older epoch.
-    pub epoch: i64,
-    /// Members that restart in place at this epoch, as ranges; members whose pods are replaced are not among them.
+    /// Attempt that the members are to run at. An agent stops what it knows as released for an
+    /// older attempt.
+    pub attempt: i64,
+    /// Members that restart in place at this attempt, as ranges; members whose pods are replaced
+    /// are not among them.
     #[serde(default)]
     pub members: Vec<String>,
-    /// Number of members of the domain at this epoch.
+    /// Number of members of the domain at this attempt.
     #[serde(default)]
     pub world: i32,
-    /// Epoch that may start. Without a supervisor nothing waits for it.
+    /// Attempt that may start. Without a supervisor nothing waits for it.
     #[serde(default)]
-    pub released_epoch: i64,
-    /// When the first failure of the incident behind this epoch happened; absent for the first start. A container that
-    /// replaced one which ended before it belongs to an older epoch.
+    pub released_attempt: i64,
+    /// When the first failure of the incident behind this attempt happened; absent for the first
+    /// start. A container that replaced one which ended before it belongs to an older attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<DateTime<Utc>>,
-    /// Where members rendezvous at this epoch.
+    /// Where members rendezvous at this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorAddress>,
     /// When members that have not arrived are given up.
@@ -56,7 +59,8 @@ pub struct DomainOrder {
     pub deadline: Option<DateTime<Utc>>,
 }
 
-/// Address of the rendezvous. The port rotates with the epoch, so that a straggler of an old one finds nobody.
+/// Address of the rendezvous. The port rotates with the attempt, so that a straggler of an old one
+/// finds no peer.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CoordinatorAddress {
     /// IP of the coordinator's pod.

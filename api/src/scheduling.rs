@@ -1,7 +1,8 @@
 //! `Workload` and `PodGroup`: the scheduling objects of a workload.
 //!
-//! Names and spec shape are those of upstream's `scheduling.k8s.io/v1beta1` (KEP-4671, KEP-5710), served in our own group
-//! where the cluster does not serve upstream's. Our `PodGroup` status adds `placement` and `preemption`.
+//! Names and spec shape are those of upstream's `scheduling.k8s.io/v1beta1` (KEP-4671, KEP-5710),
+//! served in our own group where the cluster does not serve upstream's. Our `PodGroup` status adds
+//! what follows its conditions.
 
 use chrono::{DateTime, Utc};
 use kube::{CustomResource, KubeSchema};
@@ -151,21 +152,33 @@ pub struct PodGroupDisruptionMode {
     status = "PodGroupStatus",
     derive = "PartialEq",
     doc = "One gang of a workload. Written by the operator.",
-    printcolumn(json_path = ".spec.schedulingPolicy.gang.minCount", name = "Min", type_ = "integer"),
+    printcolumn(
+        json_path = ".spec.schedulingPolicy.gang.minCount",
+        name = "Min",
+        type_ = "integer"
+    ),
     printcolumn(json_path = ".spec.priority", name = "Priority", type_ = "integer"),
     printcolumn(
         json_path = ".status.conditions[?(@.type==\"PodGroupInitiallyScheduled\")].reason",
         name = "Scheduled",
         type_ = "string"
     ),
-    printcolumn(json_path = ".status.placement.members", name = "Placed", type_ = "integer"),
+    printcolumn(
+        json_path = ".status.placement.members",
+        name = "Placed",
+        type_ = "integer"
+    ),
     printcolumn(
         json_path = ".status.conditions[?(@.type==\"PodGroupInitiallyScheduled\")].message",
         name = "Message",
         type_ = "string",
         priority = 1
     ),
-    printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
+    printcolumn(
+        json_path = ".metadata.creationTimestamp",
+        name = "Age",
+        type_ = "date"
+    )
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PodGroupSpec {
@@ -196,16 +209,85 @@ pub struct PodGroupStatus {
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
     pub conditions: Vec<Condition>,
-    /// Where the members run. Decided before any pod is made; it is the reservation that a new leader rebuilds from.
+    /// Where the members run. Decided before any pod is made; it is the reservation that a new
+    /// leader rebuilds from.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// The preemption that this gang is the preemptor of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption: Option<Preemption>,
-    /// When the gang first asked for room since it last held some; its place in the queue among equal priorities. A
-    /// preempted gang keeps it.
+    /// When the gang queued, since it last held capacity; its place in the queue among
+    /// equal priorities. A preempted gang keeps it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
+    /// What kube-scheduler refuses the gang's pods for, where that is no lack of capacity. While it
+    /// is set, no work is preempted for the gang. Removed once every member is bound, or when the
+    /// spec changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<Refusal>,
+    /// The last preemption that evicted work for the gang. Removed once the gang is bound, or when
+    /// the spec changes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_preemption: Option<LastPreemption>,
+    /// Nodes whose pinned pods kube-scheduler refused: the gang is not placed there for a while.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
+    pub excluded_nodes: Vec<ExcludedNode>,
+}
+
+/// A node that a gang is not placed on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ExcludedNode {
+    /// Name of the node.
+    pub node: String,
+    /// Reason, from the table of condition reasons.
+    pub reason: String,
+    /// Until when.
+    pub until: DateTime<Utc>,
+}
+
+/// A refusal by kube-scheduler that is not about capacity.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Refusal {
+    /// Name of the pod.
+    pub pod: String,
+    /// The node that it was pinned to.
+    pub node: String,
+    /// What kube-scheduler says: the message of the pod's condition PodScheduled.
+    pub message: String,
+    /// When it was noted last.
+    pub at: DateTime<Utc>,
+    /// Placements in a row that ended so. The next is made 5 s after the first, then after twice as
+    /// long, at most 5 min.
+    pub tries: i32,
+    /// The spec that was refused.
+    pub observed: ObservedSpec,
+}
+
+/// A preemption that has evicted work for a gang that is not bound yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct LastPreemption {
+    /// When it was decided.
+    pub decided_at: DateTime<Utc>,
+    /// Whether kube-scheduler refused the gang all the same. Then no further work is preempted for
+    /// it.
+    #[serde(default)]
+    pub useless: bool,
+    /// The spec that it was for.
+    pub observed: ObservedSpec,
+}
+
+/// The spec of a gang, as generations of the objects that it consists of.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ObservedSpec {
+    /// `metadata.generation` of the pod group.
+    pub generation: i64,
+    /// `metadata.generation` of the workload.
+    pub workload_generation: i64,
 }
 
 /// Where the members of a gang run.
@@ -233,7 +315,8 @@ pub struct NodePlacement {
     pub members: Vec<String>,
 }
 
-/// The intent to preempt: persisted before anybody is evicted, validated again whenever it is resumed.
+/// The intent to preempt: persisted before anybody is evicted, validated again whenever it is
+/// resumed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Preemption {
@@ -245,7 +328,7 @@ pub struct Preemption {
     /// When it was decided.
     #[serde(default)]
     pub decided_at: DateTime<Utc>,
-    /// Id of the placement that needs the room.
+    /// Id of the placement that needs the capacity.
     pub placement: String,
     /// Who leaves.
     pub victims: Vec<Victim>,
@@ -255,10 +338,10 @@ pub struct Preemption {
     /// Cost of the victims in accelerator-seconds.
     #[serde(default)]
     pub cost: i64,
-    /// No set of victims that makes room costs less than this, in accelerator-seconds.
+    /// No set of victims that frees enough capacity costs less than this, in accelerator-seconds.
     #[serde(default)]
     pub at_least: i64,
-    /// Whether no cheaper set makes room.
+    /// Whether no cheaper set frees enough capacity.
     #[serde(default)]
     pub proven: bool,
     /// The next best set that was found.
@@ -297,4 +380,8 @@ pub struct Victim {
     /// Accelerator-seconds of work lost.
     #[serde(default)]
     pub cost: i64,
+    /// When the eviction of a single pod was first requested. While the pod stays, its disruption
+    /// budgets refuse it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub eviction_requested_at: Option<DateTime<Utc>>,
 }

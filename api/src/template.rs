@@ -1,4 +1,5 @@
-//! The pod template of a group: what users write, kept exactly, with a schema small enough for client-side apply.
+//! The pod template of a group: what users write, kept exactly, with a schema small enough for
+//! client-side apply.
 
 use std::borrow::Cow;
 
@@ -10,10 +11,10 @@ use serde_json::{Map, Value, json};
 
 /// A `PodTemplateSpec` of which only labels and annotations of the metadata are kept.
 ///
-/// Two things differ from the plain type. Quantities may be numbers (`nvidia.com/gpu: 8`), as a core API server
-/// accepts them; the plain type refuses them, and one such object would blind a watch. And the schema carries no
-/// descriptions below this field: with them the CRD is larger than the annotation that client-side apply writes
-/// (262,144 bytes).
+/// Two things differ from the plain type. Quantities may be numbers (`nvidia.com/gpu: 8`), as a
+/// core API server accepts them; the plain type refuses them, and one such object would blind a
+/// watch. And the schema carries no descriptions below this field: with them the CRD is larger than
+/// the annotation that client-side apply writes (262,144 bytes).
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct PodTemplate(pub PodTemplateSpec);
 
@@ -21,11 +22,14 @@ impl<'de> Deserialize<'de> for PodTemplate {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
         quantities_as_strings(&mut value);
-        serde_json::from_value(value).map(Self).map_err(serde::de::Error::custom)
+        serde_json::from_value(value)
+            .map(Self)
+            .map_err(serde::de::Error::custom)
     }
 }
 
-/// Keys whose values are maps of quantities, and keys that hold one quantity, anywhere in a pod template.
+/// Keys whose values are maps of quantities, and keys that hold one quantity, anywhere in a pod
+/// template.
 const QUANTITY_MAPS: [&str; 3] = ["limits", "requests", "overhead"];
 const QUANTITIES: [&str; 2] = ["sizeLimit", "divisor"];
 
@@ -35,7 +39,9 @@ fn quantities_as_strings(value: &mut Value) {
             for (key, v) in fields.iter_mut() {
                 if QUANTITIES.contains(&key.as_str()) {
                     as_text(v);
-                } else if let (true, Value::Object(map)) = (QUANTITY_MAPS.contains(&key.as_str()), &mut *v) {
+                } else if let (true, Value::Object(map)) =
+                    (QUANTITY_MAPS.contains(&key.as_str()), &mut *v)
+                {
                     map.values_mut().for_each(as_text);
                 } else {
                     quantities_as_strings(v);
@@ -47,8 +53,8 @@ fn quantities_as_strings(value: &mut Value) {
     }
 }
 
-/// Numbers are quantities. What the schema lets through besides (`memory: true`) becomes text that is none, so that the
-/// template is told to be wrong and the object can still be read.
+/// Numbers are quantities. What the schema lets through besides (`memory: true`) becomes text that
+/// is none, so that the template is reported as wrong and the object can still be read.
 fn as_text(value: &mut Value) {
     if !value.is_string() && !value.is_null() {
         *value = Value::String(value.to_string());
@@ -66,7 +72,9 @@ impl JsonSchema for PodTemplate {
 
     fn json_schema(_: &mut SchemaGenerator) -> Schema {
         let settings = SchemaSettings::openapi3().with(|s| s.inline_subschemas = true);
-        let full = settings.into_generator().into_root_schema_for::<PodTemplateSpec>();
+        let full = settings
+            .into_generator()
+            .into_root_schema_for::<PodTemplateSpec>();
         let mut value = full.to_value();
         simplify(&mut value);
         if let Value::Object(root) = &mut value {
@@ -117,16 +125,21 @@ fn simplify(value: &mut Value) {
 
 fn is_quantity(schema: &Map<String, Value>) -> bool {
     let description = schema.get("description").and_then(Value::as_str);
-    description.is_some_and(|d| d.starts_with("Quantity is a fixed-point representation of a number."))
+    description
+        .is_some_and(|d| d.starts_with("Quantity is a fixed-point representation of a number."))
 }
 
-/// What a core API server takes for a quantity: numbers, and strings of this form. Structural schemas have no type for that
-/// (`x-kubernetes-int-or-string` refuses `cpu: 0.5`), so any type is let in.
+/// What a core API server takes for a quantity: numbers, and strings of this form. Structural
+/// schemas have no type for that (`x-kubernetes-int-or-string` refuses `cpu: 0.5`), so any type is
+/// let in.
 fn quantity_schema() -> Map<String, Value> {
     let mut out = Map::new();
     out.insert("x-kubernetes-preserve-unknown-fields".into(), json!(true));
     // Binds strings only.
-    out.insert("pattern".into(), json!(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"));
+    out.insert(
+        "pattern".into(),
+        json!(r"^[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$"),
+    );
     out
 }
 
@@ -139,8 +152,19 @@ mod tests {
         let t: PodTemplate = serde_json::from_value(json!({"spec": {"containers": [
             {"name": "c", "image": "i", "resources": {"limits": {"nvidia.com/gpu": 8, "cpu": 0.5, "memory": "1Gi"}}}]}}))
         .unwrap();
-        let limits = t.0.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
-        assert_eq!((limits["nvidia.com/gpu"].0.as_str(), limits["cpu"].0.as_str()), ("8", "0.5"));
+        let limits = t.0.spec.unwrap().containers[0]
+            .resources
+            .clone()
+            .unwrap()
+            .limits
+            .unwrap();
+        assert_eq!(
+            (
+                limits["nvidia.com/gpu"].0.as_str(),
+                limits["cpu"].0.as_str()
+            ),
+            ("8", "0.5")
+        );
     }
 
     #[test]
@@ -148,8 +172,16 @@ mod tests {
         let t: PodTemplate = serde_json::from_value(json!({"spec": {"containers": [
             {"name": "c", "image": "i", "resources": {"limits": {"cpu": true, "memory": [1], "nvidia.com/gpu": {}}}}]}}))
         .unwrap();
-        let limits = t.0.spec.unwrap().containers[0].resources.clone().unwrap().limits.unwrap();
-        assert_eq!(limits.values().map(|q| q.0.as_str()).collect::<Vec<_>>(), ["true", "[1]", "{}"]);
+        let limits = t.0.spec.unwrap().containers[0]
+            .resources
+            .clone()
+            .unwrap()
+            .limits
+            .unwrap();
+        assert_eq!(
+            limits.values().map(|q| q.0.as_str()).collect::<Vec<_>>(),
+            ["true", "[1]", "{}"]
+        );
     }
 
     #[test]
@@ -157,7 +189,8 @@ mod tests {
         fn find<'a>(at: &'a Value, path: &str, out: &mut Vec<(String, &'a Value)>) {
             for (key, v) in at.as_object().into_iter().flatten() {
                 let path = format!("{path}/{key}");
-                if ["divisor", "sizeLimit", "additionalProperties", "port"].contains(&key.as_str()) {
+                if ["divisor", "sizeLimit", "additionalProperties", "port"].contains(&key.as_str())
+                {
                     out.push((path.clone(), v));
                 }
                 find(v, &path, out);
@@ -169,12 +202,17 @@ mod tests {
         let (mut quantities, mut ports) = (0, 0);
         for (path, schema) in &schemas {
             let patterned = schema.get("pattern").is_some();
-            let in_map = QUANTITY_MAPS.iter().any(|m| path.ends_with(&format!("/{m}/additionalProperties")));
+            let in_map = QUANTITY_MAPS
+                .iter()
+                .any(|m| path.ends_with(&format!("/{m}/additionalProperties")));
             let single = QUANTITIES.iter().any(|q| path.ends_with(&format!("/{q}")));
             assert_eq!(patterned, in_map || single, "{path}: {schema}");
             quantities += usize::from(patterned);
             ports += usize::from(path.ends_with("/port"));
         }
-        assert!(quantities > 10 && ports > 10, "{quantities} quantities, {ports} ports");
+        assert!(
+            quantities > 10 && ports > 10,
+            "{quantities} quantities, {ports} ports"
+        );
     }
 }

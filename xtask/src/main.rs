@@ -1,14 +1,19 @@
-//! `cargo run -p xtask -- generate [--check]`: writes the generated files of the repository, or says which are stale.
+//! `cargo run -p xtask -- generate [--check]` writes the generated files of the repository, or says
+//! which are stale; `image` builds container images; `structure [CHECKOUT]` measures the product's
+//! sources.
 
+mod cri;
 mod reference;
 
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use xtask::image::{self, Target};
+use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
 
 #[derive(Parser)]
-#[command(about = "Generates what is generated, and checks that it is fresh")]
+#[command(about = "Generates what is generated, checks that it is fresh, builds images")]
 struct Args {
     #[command(subcommand)]
     command: Command,
@@ -16,19 +21,109 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write crds/ and docs/reference/api.md.
+    /// Write crds/, docs/reference/api.md and the agent's CRI code.
     Generate {
         /// Write nothing; fail when a file is not what would be written.
         #[arg(long)]
         check: bool,
     },
+    /// Print how long and how dense the product's code is, import cycles between its files and
+    /// public type names that occur twice.
+    Structure {
+        /// Root of the checkout to measure; by default this one.
+        checkout: Option<PathBuf>,
+    },
+    /// Build static programs and an OCI image of each; prints sizes and digests.
+    Image {
+        /// Processor. Default: that of this machine.
+        #[arg(long, value_enum)]
+        target: Option<Target>,
+        /// Folder for the layouts and archives.
+        #[arg(long, default_value = "target/images")]
+        out: PathBuf,
+        /// What the names of the images begin with.
+        #[arg(long, default_value = "ghcr.io/lockstep-dev/")]
+        prefix: String,
+        /// Tag. Default: the version.
+        #[arg(long, default_value = concat!("v", env!("CARGO_PKG_VERSION")))]
+        tag: String,
+    },
 }
 
 fn main() -> Result<()> {
-    let Command::Generate { check } = Args::parse().command;
-    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the workspace root")?;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("the workspace root")?;
+    match Args::parse().command {
+        Command::Generate { check } => generate(root, check),
+        Command::Structure { checkout } => structure(checkout.as_deref().unwrap_or(root)),
+        Command::Image {
+            target,
+            out,
+            prefix,
+            tag,
+        } => {
+            let target = target.unwrap_or_else(Target::here);
+            let built = image::images(root, target, &root.join(out), &prefix, &tag)?;
+            println!("{:<18} {:>11} {:>11}  digest", "image", "program", "image");
+            for b in built {
+                println!(
+                    "{:<18} {:>11} {:>11}  {}",
+                    b.name, b.program, b.written.size, b.written.digest
+                );
+                println!("{:<18} {}", "", b.layout.display());
+            }
+            Ok(())
+        }
+    }
+}
+
+fn structure(root: &Path) -> Result<()> {
+    let crates = load(root)?;
+    println!(
+        "{:<20} {:>6} {:>12} {:>15} {:>14} {:>7}",
+        "crate", "lines", "tokens/line", "closures/100 l", "named closures", "cycles"
+    );
+    let mut total = Measures::default();
+    let mut circles = Vec::new();
+    for krate in &crates {
+        let measures = measure(krate);
+        let found = cycles(krate);
+        print_row(&krate.name, &measures, found.len());
+        total.add(&measures);
+        circles.extend(found);
+    }
+    print_row("all", &total, circles.len());
+    let function = total.longest_function();
+    let (lines, file) = &total.longest_file;
+    println!(
+        "longest function     {} lines, {}",
+        function.lines, function.name
+    );
+    println!("longest file         {lines} lines, {file}");
+    for circle in circles {
+        println!("import cycle         {}", circle.join(", "));
+    }
+    for (name, files) in duplicate_types(&crates) {
+        let files: Vec<String> = files.into_iter().collect();
+        println!("public type twice    {name}: {}", files.join(", "));
+    }
+    Ok(())
+}
+
+fn print_row(name: &str, measures: &Measures, cycles: usize) {
+    println!(
+        "{name:<20} {:>6} {:>12.1} {:>15.1} {:>14} {cycles:>7}",
+        measures.lines,
+        measures.tokens_per_line(),
+        measures.closures_per_100_lines(),
+        measures.named_closures,
+    );
+}
+
+fn generate(root: &Path, check: bool) -> Result<()> {
     let mut stale = Vec::new();
-    for (path, content) in files()? {
+    for (path, content) in files(root)? {
         let path = root.join(path);
         if std::fs::read_to_string(&path).is_ok_and(|old| old == content) {
             continue;
@@ -45,17 +140,31 @@ fn main() -> Result<()> {
     if stale.is_empty() {
         return Ok(());
     }
-    bail!("stale generated files, run `make generate`: {}", stale.join(", "))
+    bail!(
+        "stale generated files, run `make generate`: {}",
+        stale.join(", ")
+    )
 }
 
 /// Path from the root and content of every generated file.
-fn files() -> Result<Vec<(PathBuf, String)>> {
+fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     let mut out = Vec::new();
     for crd in lockstep_api::crds::all() {
-        let name = crd.metadata.name.as_deref().context("a definition has a name")?;
+        let name = crd
+            .metadata
+            .name
+            .as_deref()
+            .context("a definition has a name")?;
         let yaml = serde_saphyr::to_string(&crd).context("definition as YAML")?;
-        out.push((Path::new("crds").join(format!("{name}.yaml")), format!("# Generated by `make generate`.\n{yaml}")));
+        out.push((
+            Path::new("crds").join(format!("{name}.yaml")),
+            format!("# Generated by `make generate`.\n{yaml}"),
+        ));
     }
-    out.push((PathBuf::from("docs/reference/api.md"), reference::markdown(&lockstep_api::crds::all())));
+    out.push((
+        PathBuf::from("docs/reference/api.md"),
+        reference::markdown(&lockstep_api::crds::all()),
+    ));
+    out.extend(cri::files(root)?);
     Ok(out)
 }

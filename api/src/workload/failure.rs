@@ -4,13 +4,16 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::SchedulingPolicy;
+use crate::condition::reasons;
+
 /// Reaction to failures. The default restarts the gang in place, up to `limits`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.rules.all(r, self.rules.exists_one(o, o.name == r.name))").message("rule names must be unique"))]
 pub struct FailurePolicy {
-    /// Ordered rules, at most 20; the first that matches decides. No match: RestartGang for gangs, RestartContainer for
-    /// policy Basic.
+    /// Ordered rules, at most 20; the first that matches decides. No match: RestartGang for gangs,
+    /// RestartContainer for policy Basic.
     #[serde(default)]
     #[schemars(length(max = 20))]
     pub rules: Vec<FailureRule>,
@@ -23,16 +26,20 @@ pub struct FailurePolicy {
     /// Bounds of a restart in place: same pods, nodes and addresses, only training starts again.
     #[serde(default)]
     pub in_place: InPlace,
-    /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to 86400.
+    /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to
+    /// 86400.
     #[serde(default = "node_lost_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub node_lost_seconds: i64,
-    /// Longest time from pod creation to running containers (image pull, mounts, init containers), in seconds; 1 to
-    /// 86400. After it the room is given back, the node is avoided and the gang queues again, uncounted.
+    /// Longest time from pod creation to running containers (image pull, mounts, init containers),
+    /// in seconds; 1 to
+    /// 86400. After it the nodes are released, the node is avoided and the gang queues again,
+    ///        uncounted.
     #[serde(default = "start_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_deadline_seconds: i64,
-    /// How long the surviving members hold their nodes while a replacement is sought, in seconds; 1 to 86400.
+    /// How long the surviving members hold their nodes while a replacement is sought, in seconds; 1
+    /// to 86400.
     #[serde(default = "replacement_timeout_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub replacement_timeout_seconds: i64,
@@ -58,20 +65,26 @@ impl Default for FailurePolicy {
 #[x_kube(validation = Rule::new("self.failedMember != 'ReplaceElsewhere' || self.avoidSeconds > 0").message("failedMember ReplaceElsewhere needs avoidSeconds > 0"))]
 pub struct FailureRule {
     /// Name of the rule, a DNS label; it appears in the incident history.
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
     pub name: String,
     /// What the rule matches; every given part must match.
     #[serde(default, rename = "match")]
     pub matches: FailureMatch,
-    /// What is done. Ignore: nothing. RestartContainer: the kubelet restarts that container. RestartPod: all containers of
-    /// that pod start again in place. RestartGang: all members of the restart domain start again, in place where they can.
-    /// RecreateGang: they get new pods on the nodes that they have. FailWorkload: the workload fails at once.
+    /// What is done. Ignore: nothing. RestartContainer: the kubelet restarts that container.
+    /// RestartPod: all containers of that pod start again in place. RestartGang: all members of the
+    /// restart domain start again, in place where they can. RecreateGang: they get new pods on the
+    /// nodes that they have. FailWorkload: the workload fails at once.
     pub action: FailureAction,
-    /// What becomes of the member that failed, when the action restarts members. InPlace: it restarts in its pod. Replace:
-    /// it gets a new pod. ReplaceElsewhere: on another node, since its own may be broken.
+    /// What becomes of the member that failed, when the action restarts members. InPlace: it
+    /// restarts in its pod. Replace: it gets a new pod. ReplaceElsewhere: on another node, since
+    /// its own may be broken.
     #[serde(default)]
     pub failed_member: FailedMember,
-    /// With failedMember ReplaceElsewhere: how long the node is avoided by this workload, in seconds; at most 604800.
+    /// With failedMember ReplaceElsewhere: how long the node is avoided by this workload, in
+    /// seconds; at most 604800.
     #[serde(default = "avoid_seconds")]
     #[schemars(range(min = 0, max = 604_800))]
     pub avoid_seconds: i64,
@@ -95,7 +108,8 @@ pub struct FailureMatch {
     /// Exit codes of the container. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
-    /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, NodeLost, Evicted.
+    /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, NodeLost,
+    /// Evicted.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub reasons: Vec<String>,
@@ -142,7 +156,9 @@ pub struct PodConditionMatch {
 }
 
 /// What is done about a failure, from the mildest to the most severe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum FailureAction {
     /// Nothing; the container stays as it is.
     Ignore,
@@ -158,8 +174,129 @@ pub enum FailureAction {
     FailWorkload,
 }
 
+/// How far an action reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionScope {
+    /// Nothing is restarted.
+    None,
+    /// The one container.
+    Container,
+    /// The one pod.
+    Pod,
+    /// Every member of the restart domain.
+    Domain,
+    /// The workload ends.
+    Workload,
+}
+
+impl FailureAction {
+    /// As the API writes it; label values and messages use it, never the Debug form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::RestartContainer => "RestartContainer",
+            Self::RestartPod => "RestartPod",
+            Self::RestartGang => "RestartGang",
+            Self::RecreateGang => "RecreateGang",
+            Self::FailWorkload => "FailWorkload",
+        }
+    }
+
+    /// The action for failures that no rule matches.
+    pub fn default_for(policy: SchedulingPolicy) -> Self {
+        match policy {
+            SchedulingPolicy::Gang => Self::RestartGang,
+            SchedulingPolicy::Basic => Self::RestartContainer,
+        }
+    }
+
+    /// How far the action reaches.
+    pub fn scope(self) -> ActionScope {
+        match self {
+            Self::Ignore => ActionScope::None,
+            Self::RestartContainer => ActionScope::Container,
+            Self::RestartPod => ActionScope::Pod,
+            Self::RestartGang | Self::RecreateGang => ActionScope::Domain,
+            Self::FailWorkload => ActionScope::Workload,
+        }
+    }
+
+    /// Whether the other members of the restart domain go on as if nothing had happened.
+    pub fn affects_single_pod(self) -> bool {
+        match self.scope() {
+            ActionScope::None | ActionScope::Container | ActionScope::Pod => true,
+            ActionScope::Domain | ActionScope::Workload => false,
+        }
+    }
+
+    /// Whether the workload fails.
+    pub fn ends_workload(self) -> bool {
+        match self.scope() {
+            ActionScope::Workload => true,
+            ActionScope::None | ActionScope::Container | ActionScope::Pod | ActionScope::Domain => {
+                false
+            }
+        }
+    }
+
+    /// Whether every pod of the restart domain is replaced, whatever state it is in.
+    pub fn replaces_pods(self) -> bool {
+        match self {
+            Self::RecreateGang => true,
+            Self::Ignore
+            | Self::RestartContainer
+            | Self::RestartPod
+            | Self::RestartGang
+            | Self::FailWorkload => false,
+        }
+    }
+
+    /// Whether an incident with this action leads its restart domain to a new attempt.
+    pub fn raises_attempt(self) -> bool {
+        match self {
+            Self::RestartGang | Self::RecreateGang => true,
+            Self::Ignore | Self::RestartContainer | Self::RestartPod | Self::FailWorkload => false,
+        }
+    }
+
+    /// The action that does the same with new pods, for where a restart in place is not possible.
+    #[must_use]
+    pub fn with_new_pods(self) -> Self {
+        match self {
+            Self::RestartGang => Self::RecreateGang,
+            Self::Ignore
+            | Self::RestartContainer
+            | Self::RestartPod
+            | Self::RecreateGang
+            | Self::FailWorkload => self,
+        }
+    }
+
+    /// Reason in conditions and events.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::RestartGang => reasons::RESTART_GANG,
+            Self::RecreateGang => reasons::RECREATE_GANG,
+            Self::FailWorkload => reasons::FAILURE_POLICY,
+            Self::Ignore | Self::RestartContainer | Self::RestartPod => reasons::RESTART_POD,
+        }
+    }
+}
+
+impl ExitCodes {
+    /// Whether an exit code is in the set.
+    pub fn contains(&self, code: i32) -> bool {
+        match self.operator {
+            ExitCodeOperator::In => self.values.contains(&code),
+            ExitCodeOperator::NotIn => !self.values.contains(&code),
+        }
+    }
+}
+
 /// What becomes of the failed member's pod.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum FailedMember {
     /// It restarts in its pod.
     #[default]
@@ -184,7 +321,10 @@ pub struct RestartLimits {
 
 impl Default for RestartLimits {
     fn default() -> Self {
-        Self { max_restarts: 10, window_seconds: 86_400 }
+        Self {
+            max_restarts: 10,
+            window_seconds: 86_400,
+        }
     }
 }
 
@@ -202,26 +342,32 @@ pub enum RestartScope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InPlace {
-    /// Per member, from the order to its arrival, in seconds; 1 to 3600. A member that misses it is replaced.
+    /// Per member, from the order to its arrival, in seconds; 1 to 3600. A member that misses it is
+    /// replaced.
     #[schemars(range(min = 1, max = 3600))]
     pub deadline_seconds: i64,
-    /// In-place attempts for consecutive incidents before the domain is recreated, 0 to 100.
+    /// Restarts in place for consecutive incidents before the pods of the domain are recreated, 0
+    /// to 100.
     #[schemars(range(min = 0, max = 100))]
-    pub attempts: i32,
-    /// Deny: without a supervisor RestartGang becomes RecreateGang, because nothing keeps two epochs apart. Allow: such
-    /// gangs restart in place all the same.
-    pub unfenced: Unfenced,
+    pub max_tries: i32,
+    /// Deny: without a supervisor RestartGang becomes RecreateGang, because nothing keeps two
+    /// attempts apart. Allow: such gangs restart in place all the same.
+    pub without_supervisor: WithoutSupervisor,
 }
 
 impl Default for InPlace {
     fn default() -> Self {
-        Self { deadline_seconds: 60, attempts: 3, unfenced: Unfenced::Deny }
+        Self {
+            deadline_seconds: 60,
+            max_tries: 3,
+            without_supervisor: WithoutSupervisor::Deny,
+        }
     }
 }
 
 /// Whether gangs without a barrier restart in place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Unfenced {
+pub enum WithoutSupervisor {
     /// They are recreated.
     #[default]
     Deny,

@@ -11,11 +11,15 @@ use crate::template::PodTemplate;
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.dependsOn.all(d, d.group != self.name)").message("a group cannot depend on itself"))]
 pub struct Group {
-    /// Name of the group, a DNS label. Pods are called `<workload>-<group>-<replica>-<index>-<hash>`.
-    #[schemars(length(min = 1, max = 40), regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"))]
+    /// Name of the group, a DNS label. Pods are called
+    /// `<workload>-<group>-<replica>-<index>-<hash>`.
+    #[schemars(
+        length(min = 1, max = 40),
+        regex(pattern = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
+    )]
     pub name: String,
-    /// Number of replicas (slices), 0 to 20000. May be changed while running: the gang restarts once, uncounted, with
-    /// the new world; growing never evicts anybody.
+    /// Number of replicas (slices), 0 to 20000. May be changed while running: the gang restarts
+    /// once, uncounted, with the new world; growing never evicts anybody.
     #[serde(default = "one")]
     #[schemars(range(min = 0, max = 20000))]
     pub replicas: i32,
@@ -23,19 +27,20 @@ pub struct Group {
     #[serde(default = "one")]
     #[schemars(range(min = 1, max = 20000))]
     pub size: i32,
-    /// With `scheduling.gang.scope: Group`: how many members must be placed together, 1 to replicas x size. Default:
-    /// all.
+    /// With `scheduling.gang.scope: Group`: how many members must be placed together, 1 to replicas
+    /// x size. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20000))]
     pub min_count: Option<i32>,
-    /// Groups that must be ready, or have succeeded, before this one first starts. Only groups earlier in the list.
-    /// Latched at the first start.
+    /// Groups that must be ready, or have succeeded, before this one first starts. Only groups
+    /// earlier in the list. Latched at the first start.
     #[serde(default)]
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["group".into()]))]
     pub depends_on: Vec<Dependency>,
-    /// The pods of the group. `restartPolicy` must be left out or be Never or OnFailure; the training container is the
-    /// one named by the annotation `kubectl.kubernetes.io/default-container`, else the first.
+    /// The pods of the group. `restartPolicy` must be left out or be Never or OnFailure; the
+    /// training container is the one named by the annotation
+    /// `kubectl.kubernetes.io/default-container`, else the first.
     #[x_kube(
         validation = Rule::new("size(self.spec.containers) > 0").message("must have at least one container"),
         validation = Rule::new("!has(self.metadata) || !has(self.metadata.labels) || self.metadata.labels.all(k, !k.startsWith('training.lockstep.dev/'))")

@@ -10,18 +10,21 @@ mod status;
 mod tests;
 
 pub use failure::{
-    ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch, FailurePolicy, FailureRule, InPlace,
-    PodConditionMatch, RestartLimits, RestartScope, Unfenced,
+    ActionScope, ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch,
+    FailurePolicy, FailureRule, InPlace, PodConditionMatch, RestartLimits, RestartScope,
+    WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
 pub use schedule::{
-    DisruptionMode, Gang, GangScope, OnTimeout, PreemptionPolicy, Scheduling, SchedulingPolicy, Topology, TopologyMode,
-    TopologyScope,
+    DisruptionMode, Gang, GangScope, OnTimeout, PreemptionPolicy, Scheduling, SchedulingPolicy,
+    Topology, TopologyMode, TopologyScope,
 };
 pub use spec::{
-    Coordinator, Network, SuccessOperator, SuccessPolicy, TrainingWorkload, TrainingWorkloadSpec, WorldScope,
+    Coordinator, Network, SuccessOperator, SuccessPolicy, TrainingWorkload, TrainingWorkloadSpec,
+    WorldScope,
 };
 pub use status::{
-    Accounting, AppliedSpec, AvoidedNode, Backoff, Cause, CauseKind, DomainStatus, GangStatus, GroupStatus,
-    HistoryEntry, Incident, IncidentStage, Phase, Phases, Restarts, TrainingWorkloadStatus,
+    Accounting, AppliedSpec, AvoidedNode, Backoff, Cause, CauseKind, DomainStatus, GangStatus,
+    GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, Phases, Restarts,
+    TrainingWorkloadStatus,
 };

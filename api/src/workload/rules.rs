@@ -1,5 +1,5 @@
-//! CEL rules of a workload. Each message says what is allowed. Rules that compare with `oldSelf` are transition rules:
-//! they are not evaluated on create.
+//! CEL rules of a workload. Each message says what is allowed. Rules that compare with `oldSelf`
+//! are transition rules: they are not evaluated on create.
 
 use kube::core::cel::Rule;
 
@@ -16,7 +16,8 @@ pub(super) fn name_is_a_label() -> Rule {
     )
 }
 
-/// Hostnames are `<workload>-<group>-<replica>-<index>`. The number of digits is that of the counts, an upper bound.
+/// Hostnames are `<workload>-<group>-<replica>-<index>`. The number of digits is that of the
+/// counts, an upper bound.
 pub(super) fn hostnames_fit() -> Rule {
     Rule::new(
         "self.spec.groups.all(g, size(self.metadata.name) + size(g.name) + size(string(g.replicas)) + size(string(g.size)) + 3 <= 63)",
@@ -57,7 +58,8 @@ pub(super) fn depends_on_needs_scope() -> Rule {
 }
 
 pub(super) fn depends_on_earlier() -> Rule {
-    // Of the two groups, in list order, the first must be the one depended on. (An unknown name leaves only the other.)
+    // Of the two groups, in list order, the first must be the one depended on. (An unknown name
+    // leaves only the other.)
     Rule::new("self.groups.all(g, g.dependsOn.all(d, self.groups.filter(e, e.name == d.group || e.name == g.name)[0].name == d.group))")
         .message("dependsOn may only name groups that stand earlier in spec.groups")
 }
@@ -93,8 +95,10 @@ pub(super) fn managed_by_fixed() -> Rule {
 }
 
 pub(super) fn templates_fixed() -> Rule {
-    Rule::new(or_suspended!("self.groups.map(g, g.template) == oldSelf.groups.map(g, g.template)"))
-        .message("groups[].template is immutable while running; set spec.suspend: true to change it")
+    Rule::new(or_suspended!(
+        "self.groups.map(g, g.template) == oldSelf.groups.map(g, g.template)"
+    ))
+    .message("groups[].template is immutable while running; set spec.suspend: true to change it")
 }
 
 pub(super) fn sizes_fixed() -> Rule {
@@ -113,9 +117,9 @@ pub(super) fn scheduling_fixed() -> Rule {
 
 pub(super) fn failure_rules_fixed() -> Rule {
     Rule::new(or_suspended!(
-        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.unfenced == oldSelf.failurePolicy.inPlace.unfenced"
+        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.withoutSupervisor == oldSelf.failurePolicy.inPlace.withoutSupervisor"
     ))
-    .message("failurePolicy rules, restartScope and unfenced are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
+    .message("failurePolicy rules, restartScope and withoutSupervisor are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
 }
 
 pub(super) fn success_fixed() -> Rule {

@@ -9,14 +9,15 @@ use serde::{Deserialize, Serialize};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.policy == 'Gang' || !has(self.gang.minCount)").message("gang.minCount needs policy Gang"))]
 pub struct Scheduling {
-    /// Gang: members of a gang are placed all or none. Basic: each member is placed when it has room.
+    /// Gang: members of a gang are placed all or none. Basic: each member is placed as
+    /// soon as there is capacity for it.
     #[serde(default)]
     pub policy: SchedulingPolicy,
     /// What is placed together.
     #[serde(default)]
     pub gang: Gang,
-    /// What preemption takes: All, whole gangs only; Single, single pods. Default: All for gangs (a gang that loses one
-    /// member is useless), Single for policy Basic.
+    /// What preemption takes: All, whole gangs only; Single, single pods. Default: All for gangs (a
+    /// gang that loses one member is useless), Single for policy Basic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_mode: Option<DisruptionMode>,
     /// Whether this workload may evict others. Default: that of its priority class.
@@ -25,7 +26,7 @@ pub struct Scheduling {
     /// Keeps members close together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<Topology>,
-    /// Longest wait for room, in seconds; 0: for ever.
+    /// Longest wait for capacity, in seconds; 0: no limit.
     #[serde(default)]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub timeout_seconds: i64,
@@ -48,10 +49,12 @@ pub enum SchedulingPolicy {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Gang {
-    /// Workload: all members are one gang. Group: one gang per group. Replica: one gang per replica of each group.
+    /// Workload: all members are one gang. Group: one gang per group. Replica: one gang per replica
+    /// of each group.
     #[serde(default)]
     pub scope: GangScope,
-    /// With scope Workload: how many members must be placed together, 1 to the number of members. Default: all.
+    /// With scope Workload: how many members must be placed together, 1 to the number of members.
+    /// Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 20000))]
     pub min_count: Option<i32>,
@@ -69,8 +72,8 @@ pub enum GangScope {
     Replica,
 }
 
-/// What preemption takes (KEP-5710 `disruptionMode`). All: whole gangs only. Single: single pods. Default: All for gangs (a
-/// gang that loses one member is useless), Single for policy Basic.
+/// What preemption takes (KEP-5710 `disruptionMode`). All: whole gangs only. Single: single pods.
+/// Default: All for gangs (a gang that loses one member is useless), Single for policy Basic.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum DisruptionMode {
     /// The gang is evicted whole or not at all.
@@ -79,12 +82,13 @@ pub enum DisruptionMode {
     Single,
 }
 
-/// Whether work of strictly lower priority may be evicted to make room. Default: that of the priority class.
+/// Whether work of strictly lower priority may be evicted to free capacity. Default: that of the
+/// priority class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum PreemptionPolicy {
     /// Work of strictly lower priority may be evicted.
     PreemptLowerPriority,
-    /// Nobody is evicted for this workload.
+    /// No pod is evicted for this workload.
     Never,
 }
 

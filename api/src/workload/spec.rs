@@ -8,7 +8,8 @@ use super::rules;
 use super::{FailurePolicy, Group, Scheduling, TrainingWorkloadStatus};
 use crate::names::MANAGED_BY;
 
-/// A training job: groups of identical members that are placed together, restarted together and preempted together.
+/// A training job: groups of identical members that are placed together, restarted together and
+/// preempted together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
 #[kube(
     group = "training.lockstep.dev",
@@ -25,7 +26,7 @@ use crate::names::MANAGED_BY;
     validation = rules::hostnames_fit(),
     printcolumn(json_path = ".status.phase", name = "Phase", type_ = "string"),
     printcolumn(json_path = ".status.ready", name = "Ready", type_ = "string"),
-    printcolumn(json_path = ".status.epoch", name = "Epoch", type_ = "integer"),
+    printcolumn(json_path = ".status.attempt", name = "Attempt", type_ = "integer"),
     printcolumn(json_path = ".status.restarts.total", name = "Restarts", type_ = "integer"),
     printcolumn(json_path = ".status.preemptions", name = "Preemptions", type_ = "integer"),
     printcolumn(json_path = ".spec.priorityClassName", name = "Priority", type_ = "string"),
@@ -57,11 +58,12 @@ use crate::names::MANAGED_BY;
     validation = rules::priority_fixed()
 )]
 pub struct TrainingWorkloadSpec {
-    /// True: all pods end gracefully and their room is given back. Nothing of it counts as a failure. While true, the
-    /// whole spec except group names may be changed.
+    /// True: all pods end gracefully and their nodes are released. Nothing of it counts as a
+    /// failure. While true, the whole spec except group names may be changed.
     #[serde(default)]
     pub suspend: bool,
-    /// Which controller acts on the object; any value but `lockstep.dev/operator` means: hands off. Immutable.
+    /// Which controller acts on the object; any value but `lockstep.dev/operator` means: hands off.
+    /// Immutable.
     #[serde(default = "managed_by")]
     #[schemars(length(min = 1, max = 63))]
     pub managed_by: String,
@@ -80,7 +82,8 @@ pub struct TrainingWorkloadSpec {
     /// What is placed together, how close, what may be evicted for it, and how long it may wait.
     #[serde(default)]
     pub scheduling: Scheduling,
-    /// What happens when a member fails. Without rules all members restart together, at most 10 times a day.
+    /// What happens when a member fails. Without rules all members restart together, at most 10
+    /// times a day.
     #[serde(default)]
     pub failure_policy: FailurePolicy,
     /// When the workload is complete.
@@ -89,12 +92,13 @@ pub struct TrainingWorkloadSpec {
     /// Names and ranks of the members.
     #[serde(default)]
     pub network: Network,
-    /// Longest time from the first start to the end, suspended time excluded, in seconds; 1 to 31536000. Then the workload
-    /// fails.
+    /// Longest time from the first start to the end, suspended time excluded, in seconds; 1 to
+    /// 31536000. Then the workload fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 31_536_000))]
     pub active_deadline_seconds: Option<i64>,
-    /// The object is deleted this many seconds after it has completed or failed; 0 to 31536000. Default: never.
+    /// The object is deleted this many seconds after it has completed or failed; 0 to 31536000.
+    /// Default: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 31_536_000))]
     pub ttl_seconds_after_finished: Option<i64>,
@@ -127,13 +131,19 @@ pub enum SuccessOperator {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Network {
-    /// Name of the headless Service and subdomain of the pods, a DNS label. Default: name of the workload.
+    /// Name of the headless Service and subdomain of the pods, a DNS label. Default: name of the
+    /// workload.
     #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 63), regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    #[schemars(
+        length(min = 1, max = 63),
+        regex(pattern = r"^[a-z]([-a-z0-9]*[a-z0-9])?$")
+    )]
     pub subdomain: Option<String>,
-    /// Whether members have names before they are ready: training frameworks rendezvous before readiness.
+    /// Whether members have names before they are ready: training frameworks rendezvous before
+    /// readiness.
     pub publish_not_ready_addresses: bool,
-    /// Over which members ranks and the world size run: all of the Workload, those of a Group, those of a Replica.
+    /// Over which members ranks and the world size run: all of the Workload, those of a Group,
+    /// those of a Replica.
     pub world: WorldScope,
     /// The member that others rendezvous at. Default: the first member of each world.
     #[serde(skip_serializing_if = "Option::is_none")]

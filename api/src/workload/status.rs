@@ -13,9 +13,10 @@ use crate::member::{Member, parse_indexes};
 
 /// Status of a workload.
 ///
-/// The *ledger* (`applied`, `gangs`, `domains`, `restarts.countedAt`) is what the operator must remember to finish what
-/// it began; it is persisted before anything disruptive is done. The rest is a *summary* for people and tools, computed
-/// from what is observed and never read back as input.
+/// The *ledger* (`applied`, `gangs`, `domains`, `restarts.countedAt`) is what the operator must
+/// remember to finish what it began; it is persisted before anything disruptive is done. The rest
+/// is a *summary* for people and tools, computed from what is observed and never read back as
+/// input.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct TrainingWorkloadStatus {
@@ -28,9 +29,9 @@ pub struct TrainingWorkloadStatus {
     /// Ready members of those that should run, such as `31/32`.
     #[serde(default)]
     pub ready: String,
-    /// Highest epoch over the restart domains.
+    /// Highest attempt over the restart domains.
     #[serde(default)]
-    pub epoch: i64,
+    pub attempt: i64,
     /// Conditions; see the reference for types and reasons.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".into()]))]
@@ -59,7 +60,7 @@ pub struct TrainingWorkloadStatus {
     /// When the workload was first acted on, or last resumed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start_time: Option<DateTime<Utc>>,
-    /// When the gang last got its room.
+    /// When every gang was last placed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduled_time: Option<DateTime<Utc>>,
     /// When the workload completed or failed.
@@ -77,10 +78,15 @@ pub struct TrainingWorkloadStatus {
 }
 
 impl TrainingWorkloadStatus {
-    /// Members that have succeeded, from the ledger. Indexes beyond the present size of a group are left out.
+    /// Members that have succeeded, from the ledger. Indexes beyond the present size of a group are
+    /// left out.
     pub fn completed(&self, groups: &[Group]) -> BTreeSet<Member> {
         let of = |group: &Group| {
-            let ranges = self.groups.iter().find(|s| s.name == group.name).map_or("", |s| &s.completed_indexes);
+            let ranges = self
+                .groups
+                .iter()
+                .find(|s| s.name == group.name)
+                .map_or("", |s| &s.completed_indexes);
             let (name, size, members) = (group.name.clone(), group.size.max(1), group.members());
             let indexes = parse_indexes(ranges).unwrap_or_default();
             indexes
@@ -95,7 +101,7 @@ impl TrainingWorkloadStatus {
 /// One word for where a workload stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Phase {
-    /// Waiting for room or for another group.
+    /// Waiting for capacity or for another group.
     Pending,
     /// Pods are being created or are starting.
     Starting,
@@ -113,6 +119,23 @@ pub enum Phase {
     Failed,
     /// Needs a change from outside.
     Stalled,
+}
+
+impl Phase {
+    /// As the API writes it; label values and messages use it, never the Debug form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Starting => "Starting",
+            Self::Running => "Running",
+            Self::Restarting => "Restarting",
+            Self::Preempting => "Preempting",
+            Self::Suspended => "Suspended",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+            Self::Stalled => "Stalled",
+        }
+    }
 }
 
 /// What the running pods were made from; a difference to the spec is work to do.
@@ -138,7 +161,8 @@ pub struct GangStatus {
     /// Whether its dependencies were met once; it then never waits for them again.
     #[serde(default)]
     pub started: bool,
-    /// Id of the placement that the gang has given back. The scheduler clears it once the gang's pods are gone.
+    /// Id of the placement that the gang has given back. The scheduler clears it once the gang's
+    /// pods are gone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub released: Option<String>,
     /// Why the gang waits before it queues again; removed when the wait is over.
@@ -146,14 +170,14 @@ pub struct GangStatus {
     pub backoff: Option<Backoff>,
     /// Placements in a row that ended before all members ran; the next back-off grows with it.
     #[serde(default)]
-    pub attempts: i32,
+    pub placement_tries: i32,
     /// Nodes that this gang stays away from for a while.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
     pub avoid: Vec<AvoidedNode>,
 }
 
-/// A wait before the next attempt.
+/// A wait before the gang queues again.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Backoff {
@@ -162,9 +186,9 @@ pub struct Backoff {
     /// What was refused, in the words of the API server.
     #[serde(default)]
     pub message: String,
-    /// Attempts in a row that ended so.
+    /// Placements in a row that ended so.
     #[serde(default)]
-    pub attempts: i32,
+    pub tries: i32,
     /// Not before this time.
     pub until: DateTime<Utc>,
 }
@@ -188,28 +212,30 @@ pub struct DomainStatus {
     /// Key of the domain: a gang key, or `<group>.<replica>` with restartScope Replica.
     pub key: String,
     /// Current attempt; rises by one for each incident.
-    pub epoch: i64,
+    pub attempt: i64,
     /// The incident being handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
-    /// Restarts in a row without ten healthy minutes between them; in place at first, then with new pods.
+    /// Restarts in a row without ten healthy minutes between them; in place at first, then with new
+    /// pods.
     #[serde(default)]
-    pub in_place_attempts: i32,
-    /// Since when all members run: the first start or the end of the last incident. Absent while they do not.
+    pub in_place_tries: i32,
+    /// Since when all members run: the first start or the end of the last incident. Absent while
+    /// they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy_since: Option<DateTime<Utc>>,
-    /// Restarts of the members' training containers that are accounted for; more than that is a restart that nobody
-    /// reported.
+    /// Restarts of the members' training containers that are accounted for; more than that is a
+    /// restart that no agent reported.
     #[serde(default)]
     pub restarts_seen: i64,
 }
 
-/// One failure being handled. Its key is workload UID, domain and epoch.
+/// One failure being handled. Its key is workload UID, domain and attempt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Incident {
-    /// Epoch that this incident leads to.
-    pub epoch: i64,
+    /// Attempt that this incident leads to.
+    pub attempt: i64,
     /// What happened first.
     pub cause: Cause,
     /// What is done; the most severe match of all failures that joined.
@@ -222,8 +248,8 @@ pub struct Incident {
     /// Members whose pods are replaced, as ranges.
     #[serde(default)]
     pub replace: Vec<String>,
-    /// Pods that were there when the incident began and are being replaced (UIDs), so that each is deleted once. With action
-    /// `RecreateGang` all pods of an earlier epoch are, and not listed.
+    /// Pods that were there when the incident began and are being replaced (UIDs), so that each is
+    /// deleted once. With action `RecreateGang` all pods of an earlier attempt are, and not listed.
     #[serde(default)]
     pub old_pods: Vec<String>,
     /// Nothing is done before this time (back-off between counted incidents).
@@ -248,7 +274,7 @@ pub enum IncidentStage {
     Decided,
     /// The order is out; members stop and come back.
     Ordered,
-    /// All members have arrived at the new epoch.
+    /// All members have arrived at the new attempt.
     Arrived,
 }
 
@@ -283,25 +309,83 @@ pub struct Cause {
     pub time: DateTime<Utc>,
 }
 
+impl Cause {
+    /// A cause of which no more than the kind is known.
+    pub fn new(kind: CauseKind, time: DateTime<Utc>) -> Self {
+        Self {
+            kind,
+            pod: String::new(),
+            node: String::new(),
+            container: String::new(),
+            exit_code: None,
+            reason: String::new(),
+            message: String::new(),
+            rule: String::new(),
+            time,
+        }
+    }
+
+    /// The cause of a restart that answers a change of the spec or of capacity, and no failure.
+    pub fn requested(kind: CauseKind, time: DateTime<Utc>, message: impl Into<String>) -> Self {
+        Self {
+            reason: kind.as_str().into(),
+            message: message.into(),
+            ..Self::new(kind, time)
+        }
+    }
+}
+
 /// Kinds of failure and of uncounted interruption.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+)]
 pub enum CauseKind {
     /// A container exited with a failure.
     ContainerExit,
     /// The node was lost.
     NodeLost,
-    /// The pod object was deleted or evicted by somebody else.
+    /// The pod object was deleted or evicted, not by Lockstep.
     PodDeleted,
     /// The pod failed as a whole (eviction by the kubelet, active deadline).
     PodFailed,
     /// The training container hung.
     Hang,
-    /// Somebody raised `restartNonce`.
+    /// `restartNonce` was raised.
     Requested,
     /// `replicas` changed, or an elastic gang goes on with more or fewer members. Uncounted.
     Resize,
     /// Preempted by a more important gang. Uncounted.
     Preempted,
+}
+
+impl CauseKind {
+    /// As the API writes it. Failure rules match it as a reason, and messages and label values use
+    /// it: never the Debug form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ContainerExit => "ContainerExit",
+            Self::NodeLost => "NodeLost",
+            Self::PodDeleted => "PodDeleted",
+            Self::PodFailed => "PodFailed",
+            Self::Hang => "Hang",
+            Self::Requested => "Requested",
+            Self::Resize => "Resize",
+            Self::Preempted => "Preempted",
+        }
+    }
+
+    /// Whether a restart of this kind was asked for, and answers no failure.
+    pub fn is_requested(self) -> bool {
+        match self {
+            Self::Requested | Self::Resize => true,
+            Self::ContainerExit
+            | Self::NodeLost
+            | Self::PodDeleted
+            | Self::PodFailed
+            | Self::Hang
+            | Self::Preempted => false,
+        }
+    }
 }
 
 /// Restart counters.
@@ -344,12 +428,13 @@ pub struct GroupStatus {
     /// Members whose pod has failed.
     #[serde(default)]
     pub failed: i32,
-    /// Ledger: members that have succeeded, in the range format of a Job's `completedIndexes`, numbered
-    /// replica x size + index. A finished member stays finished when its pod is garbage-collected.
+    /// Ledger: members that have succeeded, in the range format of a Job's `completedIndexes`,
+    /// numbered replica x size + index. A finished member stays finished when its pod is
+    /// garbage-collected.
     #[serde(default)]
     pub completed_indexes: String,
-    /// Ledger: the members that run together when the gang has no room for all, in the format of `completedIndexes`. Absent:
-    /// all of them.
+    /// Ledger: the members that run together when not all of the gang are placed, in the format of
+    /// `completedIndexes`. Absent: all of them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub world_indexes: Option<String>,
 }
@@ -360,8 +445,8 @@ pub struct GroupStatus {
 pub struct HistoryEntry {
     /// Restart domain.
     pub domain: String,
-    /// Epoch it led to.
-    pub epoch: i64,
+    /// Attempt it led to.
+    pub attempt: i64,
     /// What happened first.
     pub cause: Cause,
     /// What was done.
@@ -380,7 +465,8 @@ pub struct HistoryEntry {
     /// How long each phase took.
     #[serde(default)]
     pub phases: Phases,
-    /// Accelerator-seconds lost: work since the last checkpoint and the time of the restart, over all members.
+    /// Accelerator-seconds lost: work since the last checkpoint and the time of the restart, over
+    /// all members.
     #[serde(default)]
     pub lost_accelerator_seconds: i64,
 }

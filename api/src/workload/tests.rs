@@ -1,4 +1,5 @@
-//! The CEL rules of the schema, evaluated in process: what a user may write and change, and what the refusal says.
+//! The CEL rules of the schema, evaluated in process: what a user may write and change, and what
+//! the refusal says.
 
 use kube::core::cel::{validate_cel, validate_cel_update};
 use serde_json::{Value, json};
@@ -42,22 +43,40 @@ fn merge(into: &mut Value, from: &Value) {
 
 /// Messages of the rules that refuse the object.
 fn refusals(w: &TrainingWorkload) -> String {
-    validate_cel(w).err().map(|e| format!("{e:?}")).unwrap_or_default()
+    validate_cel(w)
+        .err()
+        .map(|e| format!("{e:?}"))
+        .unwrap_or_default()
 }
 
 #[test]
 fn a_ten_line_manifest_is_accepted() {
-    assert_eq!(refusals(&workload(&json!({"groups": [group("workers", 4, 1)]}))), "");
+    assert_eq!(
+        refusals(&workload(&json!({"groups": [group("workers", 4, 1)]}))),
+        ""
+    );
     assert_eq!(refusals(&workload(&spec(&json!({})))), "");
 }
 
 #[test]
 fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
     let cases = [
-        (json!({"scheduling": {"gang": {"minCount": 35}}}), "minCount must be at most the number of members"),
-        (json!({"scheduling": {"gang": {"scope": "Group", "minCount": 2}}}), "minCount needs gang.scope Workload"),
-        (json!({"groups": [group("a", 200, 100), group("b", 1, 1)]}), "at most 20000 members"),
-        (json!({"groups": [merged(group("a", 1, 1), &json!({"minCount": 1}))]}), "needs scheduling.gang.scope Group"),
+        (
+            json!({"scheduling": {"gang": {"minCount": 35}}}),
+            "minCount must be at most the number of members",
+        ),
+        (
+            json!({"scheduling": {"gang": {"scope": "Group", "minCount": 2}}}),
+            "minCount needs gang.scope Workload",
+        ),
+        (
+            json!({"groups": [group("a", 200, 100), group("b", 1, 1)]}),
+            "at most 20000 members",
+        ),
+        (
+            json!({"groups": [merged(group("a", 1, 1), &json!({"minCount": 1}))]}),
+            "needs scheduling.gang.scope Group",
+        ),
         (
             json!({"groups": [group("a", 1, 1), merged(group("b", 1, 1), &json!({"dependsOn": [{"group": "a"}]}))]}),
             "would wait for itself",
@@ -67,14 +86,23 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
             "stand earlier",
         ),
         (
-            json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "nobody"}]}))]}),
+            json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [merged(group("a", 1, 1), &json!({"dependsOn": [{"group": "absent"}]}))]}),
             "stand earlier",
         ),
-        (json!({"priorityClassName": "system-node-critical"}), "belong to the cluster's own components"),
-        (json!({"successPolicy": {"groups": ["nobody"]}}), "successPolicy.groups must name entries"),
-        (json!({"network": {"coordinator": {"group": "workers", "replica": 4}}}), "replica < replicas"),
         (
-            json!({"failurePolicy": {"rules": [{"name": "x", "action": "Ignore", "match": {"groups": ["nobody"]}}]}}),
+            json!({"priorityClassName": "system-node-critical"}),
+            "belong to the cluster's own components",
+        ),
+        (
+            json!({"successPolicy": {"groups": ["absent"]}}),
+            "successPolicy.groups must name entries",
+        ),
+        (
+            json!({"network": {"coordinator": {"group": "workers", "replica": 4}}}),
+            "replica < replicas",
+        ),
+        (
+            json!({"failurePolicy": {"rules": [{"name": "x", "action": "Ignore", "match": {"groups": ["absent"]}}]}}),
             "must name entries of spec.groups",
         ),
     ];
@@ -101,11 +129,26 @@ fn a_name_whose_hostnames_would_not_fit_is_refused() {
 #[test]
 fn a_template_may_not_claim_what_the_operator_sets() {
     let cases = [
-        (json!({"metadata": {"labels": {"training.lockstep.dev/group": "x"}}}), "set by the operator"),
-        (json!({"metadata": {"annotations": {"training.lockstep.dev/epoch": "7"}}}), "set by the operator"),
-        (json!({"spec": {"nodeName": "n1"}}), "nodeName is chosen by the operator"),
-        (json!({"spec": {"restartPolicy": "Always"}}), "restartPolicy must be Never or OnFailure"),
-        (json!({"spec": {"priority": 7}}), "set spec.priorityClassName of the workload"),
+        (
+            json!({"metadata": {"labels": {"training.lockstep.dev/group": "x"}}}),
+            "set by the operator",
+        ),
+        (
+            json!({"metadata": {"annotations": {"training.lockstep.dev/attempt": "7"}}}),
+            "set by the operator",
+        ),
+        (
+            json!({"spec": {"nodeName": "n1"}}),
+            "nodeName is chosen by the operator",
+        ),
+        (
+            json!({"spec": {"restartPolicy": "Always"}}),
+            "restartPolicy must be Never or OnFailure",
+        ),
+        (
+            json!({"spec": {"priority": 7}}),
+            "set spec.priorityClassName of the workload",
+        ),
     ];
     for (template, message) in cases {
         let g = merged(group("workers", 1, 1), &json!({"template": template}));
@@ -119,7 +162,10 @@ fn while_running_only_counts_limits_and_deadlines_may_change() {
     let old = workload(&spec(&json!({})));
     let change = |parts: &Value| {
         let new = workload(&spec(parts));
-        validate_cel_update(&new, &old).err().map(|e| format!("{e:?}")).unwrap_or_default()
+        validate_cel_update(&new, &old)
+            .err()
+            .map(|e| format!("{e:?}"))
+            .unwrap_or_default()
     };
     for allowed in [
         json!({"restartNonce": 1}),
@@ -131,22 +177,85 @@ fn while_running_only_counts_limits_and_deadlines_may_change() {
     ] {
         assert_eq!(change(&allowed), "", "{allowed}");
     }
-    let other_image =
-        merged(group("workers", 4, 8), &json!({"template": {"spec": {"containers": [{"name": "t", "image": "2"}]}}}));
+    let other_image = merged(
+        group("workers", 4, 8),
+        &json!({"template": {"spec": {"containers": [{"name": "t", "image": "2"}]}}}),
+    );
     for (refused, message) in [
         (
             json!({"groups": [group("data", 1, 2), group("workers", 4, 4)]}),
             "size and dependsOn are immutable while running",
         ),
-        (json!({"groups": [group("data", 1, 2), other_image]}), "template is immutable while running"),
-        (json!({"groups": [group("data", 1, 2), group("helpers", 4, 8)]}), "cannot be added, removed, renamed"),
-        (json!({"priorityClassName": "high"}), "priorityClassName is immutable while running"),
-        (json!({"managedBy": "kueue.x-k8s.io/multikueue"}), "managedBy is immutable"),
-        (json!({"suspend": true, "managedBy": "somebody"}), "managedBy is immutable"),
-        (json!({"scheduling": {"disruptionMode": "Single"}}), "scheduling is immutable while running"),
-        (json!({"failurePolicy": {"restartScope": "Replica"}}), "compiled into the pods"),
+        (
+            json!({"groups": [group("data", 1, 2), other_image]}),
+            "template is immutable while running",
+        ),
+        (
+            json!({"groups": [group("data", 1, 2), group("helpers", 4, 8)]}),
+            "cannot be added, removed, renamed",
+        ),
+        (
+            json!({"priorityClassName": "high"}),
+            "priorityClassName is immutable while running",
+        ),
+        (
+            json!({"managedBy": "kueue.x-k8s.io/multikueue"}),
+            "managedBy is immutable",
+        ),
+        (
+            json!({"suspend": true, "managedBy": "other"}),
+            "managedBy is immutable",
+        ),
+        (
+            json!({"scheduling": {"disruptionMode": "Single"}}),
+            "scheduling is immutable while running",
+        ),
+        (
+            json!({"failurePolicy": {"restartScope": "Replica"}}),
+            "compiled into the pods",
+        ),
     ] {
         let found = change(&refused);
         assert!(found.contains(message), "{refused}: {found}");
+    }
+}
+
+#[test]
+fn actions_causes_and_phases_are_called_what_the_api_writes() {
+    use super::{CauseKind as C, FailureAction as A, Phase as P};
+    for action in [
+        A::Ignore,
+        A::RestartContainer,
+        A::RestartPod,
+        A::RestartGang,
+        A::RecreateGang,
+        A::FailWorkload,
+    ] {
+        assert_eq!(json!(action), action.as_str());
+    }
+    for kind in [
+        C::ContainerExit,
+        C::NodeLost,
+        C::PodDeleted,
+        C::PodFailed,
+        C::Hang,
+        C::Requested,
+        C::Resize,
+        C::Preempted,
+    ] {
+        assert_eq!(json!(kind), kind.as_str());
+    }
+    for phase in [
+        P::Pending,
+        P::Starting,
+        P::Running,
+        P::Restarting,
+        P::Preempting,
+        P::Suspended,
+        P::Succeeded,
+        P::Failed,
+        P::Stalled,
+    ] {
+        assert_eq!(json!(phase), phase.as_str());
     }
 }

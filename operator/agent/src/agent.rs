@@ -1,23 +1,31 @@
 //! The loop of one agent: look, decide, persist, stop, publish.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
+)]
+
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use futures_util::future::{Either, join_all, select};
+use futures_util::future::{Either, select};
 use kube::Client;
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::capabilities;
 use lockstep_lifecycle::node::{NodePod, NodeView, Records, Stop, decide};
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::{error, info, warn};
 
+use crate::health::{Part, Readiness};
+use crate::metrics::Metrics;
 use crate::orders::Orders;
 use crate::publish::Publisher;
 use crate::runtime::{Runtime, RuntimeError, Sandbox};
+use crate::stops::{Stopped, Stops};
 use crate::store::{Store, StoreError};
 
 /// Longest time that a call to the runtime may take.
@@ -44,6 +52,10 @@ pub struct Agent<R, S> {
     pub now: Clock,
     /// Changes within this time are told in one write.
     pub debounce: Duration,
+    /// What it counts.
+    pub metrics: Metrics,
+    /// What it waits for.
+    pub readiness: Readiness,
 }
 
 #[derive(Debug, Error)]
@@ -55,24 +67,34 @@ enum StepError {
 }
 
 impl<R: Runtime, S: Store> Agent<R, S> {
-    /// Works until it is dropped. A crash at any point loses nothing: what matters is in the store before it shows.
+    /// Works until it is dropped. A crash at any point loses nothing: what matters is in the store
+    /// before it shows.
     pub async fn run(mut self) -> Infallible {
         let runtime_version = loop {
             match in_time("version", self.runtime.version()).await {
                 Ok(version) => break version,
-                Err(error) => warn!(node = self.node, %error, "the runtime does not answer, retrying"),
+                Err(error) => {
+                    self.readiness.waits_for(Part::Runtime, &error);
+                    warn!(node = self.node, %error, "the runtime does not answer, retrying");
+                }
             }
             sleep(RETRY).await;
         };
         let (publisher, found) = Publisher::open(self.client.clone(), &self.node).await;
+        self.readiness.done(Part::Object);
         let told = NodeAgentStatus {
             agent_version: env!("CARGO_PKG_VERSION").into(),
             runtime: runtime_version,
             capabilities: vec![capabilities::REPORT.into(), capabilities::STOP.into()],
             ..found.clone()
         };
-        let records = self.records(&found).await;
-        info!(node = self.node, runtime = told.runtime, known = records.pods.len(), "agent started");
+        let records = load_records(&self.store, &self.node, &found).await;
+        info!(
+            node = self.node,
+            runtime = told.runtime,
+            known = records.pods.len(),
+            "agent started"
+        );
         let wanted = watch::Sender::new(found);
         let publish = publisher.run(wanted.subscribe(), self.debounce);
         tell(&wanted, told);
@@ -82,24 +104,24 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         }
     }
 
-    async fn records(&self, found: &NodeAgentStatus) -> Records {
-        match self.store.load().await {
-            Ok(Some(records)) => records,
-            Ok(None) => Records::from_published(found),
-            Err(error) => {
-                // Without records nothing that runs is stopped for an order that was given before: the safe side.
-                error!(node = self.node, error = &error as &dyn std::error::Error, "records are lost, starting anew");
-                Records::from_published(found)
-            }
-        }
-    }
-
-    async fn work(mut self, mut records: Records, wanted: &watch::Sender<NodeAgentStatus>) -> Infallible {
+    async fn work(
+        mut self,
+        mut records: Records,
+        wanted: &watch::Sender<NodeAgentStatus>,
+    ) -> Infallible {
+        let mut stops = Stops::new(RETRY);
+        let mut failure = None;
         loop {
-            let wake = match self.step(&mut records, wanted).await {
-                Ok(wake) => wake,
+            let wake = match self
+                .turn(&mut records, wanted, &mut stops, failure.is_some())
+                .await
+            {
+                Ok(wake) => {
+                    failure = None;
+                    wake
+                }
                 Err(error) => {
-                    warn!(node = self.node, error = &error as &dyn std::error::Error, "step failed, retrying");
+                    self.failed(&error, &mut failure);
                     Some(RETRY)
                 }
             };
@@ -109,10 +131,52 @@ impl<R: Runtime, S: Store> Agent<R, S> {
                     // The watch is gone with its process.
                     std::future::pending::<()>().await;
                 },
+                stopped = stops.next() => self.stopped(&stopped),
                 () = self.runtime.changed() => {}
                 () = sleep(wake.unwrap_or_default()), if wake.is_some() => {}
             }
         }
+    }
+
+    /// A step failed; says so once for each cause.
+    fn failed(&self, error: &StepError, last: &mut Option<String>) {
+        self.metrics.failed_steps.inc();
+        let text = error.to_string();
+        let part = match error {
+            StepError::Runtime(_) => Part::Runtime,
+            StepError::Store(_) => Part::Records,
+        };
+        self.readiness.waits_for(part, error);
+        if last.as_ref() != Some(&text) {
+            warn!(
+                node = self.node,
+                error = error as &dyn std::error::Error,
+                "step failed, retrying"
+            );
+            *last = Some(text);
+        }
+    }
+
+    /// One step; the first that succeeds after a failure looks whether the runtime is another
+    /// version of itself.
+    async fn turn(
+        &mut self,
+        records: &mut Records,
+        wanted: &watch::Sender<NodeAgentStatus>,
+        stops: &mut Stops,
+        recovering: bool,
+    ) -> Result<Option<Duration>, StepError> {
+        let wake = self.step(records, wanted, stops).await?;
+        if recovering {
+            let runtime = in_time("version", self.runtime.version()).await?;
+            info!(node = self.node, runtime, "working again");
+            let status = NodeAgentStatus {
+                runtime,
+                ..wanted.borrow().clone()
+            };
+            tell(wanted, status);
+        }
+        Ok(wake)
     }
 
     /// One look and what follows from it; returns when to look again although nothing changed.
@@ -120,34 +184,90 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         &mut self,
         records: &mut Records,
         wanted: &watch::Sender<NodeAgentStatus>,
+        stops: &mut Stops,
     ) -> Result<Option<Duration>, StepError> {
-        let pods: Vec<_> = in_time("list", self.runtime.list()).await?.into_iter().filter_map(node_pod).collect();
+        let pods: Vec<_> = in_time("list", self.runtime.list())
+            .await?
+            .into_iter()
+            .filter_map(node_pod)
+            .collect();
+        self.readiness.done(Part::Runtime);
         let plan = {
             let orders = self.orders.borrow_and_update();
-            let Some(orders) = orders.as_ref() else { return Ok(None) };
+            let Some(orders) = orders.as_ref() else {
+                return Ok(None);
+            };
+            self.readiness.done(Part::Orders);
             let told = wanted.borrow();
-            decide(&NodeView { orders, pods: &pods, records, published: &told }, (self.now)())
+            decide(
+                &NodeView {
+                    orders,
+                    pods: &pods,
+                    records,
+                    published: &told,
+                },
+                (self.now)(),
+            )
         };
         if let Some(new) = plan.records {
             self.store.save(&new).await?;
             *records = new;
         }
-        let stopped = join_all(plan.stop.iter().map(|s| self.stop(s))).await;
+        self.readiness.done(Part::Records);
+        let again = self.stop(&plan.stop, stops);
         if let Some(status) = plan.status {
             tell(wanted, status);
         }
-        let retry = stopped.contains(&false).then_some(RETRY);
-        Ok([plan.wake_after, retry].into_iter().flatten().min())
+        Ok([plan.wake_after, again].into_iter().flatten().min())
     }
 
-    async fn stop(&self, stop: &Stop) -> bool {
-        info!(node = self.node, pod = stop.pod_uid, container = stop.container_id, "stopping a member for its restart");
-        match in_time("stop", self.runtime.stop(&stop.container_id)).await {
-            Ok(()) => true,
-            Err(error) => {
-                warn!(node = self.node, container = stop.container_id, %error, "cannot stop a member, retrying");
-                false
+    /// Begins to stop all of these at once; returns when the next of those that have been asked may
+    /// be asked again.
+    fn stop(&self, wanted: &[Stop], stops: &mut Stops) -> Option<Duration> {
+        let now = Instant::now();
+        for Stop {
+            pod_uid,
+            container_id,
+        } in wanted
+        {
+            if stops.is_due(container_id, now) {
+                info!(
+                    node = self.node,
+                    pod = pod_uid,
+                    container = container_id,
+                    "stopping a member for its restart"
+                );
+                let stop = self.runtime.stop(container_id);
+                stops.start(container_id, async move { in_time("stop", stop).await });
             }
+        }
+        let ids: Vec<&str> = wanted.iter().map(|s| s.container_id.as_str()).collect();
+        stops
+            .keep_only(&ids)
+            .map(|again| again.saturating_duration_since(now))
+    }
+
+    fn stopped(&self, stopped: &Stopped) {
+        self.metrics.stopped(stopped.result.is_ok());
+        if let Err(error) = &stopped.result {
+            warn!(node = self.node, container = stopped.container_id, %error, "cannot stop a member, retrying");
+        }
+    }
+}
+
+async fn load_records(store: &impl Store, node: &str, found: &NodeAgentStatus) -> Records {
+    match store.load().await {
+        Ok(Some(records)) => records,
+        Ok(None) => Records::from_published(found),
+        Err(error) => {
+            // Without records nothing that runs is stopped for an order that was given before: the
+            // safe side.
+            error!(
+                node,
+                error = &error as &dyn std::error::Error,
+                "records are lost, starting without them"
+            );
+            Records::from_published(found)
         }
     }
 }
@@ -164,6 +284,7 @@ fn tell(wanted: &watch::Sender<NodeAgentStatus>, status: NodeAgentStatus) {
 fn node_pod(mut sandbox: Sandbox) -> Option<NodePod> {
     let mut pod = NodePod::read(&sandbox.pod_uid, &sandbox.labels, &sandbox.annotations)?;
     pod.containers = sandbox.containers.remove(&pod.training).unwrap_or_default();
+    pod.others = sandbox.containers.into_values().flatten().collect();
     Some(pod)
 }
 
@@ -171,5 +292,7 @@ async fn in_time<T>(
     call: &'static str,
     answer: impl Future<Output = Result<T, RuntimeError>>,
 ) -> Result<T, RuntimeError> {
-    timeout(RUNTIME_DEADLINE, answer).await.map_err(|_| RuntimeError::Deadline { call })?
+    timeout(RUNTIME_DEADLINE, answer)
+        .await
+        .map_err(|_| RuntimeError::Deadline { call })?
 }

@@ -1,9 +1,12 @@
 //! Command line of an agent, as the `DaemonSet` writes it.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, ValueEnum};
+
+use crate::cri::Socket;
 
 /// Stops members of training workloads on order and reports their exits.
 #[derive(Clone, Debug, Parser)]
@@ -15,6 +18,22 @@ pub struct AgentArgs {
     /// Folder for what must survive a restart of the agent.
     #[arg(long, default_value = "/var/lib/lockstep")]
     pub state_dir: PathBuf,
+    /// Unix socket of the container runtime.
+    #[arg(
+        long,
+        value_name = "SOCKET",
+        default_value = "unix:///run/containerd/containerd.sock"
+    )]
+    pub runtime_endpoint: Socket,
+    /// Kubeconfig. Default: that of the environment, else the service account of the pod.
+    #[arg(long, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Where /healthz and /readyz are served.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8081")]
+    pub health_address: SocketAddr,
+    /// Where /metrics is served.
+    #[arg(long, value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    pub metrics_address: SocketAddr,
     /// Changes within this many milliseconds are told in one write.
     #[arg(long, default_value_t = 20)]
     pub debounce_millis: u64,

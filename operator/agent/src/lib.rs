@@ -1,21 +1,29 @@
 //! The node agent: a thin shell around the decisions in `lockstep_lifecycle::node`.
 //!
-//! It looks at the runtime and at the restart orders, persists what it must not forget, stops containers, and tells the
-//! manager of exits and arrivals through the `NodeAgent` of its node.
+//! It looks at the runtime and at the restart orders, persists what it must not forget, stops
+//! containers, and tells the manager of exits and arrivals through the `NodeAgent` of its node.
 //!
 //! | module | content |
 //! |---|---|
 //! | [`runtime`] | what the agent needs of a container runtime |
+//! | [`cri`] | a container runtime over CRI v1 |
 //! | [`orders`] | the restart orders of the cluster, by one watch |
 //! | [`store`] | records that survive the agent |
 //! | [`agent`] | the loop |
+//! | [`guard`] | the self-test before it |
+//! | [`health`], [`metrics`] | what the process says about itself |
 //! | [`args`] | command line |
 
 pub mod agent;
 pub mod args;
+pub mod cri;
+pub mod guard;
+pub mod health;
+pub mod metrics;
 pub mod orders;
 mod publish;
 pub mod runtime;
+mod stops;
 pub mod store;
 #[cfg(test)]
 mod tests;

@@ -15,11 +15,13 @@ use tracing::warn;
 /// Orders by workload UID; None until the watch has listed all of them.
 pub type Orders = Option<BTreeMap<String, RestartOrderSpec>>;
 
-/// Keeps `orders` equal to what the API server has, until it is dropped. Failures are retried with back-off.
+/// Keeps `orders` equal to what the API server has, until it is dropped. Failures are retried with
+/// back-off.
 pub async fn follow(client: Client, orders: watch::Sender<Orders>) -> Infallible {
     loop {
         let config = watcher::Config::default();
-        let mut events = pin!(watcher(Api::<RestartOrder>::all(client.clone()), config).default_backoff());
+        let mut events =
+            pin!(watcher(Api::<RestartOrder>::all(client.clone()), config).default_backoff());
         let mut listed: Option<BTreeMap<String, RestartOrderSpec>> = None;
         while let Some(event) = events.next().await {
             match event {
@@ -50,5 +52,8 @@ fn apply(orders: &watch::Sender<Orders>, order: RestartOrderSpec) {
 }
 
 fn delete(orders: &watch::Sender<Orders>, workload_uid: &str) {
-    orders.send_if_modified(|all| all.as_mut().is_some_and(|all| all.remove(workload_uid).is_some()));
+    orders.send_if_modified(|all| {
+        all.as_mut()
+            .is_some_and(|all| all.remove(workload_uid).is_some())
+    });
 }

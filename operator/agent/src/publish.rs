@@ -47,7 +47,12 @@ impl Publisher {
     /// Reads or makes the object; returns what it says.
     pub(crate) async fn open(client: Client, node: &str) -> (Self, NodeAgentStatus) {
         let nodes = Api::all(client.clone());
-        let mut publisher = Self { api: Api::all(client), nodes, node: node.to_owned(), resource_version: None };
+        let mut publisher = Self {
+            api: Api::all(client),
+            nodes,
+            node: node.to_owned(),
+            resource_version: None,
+        };
         let mut pause = RETRY;
         loop {
             match publisher.read().await {
@@ -62,7 +67,13 @@ impl Publisher {
     async fn read(&mut self) -> Result<NodeAgentStatus, PublishError> {
         let owner = self.owner().await?;
         let object = if let Some(object) = in_time(self.api.get_opt(&self.node)).await? {
-            if object.metadata.owner_references.iter().flatten().any(|o| o.kind == owner.kind && o.uid != owner.uid) {
+            if object
+                .metadata
+                .owner_references
+                .iter()
+                .flatten()
+                .any(|o| o.kind == owner.kind && o.uid != owner.uid)
+            {
                 return Err(PublishError::EarlierNode);
             }
             object
@@ -82,14 +93,25 @@ impl Publisher {
     }
 
     async fn write(&mut self, status: &NodeAgentStatus) -> Result<(), PublishError> {
-        let patch = json!({"metadata": {"resourceVersion": self.resource_version}, "status": status});
-        let patched = in_time(self.api.patch_status(&self.node, &PatchParams::default(), &Patch::Merge(patch))).await?;
+        let patch =
+            json!({"metadata": {"resourceVersion": self.resource_version}, "status": status});
+        let patched = in_time(self.api.patch_status(
+            &self.node,
+            &PatchParams::default(),
+            &Patch::Merge(patch),
+        ))
+        .await?;
         self.resource_version = patched.metadata.resource_version;
         Ok(())
     }
 
-    /// Writes each status that `wanted` shows, the latest when it changes faster than it can be written. Never gives up.
-    pub(crate) async fn run(mut self, mut wanted: watch::Receiver<NodeAgentStatus>, debounce: Duration) -> Infallible {
+    /// Writes each status that `wanted` shows, the latest when it changes faster than it can be
+    /// written. Never gives up.
+    pub(crate) async fn run(
+        mut self,
+        mut wanted: watch::Receiver<NodeAgentStatus>,
+        debounce: Duration,
+    ) -> Infallible {
         loop {
             if wanted.changed().await.is_err() {
                 // Nobody will want anything any more: the agent is being dropped.
@@ -99,17 +121,25 @@ impl Publisher {
             let mut pause = RETRY;
             loop {
                 let status = wanted.borrow_and_update().clone();
-                let Err(error) = self.write(&status).await else { break };
-                let gone =
-                    matches!(&error, PublishError::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found());
+                let Err(error) = self.write(&status).await else {
+                    break;
+                };
+                let gone = matches!(&error, PublishError::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found());
                 let node = self.node.clone();
                 if gone {
-                    debug!(node, "the agent's object was written by somebody else or deleted, reading it again");
+                    debug!(
+                        node,
+                        "the agent's object was changed or deleted meanwhile, reading it again"
+                    );
                     if let Err(error) = self.read().await {
                         cannot_read(&node, &error);
                     }
                 } else {
-                    warn!(node, error = &error as &dyn std::error::Error, "cannot write the agent's status, retrying");
+                    warn!(
+                        node,
+                        error = &error as &dyn std::error::Error,
+                        "cannot write the agent's status, retrying"
+                    );
                 }
                 sleep(pause).await;
                 pause = (pause * 2).min(MAX_RETRY);
@@ -119,9 +149,15 @@ impl Publisher {
 }
 
 fn cannot_read(node: &str, error: &PublishError) {
-    warn!(node, error = error as &dyn std::error::Error, "cannot read or make the agent's object, retrying");
+    warn!(
+        node,
+        error = error as &dyn std::error::Error,
+        "cannot read or make the agent's object, retrying"
+    );
 }
 
 async fn in_time<T>(call: impl Future<Output = kube::Result<T>>) -> Result<T, PublishError> {
-    Ok(timeout(DEADLINE, call).await.map_err(|_| PublishError::Deadline)??)
+    Ok(timeout(DEADLINE, call)
+        .await
+        .map_err(|_| PublishError::Deadline)??)
 }

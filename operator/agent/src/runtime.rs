@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::Future;
 
+use futures_util::future::BoxFuture;
 use lockstep_lifecycle::node::SeenContainer;
 use thiserror::Error;
 
@@ -11,14 +12,17 @@ pub trait Runtime: Send {
     /// Name and version, such as `containerd 2.4.2`.
     fn version(&mut self) -> impl Future<Output = Result<String, RuntimeError>> + Send;
 
-    /// Every pod of a training workload on the node. A container that ended since the last call is listed even if it
-    /// has been removed in between (a runtime's event stream tells of it): its exit code is true only there.
+    /// Every pod of a training workload on the node. A container that ended since the last call is
+    /// listed even if it has been removed in between (a runtime's event stream tells of it): its
+    /// exit code is true only there.
     fn list(&mut self) -> impl Future<Output = Result<Vec<Sandbox>, RuntimeError>> + Send;
 
-    /// Kills a container without grace. One that has ended or is gone is no error.
-    fn stop(&self, container_id: &str) -> impl Future<Output = Result<(), RuntimeError>> + Send;
+    /// Kills a container without grace and returns when it has ended. One that has ended or is gone
+    /// is no error. Runs beside every other call.
+    fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>>;
 
-    /// Returns when something may have changed since the last call of [`Runtime::list`].
+    /// Returns when something may have changed since the last call of [`Runtime::list`]. May be
+    /// dropped at any time without a loss.
     fn changed(&mut self) -> impl Future<Output = ()> + Send;
 }
 

@@ -1,4 +1,4 @@
-//! Where an agent keeps what must survive it: which containers are released for which epoch.
+//! Where an agent keeps what must survive it: which containers are released for which attempt.
 
 use std::future::Future;
 use std::io;
@@ -42,7 +42,8 @@ pub enum StoreError {
     },
 }
 
-/// One file in the agent's state folder, replaced by renaming so that a crash leaves the old or the new one.
+/// One file in the agent's state folder, replaced by renaming so that a crash leaves the old or the
+/// new one.
 #[derive(Clone, Debug)]
 pub struct FileStore {
     folder: PathBuf,
@@ -51,7 +52,9 @@ pub struct FileStore {
 impl FileStore {
     /// A store in this folder, which is made when it is first written.
     pub fn new(folder: &Path) -> Self {
-        Self { folder: folder.to_owned() }
+        Self {
+            folder: folder.to_owned(),
+        }
     }
 
     fn path(&self) -> PathBuf {
@@ -74,16 +77,24 @@ impl Store for FileStore {
     async fn load(&self) -> Result<Option<Records>, StoreError> {
         let path = self.path();
         match fs::read(&path).await {
-            Ok(text) => serde_json::from_slice(&text).map(Some).map_err(|source| StoreError::Damaged { path, source }),
+            Ok(text) => serde_json::from_slice(&text)
+                .map(Some)
+                .map_err(|source| StoreError::Damaged { path, source }),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(source) => Err(StoreError::Io { path, source }),
         }
     }
 
     async fn save(&self, records: &Records) -> Result<(), StoreError> {
-        let damaged = |source| StoreError::Damaged { path: self.path(), source };
+        let damaged = |source| StoreError::Damaged {
+            path: self.path(),
+            source,
+        };
         let text = serde_json::to_vec(records).map_err(damaged)?;
-        self.write(&text).await.map_err(|source| StoreError::Io { path: self.path(), source })
+        self.write(&text).await.map_err(|source| StoreError::Io {
+            path: self.path(),
+            source,
+        })
     }
 }
 
@@ -93,7 +104,11 @@ pub struct MemoryStore(Arc<Mutex<Option<Records>>>);
 
 impl Store for MemoryStore {
     async fn load(&self) -> Result<Option<Records>, StoreError> {
-        Ok(self.0.lock().unwrap_or_else(PoisonError::into_inner).clone())
+        Ok(self
+            .0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone())
     }
 
     async fn save(&self, records: &Records) -> Result<(), StoreError> {

@@ -12,7 +12,8 @@ use lockstep_model::Rules;
 ///
 /// Nothing is ever written to the cluster.
 ///
-/// Exit codes: 0 the command succeeded, or the workload fits; 1 error; 2 the workload does not fit (whatif).
+/// Exit codes: 0 the command succeeded, or the workload fits; 1 error; 2 the workload does not fit
+/// (whatif).
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version)]
 pub struct Args {
@@ -49,7 +50,8 @@ pub enum Command {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
     },
-    /// Ask the engine whether a workload would fit, where, and whom it would evict. Exits with 2 when it does not fit.
+    /// Ask the engine whether a workload would fit, where, and whom it would evict. Exits with 2
+    /// when it does not fit.
     Whatif {
         /// Manifest of one TrainingWorkload, YAML or JSON; - reads standard input.
         #[arg(short, long, value_name = "FILE")]
@@ -57,7 +59,8 @@ pub enum Command {
         /// Judge over this file, written by `snapshot`, instead of the cluster.
         #[arg(long, value_name = "FILE")]
         snapshot: Option<PathBuf>,
-        /// Namespace of a manifest that names none. Default: that of the context, `default` with --snapshot.
+        /// Namespace of a manifest that names none. Default: that of the context, `default` with
+        /// --snapshot.
         #[arg(short, long)]
         namespace: Option<String>,
         /// What the manager's configuration says.
@@ -67,19 +70,23 @@ pub enum Command {
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
     },
-    /// Write what the engine knows of the cluster to a file, for `whatif --snapshot` and for bug reports.
+    /// Write what the engine knows of the cluster to a file, for `whatif --snapshot` and for bug
+    /// reports.
     ///
-    /// The file is compressed JSON. It has nodes with their labels and taints, what pods hold (no images, environment,
-    /// arguments or annotations), gangs, disruption budgets and priority classes.
+    /// The file is compressed JSON. It has nodes with their labels and taints, what pods hold (no
+    /// images, environment, arguments or annotations), gangs, disruption budgets and priority
+    /// classes.
     Snapshot {
         /// The file, replaced if it exists; - writes to standard output.
         #[arg(short, long, value_name = "FILE", default_value = "cluster.json.zst")]
         output: PathBuf,
-        /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by salted hashes. The salt
-        /// is not kept. Values of node labels stay, since selectors ask for them.
+        /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by
+        /// salted hashes. The salt is not kept. Values of node labels stay, since selectors ask for
+        /// them.
         #[arg(long)]
         hash_names: bool,
-        /// Only pods and gangs of this namespace, where you may not list others: their room then counts as free.
+        /// Only pods and gangs of this namespace, where you may not list others: their room then
+        /// counts as free.
         #[arg(short, long, conflicts_with = "all_namespaces")]
         namespace: Option<String>,
         /// All namespaces, which is the default.
@@ -93,8 +100,8 @@ pub enum Command {
     },
 }
 
-/// The parts of the manager's configuration that the answer depends on; names and defaults are those of
-/// `scheduler.preemption`.
+/// The parts of the manager's configuration that the answer depends on; names and defaults are
+/// those of `scheduler.preemption`.
 #[derive(Debug, Group)]
 pub struct Preemption {
     /// How victims are chosen; as `algorithm` of the manager's configuration.
@@ -103,10 +110,12 @@ pub struct Preemption {
     /// What comes first when priorities and lost work disagree; as `order` of the configuration.
     #[arg(long, value_enum, default_value = "strict-priority")]
     pub order: Order,
-    /// Seconds that work runs before it may be evicted; as `minRuntimeSeconds` of the configuration.
+    /// Seconds that work runs before it may be evicted; as `minRuntimeSeconds` of the
+    /// configuration.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub min_runtime_seconds: u64,
-    /// Evictions caused in turn that count towards a victim's cost; as `followOnDepth` of the configuration.
+    /// Evictions caused in turn that count towards a victim's cost; as `followOnDepth` of the
+    /// configuration.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub follow_on_depth: u8,
 }
@@ -181,7 +190,9 @@ mod tests {
     #[test]
     fn without_flags_the_rules_are_the_defaults() {
         let args = Args::try_parse_from(["kubectl-lockstep", "whatif", "-f", "gang.yaml"]).unwrap();
-        let Command::Whatif { rules, .. } = args.command else { panic!("whatif") };
+        let Command::Whatif { rules, .. } = args.command else {
+            panic!("whatif")
+        };
         assert_eq!(Rules::from(&rules), Rules::default());
     }
 

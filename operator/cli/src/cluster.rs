@@ -1,6 +1,5 @@
 //! What a decision depends on, read from the API server.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::time::Duration;
@@ -8,21 +7,14 @@ use std::time::Duration;
 use anyhow::{Context, Result, anyhow};
 use chrono::DateTime;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use k8s_openapi::api::scheduling::v1::PriorityClass;
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::ListParams;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_model::gang::preemption_priority;
-use lockstep_model::node::{NodeSpecView, NodeStatusView};
-use lockstep_model::pod::{PodSpecView, PodStatusView};
 use lockstep_model::snapshot::PriorityClassRecord;
+use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire, Unreadable};
 use lockstep_model::{Budget, Node, Pod};
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use crate::args::Connection;
@@ -73,14 +65,21 @@ pub struct Cluster {
 impl Cluster {
     /// Connects as kubectl would.
     pub async fn connect(connection: &Connection) -> Result<Self> {
-        let options = KubeConfigOptions { context: connection.context.clone(), ..KubeConfigOptions::default() };
+        let options = KubeConfigOptions {
+            context: connection.context.clone(),
+            ..KubeConfigOptions::default()
+        };
         let mut config = match (&connection.kubeconfig, &connection.context) {
-            (Some(path), _) => Config::from_custom_kubeconfig(read_kubeconfig(path)?, &options).await?,
+            (Some(path), _) => {
+                Config::from_custom_kubeconfig(read_kubeconfig(path)?, &options).await?
+            }
             (None, Some(_)) => Config::from_kubeconfig(&options).await?,
             (None, None) => Config::infer().await?,
         };
         config.read_timeout = Some(DEADLINE);
-        Ok(Self { client: Client::try_from(config)? })
+        Ok(Self {
+            client: Client::try_from(config)?,
+        })
     }
 
     /// Namespace of the context.
@@ -93,22 +92,37 @@ impl Cluster {
         let mut unread = Vec::new();
         let nodes: Vec<NodeWire> = list(Api::all(self.client.clone())).await?;
         let pods: Vec<PodWire> = list(self.scoped(namespace)).await?;
-        let budgets: Vec<PodDisruptionBudget> = list(self.scoped(namespace)).await?;
-        let classes: Vec<PriorityClass> = list(Api::all(self.client.clone())).await?;
+        let budgets: Vec<BudgetWire> = list(self.scoped(namespace)).await?;
+        let classes: Vec<PriorityClassWire> = list(Api::all(self.client.clone())).await?;
         let groups: Vec<DeserializeGuard<PodGroup>> = list(self.scoped(namespace)).await?;
-        let workloads: Vec<DeserializeGuard<TrainingWorkload>> = list(self.scoped(namespace)).await?;
-        let nodes = nodes.iter().map(|n| n.read().map_err(|e| format!("node {}: {e}", n.name_any())));
-        let pods = pods.iter().map(|p| {
-            let named = |e| format!("pod {}/{}: {e}", p.namespace().unwrap_or_default(), p.name_any());
-            Pod::new(&p.metadata, &p.spec, &p.status).map_err(named)
-        });
+        let workloads: Vec<DeserializeGuard<TrainingWorkload>> =
+            list(self.scoped(namespace)).await?;
+        let nodes = nodes.iter().map(|n| named("node", n, n.scheduling()));
+        let pods = pods.iter().map(|p| named("pod", p, p.scheduling()));
+        let budgets = budgets
+            .iter()
+            .map(|b| named("poddisruptionbudget", b, b.scheduling()));
+        let classes = classes
+            .iter()
+            .map(|c| named("priorityclass", c, c.scheduling()));
         Ok(Objects {
             nodes: readable(nodes, &mut unread),
             pods: readable(pods, &mut unread),
-            budgets: budgets.into_iter().map(budget).collect(),
-            classes: classes.into_iter().map(class).collect(),
-            groups: readable(groups.into_iter().map(|g| guarded("podgroup", g)), &mut unread),
-            workloads: readable(workloads.into_iter().map(|w| guarded("trainingworkload", w)), &mut unread),
+            budgets: readable(budgets, &mut unread),
+            classes: readable(classes, &mut unread)
+                .into_iter()
+                .map(PriorityClassRecord::from)
+                .collect(),
+            groups: readable(
+                groups.into_iter().map(|g| guarded("podgroup", g)),
+                &mut unread,
+            ),
+            workloads: readable(
+                workloads
+                    .into_iter()
+                    .map(|w| guarded("trainingworkload", w)),
+                &mut unread,
+            ),
             unread,
         })
     }
@@ -117,27 +131,51 @@ impl Cluster {
     pub async fn story(&self, namespace: &str, name: &str) -> Result<Story> {
         let workloads: Api<TrainingWorkload> = Api::namespaced(self.client.clone(), namespace);
         let found = in_time(workloads.get_opt(name), "trainingworkloads").await?;
-        let workload = found.ok_or_else(|| anyhow!("there is no TrainingWorkload {namespace}/{name}"))?;
+        let workload =
+            found.ok_or_else(|| anyhow!("there is no TrainingWorkload {namespace}/{name}"))?;
         let uid = workload.metadata.uid.clone().unwrap_or_default();
         let groups: Vec<DeserializeGuard<PodGroup>> = list(self.scoped(Some(namespace))).await?;
-        let ours = |g: &PodGroup| g.owner_references().iter().any(|o| o.controller == Some(true) && o.uid == uid);
-        let groups: Vec<PodGroup> = groups.into_iter().filter_map(|g| g.0.ok()).filter(ours).collect();
+        let ours = |g: &PodGroup| {
+            g.owner_references()
+                .iter()
+                .any(|o| o.controller == Some(true) && o.uid == uid)
+        };
+        let groups: Vec<PodGroup> = groups
+            .into_iter()
+            .filter_map(|g| g.0.ok())
+            .filter(ours)
+            .collect();
         let mut events = Vec::new();
-        let of_groups = groups.iter().filter_map(|g| g.metadata.uid.clone()).take(GANGS_WITH_EVENTS);
+        let of_groups = groups
+            .iter()
+            .filter_map(|g| g.metadata.uid.clone())
+            .take(GANGS_WITH_EVENTS);
         for uid in std::iter::once(uid).chain(of_groups) {
             events.extend(self.events(namespace, &uid).await?);
         }
-        Ok(Story { workload, groups, events })
+        Ok(Story {
+            workload,
+            groups,
+            events,
+        })
     }
 
     async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<Happened>> {
         let api: Api<core::Event> = Api::namespaced(self.client.clone(), namespace);
         let about = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
         let events = in_time(api.list(&about), "events").await?;
-        Ok(events.items.into_iter().filter(|e| e.involved_object.uid.as_deref() == Some(uid)).map(happened).collect())
+        Ok(events
+            .items
+            .into_iter()
+            .filter(|e| e.involved_object.uid.as_deref() == Some(uid))
+            .map(happened)
+            .collect())
     }
 
-    fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(&self, namespace: Option<&str>) -> Api<K> {
+    fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
+        &self,
+        namespace: Option<&str>,
+    ) -> Api<K> {
         match namespace {
             Some(namespace) => Api::namespaced(self.client.clone(), namespace),
             None => Api::all(self.client.clone()),
@@ -171,96 +209,70 @@ where
 /// The answer to a request, or an error that names the kind that was asked for.
 async fn in_time<T>(request: impl Future<Output = kube::Result<T>>, kind: &str) -> Result<T> {
     let answer = tokio::time::timeout(DEADLINE, request).await;
-    let answer = answer.map_err(|_| anyhow!("cannot read {kind}: no answer within {DEADLINE:?}"))?;
+    let answer =
+        answer.map_err(|_| anyhow!("cannot read {kind}: no answer within {DEADLINE:?}"))?;
     let missing = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 404);
-    let hint = if missing { " (are the resource definitions of Lockstep installed?)" } else { "" };
+    let hint = if missing {
+        " (are the resource definitions of Lockstep installed?)"
+    } else {
+        ""
+    };
     answer.with_context(|| format!("cannot read {kind}{hint}"))
 }
 
-fn readable<T>(objects: impl Iterator<Item = Result<T, String>>, unread: &mut Vec<String>) -> Vec<T> {
-    objects.filter_map(|object| object.map_err(|why| unread.push(why)).ok()).collect()
+fn readable<T>(
+    objects: impl Iterator<Item = Result<T, String>>,
+    unread: &mut Vec<String>,
+) -> Vec<T> {
+    objects
+        .filter_map(|object| object.map_err(|why| unread.push(why)).ok())
+        .collect()
+}
+
+/// What an object was read as, or which object it is that cannot be read, and why.
+fn named<K, T>(kind: &str, object: &K, read: Result<T, Unreadable>) -> Result<T, String>
+where
+    K: Resource<DynamicType = ()>,
+{
+    let name = object.name_any();
+    read.map_err(|why| match object.namespace() {
+        Some(namespace) => format!("{kind} {namespace}/{name}: {why}"),
+        None => format!("{kind} {name}: {why}"),
+    })
 }
 
 fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
     object.0.map_err(|e| {
         let name = e.metadata.name.as_deref().unwrap_or_default();
-        format!("{kind} {}/{name}: {}", e.metadata.namespace.as_deref().unwrap_or_default(), e.error)
+        format!(
+            "{kind} {}/{name}: {}",
+            e.metadata.namespace.as_deref().unwrap_or_default(),
+            e.error
+        )
     })
-}
-
-fn budget(object: PodDisruptionBudget) -> Budget {
-    Budget {
-        namespace: object.metadata.namespace.unwrap_or_default(),
-        name: object.metadata.name.unwrap_or_default(),
-        selector: object.spec.and_then(|s| s.selector),
-        allowed: object.status.and_then(|s| s.disruptions_allowed).unwrap_or_default(),
-    }
-}
-
-fn class(object: PriorityClass) -> PriorityClassRecord {
-    PriorityClassRecord {
-        value: object.value.unwrap_or_default(),
-        preempts: object.preemption_policy.as_deref() != Some("Never"),
-        preemption_priority: preemption_priority(&object.metadata),
-        default: object.global_default.unwrap_or_default(),
-        name: object.metadata.name.unwrap_or_default(),
-    }
 }
 
 fn happened(event: core::Event) -> Happened {
     let series = event.series.as_ref();
-    let last = series.and_then(|s| s.last_observed_time.as_ref()).map(|t| t.0);
-    let last = last.or(event.last_timestamp.as_ref().map(|t| t.0)).or(event.event_time.as_ref().map(|t| t.0));
+    let last = series
+        .and_then(|s| s.last_observed_time.as_ref())
+        .map(|t| t.0);
+    let last = last
+        .or(event.last_timestamp.as_ref().map(|t| t.0))
+        .or(event.event_time.as_ref().map(|t| t.0));
     Happened {
-        time: last.and_then(|t| DateTime::from_timestamp(t.as_second(), t.subsec_nanosecond().unsigned_abs())),
-        kind: event.involved_object.kind.unwrap_or_default().to_lowercase(),
+        time: last.and_then(|t| {
+            DateTime::from_timestamp(t.as_second(), t.subsec_nanosecond().unsigned_abs())
+        }),
+        kind: event
+            .involved_object
+            .kind
+            .unwrap_or_default()
+            .to_lowercase(),
         name: event.involved_object.name.unwrap_or_default(),
         warning: event.type_.as_deref() == Some("Warning"),
         reason: event.reason.unwrap_or_default(),
         message: event.message.unwrap_or_default(),
         count: series.and_then(|s| s.count).or(event.count).unwrap_or(1),
-    }
-}
-
-/// A pod, with the parts that are read.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = core::Pod)]
-#[serde(default)]
-struct PodWire {
-    metadata: ObjectMeta,
-    spec: PodSpecView,
-    status: PodStatusView,
-}
-
-/// A node, with the parts that are read.
-#[derive(Clone, Debug, Default, Deserialize, Resource)]
-#[resource(inherit = core::Node)]
-#[serde(default)]
-struct NodeWire {
-    metadata: ObjectMeta,
-    spec: NodeSpecView,
-    status: NodeStatusWire,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct NodeStatusWire {
-    allocatable: BTreeMap<String, Quantity>,
-    conditions: Vec<NodeConditionWire>,
-}
-
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default)]
-struct NodeConditionWire {
-    #[serde(rename = "type")]
-    type_: String,
-    status: String,
-}
-
-impl NodeWire {
-    fn read(&self) -> Result<Node, lockstep_model::quantity::InvalidQuantity> {
-        let status = NodeStatusView { allocatable: self.status.allocatable.clone() };
-        let ready = self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
-        Node::new(&self.metadata, &self.spec, &status, ready)
     }
 }

@@ -37,28 +37,60 @@ pub fn run(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
         std::io::stdout().write_all(&script)?;
         return Ok(Outcome::Done);
     }
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot start")?;
     runtime.block_on(dispatch(args, now))
 }
 
 async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
     match &args.command {
-        Command::Explain { name, namespace, output } => {
+        Command::Explain {
+            name,
+            namespace,
+            output,
+        } => {
             let cluster = Cluster::connect(&args.connection).await?;
             let namespace = namespace.as_deref().unwrap_or(cluster.namespace());
             let answer = explain(&cluster.story(namespace, name).await?);
             print(&answer, *output)?;
             Ok(Outcome::Done)
         }
-        Command::Whatif { filename, snapshot, namespace, rules, output } => {
-            let answer = ask(args, filename, snapshot.as_deref(), namespace.as_deref(), &rules.into(), now).await?;
+        Command::Whatif {
+            filename,
+            snapshot,
+            namespace,
+            rules,
+            output,
+        } => {
+            let answer = ask(
+                args,
+                filename,
+                snapshot.as_deref(),
+                namespace.as_deref(),
+                &rules.into(),
+                now,
+            )
+            .await?;
             if let Some(namespace) = &answer.only_namespace {
-                eprintln!("warning: only namespace {namespace} is known; what pods of others hold counts as free");
+                eprintln!(
+                    "warning: only namespace {namespace} is known; what pods of others hold counts as free"
+                );
             }
             print(&answer, *output)?;
-            Ok(if answer.fits { Outcome::Done } else { Outcome::DoesNotFit })
+            Ok(if answer.fits {
+                Outcome::Done
+            } else {
+                Outcome::DoesNotFit
+            })
         }
-        Command::Snapshot { output, hash_names, namespace, all_namespaces: _ } => {
+        Command::Snapshot {
+            output,
+            hash_names,
+            namespace,
+            all_namespaces: _,
+        } => {
             let cluster = Cluster::connect(&args.connection).await?;
             let mut snapshot = take(&cluster, namespace.clone(), now).await?;
             if *hash_names {
@@ -86,14 +118,24 @@ async fn ask(
         (file::read_snapshot(path)?, DEFAULT_NAMESPACE.to_owned())
     } else {
         let cluster = Cluster::connect(&args.connection).await?;
-        (take(&cluster, None, now).await?, cluster.namespace().to_owned())
+        (
+            take(&cluster, None, now).await?,
+            cluster.namespace().to_owned(),
+        )
     };
     let chosen = namespace.map(str::to_owned);
-    workload.metadata.namespace.get_or_insert(chosen.unwrap_or(default));
+    workload
+        .metadata
+        .namespace
+        .get_or_insert(chosen.unwrap_or(default));
     what_if(&snapshot, &workload, rules).with_context(|| format!("manifest {}", manifest.display()))
 }
 
-async fn take(cluster: &Cluster, namespace: Option<String>, now: DateTime<Utc>) -> Result<SnapshotFile> {
+async fn take(
+    cluster: &Cluster,
+    namespace: Option<String>,
+    now: DateTime<Utc>,
+) -> Result<SnapshotFile> {
     let objects = cluster.objects(namespace.as_deref()).await?;
     let (snapshot, unread) = record::record(objects, namespace, now);
     for why in unread {
@@ -103,9 +145,17 @@ async fn take(cluster: &Cluster, namespace: Option<String>, now: DateTime<Utc>) 
 }
 
 fn contents(file: &SnapshotFile) -> String {
-    let SnapshotFile { nodes, pods, gangs, budgets, .. } = file;
+    let SnapshotFile {
+        nodes,
+        pods,
+        gangs,
+        budgets,
+        ..
+    } = file;
     let (nodes, pods, gangs, budgets) = (nodes.len(), pods.len(), gangs.len(), budgets.len());
-    format!("{nodes} nodes, {pods} pods that hold room, {gangs} gangs, {budgets} disruption budgets")
+    format!(
+        "{nodes} nodes, {pods} pods that hold capacity, {gangs} gangs, {budgets} disruption budgets"
+    )
 }
 
 fn print<T: Display + Serialize>(answer: &T, format: Format) -> Result<()> {

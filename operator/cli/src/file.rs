@@ -25,7 +25,10 @@ pub fn pack(file: &SnapshotFile) -> Result<Vec<u8>> {
 pub fn unpack(bytes: &[u8]) -> Result<SnapshotFile> {
     let mut json = Vec::new();
     let decoder = zstd::Decoder::new(bytes)?;
-    decoder.take(LARGEST + 1).read_to_end(&mut json).context("not compressed by zstd")?;
+    decoder
+        .take(LARGEST + 1)
+        .read_to_end(&mut json)
+        .context("not compressed by zstd")?;
     if json.len() as u64 > LARGEST {
         bail!("larger than {LARGEST} bytes unpacked");
     }
@@ -65,7 +68,10 @@ pub fn read_workload(path: &Path) -> Result<TrainingWorkload> {
 /// The workload in a manifest. What only the API server checks (CEL rules, limits) is not checked.
 pub fn parse_workload(text: &str) -> Result<TrainingWorkload> {
     let value: Value = serde_saphyr::from_str(text)?;
-    let expected = [TrainingWorkload::api_version(&()), TrainingWorkload::kind(&())];
+    let expected = [
+        TrainingWorkload::api_version(&()),
+        TrainingWorkload::kind(&()),
+    ];
     for (field, expected) in ["apiVersion", "kind"].into_iter().zip(expected) {
         let found = value.get(field).and_then(Value::as_str).unwrap_or_default();
         if found != expected {
@@ -79,7 +85,8 @@ pub fn parse_workload(text: &str) -> Result<TrainingWorkload> {
 mod tests {
     use super::*;
 
-    const HEAD: &str = "apiVersion: training.lockstep.dev/v1alpha1\nkind: TrainingWorkload\nmetadata: {name: a}\n";
+    const HEAD: &str =
+        "apiVersion: training.lockstep.dev/v1alpha1\nkind: TrainingWorkload\nmetadata: {name: a}\n";
 
     fn refusal(text: &str) -> String {
         format!("{:#}", parse_workload(text).unwrap_err())
@@ -97,17 +104,28 @@ mod tests {
 
     #[test]
     fn a_field_of_the_wrong_type_is_named_with_its_path() {
-        let text = format!("{HEAD}spec: {{groups: [{{name: w, size: many, template: {{spec: {{containers: []}}}}}}]}}");
-        assert!(refusal(&text).starts_with("spec.groups[0].size: "), "{}", refusal(&text));
+        let text = format!(
+            "{HEAD}spec: {{groups: [{{name: w, size: many, template: {{spec: {{containers: []}}}}}}]}}"
+        );
+        assert!(
+            refusal(&text).starts_with("spec.groups[0].size: "),
+            "{}",
+            refusal(&text)
+        );
     }
 
     #[test]
     fn a_file_that_is_no_snapshot_is_refused_as_such() {
-        assert_eq!(format!("{:#}", unpack(b"{}").unwrap_err()).split(':').next(), Some("not compressed by zstd"));
+        assert_eq!(
+            format!("{:#}", unpack(b"{}").unwrap_err())
+                .split(':')
+                .next(),
+            Some("not compressed by zstd")
+        );
         let other = zstd::encode_all(br#"{"version":9,"news":1}"#.as_slice(), LEVEL).unwrap();
         assert_eq!(
             unpack(&other).unwrap_err().to_string(),
-            "the snapshot has format version 9, this program reads version 1"
+            "the snapshot has format version 9, this program reads version 2"
         );
     }
 }

@@ -1,5 +1,5 @@
-//! `kubectl lockstep`: why a workload waits or was preempted, what would happen to one that is not there yet, and the
-//! cluster as a file in which to look that up later.
+//! `kubectl lockstep`: why a workload waits or was preempted, what would happen to one that is not
+//! there yet, and the cluster as a file in which to look that up later.
 //!
 //! | module | content | client |
 //! |---|---|---|
@@ -11,7 +11,8 @@
 //! | [`explain`] | what status and events say about a workload | no |
 //! | [`commands`] | each command from arguments to exit code | in `cluster` alone |
 //!
-//! Nothing here writes to a cluster. Equal input gives equal output: a snapshot carries the time at which it is judged.
+//! Nothing here writes to a cluster. Equal input gives equal output: a snapshot carries the time at
+//! which it is judged.
 
 pub mod args;
 pub mod cluster;

@@ -19,7 +19,10 @@ fn main() -> ExitCode {
         let _ = error.print();
         std::process::exit(code.into())
     });
-    #[expect(clippy::disallowed_methods, reason = "the one place where the process reads its wall clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the process reads its wall clock"
+    )]
     let now = chrono::Utc::now();
     match commands::run(&args, now) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,

@@ -4,33 +4,66 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
+use lockstep_api::key::Key;
 use lockstep_model::SnapshotFile;
 use lockstep_model::snapshot::{BudgetRecord, GangRecord, NodeRecord, PodRecord, VERSION};
+use lockstep_scheduler::{GangSources, snapshot};
 
 use crate::cluster::Objects;
-use crate::gangs;
 
 /// The snapshot of what was read, and what had to be left out, for people.
-pub fn record(objects: Objects, namespace: Option<String>, now: DateTime<Utc>) -> (SnapshotFile, Vec<String>) {
-    let Objects { nodes, pods, budgets, classes, groups, workloads, mut unread } = objects;
-    let by_uid: BTreeMap<&str, &TrainingWorkload> =
-        workloads.iter().filter_map(|w| Some((w.metadata.uid.as_deref()?, w))).collect();
+pub fn record(
+    objects: Objects,
+    namespace: Option<String>,
+    now: DateTime<Utc>,
+) -> (SnapshotFile, Vec<String>) {
+    let Objects {
+        nodes,
+        pods,
+        budgets,
+        classes,
+        groups,
+        workloads,
+        mut unread,
+    } = objects;
+    let by_uid: BTreeMap<&str, &TrainingWorkload> = workloads
+        .iter()
+        .filter_map(|w| Some((w.metadata.uid.as_deref()?, w)))
+        .collect();
     let mut recorded: Vec<GangRecord> = Vec::new();
     for group in &groups {
         let owners = group.metadata.owner_references.iter().flatten();
-        let owner = owners.filter(|o| o.controller == Some(true)).find_map(|o| by_uid.get(o.uid.as_str()));
-        let Some(workload) = owner.filter(|w| w.metadata.namespace == group.metadata.namespace) else { continue };
-        match gangs::recorded(workload, group, &classes, &nodes, now) {
-            Ok(gang) => recorded.extend(gang),
-            Err(why) => {
-                unread.push(format!("podgroup {}: {why:#}", group.metadata.name.as_deref().unwrap_or_default()));
-            }
+        let owner = owners
+            .filter(|o| o.controller == Some(true))
+            .find_map(|o| by_uid.get(o.uid.as_str()));
+        let Some(workload) = owner.filter(|w| w.metadata.namespace == group.metadata.namespace)
+        else {
+            continue;
+        };
+        let class = group.spec.gang.priority_class_name.as_ref();
+        let class = class.and_then(|name| classes.iter().find(|c| c.name == *name));
+        let sources = GangSources {
+            key: &Key::of(group),
+            group,
+            workload,
+            preemption_priority: class.and_then(|c| c.preemption_priority),
+        };
+        // A pod group that its workload has not made is none of ours.
+        let Some(gang) = sources.read(None) else {
+            continue;
+        };
+        match snapshot::record(&gang, &nodes) {
+            Ok(gang) => recorded.push(gang),
+            Err(why) => unread.push(format!("podgroup {}: {why}", gang.key.name)),
         }
     }
     let budgets: Vec<BudgetRecord> = budgets.iter().map(BudgetRecord::of).collect();
     let mut label_keys: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for budget in &budgets {
-        label_keys.entry(&budget.namespace).or_default().extend(budget.label_keys());
+        label_keys
+            .entry(&budget.namespace)
+            .or_default()
+            .extend(budget.label_keys());
     }
     let none = BTreeSet::new();
     let file = SnapshotFile {

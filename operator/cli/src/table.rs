@@ -27,10 +27,19 @@ impl fmt::Display for Table {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         const GAP: usize = 3;
         let columns = self.0.iter().map(Vec::len).max().unwrap_or(0);
-        let width = |column: usize| self.0.iter().filter_map(|r| r.get(column)).map(|c| c.chars().count()).max();
+        let width = |column: usize| {
+            self.0
+                .iter()
+                .filter_map(|r| r.get(column))
+                .map(|c| c.chars().count())
+                .max()
+        };
         let widths: Vec<usize> = (0..columns).map(|c| width(c).unwrap_or(0) + GAP).collect();
         for row in &self.0 {
-            let cells = row.iter().zip(&widths).map(|(cell, &width)| format!("{cell:width$}"));
+            let cells = row
+                .iter()
+                .zip(&widths)
+                .map(|(cell, &width)| format!("{cell:width$}"));
             writeln!(f, "{}", cells.collect::<String>().trim_end())?;
         }
         Ok(())

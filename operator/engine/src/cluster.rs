@@ -9,18 +9,20 @@ pub struct Node {
     pub allocatable: Amounts,
     /// The node's domain for each topology key in use; `None` where it carries no label.
     pub domains: Vec<Option<DomainIx>>,
-    /// Whether new pods may go there (not cordoned, ready).
+    /// Whether it takes new pods (not cordoned, ready).
     pub schedulable: bool,
 }
 
-/// Nodes with their free room. Every change costs O(dimensions), a copy costs a few flat vectors.
+/// Nodes with their free capacity. Every change costs O(dimensions), a copy costs a few flat
+/// vectors.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     dims: usize,
     keys: usize,
     /// Offered, node after node.
     allocatable: Vec<i64>,
-    /// Offered less held, node after node. Below zero where pods were counted before their node, or a node shrank.
+    /// Offered less held, node after node. Below zero where pods were counted before their node, or
+    /// a node shrank.
     free: Vec<i64>,
     /// Domain per key, node after node.
     domains: Vec<Option<DomainIx>>,
@@ -55,7 +57,8 @@ impl Cluster {
         self.schedulable.len()
     }
 
-    /// Adds a node or changes what it offers; pods already counted on it stay counted. Missing dimensions are zero.
+    /// Adds a node or changes what it offers; pods already counted on it stay counted. Missing
+    /// dimensions are zero.
     pub fn upsert_node(&mut self, node: NodeIx, spec: &Node) {
         self.grow(node);
         let base = node * self.dims;
@@ -70,13 +73,18 @@ impl Cluster {
         self.schedulable[node] = spec.schedulable;
     }
 
-    /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may come back.
+    /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may
+    /// come back.
     pub fn remove_node(&mut self, node: NodeIx) {
-        let gone = Node { allocatable: Amounts::new(), domains: Vec::new(), schedulable: false };
+        let gone = Node {
+            allocatable: Amounts::new(),
+            domains: Vec::new(),
+            schedulable: false,
+        };
         self.upsert_node(node, &gone);
     }
 
-    /// Counts a pod that holds room on a node, which need not be known yet.
+    /// Counts a pod that holds capacity on a node, which need not be known yet.
     pub fn add_pod(&mut self, node: NodeIx, request: &[i64]) {
         self.hold(node, request, 1);
     }
@@ -86,24 +94,28 @@ impl Cluster {
         self.hold(node, request, -1);
     }
 
-    /// Holds the room of a placement until its pods are counted themselves.
+    /// Reserves the capacity of a placement until its pods are counted themselves.
     pub fn reserve(&mut self, shapes: &[Shape], placement: &Placement) {
-        self.hold_seats(shapes, placement, 1);
+        self.hold_placement(shapes, placement, 1);
     }
 
-    /// Gives back what [`Cluster::reserve`] held.
+    /// Releases what [`Cluster::reserve`] reserved.
     pub fn release(&mut self, shapes: &[Shape], placement: &Placement) {
-        self.hold_seats(shapes, placement, -1);
+        self.hold_placement(shapes, placement, -1);
     }
 
     /// What is left on a node, one amount per dimension; below zero where it is overcommitted.
     pub fn free(&self, node: NodeIx) -> &[i64] {
-        self.free.get(node * self.dims..(node + 1) * self.dims).unwrap_or(&[])
+        self.free
+            .get(node * self.dims..(node + 1) * self.dims)
+            .unwrap_or(&[])
     }
 
     /// What a node offers, one amount per dimension.
     pub fn allocatable(&self, node: NodeIx) -> &[i64] {
-        self.allocatable.get(node * self.dims..(node + 1) * self.dims).unwrap_or(&[])
+        self.allocatable
+            .get(node * self.dims..(node + 1) * self.dims)
+            .unwrap_or(&[])
     }
 
     /// The domain of a node for a key.
@@ -116,10 +128,13 @@ impl Cluster {
 
     /// One more than the largest domain ordinal of a key.
     pub fn domain_count(&self, key: KeyIx) -> usize {
-        (0..self.node_count()).filter_map(|n| self.domain(n, key)).max().map_or(0, |d| d + 1)
+        (0..self.node_count())
+            .filter_map(|n| self.domain(n, key))
+            .max()
+            .map_or(0, |d| d + 1)
     }
 
-    /// Whether new pods may go to a node.
+    /// Whether a node takes new pods.
     pub fn schedulable(&self, node: NodeIx) -> bool {
         self.schedulable.get(node).copied().unwrap_or(false)
     }
@@ -127,7 +142,10 @@ impl Cluster {
     /// The same nodes with nothing held on them.
     #[must_use]
     pub fn emptied(&self) -> Self {
-        Self { free: self.allocatable.clone(), ..self.clone() }
+        Self {
+            free: self.allocatable.clone(),
+            ..self.clone()
+        }
     }
 
     /// These nodes as a cluster of their own, numbered in the order given.
@@ -136,7 +154,8 @@ impl Cluster {
         for &node in nodes {
             part.allocatable.extend_from_slice(self.allocatable(node));
             part.free.extend_from_slice(self.free(node));
-            part.domains.extend((0..self.keys).map(|key| self.domain(node, key)));
+            part.domains
+                .extend((0..self.keys).map(|key| self.domain(node, key)));
             part.schedulable.push(self.schedulable(node));
         }
         part
@@ -153,10 +172,14 @@ impl Cluster {
         &self.free
     }
 
-    fn hold_seats(&mut self, shapes: &[Shape], placement: &Placement, sign: i64) {
-        for seat in &placement.seats {
-            if let Some(shape) = shapes.get(seat.shape) {
-                self.hold(seat.node, &shape.request, sign * i64::from(seat.count));
+    fn hold_placement(&mut self, shapes: &[Shape], placement: &Placement, sign: i64) {
+        for assignment in &placement.assignments {
+            if let Some(shape) = shapes.get(assignment.shape) {
+                self.hold(
+                    assignment.node,
+                    &shape.request,
+                    sign * i64::from(assignment.count),
+                );
             }
         }
     }
@@ -184,10 +207,14 @@ mod tests {
     use smallvec::smallvec;
 
     use super::*;
-    use crate::problem::Seat;
+    use crate::problem::Assignment;
 
     fn node(cpu: i64, gpus: i64) -> Node {
-        Node { allocatable: smallvec![cpu, gpus], domains: vec![Some(3)], schedulable: true }
+        Node {
+            allocatable: smallvec![cpu, gpus],
+            domains: vec![Some(3)],
+            schedulable: true,
+        }
     }
 
     #[test]
@@ -234,15 +261,28 @@ mod tests {
             };
             cluster.upsert_node(ix, &spec);
         }
-        assert_eq!((cluster.dims(), cluster.topology_keys(), cluster.node_count()), (2, 2, 3));
+        assert_eq!(
+            (
+                cluster.dims(),
+                cluster.topology_keys(),
+                cluster.node_count()
+            ),
+            (2, 2, 3)
+        );
         for ix in 0..3 {
             let amount = 10 * ix as i64;
             assert_eq!(cluster.allocatable(ix), [amount + 1, amount + 2]);
             assert_eq!(cluster.free(ix), cluster.allocatable(ix));
-            assert_eq!((cluster.domain(ix, 0), cluster.domain(ix, 1)), (Some(ix), Some(ix + 5)));
+            assert_eq!(
+                (cluster.domain(ix, 0), cluster.domain(ix, 1)),
+                (Some(ix), Some(ix + 5))
+            );
         }
         assert_eq!((cluster.domain_count(0), cluster.domain_count(1)), (3, 8));
-        assert_eq!((cluster.allocatable(3), cluster.domain(0, 2)), ([].as_slice(), None));
+        assert_eq!(
+            (cluster.allocatable(3), cluster.domain(0, 2)),
+            ([].as_slice(), None)
+        );
     }
 
     #[test]
@@ -250,7 +290,14 @@ mod tests {
         let mut cluster = Cluster::new(2, 1);
         cluster.upsert_node(0, &node(1000, 8));
         let shapes = [Shape::new([100, 2].as_slice(), 3)];
-        let placement = Placement { seats: vec![Seat { shape: 0, replica: 0, node: 0, count: 3 }] };
+        let placement = Placement {
+            assignments: vec![Assignment {
+                shape: 0,
+                replica: 0,
+                node: 0,
+                count: 3,
+            }],
+        };
         cluster.reserve(&shapes, &placement);
         assert_eq!(cluster.free(0), [700, 2]);
         assert_eq!(cluster.emptied().free(0), [1000, 8]);

@@ -1,4 +1,4 @@
-//! Why a gang has no room, as data.
+//! Why a gang does not fit, as data.
 
 use thiserror::Error;
 
@@ -9,7 +9,7 @@ use crate::problem::{DimIx, DomainIx, KeyIx, ShapeIx};
 pub struct Shortfall {
     /// Shape that does not fit.
     pub shape: ShapeIx,
-    /// Pods of it that find no room.
+    /// Pods of it that do not fit.
     pub pods: u32,
     /// Resource that runs out first.
     pub dim: DimIx,
@@ -24,13 +24,14 @@ pub struct Shortfall {
 /// Why there is no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 pub enum Infeasible {
-    /// There is not enough room.
+    /// There is not enough capacity.
     #[error("{}", ByOrdinal(.0))]
-    NoRoom(Shortfall),
-    /// There is not enough room, and the gang may not evict.
+    InsufficientCapacity(Shortfall),
+    /// There is not enough capacity, and the gang may not evict.
     #[error("{}, and the gang may not preempt", ByOrdinal(.0))]
     MayNotPreempt(Shortfall),
-    /// Each shape fits alone; no way to fit all was found within the search budget, and none was excluded.
+    /// Each shape fits alone; no way to fit all was found within the search budget, and none was
+    /// excluded.
     #[error("no placement of all shapes found in {steps} search steps")]
     GaveUp {
         /// Steps spent.
@@ -45,15 +46,19 @@ impl Infeasible {
     /// The shortfall, where the reason is one.
     pub fn shortfall(&self) -> Option<&Shortfall> {
         match self {
-            Self::NoRoom(s) | Self::MayNotPreempt(s) => Some(s),
+            Self::InsufficientCapacity(s) | Self::MayNotPreempt(s) => Some(s),
             Self::GaveUp { .. } | Self::BadDemand(_) => None,
         }
     }
 
     /// The reason in words, with the caller's names of resources and domains.
     pub fn describe(&self, names: &dyn Names) -> String {
-        let Some(short) = self.shortfall() else { return self.to_string() };
-        let domain = short.domain.map(|(key, domain)| format!(" in {}", names.domain(key, domain)));
+        let Some(short) = self.shortfall() else {
+            return self.to_string();
+        };
+        let domain = short
+            .domain
+            .map(|(key, domain)| format!(" in {}", names.domain(key, domain)));
         format!(
             "needs {} more {}{} for {} {}{}{}",
             short.short_by,
@@ -61,8 +66,16 @@ impl Infeasible {
             domain.unwrap_or_default(),
             short.pods,
             if short.pods == 1 { "pod" } else { "pods" },
-            if short.evicting { ", after evicting everything allowed" } else { "" },
-            if matches!(self, Self::MayNotPreempt(_)) { "; the gang may not preempt" } else { "" },
+            if short.evicting {
+                ", after evicting everything allowed"
+            } else {
+                ""
+            },
+            if matches!(self, Self::MayNotPreempt(_)) {
+                "; the gang may not preempt"
+            } else {
+                ""
+            },
         )
     }
 }
@@ -80,7 +93,11 @@ struct ByOrdinal<'a>(&'a Shortfall);
 impl std::fmt::Display for ByOrdinal<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let s = self.0;
-        write!(f, "{} pods of shape {} find no room: resource {} is short by {}", s.pods, s.shape, s.dim, s.short_by)?;
+        write!(
+            f,
+            "{} pods of shape {} do not fit: resource {} is short by {}",
+            s.pods, s.shape, s.dim, s.short_by
+        )?;
         if let Some((key, domain)) = s.domain {
             write!(f, " in domain {domain} of key {key}, which comes closest")?;
         }

@@ -1,18 +1,21 @@
 //! Gang placement and preemption over plain integers.
 //!
-//! The crate knows nodes, resources and running work as ordinals. It has no client, no clock, no randomness and does no
-//! I/O: equal input gives equal answers, and every search is bounded by steps, not by time. Whoever calls keeps the tables
-//! between names and ordinals and evaluates selectors, affinity and taints into sets of eligible nodes.
+//! The crate knows nodes, resources and running work as ordinals. It has no client, no clock, no
+//! randomness and does no I/O: equal input gives equal answers, and every search is bounded by
+//! steps, not by time. The caller keeps the tables between names and ordinals and evaluates
+//! selectors, affinity and taints into sets of eligible nodes.
 //!
 //! - [`Cluster`]: nodes with what they offer and what is free, updated pod by pod.
-//! - [`Demand`]: the gang that wants room. [`place`] puts it into free room or says what is missing ([`Infeasible`]).
-//! - [`Units`]: the running work, in units of disruption. [`preempt`] finds room at the expense of units of lower
-//!   priority.
-//! - [`queue`]: whose turn it is, and what those behind a gang that waits may do meanwhile.
+//! - [`Demand`]: the gang to be placed. [`place`] puts it into free capacity or says what is
+//!   missing ([`Infeasible`]).
+//! - [`Units`]: the running work, in units of disruption. [`preempt`] frees capacity at the expense
+//!   of units of lower priority; `docs/engine.md` says how.
+//! - [`queue`]: the order of the queue, and what gangs behind a waiting one may do meanwhile.
 //!
 //! # Example
 //!
-//! Two nodes of 4,000 milli-CPU and 8 accelerators, full of cheap and dear work; a gang of eight wants one of them.
+//! Two nodes of 4,000 milli-CPU and 8 accelerators, full of cheap and dear work; a gang of eight
+//! wants one of them.
 //!
 //! ```
 //! use lockstep_engine::{Cluster, Demand, Node, Options, Pods, Unit, Units, place, preempt};
@@ -39,36 +42,37 @@
 //! let gang = Demand::homogeneous([500, 1].as_slice(), 8, 100);
 //!
 //! let reason = place(&cluster, &gang).unwrap_err();
-//! assert_eq!(reason.to_string(), "8 pods of shape 0 find no room: resource 1 is short by 8");
+//! assert_eq!(reason.to_string(), "8 pods of shape 0 do not fit: resource 1 is short by 8");
 //!
 //! let answer = preempt(&cluster, &units, &gang, &Options::default())?;
 //! assert_eq!(answer.victims, [1], "the unit that loses less work goes");
-//! assert_eq!(answer.placement.seats[0].node, 1);
+//! assert_eq!(answer.placement.assignments[0].node, 1);
 //! # Ok::<(), lockstep_engine::Infeasible>(())
 //! ```
 //!
-//! Ordinals that a caller passes must be within the tables it made; they are checked where the work is not hot, and index
-//! otherwise.
+//! Ordinals that a caller passes must be within the tables it made; they are checked where the work
+//! is not hot, and index otherwise.
 
 mod cluster;
-mod explain;
 mod infeasible;
+mod objective;
 mod placement;
 mod preempt;
 mod problem;
 pub mod queue;
 #[cfg(test)]
-#[path = "../tests/support/runs.rs"]
-mod runs;
+mod test_runner;
 
 pub use cluster::{Cluster, Node};
-pub use explain::Explanation;
 pub use infeasible::{Infeasible, Names, Shortfall};
+pub use objective::{Bound, EvictionCost};
 pub use placement::place;
 pub use preempt::{
-    Algorithm, Bound, FollowOn, Options, Order, Preemption, Reasons, RunnerUp, Spared, Taken, explain, preempt,
+    Algorithm, Explanation, FollowOn, Options, Order, Preemption, Reasons, RunnerUp, Spared, Taken,
+    explain, preempt, preempt_kep_in_order,
 };
 pub use problem::{
-    Amounts, CascadeIx, Demand, DimIx, DomainIx, KeyIx, NodeIx, NodeSet, PdbIx, Placement, Pods, PreemptionPolicy,
-    Running, Scope, Seat, Shape, ShapeIx, Toll, Topology, TopologyMode, Unit, UnitIx, Units,
+    Amounts, Assignment, CascadeIx, Demand, DimIx, DomainIx, KeyIx, NodeIx, NodeSet, PdbIx,
+    Placement, Pods, PreemptionPolicy, Running, Scope, Shape, ShapeIx, Topology, TopologyMode,
+    Unit, UnitIx, Units,
 };

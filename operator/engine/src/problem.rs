@@ -1,7 +1,7 @@
-//! The vocabulary of a decision: resources, running work, and the gang that wants room.
+//! The vocabulary of a decision: resources, running work, and the gang to be placed.
 //!
-//! Everything is an ordinal or an integer. Whoever calls keeps the tables from names to ordinals; equal tables and equal
-//! input give equal answers.
+//! Everything is an ordinal or an integer. The caller keeps the tables from names to ordinals;
+//! equal tables and equal input give equal answers.
 
 use std::sync::Arc;
 
@@ -43,7 +43,8 @@ pub struct Shape {
     pub replica_size: u32,
     /// Nodes whose selectors, affinity and taints admit the pod; `None` is every node.
     pub eligible: Option<Arc<NodeSet>>,
-    /// Members that run already. They stay, count towards `min` and `count`, and the cluster accounts for them as pods.
+    /// Members that run already. They stay, count towards `min` and `count`, and the cluster
+    /// accounts for them as pods.
     pub running: Vec<Running>,
 }
 
@@ -80,10 +81,10 @@ pub struct Running {
 /// Whether the gang may evict at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PreemptionPolicy {
-    /// Units of strictly lower priority may go.
+    /// Units of strictly lower priority may be evicted.
     #[default]
     LowerPriority,
-    /// The gang waits.
+    /// The gang waits for free capacity.
     Never,
 }
 
@@ -92,7 +93,7 @@ pub enum PreemptionPolicy {
 pub enum TopologyMode {
     /// The gang waits rather than be spread.
     Required,
-    /// The gang is kept together where there is room; nobody is evicted for it.
+    /// The gang is kept together where it fits so; nothing is evicted for that.
     Preferred,
 }
 
@@ -105,7 +106,7 @@ pub enum Scope {
     Replica,
 }
 
-/// A wish to keep members within one topology domain.
+/// Members that are to share a topology domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Topology {
     /// The topology key. Nodes without a value for it are not used when the mode is `Required`.
@@ -116,13 +117,13 @@ pub struct Topology {
     pub scope: Scope,
 }
 
-/// A gang that wants room: placed whole or not at all.
+/// A gang to be placed, whole or not at all.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Demand {
     /// The pods, by what they ask for.
     pub shapes: Vec<Shape>,
-    /// Pods over all shapes without which the gang is useless, running ones included. What exceeds the sum of the shapes'
-    /// minima is taken from the shapes in order.
+    /// Pods over all shapes without which the gang is useless, running ones included. What exceeds
+    /// the sum of the shapes' minima is taken from the shapes in order.
     pub min_count: u32,
     /// Priority; only units strictly below it may be evicted.
     pub priority: i32,
@@ -132,12 +133,10 @@ pub struct Demand {
     pub topology: Option<Topology>,
     /// Nodes not to be used: refused by kube-scheduler before, suspected of being broken.
     pub excluded: NodeSet,
-    /// Where members ran before, most wanted first: a tie is broken towards these nodes.
-    pub previous: Vec<NodeIx>,
 }
 
 impl Demand {
-    /// A gang of one shape, all of it needed, without wishes.
+    /// A gang of one shape, all of it needed, on any nodes.
     pub fn homogeneous(request: impl Into<Amounts>, count: u32, priority: i32) -> Self {
         Self {
             shapes: vec![Shape::new(request, count)],
@@ -146,37 +145,48 @@ impl Demand {
             preemption: PreemptionPolicy::LowerPriority,
             topology: None,
             excluded: NodeSet::new(),
-            previous: Vec::new(),
         }
     }
 
-    /// New pods per shape without which the gang is useless: the minima less what runs, then what `min_count` asks beyond
-    /// them from the shapes in order.
+    /// New pods per shape without which the gang is useless: the minima less what runs, then what
+    /// `min_count` asks beyond them from the shapes in order.
     pub fn needed(&self) -> Vec<u32> {
-        let mut target: Vec<u32> = self.shapes.iter().map(|s| s.min.min(s.count).max(s.running_count())).collect();
+        let mut target: Vec<u32> = self
+            .shapes
+            .iter()
+            .map(|s| s.min.min(s.count).max(s.running_count()))
+            .collect();
         let mut missing = self.min_count.saturating_sub(target.iter().sum());
         for (t, s) in target.iter_mut().zip(&self.shapes) {
             let more = missing.min(s.count.saturating_sub(*t));
             *t += more;
             missing -= more;
         }
-        target.iter().zip(&self.shapes).map(|(t, s)| t - s.running_count()).collect()
+        target
+            .iter()
+            .zip(&self.shapes)
+            .map(|(t, s)| t - s.running_count())
+            .collect()
     }
 
     /// New pods per shape that the gang would like to have in all.
     pub fn wanted(&self) -> Vec<u32> {
-        self.shapes.iter().map(|s| s.count.saturating_sub(s.running_count())).collect()
+        self.shapes
+            .iter()
+            .map(|s| s.count.saturating_sub(s.running_count()))
+            .collect()
     }
 
     /// Whether a node may be used for a shape, as far as the gang is concerned.
     pub fn admits(&self, shape: &Shape, node: NodeIx) -> bool {
-        !self.excluded.contains(node) && shape.eligible.as_ref().is_none_or(|set| set.contains(node))
+        !self.excluded.contains(node)
+            && shape.eligible.as_ref().is_none_or(|set| set.contains(node))
     }
 }
 
 /// Pods that a placement puts on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Seat {
+pub struct Assignment {
     /// Shape of the pods.
     pub shape: ShapeIx,
     /// Replica they belong to; 0 unless the scope is [`Scope::Replica`].
@@ -187,22 +197,17 @@ pub struct Seat {
     pub count: u32,
 }
 
-/// Where the new pods of a gang go, by shape, replica and node.
+/// Where the new pods of a gang are placed, by shape, replica and node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Placement {
     /// Sorted, at most one entry per shape, replica and node.
-    pub seats: Vec<Seat>,
+    pub assignments: Vec<Assignment>,
 }
 
 impl Placement {
     /// Pods placed.
     pub fn count(&self) -> u32 {
-        self.seats.iter().map(|s| s.count).sum()
-    }
-
-    /// Pods placed of one shape.
-    pub fn count_of(&self, shape: ShapeIx) -> u32 {
-        self.seats.iter().filter(|s| s.shape == shape).map(|s| s.count).sum()
+        self.assignments.iter().map(|s| s.count).sum()
     }
 }
 
@@ -215,17 +220,18 @@ pub struct Pods {
     pub nodes: Vec<NodeIx>,
 }
 
-/// A unit of disruption: a single pod, or a gang that goes whole or not at all.
+/// A unit of disruption: a single pod, or a gang that is evicted whole or not at all.
 ///
-/// Work that must never be a victim (`DaemonSet`, mirror and system-priority pods) is not passed as a unit; it only takes
-/// room in the cluster.
+/// Work that must never be a victim (`DaemonSet`, mirror and system-priority pods) is not passed as
+/// a unit; it only holds capacity in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unit {
     /// Its pods.
     pub pods: Vec<Pods>,
     /// Priority: of the pod, or of its gang.
     pub priority: i32,
-    /// Whether it is a gang; a gang counts as more important than a pod of equal priority (KEP-5710).
+    /// Whether it is a gang; a gang counts as more important than a pod of equal priority
+    /// (KEP-5710).
     pub gang: bool,
     /// Work that evicting it destroys, in accelerator-seconds.
     pub cost: u64,
@@ -233,7 +239,8 @@ pub struct Unit {
     pub pdbs: SmallVec<[(PdbIx, u32); 1]>,
     /// Start in seconds on any fixed scale; a smaller number is an earlier start.
     pub start: i64,
-    /// Gang that restarts as a whole when this unit goes: its loss replaces `cost`, and is paid once.
+    /// Gang that restarts as a whole when this unit is evicted: its loss replaces `cost`, and is
+    /// paid once.
     pub cascade: Option<CascadeIx>,
     /// Nodes where the unit could run again, for the follow-on cost; `None` is every node.
     pub eligible: Option<Arc<NodeSet>>,
@@ -248,7 +255,7 @@ impl Unit {
     }
 }
 
-/// The running work, and the promises made to it.
+/// The running work, and what limits its disruption.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Units {
     /// The units; ties between equals go to the smaller ordinal.
@@ -257,43 +264,4 @@ pub struct Units {
     pub pdb_allowed: Vec<u32>,
     /// Loss of each gang that restarts together, in accelerator-seconds.
     pub cascade_loss: Vec<u64>,
-}
-
-/// What a set of victims costs, in the order in which it is compared (smaller is better).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Toll {
-    /// Pods evicted beyond what their budgets allow.
-    pub pdb_excess: u64,
-    /// Accelerator-seconds destroyed, cascades and follow-on evictions included.
-    pub lost: u128,
-    /// Gangs broken.
-    pub gangs: u32,
-    /// Pods evicted.
-    pub pods: u32,
-}
-
-impl Units {
-    /// What evicting these units costs, without follow-on evictions.
-    pub fn toll(&self, victims: &[UnitIx]) -> Toll {
-        let mut toll = Toll::default();
-        let mut hits = vec![0u64; self.pdb_allowed.len()];
-        let mut cascades = vec![false; self.cascade_loss.len()];
-        for unit in victims.iter().filter_map(|&u| self.units.get(u)) {
-            toll.gangs += u32::from(unit.gang);
-            toll.pods += unit.pod_count();
-            for &(pdb, pods) in &unit.pdbs {
-                hits[pdb] += u64::from(pods);
-            }
-            match unit.cascade {
-                None => toll.lost += u128::from(unit.cost),
-                Some(c) if !cascades[c] => {
-                    cascades[c] = true;
-                    toll.lost += u128::from(self.cascade_loss[c]);
-                }
-                Some(_) => {}
-            }
-        }
-        toll.pdb_excess = hits.iter().zip(&self.pdb_allowed).map(|(&h, &a)| h.saturating_sub(u64::from(a))).sum();
-        toll
-    }
 }

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Algorithm, Amounts, Cluster, Demand, Names, Node, NodeSet, Options, Order, Pods, Preemption, Running, Scope,
-    Spared, Topology, TopologyMode, Unit, Units, explain, place, preempt,
+    Algorithm, Amounts, Cluster, Demand, Names, Node, NodeSet, Options, Order, Pods, Preemption,
+    Running, Scope, Spared, Topology, TopologyMode, Unit, Units, explain, place, preempt,
 };
 use smallvec::smallvec;
 
@@ -19,12 +19,23 @@ struct Case {
 
 fn racks(sizes: &[usize]) -> Case {
     let mut cluster = Cluster::new(1, 1);
-    let racks = sizes.iter().enumerate().flat_map(|(rack, &size)| std::iter::repeat_n(rack, size));
+    let racks = sizes
+        .iter()
+        .enumerate()
+        .flat_map(|(rack, &size)| std::iter::repeat_n(rack, size));
     for (ix, rack) in racks.enumerate() {
-        let spec = Node { allocatable: smallvec![GPUS], domains: vec![Some(rack)], schedulable: true };
+        let spec = Node {
+            allocatable: smallvec![GPUS],
+            domains: vec![Some(rack)],
+            schedulable: true,
+        };
         cluster.upsert_node(ix, &spec);
     }
-    Case { cluster, units: Units::default(), options: Options::default() }
+    Case {
+        cluster,
+        units: Units::default(),
+        options: Options::default(),
+    }
 }
 
 impl Case {
@@ -33,7 +44,10 @@ impl Case {
             self.cluster.add_pod(node, &[gpus]);
         }
         self.units.units.push(Unit {
-            pods: vec![Pods { request: smallvec![gpus], nodes: on.to_vec() }],
+            pods: vec![Pods {
+                request: smallvec![gpus],
+                nodes: on.to_vec(),
+            }],
             priority,
             gang: on.len() > 1,
             cost,
@@ -47,7 +61,8 @@ impl Case {
     }
 
     fn answer(&self, demand: &Demand) -> Preemption {
-        preempt(&self.cluster, &self.units, demand, &self.options).expect("the gang fits after preemption")
+        preempt(&self.cluster, &self.units, demand, &self.options)
+            .expect("the gang fits after preemption")
     }
 
     fn victims(&self, demand: &Demand) -> Vec<usize> {
@@ -60,7 +75,14 @@ fn gang(gpus: i64, count: u32) -> Demand {
 }
 
 fn in_one_rack(mode: TopologyMode, demand: Demand) -> Demand {
-    Demand { topology: Some(Topology { key: 0, mode, scope: Scope::Gang }), ..demand }
+    Demand {
+        topology: Some(Topology {
+            key: 0,
+            mode,
+            scope: Scope::Gang,
+        }),
+        ..demand
+    }
 }
 
 #[test]
@@ -91,16 +113,21 @@ fn a_pod_of_a_gang_that_restarts_together_costs_the_whole_gangs_loss_once() {
     case.unit(10, 10, GPUS, &[1]).cascade = Some(0);
     case.unit(10, 3_000, GPUS, &[2]);
     case.unit(10, 3_000, GPUS, &[3]);
-    assert_eq!(case.victims(&gang(GPUS, 1)), [2], "one pod of the gang would cost 5000");
+    assert_eq!(
+        case.victims(&gang(GPUS, 1)),
+        [2],
+        "one pod of the gang would cost 5000"
+    );
     let both = case.answer(&gang(GPUS, 2));
     assert_eq!(both.victims, [0, 1], "two pods of it cost no more than one");
-    assert_eq!(both.toll.lost, 5_000);
+    assert_eq!(both.cost.lost, 5_000);
 }
 
 #[test]
 fn a_victim_that_would_evict_in_turn_brings_that_cost() {
     let mut case = racks(&[3]);
-    // The cheapest victim would take the dear unit of still lower priority; the second finds nobody below it.
+    // The cheapest victim would take the dear unit of still lower priority; the second finds nobody
+    // below it.
     case.unit(20, 100, GPUS, &[0]);
     case.unit(5, 700, GPUS, &[1]).preempts = false;
     case.unit(20, 300, GPUS, &[2]).preempts = false;
@@ -109,7 +136,7 @@ fn a_victim_that_would_evict_in_turn_brings_that_cost() {
     case.options.follow_on_depth = 2;
     let answer = case.answer(&gang(GPUS, 1));
     assert_eq!(answer.victims, [2]);
-    assert_eq!(answer.toll.lost, 300);
+    assert_eq!(answer.cost.lost, 300);
 }
 
 #[test]
@@ -122,9 +149,15 @@ fn follow_on_cost_is_told_where_no_victim_avoids_it() {
     demand.excluded.grow(2);
     demand.excluded.insert(1);
     let answer = case.answer(&demand);
-    assert_eq!((answer.victims.as_slice(), answer.toll.lost), ([0].as_slice(), 800));
+    assert_eq!(
+        (answer.victims.as_slice(), answer.cost.lost),
+        ([0].as_slice(), 800)
+    );
     let told = &answer.explanation.follow_on[0];
-    assert_eq!((told.victim, told.evicts.as_slice(), told.lost), (0, [1].as_slice(), 700));
+    assert_eq!(
+        (told.victim, told.evicts.as_slice(), told.lost),
+        (0, [1].as_slice(), 700)
+    );
 }
 
 #[test]
@@ -133,10 +166,17 @@ fn a_victim_that_finds_room_elsewhere_evicts_nobody() {
     case.unit(20, 100, 4, &[0]);
     case.unit(20, 200, 4, &[1]);
     case.unit(5, 900, GPUS, &[2]);
-    case.options = Options { order: Order::LeastWork, follow_on_depth: 1, ..Options::default() };
+    case.options = Options {
+        order: Order::LeastWork,
+        follow_on_depth: 1,
+        ..Options::default()
+    };
     let answer = case.answer(&gang(GPUS, 1));
     assert_eq!(answer.victims, [0]);
-    assert_eq!((answer.toll.lost, answer.explanation.follow_on.len()), (100, 0));
+    assert_eq!(
+        (answer.cost.lost, answer.explanation.follow_on.len()),
+        (100, 0)
+    );
 }
 
 #[test]
@@ -146,8 +186,15 @@ fn a_budget_is_spared_however_dear_the_others_are() {
     case.unit(10, 1, GPUS, &[0]).pdbs = smallvec![(0, 1)];
     case.unit(10, 90_000, GPUS, &[1]);
     let answer = case.answer(&gang(GPUS, 1));
-    assert_eq!((answer.victims.as_slice(), answer.toll.pdb_excess), ([1].as_slice(), 0));
-    assert_eq!(case.answer(&gang(GPUS, 2)).toll.pdb_excess, 1, "but it is no bar where nothing else makes room");
+    assert_eq!(
+        (answer.victims.as_slice(), answer.cost.pdb_excess),
+        ([1].as_slice(), 0)
+    );
+    assert_eq!(
+        case.answer(&gang(GPUS, 2)).cost.pdb_excess,
+        1,
+        "but it is no bar where nothing else makes room"
+    );
 }
 
 #[test]
@@ -171,12 +218,15 @@ fn a_preferred_rack_is_kept_but_evicts_nobody() {
     let spread = case.answer(&in_one_rack(TopologyMode::Preferred, gang(GPUS, 2)));
     assert_eq!(spread.victims, [], "one free node in each rack does");
     let empty = racks(&[2, 2]);
-    let nodes: Vec<usize> = place(&empty.cluster, &in_one_rack(TopologyMode::Preferred, gang(GPUS, 2)))
-        .expect("it fits")
-        .seats
-        .iter()
-        .map(|s| s.node)
-        .collect();
+    let nodes: Vec<usize> = place(
+        &empty.cluster,
+        &in_one_rack(TopologyMode::Preferred, gang(GPUS, 2)),
+    )
+    .expect("it fits")
+    .assignments
+    .iter()
+    .map(|s| s.node)
+    .collect();
     assert_eq!(nodes, [0, 1]);
 }
 
@@ -189,11 +239,25 @@ fn each_replica_gets_a_rack_of_its_own_where_they_must_not_be_split() {
     case.unit(10, 800, GPUS, &[5]);
     let mut demand = gang(GPUS, 4);
     demand.shapes[0].replica_size = 2;
-    demand.topology = Some(Topology { key: 0, mode: TopologyMode::Required, scope: Scope::Replica });
+    demand.topology = Some(Topology {
+        key: 0,
+        mode: TopologyMode::Required,
+        scope: Scope::Replica,
+    });
     let answer = case.answer(&demand);
     assert_eq!(answer.victims, [0, 2]);
-    let racks: Vec<(u32, usize)> = answer.placement.seats.iter().map(|s| (s.replica, s.node / 3)).collect();
-    assert!(racks.iter().all(|&(replica, rack)| racks.iter().all(|&(r, k)| r != replica || k == rack)), "{racks:?}");
+    let racks: Vec<(u32, usize)> = answer
+        .placement
+        .assignments
+        .iter()
+        .map(|s| (s.replica, s.node / 3))
+        .collect();
+    assert!(
+        racks
+            .iter()
+            .all(|&(replica, rack)| racks.iter().all(|&(r, k)| r != replica || k == rack)),
+        "{racks:?}"
+    );
 }
 
 #[test]
@@ -217,11 +281,29 @@ fn a_lost_member_is_replaced_in_the_rack_of_the_others() {
     case.cluster.add_pod(1, &[GPUS]);
     case.unit(10, 500, GPUS, &[2]);
     let mut demand = in_one_rack(TopologyMode::Required, gang(GPUS, 3));
-    demand.shapes[0].running =
-        vec![Running { replica: 0, node: 0, count: 1 }, Running { replica: 0, node: 1, count: 1 }];
+    demand.shapes[0].running = vec![
+        Running {
+            replica: 0,
+            node: 0,
+            count: 1,
+        },
+        Running {
+            replica: 0,
+            node: 1,
+            count: 1,
+        },
+    ];
     let answer = case.answer(&demand);
     assert_eq!(answer.victims, [0], "though the other rack is free");
-    assert_eq!(answer.placement.seats.iter().map(|s| s.node).collect::<Vec<_>>(), [2]);
+    assert_eq!(
+        answer
+            .placement
+            .assignments
+            .iter()
+            .map(|s| s.node)
+            .collect::<Vec<_>>(),
+        [2]
+    );
 }
 
 #[test]
@@ -240,7 +322,10 @@ fn a_gang_that_fits_nowhere_is_told_the_rack_that_comes_closest() {
     case.unit(10, 1, GPUS, &[1]);
     let demand = in_one_rack(TopologyMode::Required, gang(GPUS, 3));
     let reason = preempt(&case.cluster, &case.units, &demand, &Options::default()).unwrap_err();
-    assert_eq!(reason.describe(&Words), "needs 16 more GPUs in rack r0 for 2 pods, after evicting everything allowed");
+    assert_eq!(
+        reason.describe(&Words),
+        "needs 16 more GPUs in rack r0 for 2 pods, after evicting everything allowed"
+    );
 }
 
 #[test]
@@ -260,10 +345,18 @@ fn the_reasons_say_what_sparing_a_victim_would_cost_and_why_others_were_spared()
     assert_eq!(reasons.taken.len(), 1);
     assert_eq!(reasons.taken[0].nodes, [0]);
     assert_eq!(reasons.taken[0].without_it.map(|t| t.lost), Some(250));
-    assert_eq!(reasons.runner_up.map(|r| (r.victims, r.toll.lost)), Some((vec![1], 250)));
+    assert_eq!(
+        reasons.runner_up.map(|r| (r.victims, r.cost.lost)),
+        Some((vec![1], 250))
+    );
     assert_eq!(
         reasons.spared,
-        [(1, Spared::Dearer), (2, Spared::OverBudget { pods: 1 }), (3, Spared::AbovePriorityBound), (4, Spared::NoUse)]
+        [
+            (1, Spared::Dearer),
+            (2, Spared::OverBudget { pods: 1 }),
+            (3, Spared::AbovePriorityBound),
+            (4, Spared::NoUse)
+        ]
     );
 }
 
@@ -271,12 +364,20 @@ fn the_reasons_say_what_sparing_a_victim_would_cost_and_why_others_were_spared()
 fn whole_nodes_stay_free_for_those_who_need_them() {
     let mut case = racks(&[3]);
     case.cluster.add_pod(1, &[6]);
-    let seats = place(&case.cluster, &gang(2, 1)).expect("it fits").seats;
+    let seats = place(&case.cluster, &gang(2, 1))
+        .expect("it fits")
+        .assignments;
     assert_eq!(seats[0].node, 1);
     case.cluster.add_pod(1, &[2]);
     let request: Amounts = smallvec![2];
     case.cluster.add_pod(0, &request);
-    assert_eq!(place(&case.cluster, &gang(3, 2)).expect("it fits").seats[0].node, 0);
+    assert_eq!(
+        place(&case.cluster, &gang(3, 2))
+            .expect("it fits")
+            .assignments[0]
+            .node,
+        0
+    );
 }
 
 #[test]
@@ -291,8 +392,12 @@ fn follow_on_is_followed_as_deep_as_asked_and_takes_the_proof_with_it() {
     let mut told = |depth| {
         case.options.follow_on_depth = depth;
         let answer = case.answer(&demand);
-        let evicts = answer.explanation.follow_on.first().map_or(Vec::new(), |f| f.evicts.clone());
-        (answer.toll.lost, evicts, answer.proven)
+        let evicts = answer
+            .explanation
+            .follow_on
+            .first()
+            .map_or(Vec::new(), |f| f.evicts.clone());
+        (answer.cost.lost, evicts, answer.proven)
     };
     assert_eq!(told(0), (100, vec![], true));
     assert_eq!(told(1), (800, vec![1], false));
@@ -307,7 +412,10 @@ fn a_victim_evicts_nobody_of_its_own_priority_in_turn() {
     case.unit(20, 200, GPUS, &[1]);
     case.options.follow_on_depth = 1;
     let answer = case.answer(&gang(GPUS, 1));
-    assert_eq!((answer.victims.as_slice(), answer.toll.lost), ([0].as_slice(), 100));
+    assert_eq!(
+        (answer.victims.as_slice(), answer.cost.lost),
+        ([0].as_slice(), 100)
+    );
 }
 
 #[test]
@@ -317,7 +425,10 @@ fn without_follow_on_cost_the_answer_keeps_its_proof() {
     case.unit(20, 200, GPUS, &[1]);
     case.options.follow_on_depth = 2;
     let answer = case.answer(&gang(GPUS, 1));
-    assert_eq!((answer.victims.as_slice(), answer.proven), ([0].as_slice(), true));
+    assert_eq!(
+        (answer.victims.as_slice(), answer.proven),
+        ([0].as_slice(), true)
+    );
 }
 
 #[test]
@@ -329,15 +440,24 @@ fn the_next_best_set_is_told_with_what_its_units_would_evict_in_turn() {
     let next_best = |options: &Options| {
         let demand = gang(GPUS, 1);
         let answer = preempt(&case.cluster, &case.units, &demand, options).expect("it fits");
-        let next = explain(&case.cluster, &case.units, &demand, options, &answer).runner_up.expect("there is one");
-        (next.victims, next.toll.lost)
+        let next = explain(&case.cluster, &case.units, &demand, options, &answer)
+            .runner_up
+            .expect("there is one");
+        (next.victims, next.cost.lost)
     };
-    let mut options = Options { order: Order::LeastWork, ..Options::default() };
+    let mut options = Options {
+        order: Order::LeastWork,
+        ..Options::default()
+    };
     assert_eq!(next_best(&options), (vec![2], 300));
     options.follow_on_depth = 2;
     assert_eq!(next_best(&options), (vec![0], 800));
     options.algorithm = Algorithm::Kep;
-    assert_eq!(next_best(&options), (vec![0], 100), "the KEP's algorithm looks at nobody's next move");
+    assert_eq!(
+        next_best(&options),
+        (vec![0], 100),
+        "the KEP's algorithm looks at nobody's next move"
+    );
 }
 
 #[test]
@@ -351,9 +471,16 @@ fn the_next_best_set_is_the_cheapest_of_those_that_spare_a_victim() {
     let answer = case.answer(&demand);
     assert_eq!(answer.victims, [0, 1]);
     let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);
-    let without: Vec<Option<u128>> = reasons.taken.iter().map(|t| t.without_it.map(|toll| toll.lost)).collect();
+    let without: Vec<Option<u128>> = reasons
+        .taken
+        .iter()
+        .map(|t| t.without_it.map(|cost| cost.lost))
+        .collect();
     assert_eq!(without, [Some(1_100), Some(450)]);
-    assert_eq!(reasons.runner_up.map(|r| (r.victims, r.toll.lost)), Some((vec![0, 2], 450)));
+    assert_eq!(
+        reasons.runner_up.map(|r| (r.victims, r.cost.lost)),
+        Some((vec![0, 2], 450))
+    );
 }
 
 #[test]
@@ -364,11 +491,18 @@ fn sparing_the_victims_of_a_replica_is_worked_out_in_the_other_racks() {
     case.unit(10, 100, GPUS, &[4]);
     case.unit(10, 100, GPUS, &[5]);
     let mut demand = gang(GPUS, 2);
-    demand.topology = Some(Topology { key: 0, mode: TopologyMode::Required, scope: Scope::Replica });
+    demand.topology = Some(Topology {
+        key: 0,
+        mode: TopologyMode::Required,
+        scope: Scope::Replica,
+    });
     let answer = case.answer(&demand);
     assert_eq!(answer.victims, [0]);
     let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);
-    assert_eq!(reasons.runner_up.map(|r| (r.victims, r.toll.lost)), Some((vec![1], 60)));
+    assert_eq!(
+        reasons.runner_up.map(|r| (r.victims, r.cost.lost)),
+        Some((vec![1], 60))
+    );
 }
 
 #[test]
@@ -376,10 +510,21 @@ fn nodes_without_a_rack_hold_no_replica_that_must_share_one() {
     let mut case = racks(&[2]);
     case.unit(10, 50, GPUS, &[0, 1]);
     for ix in [2, 3] {
-        case.cluster.upsert_node(ix, &Node { allocatable: smallvec![GPUS], domains: vec![None], schedulable: true });
+        case.cluster.upsert_node(
+            ix,
+            &Node {
+                allocatable: smallvec![GPUS],
+                domains: vec![None],
+                schedulable: true,
+            },
+        );
     }
     let mut demand = gang(GPUS, 2);
-    demand.topology = Some(Topology { key: 0, mode: TopologyMode::Required, scope: Scope::Replica });
+    demand.topology = Some(Topology {
+        key: 0,
+        mode: TopologyMode::Required,
+        scope: Scope::Replica,
+    });
     assert_eq!(case.victims(&demand), [0], "though the others are free");
 }
 
@@ -393,7 +538,10 @@ fn a_victim_takes_no_room_from_another_victim_that_is_gone_already() {
     let mut demand = gang(GPUS, 2);
     demand.excluded.extend([2]);
     let answer = case.answer(&demand);
-    assert_eq!((answer.victims.as_slice(), answer.toll.lost), ([0, 1].as_slice(), 801));
+    assert_eq!(
+        (answer.victims.as_slice(), answer.cost.lost),
+        ([0, 1].as_slice(), 801)
+    );
     assert_eq!(answer.explanation.follow_on[0].evicts, [2]);
 }
 
@@ -407,24 +555,48 @@ fn the_reasons_of_a_gang_bound_to_a_rack_compare_within_that_rack() {
     let next_best = |demand: &Demand| {
         let answer = case.answer(demand);
         let reasons = explain(&case.cluster, &case.units, demand, &case.options, &answer);
-        let nodes = reasons.taken.iter().map(|t| t.nodes.clone()).collect::<Vec<_>>();
-        (nodes, reasons.taken[0].without_it.map(|t| t.lost), reasons.spared.len())
+        let nodes = reasons
+            .taken
+            .iter()
+            .map(|t| t.nodes.clone())
+            .collect::<Vec<_>>();
+        (
+            nodes,
+            reasons.taken[0].without_it.map(|t| t.lost),
+            reasons.spared.len(),
+        )
     };
     let wherever = gang(GPUS, 1);
     assert_eq!(next_best(&wherever), (vec![vec![2]], Some(50), 3));
-    assert_eq!(next_best(&in_one_rack(TopologyMode::Preferred, wherever.clone())), (vec![vec![2]], Some(50), 3));
-    assert_eq!(next_best(&in_one_rack(TopologyMode::Required, wherever)), (vec![vec![2]], Some(400), 1));
+    assert_eq!(
+        next_best(&in_one_rack(TopologyMode::Preferred, wherever.clone())),
+        (vec![vec![2]], Some(50), 3)
+    );
+    assert_eq!(
+        next_best(&in_one_rack(TopologyMode::Required, wherever)),
+        (vec![vec![2]], Some(400), 1)
+    );
 }
 
 #[test]
 fn sparing_is_worked_out_for_the_dearest_32_victims() {
     let mut case = racks(&[42]);
     for node in 0..42 {
-        case.unit(10, 100 + node, GPUS, &[usize::try_from(node).expect("small")]);
+        case.unit(
+            10,
+            100 + node,
+            GPUS,
+            &[usize::try_from(node).expect("small")],
+        );
     }
     let demand = gang(GPUS, 40);
     let answer = case.answer(&demand);
     let reasons = explain(&case.cluster, &case.units, &demand, &case.options, &answer);
-    let worked_out: Vec<usize> = reasons.taken.iter().filter(|t| t.without_it.is_some()).map(|t| t.unit).collect();
+    let worked_out: Vec<usize> = reasons
+        .taken
+        .iter()
+        .filter(|t| t.without_it.is_some())
+        .map(|t| t.unit)
+        .collect();
     assert_eq!(worked_out, (8..40).collect::<Vec<_>>());
 }

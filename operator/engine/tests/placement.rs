@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, Demand, Infeasible, Node, NodeSet, Running, Scope, Shape, Topology, TopologyMode, place,
+    Cluster, Demand, Infeasible, Node, NodeSet, Running, Scope, Shape, Topology, TopologyMode,
+    place,
 };
 use smallvec::smallvec;
 
@@ -16,7 +17,14 @@ fn cluster(nodes: &[(i64, i64)], racks: &[usize]) -> Cluster {
     for (ix, &(cpus, gpus)) in nodes.iter().enumerate() {
         let rack = racks.get(ix).copied().unwrap_or(0);
         let allocatable = smallvec![cpus * 1_000, 1 << 40, 100, gpus];
-        cluster.upsert_node(ix, &Node { allocatable, domains: vec![Some(rack)], schedulable: true });
+        cluster.upsert_node(
+            ix,
+            &Node {
+                allocatable,
+                domains: vec![Some(rack)],
+                schedulable: true,
+            },
+        );
     }
     cluster
 }
@@ -26,16 +34,32 @@ fn shape(cpus: i64, gpus: i64, count: u32) -> Shape {
 }
 
 fn gang(shapes: Vec<Shape>) -> Demand {
-    Demand { min_count: 0, shapes, ..Demand::homogeneous([1, 1, 1, 1].as_slice(), 1, 0) }
+    Demand {
+        min_count: 0,
+        shapes,
+        ..Demand::homogeneous([1, 1, 1, 1].as_slice(), 1, 0)
+    }
 }
 
 fn within_racks(scope: Scope, demand: Demand) -> Demand {
-    Demand { topology: Some(Topology { key: 0, mode: TopologyMode::Required, scope }), ..demand }
+    Demand {
+        topology: Some(Topology {
+            key: 0,
+            mode: TopologyMode::Required,
+            scope,
+        }),
+        ..demand
+    }
 }
 
-/// Node and count of each seat.
+/// Node and count of each assignment.
 fn seats(cluster: &Cluster, demand: &Demand) -> Vec<(usize, u32)> {
-    place(cluster, demand).expect("it fits").seats.iter().map(|s| (s.node, s.count)).collect()
+    place(cluster, demand)
+        .expect("it fits")
+        .assignments
+        .iter()
+        .map(|s| (s.node, s.count))
+        .collect()
 }
 
 #[test]
@@ -59,38 +83,86 @@ fn demands_that_contradict_themselves_are_refused() {
     assert_eq!(refused(&|d| d.shapes[0].request[3] = -1), asks);
     let more = "a shape needs or runs more pods than it counts";
     assert_eq!(refused(&|d| d.shapes[0].min = 5), more);
-    assert_eq!(refused(&|d| d.shapes[0].running = vec![Running { replica: 0, node: 0, count: 5 }]), more);
+    assert_eq!(
+        refused(&|d| d.shapes[0].running = vec![Running {
+            replica: 0,
+            node: 0,
+            count: 5
+        }]),
+        more
+    );
     let divides = "the replica size must divide the count of the shape";
     assert_eq!(refused(&|d| d.shapes[0].replica_size = 0), divides);
     assert_eq!(refused(&|d| d.shapes[0].replica_size = 3), divides);
-    assert_eq!(refused(&|d| d.min_count = 5), "the gang needs more pods than its shapes count");
-    assert_eq!(refused(&|d| d.topology.as_mut().unwrap().key = 1), "the topology key is not in use");
+    assert_eq!(
+        refused(&|d| d.min_count = 5),
+        "the gang needs more pods than its shapes count"
+    );
+    assert_eq!(
+        refused(&|d| d.topology.as_mut().unwrap().key = 1),
+        "the topology key is not in use"
+    );
     let replica = "a running member belongs to no replica";
-    assert_eq!(refused(&|d| d.shapes[0].running = vec![Running { replica: 2, node: 0, count: 1 }]), replica);
+    assert_eq!(
+        refused(&|d| d.shapes[0].running = vec![Running {
+            replica: 2,
+            node: 0,
+            count: 1
+        }]),
+        replica
+    );
     let crowd = "the running members of a replica are too many or in two domains";
-    assert_eq!(refused(&|d| d.shapes[0].running = vec![Running { replica: 0, node: 0, count: 3 }]), crowd);
+    assert_eq!(
+        refused(&|d| d.shapes[0].running = vec![Running {
+            replica: 0,
+            node: 0,
+            count: 3
+        }]),
+        crowd
+    );
 }
 
 #[test]
 fn running_members_in_two_racks_cannot_be_kept_in_one() {
     let cluster = cluster(&[(8, 8), (8, 8)], &[0, 1]);
-    let runs = |replica, node| Running { replica, node, count: 1 };
+    let runs = |replica, node| Running {
+        replica,
+        node,
+        count: 1,
+    };
     let mut demand = gang(vec![shape(1, 1, 4)]);
     demand.shapes[0].replica_size = 2;
     demand.shapes[0].running = vec![runs(0, 0), runs(0, 1)];
     for scope in [Scope::Gang, Scope::Replica] {
         let answer = place(&cluster, &within_racks(scope, demand.clone()));
-        assert!(matches!(answer, Err(Infeasible::BadDemand(_))), "{answer:?}");
+        assert!(
+            matches!(answer, Err(Infeasible::BadDemand(_))),
+            "{answer:?}"
+        );
     }
     demand.shapes[0].running[1].replica = 1;
-    assert_eq!(seats(&cluster, &within_racks(Scope::Replica, demand)), [(0, 1), (1, 1)], "each replica where it is");
+    assert_eq!(
+        seats(&cluster, &within_racks(Scope::Replica, demand)),
+        [(0, 1), (1, 1)],
+        "each replica where it is"
+    );
 }
 
 #[test]
 fn a_gang_that_runs_whole_needs_no_room_in_a_rack_whose_nodes_are_all_excluded() {
     let cluster = cluster(&[(8, 8), (8, 7)], &[0, 1]);
-    let mut demand = within_racks(Scope::Gang, Demand { min_count: 1, ..gang(vec![shape(1, 1, 1)]) });
-    demand.shapes[0].running = vec![Running { replica: 0, node: 1, count: 1 }];
+    let mut demand = within_racks(
+        Scope::Gang,
+        Demand {
+            min_count: 1,
+            ..gang(vec![shape(1, 1, 1)])
+        },
+    );
+    demand.shapes[0].running = vec![Running {
+        replica: 0,
+        node: 1,
+        count: 1,
+    }];
     demand.excluded = NodeSet::from_iter([1]);
     assert_eq!(seats(&cluster, &demand), []);
 }
@@ -99,7 +171,11 @@ fn a_gang_that_runs_whole_needs_no_room_in_a_rack_whose_nodes_are_all_excluded()
 fn accelerators_decide_which_node_fits_best_and_not_the_cpus_beside_them() {
     let cluster = cluster(&[(4, 8), (64, 2), (4, 6)], &[]);
     assert_eq!(seats(&cluster, &gang(vec![shape(4, 2, 1)])), [(1, 1)]);
-    assert_eq!(seats(&cluster, &gang(vec![shape(4, 0, 1)])), [(0, 1)], "a pod without any is judged by its CPUs");
+    assert_eq!(
+        seats(&cluster, &gang(vec![shape(4, 0, 1)])),
+        [(0, 1)],
+        "a pod without any is judged by its CPUs"
+    );
 }
 
 #[test]
@@ -109,27 +185,18 @@ fn the_node_that_is_filled_without_a_rest_comes_before_the_smaller_one() {
 }
 
 #[test]
-fn members_go_back_to_where_they_were_the_most_wanted_node_first() {
+fn the_best_fit_is_the_fullest_node_and_the_fullest_rack() {
     let nodes = cluster(&[(8, 8), (8, 1), (8, 8), (8, 8)], &[]);
     let mut demand = gang(vec![shape(1, 1, 1)]);
     assert_eq!(seats(&nodes, &demand), [(1, 1)], "the best fit");
-    demand.previous = vec![2, 0, 9];
-    assert_eq!(seats(&nodes, &demand), [(2, 1)]);
     demand.excluded.grow(3);
-    demand.excluded.insert(2);
+    demand.excluded.insert(1);
     assert_eq!(seats(&nodes, &demand), [(0, 1)]);
     let racks = cluster(&[(8, 1), (8, 1), (8, 8), (8, 8)], &[0, 0, 1, 1]);
-    let mut together = within_racks(Scope::Gang, gang(vec![shape(1, 1, 2)]));
+    let together = within_racks(Scope::Gang, gang(vec![shape(1, 1, 2)]));
     assert_eq!(seats(&racks, &together), [(0, 1), (1, 1)]);
-    together.previous = vec![3];
-    assert_eq!(seats(&racks, &together), [(3, 2)], "and to the rack where they were");
-    let by_members = cluster(&[(8, 4), (8, 1), (8, 1), (8, 3)], &[0, 0, 1, 1]);
-    let four = Demand { previous: vec![2, 0], ..within_racks(Scope::Gang, gang(vec![shape(1, 1, 4)])) };
-    assert_eq!(seats(&by_members, &four), [(0, 4)], "one on the most wanted node counts less than four on the next");
     let mut replicas = within_racks(Scope::Replica, together);
     replicas.shapes[0].replica_size = 2;
-    assert_eq!(seats(&racks, &replicas), [(3, 2)]);
-    replicas.previous.clear();
     assert_eq!(seats(&racks, &replicas), [(0, 1), (1, 1)]);
 }
 
@@ -138,21 +205,38 @@ fn a_gang_takes_the_rack_where_most_of_it_fits_then_the_one_with_least_left_over
     let racks = cluster(&[(8, 8), (8, 4), (8, 5), (8, 2)], &[0, 1, 2, 3]);
     let mut demand = within_racks(Scope::Gang, gang(vec![shape(1, 1, 4)]));
     assert_eq!(seats(&racks, &demand), [(1, 4)], "rack 1 is filled");
-    demand.shapes[0] = Shape { min: 2, ..shape(1, 1, 6) };
-    assert_eq!(seats(&racks, &demand), [(0, 6)], "rack 3 would be filled, but holds only two");
+    demand.shapes[0] = Shape {
+        min: 2,
+        ..shape(1, 1, 6)
+    };
+    assert_eq!(
+        seats(&racks, &demand),
+        [(0, 6)],
+        "rack 3 would be filled, but holds only two"
+    );
 }
 
 #[test]
 fn where_shapes_are_multiples_of_each_other_the_answer_is_never_that_the_search_gave_up() {
     let nodes = cluster(&[(64, 3); 60], &[]);
-    let demand = |small| gang(vec![shape(2, 2, 60), Shape::new([1_000, 1 << 19, 0, 1].as_slice(), small)]);
+    let demand = |small| {
+        gang(vec![
+            shape(2, 2, 60),
+            Shape::new([1_000, 1 << 19, 0, 1].as_slice(), small),
+        ])
+    };
     let mut fits = demand(60);
     fits.shapes[0].request = smallvec![2_000, 1 << 20, 0, 2];
     assert_eq!(place(&nodes, &fits).expect("it fits").count(), 120);
     fits.shapes[1].count = 61;
     fits.shapes[1].min = 61;
-    let Err(Infeasible::NoRoom(short)) = place(&nodes, &fits) else { panic!("one is too many") };
-    assert_eq!((short.shape, short.pods, short.dim, short.short_by), (1, 1, 3, 1));
+    let Err(Infeasible::InsufficientCapacity(short)) = place(&nodes, &fits) else {
+        panic!("one is too many")
+    };
+    assert_eq!(
+        (short.shape, short.pods, short.dim, short.short_by),
+        (1, 1, 3, 1)
+    );
 }
 
 #[test]
@@ -162,7 +246,9 @@ fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
     let demand = gang(vec![shape(1, 3, 1), shape(4, 0, 1)]);
     assert_eq!(seats(&nodes, &demand), [(1, 1), (0, 1)]);
     let both = cluster(&[(4, 4)], &[]);
-    let Err(Infeasible::NoRoom(short)) = place(&both, &demand) else { panic!("there is one node for two") };
+    let Err(Infeasible::InsufficientCapacity(short)) = place(&both, &demand) else {
+        panic!("there is one node for two")
+    };
     assert_eq!(short.pods, 1);
 }
 
@@ -170,26 +256,50 @@ fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
 fn shapes_that_no_order_packs_are_searched_for_until_the_search_takes_too_long() {
     // Whichever shape comes first leaves no room for all of the other.
     let nodes = cluster(&[(64, 7), (64, 5)], &[]);
-    let demand = gang(vec![Shape { min: 2, ..shape(1, 3, 3) }, shape(1, 2, 3)]);
+    let demand = gang(vec![
+        Shape {
+            min: 2,
+            ..shape(1, 3, 3)
+        },
+        shape(1, 2, 3),
+    ]);
     assert_eq!(
         seats(&nodes, &demand),
         [(0, 1), (1, 1), (0, 2), (1, 1)],
         "what is needed before what is wanted besides"
     );
     // One of the small ones has no room, which takes half a million ways to see.
-    let given_up = place(&cluster(&[(64, 7); 12], &[]), &gang(vec![shape(1, 3, 12), shape(1, 2, 25)]));
-    assert!(matches!(given_up, Err(Infeasible::GaveUp { .. })), "nothing is said to be proven: {given_up:?}");
+    let given_up = place(
+        &cluster(&[(64, 7); 12], &[]),
+        &gang(vec![shape(1, 3, 12), shape(1, 2, 25)]),
+    );
+    assert!(
+        matches!(given_up, Err(Infeasible::GaveUp { .. })),
+        "nothing is said to be proven: {given_up:?}"
+    );
 }
 
 #[test]
 fn a_replica_whose_rack_has_no_usable_node_is_told_what_misses_beside_those_placed() {
     let mut racks = cluster(&[(8, 8), (8, 8)], &[0, 1]);
-    let spec = Node { allocatable: smallvec![8_000, 1 << 40, 100, 8], domains: vec![Some(1)], schedulable: false };
+    let spec = Node {
+        allocatable: smallvec![8_000, 1 << 40, 100, 8],
+        domains: vec![Some(1)],
+        schedulable: false,
+    };
     racks.upsert_node(1, &spec);
     let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 4)]));
     demand.shapes[0].replica_size = 2;
-    demand.shapes[0].running = [0, 1].map(|ix| Running { replica: ix as u32, node: ix, count: 1 }).to_vec();
-    let Err(Infeasible::NoRoom(short)) = place(&racks, &demand) else { panic!("rack 1 is cordoned") };
+    demand.shapes[0].running = [0, 1]
+        .map(|ix| Running {
+            replica: ix as u32,
+            node: ix,
+            count: 1,
+        })
+        .to_vec();
+    let Err(Infeasible::InsufficientCapacity(short)) = place(&racks, &demand) else {
+        panic!("rack 1 is cordoned")
+    };
     assert_eq!((short.pods, short.short_by, short.domain), (1, 1, None));
 }
 
@@ -204,41 +314,73 @@ fn replicas_of_several_groups_are_told_which_group_has_no_room_only_where_that_i
         place(&racks, &demand)
     };
     assert!(replicas(shape(1, 1, 4), shape(2, 2, 2)).is_ok());
-    let Err(Infeasible::NoRoom(short)) = replicas(shape(1, 1, 1), shape(2, 2, 3)) else { panic!("no rack holds it") };
+    let Err(Infeasible::InsufficientCapacity(short)) = replicas(shape(1, 1, 1), shape(2, 2, 3))
+    else {
+        panic!("no rack holds it")
+    };
     assert_eq!((short.shape, short.pods, short.short_by), (1, 1, 2));
     assert!(short.domain.is_some());
     let both = replicas(shape(1, 3, 1), shape(1, 2, 2));
     assert!(both.is_ok(), "each has a rack: {both:?}");
     let three = replicas(shape(1, 1, 4), shape(2, 2, 3));
-    assert!(matches!(three, Err(Infeasible::NoRoom(_))), "{three:?}");
+    assert!(
+        matches!(three, Err(Infeasible::InsufficientCapacity(_))),
+        "{three:?}"
+    );
     let crossed = cluster(&[(8, 4)], &[0]);
     let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 3, 1), shape(1, 2, 1)]));
     for shape in &mut demand.shapes {
         shape.replica_size = 1;
     }
-    assert!(matches!(place(&crossed, &demand), Err(Infeasible::GaveUp { .. })), "alone each would fit");
+    assert!(
+        matches!(place(&crossed, &demand), Err(Infeasible::GaveUp { .. })),
+        "alone each would fit"
+    );
 }
 
 #[test]
 fn the_shortfall_names_the_resource_that_runs_out_first() {
     let nodes = cluster(&[(8, 4), (8, 4)], &[]);
     let short = |shape: Shape| match place(&nodes, &gang(vec![shape])) {
-        Err(Infeasible::NoRoom(short)) => (short.pods, short.dim, short.short_by),
+        Err(Infeasible::InsufficientCapacity(short)) => (short.pods, short.dim, short.short_by),
         other => panic!("{other:?}"),
     };
     assert_eq!(short(shape(1, 4, 5)), (3, 3, 12));
     assert_eq!(short(shape(8, 1, 5)), (3, 0, 24_000));
-    assert_eq!(short(shape(5, 3, 3)), (1, 3, 3), "of two that run out together the accelerators");
+    assert_eq!(
+        short(shape(5, 3, 3)),
+        (1, 3, 3),
+        "of two that run out together the accelerators"
+    );
 }
 
 #[test]
 fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_order() {
-    let mut demand = gang(vec![Shape { min: 1, ..shape(1, 1, 4) }, Shape { min: 2, ..shape(1, 1, 4) }]);
-    for (min_count, needed) in [(0, [1, 2]), (3, [1, 2]), (5, [3, 2]), (6, [4, 2]), (8, [4, 4])] {
+    let mut demand = gang(vec![
+        Shape {
+            min: 1,
+            ..shape(1, 1, 4)
+        },
+        Shape {
+            min: 2,
+            ..shape(1, 1, 4)
+        },
+    ]);
+    for (min_count, needed) in [
+        (0, [1, 2]),
+        (3, [1, 2]),
+        (5, [3, 2]),
+        (6, [4, 2]),
+        (8, [4, 4]),
+    ] {
         demand.min_count = min_count;
         assert_eq!(demand.needed(), needed, "of {min_count}");
     }
-    demand.shapes[1].running = vec![Running { replica: 0, node: 0, count: 3 }];
+    demand.shapes[1].running = vec![Running {
+        replica: 0,
+        node: 0,
+        count: 3,
+    }];
     demand.min_count = 5;
     assert_eq!((demand.needed(), demand.wanted()), (vec![2, 0], vec![4, 1]));
 }
@@ -251,9 +393,17 @@ fn a_preferred_rack_that_is_too_small_spreads_replicas_over_the_roomiest_racks_a
     demand.topology.as_mut().unwrap().mode = TopologyMode::Preferred;
     let placement = place(&racks, &demand).expect("it fits");
     let of = |replica: u32| -> Vec<(usize, u32)> {
-        placement.seats.iter().filter(|s| s.replica == replica).map(|s| (s.node, s.count)).collect()
+        placement
+            .assignments
+            .iter()
+            .filter(|s| s.replica == replica)
+            .map(|s| (s.node, s.count))
+            .collect()
     };
-    assert_eq!((of(0), of(1), of(2)), (vec![(1, 1), (2, 2)], vec![(2, 2), (3, 1)], vec![(3, 3)]));
+    assert_eq!(
+        (of(0), of(1), of(2)),
+        (vec![(1, 1), (2, 2)], vec![(2, 2), (3, 1)], vec![(3, 3)])
+    );
 }
 
 #[test]
@@ -263,7 +413,9 @@ fn an_eligible_set_smaller_than_the_cluster_leaves_the_other_nodes_alone() {
     let mut second = NodeSet::with_capacity(2);
     second.insert(1);
     demand.shapes[0].eligible = Some(Arc::new(second));
-    let Err(Infeasible::NoRoom(short)) = place(&nodes, &demand) else { panic!("node 1 has one GPU") };
+    let Err(Infeasible::InsufficientCapacity(short)) = place(&nodes, &demand) else {
+        panic!("node 1 has one GPU")
+    };
     assert_eq!((short.pods, short.dim), (2, 3));
 }
 
@@ -272,20 +424,40 @@ fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
     let racks = cluster(&[(8, 2), (8, 3), (8, 1)], &[0, 1, 2]);
     for scope in [Scope::Gang, Scope::Replica] {
         let demand = within_racks(scope, gang(vec![shape(1, 1, 4)]));
-        let Err(Infeasible::NoRoom(short)) = place(&racks, &demand) else { panic!("no rack holds four") };
-        assert_eq!((short.domain, short.pods, short.short_by), (Some((0, 1)), 1, 1));
+        let Err(Infeasible::InsufficientCapacity(short)) = place(&racks, &demand) else {
+            panic!("no rack holds four")
+        };
         assert_eq!(
-            Infeasible::NoRoom(short).to_string(),
-            "1 pods of shape 0 find no room: resource 3 is short by 1 in domain 1 of key 0, which comes closest"
+            (short.domain, short.pods, short.short_by),
+            (Some((0, 1)), 1, 1)
+        );
+        assert_eq!(
+            Infeasible::InsufficientCapacity(short).to_string(),
+            "1 pods of shape 0 do not fit: resource 3 is short by 1 in domain 1 of key 0, which comes closest"
         );
     }
     let mut unlabelled = racks.clone();
     for ix in 0..3 {
-        let spec = Node { allocatable: smallvec![8_000, 1 << 40, 100, 8], domains: vec![None], schedulable: true };
+        let spec = Node {
+            allocatable: smallvec![8_000, 1 << 40, 100, 8],
+            domains: vec![None],
+            schedulable: true,
+        };
         unlabelled.upsert_node(ix, &spec);
     }
-    let mut demand = within_racks(Scope::Gang, gang(vec![Shape { min: 0, ..shape(1, 1, 1) }, shape(1, 1, 4)]));
+    let mut demand = within_racks(
+        Scope::Gang,
+        gang(vec![
+            Shape {
+                min: 0,
+                ..shape(1, 1, 1)
+            },
+            shape(1, 1, 4),
+        ]),
+    );
     demand.min_count = 4;
-    let Err(Infeasible::NoRoom(short)) = place(&unlabelled, &demand) else { panic!("no node has a rack") };
+    let Err(Infeasible::InsufficientCapacity(short)) = place(&unlabelled, &demand) else {
+        panic!("no node has a rack")
+    };
     assert_eq!((short.shape, short.domain, short.pods), (1, None, 4));
 }

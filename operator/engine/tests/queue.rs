@@ -1,15 +1,19 @@
-//! The queue's promises over long random runs: backfill delays nobody, nobody starves, nobody evicts each other in turn.
+//! The queue's promises over long random runs: backfill delays nobody, nobody starves, nobody
+//! evicts each other in turn.
 
-#[path = "support/runs.rs"]
+#[path = "../src/test_runner.rs"]
 mod runs;
+#[path = "support/serve.rs"]
+mod serve;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
     Cluster, Demand, Node, NodeIx, Options, Order, Placement, Pods, Unit, Units, place, preempt,
-    queue::{self, Served, Turn},
+    queue::{self, QueuePosition},
 };
 use proptest::prelude::*;
+use serve::{Served, capacity_behind, serve};
 use smallvec::smallvec;
 
 const CPUS: i64 = 8;
@@ -21,7 +25,11 @@ type Job = (i64, i64, u32, u32);
 fn cluster(nodes: usize) -> Cluster {
     let mut cluster = Cluster::new(2, 0);
     for ix in 0..nodes {
-        let spec = Node { allocatable: smallvec![CPUS, GPUS], domains: vec![], schedulable: true };
+        let spec = Node {
+            allocatable: smallvec![CPUS, GPUS],
+            domains: vec![],
+            schedulable: true,
+        };
         cluster.upsert_node(ix, &spec);
     }
     cluster
@@ -38,7 +46,12 @@ fn demand(job: Job, priority: i32) -> Demand {
 /// Runs `check` on random values; returns how many.
 fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCaseError>) -> u32 {
     let mut runner = runs::runner();
-    assert_eq!(runner.run(strategy, check).map_err(|error| error.to_string()), Ok(()));
+    assert_eq!(
+        runner
+            .run(strategy, check)
+            .map_err(|error| error.to_string()),
+        Ok(())
+    );
     runner.config().cases
 }
 
@@ -62,11 +75,17 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> BTr
             }
             *end != now
         });
-        let waiting: Vec<(Turn, &Demand, bool)> = (0..queued.len())
+        let waiting: Vec<(QueuePosition<i64, usize>, &Demand, bool)> = (0..queued.len())
             .filter(|ix| !started.contains_key(ix) && queued[*ix].1 <= now)
-            .map(|ix| (Turn::new(0, i64::from(queued[ix].1), ix), &demands[ix], true))
+            .map(|ix| {
+                (
+                    QueuePosition::new(0, i64::from(queued[ix].1), ix),
+                    &demands[ix],
+                    true,
+                )
+            })
             .collect();
-        for (ix, served) in queue::serve(&room, &waiting) {
+        for (ix, served) in serve(&room, &waiting) {
             if let Served::Placed(placement) = served {
                 room.reserve(&demands[ix].shapes, &placement);
                 started.insert(ix, now);
@@ -81,7 +100,12 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> BTr
 fn backfill_starts_the_first_in_the_queue_when_it_would_have_started_alone() {
     let backfilled = std::cell::Cell::new(0u32);
     let waited = std::cell::Cell::new(0u32);
-    let strategy = (2..5usize, prop::collection::vec(job(), 3..8), job(), prop::collection::vec(job(), 1..5));
+    let strategy = (
+        2..5usize,
+        prop::collection::vec(job(), 3..8),
+        job(),
+        prop::collection::vec(job(), 1..5),
+    );
     let cases = over(&strategy, |(nodes, running, head, followers)| {
         let mut queued = vec![(head, 0)];
         let alone = run(nodes, &running, &queued, 12);
@@ -90,25 +114,42 @@ fn backfill_starts_the_first_in_the_queue_when_it_would_have_started_alone() {
         prop_assert_eq!(alone.get(&0), together.get(&0));
         let head_start = together.get(&0).copied().unwrap_or(u32::MAX);
         waited.set(waited.get() + u32::from(head_start > 0 && head_start < u32::MAX));
-        let before = together.iter().any(|(&ix, &at)| ix > 0 && at < head_start && head_start < u32::MAX);
+        let before = together
+            .iter()
+            .any(|(&ix, &at)| ix > 0 && at < head_start && head_start < u32::MAX);
         backfilled.set(backfilled.get() + u32::from(before));
         Ok(())
     });
-    assert!(waited.get() > cases / 5, "the first waited in {} runs", waited.get());
-    assert!(backfilled.get() > cases / 50, "others ran before it in {} runs", backfilled.get());
+    assert!(
+        waited.get() > cases / 5,
+        "the first waited in {} runs",
+        waited.get()
+    );
+    assert!(
+        backfilled.get() > cases / 50,
+        "others ran before it in {} runs",
+        backfilled.get()
+    );
 }
 
 #[test]
 fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones_follow() {
     let waited = std::cell::Cell::new(0u32);
-    let strategy = (2..5usize, prop::collection::vec(job(), 3..8), prop::collection::vec((job(), 1..10u32), 4..16));
+    let strategy = (
+        2..5usize,
+        prop::collection::vec(job(), 3..8),
+        prop::collection::vec((job(), 1..10u32), 4..16),
+    );
     let cases = over(&strategy, |(nodes, running, followers)| {
         let large: Job = (CPUS / 2, GPUS, nodes as u32, 1);
         let mut queued = vec![(large, 0)];
         queued.extend(followers);
         let started = run(nodes, &running, &queued, 12);
         let longest = running.iter().map(|j| j.3).max().unwrap_or(0);
-        prop_assert!(started.get(&0).is_some_and(|&at| at <= longest), "{started:?}");
+        prop_assert!(
+            started.get(&0).is_some_and(|&at| at <= longest),
+            "{started:?}"
+        );
         waited.set(waited.get() + u32::from(started.get(&0) != Some(&0)));
         Ok(())
     });
@@ -120,7 +161,13 @@ fn a_gang_that_no_empty_cluster_could_hold_blocks_nobody() {
     let room = cluster(2);
     let giant = Demand::homogeneous([1, GPUS].as_slice(), 3, 10);
     let small = Demand::homogeneous([1, 1].as_slice(), 2, 10);
-    let served = queue::serve(&room, &[(Turn::new(10, 0, 0), &giant, true), (Turn::new(10, 1, 1), &small, true)]);
+    let served = serve(
+        &room,
+        &[
+            (QueuePosition::new(10, 0, 0), &giant, true),
+            (QueuePosition::new(10, 1, 1), &small, true),
+        ],
+    );
     assert!(matches!(served[0], (0, Served::Impossible(_))));
     assert!(matches!(served[1], (1, Served::Placed(_))));
 }
@@ -131,49 +178,82 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
     room.add_pod(0, &[0, GPUS]);
     let large = Demand::homogeneous([1, GPUS].as_slice(), 2, 100);
     let small = Demand::homogeneous([1, 1].as_slice(), 1, 10);
-    let mut queue = [(Turn::new(100, 0, 0), &large, true), (Turn::new(10, 0, 1), &small, true)];
-    assert!(matches!(queue::serve(&room, &queue)[1].1, Served::Placed(_)));
+    let mut queue = [
+        (QueuePosition::new(100, 0, 0), &large, true),
+        (QueuePosition::new(10, 0, 1), &small, true),
+    ];
+    assert!(matches!(serve(&room, &queue)[1].1, Served::Placed(_)));
     queue[1].2 = false;
-    assert!(matches!(queue::serve(&room, &queue)[1].1, Served::Blocked(_)), "not when it may not be evicted");
+    assert!(
+        matches!(serve(&room, &queue)[1].1, Served::Blocked(_)),
+        "not when it may not be evicted"
+    );
 }
 
 #[test]
 fn behind_a_gang_of_one_shape_what_is_left_over_beside_its_pods_may_be_used_behind_several_nothing_of_what_they_ask_for()
  {
     let mut room = Cluster::new(3, 0);
-    let spec = Node { allocatable: smallvec![8, 4, 9], domains: vec![], schedulable: true };
+    let spec = Node {
+        allocatable: smallvec![8, 4, 9],
+        domains: vec![],
+        schedulable: true,
+    };
     room.upsert_node(0, &spec);
     let one = Demand::homogeneous([3, 1, 0].as_slice(), 5, 0);
-    assert_eq!(queue::room_behind(&room, &[&one]).free(0), [2, 2, 9], "beside two of its pods");
+    assert_eq!(
+        capacity_behind(&room, &[&one]).free(0),
+        [2, 2, 9],
+        "beside two of its pods"
+    );
     let mut two = one.clone();
     two.shapes.extend(one.shapes.clone());
-    assert_eq!(queue::room_behind(&room, &[&two]).free(0), [0, 0, 9]);
-    assert_eq!(queue::room_behind(&room, &[&one, &two]).free(0), [0, 0, 9]);
+    assert_eq!(capacity_behind(&room, &[&two]).free(0), [0, 0, 9]);
+    assert_eq!(capacity_behind(&room, &[&one, &two]).free(0), [0, 0, 9]);
     room.add_pod(0, &[1, 3, 0]);
-    assert_eq!(queue::room_behind(&room, &[&one]).free(0), [1, 0, 9], "and beside all that runs");
+    assert_eq!(
+        capacity_behind(&room, &[&one]).free(0),
+        [1, 0, 9],
+        "and beside all that runs"
+    );
 }
 
 #[test]
 fn turns_go_by_priority_then_age_and_a_preempted_gang_keeps_its_age() {
-    let mut turns = [Turn::new(10, 50, 0), Turn::new(100, 90, 1), Turn::new(10, 20, 2), Turn::new(10, 20, 1)];
+    let mut turns = [
+        QueuePosition::new(10, 50, 0),
+        QueuePosition::new(100, 90, 1),
+        QueuePosition::new(10, 20, 2),
+        QueuePosition::new(10, 20, 1),
+    ];
     turns.sort_unstable();
-    assert_eq!(turns.iter().map(Turn::gang).collect::<Vec<_>>(), [1, 1, 2, 0]);
+    assert_eq!(
+        turns.iter().map(|turn| turn.id).collect::<Vec<_>>(),
+        [1, 1, 2, 0]
+    );
+    assert!(
+        QueuePosition::new(0, 99, 0) < QueuePosition::growth(100, 1, 1),
+        "what a gang needs comes before what another would like besides"
+    );
     // Preempted at any later time, the gang that first asked at 20 is still before the one of 50.
-    assert!(Turn::new(10, 20, 2) < Turn::new(10, 50, 0));
+    assert!(QueuePosition::new(10, 20, 2) < QueuePosition::new(10, 50, 0));
 }
 
 #[test]
 fn a_preemption_priority_below_its_own_is_not_heeded() {
-    assert_eq!(queue::standing(50, Some(80)), 80);
-    assert_eq!(queue::standing(50, Some(10)), 50);
-    assert_eq!(queue::standing(50, None), 50);
+    assert_eq!(queue::victim_priority(50, Some(80)), 80);
+    assert_eq!(queue::victim_priority(50, Some(10)), 50);
+    assert_eq!(queue::victim_priority(50, None), 50);
 }
 
 #[test]
 fn work_is_protected_until_it_has_had_its_run_time() {
     assert!(queue::within_min_runtime(1_000, 1_299, 300));
     assert!(!queue::within_min_runtime(1_000, 1_300, 300));
-    assert!(!queue::within_min_runtime(i64::MIN, i64::MAX, 300), "times far apart do not overflow");
+    assert!(
+        !queue::within_min_runtime(i64::MIN, i64::MAX, 300),
+        "times far apart do not overflow"
+    );
 }
 
 /// One gang of a run with preemption. All cost the same.
@@ -185,10 +265,15 @@ struct Gang {
 }
 
 fn unit(gang: &Gang) -> Unit {
-    let seats = gang.placed.iter().flat_map(|p| &p.seats);
-    let nodes: Vec<NodeIx> = seats.flat_map(|s| std::iter::repeat_n(s.node, s.count as usize)).collect();
+    let seats = gang.placed.iter().flat_map(|p| &p.assignments);
+    let nodes: Vec<NodeIx> = seats
+        .flat_map(|s| std::iter::repeat_n(s.node, s.count as usize))
+        .collect();
     Unit {
-        pods: vec![Pods { request: gang.demand.shapes[0].request.clone(), nodes }],
+        pods: vec![Pods {
+            request: gang.demand.shapes[0].request.clone(),
+            nodes,
+        }],
         priority: gang.standing,
         gang: true,
         cost: 1,
@@ -203,16 +288,27 @@ fn unit(gang: &Gang) -> Unit {
 #[test]
 fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to_an_end() {
     let evicting = std::cell::Cell::new(0u32);
-    let gang = (job(), prop::sample::select(vec![0, 10, 20, 30]), prop::option::of(0..40i32));
+    let gang = (
+        job(),
+        prop::sample::select(vec![0, 10, 20, 30]),
+        prop::option::of(0..40i32),
+    );
     let strategy = (2..4usize, prop::collection::vec(gang, 3..8), any::<bool>());
     let cases = over(&strategy, |(nodes, raw, strict)| {
-        let order = if strict { Order::StrictPriority } else { Order::LeastWork };
-        let options = Options { order, ..Options::default() };
+        let order = if strict {
+            Order::StrictPriority
+        } else {
+            Order::LeastWork
+        };
+        let options = Options {
+            order,
+            ..Options::default()
+        };
         let mut gangs: Vec<Gang> = raw
             .into_iter()
             .map(|(job, priority, standing)| Gang {
                 demand: demand(job, priority),
-                standing: queue::standing(priority, standing),
+                standing: queue::victim_priority(priority, standing),
                 placed: None,
             })
             .collect();
@@ -220,27 +316,38 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
         let mut evicted: BTreeSet<(usize, usize)> = BTreeSet::new();
         let mut quiet = false;
         for _ in 0..=gangs.len() * gangs.len() {
-            let mut turns: Vec<Turn> = (0..gangs.len())
+            let mut turns: Vec<QueuePosition<i64, usize>> = (0..gangs.len())
                 .filter(|&g| gangs[g].placed.is_none())
-                .map(|g| Turn::new(gangs[g].demand.priority, g as i64, g))
+                .map(|g| QueuePosition::new(gangs[g].demand.priority, g as i64, g))
                 .collect();
             // The least important first: the worst order for whoever runs.
             turns.sort_unstable_by(|a, b| b.cmp(a));
             quiet = true;
             for turn in turns {
-                let running: Vec<usize> = (0..gangs.len()).filter(|&g| gangs[g].placed.is_some()).collect();
-                let units = Units { units: running.iter().map(|&g| unit(&gangs[g])).collect(), ..Units::default() };
-                let Ok(answer) = preempt(&room, &units, &gangs[turn.gang()].demand, &options) else { continue };
+                let running: Vec<usize> = (0..gangs.len())
+                    .filter(|&g| gangs[g].placed.is_some())
+                    .collect();
+                let units = Units {
+                    units: running.iter().map(|&g| unit(&gangs[g])).collect(),
+                    ..Units::default()
+                };
+                let Ok(answer) = preempt(&room, &units, &gangs[turn.id].demand, &options) else {
+                    continue;
+                };
                 quiet = false;
                 for victim in answer.victims {
                     let victim = running[victim];
-                    prop_assert!(!evicted.contains(&(victim, turn.gang())), "{victim} and {} in turn", turn.gang());
-                    evicted.insert((turn.gang(), victim));
+                    prop_assert!(
+                        !evicted.contains(&(victim, turn.id)),
+                        "{victim} and {} in turn",
+                        turn.id
+                    );
+                    evicted.insert((turn.id, victim));
                     let placed = gangs[victim].placed.take();
                     room.release(&gangs[victim].demand.shapes, &placed.unwrap_or_default());
                 }
-                room.reserve(&gangs[turn.gang()].demand.shapes, &answer.placement);
-                gangs[turn.gang()].placed = Some(answer.placement);
+                room.reserve(&gangs[turn.id].demand.shapes, &answer.placement);
+                gangs[turn.id].placed = Some(answer.placement);
             }
             if quiet {
                 break;
@@ -250,5 +357,9 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
         evicting.set(evicting.get() + u32::from(!evicted.is_empty()));
         Ok(())
     });
-    assert!(evicting.get() > cases / 5, "somebody was evicted in {} runs", evicting.get());
+    assert!(
+        evicting.get() > cases / 5,
+        "somebody was evicted in {} runs",
+        evicting.get()
+    );
 }

@@ -15,25 +15,30 @@ pub struct Pass {
     pub requeue_after: Option<Duration>,
 }
 
-/// Either a record or actions, never both: what must survive a crash is persisted before anything is done.
+/// Either a record or actions, never both: what must survive a crash is persisted before anything
+/// is done.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Plan {
-    /// Nothing to do; write the summary if it differs.
-    Idle,
-    /// Write this status (ledger changed, summary brought up to date) with the resourceVersion that the view was made
-    /// from, and pass again.
+    /// Nothing to do; write this status if it differs from the one that was read. Its ledger is
+    /// the same.
+    Idle(Box<TrainingWorkloadStatus>),
+    /// Write this status (ledger changed, summary brought up to date) with the resourceVersion that
+    /// the view was made from, and pass again.
     Record(Box<TrainingWorkloadStatus>),
-    /// Send these requests in order; neighbours of one kind may be sent concurrently. Then pass again.
+    /// Send these requests in order; neighbours of one kind may be sent concurrently. Then pass
+    /// again.
     ///
-    /// A refusal (403, 422, a name taken) of a create or update ends the pass and goes into the next view. Not-found on a delete
-    /// and a repeated create of our own object are success. Any other error is repeated with back-off.
+    /// A refusal (403, 422, a name taken) of a create or update ends the pass and goes into the
+    /// next view. Not-found on a delete and a repeated create of our own object are success. Any
+    /// other error is repeated with back-off.
     Act(Vec<Action>),
 }
 
 /// One request to the API server. The order of the variants is the order in which they are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Ask whether pods of this spec are valid: create each with `dryRun=All`, for the view's `dry_run`.
+    /// Ask whether pods of this spec are valid: create each with `dryRun=All`, for the view's
+    /// `dry_run`.
     DryRun {
         /// Hash of the spec.
         spec_hash: String,
@@ -42,7 +47,8 @@ pub enum Action {
     },
     /// Create an object.
     Create(Object),
-    /// Bring an object of ours to this content by server-side apply, with its UID and resourceVersion.
+    /// Bring an object of ours to this content, at the version that the difference was seen at: a
+    /// merge patch with its UID and this resourceVersion, which no other object of the name has.
     Update {
         /// The wanted content.
         object: Object,
@@ -58,7 +64,8 @@ pub enum Action {
         /// UID, a precondition.
         uid: String,
     },
-    /// Add the pod condition `DisruptionTarget=True` with reason `PreemptionByScheduler`. Best effort.
+    /// Add the pod condition `DisruptionTarget=True` with reason `PreemptionByScheduler`. Best
+    /// effort.
     MarkDisrupted {
         /// Name of the pod.
         name: String,
@@ -95,7 +102,8 @@ pub enum Action {
         /// UID, a precondition.
         uid: String,
     },
-    /// Delete the workload itself, in the background, with the UID as precondition: its time to live is over.
+    /// Delete the workload itself, in the background, with the UID as precondition: its time to
+    /// live is over.
     DeleteWorkload {
         /// UID, a precondition.
         uid: String,

@@ -8,6 +8,10 @@ use lockstep_api::names::{annotations, labels};
 
 use crate::tier::Tier;
 
+/// Annotation that names the training container; every pod of ours has it, because the runtime
+/// lists containers in no particular order.
+pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+
 /// A pod with the workload's label, trimmed to what decisions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodView {
@@ -45,8 +49,8 @@ pub struct PodView {
     pub containers: ByName<ContainerView>,
 }
 
-/// A few things by name, in the order of their names. There are a hundred thousand of these, each of a handful: a map
-/// would reserve room for eleven at once.
+/// A few things by name, in the order of their names. There are a hundred thousand of these, each
+/// of a handful: a map would allocate for eleven at once.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ByName<T>(Vec<(String, T)>);
 
@@ -59,7 +63,10 @@ impl<T> Default for ByName<T> {
 impl<T> ByName<T> {
     /// The one of a name.
     pub fn get(&self, name: &str) -> Option<&T> {
-        self.0.iter().find(|(n, _)| n == name).map(|(_, value)| value)
+        self.0
+            .iter()
+            .find(|(n, _)| n == name)
+            .map(|(_, value)| value)
     }
 
     /// Puts one under a name, in place of one that is there.
@@ -112,27 +119,46 @@ pub struct Identity {
     pub spec_hash: String,
     /// Restart tier that it was compiled for.
     pub tier: Option<Tier>,
-    /// Epoch of its restart domain when it was made.
-    pub epoch: i64,
+    /// Attempt of its restart domain when it was made.
+    pub attempt: i64,
     /// Placement that chose its node.
     pub placement: String,
 }
 
 impl Identity {
     /// Reads labels and annotations. Values of others are possible: what does not parse is absent.
-    pub fn read(pod_labels: &BTreeMap<String, String>, pod_annotations: &BTreeMap<String, String>) -> Self {
-        let number = |key| pod_labels.get(key).and_then(|v: &String| v.parse::<i32>().ok()).filter(|n| *n >= 0);
-        let member = match (pod_labels.get(labels::GROUP), number(labels::REPLICA), number(labels::INDEX)) {
-            (Some(group), Some(replica), Some(index)) => Some(Member::new(group.as_str(), replica, index)),
+    pub fn read(
+        pod_labels: &BTreeMap<String, String>,
+        pod_annotations: &BTreeMap<String, String>,
+    ) -> Self {
+        let number = |key| {
+            pod_labels
+                .get(key)
+                .and_then(|v: &String| v.parse::<i32>().ok())
+                .filter(|n| *n >= 0)
+        };
+        let member = match (
+            pod_labels.get(labels::GROUP),
+            number(labels::REPLICA),
+            number(labels::INDEX),
+        ) {
+            (Some(group), Some(replica), Some(index)) => {
+                Some(Member::new(group.as_str(), replica, index))
+            }
             _ => None,
         };
-        let annotation = |key| pod_annotations.get(key).map(String::as_str).unwrap_or_default();
+        let annotation = |key| {
+            pod_annotations
+                .get(key)
+                .map(String::as_str)
+                .unwrap_or_default()
+        };
         Self {
             member,
             published: pod_labels.contains_key(labels::PUBLISHED),
             spec_hash: annotation(annotations::SPEC_HASH).to_owned(),
             tier: annotation(annotations::TIER).parse().ok(),
-            epoch: annotation(annotations::EPOCH).parse().unwrap_or_default(),
+            attempt: annotation(annotations::ATTEMPT).parse().unwrap_or_default(),
             placement: annotation(annotations::PLACEMENT).to_owned(),
         }
     }
@@ -214,7 +240,10 @@ pub enum ContainerState {
 
 impl Default for ContainerState {
     fn default() -> Self {
-        Self::Waiting { reason: String::new(), message: String::new() }
+        Self::Waiting {
+            reason: String::new(),
+            message: String::new(),
+        }
     }
 }
 
@@ -234,7 +263,7 @@ pub struct Termination {
 }
 
 impl PodView {
-    /// Whether the pod has ended and holds no room any more.
+    /// Whether the pod has ended and holds no capacity any more.
     pub fn terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)
     }
@@ -242,6 +271,11 @@ impl PodView {
     /// Whether every container that it shows has ended, so that only its phase is still on the way.
     pub fn winding_up(&self) -> bool {
         !self.containers.is_empty() && self.containers.values().all(|c| c.terminated().is_some())
+    }
+
+    /// Whether the pod is ready and stays.
+    pub fn ready(&self) -> bool {
+        self.phase == PodPhase::Running && !self.terminating() && self.condition("Ready").is_some()
     }
 
     /// Whether its deletion was asked for.
@@ -263,7 +297,9 @@ impl PodView {
 impl ContainerView {
     /// Whether it has ever started.
     pub fn started(&self) -> bool {
-        self.restart_count > 0 || self.last.is_some() || !matches!(self.state, ContainerState::Waiting { .. })
+        self.restart_count > 0
+            || self.last.is_some()
+            || !matches!(self.state, ContainerState::Waiting { .. })
     }
 
     /// Whether it runs.

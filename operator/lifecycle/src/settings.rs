@@ -6,27 +6,33 @@ use lockstep_api::names::ACCELERATORS;
 /// What the decisions are tuned by. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Settings {
-    /// Wait before the second counted incident in a row is acted on; the first is not delayed. It doubles from there.
+    /// Wait before the second counted incident in a row is acted on; the first is not delayed. It
+    /// doubles from there.
     pub incident_backoff: TimeDelta,
     /// Longest wait between counted incidents.
     pub incident_backoff_max: TimeDelta,
-    /// A domain that ran this long without incident starts over: no back-off, all in-place attempts.
+    /// A domain that ran this long without incident starts over: no back-off, all in-place
+    /// attempts.
     pub healthy_reset: TimeDelta,
-    /// Wait after the first placement that ended before all members ran (refused pod, start deadline). Doubles.
+    /// Wait after the first placement that ended before all members ran (refused pod, start
+    /// deadline). Doubles.
     pub placement_backoff: TimeDelta,
     /// Longest such wait.
     pub placement_backoff_max: TimeDelta,
     /// How long a gang stays away from a node that was lost, or did not start its pod in time.
     pub avoid: TimeDelta,
-    /// After a refused request, how long until it is tried again, and how long a gang stays away from a node whose kubelet
-    /// rejected its pod.
+    /// After a refused request, how long until it is tried again, and how long a gang stays away
+    /// from a node whose kubelet rejected its pod.
     pub retry: TimeDelta,
-    /// How long pod status waits for the agent's report of the true exit code, where only a masked one is shown.
+    /// How long pod status waits for the agent's report of the true exit code, where only a masked
+    /// one is shown.
     pub report_grace: TimeDelta,
-    /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in place the slower one.
+    /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in
+    /// place the slower one.
     pub recreate_takes: TimeDelta,
-    /// Restarts with new pods, after the in-place attempts are used up, before a gang gives its room back.
-    pub recreate_attempts: i32,
+    /// Restarts with new pods, after the in-place attempts are used up, before a gang
+    /// releases its placement.
+    pub recreate_tries: i32,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
 }
@@ -43,7 +49,7 @@ impl Default for Settings {
             retry: TimeDelta::seconds(30),
             report_grace: TimeDelta::seconds(5),
             recreate_takes: TimeDelta::seconds(30),
-            recreate_attempts: 2,
+            recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
         }
     }
@@ -54,7 +60,9 @@ pub(crate) fn doubling(first: TimeDelta, max: TimeDelta, n: i32) -> TimeDelta {
     match n {
         ..=0 => TimeDelta::zero(),
         // 2^20 seconds is far beyond every maximum; more doublings could only overflow.
-        n => first.checked_mul(1 << (n - 1).min(20)).map_or(max, |wait| wait.min(max)),
+        n => first
+            .checked_mul(1 << (n - 1).min(20))
+            .map_or(max, |wait| wait.min(max)),
     }
 }
 
@@ -65,9 +73,13 @@ mod tests {
     #[test]
     fn the_wait_doubles_from_the_first_to_the_maximum() {
         let s = Settings::default();
-        let waits: Vec<i64> =
-            (0..8).map(|n| doubling(s.incident_backoff, s.incident_backoff_max, n).num_seconds()).collect();
+        let waits: Vec<i64> = (0..8)
+            .map(|n| doubling(s.incident_backoff, s.incident_backoff_max, n).num_seconds())
+            .collect();
         assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(doubling(s.incident_backoff, s.incident_backoff_max, i32::MAX), s.incident_backoff_max);
+        assert_eq!(
+            doubling(s.incident_backoff, s.incident_backoff_max, i32::MAX),
+            s.incident_backoff_max
+        );
     }
 }

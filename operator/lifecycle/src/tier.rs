@@ -3,10 +3,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::view::NodeInfo;
+use crate::nodes::NodeInfo;
 
-/// Feature that a kubelet declares when it can restart all containers of a pod (KEP-5532, KEP-5328).
+/// Feature that a kubelet declares when it can restart all containers of a pod (KEP-5532,
+/// KEP-5328).
 pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
+
+/// The text names no restart tier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownTier;
 
 /// Restart tier of a pod, recorded on it as an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,17 +20,69 @@ pub enum Tier {
     RestartAll,
     /// A restart rule restarts the training container (KEP-5307).
     RestartRules,
-    /// `restartPolicy: OnFailure`; the operator deletes the pod where the policy wants it replaced or failed.
+    /// `restartPolicy: OnFailure`; the operator deletes the pod where the policy wants it replaced
+    /// or failed.
     Plain,
 }
 
 impl Tier {
-    /// The tier of pods on a node. `keeps_rules`: whether the API server keeps restart rules at all.
+    const ALL: [Self; 3] = [Self::RestartAll, Self::RestartRules, Self::Plain];
+
+    /// Action of the restart rule for exits of the training container; None: there is no rule, and
+    /// the kubelet follows `restartPolicy`.
+    pub fn restart_action(self) -> Option<&'static str> {
+        match self {
+            Self::RestartAll => Some("RestartAllContainers"),
+            Self::RestartRules => Some("Restart"),
+            Self::Plain => None,
+        }
+    }
+
+    /// Whether a restart in place starts all containers of the pod again.
+    pub fn restarts_whole_pod(self) -> bool {
+        match self {
+            Self::RestartAll => true,
+            Self::RestartRules | Self::Plain => false,
+        }
+    }
+
+    /// Whether the kubelet delays restarts in a row. Restarting all containers removes them, and
+    /// with them that back-off.
+    pub fn kubelet_backs_off(self) -> bool {
+        match self {
+            Self::RestartAll => false,
+            Self::RestartRules | Self::Plain => true,
+        }
+    }
+
+    /// Whether something in the pod holds the member back until all have stopped, so that two
+    /// attempts never run at once.
+    pub fn has_barrier(self) -> bool {
+        match self {
+            Self::RestartAll | Self::RestartRules | Self::Plain => false,
+        }
+    }
+
+    /// As in the annotation.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::RestartAll => "restart-all",
+            Self::RestartRules => "restart-rules",
+            Self::Plain => "plain",
+        }
+    }
+
+    /// The tier of pods on a node. `keeps_rules`: whether the API server keeps restart rules at
+    /// all.
     ///
-    /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently and would leave a
-    /// failed container down.
+    /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently
+    /// and would leave a failed container down.
     pub fn of(node: &NodeInfo, keeps_rules: bool) -> Self {
-        if node.declared_features.iter().any(|f| f == RESTART_ALL_FEATURE) {
+        if node
+            .declared_features
+            .iter()
+            .any(|f| f == RESTART_ALL_FEATURE)
+        {
             Self::RestartAll
         } else if keeps_rules && minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
             Self::RestartRules
@@ -40,24 +97,25 @@ fn minor(version: &str) -> Option<u32> {
     let mut parts = version.trim_start_matches('v').split('.');
     (parts.next()? == "1").then_some(())?;
     let digits = parts.next()?;
-    digits.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+    digits
+        .split(|c: char| !c.is_ascii_digit())
+        .next()?
+        .parse()
+        .ok()
 }
 
 impl fmt::Display for Tier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::RestartAll => "restart-all",
-            Self::RestartRules => "restart-rules",
-            Self::Plain => "plain",
-        })
+        f.write_str(self.as_str())
     }
 }
 
 impl FromStr for Tier {
-    type Err = ();
+    type Err = UnknownTier;
 
-    fn from_str(text: &str) -> Result<Self, ()> {
-        [Self::RestartAll, Self::RestartRules, Self::Plain].into_iter().find(|t| t.to_string() == text).ok_or(())
+    fn from_str(text: &str) -> Result<Self, UnknownTier> {
+        let tier = Self::ALL.into_iter().find(|t| t.as_str() == text);
+        tier.ok_or(UnknownTier)
     }
 }
 
@@ -72,19 +130,36 @@ mod tests {
             declared_features: features.iter().map(|f| (*f).to_owned()).collect(),
             ..NodeInfo::default()
         };
-        assert_eq!(Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), true), Tier::RestartAll);
-        assert_eq!(Tier::of(&node("v1.37.2", &["Other"]), true), Tier::RestartRules);
-        assert_eq!(Tier::of(&node("v1.35.0-rc.1", &[]), true), Tier::RestartRules);
-        assert_eq!(Tier::of(&node("v1.37.2", &[]), false), Tier::Plain, "the API server drops the rules");
-        assert_eq!(Tier::of(&node("v1.34.9", &[]), true), Tier::Plain, "that kubelet ignores them");
+        assert_eq!(
+            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), true),
+            Tier::RestartAll
+        );
+        assert_eq!(
+            Tier::of(&node("v1.37.2", &["Other"]), true),
+            Tier::RestartRules
+        );
+        assert_eq!(
+            Tier::of(&node("v1.35.0-rc.1", &[]), true),
+            Tier::RestartRules
+        );
+        assert_eq!(
+            Tier::of(&node("v1.37.2", &[]), false),
+            Tier::Plain,
+            "the API server drops the rules"
+        );
+        assert_eq!(
+            Tier::of(&node("v1.34.9", &[]), true),
+            Tier::Plain,
+            "that kubelet ignores them"
+        );
         assert_eq!(Tier::of(&node("weird", &[]), true), Tier::Plain);
     }
 
     #[test]
     fn a_tier_is_read_back_from_its_annotation() {
-        for tier in [Tier::RestartAll, Tier::RestartRules, Tier::Plain] {
+        for tier in Tier::ALL {
             assert_eq!(tier.to_string().parse(), Ok(tier));
         }
-        assert_eq!("supervised".parse::<Tier>(), Err(()));
+        assert_eq!("supervised".parse::<Tier>(), Err(UnknownTier));
     }
 }

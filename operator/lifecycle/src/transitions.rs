@@ -1,10 +1,9 @@
 //! Events: one for each transition, found by comparing two statuses.
 
-use lockstep_api::condition::{Condition, find, reasons, types};
+use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::workload::TrainingWorkloadStatus;
 
-use crate::decide::{describe, ended};
-use crate::summary::reason_of;
+use crate::cause::describe;
 
 /// An event about the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,13 +21,13 @@ pub struct EventNote {
 pub enum EventType {
     /// As it should be.
     Normal,
-    /// Somebody may want to look.
+    /// Worth a look.
     Warning,
 }
 
-/// Conditions whose transitions are events: when they become True, and whether that is a warning; and, where Some, when
-/// they become False.
-const TOLD: [(&str, EventType, Option<EventType>); 7] = [
+/// Conditions whose transitions are events: when they become True, and whether that is a warning;
+/// and, where Some, when they become False.
+const REPORTED: [(&str, EventType, Option<EventType>); 7] = [
     (types::STALLED, EventType::Warning, None),
     (types::ADMITTED, EventType::Normal, Some(EventType::Normal)),
     (types::READY, EventType::Normal, None),
@@ -38,32 +37,64 @@ const TOLD: [(&str, EventType, Option<EventType>); 7] = [
     (types::FAILED, EventType::Warning, None),
 ];
 
-/// The events that tell what has changed from one status to the next. To be sent once the new one is written.
-pub fn transitions(before: &TrainingWorkloadStatus, after: &TrainingWorkloadStatus) -> Vec<EventNote> {
+/// Whether a workload has ended.
+fn ended(status: &TrainingWorkloadStatus) -> bool {
+    is_true(&status.conditions, types::COMPLETE) || is_true(&status.conditions, types::FAILED)
+}
+
+/// The events that report what has changed from one status to the next. To be sent once the new one
+/// is written.
+pub fn transitions(
+    before: &TrainingWorkloadStatus,
+    after: &TrainingWorkloadStatus,
+) -> Vec<EventNote> {
     let mut out = Vec::new();
     incidents(before, after, &mut out);
     let recovered = out.iter().any(|e| e.reason == reasons::RECOVERED);
     for gang in &after.gangs {
-        let old = before.gangs.iter().find(|g| g.key == gang.key).and_then(|g| g.backoff.as_ref());
+        let old = before
+            .gangs
+            .iter()
+            .find(|g| g.key == gang.key)
+            .and_then(|g| g.backoff.as_ref());
         if let Some(backoff) = gang.backoff.as_ref().filter(|b| Some(*b) != old) {
-            let note = format!("gang {} has given its room back: {}", gang.key, backoff.message);
-            out.push(EventNote { type_: EventType::Warning, reason: backoff.reason.clone(), note });
+            let note = format!(
+                "gang {} released its placement: {}",
+                gang.key, backoff.message
+            );
+            out.push(EventNote {
+                type_: EventType::Warning,
+                reason: backoff.reason.clone(),
+                note,
+            });
         }
     }
-    for (type_, on_true, on_false) in TOLD {
-        let Some(new) = find(&after.conditions, type_) else { continue };
-        // What follows from an event that is told anyway is not told again.
-        let implied = (type_ == types::READY && recovered) || (type_ == types::ADMITTED && ended(after));
+    for (type_, on_true, on_false) in REPORTED {
+        let Some(new) = find(&after.conditions, type_) else {
+            continue;
+        };
+        // What follows from an event that is reported anyway is not reported again.
+        let implied =
+            (type_ == types::READY && recovered) || (type_ == types::ADMITTED && ended(after));
         let old = find(&before.conditions, type_);
-        let when = if new.status == true.into() { Some(on_true) } else { on_false };
+        let when = if new.status == true.into() {
+            Some(on_true)
+        } else {
+            on_false
+        };
         if let (Some(event_type), true) = (when, !implied && is_news(old, new)) {
-            out.push(EventNote { type_: event_type, reason: new.reason.clone(), note: new.message.clone() });
+            out.push(EventNote {
+                type_: event_type,
+                reason: new.reason.clone(),
+                note: new.message.clone(),
+            });
         }
     }
     out
 }
 
-/// A condition is news when its status or reason has changed; that something is not the case is none at first.
+/// A condition is news when its status or reason has changed; that something is not the case is
+/// none at first.
 fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     match old {
         Some(old) => old.status != new.status || old.reason != new.reason,
@@ -71,20 +102,52 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     }
 }
 
-fn incidents(before: &TrainingWorkloadStatus, after: &TrainingWorkloadStatus, out: &mut Vec<EventNote>) {
+fn incidents(
+    before: &TrainingWorkloadStatus,
+    after: &TrainingWorkloadStatus,
+    out: &mut Vec<EventNote>,
+) {
     for domain in &after.domains {
-        let old = before.domains.iter().find(|d| d.key == domain.key).and_then(|d| d.incident.as_ref());
-        let Some(incident) = &domain.incident else { continue };
-        if old.is_none_or(|o| (o.epoch, o.detected_at) != (incident.epoch, incident.detected_at)) {
-            let note = format!("{} goes to epoch {}: {}", domain.key, incident.epoch, describe(&incident.cause));
-            out.push(EventNote { type_: EventType::Warning, reason: reason_of(incident.action).into(), note });
+        let old = before
+            .domains
+            .iter()
+            .find(|d| d.key == domain.key)
+            .and_then(|d| d.incident.as_ref());
+        let Some(incident) = &domain.incident else {
+            continue;
+        };
+        if old
+            .is_none_or(|o| (o.attempt, o.detected_at) != (incident.attempt, incident.detected_at))
+        {
+            let note = format!(
+                "{} is restarting at attempt {}: {}",
+                domain.key,
+                incident.attempt,
+                describe(&incident.cause)
+            );
+            out.push(EventNote {
+                type_: EventType::Warning,
+                reason: incident.action.reason().into(),
+                note,
+            });
         }
     }
-    let recovered = after.history.iter().filter(|h| h.recovered_at.is_some() && !before.history.contains(h));
+    let recovered = after
+        .history
+        .iter()
+        .filter(|h| h.recovered_at.is_some() && !before.history.contains(h));
     for h in recovered {
-        let took = h.recovered_at.map_or(0, |at| (at - h.time).num_milliseconds().max(0));
-        let note =
-            format!("{} runs again at epoch {} after {took} ms; {} pods were replaced", h.domain, h.epoch, h.recreated);
-        out.push(EventNote { type_: EventType::Normal, reason: reasons::RECOVERED.into(), note });
+        let took = h
+            .recovered_at
+            .map_or(0, |at| (at - h.time).num_milliseconds().max(0));
+        let note = format!(
+            "{} is running again at attempt {} after {took} ms; {} pods were recreated",
+            h.domain, h.attempt, h.recreated
+        );
+        out.push(EventNote {
+            type_: EventType::Normal,
+            reason: reasons::RECOVERED.into(),
+            note,
+        });
     }
 }

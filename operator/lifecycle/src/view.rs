@@ -1,31 +1,36 @@
-//! The view of one workload: everything that a decision about it may depend on, built by the manager from its index.
+//! The view of one workload: everything that a decision about it may depend on, built by the
+//! manager from its index.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
-use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrderSpec, TrainingWorkload, WorkloadSpec};
+use lockstep_api::{PodGroup, RestartOrderSpec, TrainingWorkload, WorkloadSpec};
 
+use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::Settings;
 
 /// One workload and all that belongs to it.
 #[derive(Clone, Debug)]
 pub struct WorkloadView {
-    /// The object, with its status as last read. It has a name, a namespace and a UID.
+    /// Which object it is.
+    pub id: WorkloadId,
+    /// The object, with its status as last read.
     pub workload: Arc<TrainingWorkload>,
     /// Pods that carry the workload's label. Whether they are ours is decided here, by owner UID.
     pub pods: Vec<Arc<PodView>>,
     /// Pod groups owned by the workload, by gang key.
     pub pod_groups: BTreeMap<String, Arc<PodGroup>>,
-    /// The Workload of that name, whoever owns it.
+    /// The Workload of that name, of any owner.
     pub scheduling: Option<Held<WorkloadSpec>>,
-    /// The Service named like the subdomain, whoever owns it.
+    /// The Service named like the subdomain, of any owner.
     pub service: Option<Held<ServiceContent>>,
-    /// The `RestartOrder` of that name, whoever owns it.
+    /// The `RestartOrder` of that name, of any owner.
     pub order: Option<Held<RestartOrderSpec>>,
     /// Nodes named by pods and placements, by name. One that is not there does not exist.
     pub nodes: BTreeMap<String, Arc<NodeInfo>>,
@@ -35,7 +40,8 @@ pub struct WorkloadView {
     pub priority: Priority,
     /// What the API server says about the pods of the current spec; None: not asked yet.
     pub dry_run: Option<DryRun>,
-    /// Versions of `scheduling.k8s.io` in which the cluster serves upstream's pod groups; None: not looked yet.
+    /// Versions of `scheduling.k8s.io` in which the cluster serves upstream's pod groups; None: not
+    /// looked yet.
     pub native: Option<Arc<[String]>>,
     /// Requests of earlier passes that were refused, until they succeed.
     pub refusals: Vec<Refusal>,
@@ -56,22 +62,22 @@ impl WorkloadView {
 
     /// Name of the workload.
     pub fn name(&self) -> &str {
-        self.workload.metadata.name.as_deref().unwrap_or_default()
+        &self.id.name
     }
 
     /// Namespace of the workload.
     pub fn namespace(&self) -> &str {
-        self.workload.metadata.namespace.as_deref().unwrap_or_default()
+        &self.id.namespace
     }
 
     /// UID of the workload.
     pub fn uid(&self) -> &str {
-        self.workload.metadata.uid.as_deref().unwrap_or_default()
+        self.id.uid.as_str()
     }
 
     /// Generation of the spec.
     pub fn generation(&self) -> i64 {
-        self.workload.metadata.generation.unwrap_or_default()
+        self.id.generation
     }
 
     /// Whether the object is being deleted. Its dependents are left to the garbage collector.
@@ -81,7 +87,38 @@ impl WorkloadView {
 
     /// Name of the headless Service and subdomain of the pods.
     pub fn subdomain(&self) -> &str {
-        self.spec().network.subdomain.as_deref().unwrap_or(self.name())
+        self.spec()
+            .network
+            .subdomain
+            .as_deref()
+            .unwrap_or(self.name())
+    }
+}
+
+/// Which object a workload is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkloadId {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// UID.
+    pub uid: Uid,
+    /// Generation of the spec.
+    pub generation: i64,
+}
+
+impl WorkloadId {
+    /// Reads metadata. None for an object that the API server has not stored: there is nothing to
+    /// own anything for it.
+    pub fn read(workload: &TrainingWorkload) -> Option<Self> {
+        let metadata = &workload.metadata;
+        Some(Self {
+            namespace: metadata.namespace.clone()?,
+            name: metadata.name.clone()?,
+            uid: Uid::read(metadata.uid.as_deref())?,
+            generation: metadata.generation.unwrap_or_default(),
+        })
     }
 }
 
@@ -89,9 +126,9 @@ impl WorkloadView {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Held<T> {
     /// UID of the object.
-    pub uid: String,
+    pub uid: Uid,
     /// Version that the content was read at; updates carry it.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// Whether the workload is its controller, by UID.
     pub owned: bool,
     /// What is in it.
@@ -105,28 +142,6 @@ pub struct ServiceContent {
     pub selector: BTreeMap<String, String>,
     /// Whether pods have names before they are ready.
     pub publish_not_ready_addresses: bool,
-}
-
-/// A node that runs, or is to run, members.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodeInfo {
-    /// Since when the node's Ready condition is other than True; None while it is ready.
-    pub not_ready_since: Option<DateTime<Utc>>,
-    /// Whether it carries the taint `node.kubernetes.io/out-of-service`.
-    pub out_of_service: bool,
-    /// `status.declaredFeatures` (KEP-5328).
-    pub declared_features: Vec<String>,
-    /// `status.nodeInfo.kubeletVersion`, such as `v1.37.2`.
-    pub kubelet_version: String,
-}
-
-/// The agent of a node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct AgentInfo {
-    /// Whether the agent's own pod is ready.
-    pub ready: bool,
-    /// What it published. The manager believes it only about pods bound to its node.
-    pub status: NodeAgentStatus,
 }
 
 /// What the workload's priority class resolves to.
@@ -148,14 +163,16 @@ pub enum Priority {
 pub struct DryRun {
     /// Hash of the spec that the pods were made from; an answer for another spec says nothing.
     pub spec_hash: String,
-    /// Why a pod is invalid (400 or 422), with the field path; None when all were accepted. A 403 is no verdict on the
-    /// template: quota and policies are asked again at the real create.
+    /// Why a pod is invalid (400 or 422), with the field path; None when all were accepted. A 403
+    /// is no verdict on the template: quota and policies are asked again at the real create.
     pub invalid: Option<String>,
-    /// Whether the answered pod still had its `restartPolicyRules` (an API server without KEP-5307 drops them).
+    /// Whether the answered pod still had its `restartPolicyRules` (an API server without KEP-5307
+    /// drops them).
     pub keeps_restart_rules: bool,
 }
 
-/// A request that the API server refused for good, as opposed to a conflict or a timeout, which are just repeated.
+/// A request that the API server refused for good, as opposed to a conflict or a timeout, which are
+/// just repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What was to be written.

@@ -12,8 +12,12 @@ pub trait Clock: Send + Sync + 'static {
     /// Time of day: for what is written into objects.
     fn wall(&self) -> DateTime<Utc>;
 
-    /// Time that never goes back: for leases, deadlines and back-off. Follows tokio's clock, so that paused time in a
-    /// test moves both.
+    /// Time that never goes back: for leases, deadlines and back-off. Follows tokio's clock, so
+    /// that paused time in a test moves both.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the process reads its monotonic clock"
+    )]
     fn monotonic(&self) -> Instant {
         Instant::now()
     }
@@ -24,7 +28,10 @@ pub trait Clock: Send + Sync + 'static {
 pub struct SystemClock;
 
 impl Clock for SystemClock {
-    #[expect(clippy::disallowed_methods, reason = "the one place where the process reads its wall clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the process reads its wall clock"
+    )]
     fn wall(&self) -> DateTime<Utc> {
         Utc::now()
     }
@@ -40,13 +47,17 @@ pub struct TokioClock {
 impl TokioClock {
     /// A clock that shows `origin` now.
     pub fn starting_at(origin: DateTime<Utc>) -> Self {
-        Self { origin, started: Instant::now() }
+        Self {
+            origin,
+            started: SystemClock.monotonic(),
+        }
     }
 }
 
 impl Clock for TokioClock {
     fn wall(&self) -> DateTime<Utc> {
-        self.origin + chrono::Duration::from_std(self.started.elapsed()).unwrap_or_default()
+        let passed = self.monotonic() - self.started;
+        self.origin + chrono::Duration::from_std(passed).unwrap_or_default()
     }
 }
 
@@ -80,7 +91,10 @@ mod tests {
         let random = Random::seeded(7);
         for _ in 0..1000 {
             let wait = random.jittered(Duration::from_secs(8));
-            assert!(wait > Duration::from_secs(5) && wait <= Duration::from_secs(8), "{wait:?}");
+            assert!(
+                wait > Duration::from_secs(5) && wait <= Duration::from_secs(8),
+                "{wait:?}"
+            );
         }
     }
 

@@ -1,7 +1,8 @@
 //! Events (`events.k8s.io/v1`) on workloads, pod groups and victims.
 //!
-//! Whoever has something to tell hands it over and goes on: a bounded channel takes it, one task sends it. A full channel
-//! or a failed request loses an event and nothing else; history is kept in status, events are for people.
+//! Whoever has something to tell hands it over and goes on: a bounded channel takes it, one task
+//! sends it. A full channel or a failed request loses an event and nothing else; history is kept in
+//! status, events are for people.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -15,12 +16,13 @@ use kube::api::PostParams;
 use kube::{Api, Client, Resource};
 use lockstep_lifecycle::{EventNote, EventType, WorkloadView};
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tracing::debug;
 
 use crate::clock::{Clock, Random};
-use crate::edge::to_jiff;
+use crate::time_conversion::to_jiff;
 
 /// Name of the component that reports.
 const CONTROLLER: &str = "lockstep.dev/manager";
@@ -34,9 +36,17 @@ const REPEAT: Duration = Duration::from_mins(5);
 /// Longest note that the API server takes, in bytes.
 const MAX_NOTE: usize = 1024;
 
+/// A counter of events that could not be sent, shown in the registry.
+pub fn register_lost(registry: &mut Registry) -> Counter {
+    let lost = Counter::default();
+    let help = "Events that could not be sent";
+    registry.register("lockstep_events_lost", help, lost.clone());
+    lost
+}
+
 /// Something to tell.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Report {
+pub struct EventReport {
     /// The object that it is about.
     pub regarding: ObjectReference,
     /// Another object that took part, such as the preemptor.
@@ -54,12 +64,12 @@ pub struct Report {
 /// Where reports are handed in. Clones share the channel.
 #[derive(Clone, Debug)]
 pub struct Events {
-    sender: mpsc::Sender<Report>,
+    sender: mpsc::Sender<EventReport>,
     lost: Counter,
 }
 
 /// Where reports come out.
-pub type Reports = mpsc::Receiver<Report>;
+pub type Reports = mpsc::Receiver<EventReport>;
 
 impl Events {
     /// A channel; `lost` counts what did not fit.
@@ -70,7 +80,7 @@ impl Events {
 
     /// Tells about a transition of a workload.
     pub fn workload(&self, view: &WorkloadView, note: EventNote) {
-        self.publish(Report {
+        self.publish(EventReport {
             regarding: view.workload.object_ref(&()),
             related: None,
             warning: note.type_ == EventType::Warning,
@@ -81,7 +91,7 @@ impl Events {
     }
 
     /// Hands a report over, or loses it.
-    pub fn publish(&self, report: Report) {
+    pub fn publish(&self, report: EventReport) {
         if self.sender.try_send(report).is_err() {
             self.lost.inc();
         }
@@ -120,15 +130,25 @@ impl Publisher {
         }
     }
 
-    fn event(&self, report: Report) -> Event {
-        let (name, now) = (report.regarding.name.clone().unwrap_or_default(), self.clock.wall());
+    fn event(&self, report: EventReport) -> Event {
+        let (name, now) = (
+            report.regarding.name.clone().unwrap_or_default(),
+            self.clock.wall(),
+        );
         // `kubectl describe` lists events of this API in the order of their names.
         let order = now.timestamp_nanos_opt().unwrap_or_default();
         Event {
             metadata: ObjectMeta {
                 name: Some(format!("{name}.{order:016x}.{}", self.random.id())),
-                // Events about cluster-scoped objects live in the namespace "default", as everywhere.
-                namespace: Some(report.regarding.namespace.clone().unwrap_or_else(|| "default".into())),
+                // Events about cluster-scoped objects live in the namespace "default", as
+                // everywhere.
+                namespace: Some(
+                    report
+                        .regarding
+                        .namespace
+                        .clone()
+                        .unwrap_or_else(|| "default".into()),
+                ),
                 ..ObjectMeta::default()
             },
             event_time: Some(MicroTime(to_jiff(now))),
@@ -157,7 +177,7 @@ struct Recent(BTreeMap<u64, Instant>);
 
 impl Recent {
     /// Whether the report has not been sent within the time in which repetitions are left out.
-    fn is_new(&mut self, report: &Report, now: Instant) -> bool {
+    fn is_new(&mut self, report: &EventReport, now: Instant) -> bool {
         self.0.retain(|_, at| now < *at + REPEAT);
         let mut hasher = DefaultHasher::new();
         (&report.regarding.uid, &report.reason, &report.note).hash(&mut hasher);
@@ -173,10 +193,15 @@ impl Recent {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::SystemClock;
 
-    fn report(note: &str) -> Report {
-        Report {
-            regarding: ObjectReference { uid: Some("u".into()), name: Some("w".into()), ..ObjectReference::default() },
+    fn report(note: &str) -> EventReport {
+        EventReport {
+            regarding: ObjectReference {
+                uid: Some("u".into()),
+                name: Some("w".into()),
+                ..ObjectReference::default()
+            },
             related: None,
             warning: false,
             reason: "Scheduled".into(),
@@ -187,7 +212,7 @@ mod tests {
 
     #[test]
     fn a_repeated_report_is_sent_again_only_after_a_while() {
-        let (mut recent, now) = (Recent::default(), Instant::now());
+        let (mut recent, now) = (Recent::default(), SystemClock.monotonic());
         assert!(recent.is_new(&report("a"), now));
         assert!(!recent.is_new(&report("a"), now + Duration::from_secs(299)));
         assert!(recent.is_new(&report("b"), now));

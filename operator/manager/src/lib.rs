@@ -2,27 +2,29 @@
 //!
 //! | stage | module | client |
 //! |---|---|---|
-//! | watch and hold what is there | [`index`] | yes |
-//! | which workload needs a pass | [`queue`] | no |
+//! | watch and hold what is there | `index` | yes |
+//! | which workload needs a pass | `queue`, `resync` | no |
 //! | decide, act, write the status | [`workload`] | in `workload::act` alone |
-//! | place gangs, preempt | [`scheduler`] | in `scheduler::act` alone |
-//! | who may act | [`lease`] | in `lease::task` alone |
+//! | place gangs, preempt | `scheduler` | in `scheduler::act` alone |
+//! | who may act | `lease` | in `lease::task` alone |
+//! | connections, errors, preconditions | [`api`] | yes |
 
-pub mod clients;
+pub mod api;
 pub mod clock;
 pub mod config;
-mod edge;
-pub mod events;
+mod events;
 mod gauges;
-pub mod index;
-pub mod lease;
+mod index;
+mod lease;
 mod merge;
 pub mod metrics;
-mod native;
-pub mod queue;
+mod queue;
+mod resync;
 mod run;
 pub mod scheduler;
 pub mod server;
+mod time_conversion;
+mod upstream_scheduling;
 pub mod workload;
 
 pub use run::{Deps, RunError, run};

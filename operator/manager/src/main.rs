@@ -1,4 +1,5 @@
-//! `lockstep-manager`: arguments, logging, connections, signals, exit codes. Everything else is in the library.
+//! `lockstep-manager`: arguments, logging, connections, signals, exit codes. Everything else is in
+//! the library.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -8,7 +9,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 use clap::{Parser, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig};
-use lockstep_manager::clients::Transports;
+use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::config::Config;
 use lockstep_manager::metrics::SharedRegistry;
@@ -91,15 +92,21 @@ fn main() -> ExitCode {
 }
 
 fn read_config(args: &Args) -> Result<Config> {
-    let Some(path) = &args.config else { return Ok(Config::default()) };
-    let text = std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
+    let Some(path) = &args.config else {
+        return Ok(Config::default());
+    };
+    let text =
+        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
     Config::parse(&text).with_context(|| format!("configuration {}", path.display()))
 }
 
 fn start_log(args: &Args) -> Result<()> {
     let filter = EnvFilter::try_new(&args.log_level).context("--log-level")?;
     let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_ansi(colours);
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_ansi(colours);
     match args.log_format {
         LogFormat::Text => log.init(),
         LogFormat::Json => log.json().flatten_event(true).init(),
@@ -110,31 +117,61 @@ fn start_log(args: &Args) -> Result<()> {
 async fn manage(args: Args, config: Config) -> Result<()> {
     let kube_config = match &args.kubeconfig {
         Some(path) => {
-            kube::Config::from_custom_kubeconfig(Kubeconfig::read_from(path)?, &KubeConfigOptions::default()).await?
+            kube::Config::from_custom_kubeconfig(
+                Kubeconfig::read_from(path)?,
+                &KubeConfigOptions::default(),
+            )
+            .await?
         }
         None => kube::Config::infer().await?,
     };
     let random = Random::seeded(fastrand::u64(..));
-    let namespace = args.pod_namespace.unwrap_or_else(|| kube_config.default_namespace.clone());
-    let identity = args.pod_name.unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
+    let namespace = args
+        .pod_namespace
+        .unwrap_or_else(|| kube_config.default_namespace.clone());
+    let identity = args
+        .pod_name
+        .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
 
     let registry = SharedRegistry::default();
     let health = Health::default();
     let mut servers = JoinSet::new();
-    servers.spawn(serve_health(listen(config.health.bind_address, "health").await?, health.clone()));
-    servers.spawn(serve_metrics(listen(config.metrics.bind_address, "metrics").await?, registry.clone()));
+    servers.spawn(serve_health(
+        listen(config.health.bind_address, "health").await?,
+        health.clone(),
+    ));
+    servers.spawn(serve_metrics(
+        listen(config.metrics.bind_address, "metrics").await?,
+        registry.clone(),
+    ));
 
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);
-    info!(version = env!("CARGO_PKG_VERSION"), identity, namespace, "starting");
+    info!(
+        version = env!("CARGO_PKG_VERSION"),
+        identity, namespace, "starting"
+    );
     let clock = Arc::new(SystemClock);
-    run(Deps { transports, clock, random, config, identity, namespace, registry, health, stop }).await?;
+    run(Deps {
+        transports,
+        clock,
+        random,
+        config,
+        identity,
+        namespace,
+        registry,
+        health,
+        stop,
+    })
+    .await?;
     Ok(())
 }
 
 async fn listen(address: std::net::SocketAddr, what: &str) -> Result<TcpListener> {
-    let listener = TcpListener::bind(address).await.with_context(|| format!("{what}.bindAddress {address}"))?;
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{what}.bindAddress {address}"))?;
     info!(endpoint = what, address = %listener.local_addr()?, "listening");
     Ok(listener)
 }

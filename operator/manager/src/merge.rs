@@ -1,8 +1,8 @@
 //! JSON merge patches (RFC 7386) from what is there to what is wanted.
 //!
-//! A patch made from a difference names only what changes: fields that a newer version has put into the object stay,
-//! and fields that are to go are nulled, which a serialized struct cannot say. Lists are replaced whole. Sent with the
-//! resourceVersion that the difference was seen at.
+//! A patch made from a difference names only what changes: fields that a newer version has put into
+//! the object stay, and fields that are to go are nulled, which a serialized struct cannot say.
+//! Lists are replaced whole. Sent with the resourceVersion that the difference was seen at.
 
 use serde_json::{Map, Value};
 
@@ -47,7 +47,9 @@ mod tests {
         if !target.is_object() {
             *target = json!({});
         }
-        let Value::Object(fields) = target else { unreachable!() };
+        let Value::Object(fields) = target else {
+            unreachable!()
+        };
         for (key, value) in patch {
             if value.is_null() {
                 fields.remove(&key);
@@ -58,14 +60,19 @@ mod tests {
     }
 
     fn objects() -> impl Strategy<Value = Value> {
-        let leaf = prop_oneof![any::<bool>().prop_map(Value::from), (0..5i64).prop_map(Value::from)];
+        let leaf = prop_oneof![
+            any::<bool>().prop_map(Value::from),
+            (0..5i64).prop_map(Value::from)
+        ];
         let tree = leaf.prop_recursive(3, 24, 4, |inner| {
             prop_oneof![
                 prop::collection::vec(inner.clone(), 0..3).prop_map(Value::from),
-                prop::collection::btree_map("[a-d]", inner, 0..4).prop_map(|m| Value::Object(m.into_iter().collect())),
+                prop::collection::btree_map("[a-d]", inner, 0..4)
+                    .prop_map(|m| Value::Object(m.into_iter().collect())),
             ]
         });
-        prop::collection::btree_map("[a-d]", tree, 0..4).prop_map(|m| Value::Object(m.into_iter().collect()))
+        prop::collection::btree_map("[a-d]", tree, 0..4)
+            .prop_map(|m| Value::Object(m.into_iter().collect()))
     }
 
     proptest! {

@@ -1,29 +1,36 @@
 //! The whole manager as one future.
 //!
-//! Nothing here reads the environment, a clock of the machine or a random source, and nothing ends the process: all of
-//! that comes in through [`Deps`]. Every task lives in one set; dropping the future drops them, which is a crash.
+//! Nothing here reads the environment, a clock of the machine or a random source, and nothing ends
+//! the process: all of that comes in through [`Deps`]. Every task lives in one set; dropping the
+//! future drops them, which is a crash.
 
 use std::sync::Arc;
 
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use thiserror::Error;
-use tokio::sync::watch;
+use tokio::sync::watch as signal;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::clients::{Clients, Transports};
+use crate::api::clients::{Clients, Transports};
+use crate::api::metrics::RequestMetrics;
 use crate::clock::{Clock, Random};
 use crate::config::Config;
-use crate::events::{Events, Publisher};
+use crate::events::{self, Events, Publisher};
 use crate::gauges::Gauges;
-use crate::index::{Index, Watching, watch_all};
+use crate::index::{Index, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
-use crate::metrics::{Metrics, SharedRegistry};
-use crate::native;
-use crate::queue::Queue;
+use crate::metrics::SharedRegistry;
+use crate::queue::{Queue, QueueMetrics};
+use crate::resync::resync;
+use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
 use crate::server::Health;
+use crate::upstream_scheduling::{self, NativeScheduling};
+use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Parts};
 
 /// Everything that the manager takes from outside.
@@ -59,44 +66,95 @@ pub enum RunError {
     Ended(&'static str),
 }
 
+/// The metrics of all components.
+struct Metrics {
+    requests: RequestMetrics,
+    queue: QueueMetrics,
+    watch_errors: WatchErrors,
+    native: NativeScheduling,
+    workloads: WorkloadMetrics,
+    scheduler: SchedulerMetrics,
+    lost_events: Counter,
+}
+
+impl Metrics {
+    /// Lets each component register its own.
+    fn register(registry: &mut Registry) -> Self {
+        Self {
+            requests: RequestMetrics::register(registry),
+            queue: QueueMetrics::register(registry),
+            watch_errors: WatchErrors::register(registry),
+            native: NativeScheduling::register(registry),
+            workloads: WorkloadMetrics::register(registry),
+            scheduler: SchedulerMetrics::register(registry),
+            lost_events: events::register_lost(registry),
+        }
+    }
+}
+
 /// Runs until `stop`, or until something fails that only a new process can mend.
 pub async fn run(deps: Deps) -> Result<(), RunError> {
-    let Deps { transports, clock, random, config, identity, namespace, registry, health, stop } = deps;
-    let metrics = Metrics::default();
-    metrics.register(&mut registry.lock());
-    let (leadership, tenure) = watch::channel(None);
+    let Deps {
+        transports,
+        clock,
+        random,
+        config,
+        identity,
+        namespace,
+        registry,
+        health,
+        stop,
+    } = deps;
+    let metrics = Metrics::register(&mut registry.lock());
+    let (leadership, tenure) = signal::channel(None);
     let tenure = Tenure::new(tenure);
-    let clients = Clients::new(&transports, config.deadlines(), tenure.clone(), &clock, &metrics.requests);
-    let queue = Queue::new(config.pass_backoff(), random.clone(), metrics.queue.clone());
-    let index = Index::new(config.index_options(&namespace), queue.clone());
+    let clients = Clients::new(
+        &transports,
+        config.deadlines(),
+        tenure.clone(),
+        &clock,
+        &metrics.requests,
+    );
+    let queue = Queue::new(
+        config.pass_backoff(),
+        random.clone(),
+        clock.clone(),
+        metrics.queue.clone(),
+    );
+    let agents = config.agent_selector(&namespace);
+    let index = Index::new(agents, queue.clone(), clock.clone());
     health.follow(&index);
-    let gauges = Gauges { index: index.clone(), tenure: tenure.clone(), clock: clock.clone() };
+    let gauges = Gauges {
+        index: index.clone(),
+        tenure: tenure.clone(),
+        clock: clock.clone(),
+    };
     registry.lock().register_collector(Box::new(gauges));
 
     // Background tasks: they end when this future is dropped or returns.
     let mut background = JoinSet::new();
-    let watching = Watching {
-        client: clients.read.clone(),
-        streaming_lists: config.client.streaming_lists,
-        backoff: config.watch_backoff(),
-        random: random.clone(),
-        errors: metrics.watch_errors.clone(),
-    };
-    watch_all(&index, &watching, &mut background);
-    background.spawn(native::discover(clients.read.clone(), random.clone(), metrics.native.clone(), index.clone()));
-    let (events, reports) = Events::channel(metrics.lost_events.clone());
-    let publisher = Publisher {
-        client: clients.write.clone(),
-        clock: clock.clone(),
-        random: random.clone(),
-        identity: identity.clone(),
-        lost: metrics.lost_events.clone(),
-    };
-    background.spawn(publisher.run(reports));
+    watch(
+        &index,
+        &clients,
+        &config,
+        &random,
+        &metrics,
+        &mut background,
+    );
+    let (events, publisher) = event_publisher(&clients, &clock, &random, &identity, &metrics);
+    background.spawn(publisher);
 
     // The lease is given up after the work has stopped.
     let release = CancellationToken::new();
-    let mut election = Box::pin(elect(&config, &clients, &clock, identity, namespace, leadership, release.clone()));
+    let mut election = Box::pin(elect(
+        &config,
+        &clients,
+        &clock,
+        identity,
+        namespace,
+        leadership,
+        release.clone(),
+    ));
     let controller = Arc::new(Controller::new(Parts {
         index: index.clone(),
         queue,
@@ -105,12 +163,17 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         settings: Arc::new(config.settings()),
         limits: config.limits(),
         events: events.clone(),
-        metrics: metrics.clone(),
+        metrics: metrics.workloads.clone(),
         stop: stop.clone(),
     }));
-    let settings = (&config.scheduler).into();
-    let scheduling = metrics.scheduling.clone();
-    let scheduler = Scheduler::new(index.clone(), &clients, clock.clone(), settings, events, scheduling);
+    let scheduler = Scheduler::new(
+        index.clone(),
+        &clients,
+        clock.clone(),
+        (&config.scheduler).into(),
+        events,
+        metrics.scheduler.clone(),
+    );
     let work = async {
         // Both finish what they have in hand once stopped.
         tokio::join!(controller.run(), scheduler.run(stop.clone()));
@@ -129,6 +192,57 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     Ok(())
 }
 
+/// Starts the tasks that keep the index up to date, and the pass over everything that repairs what
+/// they miss.
+fn watch(
+    index: &Arc<Index>,
+    clients: &Clients,
+    config: &Config,
+    random: &Random,
+    metrics: &Metrics,
+    tasks: &mut JoinSet<()>,
+) {
+    let watching = Watching {
+        client: clients.read.clone(),
+        streaming_lists: config.client.streaming_lists,
+        backoff: config.watch_backoff(),
+        random: random.clone(),
+        errors: metrics.watch_errors.clone(),
+    };
+    watch_all(index, &watching, tasks);
+    let (read, native) = (clients.read.clone(), metrics.native.clone());
+    tasks.spawn(upstream_scheduling::discover(
+        read,
+        random.clone(),
+        native,
+        index.clone(),
+    ));
+    tasks.spawn(resync(
+        index.clone(),
+        random.clone(),
+        config.resync_period(),
+    ));
+}
+
+/// The sender of events, and the task that writes them.
+fn event_publisher(
+    clients: &Clients,
+    clock: &Arc<dyn Clock>,
+    random: &Random,
+    identity: &str,
+    metrics: &Metrics,
+) -> (Events, impl Future<Output = ()> + use<>) {
+    let (events, reports) = Events::channel(metrics.lost_events.clone());
+    let publisher = Publisher {
+        client: clients.write.clone(),
+        clock: clock.clone(),
+        random: random.clone(),
+        identity: identity.to_owned(),
+        lost: metrics.lost_events.clone(),
+    };
+    (events, publisher.run(reports))
+}
+
 /// Takes part in the election, or leads without one.
 async fn elect(
     config: &Config,
@@ -136,13 +250,16 @@ async fn elect(
     clock: &Arc<dyn Clock>,
     identity: String,
     namespace: String,
-    leadership: watch::Sender<Option<Leadership>>,
+    leadership: signal::Sender<Option<Leadership>>,
     release: CancellationToken,
 ) -> Result<(), LeaseLost> {
     if !config.leader_election.enabled {
         // A century: longer than any process, and far from the end of the clock.
         let for_ever = clock.monotonic() + std::time::Duration::from_hours(100 * 365 * 24);
-        leadership.send_replace(Some(Leadership { term: 0, valid_until: for_ever }));
+        leadership.send_replace(Some(Leadership {
+            term: 0,
+            valid_until: for_ever,
+        }));
         release.cancelled().await;
         return Ok(());
     }
@@ -158,7 +275,12 @@ async fn elect(
 }
 
 /// Waits for a complete index and for leadership, then works until stopped.
-async fn lead(mut tenure: Tenure, index: Arc<Index>, work: impl Future<Output = ()>, stop: CancellationToken) {
+async fn lead(
+    mut tenure: Tenure,
+    index: Arc<Index>,
+    work: impl Future<Output = ()>,
+    stop: CancellationToken,
+) {
     let ready = async {
         index.synced().await;
         tenure.acquired().await

@@ -26,22 +26,37 @@ impl Health {
 
     /// Ready, or what is waited for.
     fn readiness(&self) -> Result<(), String> {
-        let Some(index) = self.0.get() else { return Err("waiting for: start\n".into()) };
+        let Some(index) = self.0.get() else {
+            return Err("waiting for: start\n".into());
+        };
         let pending = index.pending();
-        if pending.is_empty() { Ok(()) } else { Err(format!("waiting for: {}\n", pending.join(", "))) }
+        if pending.is_empty() {
+            Ok(())
+        } else {
+            Err(format!("waiting for: {}\n", pending.join(", ")))
+        }
     }
 }
 
-/// Serves `/healthz` (the process runs) and `/readyz` (everything was listed once; a follower is ready too).
+/// Serves `/healthz` (the process runs) and `/readyz` (everything was listed once; a follower is
+/// ready too).
 pub async fn serve_health(listener: TcpListener, health: Health) {
-    let routes =
-        Router::new().route("/healthz", get(|| async { "ok\n" })).route("/readyz", get(readyz)).with_state(health);
+    let routes = Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(readyz))
+        .with_state(health);
     serve(listener, routes).await;
 }
 
 /// Serves `/metrics`.
 pub async fn serve_metrics(listener: TcpListener, registry: SharedRegistry) {
-    serve(listener, Router::new().route("/metrics", get(metrics)).with_state(registry)).await;
+    serve(
+        listener,
+        Router::new()
+            .route("/metrics", get(metrics))
+            .with_state(registry),
+    )
+    .await;
 }
 
 async fn serve(listener: TcpListener, routes: Router) {
@@ -61,5 +76,11 @@ async fn metrics(State(registry): State<SharedRegistry>) -> impl IntoResponse {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = prometheus_client::encoding::text::encode(&mut text, &registry.lock());
-    ([(header::CONTENT_TYPE, "application/openmetrics-text; version=1.0.0; charset=utf-8")], text)
+    (
+        [(
+            header::CONTENT_TYPE,
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+        )],
+        text,
+    )
 }

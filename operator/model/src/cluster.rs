@@ -9,10 +9,10 @@ use crate::dims::Dims;
 use crate::eligibility::{ClassId, NodeClass};
 use crate::node::Node;
 use crate::pod::Pod;
-use crate::requests::Resources;
+use crate::resources::Resources;
 
-/// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it changes while a
-/// snapshot is alive, and no more than that.
+/// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it
+/// changes while a snapshot is alive, and no more than that.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     engine: Arc<Cluster>,
@@ -27,7 +27,7 @@ pub struct Snapshot {
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
 }
 
-/// One node and the pods that take room on it.
+/// One node and the pods that take capacity on it.
 #[derive(Clone, Debug, Default)]
 struct NodeEntry {
     name: String,
@@ -38,8 +38,8 @@ struct NodeEntry {
 }
 
 impl Snapshot {
-    /// Room by node ordinal, pods counted where they hold room.
-    pub fn room(&self) -> &Cluster {
+    /// Free capacity by node ordinal, pods counted where they hold capacity.
+    pub fn free_capacity(&self) -> &Cluster {
         &self.engine
     }
 
@@ -83,7 +83,7 @@ impl Snapshot {
         self.nodes.len()
     }
 
-    /// Pods that take room on a node.
+    /// Pods that take capacity on a node.
     pub fn pods_on(&self, ix: NodeIx) -> impl Iterator<Item = &Arc<Pod>> {
         self.nodes.get(ix).into_iter().flat_map(|n| &n.pods)
     }
@@ -94,8 +94,8 @@ impl Snapshot {
     }
 }
 
-/// The model that watch events keep up to date. All changes are proportional to what changes, except that a resource or
-/// topology key that was never seen before rebuilds the tables.
+/// The model that watch events keep up to date. All changes are proportional to what changes,
+/// except that a resource or topology key that was never seen before rebuilds the tables.
 #[derive(Debug)]
 pub struct ClusterModel {
     now: Snapshot,
@@ -136,7 +136,8 @@ impl ClusterModel {
         self.now.clone()
     }
 
-    /// Adds or changes a node; false when it was there just so (a kubelet's status update mostly changes nothing here).
+    /// Adds or changes a node; false when it was there just so (a kubelet's status update mostly
+    /// changes nothing here).
     pub fn upsert_node(&mut self, node: Node) -> bool {
         let ix = self.entry(&node.name);
         if self.now.node(ix) == Some(&node) {
@@ -148,11 +149,19 @@ impl ClusterModel {
         entry.class = Some(class);
         let node = Arc::new(node);
         entry.node = Some(Arc::clone(&node));
-        if node.allocatable.iter().all(|(name, _)| self.now.dims.has(name)) {
+        if node
+            .allocatable
+            .iter()
+            .all(|(name, _)| self.now.dims.has(name))
+        {
             self.tell_engine(ix, &node);
         } else {
-            let names: Vec<&str> =
-                self.now.dims.resources().chain(node.allocatable.iter().map(|(name, _)| name)).collect();
+            let names: Vec<&str> = self
+                .now
+                .dims
+                .resources()
+                .chain(node.allocatable.iter().map(|(name, _)| name))
+                .collect();
             self.rebuild(Dims::new(names, self.now.dims.keys().to_vec()));
         }
         true
@@ -160,7 +169,9 @@ impl ClusterModel {
 
     /// Takes a node away. Its pods are counted until they are removed themselves.
     pub fn remove_node(&mut self, name: &str) {
-        let Some(ix) = self.now.ordinal(name) else { return };
+        let Some(ix) = self.now.ordinal(name) else {
+            return;
+        };
         let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
         entry.node = None;
         entry.class = None;
@@ -181,11 +192,15 @@ impl ClusterModel {
         let pod = Arc::new(pod);
         if let Some(node) = pod.holds() {
             let ix = self.entry(node);
-            Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods.push(Arc::clone(&pod));
+            Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix])
+                .pods
+                .push(Arc::clone(&pod));
             Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
         }
         if let Some(owner) = pod.owner.as_ref().filter(|_| pod.member.is_some()) {
-            let pods = Arc::make_mut(&mut self.now.owned).entry(owner.clone()).or_default();
+            let pods = Arc::make_mut(&mut self.now.owned)
+                .entry(owner.clone())
+                .or_default();
             Arc::make_mut(pods).push(Arc::clone(&pod));
         }
         self.pods.insert(pod.uid.clone(), pod);
@@ -194,12 +209,15 @@ impl ClusterModel {
 
     /// Forgets a pod.
     pub fn remove_pod(&mut self, uid: &str) {
-        let Some(pod) = self.pods.remove(uid) else { return };
+        let Some(pod) = self.pods.remove(uid) else {
+            return;
+        };
         self.now.version += 1;
         if let Some(ix) = pod.holds().and_then(|node| self.now.ordinal(node)) {
             let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
             entry.pods.retain(|p| p.uid != uid);
-            Arc::make_mut(&mut self.now.engine).remove_pod(ix, &self.now.dims.amounts(&pod.requests));
+            Arc::make_mut(&mut self.now.engine)
+                .remove_pod(ix, &self.now.dims.amounts(&pod.requests));
         }
         if let Some(owner) = &pod.owner
             && self.now.owned.contains_key(owner)
@@ -235,13 +253,17 @@ impl ClusterModel {
             return ix;
         }
         let nodes = Arc::make_mut(&mut self.now.nodes);
-        nodes.push(Arc::new(NodeEntry { name: name.to_owned(), ..NodeEntry::default() }));
+        nodes.push(Arc::new(NodeEntry {
+            name: name.to_owned(),
+            ..NodeEntry::default()
+        }));
         Arc::make_mut(&mut self.now.ordinals).insert(name.to_owned(), nodes.len() - 1);
         nodes.len() - 1
     }
 
     fn class_id(&mut self, class: NodeClass) -> ClassId {
-        // Labels that change over time leave classes behind; starting over costs one verdict per class again.
+        // Labels that change over time leave classes behind; starting over costs one verdict per
+        // class again.
         if self.classes.len() > 1024.max(4 * self.now.nodes.len()) {
             self.classes.clear();
         }
@@ -261,11 +283,16 @@ impl ClusterModel {
         Arc::make_mut(&mut self.now.engine).upsert_node(ix, &spec);
     }
 
-    /// Drops the ordinals of nodes that are gone, once they are the larger part: clusters that scale by replacing nodes
-    /// never reuse a name.
+    /// Drops the ordinals of nodes that are gone, once they are the larger part: clusters that
+    /// scale by replacing nodes never reuse a name.
     fn compact(&mut self) {
         const SLACK: usize = 64;
-        let gone = self.now.nodes.iter().filter(|n| n.node.is_none() && n.pods.is_empty()).count();
+        let gone = self
+            .now
+            .nodes
+            .iter()
+            .filter(|n| n.node.is_none() && n.pods.is_empty())
+            .count();
         if gone > SLACK.max(self.now.nodes.len() / 2) {
             let dims = Dims::new(self.now.dims.resources(), self.now.dims.keys().to_vec());
             self.rebuild(dims);
@@ -274,10 +301,19 @@ impl ClusterModel {
 
     /// Builds everything that ordinals reach anew, in the order of node names.
     fn rebuild(&mut self, dims: Dims) {
-        let mut entries: Vec<Arc<NodeEntry>> =
-            self.now.nodes.iter().filter(|n| n.node.is_some() || !n.pods.is_empty()).cloned().collect();
+        let mut entries: Vec<Arc<NodeEntry>> = self
+            .now
+            .nodes
+            .iter()
+            .filter(|n| n.node.is_some() || !n.pods.is_empty())
+            .cloned()
+            .collect();
         entries.sort_by(|a, b| a.name.cmp(&b.name));
-        let ordinals = entries.iter().enumerate().map(|(ix, e)| (e.name.clone(), ix)).collect();
+        let ordinals = entries
+            .iter()
+            .enumerate()
+            .map(|(ix, e)| (e.name.clone(), ix))
+            .collect();
         self.now.engine = Arc::new(Cluster::new(dims.len(), dims.keys().len()));
         self.now.dims = Arc::new(dims);
         self.now.ordinals = Arc::new(ordinals);
@@ -287,7 +323,8 @@ impl ClusterModel {
                 self.tell_engine(ix, node);
             }
             for pod in &entry.pods {
-                Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
+                Arc::make_mut(&mut self.now.engine)
+                    .add_pod(ix, &self.now.dims.amounts(&pod.requests));
             }
         }
         self.now.nodes = Arc::new(entries);
@@ -304,7 +341,10 @@ struct Shared<T> {
 
 impl<T> Default for Shared<T> {
     fn default() -> Self {
-        Self { values: BTreeSet::new(), limit: 1024 }
+        Self {
+            values: BTreeSet::new(),
+            limit: 1024,
+        }
     }
 }
 
@@ -336,7 +376,12 @@ mod tests {
         model.upsert_node(mk_node("n1", 8));
         let before = model.snapshot();
         model.upsert_pod(mk_pod("p", "n1", 3));
-        let gpus = |s: &Snapshot| s.room().free(s.ordinal("n1").unwrap()).last().copied();
+        let gpus = |s: &Snapshot| {
+            s.free_capacity()
+                .free(s.ordinal("n1").unwrap())
+                .last()
+                .copied()
+        };
         assert_eq!((gpus(&before), gpus(&model.snapshot())), (Some(8), Some(5)));
     }
 
@@ -346,7 +391,10 @@ mod tests {
         model.upsert_pod(mk_pod("p", "n1", 3));
         model.upsert_node(mk_node("n1", 8));
         let s = model.snapshot();
-        assert_eq!(s.room().free(s.ordinal("n1").unwrap()).last(), Some(&5));
+        assert_eq!(
+            s.free_capacity().free(s.ordinal("n1").unwrap()).last(),
+            Some(&5)
+        );
     }
 
     #[test]
@@ -354,11 +402,17 @@ mod tests {
         let mut model = ClusterModel::default();
         for uid in ["a", "b"] {
             let labels = Arc::new([("app".to_owned(), "web".to_owned())].into());
-            model.upsert_pod(Pod { labels, ..mk_pod(uid, "n1", 1) });
+            model.upsert_pod(Pod {
+                labels,
+                ..mk_pod(uid, "n1", 1)
+            });
         }
         let s = model.snapshot();
         let pods: Vec<_> = s.pods_on(0).collect();
-        assert!(Arc::ptr_eq(&pods[0].labels, &pods[1].labels) && Arc::ptr_eq(&pods[0].requests, &pods[1].requests));
+        assert!(
+            Arc::ptr_eq(&pods[0].labels, &pods[1].labels)
+                && Arc::ptr_eq(&pods[0].requests, &pods[1].requests)
+        );
     }
 
     #[test]
@@ -382,7 +436,11 @@ mod tests {
     fn pods_are_found_by_owner_until_they_are_gone() {
         let mut model = ClusterModel::default();
         let member = Some(lockstep_api::member::Member::new("g", 0, 0));
-        model.upsert_pod(Pod { owner: Some("w".into()), member, ..mk_pod("p", "n1", 1) });
+        model.upsert_pod(Pod {
+            owner: Some("w".into()),
+            member,
+            ..mk_pod("p", "n1", 1)
+        });
         assert_eq!(model.snapshot().pods_of("w").len(), 1);
         model.remove_pod("p");
         assert!(model.snapshot().pods_of("w").is_empty());
@@ -401,7 +459,8 @@ mod tests {
         let event = prop_oneof![
             (0..6u8, 0..9i64, any::<bool>()).prop_map(|(n, g, r)| Event::Node(n, g, r)),
             (0..6u8).prop_map(Event::NodeGone),
-            (0..20u8, 0..6u8, 0..4i64, any::<bool>()).prop_map(|(p, n, g, t)| Event::Pod(p, n, g, t)),
+            (0..20u8, 0..6u8, 0..4i64, any::<bool>())
+                .prop_map(|(p, n, g, t)| Event::Pod(p, n, g, t)),
             (0..20u8).prop_map(Event::PodGone),
             (0..2u8).prop_map(Event::Key),
         ];
@@ -409,7 +468,8 @@ mod tests {
     }
 
     proptest! {
-        /// The free room after any events is what the surviving nodes offer less what the surviving pods hold.
+        /// The free room after any events is what the surviving nodes offer less what the surviving
+        /// pods hold.
         #[test]
         fn events_in_any_order_leave_the_room_of_what_is_there(events in events()) {
             let mut model = ClusterModel::default();
@@ -447,8 +507,8 @@ mod tests {
             for (name, (gpus, ready)) in nodes {
                 let ix = s.ordinal(&name).unwrap();
                 let held: i64 = pods.values().filter(|(n, _)| *n == name).map(|(_, g)| g).sum();
-                let free = dim.map_or(0, |d| s.room().free(ix)[d]);
-                prop_assert_eq!((free, s.room().schedulable(ix)), (if dim.is_some() { gpus - held } else { 0 }, ready));
+                let free = dim.map_or(0, |d| s.free_capacity().free(ix)[d]);
+                prop_assert_eq!((free, s.free_capacity().schedulable(ix)), (if dim.is_some() { gpus - held } else { 0 }, ready));
             }
         }
     }

@@ -4,7 +4,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::names::ACCELERATORS;
 
 use crate::pod::Pod;
-use crate::requests::{CPU, Resources};
+use crate::resources::{CPU, Resources};
 
 /// How work is weighed. Costs are accelerator-seconds in whole numbers.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,7 +15,8 @@ pub struct CostModel {
     pub cpu_weight_milli: i64,
     /// Time that a restart takes beside the work lost, in seconds.
     pub restart_overhead_seconds: i64,
-    /// Longest time without a checkpoint that counts, in seconds: work that never checkpoints must not become immune.
+    /// Longest time without a checkpoint that counts, in seconds: work that never checkpoints must
+    /// not become immune.
     pub cap_seconds: i64,
 }
 
@@ -33,14 +34,24 @@ impl Default for CostModel {
 impl CostModel {
     /// Accelerators that these resources hold.
     pub fn accelerators(&self, resources: &Resources) -> i64 {
-        self.accelerators.iter().map(|name| resources.get(name)).sum()
+        self.accelerators
+            .iter()
+            .map(|name| resources.get(name))
+            .sum()
     }
 
-    /// Accelerator-seconds destroyed by evicting a pod that holds these resources and whose work is safe up to `since`
-    /// (its last checkpoint, else its start); `None`: it has not begun. Times in the future count as now.
-    pub fn loss(&self, resources: &Resources, since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> u64 {
+    /// Accelerator-seconds destroyed by evicting a pod that holds these resources and whose work is
+    /// safe up to `since` (its last checkpoint, else its start); `None`: it has not begun. Times in
+    /// the future count as now.
+    pub fn loss(
+        &self,
+        resources: &Resources,
+        since: Option<DateTime<Utc>>,
+        now: DateTime<Utc>,
+    ) -> u64 {
         let Some(since) = since else { return 0 };
-        let seconds = (now - since).num_seconds().clamp(0, self.cap_seconds) + self.restart_overhead_seconds;
+        let seconds =
+            (now - since).num_seconds().clamp(0, self.cap_seconds) + self.restart_overhead_seconds;
         let weight_milli = match self.accelerators(resources) {
             0 => i128::from(resources.get(CPU)) * i128::from(self.cpu_weight_milli) / 1000,
             n => i128::from(n) * 1000,
@@ -48,8 +59,8 @@ impl CostModel {
         u64::try_from(weight_milli * i128::from(seconds) / 1000).unwrap_or(0)
     }
 
-    /// Accelerator-seconds lost with one pod of a gang: the work since the gang's last checkpoint, the end of its last
-    /// incident (`resumed`) or the pod's start, whichever is latest.
+    /// Accelerator-seconds lost with one pod of a gang: the work since the gang's last checkpoint,
+    /// the end of its last incident (`resumed`) or the pod's start, whichever is latest.
     pub fn loss_of_member(
         &self,
         pod: &Pod,
@@ -65,16 +76,25 @@ impl CostModel {
 
     /// Accelerator-seconds lost with a pod that belongs to no gang.
     pub fn loss_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> u64 {
-        self.loss(&pod.requests, Self::safe_until(pod.started, pod.last_checkpoint, now), now)
+        self.loss(
+            &pod.requests,
+            Self::safe_until(pod.started, pod.last_checkpoint, now),
+            now,
+        )
     }
 
-    /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start or in the future.
+    /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start
+    /// or in the future.
     pub fn safe_until(
         started: Option<DateTime<Utc>>,
         checkpoint: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
-        started.map(|start| checkpoint.filter(|&c| c <= now).map_or(start, |c| c.max(start)))
+        started.map(|start| {
+            checkpoint
+                .filter(|&c| c <= now)
+                .map_or(start, |c| c.max(start))
+        })
     }
 }
 
@@ -101,9 +121,21 @@ mod tests {
     fn never_checkpointing_buys_no_immunity_and_a_checkpoint_in_the_future_no_discount() {
         let model = CostModel::default();
         let gpus = mk_resources(&[("nvidia.com/gpu", "1")]);
-        assert_eq!(model.loss(&gpus, Some(at(0)), at(10_000_000)), (12 * 3600 + 120) as u64);
-        assert_eq!(CostModel::safe_until(Some(at(0)), Some(at(900)), at(600)), Some(at(0)));
-        assert_eq!(CostModel::safe_until(Some(at(0)), Some(at(500)), at(600)), Some(at(500)));
-        assert_eq!(CostModel::safe_until(Some(at(0)), Some(at(-5)), at(600)), Some(at(0)));
+        assert_eq!(
+            model.loss(&gpus, Some(at(0)), at(10_000_000)),
+            (12 * 3600 + 120) as u64
+        );
+        assert_eq!(
+            CostModel::safe_until(Some(at(0)), Some(at(900)), at(600)),
+            Some(at(0))
+        );
+        assert_eq!(
+            CostModel::safe_until(Some(at(0)), Some(at(500)), at(600)),
+            Some(at(500))
+        );
+        assert_eq!(
+            CostModel::safe_until(Some(at(0)), Some(at(-5)), at(600)),
+            Some(at(0))
+        );
     }
 }

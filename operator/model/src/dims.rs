@@ -5,12 +5,13 @@ use std::collections::BTreeMap;
 use lockstep_engine::{Amounts, DomainIx, KeyIx, Names};
 
 use crate::node::Node;
-use crate::requests::{CPU, MEMORY, PODS, Resources};
+use crate::resources::{CPU, MEMORY, PODS, Resources};
 
 /// Resource dimensions and topology domains in use, with their names.
 ///
-/// CPU, memory and pods come first, then the other resources of Kubernetes, then extended resources: the engine judges
-/// fit by the last one that is asked for, and people look for accelerators.
+/// CPU, memory and pods come first, then the other resources of Kubernetes, then extended
+/// resources: the engine judges fit by the last one that is asked for, and people look for
+/// accelerators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims {
     resources: Vec<String>,
@@ -22,12 +23,23 @@ pub struct Dims {
 impl Dims {
     /// Dimensions for these resources beside CPU, memory and pods, and these topology keys.
     pub fn new<'a>(resources: impl IntoIterator<Item = &'a str>, keys: Vec<String>) -> Self {
-        let mut others: Vec<&str> = resources.into_iter().filter(|name| ![CPU, MEMORY, PODS].contains(name)).collect();
+        let mut others: Vec<&str> = resources
+            .into_iter()
+            .filter(|name| ![CPU, MEMORY, PODS].contains(name))
+            .collect();
         others.sort_unstable_by_key(|name| (name.contains('/'), *name));
         others.dedup();
-        let resources = [CPU, MEMORY, PODS].into_iter().chain(others).map(str::to_owned).collect();
+        let resources = [CPU, MEMORY, PODS]
+            .into_iter()
+            .chain(others)
+            .map(str::to_owned)
+            .collect();
         let domains = vec![(Vec::new(), BTreeMap::new()); keys.len()];
-        Self { resources, keys, domains }
+        Self {
+            resources,
+            keys,
+            domains,
+        }
     }
 
     /// Number of resource dimensions.
@@ -50,14 +62,21 @@ impl Dims {
         self.keys.iter().position(|k| k == name)
     }
 
-    /// One amount per dimension. Resources that no node has ever offered are left out; see [`Dims::unknown`].
+    /// One amount per dimension. Resources that no node has ever offered are left out; see
+    /// [`Dims::unknown`].
     pub fn amounts(&self, resources: &Resources) -> Amounts {
-        self.resources.iter().map(|name| resources.get(name)).collect()
+        self.resources
+            .iter()
+            .map(|name| resources.get(name))
+            .collect()
     }
 
     /// A resource that no node has ever offered.
     pub fn unknown<'a>(&self, resources: &'a Resources) -> Option<&'a str> {
-        resources.iter().map(|(name, _)| name).find(|&name| !self.has(name))
+        resources
+            .iter()
+            .map(|(name, _)| name)
+            .find(|&name| !self.has(name))
     }
 
     /// Whether a resource has a dimension.
@@ -92,8 +111,15 @@ impl Names for Dims {
     }
 
     fn domain(&self, key: KeyIx, domain: DomainIx) -> String {
-        let value = self.domains.get(key).and_then(|(names, _)| names.get(domain)).map_or("", String::as_str);
-        let key = self.keys.get(key).map_or("", |k| k.rsplit('/').next().unwrap_or(k));
+        let value = self
+            .domains
+            .get(key)
+            .and_then(|(names, _)| names.get(domain))
+            .map_or("", String::as_str);
+        let key = self
+            .keys
+            .get(key)
+            .map_or("", |k| k.rsplit('/').next().unwrap_or(k));
         format!("{key} {value}")
     }
 }

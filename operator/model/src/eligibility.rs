@@ -1,12 +1,14 @@
 //! Which nodes a pod may run on: selectors, required affinity, taints, cordons.
 //!
-//! Nodes that agree in everything but their name form a class, so that a template is judged once per class and not once
-//! per node.
+//! Nodes that agree in everything but their name form a class, so that a template is judged once
+//! per class and not once per node.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration};
+use k8s_openapi::api::core::v1::{
+    NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
+};
 
 use lockstep_engine::NodeSet;
 
@@ -45,10 +47,21 @@ impl NodeClass {
             .taints
             .iter()
             .filter(binding)
-            .map(|t| (t.key.clone(), t.value.clone().unwrap_or_default(), t.effect.clone()))
+            .map(|t| {
+                (
+                    t.key.clone(),
+                    t.value.clone().unwrap_or_default(),
+                    t.effect.clone(),
+                )
+            })
             .collect();
         taints.sort();
-        Self { labels, taints, unschedulable: node.unschedulable, ready: node.ready }
+        Self {
+            labels,
+            taints,
+            unschedulable: node.unschedulable,
+            ready: node.ready,
+        }
     }
 }
 
@@ -67,7 +80,10 @@ impl From<&PodSpec> for Constraints {
             .affinity
             .as_ref()
             .and_then(|a| a.node_affinity.as_ref())
-            .and_then(|a| a.required_during_scheduling_ignored_during_execution.as_ref())
+            .and_then(|a| {
+                a.required_during_scheduling_ignored_during_execution
+                    .as_ref()
+            })
             .map(|s| s.node_selector_terms.clone());
         Self {
             selector: spec.node_selector.clone().unwrap_or_default(),
@@ -80,22 +96,39 @@ impl From<&PodSpec> for Constraints {
 impl Constraints {
     /// Whether the answer may differ between nodes of one class.
     pub fn names_nodes(&self) -> bool {
-        let expressions = |t: &NodeSelectorTerm| t.match_expressions.iter().flatten().any(|r| r.key == HOSTNAME);
+        let expressions = |t: &NodeSelectorTerm| {
+            t.match_expressions
+                .iter()
+                .flatten()
+                .any(|r| r.key == HOSTNAME)
+        };
         let fields = |t: &NodeSelectorTerm| t.match_fields.iter().flatten().next().is_some();
-        self.selector.contains_key(HOSTNAME) || self.affinity.iter().flatten().any(|t| expressions(t) || fields(t))
+        self.selector.contains_key(HOSTNAME)
+            || self
+                .affinity
+                .iter()
+                .flatten()
+                .any(|t| expressions(t) || fields(t))
     }
 
     /// Whether a pod with these constraints may be put on the node. Room is not looked at.
     pub fn admit(&self, node: &Node) -> bool {
         node.ready
-            && self.selector.iter().all(|(k, v)| node.labels.get(k) == Some(v))
-            && self.affinity.as_ref().is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
+            && self
+                .selector
+                .iter()
+                .all(|(k, v)| node.labels.get(k) == Some(v))
+            && self
+                .affinity
+                .as_ref()
+                .is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
             && node.taints.iter().all(|t| self.tolerates(t))
             && (!node.unschedulable || self.tolerates(&cordon()))
     }
 
     fn tolerates(&self, taint: &Taint) -> bool {
-        !BINDING_EFFECTS.contains(&taint.effect.as_str()) || self.tolerations.iter().any(|t| tolerates(t, taint))
+        !BINDING_EFFECTS.contains(&taint.effect.as_str())
+            || self.tolerations.iter().any(|t| tolerates(t, taint))
     }
 }
 
@@ -114,12 +147,20 @@ struct Template {
 }
 
 impl Verdicts {
-    /// The nodes that admit a template. The key stands for its constraints: other constraints need another key.
-    pub fn eligible(&mut self, key: &str, constraints: &Constraints, snapshot: &Snapshot) -> Arc<NodeSet> {
+    /// The nodes that admit a template. The key stands for its constraints: other constraints need
+    /// another key.
+    pub fn eligible(
+        &mut self,
+        key: &str,
+        constraints: &Constraints,
+        snapshot: &Snapshot,
+    ) -> Arc<NodeSet> {
         if !self.templates.contains_key(key) {
             self.templates.insert(key.to_owned(), Template::default());
         }
-        let Some(template) = self.templates.get_mut(key) else { return Arc::default() };
+        let Some(template) = self.templates.get_mut(key) else {
+            return Arc::default();
+        };
         template.used = true;
         if let Some((version, answer)) = &template.answer
             && *version == snapshot.nodes_version()
@@ -129,11 +170,16 @@ impl Verdicts {
         let names_nodes = constraints.names_nodes();
         let mut set = NodeSet::with_capacity(snapshot.node_count());
         for ix in 0..snapshot.node_count() {
-            let (Some(node), Some(class)) = (snapshot.node(ix), snapshot.class(ix)) else { continue };
+            let (Some(node), Some(class)) = (snapshot.node(ix), snapshot.class(ix)) else {
+                continue;
+            };
             let admitted = if names_nodes {
                 constraints.admit(node)
             } else {
-                *template.admitted.entry(class).or_insert_with(|| constraints.admit(node))
+                *template
+                    .admitted
+                    .entry(class)
+                    .or_insert_with(|| constraints.admit(node))
             };
             set.set(ix, admitted);
         }
@@ -149,7 +195,11 @@ impl Verdicts {
 }
 
 fn cordon() -> Taint {
-    Taint { key: UNSCHEDULABLE.into(), effect: "NoSchedule".into(), ..Taint::default() }
+    Taint {
+        key: UNSCHEDULABLE.into(),
+        effect: "NoSchedule".into(),
+        ..Taint::default()
+    }
 }
 
 /// `Toleration.ToleratesTaint` of k8s.io/api, for the operators Exists and Equal.
@@ -163,7 +213,8 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
         "Exists" => true,
         "" | "Equal" => {
             !key.is_empty()
-                && toleration.value.as_deref().unwrap_or_default() == taint.value.as_deref().unwrap_or_default()
+                && toleration.value.as_deref().unwrap_or_default()
+                    == taint.value.as_deref().unwrap_or_default()
         }
         _ => false,
     }
@@ -174,8 +225,12 @@ fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
     let fields = term.match_fields.as_deref().unwrap_or_default();
     // An empty term matches nothing.
     (!expressions.is_empty() || !fields.is_empty())
-        && expressions.iter().all(|r| requirement_matches(r, node.labels.get(&r.key).map(String::as_str)))
-        && fields.iter().all(|r| r.key == NAME_FIELD && requirement_matches(r, Some(&node.name)))
+        && expressions
+            .iter()
+            .all(|r| requirement_matches(r, node.labels.get(&r.key).map(String::as_str)))
+        && fields
+            .iter()
+            .all(|r| r.key == NAME_FIELD && requirement_matches(r, Some(&node.name)))
 }
 
 fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -240,35 +295,61 @@ mod tests {
             (expression("zone", "Matches", &["a"]), false),
             (json!([]), false),
             (json!([{}]), false),
-            (json!([{}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]), true),
-            (json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]), false),
-            (json!([{"matchFields": [{"key": "spec.x", "operator": "Exists"}]}]), false),
+            (
+                json!([{}, {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]),
+                true,
+            ),
+            (
+                json!([{"matchFields": [{"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}]}]),
+                false,
+            ),
+            (
+                json!([{"matchFields": [{"key": "spec.x", "operator": "Exists"}]}]),
+                false,
+            ),
         ] {
-            assert_eq!(constraints(affinity(&terms)).admit(&node("n1")), admitted, "{terms}");
+            assert_eq!(
+                constraints(affinity(&terms)).admit(&node("n1")),
+                admitted,
+                "{terms}"
+            );
         }
     }
 
     #[test]
     fn every_label_of_the_node_selector_must_be_there() {
         assert!(constraints(json!({"nodeSelector": {"zone": "a", "gen": "7"}})).admit(&node("n1")));
-        assert!(!constraints(json!({"nodeSelector": {"zone": "a", "gen": "8"}})).admit(&node("n1")));
+        assert!(
+            !constraints(json!({"nodeSelector": {"zone": "a", "gen": "8"}})).admit(&node("n1"))
+        );
     }
 
     #[test]
     fn taints_keep_away_what_does_not_tolerate_them() {
         let mut tainted = node("n1");
-        tainted.taints =
-            vec![Taint { key: "gpu".into(), value: Some("yes".into()), effect: "NoSchedule".into(), time_added: None }];
+        tainted.taints = vec![Taint {
+            key: "gpu".into(),
+            value: Some("yes".into()),
+            effect: "NoSchedule".into(),
+            time_added: None,
+        }];
         for (toleration, admitted) in [
             (json!([]), false),
             (json!([{"key": "gpu", "value": "yes"}]), true),
             (json!([{"key": "gpu", "value": "no"}]), false),
             (json!([{"key": "gpu", "operator": "Exists"}]), true),
-            (json!([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]), false),
+            (
+                json!([{"key": "gpu", "operator": "Exists", "effect": "NoExecute"}]),
+                false,
+            ),
             (json!([{"operator": "Exists"}]), true),
             (json!([{"value": "yes"}]), false),
         ] {
-            assert_eq!(constraints(json!({"tolerations": toleration})).admit(&tainted), admitted, "{toleration}");
+            assert_eq!(
+                constraints(json!({"tolerations": toleration})).admit(&tainted),
+                admitted,
+                "{toleration}"
+            );
         }
         tainted.taints[0].effect = "PreferNoSchedule".into();
         assert!(Constraints::default().admit(&tainted));
@@ -277,15 +358,27 @@ mod tests {
     #[test]
     fn a_cordoned_node_takes_only_what_tolerates_the_cordon_and_a_node_that_is_not_ready_nothing() {
         let tolerant = constraints(json!({"tolerations": [{"operator": "Exists"}]}));
-        let cordoned = Node { unschedulable: true, ..node("n1") };
+        let cordoned = Node {
+            unschedulable: true,
+            ..node("n1")
+        };
         assert!(!Constraints::default().admit(&cordoned) && tolerant.admit(&cordoned));
-        assert!(!tolerant.admit(&Node { ready: false, ..node("n1") }));
+        assert!(!tolerant.admit(&Node {
+            ready: false,
+            ..node("n1")
+        }));
     }
 
     #[test]
     fn nodes_that_differ_in_name_alone_are_one_class_unless_the_pod_names_nodes() {
         assert_eq!(NodeClass::of(&node("n1")), NodeClass::of(&node("n2")));
-        assert_ne!(NodeClass::of(&node("n1")), NodeClass::of(&Node { unschedulable: true, ..node("n1") }));
+        assert_ne!(
+            NodeClass::of(&node("n1")),
+            NodeClass::of(&Node {
+                unschedulable: true,
+                ..node("n1")
+            })
+        );
         assert!(!constraints(json!({"nodeSelector": {"zone": "a"}})).names_nodes());
         assert!(constraints(json!({"nodeSelector": {HOSTNAME: "n1"}})).names_nodes());
         assert!(constraints(affinity(&expression(HOSTNAME, "In", &["n1"]))).names_nodes());
@@ -301,10 +394,16 @@ mod tests {
         let any = Constraints::default();
         let mut ask = |model: &crate::ClusterModel| {
             let set = verdicts.eligible("t", &any, &model.snapshot());
-            (set.ones().collect::<Vec<_>>(), verdicts.templates["t"].admitted.len())
+            (
+                set.ones().collect::<Vec<_>>(),
+                verdicts.templates["t"].admitted.len(),
+            )
         };
         assert_eq!(ask(&model), (vec![0, 1], 1));
-        model.upsert_node(Node { unschedulable: true, ..node("n2") });
+        model.upsert_node(Node {
+            unschedulable: true,
+            ..node("n2")
+        });
         assert_eq!(ask(&model), (vec![0], 2));
         model.upsert_node(node("n2"));
         assert_eq!(ask(&model), (vec![0, 1], 2));

@@ -1,15 +1,17 @@
-//! What the gang scheduler knows of the cluster, and the engine's problem made from it. Sync, no client, no clock.
+//! What the gang scheduler knows of the cluster, and the engine's problem made from it. Sync, no
+//! client, no clock.
 //!
 //! | module | content |
 //! |---|---|
-//! | [`quantity`], [`requests`] | quantities as bounded integers; what a pod asks for, as kube-scheduler counts it |
-//! | [`pod`], [`node`], [`pdb`] | trimmed objects, and the parts of the real ones that they are read from |
+//! | [`quantity`], [`resources`] | quantities as bounded integers; what a pod asks for, as kube-scheduler counts it |
+//! | [`pod`], [`node`], [`pdb`], [`priority_class`] | trimmed objects |
+//! | [`wire`] | the parts of the real objects that they are read from |
 //! | [`cluster`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it |
 //! | [`eligibility`] | which nodes a template may run on |
 //! | [`gang`] | what the objects of a gang say about it |
-//! | [`request`] | a gang that wants room as the engine's demand, and its answer as a node for each member |
-//! | [`occupancy`], [`units`], [`cost`] | who holds room, as the engine's units of disruption, and what evicting them destroys |
-//! | [`attempt`], [`rules`] | one gang's turn in the queue, and the rules of preemption |
+//! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
+//! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
+//! | [`attempt`], [`rules`] | one gang's attempt at a placement, and the rules of preemption |
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
 pub mod attempt;
@@ -22,27 +24,31 @@ pub mod node;
 pub mod occupancy;
 pub mod pdb;
 pub mod pod;
+pub mod priority_class;
 pub mod quantity;
+pub mod refusal;
 pub mod request;
-pub mod requests;
+pub mod resources;
 pub mod rules;
 pub mod snapshot;
 #[cfg(test)]
 mod test_support;
 pub mod units;
+pub mod wire;
 
-pub use attempt::{Ahead, Eviction, Turn};
+pub use attempt::{EarlierReservations, Eviction, PlacementAttempt};
 pub use cluster::{ClusterModel, Snapshot};
 pub use cost::CostModel;
 pub use dims::Dims;
 pub use eligibility::{ClassId, Constraints, NodeClass, Verdicts};
-pub use gang::{GangView, Seats, Turnout};
+pub use gang::{Assignments, GangPhase};
 pub use node::Node;
-pub use occupancy::{Occupancy, Tenant};
+pub use occupancy::{Occupancy, PlacedGang};
 pub use pdb::Budget;
 pub use pod::Pod;
-pub use request::{Cohort, Request, Template, Unmet};
-pub use requests::Resources;
+pub use priority_class::PriorityClass;
+pub use request::{PlacementRequest, Template, TemplateMembers, Unmet};
+pub use resources::Resources;
 pub use rules::Rules;
 pub use snapshot::SnapshotFile;
 pub use units::{GangUnit, Running, Source, UnitTable};

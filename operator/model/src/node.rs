@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
 use crate::quantity::InvalidQuantity;
-use crate::requests::Resources;
+use crate::resources::Resources;
 
 /// A node as the scheduler sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,7 +46,8 @@ pub struct NodeStatusView {
 }
 
 impl Node {
-    /// A node from the parts of its object that are read; `ready` is whether its Ready condition is True.
+    /// A node from the parts of its object that are read; `ready` is whether its Ready condition is
+    /// True.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &NodeSpecView,

@@ -1,4 +1,4 @@
-//! Who holds room, who is about to leave it, and who may be evicted from it.
+//! What holds capacity, what is about to leave, and what may be evicted.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -6,32 +6,35 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
-use lockstep_engine::queue::{standing, within_min_runtime};
+use lockstep_engine::queue::{self, within_min_runtime};
 use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 
 use crate::cluster::Snapshot;
 use crate::pdb::Budget;
 use crate::pod::Pod;
-use crate::requests::Resources;
+use crate::resources::Resources;
 use crate::rules::Rules;
 use crate::units::{GangUnit, Running, UnitTable, UnitsBuilder};
 
 /// A gang with what it holds.
 #[derive(Clone, Debug)]
-pub struct Tenant<'a> {
+pub struct PlacedGang<'a> {
     /// UID of its pod group.
     pub uid: &'a str,
+    /// Namespace of its workload and its pods.
+    pub namespace: &'a str,
     /// UID of its workload, the owner of its pods.
     pub workload_uid: &'a str,
     /// Priority of the gang.
     pub priority: i32,
-    /// Priority that counts when others want its room, once it runs; never less than its priority.
+    /// Priority that counts when others want its capacity, once it runs; never less than its
+    /// priority.
     pub preemption_priority: Option<i32>,
     /// Whether it would preempt when it queues again.
     pub preempts: bool,
     /// What preemption takes of it.
     pub disruption: Disruption,
-    /// Whether it is on its way out: over, gave its room back, or is being preempted.
+    /// Whether it is on its way out: finished, released its placement, or is being preempted.
     pub leaves: bool,
     /// The last checkpoint of its workload.
     pub checkpoint: Option<DateTime<Utc>>,
@@ -39,10 +42,10 @@ pub struct Tenant<'a> {
     pub resumed: Option<DateTime<Utc>>,
     /// Its pods.
     pub pods: Vec<&'a Arc<Pod>>,
-    /// Its pods that wait for a seat that it no longer has: they go anyway.
+    /// Its pods that wait for a node that their member no longer has: they go anyway.
     pub stray: HashSet<&'a str>,
-    /// Its seats whose pods do not take room yet.
-    pub empty: Vec<Running>,
+    /// Its members with a node whose pods do not hold capacity yet.
+    pub reserved: Vec<Running>,
     /// Nodes where it could run again, for the cost of what victims do next; `None` is every node.
     pub eligible: Option<Arc<NodeSet>>,
 }
@@ -69,7 +72,7 @@ impl Disruption {
     }
 }
 
-/// Room on a node that kube-scheduler keeps for a pod.
+/// Capacity of a node that kube-scheduler keeps for a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Nomination {
     node: NodeIx,
@@ -89,12 +92,12 @@ pub struct Occupancy<'a> {
     /// The moment.
     pub now: DateTime<Utc>,
     /// Pods and pod groups (by UID) that an intent in force names as victims.
-    pub targeted: &'a BTreeSet<String>,
+    pub evicting: &'a BTreeSet<String>,
     /// All gangs; their position is their number in [`UnitTable::sources`].
-    pub tenants: Vec<Tenant<'a>>,
+    pub gangs: Vec<PlacedGang<'a>>,
 }
 
-/// Room that is about to become free.
+/// Capacity that is about to become free.
 #[derive(Clone, Debug, Default)]
 pub struct Leaving {
     /// What is held on which node.
@@ -103,39 +106,56 @@ pub struct Leaving {
     pub until: Option<DateTime<Utc>>,
 }
 
-impl Tenant<'_> {
-    /// Its pods where they take room, and its seats without pods.
+impl PlacedGang<'_> {
+    /// Its pods where they hold capacity, and what is reserved for members without pods.
     pub fn holds(&self, cluster: &Snapshot) -> Vec<Running> {
-        let mut out = self.empty.clone();
+        let mut out = self.reserved.clone();
         out.extend(self.pods.iter().filter_map(|pod| {
             let node = cluster.ordinal(pod.holds()?)?;
-            Some(Running { node, requests: Arc::clone(&pod.requests), pod: Some(Arc::clone(pod)) })
+            Some(Running {
+                node,
+                requests: Arc::clone(&pod.requests),
+                pod: Some(Arc::clone(pod)),
+            })
         }));
         out
     }
 
-    /// Priority that counts when others want its room: from the start of its pods on it may be a higher one.
-    pub fn standing(&self) -> i32 {
-        standing(self.priority, self.preemption_priority.filter(|_| self.started().is_some()))
+    /// Priority that counts when others want its capacity: from the start of its pods on it may be
+    /// a higher one.
+    pub fn victim_priority(&self) -> i32 {
+        queue::victim_priority(
+            self.priority,
+            self.preemption_priority
+                .filter(|_| self.started().is_some()),
+        )
     }
 
     /// When its first pod started; `None` before that.
     fn started(&self) -> Option<DateTime<Utc>> {
-        self.pods.iter().filter(|p| p.bound.is_some() && p.alive()).filter_map(|p| p.started).min()
+        self.pods
+            .iter()
+            .filter(|p| p.bound.is_some() && p.alive())
+            .filter_map(|p| p.started)
+            .min()
     }
 }
 
-/// The seats of these that no pod of theirs takes room for yet.
-pub fn empty_seats<'s>(
+/// What is reserved for members with a node that no pod of theirs holds yet.
+pub fn reservations<'s>(
     cluster: &Snapshot,
-    seats: impl Iterator<Item = (&'s Member, &'s str)>,
+    assigned: impl Iterator<Item = (&'s Member, &'s str)>,
     taken: impl Fn(&Member, &str) -> bool,
     mut requests: impl FnMut(&Member) -> Option<Arc<Resources>>,
 ) -> Vec<Running> {
-    let empty = seats.filter(|(member, node)| !taken(member, node));
-    empty
+    let missing = assigned.filter(|(member, node)| !taken(member, node));
+    missing
         .filter_map(|(member, node)| {
-            Some(Running { node: cluster.ordinal(node)?, requests: requests(member)?, pod: None })
+            Some(Running {
+                node: cluster.ordinal(node)?,
+                requests: requests(member)?,
+                pod: None,
+            })
         })
         .collect()
 }
@@ -143,41 +163,58 @@ pub fn empty_seats<'s>(
 /// What kube-scheduler keeps free, and for which priority.
 pub fn nominations(cluster: &Snapshot) -> Vec<Nomination> {
     let on = |node: NodeIx| {
-        let waiting = cluster.pods_on(node).filter(|p| p.bound.is_none() && p.pinned.is_none());
-        waiting.map(move |p| Nomination { node, priority: p.priority, amounts: cluster.dims().amounts(&p.requests) })
+        let waiting = cluster
+            .pods_on(node)
+            .filter(|p| p.bound.is_none() && p.pinned.is_none());
+        waiting.map(move |p| Nomination {
+            node,
+            priority: p.priority,
+            amounts: cluster.dims().amounts(&p.requests),
+        })
     };
     (0..cluster.node_count()).flat_map(on).collect()
 }
 
-/// The room as a gang of this priority sees it: what is nominated for pods of lower priority does not bind it, as it does not
-/// bind kube-scheduler.
-pub fn ignore_lesser(room: &mut Cluster, nominations: &[Nomination], priority: i32) {
+/// The cluster as a gang of this priority sees it: what is nominated for pods of lower priority
+/// does not bind it, as it does not bind kube-scheduler.
+pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i32) {
     for nominated in nominations.iter().filter(|n| n.priority < priority) {
-        room.remove_pod(nominated.node, &nominated.amounts);
+        free.remove_pod(nominated.node, &nominated.amounts);
     }
 }
 
-/// A moment later by so much; `None` beyond all calendars.
+/// A moment later by so much; `None` if the sum is out of range.
 fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
     moment.checked_add_signed(TimeDelta::from_std(by).ok()?)
 }
 
 impl<'a> Occupancy<'a> {
-    /// What takes room and is leaving: all that is held by gangs on their way out and by victims of intents in force, and pods
-    /// that are ending. One that outlives its grace period by more than [`Rules::overdue`] holds its node for nobody knows how
-    /// long, and does not count.
+    /// What holds capacity and is leaving: all that is held by gangs on their way out and by
+    /// victims of intents in force, and pods that are ending. One that outlives its grace period by
+    /// more than [`Rules::overdue`] may hold its node indefinitely, and does not count.
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
-        for tenant in self.tenants.iter().filter(|t| self.goes(t)) {
-            counted.extend(tenant.pods.iter().filter(|p| p.holds().is_some()).map(|p| p.uid.as_str()));
-            let held = tenant.holds(self.cluster);
-            out.held.extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
+        for gang in self.gangs.iter().filter(|t| self.goes(t)) {
+            counted.extend(
+                gang.pods
+                    .iter()
+                    .filter(|p| p.holds().is_some())
+                    .map(|p| p.uid.as_str()),
+            );
+            let held = gang.holds(self.cluster);
+            out.held
+                .extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
         }
-        for (node, pod) in self.pods().filter(|(_, p)| !counted.contains(p.uid.as_str())) {
-            if self.targeted.contains(&pod.uid) {
+        for (node, pod) in self
+            .pods()
+            .filter(|(_, p)| !counted.contains(p.uid.as_str()))
+        {
+            if self.evicting.contains(&pod.uid) {
                 out.held.push((node, self.amounts(&pod.requests)));
-            } else if let Some(end) = pod.terminating.and_then(|end| after(end, self.rules.overdue))
+            } else if let Some(end) = pod
+                .terminating
+                .and_then(|end| after(end, self.rules.overdue))
                 && end > self.now
             {
                 out.held.push((node, self.amounts(&pod.requests)));
@@ -187,60 +224,112 @@ impl<'a> Occupancy<'a> {
         out
     }
 
-    /// Everything that may be evicted for a gang of this priority; `asking` is its number among the tenants, if it is one.
+    /// Everything that may be evicted for a gang of this priority; `asking` is its number among the
+    /// gangs, if it is one of them.
     pub fn units(&self, asking: Option<usize>, priority: i32) -> UnitTable {
         let mut builder = UnitsBuilder::new(self.cluster, self.budgets, self.now);
-        let candidates =
-            self.tenants.iter().enumerate().filter(|(number, tenant)| {
-                Some(*number) != asking && tenant.standing() < priority && !self.goes(tenant)
-            });
+        let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
+            Some(*number) != asking && gang.victim_priority() < priority && !self.goes(gang)
+        });
         let (whole, single): (Vec<_>, Vec<_>) =
-            candidates.partition(|(_, tenant)| tenant.disruption == Disruption::Whole);
-        for (number, tenant) in whole {
-            let unit = self.unit(number, tenant);
-            if !unit.holds.is_empty() && !self.shielded(tenant.started(), &mut builder) {
+            candidates.partition(|(_, gang)| gang.disruption == Disruption::Whole);
+        for (number, gang) in whole {
+            let unit = self.unit(number, gang);
+            if !unit.holds.is_empty() && !self.shielded(gang.started(), &mut builder) {
                 builder.add_gang(&unit);
             }
         }
-        for (_, tenant) in single {
-            let running: Vec<&Arc<Pod>> = tenant.pods.iter().copied().filter(|p| self.evictable(p)).collect();
-            let together = tenant.disruption == Disruption::Together;
-            let shielded = together && self.shielded(tenant.started(), &mut builder);
-            let loss = running.iter().map(|p| self.loss(tenant, p)).fold(0, u64::saturating_add);
+        for (_, gang) in single {
+            let running: Vec<&Arc<Pod>> = gang
+                .pods
+                .iter()
+                .copied()
+                .filter(|p| self.evictable(p))
+                .collect();
+            let together = gang.disruption == Disruption::Together;
+            let shielded = together && self.shielded(gang.started(), &mut builder);
+            let loss = running
+                .iter()
+                .map(|p| self.loss(gang, p))
+                .fold(0, u64::saturating_add);
             let cascade = together.then(|| builder.cascade(loss));
             for pod in running.into_iter().filter(|_| !shielded) {
                 if together || !self.shielded(pod.started, &mut builder) {
-                    builder.add_pod(pod, tenant.standing(), self.loss(tenant, pod), cascade, tenant.eligible.clone());
+                    builder.add_pod(
+                        pod,
+                        gang.victim_priority(),
+                        self.loss(gang, pod),
+                        cascade,
+                        gang.eligible.clone(),
+                    );
                 }
             }
         }
-        let managed: BTreeSet<&str> = self.tenants.iter().map(|t| t.workload_uid).collect();
+        // A pod that names the workload of another namespace as its owner is not out of reach by
+        // that.
+        let managed: BTreeSet<(&str, &str)> = self
+            .gangs
+            .iter()
+            .map(|t| (t.namespace, t.workload_uid))
+            .collect();
         for (_, pod) in self.pods() {
-            let foreign = pod.owner.as_deref().is_none_or(|o| !managed.contains(o));
-            if foreign && pod.priority < priority && self.evictable(pod) && !self.shielded(pod.started, &mut builder) {
-                builder.add_pod(pod, pod.priority, self.rules.costs.loss_of_pod(pod, self.now), None, None);
+            let foreign = pod
+                .owner
+                .as_deref()
+                .is_none_or(|o| !managed.contains(&(pod.namespace.as_str(), o)));
+            if foreign
+                && pod.priority < priority
+                && self.evictable(pod)
+                && !self.shielded(pod.started, &mut builder)
+            {
+                builder.add_pod(
+                    pod,
+                    pod.priority,
+                    self.rules.costs.loss_of_pod(pod, self.now),
+                    None,
+                    None,
+                );
             }
         }
         builder.build()
     }
 
-    fn unit(&self, number: usize, tenant: &Tenant<'_>) -> GangUnit {
-        let mut holds = tenant.holds(self.cluster);
-        holds.retain(|h| h.pod.as_ref().is_none_or(|p| !tenant.stray.contains(p.uid.as_str())));
-        let losses = holds.iter().filter_map(|h| Some(self.loss(tenant, h.pod.as_ref()?)));
+    fn unit(&self, number: usize, gang: &PlacedGang<'_>) -> GangUnit {
+        let mut holds = gang.holds(self.cluster);
+        holds.retain(|h| {
+            h.pod
+                .as_ref()
+                .is_none_or(|p| !gang.stray.contains(p.uid.as_str()))
+        });
+        let losses = holds
+            .iter()
+            .filter_map(|h| Some(self.loss(gang, h.pod.as_ref()?)));
         let cost = losses.fold(0, u64::saturating_add);
-        let (priority, preempts, eligible) = (tenant.standing(), tenant.preempts, tenant.eligible.clone());
-        GangUnit { number, priority, preempts, holds, cost, eligible }
+        let (priority, preempts, eligible) =
+            (gang.victim_priority(), gang.preempts, gang.eligible.clone());
+        GangUnit {
+            number,
+            priority,
+            preempts,
+            holds,
+            cost,
+            eligible,
+        }
     }
 
-    fn loss(&self, tenant: &Tenant<'_>, pod: &Pod) -> u64 {
-        self.rules.costs.loss_of_member(pod, tenant.checkpoint, tenant.resumed, self.now)
+    fn loss(&self, gang: &PlacedGang<'_>, pod: &Pod) -> u64 {
+        self.rules
+            .costs
+            .loss_of_member(pod, gang.checkpoint, gang.resumed, self.now)
     }
 
-    /// Whether work of this start is within the time that it is guaranteed; takes note of when that ends.
+    /// Whether work of this start is within the time that it is guaranteed; takes note of when that
+    /// ends.
     fn shielded(&self, started: Option<DateTime<Utc>>, builder: &mut UnitsBuilder<'_>) -> bool {
         let guaranteed = self.rules.min_runtime;
-        let Some(started) = started.filter(|_| !guaranteed.is_zero()) else { return false };
+        let Some(started) = started.filter(|_| !guaranteed.is_zero()) else {
+            return false;
+        };
         let seconds = i64::try_from(guaranteed.as_secs()).unwrap_or(i64::MAX);
         let within = within_min_runtime(started.timestamp(), self.now.timestamp(), seconds);
         if let Some(end) = after(started, guaranteed).filter(|_| within) {
@@ -249,17 +338,22 @@ impl<'a> Occupancy<'a> {
         within
     }
 
-    fn goes(&self, tenant: &Tenant<'_>) -> bool {
-        tenant.leaves || self.targeted.contains(tenant.uid)
+    fn goes(&self, gang: &PlacedGang<'_>) -> bool {
+        gang.leaves || self.evicting.contains(gang.uid)
     }
 
     fn evictable(&self, pod: &Pod) -> bool {
-        pod.bound.is_some() && pod.alive() && !pod.protected && !self.targeted.contains(&pod.uid)
+        pod.bound.is_some() && pod.alive() && !pod.protected && !self.evicting.contains(&pod.uid)
     }
 
+    /// All pods by node, and on a node by name: which came first must not settle a tie.
     fn pods(&self) -> impl Iterator<Item = (NodeIx, &'a Arc<Pod>)> {
         let cluster = self.cluster;
-        (0..cluster.node_count()).flat_map(move |node| cluster.pods_on(node).map(move |pod| (node, pod)))
+        (0..cluster.node_count()).flat_map(move |node| {
+            let mut pods: Vec<&Arc<Pod>> = cluster.pods_on(node).collect();
+            pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
+            pods.into_iter().map(move |pod| (node, pod))
+        })
     }
 
     fn amounts(&self, requests: &Resources) -> Amounts {

@@ -26,9 +26,14 @@ impl Budget {
 
 fn matches(selector: &LabelSelector, pod: &Pod) -> bool {
     let value = |key: &str| pod.labels.get(key);
-    selector.match_labels.iter().flatten().all(|(k, v)| value(k) == Some(v))
+    selector
+        .match_labels
+        .iter()
+        .flatten()
+        .all(|(k, v)| value(k) == Some(v))
         && selector.match_expressions.iter().flatten().all(|r| {
-            let listed = || value(&r.key).is_some_and(|v| r.values.iter().flatten().any(|w| w == v));
+            let listed =
+                || value(&r.key).is_some_and(|v| r.values.iter().flatten().any(|w| w == v));
             match r.operator.as_str() {
                 "In" => listed(),
                 "NotIn" => !listed(),
@@ -53,17 +58,33 @@ mod tests {
         };
         let guards = |namespace: &str, selector: Option<Value>| {
             let selector = selector.map(|s| serde_json::from_value(s).unwrap());
-            Budget { namespace: namespace.into(), selector, ..Budget::default() }.guards(&pod)
+            Budget {
+                namespace: namespace.into(),
+                selector,
+                ..Budget::default()
+            }
+            .guards(&pod)
         };
         assert!(guards("ml", Some(json!({"matchLabels": {"app": "web"}}))));
-        assert!(!guards("other", Some(json!({"matchLabels": {"app": "web"}}))));
+        assert!(!guards(
+            "other",
+            Some(json!({"matchLabels": {"app": "web"}}))
+        ));
         assert!(!guards("ml", Some(json!({"matchLabels": {"app": "db"}}))));
         assert!(guards("ml", Some(json!({}))));
         assert!(!guards("ml", None));
         let expression = |operator: &str, values: &[&str]| {
-            Some(json!({"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}))
+            Some(
+                json!({"matchExpressions": [{"key": "app", "operator": operator, "values": values}]}),
+            )
         };
-        assert!(guards("ml", expression("In", &["web"])) && !guards("ml", expression("NotIn", &["web"])));
-        assert!(guards("ml", expression("Exists", &[])) && !guards("ml", expression("DoesNotExist", &[])));
+        assert!(
+            guards("ml", expression("In", &["web"]))
+                && !guards("ml", expression("NotIn", &["web"]))
+        );
+        assert!(
+            guards("ml", expression("Exists", &[]))
+                && !guards("ml", expression("DoesNotExist", &[]))
+        );
     }
 }

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::{Affinity, Container, PodSchedulingGate, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, PodSchedulingGate, PodSpec, ResourceRequirements,
+};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use lockstep_api::condition::{reasons, types};
@@ -13,7 +15,7 @@ use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use serde::Deserialize;
 
 use crate::quantity::InvalidQuantity;
-use crate::requests::{Resources, pod_requests};
+use crate::resources::{Resources, pod_requests};
 
 /// Annotation of a static pod's mirror: the API server cannot evict the pod behind it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -55,6 +57,8 @@ pub struct Pod {
     pub protected: bool,
     /// How far it is.
     pub stage: Stage,
+    /// What kube-scheduler says while it refuses the pod; see [`crate::refusal`].
+    pub refusal: Option<Arc<str>>,
     /// When it will have ended at the latest, when its deletion was asked for.
     pub terminating: Option<DateTime<Utc>>,
     /// Whether a DisruptionTarget condition holds.
@@ -73,7 +77,7 @@ pub enum Stage {
     Open,
     /// Our preemption gate holds it.
     Gated,
-    /// kube-scheduler found no node for it at its last attempt.
+    /// kube-scheduler found no node for it when it last tried.
     Refused,
     /// Succeeded or failed: it holds nothing any more.
     Ended,
@@ -138,11 +142,16 @@ pub struct PodConditionView {
     pub status: String,
     /// Reason.
     pub reason: Option<String>,
+    /// Message.
+    pub message: Option<String>,
 }
 
 impl From<&Container> for ContainerResources {
     fn from(c: &Container) -> Self {
-        Self { resources: c.resources.clone(), restart_policy: c.restart_policy.clone() }
+        Self {
+            resources: c.resources.clone(),
+            restart_policy: c.restart_policy.clone(),
+        }
     }
 }
 
@@ -164,33 +173,58 @@ impl From<&PodSpec> for PodSpecView {
 }
 
 impl Pod {
-    /// A pod from the parts of its object that are read. A quantity that does not parse makes it unreadable: the API
-    /// server does not store such a pod.
-    pub fn new(metadata: &ObjectMeta, spec: &PodSpecView, status: &PodStatusView) -> Result<Self, InvalidQuantity> {
+    /// A pod from the parts of its object that are read. A quantity that does not parse makes it
+    /// unreadable: the API server does not store such a pod.
+    pub fn new(
+        metadata: &ObjectMeta,
+        spec: &PodSpecView,
+        status: &PodStatusView,
+    ) -> Result<Self, InvalidQuantity> {
         let label = |name: &str| metadata.labels.as_ref().and_then(|l| l.get(name));
         let annotation = |name: &str| metadata.annotations.as_ref().and_then(|a| a.get(name));
         let number = |name: &str| label(name).and_then(|v| v.parse().ok());
-        let member = match (label(labels::GROUP), number(labels::REPLICA), number(labels::INDEX)) {
+        let member = match (
+            label(labels::GROUP),
+            number(labels::REPLICA),
+            number(labels::INDEX),
+        ) {
             (Some(group), Some(replica), Some(index)) => Some(Member::new(group, replica, index)),
             _ => None,
         };
-        let owner = metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true));
+        let owner = metadata
+            .owner_references
+            .iter()
+            .flatten()
+            .find(|o| o.controller == Some(true));
         let priority = spec.priority.unwrap_or(0);
         let condition = |type_: &str, status_: &str, reason: Option<&str>| {
             status.conditions.iter().any(|c| {
-                c.type_ == type_ && c.status == status_ && reason.is_none_or(|r| c.reason.as_deref() == Some(r))
+                c.type_ == type_
+                    && c.status == status_
+                    && reason.is_none_or(|r| c.reason.as_deref() == Some(r))
             })
         };
         let bound = spec.node_name.clone().filter(|n| !n.is_empty());
         let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             Stage::Ended
-        } else if spec.scheduling_gates.iter().any(|g| g.name == PREEMPTION_GATE) {
+        } else if spec
+            .scheduling_gates
+            .iter()
+            .any(|g| g.name == PREEMPTION_GATE)
+        {
             Stage::Gated
-        } else if bound.is_none() && condition("PodScheduled", "False", Some(reasons::UNSCHEDULABLE)) {
+        } else if bound.is_none()
+            && condition("PodScheduled", "False", Some(reasons::UNSCHEDULABLE))
+        {
             Stage::Refused
         } else {
             Stage::Open
         };
+        let scheduled = status.conditions.iter().find(|c| c.type_ == "PodScheduled");
+        let refusal = scheduled
+            .and_then(|c| c.message.as_deref())
+            .filter(|_| stage == Stage::Refused)
+            .map(Arc::from);
         let created = metadata.creation_timestamp.as_ref();
         Ok(Self {
             uid: metadata.uid.clone().unwrap_or_default(),
@@ -211,6 +245,7 @@ impl Pod {
                 || annotation(MIRROR).is_some()
                 || priority >= SYSTEM_PRIORITY,
             stage,
+            refusal,
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
             disrupted: condition(types::DISRUPTION_TARGET, "True", None),
             started: status.start_time.as_ref().or(created).and_then(utc),
@@ -218,9 +253,14 @@ impl Pod {
         })
     }
 
-    /// The node on which it takes room: bound, else pinned, else nominated. Pods that have ended take none.
+    /// The node on which it takes room: bound, else pinned, else nominated. Pods that have ended
+    /// take none.
     pub fn holds(&self) -> Option<&str> {
-        let node = self.bound.as_deref().or(self.pinned.as_deref()).or(self.nominated.as_deref());
+        let node = self
+            .bound
+            .as_deref()
+            .or(self.pinned.as_deref())
+            .or(self.nominated.as_deref());
         node.filter(|_| !self.ended())
     }
 
@@ -240,8 +280,8 @@ impl Pod {
     }
 }
 
-/// The labels by which budgets select, without those that number a member: the pods of a workload then have the same
-/// ones, which are held once. No budget can sensibly guard "index 3".
+/// The labels by which budgets select, without those that number a member: the pods of a workload
+/// then have the same ones, which are held once. No budget can sensibly guard "index 3".
 fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
     let mut all = metadata.labels.clone().unwrap_or_default();
     all.remove(labels::REPLICA);
@@ -254,11 +294,16 @@ pub fn checkpoint(text: &str) -> Option<DateTime<Utc>> {
     DateTime::parse_from_rfc3339(text).ok().map(|t| t.to_utc())
 }
 
-fn utc(time: &Time) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(time.0.as_second(), time.0.subsec_nanosecond().unsigned_abs())
+/// A time of Kubernetes as ours; `None` beyond the range of chrono.
+pub(crate) fn utc(time: &Time) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(
+        time.0.as_second(),
+        time.0.subsec_nanosecond().unsigned_abs(),
+    )
 }
 
-/// The node that every term of the required affinity names in `matchFields`, as our pods and those of `DaemonSet`s have.
+/// The node that every term of the required affinity names in `matchFields`, as our pods and those
+/// of `DaemonSet`s have.
 fn pin(affinity: &Affinity) -> Option<String> {
     let terms = &affinity
         .node_affinity
@@ -267,10 +312,13 @@ fn pin(affinity: &Affinity) -> Option<String> {
         .as_ref()?
         .node_selector_terms;
     let mut nodes = terms.iter().map(|term| {
-        term.match_fields.iter().flatten().find_map(|r| match r.values.as_deref() {
-            Some([node]) if r.key == "metadata.name" && r.operator == "In" => Some(node),
-            _ => None,
-        })
+        term.match_fields
+            .iter()
+            .flatten()
+            .find_map(|r| match r.values.as_deref() {
+                Some([node]) if r.key == "metadata.name" && r.operator == "In" => Some(node),
+                _ => None,
+            })
     });
     let first = nodes.next()??;
     nodes.all(|n| n == Some(first)).then(|| first.clone())
@@ -311,38 +359,71 @@ mod tests {
                     {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}}));
         assert_eq!(p.member, Some(Member::new("workers", 1, 2)));
         assert_eq!(
-            (p.owner.as_deref(), p.pod_group.as_deref(), p.placement.as_deref()),
+            (
+                p.owner.as_deref(),
+                p.pod_group.as_deref(),
+                p.placement.as_deref()
+            ),
             (Some("w"), Some("pg"), Some("p1"))
         );
-        assert_eq!((p.holds(), p.stage, p.priority, p.preempts), (Some("n1"), Stage::Gated, 7, false));
-        assert_eq!(p.last_checkpoint.unwrap().to_rfc3339(), "2026-11-21T09:00:00+00:00");
+        assert_eq!(
+            (p.holds(), p.stage, p.priority, p.preempts),
+            (Some("n1"), Stage::Gated, 7, false)
+        );
+        assert_eq!(
+            p.last_checkpoint.unwrap().to_rfc3339(),
+            "2026-11-21T09:00:00+00:00"
+        );
     }
 
     #[test]
     fn a_pod_is_pinned_only_when_every_term_names_the_same_node() {
         let named = |n: &str| json!({"matchFields": [{"key": "metadata.name", "operator": "In", "values": [n]}]});
-        assert_eq!(pinned(&json!([named("n1"), named("n1")])).as_deref(), Some("n1"));
+        assert_eq!(
+            pinned(&json!([named("n1"), named("n1")])).as_deref(),
+            Some("n1")
+        );
         assert_eq!(pinned(&json!([named("n1"), named("n2")])), None);
-        assert_eq!(pinned(&json!([named("n1"), {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])), None);
+        assert_eq!(
+            pinned(
+                &json!([named("n1"), {"matchExpressions": [{"key": "a", "operator": "Exists"}]}])
+            ),
+            None
+        );
         assert_eq!(pinned(&json!([])), None);
     }
 
     #[test]
-    fn a_pod_holds_room_where_it_is_bound_before_where_it_is_nominated_and_none_once_it_has_ended() {
+    fn a_pod_holds_room_where_it_is_bound_before_where_it_is_nominated_and_none_once_it_has_ended()
+    {
         let spec = json!({"nodeName": "n1"});
-        assert_eq!(pod(&json!({"spec": spec, "status": {"nominatedNodeName": "n2"}})).holds(), Some("n1"));
-        assert_eq!(pod(&json!({"status": {"nominatedNodeName": "n2"}})).holds(), Some("n2"));
-        assert_eq!(pod(&json!({"spec": spec, "status": {"phase": "Failed"}})).holds(), None);
+        assert_eq!(
+            pod(&json!({"spec": spec, "status": {"nominatedNodeName": "n2"}})).holds(),
+            Some("n1")
+        );
+        assert_eq!(
+            pod(&json!({"status": {"nominatedNodeName": "n2"}})).holds(),
+            Some("n2")
+        );
+        assert_eq!(
+            pod(&json!({"spec": spec, "status": {"phase": "Failed"}})).holds(),
+            None
+        );
         assert_eq!(pod(&json!({"spec": {"nodeName": ""}})).holds(), None);
     }
 
     #[test]
     fn daemon_mirror_and_system_pods_are_never_victims() {
-        let owner =
-            |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
+        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
         for (object, protected) in [
-            (json!({"metadata": {"ownerReferences": owner("DaemonSet")}}), true),
-            (json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}), false),
+            (
+                json!({"metadata": {"ownerReferences": owner("DaemonSet")}}),
+                true,
+            ),
+            (
+                json!({"metadata": {"ownerReferences": owner("ReplicaSet")}}),
+                false,
+            ),
             (json!({"metadata": {"annotations": {MIRROR: "x"}}}), true),
             (json!({"spec": {"priority": 2_000_001_000}}), true),
             (json!({"spec": {"priority": 1_999_999_999}}), false),
@@ -357,6 +438,22 @@ mod tests {
             pod(&json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}}))
                 .stage
         };
-        assert_eq!((with("Unschedulable"), with("SchedulingGated")), (Stage::Refused, Stage::Open));
+        assert_eq!(
+            (with("Unschedulable"), with("SchedulingGated")),
+            (Stage::Refused, Stage::Open)
+        );
+    }
+
+    #[test]
+    fn the_words_of_kube_scheduler_are_kept_while_it_refuses_the_pod() {
+        let with = |reason: &str, node: &str| {
+            let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/1 nodes"});
+            pod(&json!({"spec": {"nodeName": node}, "status": {"conditions": [condition]}})).refusal
+        };
+        assert_eq!(with("Unschedulable", "").as_deref(), Some("0/1 nodes"));
+        assert_eq!(
+            (with("SchedulingGated", ""), with("Unschedulable", "n1")),
+            (None, None)
+        );
     }
 }

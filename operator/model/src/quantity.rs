@@ -2,11 +2,13 @@
 
 use thiserror::Error;
 
-/// Largest amount that is kept; what is larger counts as this much. 2^48 bytes are 256 TiB and 2^48 milli-CPU more than
-/// any node has, and 32,000 pods of that size on one node still add up without overflow.
+/// Largest amount that is kept; what is larger counts as this much. 2^48 bytes are 256 TiB and 2^48
+/// milli-CPU more than any node has, and 32,000 pods of that size on one node still add up without
+/// overflow.
 pub const MAX_AMOUNT: i64 = 1 << 48;
 
-/// Longest text that is read. The API server stores quantities in canonical form, which is far shorter.
+/// Longest text that is read. The API server stores quantities in canonical form, which is far
+/// shorter.
 const MAX_LENGTH: usize = 64;
 
 /// Significant digits that are kept, the rest is rounded up: more than any amount in bounds needs.
@@ -19,8 +21,8 @@ pub struct InvalidQuantity(String);
 
 /// The quantity in whole units, rounded up and bounded by [`MAX_AMOUNT`]; negative ones are zero.
 ///
-/// The grammar is that of `apimachinery/pkg/api/resource`: a decimal number with a suffix `n u m k M G T P E`,
-/// `Ki Mi Gi Ti Pi Ei`, or a decimal exponent.
+/// The grammar is that of `apimachinery/pkg/api/resource`: a decimal number with a suffix `n u m k
+/// M G T P E`, `Ki Mi Gi Ti Pi Ei`, or a decimal exponent.
 pub fn units(text: &str) -> Result<i64, InvalidQuantity> {
     scaled(text, 0)
 }
@@ -43,7 +45,9 @@ fn parse(text: &str, decimals: i32) -> Option<i64> {
         b'+' => (false, &text[1..]),
         _ => (false, text),
     };
-    let number_end = unsigned.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(unsigned.len());
+    let number_end = unsigned
+        .find(|c: char| !c.is_ascii_digit() && c != '.')
+        .unwrap_or(unsigned.len());
     let (number, suffix) = unsigned.split_at(number_end);
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if (whole.is_empty() && fraction.is_empty()) || fraction.contains('.') {
@@ -53,12 +57,22 @@ fn parse(text: &str, decimals: i32) -> Option<i64> {
     if negative {
         return Some(0);
     }
-    let digits = || whole.chars().chain(fraction.chars()).skip_while(|&c| c == '0');
-    let kept = digits().take(DIGITS).fold(0u128, |n, c| n * 10 + u128::from(c.to_digit(10).unwrap_or(0)));
+    let digits = || {
+        whole
+            .chars()
+            .chain(fraction.chars())
+            .skip_while(|&c| c == '0')
+    };
+    let kept = digits().take(DIGITS).fold(0u128, |n, c| {
+        n * 10 + u128::from(c.to_digit(10).unwrap_or(0))
+    });
     let dropped = digits().count().saturating_sub(DIGITS) as i32;
     let up = u128::from(digits().skip(DIGITS).any(|c| c != '0'));
     let mantissa = (kept + up) << binary;
-    Some(scale(mantissa, decimal + decimals + dropped - fraction.len() as i32))
+    Some(scale(
+        mantissa,
+        decimal + decimals + dropped - fraction.len() as i32,
+    ))
 }
 
 /// Powers of two and of ten that a suffix stands for.
@@ -80,7 +94,10 @@ fn exponents(suffix: &str) -> Option<(u32, i32)> {
         "Ti" => (40, 0),
         "Pi" => (50, 0),
         "Ei" => (60, 0),
-        _ => (0, suffix.strip_prefix(['e', 'E'])?.parse::<i16>().ok()?.into()),
+        _ => (
+            0,
+            suffix.strip_prefix(['e', 'E'])?.parse::<i16>().ok()?.into(),
+        ),
     })
 }
 
@@ -127,13 +144,20 @@ mod tests {
             ("1e-300", 1, 1),
             ("000000000000000000000000000000000000008", 8, 8000),
         ] {
-            assert_eq!((units(text), milli(text)), (Ok(units_), Ok(milli_)), "{text}");
+            assert_eq!(
+                (units(text), milli(text)),
+                (Ok(units_), Ok(milli_)),
+                "{text}"
+            );
         }
     }
 
     #[test]
     fn what_upstream_refuses_is_refused() {
-        for text in ["", "-", ".", "1.2.3", "1 Gi", "Gi", "1ki", "1KI", "0x10", "1e", "1e99999", "eight", "1µ"] {
+        for text in [
+            "", "-", ".", "1.2.3", "1 Gi", "Gi", "1ki", "1KI", "0x10", "1e", "1e99999", "eight",
+            "1µ",
+        ] {
             assert!(units(text).is_err(), "{text}");
         }
     }

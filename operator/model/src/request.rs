@@ -1,4 +1,5 @@
-//! A gang that wants room, as the engine's demand, and the engine's answer as a node for each member.
+//! A gang that requests capacity, as the engine's demand, and the engine's answer as a node for
+//! each member.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,13 +16,13 @@ use crate::cluster::Snapshot;
 use crate::eligibility::Constraints;
 use crate::pod::PodSpecView;
 use crate::quantity::InvalidQuantity;
-use crate::requests::{Resources, pod_requests};
+use crate::resources::{Resources, pod_requests};
 
-/// A gang that wants room, whole or for the members that lost theirs.
+/// A gang that requests capacity, whole or for the members that lost theirs.
 #[derive(Clone, Debug)]
-pub struct Request {
+pub struct PlacementRequest {
     /// Its members, by template.
-    pub cohorts: Vec<Cohort>,
+    pub templates: Vec<TemplateMembers>,
     /// Members without which the gang is useless, fixed ones included.
     pub min_count: u32,
     /// Priority.
@@ -30,7 +31,7 @@ pub struct Request {
     pub preemption: PreemptionPolicy,
     /// Members to be kept together.
     pub topology: Option<TopologyConstraint>,
-    /// Members that stay where they are. The snapshot counts the room that they take.
+    /// Members that stay where they are. The snapshot counts what they hold.
     pub fixed: BTreeMap<Member, NodeIx>,
     /// Nodes not to be used.
     pub excluded: NodeSet,
@@ -38,7 +39,7 @@ pub struct Request {
 
 /// Members made from one template.
 #[derive(Clone, Debug)]
-pub struct Cohort {
+pub struct TemplateMembers {
     /// Members that should run, in rank order, fixed ones included.
     pub members: Vec<Member>,
     /// What each holds.
@@ -47,7 +48,7 @@ pub struct Cohort {
     pub eligible: Arc<NodeSet>,
 }
 
-/// What of a group's template its room depends on.
+/// What of a group's template its capacity depends on.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// What one pod holds, where its quantities can be read.
@@ -60,7 +61,10 @@ impl From<&Group> for Template {
     fn from(group: &Group) -> Self {
         let none = PodSpec::default();
         let spec = group.template.0.spec.as_ref().unwrap_or(&none);
-        Self { requests: pod_requests(&PodSpecView::from(spec)).map(Arc::new), constraints: Constraints::from(spec) }
+        Self {
+            requests: pod_requests(&PodSpecView::from(spec)).map(Arc::new),
+            constraints: Constraints::from(spec),
+        }
     }
 }
 
@@ -75,26 +79,30 @@ pub enum Unmet {
     TopologyKey(String),
 }
 
-impl Request {
-    /// The engine's demand; shapes are the cohorts in order.
+impl PlacementRequest {
+    /// The engine's demand; shapes are the templates in order.
     pub fn demand(&self, snapshot: &Snapshot) -> Result<Demand, Unmet> {
-        let topology = self.topology.as_ref().map(|t| topology(t, snapshot)).transpose()?;
+        let topology = self
+            .topology
+            .as_ref()
+            .map(|t| topology(t, snapshot))
+            .transpose()?;
         let by_replica = self.by_replica();
         let shapes = self
-            .cohorts
+            .templates
             .iter()
-            .map(|cohort| {
-                if let Some(name) = snapshot.dims().unknown(&cohort.requests) {
+            .map(|template| {
+                if let Some(name) = snapshot.dims().unknown(&template.requests) {
                     return Err(Unmet::Resource(name.to_owned()));
                 }
-                let replicas = cohort.replicas();
+                let replicas = template.replicas();
                 Ok(Shape {
-                    request: snapshot.dims().amounts(&cohort.requests),
-                    count: cohort.members.len() as u32,
+                    request: snapshot.dims().amounts(&template.requests),
+                    count: template.members.len() as u32,
                     min: 0,
                     replica_size: replicas.first().map_or(1, |r| r.1),
-                    eligible: Some(Arc::clone(&cohort.eligible)),
-                    running: self.running(cohort, by_replica),
+                    eligible: Some(Arc::clone(&template.eligible)),
+                    running: self.running(template, by_replica),
                 })
             })
             .collect::<Result<_, _>>()?;
@@ -105,56 +113,74 @@ impl Request {
             preemption: self.preemption,
             topology,
             excluded: self.excluded.clone(),
-            previous: Vec::new(),
         })
     }
 
-    /// The node of each member that has one: those fixed, and those that the placement seats.
+    /// The node of each member that has one: those fixed, and those that the placement adds.
     ///
-    /// Members take the seats in rank order, over nodes in the order of topology domain and name, so that neighbouring ranks
-    /// share nodes and domains.
+    /// Members take the places in rank order, over nodes in the order of topology domain and name,
+    /// so that neighbouring ranks share nodes and domains.
     pub fn assign(&self, snapshot: &Snapshot, placement: &Placement) -> BTreeMap<Member, NodeIx> {
         let mut out = self.fixed.clone();
-        let key = self.topology.as_ref().and_then(|t| snapshot.dims().key(&t.key));
+        let key = self
+            .topology
+            .as_ref()
+            .and_then(|t| snapshot.dims().key(&t.key));
         let place = |node: NodeIx| {
-            let domain = key.and_then(|k| snapshot.room().domain(node, k));
+            let domain = key.and_then(|k| snapshot.free_capacity().domain(node, k));
             (domain, snapshot.node_name(node))
         };
         let by_replica = self.by_replica();
-        for (shape, cohort) in self.cohorts.iter().enumerate() {
-            let mut seats: BTreeMap<u32, Vec<(NodeIx, u32)>> = BTreeMap::new();
-            for seat in placement.seats.iter().filter(|s| s.shape == shape) {
-                seats.entry(seat.replica).or_default().push((seat.node, seat.count));
+        for (shape, template) in self.templates.iter().enumerate() {
+            let mut free_places: BTreeMap<u32, Vec<(NodeIx, u32)>> = BTreeMap::new();
+            for assigned in placement.assignments.iter().filter(|a| a.shape == shape) {
+                free_places
+                    .entry(assigned.replica)
+                    .or_default()
+                    .push((assigned.node, assigned.count));
             }
-            for (replica, mut free) in seats {
+            for (replica, mut free) in free_places {
                 free.sort_by(|a, b| place(a.0).cmp(&place(b.0)));
-                let waiting = cohort
+                let waiting = template
                     .with_replica_ordinals()
                     .filter(|(m, r)| (!by_replica || *r == replica) && !self.fixed.contains_key(*m))
                     .map(|(m, _)| m.clone());
-                let seats = free.iter().flat_map(|&(node, count)| std::iter::repeat_n(node, count as usize));
-                out.extend(waiting.zip(seats));
+                let places = free
+                    .iter()
+                    .flat_map(|&(node, count)| std::iter::repeat_n(node, count as usize));
+                out.extend(waiting.zip(places));
             }
         }
         out
     }
 
     fn by_replica(&self) -> bool {
-        self.topology.as_ref().is_some_and(|t| t.scope == TopologyScope::Replica)
+        self.topology
+            .as_ref()
+            .is_some_and(|t| t.scope == TopologyScope::Replica)
     }
 
-    fn running(&self, cohort: &Cohort, by_replica: bool) -> Vec<engine::Running> {
+    fn running(&self, template: &TemplateMembers, by_replica: bool) -> Vec<engine::Running> {
         let mut counts: BTreeMap<(u32, NodeIx), u32> = BTreeMap::new();
-        for (member, replica) in cohort.with_replica_ordinals() {
+        for (member, replica) in template.with_replica_ordinals() {
             if let Some(&node) = self.fixed.get(member) {
-                *counts.entry((if by_replica { replica } else { 0 }, node)).or_default() += 1;
+                *counts
+                    .entry((if by_replica { replica } else { 0 }, node))
+                    .or_default() += 1;
             }
         }
-        counts.into_iter().map(|((replica, node), count)| engine::Running { replica, node, count }).collect()
+        counts
+            .into_iter()
+            .map(|((replica, node), count)| engine::Running {
+                replica,
+                node,
+                count,
+            })
+            .collect()
     }
 }
 
-impl Cohort {
+impl TemplateMembers {
     /// Replicas with members, and how many they have.
     fn replicas(&self) -> Vec<(i32, u32)> {
         let mut counts: BTreeMap<i32, u32> = BTreeMap::new();
@@ -164,15 +190,26 @@ impl Cohort {
         counts.into_iter().collect()
     }
 
-    /// Members with the position of their replica among those of the cohort.
+    /// Members with the position of their replica among those of the template.
     fn with_replica_ordinals(&self) -> impl Iterator<Item = (&Member, u32)> {
-        let ordinals: BTreeMap<i32, u32> = (0..).zip(self.replicas()).map(|(ix, (replica, _))| (replica, ix)).collect();
-        self.members.iter().map(move |m| (m, ordinals.get(&m.replica).copied().unwrap_or(0)))
+        let ordinals: BTreeMap<i32, u32> = (0..)
+            .zip(self.replicas())
+            .map(|(ix, (replica, _))| (replica, ix))
+            .collect();
+        self.members
+            .iter()
+            .map(move |m| (m, ordinals.get(&m.replica).copied().unwrap_or(0)))
     }
 }
 
-fn topology(constraint: &TopologyConstraint, snapshot: &Snapshot) -> Result<engine::Topology, Unmet> {
-    let key = snapshot.dims().key(&constraint.key).ok_or_else(|| Unmet::TopologyKey(constraint.key.clone()))?;
+fn topology(
+    constraint: &TopologyConstraint,
+    snapshot: &Snapshot,
+) -> Result<engine::Topology, Unmet> {
+    let key = snapshot
+        .dims()
+        .key(&constraint.key)
+        .ok_or_else(|| Unmet::TopologyKey(constraint.key.clone()))?;
     Ok(engine::Topology {
         key,
         mode: match constraint.mode {
@@ -207,15 +244,21 @@ mod tests {
     }
 
     fn members(replicas: i32, size: i32) -> Vec<Member> {
-        (0..replicas).flat_map(|r| (0..size).map(move |i| Member::new("w", r, i))).collect()
+        (0..replicas)
+            .flat_map(|r| (0..size).map(move |i| Member::new("w", r, i)))
+            .collect()
     }
 
-    fn request(snapshot: &Snapshot, members: Vec<Member>, gpus: &str) -> Request {
-        Request {
+    fn request(snapshot: &Snapshot, members: Vec<Member>, gpus: &str) -> PlacementRequest {
+        PlacementRequest {
             min_count: members.len() as u32,
-            cohorts: vec![Cohort {
+            templates: vec![TemplateMembers {
                 members,
-                requests: Arc::new(mk_resources(&[("cpu", "1"), ("pods", "1"), ("nvidia.com/gpu", gpus)])),
+                requests: Arc::new(mk_resources(&[
+                    ("cpu", "1"),
+                    ("pods", "1"),
+                    ("nvidia.com/gpu", gpus),
+                ])),
                 eligible: Arc::new((0..snapshot.node_count()).collect()),
             }],
             priority: 0,
@@ -226,21 +269,36 @@ mod tests {
         }
     }
 
-    fn placed(request: &Request, snapshot: &Snapshot) -> Vec<(String, String)> {
-        let placement = place(snapshot.room(), &request.demand(snapshot).unwrap()).unwrap();
+    fn placed(request: &PlacementRequest, snapshot: &Snapshot) -> Vec<(String, String)> {
+        let placement =
+            place(snapshot.free_capacity(), &request.demand(snapshot).unwrap()).unwrap();
         let nodes = request.assign(snapshot, &placement);
-        nodes.iter().map(|(m, &n)| (m.to_string(), snapshot.node_name(n).to_owned())).collect()
+        nodes
+            .iter()
+            .map(|(m, &n)| (m.to_string(), snapshot.node_name(n).to_owned()))
+            .collect()
     }
 
     fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
-        expected.iter().map(|&(m, n)| (m.to_owned(), n.to_owned())).collect()
+        expected
+            .iter()
+            .map(|&(m, n)| (m.to_owned(), n.to_owned()))
+            .collect()
     }
 
     #[test]
     fn neighbouring_ranks_share_nodes_in_the_order_of_their_names() {
         let s = cluster(&[("n2", "a", 2), ("n1", "a", 2)]);
         let got = placed(&request(&s, members(1, 4), "1"), &s);
-        assert_eq!(got, pairs(&[("w-0-0", "n1"), ("w-0-1", "n1"), ("w-0-2", "n2"), ("w-0-3", "n2")]));
+        assert_eq!(
+            got,
+            pairs(&[
+                ("w-0-0", "n1"),
+                ("w-0-1", "n1"),
+                ("w-0-2", "n2"),
+                ("w-0-3", "n2")
+            ])
+        );
     }
 
     #[test]
@@ -255,18 +313,34 @@ mod tests {
 
     #[test]
     fn each_replica_shares_a_domain_under_replica_scope() {
-        let s = cluster(&[("n1", "a", 2), ("n2", "b", 1), ("n3", "b", 1), ("n4", "a", 1)]);
+        let s = cluster(&[
+            ("n1", "a", 2),
+            ("n2", "b", 1),
+            ("n3", "b", 1),
+            ("n4", "a", 1),
+        ]);
         let mut r = request(&s, members(2, 2), "1");
-        r.topology =
-            Some(TopologyConstraint { key: RACK.into(), mode: TopologyMode::Required, scope: TopologyScope::Replica });
+        r.topology = Some(TopologyConstraint {
+            key: RACK.into(),
+            mode: TopologyMode::Required,
+            scope: TopologyScope::Replica,
+        });
         let got = placed(&r, &s);
-        let rack = |m: &str| got.iter().find(|(name, _)| name == m).map(|(_, n)| ["n1", "n4"].contains(&n.as_str()));
+        let rack = |m: &str| {
+            got.iter()
+                .find(|(name, _)| name == m)
+                .map(|(_, n)| ["n1", "n4"].contains(&n.as_str()))
+        };
         assert_eq!(got.len(), 4);
-        assert!(rack("w-0-0") == rack("w-0-1") && rack("w-1-0") == rack("w-1-1") && rack("w-0-0") != rack("w-1-0"));
+        assert!(
+            rack("w-0-0") == rack("w-0-1")
+                && rack("w-1-0") == rack("w-1-1")
+                && rack("w-0-0") != rack("w-1-0")
+        );
     }
 
     #[test]
-    fn an_elastic_gang_seats_its_first_ranks() {
+    fn an_elastic_gang_places_its_first_ranks() {
         let s = cluster(&[("n1", "a", 2)]);
         let mut r = request(&s, members(1, 4), "1");
         r.min_count = 1;
@@ -282,9 +356,15 @@ mod tests {
             mode: TopologyMode::Required,
             scope: TopologyScope::Gang,
         });
-        assert_eq!(r.demand(&s).unwrap_err().to_string(), "no node has the label example.com/pod");
-        r.cohorts[0].requests = Arc::new(mk_resources(&[("example.com/fpga", "1")]));
+        assert_eq!(
+            r.demand(&s).unwrap_err().to_string(),
+            "no node has the label example.com/pod"
+        );
+        r.templates[0].requests = Arc::new(mk_resources(&[("example.com/fpga", "1")]));
         r.topology = None;
-        assert_eq!(r.demand(&s).unwrap_err().to_string(), "no node offers example.com/fpga");
+        assert_eq!(
+            r.demand(&s).unwrap_err().to_string(),
+            "no node offers example.com/fpga"
+        );
     }
 }

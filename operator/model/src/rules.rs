@@ -6,15 +6,16 @@ use lockstep_engine::{Algorithm, Options, Order};
 
 use crate::cost::CostModel;
 
-/// What the manager's configuration says about preemption. A question to the engine that is asked under the same rules has
-/// the same answer.
+/// What the manager's configuration says about preemption. A question to the engine that is asked
+/// under the same rules has the same answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
     /// How victims are chosen.
     pub algorithm: Algorithm,
     /// Whether priority or lost work comes first.
     pub order: Order,
-    /// How many evictions that victims would cause in turn are followed (KEP-5710's second principle).
+    /// How many evictions that victims would cause in turn are followed (KEP-5710's second
+    /// principle).
     pub follow_on_depth: u8,
     /// How long work runs before it may be evicted.
     pub min_runtime: Duration,
@@ -40,11 +41,22 @@ impl Default for Rules {
 impl Rules {
     /// For the engine.
     pub fn options(&self) -> Options {
-        let Self { algorithm, order, follow_on_depth, .. } = *self;
-        Options { algorithm, order, follow_on_depth, ..Options::default() }
+        let Self {
+            algorithm,
+            order,
+            follow_on_depth,
+            ..
+        } = *self;
+        Options {
+            algorithm,
+            order,
+            follow_on_depth,
+            ..Options::default()
+        }
     }
 
-    /// Whether work can be evicted as soon as it has started, so that a waiting gang can take its room back at once.
+    /// Whether work can be evicted as soon as it has started, so that a waiting gang can take its
+    /// room back at once.
     pub fn evictable_at_once(&self) -> bool {
         self.min_runtime.is_zero()
     }

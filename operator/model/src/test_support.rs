@@ -7,25 +7,40 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::node::Node;
 use crate::pod::Pod;
-use crate::requests::Resources;
+use crate::resources::Resources;
 
 /// Resources from pairs of name and quantity.
 pub(crate) fn mk_resources(pairs: &[(&str, &str)]) -> Resources {
-    let quantities: BTreeMap<String, Quantity> =
-        pairs.iter().map(|(n, q)| ((*n).to_owned(), Quantity((*q).to_owned()))).collect();
+    let quantities: BTreeMap<String, Quantity> = pairs
+        .iter()
+        .map(|(n, q)| ((*n).to_owned(), Quantity((*q).to_owned())))
+        .collect();
     Resources::parse(&quantities).unwrap()
 }
 
 /// A ready node with accelerators.
 pub(crate) fn mk_node(name: &str, gpus: i64) -> Node {
-    let allocatable =
-        mk_resources(&[("cpu", "64"), ("memory", "512Gi"), ("pods", "110"), ("nvidia.com/gpu", &gpus.to_string())]);
-    Node { name: name.to_owned(), allocatable, ready: true, ..Node::default() }
+    let allocatable = mk_resources(&[
+        ("cpu", "64"),
+        ("memory", "512Gi"),
+        ("pods", "110"),
+        ("nvidia.com/gpu", &gpus.to_string()),
+    ]);
+    Node {
+        name: name.to_owned(),
+        allocatable,
+        ready: true,
+        ..Node::default()
+    }
 }
 
 /// A pod bound to a node that holds accelerators.
 pub(crate) fn mk_pod(uid: &str, node: &str, gpus: i64) -> Pod {
-    let requests = mk_resources(&[("cpu", "1"), ("pods", "1"), ("nvidia.com/gpu", &gpus.to_string())]);
+    let requests = mk_resources(&[
+        ("cpu", "1"),
+        ("pods", "1"),
+        ("nvidia.com/gpu", &gpus.to_string()),
+    ]);
     Pod {
         uid: uid.to_owned(),
         namespace: "ml".to_owned(),

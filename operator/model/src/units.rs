@@ -10,7 +10,7 @@ use smallvec::SmallVec;
 use crate::cluster::Snapshot;
 use crate::pdb::Budget;
 use crate::pod::Pod;
-use crate::requests::Resources;
+use crate::resources::Resources;
 
 /// Units with where they come from.
 #[derive(Clone, Debug, Default)]
@@ -19,7 +19,8 @@ pub struct UnitTable {
     pub units: Units,
     /// By unit ordinal.
     pub sources: Vec<Source>,
-    /// When the first of those left out because they have not run for long enough may be asked about; `None`: nobody was.
+    /// When the first of those left out because they have not run for long enough may be asked
+    /// about; `None`: nobody was.
     pub shielded_until: Option<DateTime<Utc>>,
 }
 
@@ -73,11 +74,25 @@ impl<'a> UnitsBuilder<'a> {
     pub fn new(snapshot: &'a Snapshot, budgets: &'a [Arc<Budget>], now: DateTime<Utc>) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<(PdbIx, &Budget)>> = BTreeMap::new();
         for (ix, budget) in budgets.iter().enumerate() {
-            by_namespace.entry(&budget.namespace).or_default().push((ix, budget));
+            by_namespace
+                .entry(&budget.namespace)
+                .or_default()
+                .push((ix, budget));
         }
         let pdb_allowed = budgets.iter().map(|b| b.allowed.max(0) as u32).collect();
-        let units = Units { pdb_allowed, ..Units::default() };
-        Self { snapshot, budgets: by_namespace, now, table: UnitTable { units, ..UnitTable::default() } }
+        let units = Units {
+            pdb_allowed,
+            ..Units::default()
+        };
+        Self {
+            snapshot,
+            budgets: by_namespace,
+            now,
+            table: UnitTable {
+                units,
+                ..UnitTable::default()
+            },
+        }
     }
 
     /// Adds a gang that goes whole.
@@ -85,16 +100,25 @@ impl<'a> UnitsBuilder<'a> {
         let mut pods: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
         let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
         for held in &gang.holds {
-            pods.entry(self.snapshot.dims().amounts(&held.requests)).or_default().push(held.node);
+            pods.entry(self.snapshot.dims().amounts(&held.requests))
+                .or_default()
+                .push(held.node);
             for (pdb, count) in held.pod.iter().flat_map(|p| self.hits(p)) {
                 *hits.entry(pdb).or_default() += count;
             }
         }
-        let start = gang.holds.iter().filter_map(|h| h.pod.as_ref()?.started).min();
+        let start = gang
+            .holds
+            .iter()
+            .filter_map(|h| h.pod.as_ref()?.started)
+            .min();
         self.push(
             Source::Gang(gang.number),
             Unit {
-                pods: pods.into_iter().map(|(request, nodes)| Pods { request, nodes }).collect(),
+                pods: pods
+                    .into_iter()
+                    .map(|(request, nodes)| Pods { request, nodes })
+                    .collect(),
                 priority: gang.priority,
                 gang: true,
                 cost: gang.cost,
@@ -107,9 +131,10 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    /// Adds a single pod where it holds room, with the priority of its gang if it has one, and the accelerator-seconds that
-    /// evicting it destroys. `cascade` stands for the gang that restarts as a whole when this pod goes, from
-    /// [`UnitsBuilder::cascade`]; `eligible` for the nodes where the pod could run again, where they are known.
+    /// Adds a single pod where it holds room, with the priority of its gang if it has one, and the
+    /// accelerator-seconds that evicting it destroys. `cascade` stands for the gang that restarts
+    /// as a whole when this pod goes, from [`UnitsBuilder::cascade`]; `eligible` for the nodes
+    /// where the pod could run again, where they are known.
     pub fn add_pod(
         &mut self,
         pod: &Arc<Pod>,
@@ -118,9 +143,14 @@ impl<'a> UnitsBuilder<'a> {
         cascade: Option<usize>,
         eligible: Option<Arc<NodeSet>>,
     ) {
-        let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) else { return };
+        let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) else {
+            return;
+        };
         let unit = Unit {
-            pods: vec![Pods { request: self.snapshot.dims().amounts(&pod.requests), nodes: vec![node] }],
+            pods: vec![Pods {
+                request: self.snapshot.dims().amounts(&pod.requests),
+                nodes: vec![node],
+            }],
             priority,
             gang: false,
             cost,
@@ -152,7 +182,12 @@ impl<'a> UnitsBuilder<'a> {
 
     fn hits(&self, pod: &Pod) -> SmallVec<[(PdbIx, u32); 1]> {
         let budgets = self.budgets.get(pod.namespace.as_str());
-        budgets.into_iter().flatten().filter(|(_, b)| b.guards(pod)).map(|&(ix, _)| (ix, 1)).collect()
+        budgets
+            .into_iter()
+            .flatten()
+            .filter(|(_, b)| b.guards(pod))
+            .map(|&(ix, _)| (ix, 1))
+            .collect()
     }
 
     fn push(&mut self, source: Source, unit: Unit) {
@@ -172,26 +207,60 @@ mod tests {
     fn a_gang_counts_every_pod_that_a_budget_guards_and_a_single_pod_its_own() {
         let mut model = ClusterModel::default();
         model.upsert_node(mk_node("n1", 8));
-        let guarded = Pod { labels: Arc::new([("app".into(), "db".into())].into()), ..mk_pod("a", "n1", 1) };
-        for pod in [guarded.clone(), Pod { uid: "b".into(), ..guarded }, mk_pod("c", "n1", 2)] {
+        let guarded = Pod {
+            labels: Arc::new([("app".into(), "db".into())].into()),
+            ..mk_pod("a", "n1", 1)
+        };
+        for pod in [
+            guarded.clone(),
+            Pod {
+                uid: "b".into(),
+                ..guarded
+            },
+            mk_pod("c", "n1", 2),
+        ] {
             model.upsert_pod(pod);
         }
         let s = model.snapshot();
         let selector = serde_json::from_value(json!({"matchLabels": {"app": "db"}})).unwrap();
-        let budget = Budget { namespace: "ml".into(), name: "b".into(), selector: Some(selector), allowed: 1 };
+        let budget = Budget {
+            namespace: "ml".into(),
+            name: "b".into(),
+            selector: Some(selector),
+            allowed: 1,
+        };
         let budgets = [Arc::new(budget)];
         let mut builder = UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap());
         let pods: Vec<_> = s.pods_on(0).cloned().collect();
         let holds = pods
             .iter()
-            .map(|p| Running { node: 0, requests: Arc::clone(&p.requests), pod: Some(Arc::clone(p)) })
+            .map(|p| Running {
+                node: 0,
+                requests: Arc::clone(&p.requests),
+                pod: Some(Arc::clone(p)),
+            })
             .collect();
-        builder.add_gang(&GangUnit { number: 7, priority: 5, preempts: true, holds, cost: 9, eligible: None });
+        builder.add_gang(&GangUnit {
+            number: 7,
+            priority: 5,
+            preempts: true,
+            holds,
+            cost: 9,
+            eligible: None,
+        });
         builder.add_pod(&pods[0], 3, 1, None, None);
         let table = builder.build();
-        let [gang, single] = table.units.units.as_slice() else { panic!("two units") };
-        assert_eq!((gang.pdbs.as_slice(), gang.pod_count(), gang.pods.len()), ([(0, 2)].as_slice(), 3, 2));
-        assert_eq!((single.pdbs.as_slice(), single.priority), ([(0, 1)].as_slice(), 3));
+        let [gang, single] = table.units.units.as_slice() else {
+            panic!("two units")
+        };
+        assert_eq!(
+            (gang.pdbs.as_slice(), gang.pod_count(), gang.pods.len()),
+            ([(0, 2)].as_slice(), 3, 2)
+        );
+        assert_eq!(
+            (single.pdbs.as_slice(), single.priority),
+            ([(0, 1)].as_slice(), 3)
+        );
         assert_eq!(table.units.pdb_allowed, [1]);
         assert!(matches!(table.sources[0], Source::Gang(7)));
     }

@@ -13,7 +13,9 @@ fn decisions(c: &mut Criterion) {
     for row in &ROWS {
         for nodes in SIZES {
             let question = (row.question)(nodes);
-            group.bench_function(BenchmarkId::new(row.name, nodes), |b| b.iter(|| black_box(&question).ask()));
+            group.bench_function(BenchmarkId::new(row.name, nodes), |b| {
+                b.iter(|| black_box(&question).ask());
+            });
         }
     }
     group.finish();
@@ -32,7 +34,11 @@ fn index(c: &mut Criterion) {
             });
         });
         group.bench_function(BenchmarkId::new("copy", nodes), |b| {
-            b.iter_batched(|| (), |()| black_box(cluster.clone()), BatchSize::LargeInput);
+            b.iter_batched(
+                || (),
+                |()| black_box(cluster.clone()),
+                BatchSize::LargeInput,
+            );
         });
     }
     group.finish();

@@ -1,4 +1,5 @@
-//! Instructions that the engine's decisions take: the same on a busy machine as on a quiet one. Needs valgrind.
+//! Instructions that the engine's decisions take: the same on a busy machine as on a quiet one.
+//! Needs valgrind.
 
 #![expect(missing_docs, reason = "the macros make public items without any")]
 

@@ -11,15 +11,24 @@ pub struct Fit {
 
 /// Fits a power law to sizes and costs, both above zero, of at least two different sizes.
 pub fn fit(points: &[(f64, f64)]) -> Fit {
-    let logs: Vec<(f64, f64)> = points.iter().map(|&(size, cost)| (size.ln(), cost.ln())).collect();
+    let logs: Vec<(f64, f64)> = points
+        .iter()
+        .map(|&(size, cost)| (size.ln(), cost.ln()))
+        .collect();
     let count = logs.len() as f64;
     let mean_size = logs.iter().map(|p| p.0).sum::<f64>() / count;
     let mean_cost = logs.iter().map(|p| p.1).sum::<f64>() / count;
-    let together: f64 = logs.iter().map(|p| (p.0 - mean_size) * (p.1 - mean_cost)).sum();
+    let together: f64 = logs
+        .iter()
+        .map(|p| (p.0 - mean_size) * (p.1 - mean_cost))
+        .sum();
     let spread: f64 = logs.iter().map(|p| (p.0 - mean_size).powi(2)).sum();
     let exponent = together / spread;
     let off = |&(size, cost): &(f64, f64)| (cost - mean_cost - exponent * (size - mean_size)).abs();
-    Fit { exponent, worst: logs.iter().map(off).fold(0.0, f64::max).exp() }
+    Fit {
+        exponent,
+        worst: logs.iter().map(off).fold(0.0, f64::max).exp(),
+    }
 }
 
 #[cfg(test)]
@@ -29,7 +38,10 @@ mod tests {
     #[test]
     fn a_power_law_is_found_and_what_departs_from_it_is_told() {
         let square = fit(&[(1.0, 5.0), (10.0, 500.0), (100.0, 50_000.0)]);
-        assert!((square.exponent - 2.0).abs() < 1e-9 && (square.worst - 1.0).abs() < 1e-9, "{square:?}");
+        assert!(
+            (square.exponent - 2.0).abs() < 1e-9 && (square.worst - 1.0).abs() < 1e-9,
+            "{square:?}"
+        );
         let bent = fit(&[(1.0, 1.0), (10.0, 4.0), (100.0, 1.0)]);
         assert!(bent.exponent.abs() < 1e-9 && bent.worst > 2.0, "{bent:?}");
     }

@@ -1,4 +1,5 @@
-//! Instances of the format `preempt-quality/1`: nodes with GPUs, running groups, and one gang that needs room.
+//! Instances of the format `preempt-quality/1`: nodes with GPUs, running groups, and one gang that
+//! has to be placed.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +18,7 @@ pub struct Instance {
     pub groups: Vec<Group>,
     /// Pod disruption budgets.
     pub pdbs: Vec<Pdb>,
-    /// The gang that needs room.
+    /// The gang that has to be placed.
     pub preemptor: Preemptor,
 }
 
@@ -75,7 +76,7 @@ pub struct Pdb {
     pub disruptions_allowed: u32,
 }
 
-/// The gang that needs room.
+/// The gang that has to be placed.
 #[derive(Debug, Deserialize)]
 pub struct Preemptor {
     /// Its priority.
@@ -102,9 +103,9 @@ pub struct Answer {
     pub victims: Vec<String>,
     /// Microseconds from the index to the answer.
     pub decision_us: u64,
-    /// Where the gang goes; left out by arms that only choose victims.
+    /// Where the gang is placed; left out by arms that only choose victims.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub placement: Option<Vec<AnswerSeat>>,
+    pub placement: Option<Vec<AnswerAssignment>>,
     /// Whether the engine claims that no better answer exists.
     pub proven: bool,
     /// PDB excess that the engine claims every answer to have.
@@ -115,7 +116,7 @@ pub struct Answer {
 
 /// Pods of the gang on a node.
 #[derive(Debug, Serialize)]
-pub struct AnswerSeat {
+pub struct AnswerAssignment {
     /// The node.
     pub node: usize,
     /// GPUs per pod.
@@ -129,7 +130,11 @@ impl Instance {
     pub fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new(1, 0);
         for (ix, node) in self.nodes.iter().enumerate() {
-            let spec = Node { allocatable: smallvec![node.gpus], domains: Vec::new(), schedulable: true };
+            let spec = Node {
+                allocatable: smallvec![node.gpus],
+                domains: Vec::new(),
+                schedulable: true,
+            };
             cluster.upsert_node(ix, &spec);
         }
         for pod in self.groups.iter().flat_map(|g| &g.pods) {
@@ -146,7 +151,10 @@ impl Instance {
                 Mode::All => named.push((group.id.clone(), unit(group, &group.pods))),
                 Mode::Single => {
                     for (ix, pod) in group.pods.iter().enumerate() {
-                        named.push((format!("{}/{ix}", group.id), unit(group, std::slice::from_ref(pod))));
+                        named.push((
+                            format!("{}/{ix}", group.id),
+                            unit(group, std::slice::from_ref(pod)),
+                        ));
                     }
                 }
             }
@@ -154,14 +162,24 @@ impl Instance {
         named.sort_by(|a, b| a.0.cmp(&b.0));
         let (ids, units) = named.into_iter().unzip();
         let pdb_allowed = self.pdbs.iter().map(|p| p.disruptions_allowed).collect();
-        (Units { units, pdb_allowed, cascade_loss: Vec::new() }, ids)
+        (
+            Units {
+                units,
+                pdb_allowed,
+                cascade_loss: Vec::new(),
+            },
+            ids,
+        )
     }
 
     /// The gang, larger pods first.
     pub fn demand(&self) -> Demand {
         let mut sizes = self.preemptor.shapes.clone();
         sizes.sort_by_key(|s| std::cmp::Reverse((s.gpus, s.count)));
-        let shapes: Vec<Shape> = sizes.iter().map(|s| Shape::new([s.gpus].as_slice(), s.count)).collect();
+        let shapes: Vec<Shape> = sizes
+            .iter()
+            .map(|s| Shape::new([s.gpus].as_slice(), s.count))
+            .collect();
         Demand {
             min_count: shapes.iter().map(|s| s.count).sum(),
             shapes,
@@ -169,7 +187,6 @@ impl Instance {
             preemption: PreemptionPolicy::LowerPriority,
             topology: None,
             excluded: lockstep_engine::NodeSet::new(),
-            previous: Vec::new(),
         }
     }
 }
@@ -181,11 +198,21 @@ fn unit(group: &Group, pods: &[InstancePod]) -> Unit {
     }
     let gpus: i64 = pods.iter().map(|p| p.gpus).sum();
     Unit {
-        pods: by_size.into_iter().map(|(gpus, nodes)| Pods { request: smallvec![gpus], nodes }).collect(),
+        pods: by_size
+            .into_iter()
+            .map(|(gpus, nodes)| Pods {
+                request: smallvec![gpus],
+                nodes,
+            })
+            .collect(),
         priority: group.priority,
         gang: group.mode == Mode::All,
         cost: gpus.unsigned_abs() * (group.checkpoint_age_s + group.restart_overhead_s),
-        pdbs: group.pdb.map(|p| (p, pods.len() as u32)).into_iter().collect(),
+        pdbs: group
+            .pdb
+            .map(|p| (p, pods.len() as u32))
+            .into_iter()
+            .collect(),
         start: -group.running_s,
         cascade: None,
         eligible: None,

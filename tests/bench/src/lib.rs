@@ -1,4 +1,5 @@
-//! What the engine's benchmarks share: the instance format `preempt-quality/1`, and the control arms.
+//! What the engine's benchmarks share: the instance format `preempt-quality/1`, and the control
+//! arms.
 
 pub mod growth;
 pub mod instance;

@@ -1,7 +1,8 @@
 //! The questions whose answers are timed and whose instructions are counted: one list for both.
 
 use lockstep_engine::{
-    Demand, Infeasible, Options, Placement, Preemption, Running, Scope, Shape, Topology, TopologyMode, place, preempt,
+    Demand, Infeasible, Options, Placement, Preemption, Running, Scope, Shape, Topology,
+    TopologyMode, place, preempt,
 };
 
 use crate::scenes::{Scene, busy, gang, idle, pods_of};
@@ -13,7 +14,7 @@ pub const GANGS: [usize; 4] = [10, 50, 150, 500];
 /// Pods of each running gang per node, on 1,000 nodes of 50 gangs, for the growth by pods.
 pub const PODS: [usize; 4] = [1, 2, 4, 8];
 
-/// A cluster and a gang that wants room there.
+/// A cluster and a gang to be placed there.
 pub struct Question {
     scene: Scene,
     demand: Demand,
@@ -22,7 +23,7 @@ pub struct Question {
 
 /// What the engine says.
 pub enum Answer {
-    /// To a gang that only takes free room.
+    /// To a gang that only takes free capacity.
     Placed(Result<Placement, Infeasible>),
     /// To a gang that may evict.
     Preempted(Result<Preemption, Infeasible>),
@@ -40,11 +41,19 @@ impl Question {
     }
 
     fn place(scene: Scene, demand: Demand) -> Self {
-        Self { scene, demand, may_evict: false }
+        Self {
+            scene,
+            demand,
+            may_evict: false,
+        }
     }
 
     fn preempt(scene: Scene, demand: Demand) -> Self {
-        Self { scene, demand, may_evict: true }
+        Self {
+            scene,
+            demand,
+            may_evict: true,
+        }
     }
 }
 
@@ -60,20 +69,56 @@ pub struct Row {
 
 /// The lines of the table.
 pub const ROWS: [Row; 10] = [
-    Row { name: "gang_of_a_fifth", what: "place a gang on a fifth of the nodes", question: gang_of_a_fifth },
-    Row { name: "thousand_pods", what: "place 1,000 pods of one GPU", question: thousand_pods },
-    Row { name: "replicas", what: "place replicas of four nodes, each in one rack", question: replicas },
-    Row { name: "no_fit", what: "say that a gang does not fit, and what is missing", question: no_fit },
-    Row { name: "replace", what: "replace one lost member", question: replace },
-    Row { name: "preempt_10", what: "preempt for a tenth of the nodes, 10 gangs running", question: preempt_10 },
-    Row { name: "preempt_50", what: "the same, 50 gangs running", question: preempt_50 },
-    Row { name: "preempt_500", what: "the same, 500 gangs running", question: preempt_500 },
+    Row {
+        name: "gang_of_a_fifth",
+        what: "place a gang on a fifth of the nodes",
+        question: gang_of_a_fifth,
+    },
+    Row {
+        name: "thousand_pods",
+        what: "place 1,000 pods of one GPU",
+        question: thousand_pods,
+    },
+    Row {
+        name: "replicas",
+        what: "place replicas of four nodes, each in one rack",
+        question: replicas,
+    },
+    Row {
+        name: "no_fit",
+        what: "say that a gang does not fit, and what is missing",
+        question: no_fit,
+    },
+    Row {
+        name: "replace",
+        what: "replace one lost member",
+        question: replace,
+    },
+    Row {
+        name: "preempt_10",
+        what: "preempt for a tenth of the nodes, 10 gangs running",
+        question: preempt_10,
+    },
+    Row {
+        name: "preempt_50",
+        what: "the same, 50 gangs running",
+        question: preempt_50,
+    },
+    Row {
+        name: "preempt_500",
+        what: "the same, 500 gangs running",
+        question: preempt_500,
+    },
     Row {
         name: "preempt_driver",
         what: "the same, 50 gangs, and the gang has a driver pod of another shape",
         question: preempt_driver,
     },
-    Row { name: "preempt_rack", what: "preempt for 8 nodes of one rack, 50 gangs running", question: preempt_rack },
+    Row {
+        name: "preempt_rack",
+        what: "preempt for 8 nodes of one rack, 50 gangs running",
+        question: preempt_rack,
+    },
 ];
 
 /// A gang of whole nodes on a fifth of an idle cluster.
@@ -94,7 +139,7 @@ pub fn replicas(nodes: usize) -> Question {
     Question::place(idle(nodes), demand)
 }
 
-/// A gang for which a busy cluster has no room.
+/// A gang that does not fit into a busy cluster.
 pub fn no_fit(nodes: usize) -> Question {
     Question::place(busy(nodes, 50), gang(8, fifth(nodes)))
 }
@@ -103,7 +148,13 @@ pub fn no_fit(nodes: usize) -> Question {
 pub fn replace(nodes: usize) -> Question {
     let members = fifth(nodes);
     let mut demand = gang(1, members);
-    demand.shapes[0].running = (0..members as usize - 1).map(|node| Running { replica: 0, node, count: 1 }).collect();
+    demand.shapes[0].running = (0..members as usize - 1)
+        .map(|node| Running {
+            replica: 0,
+            node,
+            count: 1,
+        })
+        .collect();
     Question::place(idle(nodes), demand)
 }
 
@@ -140,14 +191,22 @@ pub fn preempt_by_pods(pods: usize) -> Question {
 /// With fifty gangs running, for a gang that has a driver of another shape besides.
 pub fn preempt_driver(nodes: usize) -> Question {
     let mut demand = gang(8, tenth(nodes));
-    demand.shapes.push(Shape::new([2_000, 8 << 30, 1, 0].as_slice(), 1));
+    demand
+        .shapes
+        .push(Shape::new([2_000, 8 << 30, 1, 0].as_slice(), 1));
     demand.min_count += 1;
     Question::preempt(busy(nodes, 50), demand)
 }
 
 /// With fifty gangs running, for a gang that must stay within a rack.
 pub fn preempt_rack(nodes: usize) -> Question {
-    Question::preempt(busy(nodes, 50), Demand { topology: Some(one_rack(Scope::Gang)), ..gang(8, 8) })
+    Question::preempt(
+        busy(nodes, 50),
+        Demand {
+            topology: Some(one_rack(Scope::Gang)),
+            ..gang(8, 8)
+        },
+    )
 }
 
 fn fifth(nodes: usize) -> u32 {
@@ -159,5 +218,9 @@ fn tenth(nodes: usize) -> u32 {
 }
 
 fn one_rack(scope: Scope) -> Topology {
-    Topology { key: 0, mode: TopologyMode::Required, scope }
+    Topology {
+        key: 0,
+        mode: TopologyMode::Required,
+        scope,
+    }
 }

@@ -28,7 +28,10 @@ impl Dice {
 
     /// A number below `below`.
     pub fn roll(&mut self, below: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % below.max(1)
     }
 }
@@ -57,10 +60,14 @@ pub fn idle(nodes: usize) -> Scene {
             cluster.add_pod(ix, &small());
         }
     }
-    Scene { cluster, units: Units::default() }
+    Scene {
+        cluster,
+        units: Units::default(),
+    }
 }
 
-/// As [`idle`], with gangs of whole nodes that share all nodes but one in sixteen, a tenth of them in single pods of one GPU.
+/// As [`idle`], with gangs of whole nodes that share all nodes but one in sixteen, a tenth of them
+/// in single pods of one GPU.
 pub fn busy(nodes: usize, gangs: usize) -> Scene {
     pods_of(nodes, gangs, 1)
 }
@@ -72,14 +79,26 @@ pub fn pods_of(nodes: usize, gangs: usize, pods_per_node: usize) -> Scene {
     let mut order: Vec<NodeIx> = (0..nodes).filter(|n| n % RACK != 0).collect();
     // Gangs mostly hold neighbours; some are scattered.
     for _ in 0..nodes / 8 {
-        let (a, b) = (dice.roll(order.len() as u64) as usize, dice.roll(order.len() as u64) as usize);
+        let (a, b) = (
+            dice.roll(order.len() as u64) as usize,
+            dice.roll(order.len() as u64) as usize,
+        );
         order.swap(a, b);
     }
     let mixed = order.split_off(order.len() - order.len() / 10);
     let share = (order.len() / gangs.max(1)).max(1);
     for chunk in order.chunks(share) {
-        let on: Vec<NodeIx> = chunk.iter().flat_map(|&n| std::iter::repeat_n(n, pods_per_node)).collect();
-        add(&mut scene, &mut dice, &training(8 / pods_per_node as i64), &on, chunk.len() as u64 * 8);
+        let on: Vec<NodeIx> = chunk
+            .iter()
+            .flat_map(|&n| std::iter::repeat_n(n, pods_per_node))
+            .collect();
+        add(
+            &mut scene,
+            &mut dice,
+            &training(8 / pods_per_node as i64),
+            &on,
+            chunk.len() as u64 * 8,
+        );
     }
     for node in mixed {
         for _ in 0..8 {
@@ -94,7 +113,10 @@ fn add(scene: &mut Scene, dice: &mut Dice, request: &Amounts, nodes: &[NodeIx], 
         scene.cluster.add_pod(node, request);
     }
     scene.units.units.push(Unit {
-        pods: vec![Pods { request: request.clone(), nodes: nodes.to_vec() }],
+        pods: vec![Pods {
+            request: request.clone(),
+            nodes: nodes.to_vec(),
+        }],
         priority: [0, 10, 50][dice.roll(3) as usize],
         gang: nodes.len() > 1,
         cost: gpus * (60 + dice.roll(7_200)),

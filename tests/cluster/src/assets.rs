@@ -1,5 +1,6 @@
-//! A real control plane, started from a folder of its programs as envtest lays them out (`KUBEBUILDER_ASSETS`): `etcd` and
-//! `kube-apiserver`; with `kube-controller-manager` and `kube-scheduler` beside them pods are bound and collected, too.
+//! A real control plane, started from a folder of its programs as envtest lays them out
+//! (`KUBEBUILDER_ASSETS`): `etcd` and `kube-apiserver`; with `kube-controller-manager` and
+//! `kube-scheduler` beside them pods are bound and collected, too.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,9 +16,13 @@ use crate::wait::eventually;
 const START: Duration = Duration::from_mins(2);
 
 /// Serves `scheduling.k8s.io` pod groups in whatever version it has them, alpha ones included.
-const NATIVE_SCHEDULING: [&str; 2] = ["--feature-gates=GenericWorkload=true", "--runtime-config=api/all=true"];
+const NATIVE_SCHEDULING: [&str; 2] = [
+    "--feature-gates=GenericWorkload=true",
+    "--runtime-config=api/all=true",
+];
 
-/// What the stand-in has, too; without the controllers that make pods, since the operator and its agents run outside.
+/// What the stand-in has, too; without the controllers that make pods, since the operator and its
+/// agents run outside.
 const CONTROLLERS: [&str; 9] = [
     "clusterrole-aggregation-controller",
     "disruption-controller",
@@ -43,7 +48,11 @@ pub(crate) struct RealPlane {
 
 impl RealPlane {
     /// Starts the programs in `assets` with their data, certificates and logs below `folder`.
-    pub(crate) async fn start(assets: &Path, folder: &Path, native_scheduling: bool) -> Result<Self> {
+    pub(crate) async fn start(
+        assets: &Path,
+        folder: &Path,
+        native_scheduling: bool,
+    ) -> Result<Self> {
         let files = folder.join("plane");
         std::fs::create_dir_all(&files)?;
         let tokens = TokenReviewer::start()?;
@@ -59,22 +68,45 @@ impl RealPlane {
         let kubeconfig = kubeconfig(&files, port, "admin", "user:admin:system:masters")?;
         until_ready(&mut api_server, &kubeconfig).await?;
         processes.push(api_server);
-        let complete = ["kube-controller-manager", "kube-scheduler"].iter().all(|p| assets.join(p).is_file());
+        let complete = ["kube-controller-manager", "kube-scheduler"]
+            .iter()
+            .all(|p| assets.join(p).is_file());
         if complete {
             let mighty = kubeconfig.display().to_string();
             processes.push(Process::start(
-                &launch(assets, "kube-controller-manager", controller_args(&files, &mighty)),
+                &launch(
+                    assets,
+                    "kube-controller-manager",
+                    controller_args(&files, &mighty),
+                ),
                 folder,
             )?);
-            let args = vec![format!("--kubeconfig={mighty}"), "--leader-elect=false".into(), "--secure-port=0".into()];
-            processes.push(Process::start(&launch(assets, "kube-scheduler", args), folder)?);
+            let args = vec![
+                format!("--kubeconfig={mighty}"),
+                "--leader-elect=false".into(),
+                "--secure-port=0".into(),
+            ];
+            processes.push(Process::start(
+                &launch(assets, "kube-scheduler", args),
+                folder,
+            )?);
         }
-        Ok(Self { kubeconfig, complete, _processes: processes, _tokens: tokens })
+        Ok(Self {
+            kubeconfig,
+            complete,
+            _processes: processes,
+            _tokens: tokens,
+        })
     }
 }
 
 fn launch(assets: &Path, program: &str, args: Vec<String>) -> Launch {
-    Launch { name: program.into(), program: assets.join(program), args, env: None }
+    Launch {
+        name: program.into(),
+        program: assets.join(program),
+        args,
+        env: None,
+    }
 }
 
 fn url(port: u16) -> String {
@@ -110,9 +142,13 @@ fn api_server_args(files: &Path, etcd: &str, port: u16, tokens: &Path) -> Vec<St
         "--service-account-issuer=https://kubernetes.default.svc".into(),
         "--service-cluster-ip-range=10.96.0.0/16".into(),
         "--authorization-mode=RBAC".into(),
-        format!("--authentication-token-webhook-config-file={}", tokens.display()),
+        format!(
+            "--authentication-token-webhook-config-file={}",
+            tokens.display()
+        ),
         "--authentication-token-webhook-version=v1".into(),
-        // Pods would wait for the service account of their new namespace, which without controllers never comes.
+        // Pods would wait for the service account of their new namespace, which without controllers
+        // never comes.
         "--disable-admission-plugins=ServiceAccount".into(),
     ]
 }
@@ -124,7 +160,8 @@ fn controller_args(files: &Path, kubeconfig: &str) -> Vec<String> {
         // Each writes under its own name, by which admission policies know them.
         "--use-service-account-credentials=true".into(),
         format!("--service-account-private-key-file={}", key(files)),
-        // Longer than the period of the hollow nodes' Leases, shorter than the patience of a scenario.
+        // Longer than the period of the hollow nodes' Leases, shorter than the patience of a
+        // scenario.
         "--node-monitor-grace-period=15s".into(),
         "--node-monitor-period=1s".into(),
         "--concurrent-gc-syncs=4".into(),
@@ -139,7 +176,10 @@ fn kubeconfig(files: &Path, port: u16, name: &str, token: &str) -> Result<PathBu
         "server": format!("https://127.0.0.1:{port}"),
         "certificate-authority": files.join("apiserver.crt"),
     });
-    std::fs::write(&path, config_file(&cluster, &json!({"token": token})).to_string())?;
+    std::fs::write(
+        &path,
+        config_file(&cluster, &json!({"token": token})).to_string(),
+    )?;
     Ok(path)
 }
 
@@ -155,17 +195,26 @@ pub(crate) fn config_file(cluster: &Value, user: &Value) -> Value {
     })
 }
 
-/// Waits for the server and lets the group of kubelets do what a node may do: kubelets are one group here, without the
-/// node authorizer, which knows each by its certificate.
+/// Waits for the server and lets the group of kubelets do what a node may do: kubelets are one
+/// group here, without the node authorizer, which knows each by its certificate.
 async fn until_ready(server: &mut Process, kubeconfig: &Path) -> Result<()> {
     let client = eventually("kube-apiserver to be ready", START, async || {
         if let Some(status) = server.ended()? {
-            return Ok(Err(anyhow::anyhow!("kube-apiserver ended with {status}\n{}", server.log_tail(20))));
+            return Ok(Err(anyhow::anyhow!(
+                "kube-apiserver ended with {status}\n{}",
+                server.log_tail(20)
+            )));
         }
         let config = kube::config::Kubeconfig::read_from(kubeconfig)?;
-        let config = kube::Config::from_custom_kubeconfig(config, &kube::config::KubeConfigOptions::default()).await?;
+        let config = kube::Config::from_custom_kubeconfig(
+            config,
+            &kube::config::KubeConfigOptions::default(),
+        )
+        .await?;
         let client = kube::Client::try_from(config)?;
-        let answer = client.request_text(kube::core::Request::new("/readyz").list(&kube::api::ListParams::default())?);
+        let answer = client.request_text(
+            kube::core::Request::new("/readyz").list(&kube::api::ListParams::default())?,
+        );
         ensure!(answer.await? == "ok", "not ready");
         Ok(Ok(client))
     })

@@ -20,11 +20,12 @@ use crate::{http, reaper};
 
 /// A folder with `plane` and `kubectl` that is used instead of building them.
 const PLANE_FOLDER: &str = "LOCKSTEP_PLANE";
-/// Kubeconfig of a real cluster with Lockstep deployed (`make deploy`), to test against instead of a stand-in. Not
-/// `KUBECONFIG`, which people have set for clusters that are not for tests.
+/// Kubeconfig of a real cluster with Lockstep deployed (`make deploy`), to test against instead of
+/// a stand-in. Not `KUBECONFIG`, which people have set for clusters that are not for tests.
 const REAL_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
-/// Folder with `etcd` and `kube-apiserver` (as envtest lays them out), and optionally `kube-controller-manager`,
-/// `kube-scheduler` and `kubectl`, which are started instead of the stand-in.
+/// Folder with `etcd` and `kube-apiserver` (as envtest lays them out), and optionally
+/// `kube-controller-manager`, `kube-scheduler` and `kubectl`, which are started instead of the
+/// stand-in.
 const REAL_PROGRAMS: &str = "KUBEBUILDER_ASSETS";
 /// Building the control plane takes minutes on a machine that has never done it.
 const BUILD: Duration = Duration::from_mins(30);
@@ -47,7 +48,11 @@ pub struct Options {
 impl Options {
     /// As a user gets it.
     pub fn named(name: &str) -> Self {
-        Self { name: name.into(), config: json!({}), native_scheduling: false }
+        Self {
+            name: name.into(),
+            config: json!({}),
+            native_scheduling: false,
+        }
     }
 }
 
@@ -87,7 +92,11 @@ pub struct Manager {
 
 /// Root of the repository.
 pub fn repository() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).unwrap_or(Path::new("/")).to_path_buf()
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .ancestors()
+        .nth(2)
+        .unwrap_or(Path::new("/"))
+        .to_path_buf()
 }
 
 impl Cluster {
@@ -98,7 +107,13 @@ impl Cluster {
         let audit = AuditLog::create(&options.name)?;
         if let Some(kubeconfig) = std::env::var_os(REAL_CLUSTER) {
             let (kubectl, kubeconfig) = ("kubectl".into(), kubeconfig.into());
-            return Ok(Self { folder, kubectl, kubeconfig, audit, plane: Plane::Theirs });
+            return Ok(Self {
+                folder,
+                kubectl,
+                kubeconfig,
+                audit,
+                plane: Plane::Theirs,
+            });
         }
         if let Some(assets) = std::env::var_os(REAL_PROGRAMS) {
             let assets = PathBuf::from(assets);
@@ -108,7 +123,13 @@ impl Cluster {
             };
             let plane = RealPlane::start(&assets, &folder, options.native_scheduling).await?;
             let kubeconfig = plane.kubeconfig.clone();
-            let cluster = Self { folder, kubectl, kubeconfig, audit, plane: Plane::Real(plane) };
+            let cluster = Self {
+                folder,
+                kubectl,
+                kubeconfig,
+                audit,
+                plane: Plane::Real(plane),
+            };
             cluster.install(options).await?;
             return Ok(cluster);
         }
@@ -128,45 +149,81 @@ impl Cluster {
         let mut plane = Process::start(&launch, &folder)?;
         plane.ready_line("plane: ready", START).await?;
         let kubeconfig = folder.join("plane").join("kubeconfig");
-        let cluster = Self { kubectl: built.join("kubectl"), kubeconfig, audit, plane: Plane::StandIn(plane), folder };
+        let cluster = Self {
+            kubectl: built.join("kubectl"),
+            kubeconfig,
+            audit,
+            plane: Plane::StandIn(plane),
+            folder,
+        };
         cluster.install(options).await?;
         Ok(cluster)
     }
 
     async fn install(&self, options: &Options) -> Result<()> {
-        let default = repository().join("config/default").display().to_string();
-        self.kubectl(&["apply", "-k", &default]).await?;
-        self.kubectl(&["wait", "--for=condition=Established", "--all", "crd", "--timeout=30s"]).await?;
+        let overlay = repository()
+            .join("config/overlays/full")
+            .display()
+            .to_string();
+        self.kubectl(&["apply", "-k", &overlay]).await?;
+        self.kubectl(&[
+            "wait",
+            "--for=condition=Established",
+            "--all",
+            "crd",
+            "--timeout=30s",
+        ])
+        .await?;
         let (namespace, name) = install::MANAGER;
         let maps = Api::<ConfigMap>::namespaced(self.client().await?, namespace);
-        let text = maps.get(name).await?.data.and_then(|mut d| d.remove("config.yaml")).context("config.yaml")?;
-        let mut config: Value = serde_saphyr::from_str(&text).context("the shipped configuration")?;
+        let text = maps
+            .get(name)
+            .await?
+            .data
+            .and_then(|mut d| d.remove("config.yaml"))
+            .context("config.yaml")?;
+        let mut config: Value =
+            serde_saphyr::from_str(&text).context("the shipped configuration")?;
         merge(&mut config, options.config.clone());
         let patch = json!({"data": {"config.yaml": config.to_string()}});
-        maps.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?;
+        maps.patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?;
         Ok(())
     }
 
-    /// Whether this is the stand-in of `tests/plane`, with its switches and its audit log. If not, says on standard error
-    /// that a test that needs it is skipped.
+    /// Whether this is the stand-in of `tests/plane`, with its switches and its audit log. If not,
+    /// says on standard error that a test that needs it is skipped.
     pub fn is_stand_in(&self, test: &str) -> bool {
-        said(matches!(self.plane, Plane::StandIn(_)), test, "the stand-in control plane")
+        said(
+            matches!(self.plane, Plane::StandIn(_)),
+            test,
+            "the stand-in control plane",
+        )
     }
 
-    /// Whether pods are bound to hollow nodes and garbage is collected. If not, says that a test that needs it is skipped.
+    /// Whether pods are bound to hollow nodes and garbage is collected. If not, says that a test
+    /// that needs it is skipped.
     pub fn has_nodes(&self, test: &str) -> bool {
         let has = match &self.plane {
             Plane::StandIn(_) => true,
             Plane::Real(plane) => plane.complete,
             Plane::Theirs => false,
         };
-        said(has, test, "hollow nodes, and a scheduler and controllers that were started for them")
+        said(
+            has,
+            test,
+            "hollow nodes, and a scheduler and controllers that were started for them",
+        )
     }
 
-    /// Whether the control plane was started by us, so that anybody's token can be had and the manager is ours to start. If
-    /// not, says that a test that needs it is skipped.
+    /// Whether the control plane was started by us, so that anybody's token can be had and the
+    /// manager is ours to start. If not, says that a test that needs it is skipped.
     pub fn is_ours(&self, test: &str) -> bool {
-        said(!matches!(self.plane, Plane::Theirs), test, "a control plane that the test has started")
+        said(
+            !matches!(self.plane, Plane::Theirs),
+            test,
+            "a control plane that the test has started",
+        )
     }
 
     /// Folder of this cluster's files.
@@ -191,16 +248,22 @@ impl Cluster {
 
     async fn client_for(&self, kubeconfig: &Path) -> Result<Client> {
         let kubeconfig = kube::config::Kubeconfig::read_from(kubeconfig)?;
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default()).await?;
+        let config = kube::Config::from_custom_kubeconfig(
+            kubeconfig,
+            &kube::config::KubeConfigOptions::default(),
+        )
+        .await?;
         Ok(Client::try_from(config)?)
     }
 
     /// Writes a kubeconfig with another token.
     pub fn kubeconfig_for(&self, token: &str) -> Result<PathBuf> {
-        let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig)?)?;
+        let mut config: Value =
+            serde_saphyr::from_str(&std::fs::read_to_string(&self.kubeconfig)?)?;
         config["users"][0]["user"] = json!({"token": token});
-        let path = self.folder.join(format!("kubeconfig-{}", token.replace(':', "-")));
+        let path = self
+            .folder
+            .join(format!("kubeconfig-{}", token.replace(':', "-")));
         std::fs::write(&path, config.to_string())?;
         Ok(path)
     }
@@ -208,50 +271,95 @@ impl Cluster {
     /// Runs kubectl as the administrator and returns its standard output.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
-        // An own cache folder, so that discovery of one control plane never answers for another on the same port.
+        // An own cache folder, so that discovery of one control plane never answers for another on
+        // the same port.
         let cache = self.folder.join("kubectl").display().to_string();
-        run(&self.kubectl, args, &[("KUBECONFIG", &kubeconfig), ("KUBECACHEDIR", &cache)], KUBECTL).await
+        run(
+            &self.kubectl,
+            args,
+            &[("KUBECONFIG", &kubeconfig), ("KUBECACHEDIR", &cache)],
+            KUBECTL,
+        )
+        .await
     }
 
     /// Runs `kubectl lockstep` as the administrator and returns its standard output.
     pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
-        run(&workspace_binary("kubectl-lockstep")?, args, &[("KUBECONFIG", &kubeconfig)], KUBECTL).await
+        run(
+            &workspace_binary("kubectl-lockstep")?,
+            args,
+            &[("KUBECONFIG", &kubeconfig)],
+            KUBECTL,
+        )
+        .await
     }
 
-    /// Starts a manager as the applied Deployment says and waits until it is ready, which includes that its watches
-    /// are in sync. Only the ports it listens on are its own: here several share one network.
+    /// Starts a manager as the applied Deployment says and waits until it is ready, which includes
+    /// that its watches are in sync. Only the ports it listens on are its own: here several share
+    /// one network.
     pub async fn start_manager(&self, instance: &str) -> Result<Manager> {
         let (namespace, name) = install::MANAGER;
         let client = self.client().await?;
-        let deployment = Api::<Deployment>::namespaced(client.clone(), namespace).get(name).await?;
+        let deployment = Api::<Deployment>::namespaced(client.clone(), namespace)
+            .get(name)
+            .await?;
         let template = deployment.spec.template;
-        let pod = PodIdentity { namespace: namespace.into(), name: format!("{name}-{instance}"), node: String::new() };
+        let pod = PodIdentity {
+            namespace: namespace.into(),
+            name: format!("{name}-{instance}"),
+            node: String::new(),
+        };
         let folder = self.folder.join(&pod.name);
-        let Resolved { args, mut env, service_account } = install::resolve(&client, &template, &pod, &folder).await?;
-        let (health, metrics) = (format!("127.0.0.1:{}", free_port()?), format!("127.0.0.1:{}", free_port()?));
+        let Resolved {
+            args,
+            mut env,
+            service_account,
+        } = install::resolve(&client, &template, &pod, &folder).await?;
+        let (health, metrics) = (
+            format!("127.0.0.1:{}", free_port()?),
+            format!("127.0.0.1:{}", free_port()?),
+        );
         own_ports(&args, &health, &metrics)?;
         let kubeconfig = self.kubeconfig_for(&format!("sa:{namespace}:{service_account}"))?;
         env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
-        let launch = Launch { name: pod.name, program: workspace_binary("lockstep-manager")?, args, env: Some(env) };
+        let launch = Launch {
+            name: pod.name,
+            program: workspace_binary("lockstep-manager")?,
+            args,
+            env: Some(env),
+        };
         let mut process = Process::start(&launch, &self.folder)?;
         eventually("the manager to be ready", START, async || {
             if let Some(status) = process.ended()? {
-                return Ok(Err(anyhow::anyhow!("the manager ended with {status}\n{}", process.log_tail(TAIL))));
+                return Ok(Err(anyhow::anyhow!(
+                    "the manager ended with {status}\n{}",
+                    process.log_tail(TAIL)
+                )));
             }
             http::get(&health, "/readyz").await.map(Ok)
         })
         .await??;
-        Ok(Manager { process, health, metrics })
+        Ok(Manager {
+            process,
+            health,
+            metrics,
+        })
     }
 
     /// Arguments and environment of the agent as the applied DaemonSet says.
     pub async fn agent(&self) -> Result<Resolved> {
         let (namespace, name) = install::AGENT;
         let client = self.client().await?;
-        let daemon_set = Api::<DaemonSet>::namespaced(client.clone(), namespace).get(name).await?;
+        let daemon_set = Api::<DaemonSet>::namespaced(client.clone(), namespace)
+            .get(name)
+            .await?;
         let template = daemon_set.spec.template;
-        let pod = PodIdentity { namespace: namespace.into(), name: name.into(), node: String::new() };
+        let pod = PodIdentity {
+            namespace: namespace.into(),
+            name: name.into(),
+            node: String::new(),
+        };
         install::resolve(&client, &template, &pod, &self.folder.join("agent")).await
     }
 }
@@ -265,9 +373,15 @@ fn said(has: bool, test: &str, what: &str) -> bool {
 
 /// Rewrites the addresses in the configuration file that the arguments name.
 fn own_ports(args: &[String], health: &str, metrics: &str) -> Result<()> {
-    let path = args.iter().find_map(|a| a.strip_prefix("--config=")).context("the Deployment passes --config=FILE")?;
+    let path = args
+        .iter()
+        .find_map(|a| a.strip_prefix("--config="))
+        .context("the Deployment passes --config=FILE")?;
     let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
-    merge(&mut config, json!({"health": {"bindAddress": health}, "metrics": {"bindAddress": metrics}}));
+    merge(
+        &mut config,
+        json!({"health": {"bindAddress": health}, "metrics": {"bindAddress": metrics}}),
+    );
     std::fs::write(path, config.to_string())?;
     Ok(())
 }
@@ -277,6 +391,12 @@ async fn plane_folder() -> Result<PathBuf> {
         return Ok(folder.into());
     }
     let script = repository().join("tests/plane/build.sh");
-    let out = run(&script, &[], &[], BUILD).await.context("build the control plane")?;
-    Ok(out.lines().last().context("build.sh prints a folder")?.into())
+    let out = run(&script, &[], &[], BUILD)
+        .await
+        .context("build the control plane")?;
+    Ok(out
+        .lines()
+        .last()
+        .context("build.sh prints a folder")?
+        .into())
 }

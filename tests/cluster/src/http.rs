@@ -33,9 +33,20 @@ async fn request(address: &str, method: &str, path: &str, body: &str) -> Result<
         anyhow::Ok(answer)
     };
     let what = || format!("{method} http://{address}{path}");
-    let answer = tokio::time::timeout(DEADLINE, exchange).await.with_context(what)?.with_context(what)?;
+    let answer = tokio::time::timeout(DEADLINE, exchange)
+        .await
+        .with_context(what)?
+        .with_context(what)?;
     let (head, content) = answer.split_once("\r\n\r\n").with_context(what)?;
-    let code: u16 = head.split(' ').nth(1).and_then(|c| c.parse().ok()).with_context(what)?;
-    ensure!((200..300).contains(&code), "{} {body}: {code} {content}", what());
+    let code: u16 = head
+        .split(' ')
+        .nth(1)
+        .and_then(|c| c.parse().ok())
+        .with_context(what)?;
+    ensure!(
+        (200..300).contains(&code),
+        "{} {body}: {code} {content}",
+        what()
+    );
     Ok(content.to_owned())
 }

@@ -1,5 +1,6 @@
-//! Installing as a user does, and reading back what was installed: the programs run with the arguments, environment and
-//! files that the applied Deployment and DaemonSet name, so that the manifests cannot drift from what is tested.
+//! Installing as a user does, and reading back what was installed: the programs run with the
+//! arguments, environment and files that the applied Deployment and DaemonSet name, so that the
+//! manifests cannot drift from what is tested.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -35,14 +36,18 @@ pub struct Resolved {
     pub service_account: String,
 }
 
-/// Resolves the main container of a pod template: environment from fields, ConfigMaps written as files into `folder`.
+/// Resolves the main container of a pod template: environment from fields, ConfigMaps written as
+/// files into `folder`.
 pub async fn resolve(
     client: &Client,
     template: &PodTemplateSpec,
     pod: &PodIdentity,
     folder: &Path,
 ) -> Result<Resolved> {
-    let spec = template.spec.as_ref().context("a pod template has a spec")?;
+    let spec = template
+        .spec
+        .as_ref()
+        .context("a pod template has a spec")?;
     let container = main_container(template)?;
     let mut mounts = Vec::new();
     for mount in container.volume_mounts.iter().flatten() {
@@ -54,11 +59,27 @@ pub async fn resolve(
         }
         mounts.push((mount.mount_path.clone(), here));
     }
-    let args = container.args.iter().flatten().map(|a| with_folders(a, &mounts)).collect();
-    let env =
-        container.env.iter().flatten().map(|e| Ok((e.name.clone(), env_value(e, pod)?))).collect::<Result<_>>()?;
-    let service_account = spec.service_account_name.clone().unwrap_or_else(|| "default".into());
-    Ok(Resolved { args, env, service_account })
+    let args = container
+        .args
+        .iter()
+        .flatten()
+        .map(|a| with_folders(a, &mounts))
+        .collect();
+    let env = container
+        .env
+        .iter()
+        .flatten()
+        .map(|e| Ok((e.name.clone(), env_value(e, pod)?)))
+        .collect::<Result<_>>()?;
+    let service_account = spec
+        .service_account_name
+        .clone()
+        .unwrap_or_else(|| "default".into());
+    Ok(Resolved {
+        args,
+        env,
+        service_account,
+    })
 }
 
 fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
@@ -67,7 +88,11 @@ fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
         .as_ref()
         .and_then(|m| m.annotations.as_ref())
         .and_then(|a| a.get("kubectl.kubernetes.io/default-container"));
-    let containers = &template.spec.as_ref().context("a pod template has a spec")?.containers;
+    let containers = &template
+        .spec
+        .as_ref()
+        .context("a pod template has a spec")?
+        .containers;
     let found = match named {
         Some(name) => containers.iter().find(|c| c.name == *name),
         None => containers.first(),
@@ -75,8 +100,16 @@ fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
     found.context("the template has no main container")
 }
 
-async fn write_config_map(client: &Client, namespace: &str, name: &str, folder: &Path) -> Result<()> {
-    let map = Api::<ConfigMap>::namespaced(client.clone(), namespace).get(name).await.context("ConfigMap")?;
+async fn write_config_map(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    folder: &Path,
+) -> Result<()> {
+    let map = Api::<ConfigMap>::namespaced(client.clone(), namespace)
+        .get(name)
+        .await
+        .context("ConfigMap")?;
     for (key, text) in map.data.unwrap_or_default() {
         std::fs::write(folder.join(key), text)?;
     }
@@ -84,7 +117,9 @@ async fn write_config_map(client: &Client, namespace: &str, name: &str, folder: 
 }
 
 fn with_folders(arg: &str, mounts: &[(String, PathBuf)]) -> String {
-    mounts.iter().fold(arg.to_owned(), |a, (path, here)| a.replace(path, &here.display().to_string()))
+    mounts.iter().fold(arg.to_owned(), |a, (path, here)| {
+        a.replace(path, &here.display().to_string())
+    })
 }
 
 fn env_value(env: &EnvVar, pod: &PodIdentity) -> Result<String> {
@@ -96,6 +131,9 @@ fn env_value(env: &EnvVar, pod: &PodIdentity) -> Result<String> {
         Some("metadata.name") => pod.name.clone(),
         Some("metadata.namespace") => pod.namespace.clone(),
         Some("spec.nodeName") => pod.node.clone(),
-        other => bail!("env {} comes from {other:?}, which is not resolved here", env.name),
+        other => bail!(
+            "env {} comes from {other:?}, which is not resolved here",
+            env.name
+        ),
     })
 }

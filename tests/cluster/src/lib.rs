@@ -1,5 +1,5 @@
-//! A cluster to test against: the control plane of `tests/plane` or a real one, hollow nodes, and the operator, installed
-//! as a user installs it and started with what was installed.
+//! A cluster to test against: the control plane of `tests/plane` or a real one, hollow nodes, and
+//! the operator, installed as a user installs it and started with what was installed.
 //!
 //! | module | content |
 //! |---|---|

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 /// Node label that keeps the workloads of one scenario on its own nodes.
 pub const POOL: &str = "lockstep.test/pool";
 
-/// A gang of one group `workers` with `members` pods of `gpus` accelerators each, whose spec is changed by `patch` (a
-/// JSON merge patch: lists are replaced, null removes). In-place restarts are allowed without a supervisor.
+/// A gang of one group `workers` with `members` pods of `gpus` accelerators each, whose spec is
+/// changed by `patch` (a JSON merge patch: lists are replaced, null removes). In-place restarts are
+/// allowed without a supervisor.
 pub fn gang(name: &str, members: i32, gpus: i32, patch: Value) -> Value {
     let mut object = json!({
         "apiVersion": "training.lockstep.dev/v1alpha1",
@@ -15,7 +16,7 @@ pub fn gang(name: &str, members: i32, gpus: i32, patch: Value) -> Value {
         "metadata": {"name": name},
         "spec": {
             "groups": [group("workers", members, gpus)],
-            "failurePolicy": {"inPlace": {"unfenced": "Allow"}},
+            "failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}},
         },
     });
     merge(&mut object["spec"], patch);
@@ -65,7 +66,11 @@ pub fn pin_to_pool(object: &mut Value, pool: &str) {
     let pinned = json!({"nodeSelector": {POOL: pool}});
     match object["kind"].as_str() {
         Some("TrainingWorkload") => {
-            for group in object["spec"]["groups"].as_array_mut().into_iter().flatten() {
+            for group in object["spec"]["groups"]
+                .as_array_mut()
+                .into_iter()
+                .flatten()
+            {
                 merge(&mut group["template"]["spec"], pinned.clone());
             }
         }

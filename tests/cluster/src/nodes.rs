@@ -35,7 +35,13 @@ pub struct Shape {
 
 impl Default for Shape {
     fn default() -> Self {
-        Self { nodes: 4, gpus: 8, racks: 2, agents: true, args: Vec::new() }
+        Self {
+            nodes: 4,
+            gpus: 8,
+            racks: 2,
+            agents: true,
+            args: Vec::new(),
+        }
     }
 }
 
@@ -48,8 +54,8 @@ pub struct Nodes {
 }
 
 impl Nodes {
-    /// Starts nodes `<pool>-...` that carry the pool's label, each with an agent as the applied DaemonSet says, and
-    /// waits until all are registered and their agents are ready.
+    /// Starts nodes `<pool>-...` that carry the pool's label, each with an agent as the applied
+    /// DaemonSet says, and waits until all are registered and their agents are ready.
     pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
         let mut args = vec![
@@ -62,19 +68,31 @@ impl Nodes {
             format!("--gpus={}", shape.gpus),
             format!("--racks={}", shape.racks),
             format!("--agent-args={}", agent.args.join(" ")),
-            format!("--agent-account={}:{}", install::AGENT.0, agent.service_account),
+            format!(
+                "--agent-account={}:{}",
+                install::AGENT.0,
+                agent.service_account
+            ),
             format!("--agent-pods={}", install::AGENT.0),
         ];
         if !shape.agents {
             args.push("--no-agent=*".into());
         }
         args.extend(shape.args.iter().cloned());
-        let launch =
-            Launch { name: format!("nodes-{pool}"), program: workspace_binary("lockstep-hollow")?, args, env: None };
+        let launch = Launch {
+            name: format!("nodes-{pool}"),
+            program: workspace_binary("lockstep-hollow")?,
+            args,
+            env: None,
+        };
         let mut process = Process::start(&launch, cluster.folder())?;
         let control = process.ready_line("hollow: ready", START).await?;
         let names = (0..shape.nodes).map(|i| format!("{pool}-{i:04}")).collect();
-        let nodes = Self { process, control, names };
+        let nodes = Self {
+            process,
+            control,
+            names,
+        };
         if shape.agents {
             nodes.agents_ready(&cluster.client().await?).await?;
         }
@@ -86,7 +104,10 @@ impl Nodes {
         let pods: Api<Pod> = Api::namespaced(client.clone(), install::AGENT.0);
         eventually("the agents to be ready", START, async || {
             let all = pods.list(&ListParams::default()).await?.items;
-            let ready = all.iter().filter(|p| self.is_ours(p) && is_ready(p)).count();
+            let ready = all
+                .iter()
+                .filter(|p| self.is_ours(p) && is_ready(p))
+                .count();
             ensure!(ready == self.names.len(), "{ready} of {}", self.names.len());
             Ok(())
         })
@@ -94,13 +115,23 @@ impl Nodes {
     }
 
     fn is_ours(&self, pod: &Pod) -> bool {
-        pod.spec.as_ref().and_then(|s| s.node_name.as_ref()).is_some_and(|n| self.names.contains(n))
+        pod.spec
+            .as_ref()
+            .and_then(|s| s.node_name.as_ref())
+            .is_some_and(|n| self.names.contains(n))
     }
 
     /// Values of a label by node.
-    pub async fn label_values(&self, label: &str, client: &Client) -> Result<BTreeMap<String, String>> {
+    pub async fn label_values(
+        &self,
+        label: &str,
+        client: &Client,
+    ) -> Result<BTreeMap<String, String>> {
         let selected = ListParams::default().labels(label);
-        let nodes = Api::<Node>::all(client.clone()).list(&selected).await?.items;
+        let nodes = Api::<Node>::all(client.clone())
+            .list(&selected)
+            .await?
+            .items;
         let value = |n: &Node| n.labels().get(label).cloned().unwrap_or_default();
         Ok(nodes.iter().map(|n| (n.name_any(), value(n))).collect())
     }
@@ -118,17 +149,26 @@ impl Nodes {
     /// Ends a container of a pod with an exit code.
     pub async fn exit(&self, namespace: &str, pod: &str, container: &str, code: i32) -> Result<()> {
         let pod = format!("{namespace}/{pod}");
-        self.post("/exit", json!({"pod": pod, "container": container, "code": code})).await
+        self.post(
+            "/exit",
+            json!({"pod": pod, "container": container, "code": code}),
+        )
+        .await
     }
 
     /// Process id of a running container, on nodes whose containers are processes.
     pub async fn pid(&self, namespace: &str, pod: &str, container: &str) -> Result<i32> {
         let state: Value = serde_json::from_str(&http::get(&self.control, "/state").await?)?;
         let pod = format!("{namespace}/{pod}");
-        let pods = state["nodes"].as_object().into_iter().flat_map(|nodes| nodes.values());
+        let pods = state["nodes"]
+            .as_object()
+            .into_iter()
+            .flat_map(|nodes| nodes.values());
         let mut containers = pods.filter_map(|pods| pods[&pod].as_array()).flatten();
         let running = containers.find(|c| c["name"] == container && c["state"] == "running");
-        let pid = running.and_then(|c| c["pid"].as_i64()).and_then(|pid| i32::try_from(pid).ok());
+        let pid = running
+            .and_then(|c| c["pid"].as_i64())
+            .and_then(|pid| i32::try_from(pid).ok());
         pid.with_context(|| format!("no process of container {container} of pod {pod}"))
     }
 
@@ -150,5 +190,8 @@ impl Nodes {
 
 fn is_ready(pod: &Pod) -> bool {
     let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
-    conditions.into_iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    conditions
+        .into_iter()
+        .flatten()
+        .any(|c| c.type_ == "Ready" && c.status == "True")
 }

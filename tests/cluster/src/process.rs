@@ -36,11 +36,15 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a process whose output goes to `<folder>/<name>.log`, appended to. Its standard input is a pipe that
-    /// stays open as long as we live.
+    /// Starts a process whose output goes to `<folder>/<name>.log`, appended to. Its standard input
+    /// is a pipe that stays open as long as we live.
     pub fn start(launch: &Launch, folder: &Path) -> Result<Self> {
         let log = folder.join(format!("{}.log", launch.name));
-        let out = File::options().create(true).append(true).open(&log).context("log file")?;
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(&log)
+            .context("log file")?;
         let mut command = Command::new(&launch.program);
         command.args(&launch.args).current_dir(folder);
         if let Some(env) = &launch.env {
@@ -54,29 +58,46 @@ impl Process {
             .spawn()
             .with_context(|| format!("start {}", launch.program.display()))?;
         reaper::started(child.id())?;
-        Ok(Self { name: launch.name.clone(), child, log })
+        Ok(Self {
+            name: launch.name.clone(),
+            child,
+            log,
+        })
     }
 
     /// Waits for a line of the output that starts so, and returns the rest of that line.
     pub async fn ready_line(&mut self, prefix: &str, within: Duration) -> Result<String> {
-        eventually(&format!("{} to say {prefix:?}", self.name), within, async || {
-            if let Some(status) = self.child.try_wait()? {
-                // Waiting longer cannot help, so the outer error is not retried.
-                return Ok(Err(anyhow::anyhow!("{} ended with {status}\n{}", self.name, self.log_tail(20))));
-            }
-            let text = std::fs::read_to_string(&self.log)?;
-            let rest = text.lines().find_map(|l| l.strip_prefix(prefix)).context("no such line yet")?;
-            Ok(Ok(rest.trim().to_owned()))
-        })
+        eventually(
+            &format!("{} to say {prefix:?}", self.name),
+            within,
+            async || {
+                if let Some(status) = self.child.try_wait()? {
+                    // Waiting longer cannot help, so the outer error is not retried.
+                    return Ok(Err(anyhow::anyhow!(
+                        "{} ended with {status}\n{}",
+                        self.name,
+                        self.log_tail(20)
+                    )));
+                }
+                let text = std::fs::read_to_string(&self.log)?;
+                let rest = text
+                    .lines()
+                    .find_map(|l| l.strip_prefix(prefix))
+                    .context("no such line yet")?;
+                Ok(Ok(rest.trim().to_owned()))
+            },
+        )
         .await?
     }
 
     /// Asks the process to end (SIGTERM) and waits for it.
     pub async fn terminate(mut self, within: Duration) -> Result<ExitStatus> {
         kill_process(Pid::from_child(&self.child), Signal::TERM).context("SIGTERM")?;
-        eventually(&format!("{} to end after SIGTERM", self.name), within, async || {
-            self.child.try_wait()?.context("still running")
-        })
+        eventually(
+            &format!("{} to end after SIGTERM", self.name),
+            within,
+            async || self.child.try_wait()?.context("still running"),
+        )
         .await
     }
 
@@ -133,15 +154,30 @@ pub fn workspace_binary(name: &str) -> Result<PathBuf> {
             return Ok(path);
         }
     }
-    bail!("{name} is not built: run `make build` (looked beside {})", exe.display())
+    bail!(
+        "{name} is not built: run `make build` (looked beside {})",
+        exe.display()
+    )
 }
 
 /// Runs a program to its end and returns its standard output; its error output becomes the error.
-pub async fn run(program: &Path, args: &[&str], env: &[(&str, &str)], within: Duration) -> Result<String> {
+pub async fn run(
+    program: &Path,
+    args: &[&str],
+    env: &[(&str, &str)],
+    within: Duration,
+) -> Result<String> {
     let mut command = tokio::process::Command::new(program);
-    command.args(args).envs(env.iter().copied()).kill_on_drop(true).stdin(Stdio::null());
+    command
+        .args(args)
+        .envs(env.iter().copied())
+        .kill_on_drop(true)
+        .stdin(Stdio::null());
     let what = || format!("{} {}", program.display(), args.join(" "));
-    let out = tokio::time::timeout(within, command.output()).await.with_context(what)?.with_context(what)?;
+    let out = tokio::time::timeout(within, command.output())
+        .await
+        .with_context(what)?
+        .with_context(what)?;
     ensure!(
         out.status.success(),
         "{} ended with {}: {}{}",
@@ -153,15 +189,18 @@ pub async fn run(program: &Path, args: &[&str], env: &[(&str, &str)], within: Du
     Ok(String::from_utf8_lossy(&out.stdout).into_owned())
 }
 
-/// Ports below those that the system gives to outgoing connections, which could take one before its program does.
+/// Ports below those that the system gives to outgoing connections, which could take one before its
+/// program does.
 const PORTS: std::ops::Range<u32> = 20_000..32_000;
 
-/// A port of the loopback interface that is free now. This process gives none out a second time before it has given out all,
-/// and other processes begin elsewhere.
+/// A port of the loopback interface that is free now. This process gives none out a second time
+/// before it has given out all, and other processes begin elsewhere.
 pub fn free_port() -> Result<u16> {
     static GIVEN: AtomicU32 = AtomicU32::new(0);
     for _ in PORTS {
-        let at = std::process::id().wrapping_mul(997).wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
+        let at = std::process::id()
+            .wrapping_mul(997)
+            .wrapping_add(GIVEN.fetch_add(1, Ordering::Relaxed));
         let port = u16::try_from(PORTS.start + at % (PORTS.end - PORTS.start))?;
         if TcpListener::bind(("127.0.0.1", port)).is_ok() {
             return Ok(port);

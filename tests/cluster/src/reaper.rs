@@ -1,9 +1,10 @@
 //! Ends what this process started, however this process ends.
 //!
-//! Statics are never dropped and a killed process drops nothing, so guards alone would leave processes and folders
-//! behind. The reaper is a small shell whose standard input is a pipe from this process: when the pipe closes, it kills
-//! the processes that are still registered and removes the folder. A folder that was kept after a failure is removed by a later
-//! run, once it is a day old.
+//! Statics are never dropped and a killed process drops nothing, so guards alone would leave
+//! processes and folders behind. The reaper is a small shell whose standard input is a pipe from
+//! this process: when the pipe closes, it kills the processes that are still registered and removes
+//! the folder. A folder that was kept after a failure is removed by a later run, once it is a day
+//! old.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -42,7 +43,11 @@ fn reaper() -> Result<&'static Reaper> {
     if let Some(reaper) = REAPER.get() {
         return Ok(reaper);
     }
-    let folder = tempfile::Builder::new().prefix("lockstep-").tempdir().context("temporary folder")?.keep();
+    let folder = tempfile::Builder::new()
+        .prefix("lockstep-")
+        .tempdir()
+        .context("temporary folder")?
+        .keep();
     let mut child = Command::new("sh")
         .args(["-c", SCRIPT, "reaper"])
         .arg(folder.parent().context("a parent")?)

@@ -42,7 +42,11 @@ fn expand(rule: &PolicyRule) -> Vec<Grant> {
     for group in rule.api_groups.iter().flatten() {
         for resource in rule.resources.iter().flatten() {
             for verb in &rule.verbs {
-                out.push(Grant { verb: verb.clone(), group: group.clone(), resource: resource.clone() });
+                out.push(Grant {
+                    verb: verb.clone(),
+                    group: group.clone(),
+                    resource: resource.clone(),
+                });
             }
         }
     }
@@ -51,7 +55,11 @@ fn expand(rule: &PolicyRule) -> Vec<Grant> {
 
 /// Calls that no grant covers.
 pub fn uncovered(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Call> {
-    calls.iter().filter(|c| !grants.contains(&grant_of(c))).cloned().collect()
+    calls
+        .iter()
+        .filter(|c| !grants.contains(&grant_of(c)))
+        .cloned()
+        .collect()
 }
 
 /// Grants that no call used.
@@ -61,7 +69,11 @@ pub fn unused(grants: &BTreeSet<Grant>, calls: &BTreeSet<Call>) -> Vec<Grant> {
 }
 
 fn grant_of(call: &Call) -> Grant {
-    Grant { verb: call.verb.clone(), group: call.group.clone(), resource: call.resource.clone() }
+    Grant {
+        verb: call.verb.clone(),
+        group: call.group.clone(),
+        resource: call.resource.clone(),
+    }
 }
 
 #[cfg(test)]
@@ -71,7 +83,12 @@ mod tests {
     const ROLE: &str = "apiVersion: rbac.authorization.k8s.io/v1\nkind: ClusterRole\nmetadata: {name: r}\nrules:\n- apiGroups: [\"\"]\n  resources: [pods]\n  verbs: [get, delete]\n";
 
     fn call(verb: &str) -> Call {
-        Call { user: "u".into(), verb: verb.into(), group: String::new(), resource: "pods".into() }
+        Call {
+            user: "u".into(),
+            verb: verb.into(),
+            group: String::new(),
+            resource: "pods".into(),
+        }
     }
 
     #[test]
@@ -79,6 +96,12 @@ mod tests {
         let grants = grants(ROLE, &["r"]).unwrap();
         let calls = BTreeSet::from([call("get"), call("create")]);
         assert_eq!(uncovered(&grants, &calls), [call("create")]);
-        assert_eq!(unused(&grants, &calls).iter().map(|g| g.verb.as_str()).collect::<Vec<_>>(), ["delete"]);
+        assert_eq!(
+            unused(&grants, &calls)
+                .iter()
+                .map(|g| g.verb.as_str())
+                .collect::<Vec<_>>(),
+            ["delete"]
+        );
     }
 }

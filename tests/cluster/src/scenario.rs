@@ -36,7 +36,8 @@ pub struct Scenario<'a> {
     pub nodes: Nodes,
 }
 
-/// Runs a test in a namespace with nodes of its own. When it fails, what the cluster shows is printed and the logs stay.
+/// Runs a test in a namespace with nodes of its own. When it fails, what the cluster shows is
+/// printed and the logs stay.
 pub async fn scenario(
     cluster: &Cluster,
     name: &str,
@@ -48,19 +49,33 @@ pub async fn scenario(
     }
     let client = cluster.client().await?;
     let namespace = Namespace {
-        metadata: kube::core::ObjectMeta { name: Some(name.into()), ..Default::default() },
+        metadata: kube::core::ObjectMeta {
+            name: Some(name.into()),
+            ..Default::default()
+        },
         ..Default::default()
     };
-    Api::all(client.clone()).create(&PostParams::default(), &namespace).await.context("namespace")?;
+    Api::all(client.clone())
+        .create(&PostParams::default(), &namespace)
+        .await
+        .context("namespace")?;
     let nodes = Nodes::start(cluster, name, shape).await?;
-    let scenario = Scenario { cluster, name: name.to_owned(), client, nodes };
+    let scenario = Scenario {
+        cluster,
+        name: name.to_owned(),
+        client,
+        nodes,
+    };
     let outcome = body(&scenario).await;
     if outcome.is_err() {
         scenario.report().await;
     }
     // Not waited for: what is left of it is on nodes that nobody else uses.
     let namespaces: Api<Namespace> = Api::all(scenario.client.clone());
-    namespaces.delete(name, &DeleteParams::default()).await.context("delete the namespace")?;
+    namespaces
+        .delete(name, &DeleteParams::default())
+        .await
+        .context("delete the namespace")?;
     outcome
 }
 
@@ -69,25 +84,49 @@ impl Scenario<'_> {
     pub async fn create(&self, mut manifest: Value) -> Result<DynamicObject> {
         pin_to_pool(&mut manifest, &self.name);
         let object: DynamicObject = serde_json::from_value(manifest).context("a manifest")?;
-        Ok(self.api_of(&object)?.create(&PostParams::default(), &object).await?)
+        Ok(self
+            .api_of(&object)?
+            .create(&PostParams::default(), &object)
+            .await?)
     }
 
     /// Changes an object by a JSON merge patch, as the administrator.
-    pub async fn patch(&self, kind: &str, api_version: &str, name: &str, patch: Value) -> Result<DynamicObject> {
-        let types = Some(TypeMeta { api_version: api_version.into(), kind: kind.into() });
-        let object = DynamicObject { types, metadata: kube::core::ObjectMeta::default(), data: Value::Null };
-        Ok(self.api_of(&object)?.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await?)
+    pub async fn patch(
+        &self,
+        kind: &str,
+        api_version: &str,
+        name: &str,
+        patch: Value,
+    ) -> Result<DynamicObject> {
+        let types = Some(TypeMeta {
+            api_version: api_version.into(),
+            kind: kind.into(),
+        });
+        let object = DynamicObject {
+            types,
+            metadata: kube::core::ObjectMeta::default(),
+            data: Value::Null,
+        };
+        Ok(self
+            .api_of(&object)?
+            .patch(name, &PatchParams::default(), &Patch::Merge(patch))
+            .await?)
     }
 
     /// Changes a workload's spec by a JSON merge patch.
     pub async fn patch_spec(&self, name: &str, spec: Value) -> Result<()> {
         let patch = Patch::Merge(json!({"spec": spec}));
-        self.workloads().patch(name, &PatchParams::default(), &patch).await?;
+        self.workloads()
+            .patch(name, &PatchParams::default(), &patch)
+            .await?;
         Ok(())
     }
 
     fn api_of(&self, object: &DynamicObject) -> Result<Api<DynamicObject>> {
-        let types = object.types.as_ref().context("a manifest has kind and apiVersion")?;
+        let types = object
+            .types
+            .as_ref()
+            .context("a manifest has kind and apiVersion")?;
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
         Ok(match types.kind.as_str() {
             "PriorityClass" | "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
@@ -116,12 +155,16 @@ impl Scenario<'_> {
     pub async fn pod_group(&self, workload: &str) -> Result<PodGroup> {
         let owner = self.workloads().get(workload).await?;
         let uid = owner.uid().context("uid")?;
-        Ok(self.pod_groups().get(&names::pod_group_name(workload, &uid, names::WHOLE)).await?)
+        Ok(self
+            .pod_groups()
+            .get(&names::pod_group_name(workload, &uid, names::WHOLE))
+            .await?)
     }
 
     /// Pods of a workload that are not on their way out, by hostname.
     pub async fn pods(&self, workload: &str) -> Result<Vec<Pod>> {
-        let selected = ListParams::default().labels(&format!("{}={workload}", names::labels::WORKLOAD));
+        let selected =
+            ListParams::default().labels(&format!("{}={workload}", names::labels::WORKLOAD));
         let mut pods = self.all_pods().list(&selected).await?.items;
         pods.retain(|p| p.metadata.deletion_timestamp.is_none());
         pods.sort_by_key(hostname);
@@ -147,9 +190,19 @@ impl Scenario<'_> {
     pub async fn running(&self, name: &str) -> Result<Vec<Pod>> {
         self.workload(name, "to run", |w| {
             let status = w.status.as_ref().context("no status yet")?;
-            ensure!(status.phase == Some(Phase::Running), "phase {:?}", status.phase);
-            ensure!(condition::is_true(&status.conditions, condition::types::READY), "not ready");
-            ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+            ensure!(
+                status.phase == Some(Phase::Running),
+                "phase {:?}",
+                status.phase
+            );
+            ensure!(
+                condition::is_true(&status.conditions, condition::types::READY),
+                "not ready"
+            );
+            ensure!(
+                status.domains.iter().all(|d| d.incident.is_none()),
+                "an incident is open"
+            );
             Ok(())
         })
         .await?;
@@ -171,18 +224,33 @@ impl Scenario<'_> {
     }
 
     /// Waits until a condition has this status and reason, and returns its message.
-    pub async fn condition_is(&self, name: &str, type_: &str, status: bool, reason: &str) -> Result<String> {
+    pub async fn condition_is(
+        &self,
+        name: &str,
+        type_: &str,
+        status: bool,
+        reason: &str,
+    ) -> Result<String> {
         let wanted = ConditionStatus::from(status);
         let workload = self
             .workload(name, &format!("to have {type_} {wanted:?} {reason}"), |w| {
-                let found = w.status.as_ref().and_then(|s| condition::find(&s.conditions, type_));
+                let found = w
+                    .status
+                    .as_ref()
+                    .and_then(|s| condition::find(&s.conditions, type_));
                 let found = found.with_context(|| format!("no condition {type_}"))?;
-                ensure!(found.status == wanted && found.reason == reason, "{found:?}");
+                ensure!(
+                    found.status == wanted && found.reason == reason,
+                    "{found:?}"
+                );
                 Ok(())
             })
             .await?;
         let status = workload.status.context("status")?;
-        Ok(condition::find(&status.conditions, type_).context("condition")?.message.clone())
+        Ok(condition::find(&status.conditions, type_)
+            .context("condition")?
+            .message
+            .clone())
     }
 
     /// Waits until this many restarts are over, and returns the status.
@@ -190,8 +258,15 @@ impl Scenario<'_> {
         let workload = self
             .workload(name, &format!("to have restarted {restarts} times"), |w| {
                 let status = w.status.as_ref().context("no status yet")?;
-                ensure!(status.restarts.total == restarts, "{} restarts", status.restarts.total);
-                ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+                ensure!(
+                    status.restarts.total == restarts,
+                    "{} restarts",
+                    status.restarts.total
+                );
+                ensure!(
+                    status.domains.iter().all(|d| d.incident.is_none()),
+                    "an incident is open"
+                );
                 Ok(())
             })
             .await?;
@@ -200,20 +275,46 @@ impl Scenario<'_> {
 
     /// Waits until no pod of a workload is left.
     pub async fn no_pods(&self, name: &str) -> Result<()> {
-        eventually(&format!("no pod of {name} to be left"), PATIENCE, async || {
-            let left = self.pods(name).await?.len();
-            ensure!(left == 0, "{left} pods");
+        eventually(
+            &format!("no pod of {name} to be left"),
+            PATIENCE,
+            async || {
+                let left = self.pods(name).await?.len();
+                ensure!(left == 0, "{left} pods");
+                Ok(())
+            },
+        )
+        .await
+    }
+
+    /// Waits until every pod of a workload has ended or is gone. A pod that has ended stays for its
+    /// logs.
+    pub async fn none_runs(&self, name: &str) -> Result<()> {
+        eventually(&format!("no pod of {name} to run"), PATIENCE, async || {
+            let pods = self.pods(name).await?;
+            let live = pods.iter().filter(|p| {
+                let phase = p.status.as_ref().and_then(|s| s.phase.as_deref());
+                !matches!(phase, Some("Succeeded" | "Failed"))
+            });
+            let live = live.count();
+            ensure!(live == 0, "{live} pods");
             Ok(())
         })
         .await
     }
 
-    /// Tells the binder of the test control plane to refuse pods of this namespace that are pinned to a node.
+    /// Tells the binder of the test control plane to refuse pods of this namespace that are pinned
+    /// to a node.
     pub async fn refuse_pins(&self, node: &str) -> Result<()> {
         let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "plane-binder"},
                          "data": {"refuse": node, "refuse-namespace": self.name}});
         let maps: Api<ConfigMap> = Api::namespaced(self.client.clone(), "kube-system");
-        maps.patch("plane-binder", &PatchParams::apply("lockstep-test"), &Patch::Apply(map)).await?;
+        maps.patch(
+            "plane-binder",
+            &PatchParams::apply("lockstep-test"),
+            &Patch::Apply(map),
+        )
+        .await?;
         Ok(())
     }
 
@@ -228,13 +329,20 @@ impl Scenario<'_> {
         .await
     }
 
-    /// Waits until admission refuses a pod of this name: policies take effect a moment after they are created.
+    /// Waits until admission refuses a pod of this name: policies take effect a moment after they
+    /// are created.
     pub async fn until_refused(&self, pod: &str) -> Result<()> {
         let probe: Pod = serde_json::from_value(json!({"metadata": {"name": pod},
             "spec": {"containers": [{"name": "c", "image": "registry.example/probe:1"}]}}))?;
-        let dry_run = PostParams { dry_run: true, ..PostParams::default() };
+        let dry_run = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
         eventually("the policy to take effect", PATIENCE, async || {
-            ensure!(self.all_pods().create(&dry_run, &probe).await.is_err(), "still accepted");
+            ensure!(
+                self.all_pods().create(&dry_run, &probe).await.is_err(),
+                "still accepted"
+            );
             Ok(())
         })
         .await
@@ -242,7 +350,9 @@ impl Scenario<'_> {
 
     /// Ends the training container of a pod with an exit code.
     pub async fn exit(&self, pod: &Pod, code: i32) -> Result<()> {
-        self.nodes.exit(&self.name, &pod.name_any(), "trainer", code).await
+        self.nodes
+            .exit(&self.name, &pod.name_any(), "trainer", code)
+            .await
     }
 
     /// Reasons of the events on an object, oldest first.
@@ -256,32 +366,46 @@ impl Scenario<'_> {
 
     /// Runs kubectl in this scenario's namespace.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
-        self.cluster.kubectl(&[args, &["-n", &self.name]].concat()).await
+        self.cluster
+            .kubectl(&[args, &["-n", &self.name]].concat())
+            .await
     }
 
     /// Runs `kubectl lockstep` in this scenario's namespace.
     pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
-        self.cluster.lockstep(&[args, &["-n", &self.name]].concat()).await
+        self.cluster
+            .lockstep(&[args, &["-n", &self.name]].concat())
+            .await
     }
 
     /// Writes that the manager made in this scenario's namespace.
     pub fn manager_writes(&self) -> Result<Vec<audit::Write>> {
         let all = self.cluster.audit.writes_by(audit::MANAGER)?;
-        Ok(all.into_iter().filter(|w| w.namespace == self.name).collect())
+        Ok(all
+            .into_iter()
+            .filter(|w| w.namespace == self.name)
+            .collect())
     }
 
     /// What somebody who looks for the reason of a failure wants to see.
     async fn report(&self) {
         // Losing the report must not hide the failure itself.
         let _ = reaper::keep_folder();
-        eprintln!("---- scenario {} failed; logs are in {}", self.name, self.cluster.folder().display());
+        eprintln!(
+            "---- scenario {} failed; logs are in {}",
+            self.name,
+            self.cluster.folder().display()
+        );
         for what in ["tw", "pg", "restartorder", "pods"] {
             match self.kubectl(&["get", what, "-o", "wide"]).await {
                 Ok(text) => eprintln!("---- {what}\n{text}"),
                 Err(e) => eprintln!("---- {what}: {e:#}"),
             }
         }
-        if let Ok(text) = self.kubectl(&["get", "events", "--sort-by=.lastTimestamp"]).await {
+        if let Ok(text) = self
+            .kubectl(&["get", "events", "--sort-by=.lastTimestamp"])
+            .await
+        {
             eprintln!("---- events\n{text}");
         }
         eprintln!("---- nodes\n{}", self.nodes.log_tail(TAIL));
@@ -290,7 +414,10 @@ impl Scenario<'_> {
 
 /// Hostname of a pod, the stable name of its member.
 pub fn hostname(pod: &Pod) -> String {
-    pod.spec.as_ref().and_then(|s| s.hostname.clone()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|s| s.hostname.clone())
+        .unwrap_or_default()
 }
 
 /// UIDs of pods, in their order.
@@ -300,11 +427,19 @@ pub fn uids(pods: &[Pod]) -> Vec<String> {
 
 /// Node of a pod; empty while unbound.
 pub fn node(pod: &Pod) -> String {
-    pod.spec.as_ref().and_then(|s| s.node_name.clone()).unwrap_or_default()
+    pod.spec
+        .as_ref()
+        .and_then(|s| s.node_name.clone())
+        .unwrap_or_default()
 }
 
 /// Restart count of the training container.
 pub fn restarts(pod: &Pod) -> i32 {
-    let statuses = pod.status.as_ref().and_then(|s| s.container_statuses.as_ref());
-    statuses.and_then(|s| s.first()).map_or(0, |s| s.restart_count)
+    let statuses = pod
+        .status
+        .as_ref()
+        .and_then(|s| s.container_statuses.as_ref());
+    statuses
+        .and_then(|s| s.first())
+        .map_or(0, |s| s.restart_count)
 }

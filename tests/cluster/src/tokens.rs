@@ -1,7 +1,8 @@
-//! Tokens that spell out who they are, for a real API server: a webhook that answers its token reviews.
+//! Tokens that spell out who they are, for a real API server: a webhook that answers its token
+//! reviews.
 //!
-//! The scheme is that of the stand-in (`tests/plane/auth/tokens.go`): `sa:NAMESPACE:NAME`, `sa:NAMESPACE:NAME:NODE`,
-//! `node:NAME`, `user:NAME[:GROUP,...]`.
+//! The scheme is that of the stand-in (`tests/plane/auth/tokens.go`): `sa:NAMESPACE:NAME`,
+//! `sa:NAMESPACE:NAME:NODE`, `node:NAME`, `user:NAME[:GROUP,...]`.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -56,7 +57,9 @@ fn answer(mut stream: TcpStream) -> Result<()> {
         let mut line = String::new();
         reader.read_line(&mut line)?;
         match line.trim_end().split_once(':') {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => length = value.trim().parse()?,
+            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
+                length = value.trim().parse()?;
+            }
             None if line.trim_end().is_empty() => break,
             _ => {}
         }
@@ -77,7 +80,9 @@ fn answer(mut stream: TcpStream) -> Result<()> {
 fn review(mut review: Value) -> Value {
     let user = review["spec"]["token"].as_str().and_then(spelled);
     review["status"] = match user {
-        Some(user) => json!({"authenticated": true, "user": user, "audiences": review["spec"]["audiences"]}),
+        Some(user) => {
+            json!({"authenticated": true, "user": user, "audiences": review["spec"]["audiences"]})
+        }
         None => json!({"authenticated": false}),
     };
     review
@@ -93,10 +98,14 @@ fn spelled(token: &str) -> Option<Value> {
             "groups": ["system:serviceaccounts", format!("system:serviceaccounts:{namespace}")],
             "extra": node.first().map(|n| json!({"authentication.kubernetes.io/node-name": [n]})),
         })),
-        ("node", [name]) => Some(json!({"username": format!("system:node:{name}"), "groups": ["system:nodes"]})),
+        ("node", [name]) => {
+            Some(json!({"username": format!("system:node:{name}"), "groups": ["system:nodes"]}))
+        }
         ("user", [name, ..]) => {
             // Names of groups have colons of their own: system:nodes.
-            let groups = rest.split_once(':').map_or_else(Vec::new, |(_, groups)| groups.split(',').collect());
+            let groups = rest
+                .split_once(':')
+                .map_or_else(Vec::new, |(_, groups)| groups.split(',').collect());
             Some(json!({"username": name, "groups": groups}))
         }
         _ => None,
@@ -110,10 +119,19 @@ mod tests {
     #[test]
     fn a_token_names_its_user_groups_and_node() {
         let agent = spelled("sa:lockstep-agent:agent:node-1").unwrap();
-        assert_eq!(agent["username"], "system:serviceaccount:lockstep-agent:agent");
-        assert_eq!(agent["extra"]["authentication.kubernetes.io/node-name"], json!(["node-1"]));
+        assert_eq!(
+            agent["username"],
+            "system:serviceaccount:lockstep-agent:agent"
+        );
+        assert_eq!(
+            agent["extra"]["authentication.kubernetes.io/node-name"],
+            json!(["node-1"])
+        );
         let nodes = spelled("user:hollow:system:nodes,other").unwrap();
-        assert_eq!(nodes, json!({"username": "hollow", "groups": ["system:nodes", "other"]}));
+        assert_eq!(
+            nodes,
+            json!({"username": "hollow", "groups": ["system:nodes", "other"]})
+        );
         assert_eq!(spelled("user:u").unwrap()["groups"], json!([]));
         assert_eq!(spelled("node:n").unwrap()["username"], "system:node:n");
     }
@@ -131,7 +149,12 @@ mod tests {
         let reviewer = TokenReviewer::start().unwrap();
         let mut stream = TcpStream::connect(reviewer.address).unwrap();
         let body = json!({"spec": {"token": "user:me", "audiences": ["api"]}}).to_string();
-        write!(stream, "POST / HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}", body.len()).unwrap();
+        write!(
+            stream,
+            "POST / HTTP/1.1\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        )
+        .unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();
         let (head, body) = answer.split_once("\r\n\r\n").unwrap();

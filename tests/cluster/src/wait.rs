@@ -1,5 +1,10 @@
 //! Waiting for a condition, with a deadline and a reason when it is missed.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "the harness waits in the time of the machine"
+)]
+
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -8,9 +13,13 @@ use tokio::time::Instant;
 /// Time between two looks.
 const POLL: Duration = Duration::from_millis(50);
 
-/// Calls `probe` until it succeeds. Its errors say what is still missing; the last one is part of the error when the
-/// deadline is missed.
-pub async fn eventually<T>(what: &str, within: Duration, mut probe: impl AsyncFnMut() -> Result<T>) -> Result<T> {
+/// Calls `probe` until it succeeds. Its errors say what is still missing; the last one is part of
+/// the error when the deadline is missed.
+pub async fn eventually<T>(
+    what: &str,
+    within: Duration,
+    mut probe: impl AsyncFnMut() -> Result<T>,
+) -> Result<T> {
     let deadline = Instant::now() + within;
     loop {
         match tokio::time::timeout_at(deadline.max(Instant::now() + POLL), probe()).await {

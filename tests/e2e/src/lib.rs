@@ -22,7 +22,11 @@ pub async fn cluster() -> Result<&'static Cluster> {
             let cluster = fresh("shared", patient()).await?;
             // On a cluster that is not ours the deployed one acts.
             let ours = cluster.is_ours("a manager of our own");
-            let manager = if ours { Some(cluster.start_manager("a").await?) } else { None };
+            let manager = if ours {
+                Some(cluster.start_manager("a").await?)
+            } else {
+                None
+            };
             anyhow::Ok((cluster, manager))
         })
         .await?;
@@ -33,16 +37,25 @@ pub async fn cluster() -> Result<&'static Cluster> {
 pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
     let mut merged = quick();
     merge(&mut merged, config);
-    let cluster = Cluster::start(&Options { config: merged, ..Options::named(name) }).await?;
-    for (class, value) in CLASSES.into_iter().filter(|_| cluster.is_ours("priority classes")) {
+    let cluster = Cluster::start(&Options {
+        config: merged,
+        ..Options::named(name)
+    })
+    .await?;
+    for (class, value) in CLASSES
+        .into_iter()
+        .filter(|_| cluster.is_ours("priority classes"))
+    {
         let value = value.to_string();
-        cluster.kubectl(&["create", "priorityclass", class, "--value", &value]).await?;
+        cluster
+            .kubectl(&["create", "priorityclass", class, "--value", &value])
+            .await?;
     }
     Ok(cluster)
 }
 
-/// Configuration under which tests need not wait for minutes: what is measured in tens of seconds on a real cluster is
-/// measured in seconds here.
+/// Configuration under which tests need not wait for minutes: what is measured in tens of seconds
+/// on a real cluster is measured in seconds here.
 fn quick() -> Value {
     json!({
         "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
@@ -55,20 +68,26 @@ fn quick() -> Value {
     })
 }
 
-/// The lease as on a real cluster, for tests that are not about it: a manager on a busy machine that misses the quick one
-/// ends, and nobody starts it again.
+/// The lease as on a real cluster, for tests that are not about it: a manager on a busy machine
+/// that misses the quick one ends, and nobody starts it again.
 pub fn patient() -> Value {
     json!({"leaderElection": null})
 }
 
 /// What a user who writes a timestamp into an object reads off the clock.
-#[allow(clippy::disallowed_methods, reason = "a scenario plays the user, who has no other clock")]
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a scenario plays the user, who has no other clock"
+)]
 pub fn time_of_day() -> chrono::DateTime<chrono::Utc> {
     chrono::Utc::now()
 }
 
 /// A number that `make test-full` sets in the environment, and what it is otherwise.
 pub fn number<T: FromStr<Err: Display>>(variable: &str, otherwise: T) -> Result<T> {
-    let Ok(text) = std::env::var(variable) else { return Ok(otherwise) };
-    text.parse().map_err(|error| anyhow!("{variable}={text}: {error}"))
+    let Ok(text) = std::env::var(variable) else {
+        return Ok(otherwise);
+    };
+    text.parse()
+        .map_err(|error| anyhow!("{variable}={text}: {error}"))
 }

@@ -1,7 +1,8 @@
 //! The manager may die at any write: the end is the same as without.
 //!
-//! Each scenario runs once undisturbed, which gives the number of its writes. Then it runs once per write, and the
-//! manager is killed (SIGKILL) as soon as that write is in the audit log, or when all is over, and started again.
+//! Each scenario runs once undisturbed, which gives the number of its writes. Then it runs once per
+//! write, and the manager is killed (SIGKILL) as soon as that write is in the audit log, or when
+//! all is over, and started again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
@@ -69,15 +70,34 @@ impl Sweep {
     /// What the swept writes answer.
     async fn begin(self, t: &Scenario<'_>) -> Result<()> {
         match self {
-            Self::Create => t.create(gang("g", members()?, 8, json!({}))).await.map(drop),
-            Self::Restart => t.exit(t.pods("g").await?.first().context("a pod")?, 3).await,
-            Self::Preempt => t.create(gang("vip", members()?, 8, json!({"priorityClassName": "high"}))).await.map(drop),
+            Self::Create => t
+                .create(gang("g", members()?, 8, json!({})))
+                .await
+                .map(drop),
+            Self::Restart => {
+                t.exit(t.pods("g").await?.first().context("a pod")?, 3)
+                    .await
+            }
+            Self::Preempt => t
+                .create(gang(
+                    "vip",
+                    members()?,
+                    8,
+                    json!({"priorityClassName": "high"}),
+                ))
+                .await
+                .map(drop),
         }
     }
 
-    /// Runs the scenario, killing the manager after `kill_after` of its writes; what it ends with, and how many writes
-    /// the manager made.
-    async fn run(self, t: &Scenario<'_>, manager: &mut Manager, kill_after: Option<usize>) -> Result<(Value, usize)> {
+    /// Runs the scenario, killing the manager after `kill_after` of its writes; what it ends with,
+    /// and how many writes the manager made.
+    async fn run(
+        self,
+        t: &Scenario<'_>,
+        manager: &mut Manager,
+        kill_after: Option<usize>,
+    ) -> Result<(Value, usize)> {
         let old = t.manager_writes()?.len();
         self.prepare(t).await?;
         let mut log = t.cluster.audit.follow()?;
@@ -93,7 +113,8 @@ impl Sweep {
                 }
                 anyhow::Ok(())
             };
-            // A busy machine sees several changes in one pass, so that there may be fewer writes than the first time.
+            // A busy machine sees several changes in one pass, so that there may be fewer writes
+            // than the first time.
             let all_over = async {
                 self.end(t, old).await?;
                 tokio::time::sleep(LAST_WORD).await;
@@ -122,22 +143,48 @@ impl Sweep {
                 .workload(name, &format!("to be {phase:?}"), |w| {
                     let status = w.status.as_ref().context("status")?;
                     ensure!(status.phase == Some(*phase), "phase {:?}", status.phase);
-                    ensure!(status.observed_generation == w.metadata.generation.unwrap_or(0), "not observed");
-                    ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
-                    ensure!(self != Self::Restart || status.restarts.total == 1, "no restart yet");
+                    ensure!(
+                        status.observed_generation == w.metadata.generation.unwrap_or(0),
+                        "not observed"
+                    );
+                    ensure!(
+                        status.domains.iter().all(|d| d.incident.is_none()),
+                        "an incident is open"
+                    );
+                    ensure!(
+                        self != Self::Restart || status.restarts.total == 1,
+                        "no restart yet"
+                    );
                     Ok(())
                 })
                 .await?;
             let status = workload.status.context("status")?;
-            let conditions: BTreeMap<_, _> =
-                status.conditions.iter().map(|c| (c.type_.clone(), format!("{:?} {}", c.status, c.reason))).collect();
-            let pods: BTreeMap<_, _> = t.pods(name).await?.iter().map(|p| (hostname(p), restarts(p))).collect();
+            let conditions: BTreeMap<_, _> = status
+                .conditions
+                .iter()
+                .map(|c| (c.type_.clone(), format!("{:?} {}", c.status, c.reason)))
+                .collect();
+            let pods: BTreeMap<_, _> = t
+                .pods(name)
+                .await?
+                .iter()
+                .map(|p| (hostname(p), restarts(p)))
+                .collect();
             let history: Vec<_> = status
                 .history
                 .iter()
-                .map(|h| json!([h.epoch, h.action, h.cause.kind, h.cause.exit_code, h.counted, h.recreated]))
+                .map(|h| {
+                    json!([
+                        h.attempt,
+                        h.action,
+                        h.cause.kind,
+                        h.cause.exit_code,
+                        h.counted,
+                        h.recreated
+                    ])
+                })
                 .collect();
-            let counters = json!({"epoch": status.epoch, "total": status.restarts.total, "inPlace": status.restarts.in_place,
+            let counters = json!({"attempt": status.attempt, "total": status.restarts.total, "inPlace": status.restarts.in_place,
                 "recreated": status.restarts.recreated, "counted": status.restarts.counted,
                 "preemptions": status.preemptions, "ready": status.ready});
             end.insert(
@@ -145,13 +192,27 @@ impl Sweep {
                 json!({"conditions": conditions, "pods": pods, "history": history, "counters": counters}),
             );
         }
-        // A pod that took the place of another has another name. The answer to a create that was under way at the kill
-        // is not in the log, but then its pod is there.
-        let created = t.manager_writes()?.into_iter().skip(old_writes).filter(|w| {
-            w.resource == "pods" && w.verb == "create" && w.subresource.is_empty() && w.code == 201 && !w.dry_run
-        });
+        // A pod that took the place of another has another name. The answer to a create that was
+        // under way at the kill is not in the log, but then its pod is there.
+        let created = t
+            .manager_writes()?
+            .into_iter()
+            .skip(old_writes)
+            .filter(|w| {
+                w.resource == "pods"
+                    && w.verb == "create"
+                    && w.subresource.is_empty()
+                    && w.code == 201
+                    && !w.dry_run
+            });
         let mut incarnations: BTreeSet<String> = created.map(|w| w.name).collect();
-        incarnations.extend(t.all_pods().list(&ListParams::default()).await?.iter().map(ResourceExt::name_any));
+        incarnations.extend(
+            t.all_pods()
+                .list(&ListParams::default())
+                .await?
+                .iter()
+                .map(ResourceExt::name_any),
+        );
         Ok(json!({"workloads": end, "incarnations": incarnations.len()}))
     }
 
@@ -162,7 +223,11 @@ impl Sweep {
         }
         let mut manager = cluster.start_manager("a").await?;
         // What takes time on a node is of no interest here.
-        let shape = Shape { nodes: members()?, args: vec!["--latency-profile=zero".into()], ..Shape::default() };
+        let shape = Shape {
+            nodes: members()?,
+            args: vec!["--latency-profile=zero".into()],
+            ..Shape::default()
+        };
         scenario(&cluster, self.name(), &shape, async |t| {
             let (expected, points) = self.run(t, &mut manager, None).await?;
             let mut different = Vec::new();
@@ -175,8 +240,15 @@ impl Sweep {
             }
             // Not through println, which the test harness hides: the numbers belong to the result.
             let (name, wrong) = (self.name(), different.len());
-            writeln!(std::io::stderr(), "crash sweep {name}: {points} points, {wrong} differences")?;
-            ensure!(different.is_empty(), "expected {expected:#}\n{}", different.join("\n"));
+            writeln!(
+                std::io::stderr(),
+                "crash sweep {name}: {points} points, {wrong} differences"
+            )?;
+            ensure!(
+                different.is_empty(),
+                "expected {expected:#}\n{}",
+                different.join("\n")
+            );
             Ok(())
         })
         .await
@@ -211,13 +283,21 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
         t.create(gang("one", 2, 8, json!({}))).await?;
         let pods = t.running("one").await?;
         let leader = leader(t).await?;
-        ensure!(leader.ends_with("-a"), "{leader} leads, although the other was first");
+        ensure!(
+            leader.ends_with("-a"),
+            "{leader} leads, although the other was first"
+        );
         first.process.kill()?;
         t.create(gang("two", 2, 8, json!({}))).await?;
         t.running("two").await?;
         let leader = self::leader(t).await?;
         ensure!(leader.ends_with("-b"), "{leader} leads");
-        let same = t.pods("one").await?.iter().map(ResourceExt::uid).eq(pods.iter().map(ResourceExt::uid));
+        let same = t
+            .pods("one")
+            .await?
+            .iter()
+            .map(ResourceExt::uid)
+            .eq(pods.iter().map(ResourceExt::uid));
         ensure!(same, "running members were disturbed");
         Ok(())
     })
@@ -228,7 +308,13 @@ async fn of_two_managers_one_acts_and_the_other_takes_over() -> Result<()> {
 }
 
 async fn leader(t: &Scenario<'_>) -> Result<String> {
-    let lease =
-        t.cluster.kubectl(&["get", "lease", "-n", "lockstep-system", "-o", "jsonpath={.items[*].spec.holderIdentity}"]);
+    let lease = t.cluster.kubectl(&[
+        "get",
+        "lease",
+        "-n",
+        "lockstep-system",
+        "-o",
+        "jsonpath={.items[*].spec.holderIdentity}",
+    ]);
     lease.await
 }

@@ -1,5 +1,6 @@
 //! The shipped roles fit the calls that the other test programs made: nothing is missing, and
-//! nothing is granted that no call used. (Cargo runs test programs by name, so this one comes last.)
+//! nothing is granted that no call used. (Cargo runs test programs by name, so this one comes
+//! last.)
 
 use std::collections::BTreeSet;
 
@@ -25,27 +26,37 @@ fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
 }
 
 fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
-    let Some(calls) = calls_of(user)? else { return Ok(()) };
+    let Some(calls) = calls_of(user)? else {
+        return Ok(());
+    };
     let folder = repository().join("config").join(folder);
     let mut manifests = String::new();
-    for entry in std::fs::read_dir(&folder)? {
+    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    for entry in entries {
         manifests.push_str(&std::fs::read_to_string(entry?.path())?);
         manifests.push_str("\n---\n");
     }
     let granted = grants(&manifests, roles).context("roles")?;
     ensure!(!granted.is_empty(), "no rule found in {}", folder.display());
     let (missing, idle) = (uncovered(&granted, &calls), unused(&granted, &calls));
-    ensure!(missing.is_empty(), "calls that no role covers: {missing:#?}");
+    ensure!(
+        missing.is_empty(),
+        "calls that no role covers: {missing:#?}"
+    );
     ensure!(idle.is_empty(), "rules that no call used: {idle:#?}");
     Ok(())
 }
 
 #[test]
 fn the_roles_of_the_manager_fit_its_calls() -> Result<()> {
-    check(audit::MANAGER, "manager", &["lockstep-manager", "lockstep-leader-election"])
+    check(
+        audit::MANAGER,
+        "manager",
+        &["lockstep-manager", "lockstep-leader-election"],
+    )
 }
 
 #[test]
 fn the_role_of_the_agents_fits_their_calls() -> Result<()> {
-    check(audit::AGENT, "agent", &["lockstep-agent"])
+    check(audit::AGENT, "components/agent", &["lockstep-agent"])
 }

@@ -1,5 +1,7 @@
 //! Wall time that follows tokio's clock, so that paused time in a test moves both.
 
+#![expect(clippy::disallowed_methods, reason = "the clock that others read")]
+
 use chrono::{DateTime, TimeDelta, Utc};
 use tokio::time::Instant;
 
@@ -13,7 +15,10 @@ pub struct Clock {
 impl Clock {
     /// A clock that shows `origin` now.
     pub fn starting_at(origin: DateTime<Utc>) -> Self {
-        Self { origin, started: Instant::now() }
+        Self {
+            origin,
+            started: Instant::now(),
+        }
     }
 
     /// Time of day.

@@ -22,10 +22,11 @@ pub struct LatencyProfile {
 }
 
 impl LatencyProfile {
-    /// A node with containerd 2.4 on a small machine: medians of 30 rounds. In place, stop + create + start took 89 ms
-    /// and StopContainer alone 34 ms, so a start is 55 ms; RunPodSandbox with the bridge plugin took 145 ms under load,
-    /// to which mounting adds about 100 ms. PLEG's period is the kubelet's constant. A pull is 2 s, which a registry
-    /// nearby gives for an image of some 100 MB; training images take longer, which tests say explicitly.
+    /// A node with containerd 2.4 on a small machine: medians of 30 rounds. In place, stop, create
+    /// and start took 89 ms together and StopContainer alone 34 ms, so a start is 55 ms;
+    /// RunPodSandbox with the bridge plugin took 145 ms under load, to which mounting adds about
+    /// 100 ms. PLEG's period is the kubelet's constant. A pull is 2 s, which a registry nearby
+    /// gives for an image of some 100 MB; training images take longer, which tests say explicitly.
     pub const fn measured() -> Self {
         Self {
             relist: Duration::from_secs(1),

@@ -17,7 +17,10 @@ use tracing_subscriber::EnvFilter;
 async fn main() -> ExitCode {
     let options = Options::parse();
     log(&options);
-    #[expect(clippy::disallowed_methods, reason = "the one place where the process reads its wall clock")]
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "the one place where the process reads its wall clock"
+    )]
     let clock = Clock::starting_at(Utc::now());
     let watch_stdin = options.exit_with_stdin;
     tokio::select! {
@@ -34,8 +37,11 @@ async fn main() -> ExitCode {
 }
 
 fn log(options: &Options) {
-    let filter = EnvFilter::try_new(&options.log.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let filter =
+        EnvFilter::try_new(&options.log.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     match options.log.log_format {
         LogFormat::Text => builder.with_ansi(false).init(),
         LogFormat::Json => builder.json().init(),
@@ -43,7 +49,10 @@ fn log(options: &Options) {
 }
 
 async fn terminated() {
-    let (Ok(mut term), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut term), Ok(mut interrupt)) = (
+        signal(SignalKind::terminate()),
+        signal(SignalKind::interrupt()),
+    ) else {
         return;
     };
     tokio::select! {
@@ -52,8 +61,9 @@ async fn terminated() {
     }
 }
 
-/// Returns when standard input ends, which is when the parent process is gone. A thread of its own reads, because a
-/// read of standard input cannot be cancelled and must not hold up the end of the process.
+/// Returns when standard input ends, which is when the parent process is gone. A thread of its own
+/// reads, because a read of standard input cannot be cancelled and must not hold up the end of the
+/// process.
 async fn stdin_closed() {
     let (closed, wait) = oneshot::channel();
     std::thread::spawn(move || {

@@ -1,5 +1,9 @@
 //! Containers as real child processes.
-#![expect(clippy::unwrap_used, clippy::panic, reason = "a helper of a test fails the test by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test fails the test by panicking"
+)]
 
 use std::fs;
 use std::path::PathBuf;
@@ -36,7 +40,8 @@ impl Drop for Node {
 
 fn node() -> Node {
     let n = NEXT.fetch_add(1, Ordering::Relaxed);
-    let folder = std::env::temp_dir().join(format!("lockstep-subprocess-{}-{n}", std::process::id()));
+    let folder =
+        std::env::temp_dir().join(format!("lockstep-subprocess-{}-{n}", std::process::id()));
     fs::create_dir_all(&folder).unwrap();
     let host = Host {
         folder: folder.clone(),
@@ -47,8 +52,18 @@ fn node() -> Node {
     };
     let (change, changes) = mpsc::unbounded_channel();
     let clock = Clock::starting_at(DateTime::UNIX_EPOCH);
-    let runtime = Subprocess::new("n", Table::new(0, change), LatencyProfile::zero(), clock, host);
-    Node { runtime, changes, folder }
+    let runtime = Subprocess::new(
+        "n",
+        Table::new(0, change),
+        LatencyProfile::zero(),
+        clock,
+        host,
+    );
+    Node {
+        runtime,
+        changes,
+        folder,
+    }
 }
 
 fn pod(name: &str, script: &str, env: &Value) -> Arc<PodDesc> {
@@ -67,7 +82,12 @@ fn pod(name: &str, script: &str, env: &Value) -> Arc<PodDesc> {
 }
 
 impl Node {
-    async fn until(&mut self, pod: &PodDesc, what: &str, done: impl Fn(&PodView) -> bool) -> PodView {
+    async fn until(
+        &mut self,
+        pod: &PodDesc,
+        what: &str,
+        done: impl Fn(&PodView) -> bool,
+    ) -> PodView {
         let wait = async {
             loop {
                 let view = self.runtime.view(&pod.uid);
@@ -77,34 +97,65 @@ impl Node {
                 self.changes.recv().await.unwrap();
             }
         };
-        timeout(PATIENCE, wait).await.unwrap_or_else(|_| panic!("{what} does not happen"))
+        timeout(PATIENCE, wait)
+            .await
+            .unwrap_or_else(|_| panic!("{what} does not happen"))
     }
 
     async fn sandbox(&mut self, pod: &Arc<PodDesc>) -> String {
         self.runtime.act(pod, &Action::CreateSandbox);
-        let view = self.until(pod, "sandbox", |v| matches!(v.sandbox, SandboxView::Ready { .. })).await;
-        let SandboxView::Ready { ip } = view.sandbox else { unreachable!() };
+        let view = self
+            .until(pod, "sandbox", |v| {
+                matches!(v.sandbox, SandboxView::Ready { .. })
+            })
+            .await;
+        let SandboxView::Ready { ip } = view.sandbox else {
+            unreachable!()
+        };
         ip
     }
 
     /// Starts the container and returns its id once it runs.
     async fn start(&mut self, pod: &Arc<PodDesc>, attempt: i32) -> String {
-        self.runtime.act(pod, &Action::Start { name: "c".into(), attempt });
+        self.runtime.act(
+            pod,
+            &Action::Start {
+                name: "c".into(),
+                attempt,
+            },
+        );
         let at = usize::try_from(attempt).unwrap();
-        let view = self.until(pod, "start", |v| v.containers.get(at).is_some_and(|c| c.state != State::Creating)).await;
+        let view = self
+            .until(pod, "start", |v| {
+                v.containers
+                    .get(at)
+                    .is_some_and(|c| c.state != State::Creating)
+            })
+            .await;
         view.containers[at].id.clone()
     }
 
     async fn exit_code(&mut self, pod: &PodDesc) -> i32 {
-        let ended = |v: &PodView| v.containers.last().is_some_and(|c| matches!(c.state, State::Exited { .. }));
+        let ended = |v: &PodView| {
+            v.containers
+                .last()
+                .is_some_and(|c| matches!(c.state, State::Exited { .. }))
+        };
         let view = self.until(pod, "end", ended).await;
-        let State::Exited { exit_code, .. } = view.containers.last().unwrap().state else { unreachable!() };
+        let State::Exited { exit_code, .. } = view.containers.last().unwrap().state else {
+            unreachable!()
+        };
         exit_code
     }
 
     /// Waits until the program has written a file in its volume.
     async fn output(&self, pod: &PodDesc, file: &str) -> String {
-        let path = self.folder.join("n").join(&pod.uid).join("volumes/out").join(file);
+        let path = self
+            .folder
+            .join("n")
+            .join(&pod.uid)
+            .join("volumes/out")
+            .join(file);
         let read = async {
             loop {
                 match fs::read_to_string(&path) {
@@ -113,7 +164,9 @@ impl Node {
                 }
             }
         };
-        timeout(PATIENCE, read).await.unwrap_or_else(|_| panic!("{} is not written", path.display()))
+        timeout(PATIENCE, read)
+            .await
+            .unwrap_or_else(|_| panic!("{} is not written", path.display()))
     }
 }
 
@@ -145,11 +198,22 @@ async fn a_volume_survives_a_restart_of_the_container_and_goes_with_the_pod() {
 #[tokio::test]
 async fn a_program_that_handles_sigterm_ends_with_its_own_code_within_the_grace_period() {
     let mut node = node();
-    let pod = pod("a", "trap 'exit 5' TERM; echo up > /out/up; while :; do sleep 0.05; done", &json!([]));
+    let pod = pod(
+        "a",
+        "trap 'exit 5' TERM; echo up > /out/up; while :; do sleep 0.05; done",
+        &json!([]),
+    );
     node.sandbox(&pod).await;
     let id = node.start(&pod, 0).await;
     node.output(&pod, "up").await;
-    node.runtime.act(&pod, &Action::Stop { id, grace: Duration::from_mins(10), pre_stop: true });
+    node.runtime.act(
+        &pod,
+        &Action::Stop {
+            id,
+            grace: Duration::from_mins(10),
+            pre_stop: true,
+        },
+    );
     assert_eq!(node.exit_code(&pod).await, 5);
 }
 
@@ -161,7 +225,14 @@ async fn a_program_that_ignores_sigterm_is_killed_with_everything_that_it_starte
     node.sandbox(&pod).await;
     let id = node.start(&pod, 0).await;
     let child = node.output(&pod, "child").await;
-    node.runtime.act(&pod, &Action::Stop { id, grace: Duration::ZERO, pre_stop: true });
+    node.runtime.act(
+        &pod,
+        &Action::Stop {
+            id,
+            grace: Duration::ZERO,
+            pre_stop: true,
+        },
+    );
     assert_eq!(node.exit_code(&pod).await, 137);
     gone(&child).await;
 }
@@ -177,7 +248,8 @@ async fn when_the_nodes_end_everything_that_their_programs_started_ends() {
     gone(&child).await;
 }
 
-/// Waits until a process does not run any more. It may stay as a zombie where nobody collects orphans.
+/// Waits until a process does not run any more. It may stay as a zombie where nobody collects
+/// orphans.
 async fn gone(pid: &str) {
     let stat = PathBuf::from(format!("/proc/{pid}/stat"));
     let gone = async {
@@ -185,7 +257,9 @@ async fn gone(pid: &str) {
             tokio::task::yield_now().await;
         }
     };
-    timeout(PATIENCE, gone).await.unwrap_or_else(|_| panic!("process {pid} still runs"));
+    timeout(PATIENCE, gone)
+        .await
+        .unwrap_or_else(|_| panic!("process {pid} still runs"));
 }
 
 #[tokio::test]
@@ -195,18 +269,40 @@ async fn a_kill_from_outside_shows_as_137_and_other_codes_cannot_be_made_up() {
     node.sandbox(&pod).await;
     let id = node.start(&pod, 0).await;
     assert!(node.runtime.pid(&id).is_some());
-    assert!(node.runtime.inject(&Fault::End { id: id.clone(), ended: Ended::with_code(42) }).is_err());
-    node.runtime.inject(&Fault::End { id, ended: Ended::oom() }).unwrap();
+    assert!(
+        node.runtime
+            .inject(&Fault::End {
+                id: id.clone(),
+                ended: Ended::with_code(42)
+            })
+            .is_err()
+    );
+    node.runtime
+        .inject(&Fault::End {
+            id,
+            ended: Ended::oom(),
+        })
+        .unwrap();
     assert_eq!(node.exit_code(&pod).await, 137);
 }
 
 #[tokio::test]
 async fn a_program_that_names_a_pod_of_its_service_starts_when_that_pod_has_an_address() {
     let mut node = node();
-    let second = pod("second", "echo $PEER > /out/peer", &json!([{"name": "PEER", "value": "tcp:first.svc:99"}]));
+    let second = pod(
+        "second",
+        "echo $PEER > /out/peer",
+        &json!([{"name": "PEER", "value": "tcp:first.svc:99"}]),
+    );
     let first = pod("first", "sleep 600", &json!([]));
     node.sandbox(&second).await;
-    node.runtime.act(&second, &Action::Start { name: "c".into(), attempt: 0 });
+    node.runtime.act(
+        &second,
+        &Action::Start {
+            name: "c".into(),
+            attempt: 0,
+        },
+    );
     let ip = node.sandbox(&first).await;
     assert_eq!(node.exit_code(&second).await, 0);
     assert_eq!(node.output(&second, "peer").await, format!("tcp:{ip}:99"));

@@ -36,7 +36,8 @@ impl Occasion {
 pub fn save(folder: &Path, state: &State, occasion: Occasion) -> Result<()> {
     let words: Vec<String> = state.to_words().iter().map(ToString::to_string).collect();
     let text = format!("{} {}\n", occasion.word(), words.join(" "));
-    replace(&folder.join(FILE), &text).with_context(|| format!("write a checkpoint to {}", folder.display()))
+    replace(&folder.join(FILE), &text)
+        .with_context(|| format!("write a checkpoint to {}", folder.display()))
 }
 
 /// Reads the last checkpoint; without one, training starts from the beginning.
@@ -52,8 +53,8 @@ pub fn load(folder: &Path) -> Result<State> {
     State::from_words(&words.with_context(what)?).with_context(what)
 }
 
-/// Replaces a file by a whole new one: a reader sees the old content or the new one, and so does the next attempt when
-/// this process is killed in between.
+/// Replaces a file by a whole new one: a reader sees the old content or the new one, and so does
+/// the next attempt when this process is killed in between.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let mut draft = OsString::from(path);
     draft.push(".new");

@@ -1,8 +1,10 @@
-//! `lockstep-trainer`: the least that behaves like distributed training, for demonstrations with real processes.
+//! `lockstep-trainer`: the least that behaves like distributed training, for demonstrations with
+//! real processes.
 //!
-//! The members meet at the address in `MASTER_ADDR`, then add up their gradients step by step. The member of rank 0 keeps
-//! checkpoints, which the next attempt goes on from. When a member dies, all others end with 1. On SIGTERM to any of them
-//! all stop after the same step, with a checkpoint, and end with 143. Wrong settings end with 2.
+//! The members meet at the address in `MASTER_ADDR`, then add up their gradients step by step. The
+//! member of rank 0 keeps checkpoints, which the next attempt goes on from. When a member dies, all
+//! others end with 1. On SIGTERM to any of them all stop after the same step, with a checkpoint,
+//! and end with 143. Wrong settings end with 2.
 
 mod checkpoint;
 mod settings;
@@ -30,8 +32,9 @@ const WRONG_SETTINGS: u8 = 2;
 /// What a shell shows for a process that SIGTERM ended.
 const TERMINATED: u8 = 143;
 
-/// Time that a member holds still after it has lost a peer, as collective libraries do that wait for time to run out:
-/// who coordinates the members hears of the first death before the others follow.
+/// Time that a member holds still after it has lost a peer, as collective libraries do that wait
+/// for time to run out: who coordinates the members hears of the first death before the others
+/// follow.
 const GIVING_UP: Duration = Duration::from_millis(500);
 
 /// How training ended.
@@ -63,12 +66,21 @@ fn run(settings: &Settings) -> Result<End> {
     let stop = Arc::new(AtomicBool::new(false));
     // Until the members have met there is nothing to save: SIGTERM ends the process at once.
     let meeting = Arc::new(AtomicBool::new(true));
-    flag::register_conditional_shutdown(SIGTERM, TERMINATED.into(), meeting.clone()).context("handle SIGTERM")?;
+    flag::register_conditional_shutdown(SIGTERM, TERMINATED.into(), meeting.clone())
+        .context("handle SIGTERM")?;
     flag::register(SIGTERM, stop.clone()).context("handle SIGTERM")?;
 
-    say(&format!("meets a team of {} as rank {}", settings.world, settings.rank))?;
-    let own = if settings.leads() { checkpoint::load(&settings.checkpoints)? } else { State::default() };
-    let (mut team, words) = Team::meet(settings, own.to_words()).context("meet the other members")?;
+    say(&format!(
+        "meets a team of {} as rank {}",
+        settings.world, settings.rank
+    ))?;
+    let own = if settings.leads() {
+        checkpoint::load(&settings.checkpoints)?
+    } else {
+        State::default()
+    };
+    let (mut team, words) =
+        Team::meet(settings, own.to_words()).context("meet the other members")?;
     meeting.store(false, Ordering::SeqCst);
     let state = State::from_words(&words)?;
     train(settings, &mut team, state, &stop)
@@ -79,7 +91,8 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
     say(&format!("begins at step {begun_at}"))?;
     loop {
         if let Some(file) = &settings.progress {
-            checkpoint::replace(file, &format!("{begun_at} {}\n", state.step)).context("write progress")?;
+            checkpoint::replace(file, &format!("{begun_at} {}\n", state.step))
+                .context("write progress")?;
         }
         if settings.steps.is_some_and(|steps| state.step >= steps) {
             save(settings, &state, Occasion::End)?;
@@ -89,7 +102,9 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
         thread::sleep(settings.step_time);
         let mut words = vec![u64::from(stop.load(Ordering::SeqCst))];
         words.extend(state.gradient(settings.rank));
-        let sum = team.all_reduce(words).with_context(|| format!("a member is lost after step {}", state.step))?;
+        let sum = team
+            .all_reduce(words)
+            .with_context(|| format!("a member is lost after step {}", state.step))?;
         let (stops, gradient) = sum.split_first().context("an empty sum")?;
         state.apply(gradient);
         if *stops > 0 {

@@ -17,7 +17,8 @@ pub struct Settings {
     pub master: (String, u16),
     /// `CHECKPOINT_DIR`: a folder that outlives the processes.
     pub checkpoints: PathBuf,
-    /// `PROGRESS_FILE`: holds the step that this attempt began at and the current one; none by default.
+    /// `PROGRESS_FILE`: holds the step that this attempt began at and the current one; none by
+    /// default.
     pub progress: Option<PathBuf>,
     /// `STEP_MILLIS`: time of a step, default 50.
     pub step_time: Duration,
@@ -49,20 +50,26 @@ impl Settings {
     /// Reads the variables through `lookup`.
     pub fn read(lookup: impl Fn(&'static str) -> Option<String>) -> Result<Self, Wrong> {
         let text = |name| lookup(name).ok_or(Wrong::Missing(name));
-        let world =
-            number(&lookup, "PET_NNODES", "a number above 0", |n| *n > 0)?.ok_or(Wrong::Missing("PET_NNODES"))?;
-        let rank = number(&lookup, "PET_NODE_RANK", "a number below PET_NNODES", |n| *n < world)?;
+        let world = number(&lookup, "PET_NNODES", "a number above 0", |n| *n > 0)?
+            .ok_or(Wrong::Missing("PET_NNODES"))?;
+        let rank = number(&lookup, "PET_NODE_RANK", "a number below PET_NNODES", |n| {
+            *n < world
+        })?;
         let port = number(&lookup, "MASTER_PORT", "a port", |port: &u16| *port > 0)?;
         Ok(Self {
             rank: rank.ok_or(Wrong::Missing("PET_NODE_RANK"))?,
             world,
-            master: (text("MASTER_ADDR")?, port.ok_or(Wrong::Missing("MASTER_PORT"))?),
+            master: (
+                text("MASTER_ADDR")?,
+                port.ok_or(Wrong::Missing("MASTER_PORT"))?,
+            ),
             checkpoints: text("CHECKPOINT_DIR")?.into(),
             progress: lookup("PROGRESS_FILE").map(PathBuf::from),
             step_time: Duration::from_millis(
                 number(&lookup, "STEP_MILLIS", "a number of milliseconds", |_| true)?.unwrap_or(50),
             ),
-            checkpoint_every: number(&lookup, "CHECKPOINT_EVERY", "a number above 0", |n| *n > 0)?.unwrap_or(20),
+            checkpoint_every: number(&lookup, "CHECKPOINT_EVERY", "a number above 0", |n| *n > 0)?
+                .unwrap_or(20),
             steps: number(&lookup, "STEPS", "a number of steps", |_| true)?,
         })
     }
@@ -79,10 +86,16 @@ fn number<N: FromStr>(
     wanted: &'static str,
     fits: impl Fn(&N) -> bool,
 ) -> Result<Option<N>, Wrong> {
-    let Some(value) = lookup(name) else { return Ok(None) };
+    let Some(value) = lookup(name) else {
+        return Ok(None);
+    };
     match value.parse() {
         Ok(number) if fits(&number) => Ok(Some(number)),
-        _ => Err(Wrong::Value { name, value, wanted }),
+        _ => Err(Wrong::Value {
+            name,
+            value,
+            wanted,
+        }),
     }
 }
 
@@ -110,18 +123,36 @@ mod tests {
     #[test]
     fn what_has_no_default_must_be_set_and_the_rest_need_not() {
         let settings = read("STEPS", None).unwrap();
-        assert_eq!((settings.rank, settings.world, settings.steps), (3, 4, None));
-        for name in ["PET_NNODES", "PET_NODE_RANK", "MASTER_ADDR", "MASTER_PORT", "CHECKPOINT_DIR"] {
+        assert_eq!(
+            (settings.rank, settings.world, settings.steps),
+            (3, 4, None)
+        );
+        for name in [
+            "PET_NNODES",
+            "PET_NODE_RANK",
+            "MASTER_ADDR",
+            "MASTER_PORT",
+            "CHECKPOINT_DIR",
+        ] {
             assert_eq!(read(name, None), Err(Wrong::Missing(name)));
         }
     }
 
     #[test]
     fn values_out_of_range_are_refused_with_what_is_wanted() {
-        for (name, value) in [("PET_NODE_RANK", "4"), ("PET_NNODES", "0"), ("CHECKPOINT_EVERY", "0")] {
-            assert!(matches!(read(name, Some(value)), Err(Wrong::Value { name: n, .. }) if n == name));
+        for (name, value) in [
+            ("PET_NODE_RANK", "4"),
+            ("PET_NNODES", "0"),
+            ("CHECKPOINT_EVERY", "0"),
+        ] {
+            assert!(
+                matches!(read(name, Some(value)), Err(Wrong::Value { name: n, .. }) if n == name)
+            );
         }
         let message = read("STEP_MILLIS", Some("fast")).unwrap_err().to_string();
-        assert_eq!(message, "STEP_MILLIS=\"fast\" is not a number of milliseconds");
+        assert_eq!(
+            message,
+            "STEP_MILLIS=\"fast\" is not a number of milliseconds"
+        );
     }
 }

@@ -15,15 +15,21 @@ pub struct State {
 
 impl Default for State {
     fn default() -> Self {
-        Self { step: 0, parameters: vec![0; WIDTH] }
+        Self {
+            step: 0,
+            parameters: vec![0; WIDTH],
+        }
     }
 }
 
 impl State {
-    /// What a member of this rank contributes to the next step: a function of rank and state, as a gradient is.
+    /// What a member of this rank contributes to the next step: a function of rank and state, as a
+    /// gradient is.
     pub fn gradient(&self, rank: usize) -> impl Iterator<Item = u64> {
         // Knuth's multiplicative constant: spreads the bits.
-        let seed = (rank as u64 + 1).wrapping_mul(self.step + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let seed = (rank as u64 + 1)
+            .wrapping_mul(self.step + 1)
+            .wrapping_mul(0x9E37_79B9_7F4A_7C15);
         self.parameters.iter().map(move |p| p.rotate_left(7) ^ seed)
     }
 
@@ -37,13 +43,22 @@ impl State {
 
     /// As it is sent and saved.
     pub fn to_words(&self) -> Vec<u64> {
-        std::iter::once(self.step).chain(self.parameters.iter().copied()).collect()
+        std::iter::once(self.step)
+            .chain(self.parameters.iter().copied())
+            .collect()
     }
 
     /// From what was sent or saved.
     pub fn from_words(words: &[u64]) -> Result<Self> {
         let (step, parameters) = words.split_first().context("no words")?;
-        ensure!(parameters.len() == WIDTH, "{} parameters instead of {WIDTH}", parameters.len());
-        Ok(Self { step: *step, parameters: parameters.to_vec() })
+        ensure!(
+            parameters.len() == WIDTH,
+            "{} parameters instead of {WIDTH}",
+            parameters.len()
+        );
+        Ok(Self {
+            step: *step,
+            parameters: parameters.to_vec(),
+        })
     }
 }

@@ -70,10 +70,11 @@ impl Team {
     }
 }
 
-/// Rank 0: listens until every other rank has come. The listener is closed then, so that a member of the next attempt
-/// finds nobody here and tries again.
+/// Rank 0: listens until every other rank has come. The listener is closed then, so that a member
+/// of the next attempt finds nobody here and tries again.
 fn gather(settings: &Settings) -> io::Result<Vec<TcpStream>> {
-    let listener = patiently(|| TcpListener::bind((settings.master.0.as_str(), settings.master.1)))?;
+    let listener =
+        patiently(|| TcpListener::bind((settings.master.0.as_str(), settings.master.1)))?;
     listener.set_nonblocking(true)?;
     let mut followers: Vec<Option<TcpStream>> = (1..settings.world).map(|_| None).collect();
     while followers.iter().any(Option::is_none) {
@@ -82,8 +83,12 @@ fn gather(settings: &Settings) -> io::Result<Vec<TcpStream>> {
         stream.set_read_timeout(Some(GREETING))?;
         // A stranger, or a member that died meanwhile, keeps nobody from meeting.
         let greeting = receive(&mut stream, 2);
-        let Ok([rank, world]) = greeting.as_deref() else { continue };
-        let place = usize::try_from(*rank).ok().and_then(|rank| followers.get_mut(rank.checked_sub(1)?));
+        let Ok([rank, world]) = greeting.as_deref() else {
+            continue;
+        };
+        let place = usize::try_from(*rank)
+            .ok()
+            .and_then(|rank| followers.get_mut(rank.checked_sub(1)?));
         if let (Some(place), true) = (place, *world == settings.world as u64) {
             prepare(&stream)?;
             *place = Some(stream);
@@ -95,7 +100,10 @@ fn gather(settings: &Settings) -> io::Result<Vec<TcpStream>> {
 /// The others: connect to rank 0 and say who they are.
 fn join(settings: &Settings) -> io::Result<TcpStream> {
     let (host, port) = &settings.master;
-    let address = (host.as_str(), *port).to_socket_addrs()?.next().ok_or(ErrorKind::AddrNotAvailable)?;
+    let address = (host.as_str(), *port)
+        .to_socket_addrs()?
+        .next()
+        .ok_or(ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect_timeout(&address, GREETING)?;
     prepare(&stream)?;
     send(&mut stream, &[settings.rank as u64, settings.world as u64])?;
@@ -127,5 +135,10 @@ fn send(stream: &mut TcpStream, words: &[u64]) -> io::Result<()> {
 fn receive(stream: &mut TcpStream, words: usize) -> io::Result<Vec<u64>> {
     let mut bytes = vec![0; words * size_of::<u64>()];
     stream.read_exact(&mut bytes)?;
-    Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_le_bytes(*chunk)).collect())
+    Ok(bytes
+        .as_chunks::<8>()
+        .0
+        .iter()
+        .map(|chunk| u64::from_le_bytes(*chunk))
+        .collect())
 }

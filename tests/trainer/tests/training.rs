@@ -1,5 +1,8 @@
 //! Several members as real processes.
-#![expect(clippy::unwrap_used, reason = "a helper of a test fails the test by panicking")]
+#![expect(
+    clippy::unwrap_used,
+    reason = "a helper of a test fails the test by panicking"
+)]
 
 use std::fs;
 use std::io::{BufRead, BufReader, Lines};
@@ -9,7 +12,8 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// So many that no test sees the end unless it asks for one; a member whose test died ends by itself all the same.
+/// So many that no test sees the end unless it asks for one; a member whose test died ends by
+/// itself all the same.
 const MANY: u64 = 100_000;
 
 static NEXT: AtomicU8 = AtomicU8::new(0);
@@ -30,7 +34,12 @@ impl Drop for Member {
 impl Member {
     /// Waits for a line of output that starts so, and returns the number at its end.
     fn says(&mut self, start: &str) -> u64 {
-        let line = self.lines.by_ref().map(Result::unwrap).find(|l| l.starts_with(start)).unwrap();
+        let line = self
+            .lines
+            .by_ref()
+            .map(Result::unwrap)
+            .find(|l| l.starts_with(start))
+            .unwrap();
         line.rsplit(' ').next().unwrap().parse().unwrap()
     }
 
@@ -52,13 +61,22 @@ struct Job {
 impl Job {
     fn new() -> Self {
         let [low, high, ..] = std::process::id().to_le_bytes();
-        let address = format!("127.{}.{low}.{}", 1 + high % 254, 1 + NEXT.fetch_add(1, Ordering::Relaxed));
-        Self { folder: tempfile::tempdir().unwrap(), address }
+        let address = format!(
+            "127.{}.{low}.{}",
+            1 + high % 254,
+            1 + NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        Self {
+            folder: tempfile::tempdir().unwrap(),
+            address,
+        }
     }
 
     /// Starts an attempt with members of rank 0 and up.
     fn start(&self, members: usize, steps: u64) -> Vec<Member> {
-        (0..members).map(|rank| self.start_one(rank, members, steps)).collect()
+        (0..members)
+            .map(|rank| self.start_one(rank, members, steps))
+            .collect()
     }
 
     fn start_one(&self, rank: usize, members: usize, steps: u64) -> Member {
@@ -69,7 +87,10 @@ impl Job {
             .env("PET_NNODES", members.to_string())
             .env("PET_NODE_RANK", rank.to_string())
             .env("CHECKPOINT_DIR", self.folder.path())
-            .env("PROGRESS_FILE", self.folder.path().join(format!("progress-{rank}")))
+            .env(
+                "PROGRESS_FILE",
+                self.folder.path().join(format!("progress-{rank}")),
+            )
             .env("STEP_MILLIS", "2")
             .env("CHECKPOINT_EVERY", "10")
             .env("STEPS", steps.to_string())
@@ -90,7 +111,9 @@ impl Job {
 
     fn progress(&self, rank: usize) -> Vec<u64> {
         let text = fs::read_to_string(self.folder.path().join(format!("progress-{rank}"))).unwrap();
-        text.split_whitespace().map(|n| n.parse().unwrap()).collect()
+        text.split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect()
     }
 }
 
@@ -99,7 +122,8 @@ fn exit_codes(members: &mut [Member]) -> Vec<Option<i32>> {
 }
 
 #[test]
-fn when_one_member_is_killed_the_others_end_with_1_and_the_next_attempt_goes_on_from_the_checkpoint() {
+fn when_one_member_is_killed_the_others_end_with_1_and_the_next_attempt_goes_on_from_the_checkpoint()
+ {
     let job = Job::new();
     let mut first = job.start(3, MANY);
     first[0].says("checkpoint");
@@ -108,7 +132,10 @@ fn when_one_member_is_killed_the_others_end_with_1_and_the_next_attempt_goes_on_
     let (_, saved, _) = job.checkpoint();
 
     let mut second = job.start(3, saved + 15);
-    assert_eq!([0, 1, 2].map(|rank| second[rank].says("begins")), [saved; 3]);
+    assert_eq!(
+        [0, 1, 2].map(|rank| second[rank].says("begins")),
+        [saved; 3]
+    );
     assert_eq!(exit_codes(&mut second), [Some(0); 3]);
     assert_eq!(job.progress(2), [saved, saved + 15]);
 }
@@ -149,6 +176,9 @@ fn interrupted_training_ends_with_the_same_parameters_as_uninterrupted_training(
 
 #[test]
 fn wrong_settings_end_with_2() {
-    let status = Command::new(env!("CARGO_BIN_EXE_lockstep-trainer")).env_clear().status().unwrap();
+    let status = Command::new(env!("CARGO_BIN_EXE_lockstep-trainer"))
+        .env_clear()
+        .status()
+        .unwrap();
     assert_eq!(status.code(), Some(2));
 }

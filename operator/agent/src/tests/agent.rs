@@ -6,11 +6,18 @@ async fn an_agent_makes_its_object_and_says_what_it_is() {
     rig.pass(100).await;
     assert_eq!(rig.log(), ["write"]);
     let status = rig.status();
-    assert_eq!((&status["runtime"], &status["capabilities"]), (&json!("test 1"), &json!(["Report", "Stop"])));
+    assert_eq!(
+        (&status["runtime"], &status["capabilities"]),
+        (&json!("test 1"), &json!(["Report", "Stop"]))
+    );
     rig.pass(600_000).await;
     assert!(rig.log().is_empty(), "nothing changes, nothing is written");
-    let owner = rig.shared.world.lock().object.as_ref().unwrap()["metadata"]["ownerReferences"][0].clone();
-    assert_eq!((&owner["kind"], &owner["name"], &owner["uid"]), (&json!("Node"), &json!("n1"), &json!("node-0")));
+    let owner =
+        rig.shared.world.lock().object.as_ref().unwrap()["metadata"]["ownerReferences"][0].clone();
+    assert_eq!(
+        (&owner["kind"], &owner["name"], &owner["uid"]),
+        (&json!("Node"), &json!("n1"), &json!("node-0"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -21,16 +28,21 @@ async fn the_object_of_an_earlier_node_is_left_to_the_collector_and_made_anew_wh
     rig.shared.world.lock().nodes_before = 1;
     rig.start();
     rig.pass(60_000).await;
-    assert!(rig.log().is_empty(), "what another node said is not continued");
+    assert!(
+        rig.log().is_empty(),
+        "what another node said is not continued"
+    );
     rig.shared.world.lock().object = None;
     rig.pass(10_000).await;
     assert_eq!(rig.log(), ["write"]);
-    let owner = rig.shared.world.lock().object.as_ref().unwrap()["metadata"]["ownerReferences"][0]["uid"].clone();
+    let owner = rig.shared.world.lock().object.as_ref().unwrap()["metadata"]["ownerReferences"][0]
+        ["uid"]
+        .clone();
     assert_eq!(owner, "node-1");
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_order_stops_the_container_of_the_older_epoch_after_the_intent_is_persisted() {
+async fn an_order_stops_the_container_of_the_older_attempt_after_the_intent_is_persisted() {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;
@@ -39,7 +51,7 @@ async fn an_order_stops_the_container_of_the_older_epoch_after_the_intent_is_per
     assert_eq!(rig.log(), ["save", "write"], "released, nothing stopped");
     rig.order(2);
     rig.pass(10).await;
-    assert_eq!(rig.log(), ["save", "stop c1"]);
+    assert_eq!(rig.log(), ["save", "intent c1", "stop c1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -56,7 +68,7 @@ async fn the_exit_and_the_arrival_of_one_restart_are_told_in_one_write() {
     let writes = rig.shared.world.lock().writes.clone();
     assert_eq!(writes.len(), 1);
     assert_eq!(writes[0]["reports"][0]["kind"], "Stopped");
-    assert_eq!(writes[0]["arrivals"][0]["epoch"], 2);
+    assert_eq!(writes[0]["arrivals"][0]["attempt"], 2);
     assert_eq!(writes[0]["arrivals"][0]["pods"][0]["containerID"], "c2");
 }
 
@@ -71,7 +83,13 @@ async fn a_container_that_restarted_by_itself_is_reported_with_its_true_code_and
     rig.pass(2_000).await;
     assert!(rig.log().iter().all(|l| !l.starts_with("stop")));
     let status = rig.status();
-    assert_eq!((&status["reports"][0]["exitCode"], &status["arrivals"][0]["epoch"]), (&json!(42), &json!(2)));
+    assert_eq!(
+        (
+            &status["reports"][0]["exitCode"],
+            &status["arrivals"][0]["attempt"]
+        ),
+        (&json!(42), &json!(2))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,9 +102,15 @@ async fn nothing_is_stopped_while_the_intent_cannot_be_persisted() {
     rig.order(2);
     rig.pass(5_000).await;
     assert!(rig.log().is_empty());
+    assert!(
+        rig.readiness
+            .pending()
+            .unwrap()
+            .contains("waiting for records of this node: cannot keep records")
+    );
     rig.shared.world.lock().store_broken = false;
     rig.pass(1_000).await;
-    assert_eq!(rig.log()[..2], ["save", "stop c1"]);
+    assert_eq!(rig.log()[..3], ["save", "intent c1", "stop c1"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -98,7 +122,7 @@ async fn members_are_stopped_while_the_api_server_is_down_and_the_news_follow() 
     rig.log();
     rig.order(2);
     rig.pass(100).await;
-    assert_eq!(rig.log(), ["save", "stop c1"]);
+    assert_eq!(rig.log(), ["save", "intent c1", "stop c1"]);
     rig.runs("c2", &[("c1", 137)]);
     rig.pass(60_000).await;
     assert_eq!(rig.status()["reports"], json!([]));
@@ -141,4 +165,62 @@ async fn nothing_is_decided_before_the_orders_are_listed() {
     rig.runs("c1", &[]);
     rig.pass(1_000).await;
     assert_eq!(rig.log(), ["write"], "only what the agent is");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_runtime_that_hangs_on_a_stop_is_asked_again_after_the_deadline_and_meanwhile_the_agent_works()
+ {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    rig.log();
+    rig.shared.world.lock().stops_end = StopsEnd::Never;
+    rig.order(2);
+    rig.pass(9_000).await;
+    assert_eq!(
+        rig.log(),
+        ["save", "intent c1", "stop c1"],
+        "once, while it is on its way"
+    );
+    rig.shared.world.lock().stops_end = StopsEnd::Well;
+    rig.pass(3_000).await;
+    assert_eq!(rig.log()[0], "stop c1");
+    rig.runs("c2", &[("c1", 137)]);
+    rig.pass(2_000).await;
+    assert_eq!(rig.status()["arrivals"][0]["pods"][0]["containerID"], "c2");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_that_is_refused_or_has_no_effect_is_repeated_once_a_second_and_no_faster() {
+    for outcome in [StopsEnd::InError, StopsEnd::Well] {
+        let rig = Rig::new();
+        rig.runs("c1", &[]);
+        rig.pass(100).await;
+        rig.shared.world.lock().stops_end = outcome;
+        rig.order(2);
+        rig.pass(10_500).await;
+        let stops = rig.log().iter().filter(|l| *l == "stop c1").count();
+        assert_eq!(stops, 11);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_without_its_runtime_is_not_ready_and_tells_the_version_that_comes_back() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(2_000).await;
+    assert_eq!(rig.readiness_of_runtime(), None);
+    rig.shared.world.lock().runtime_down = true;
+    rig.order(2);
+    rig.pass(2_000).await;
+    assert!(rig.readiness_of_runtime().unwrap().contains("no such file"));
+    {
+        let mut world = rig.shared.world.lock();
+        (world.runtime_down, world.upgrades) = (false, 1);
+        assert!(world.log.iter().all(|l| !l.starts_with("stop")));
+    }
+    rig.pass(2_000).await;
+    assert_eq!(rig.readiness_of_runtime(), None);
+    assert_eq!(rig.status()["runtime"], "test 2");
+    assert!(rig.log().contains(&"stop c1".to_owned()));
 }

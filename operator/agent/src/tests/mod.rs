@@ -1,13 +1,20 @@
-//! One agent over a runtime, a store and an API server that live in memory and write down what happens.
+//! One agent over a runtime, a store and an API server that live in memory and write down what
+//! happens.
+
+#![expect(clippy::disallowed_methods, reason = "the simulation's clock itself")]
 
 mod agent;
+mod cri;
 mod store;
 
 use std::collections::BTreeMap;
+use std::future::pending;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use kube::Client;
 use kube::client::Body;
@@ -21,6 +28,8 @@ use tokio::sync::{Notify, watch};
 use tokio::time::Instant;
 
 use crate::Agent;
+use crate::health::Readiness;
+use crate::metrics::Metrics;
 use crate::orders::Orders;
 use crate::runtime::{Runtime, RuntimeError, Sandbox};
 use crate::store::{Store, StoreError};
@@ -39,6 +48,19 @@ struct World {
     version: u64,
     api_down: bool,
     store_broken: bool,
+    runtime_down: bool,
+    /// How many versions of the runtime there were before.
+    upgrades: u32,
+    stops_end: StopsEnd,
+}
+
+/// How the runtime answers a stop.
+#[derive(Clone, Copy, Default)]
+enum StopsEnd {
+    #[default]
+    Well,
+    InError,
+    Never,
 }
 
 #[derive(Clone)]
@@ -49,20 +71,54 @@ struct Shared {
 
 impl Runtime for Shared {
     async fn version(&mut self) -> Result<String, RuntimeError> {
-        Ok("test 1".into())
+        Ok(format!("test {}", 1 + self.world.lock().upgrades))
     }
 
     async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
-        Ok(self.world.lock().sandboxes.clone())
+        let world = self.world.lock();
+        if world.runtime_down {
+            return Err(RuntimeError::Refused {
+                call: "list",
+                message: "no such file".into(),
+            });
+        }
+        Ok(world.sandboxes.clone())
     }
 
-    async fn stop(&self, container_id: &str) -> Result<(), RuntimeError> {
+    fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>> {
         self.world.lock().log.push(format!("stop {container_id}"));
-        Ok(())
+        let outcome = self.world.lock().stops_end;
+        async move {
+            match outcome {
+                StopsEnd::Well => Ok(()),
+                StopsEnd::InError => Err(RuntimeError::Refused {
+                    call: "stop",
+                    message: "no".into(),
+                }),
+                StopsEnd::Never => pending().await,
+            }
+        }
+        .boxed()
     }
 
     async fn changed(&mut self) {
         self.changed.notified().await;
+    }
+}
+
+impl Shared {
+    /// The recorded container of a pod.
+    fn recorded(&self, pod_uid: &str) -> Option<String> {
+        Some(
+            self.world
+                .lock()
+                .records
+                .as_ref()?
+                .pods
+                .get(pod_uid)?
+                .container_id
+                .clone(),
+        )
     }
 }
 
@@ -74,9 +130,20 @@ impl Store for Shared {
     async fn save(&self, records: &Records) -> Result<(), StoreError> {
         let mut world = self.world.lock();
         if world.store_broken {
-            return Err(StoreError::Io { path: "records".into(), source: std::io::ErrorKind::StorageFull.into() });
+            return Err(StoreError::Io {
+                path: "records".into(),
+                source: std::io::ErrorKind::StorageFull.into(),
+            });
         }
         world.log.push("save".into());
+        let intents = records
+            .pods
+            .values()
+            .filter(|r| r.stopping_since.is_some() && r.exited_at.is_none());
+        let intents: Vec<String> = intents
+            .map(|r| format!("intent {}", r.container_id))
+            .collect();
+        world.log.extend(intents);
         world.records = Some(records.clone());
         Ok(())
     }
@@ -86,32 +153,62 @@ impl Store for Shared {
 struct Rig {
     shared: Shared,
     orders: watch::Sender<Orders>,
+    readiness: Readiness,
     task: tokio::task::JoinSet<()>,
 }
 
 impl Rig {
     fn new() -> Self {
-        let shared = Shared { world: Arc::default(), changed: Arc::default() };
-        let mut rig =
-            Self { shared, orders: watch::Sender::new(Some(BTreeMap::new())), task: tokio::task::JoinSet::new() };
+        let mut rig = Self::without_agent();
         rig.start();
         rig
     }
 
+    fn without_agent() -> Self {
+        let shared = Shared {
+            world: Arc::default(),
+            changed: Arc::default(),
+        };
+        let orders = watch::Sender::new(Some(BTreeMap::new()));
+        Self {
+            shared,
+            orders,
+            readiness: Readiness::default(),
+            task: tokio::task::JoinSet::new(),
+        }
+    }
+
     /// Starts the agent, ending one that runs.
     fn start(&mut self) {
-        self.task.abort_all();
+        self.start_with(self.shared.clone());
+    }
+
+    fn start_with(&mut self, runtime: impl Runtime + 'static) {
+        self.kill();
         let origin = Instant::now();
         let agent = Agent {
             node: "n1".into(),
-            runtime: self.shared.clone(),
+            runtime,
             store: self.shared.clone(),
             client: self.client(),
             orders: self.orders.subscribe(),
             now: Arc::new(move || start_time() + TimeDelta::from_std(origin.elapsed()).unwrap()),
             debounce: Duration::from_millis(20),
+            metrics: Metrics::default(),
+            readiness: self.readiness.clone(),
         };
         self.task.spawn(async move { match agent.run().await {} });
+    }
+
+    fn kill(&mut self) {
+        self.task.abort_all();
+    }
+
+    /// What the agent waits for of its runtime.
+    fn readiness_of_runtime(&self) -> Option<String> {
+        self.readiness
+            .pending()
+            .filter(|p| p.contains("for container runtime"))
     }
 
     fn client(&self) -> Client {
@@ -142,19 +239,42 @@ impl Rig {
 
     /// The status that the API server has.
     fn status(&self) -> Value {
-        self.shared.world.lock().object.as_ref().map(|o| o["status"].clone()).unwrap_or_default()
+        self.shared
+            .world
+            .lock()
+            .object
+            .as_ref()
+            .map(|o| o["status"].clone())
+            .unwrap_or_default()
     }
 
     /// One member runs container `id`; earlier ones have ended with their codes.
     fn runs(&self, id: &str, ended: &[(&str, i32)]) {
         let exits = ended.iter().enumerate().map(|(i, (id, code))| {
             let at = start_time() + TimeDelta::milliseconds(i as i64);
-            let exit = Exit { code: *code, reason: "Error".into(), at };
-            SeenContainer { id: (*id).to_owned(), created_at: at, exit: Some(exit) }
+            let exit = Exit {
+                code: *code,
+                reason: "Error".into(),
+                at,
+            };
+            SeenContainer {
+                id: (*id).to_owned(),
+                created_at: at,
+                exit: Some(exit),
+            }
         });
         let created_at = start_time() + TimeDelta::seconds(ended.len() as i64);
-        let running = SeenContainer { id: id.to_owned(), created_at, exit: None };
-        let text = |pairs: &[(&str, &str)]| pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let running = SeenContainer {
+            id: id.to_owned(),
+            created_at,
+            exit: None,
+        };
+        let text = |pairs: &[(&str, &str)]| {
+            pairs
+                .iter()
+                .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+                .collect()
+        };
         let sandbox = Sandbox {
             pod_uid: "p1".into(),
             labels: text(&[
@@ -164,26 +284,33 @@ impl Rig {
                 (labels::INDEX, "0"),
                 (labels::DOMAIN, "workload"),
             ]),
-            annotations: text(&[(annotations::EPOCH, "1"), ("kubectl.kubernetes.io/default-container", "main")]),
+            annotations: text(&[
+                (annotations::ATTEMPT, "1"),
+                ("kubectl.kubernetes.io/default-container", "main"),
+            ]),
             containers: [("main".to_owned(), exits.chain([running]).collect())].into(),
         };
         self.shared.world.lock().sandboxes = vec![sandbox];
         self.shared.changed.notify_one();
     }
 
-    /// The manager orders the one member to an epoch.
-    fn order(&self, epoch: i64) {
+    /// The manager orders the one member to an attempt.
+    fn order(&self, attempt: i64) {
         let domain = DomainOrder {
             key: "workload".into(),
-            epoch,
+            attempt,
             members: vec!["workers/0/0".into()],
             world: 1,
-            released_epoch: epoch,
-            since: (epoch > 1).then(start_time),
+            released_attempt: attempt,
+            since: (attempt > 1).then(start_time),
             ..DomainOrder::default()
         };
-        let order = RestartOrderSpec { workload_uid: "w1".into(), domains: vec![domain] };
-        self.orders.send_replace(Some([("w1".to_owned(), order)].into()));
+        let order = RestartOrderSpec {
+            workload_uid: "w1".into(),
+            domains: vec![domain],
+        };
+        self.orders
+            .send_replace(Some([("w1".to_owned(), order)].into()));
     }
 }
 
@@ -212,7 +339,11 @@ fn answer(world: &mut World, method: &Method, body: &[u8]) -> Response<Body> {
         Method::POST => world.object = Some(sent),
         Method::PATCH => {
             world.log.push("write".into());
-            let now = world.object.as_ref().map(|o| o["metadata"]["resourceVersion"].clone()).unwrap_or_default();
+            let now = world
+                .object
+                .as_ref()
+                .map(|o| o["metadata"]["resourceVersion"].clone())
+                .unwrap_or_default();
             if sent["metadata"]["resourceVersion"] != now {
                 return failure(StatusCode::CONFLICT, "Conflict");
             }

@@ -20,9 +20,19 @@ impl Drop for Folder {
     }
 }
 
-fn records(epoch: i64) -> Records {
-    let record = Record { container_id: "c".into(), epoch, seen_at: start_time(), stopping: false, exited_at: None };
-    Records { pods: [("p".to_owned(), record)].into(), reports: Vec::new() }
+fn records(attempt: i64) -> Records {
+    let seen_at = start_time();
+    let record = Record {
+        container_id: "c".into(),
+        attempt,
+        seen_at,
+        stopping_since: None,
+        exited_at: None,
+    };
+    Records {
+        pods: [("p".to_owned(), record)].into(),
+        reports: Vec::new(),
+    }
 }
 
 #[tokio::test]
@@ -32,7 +42,10 @@ async fn what_was_saved_last_is_loaded_and_nothing_at_first() {
     assert_eq!(store.load().await.unwrap(), None);
     store.save(&records(1)).await.unwrap();
     store.save(&records(2)).await.unwrap();
-    assert_eq!(FileStore::new(&folder.0).load().await.unwrap(), Some(records(2)));
+    assert_eq!(
+        FileStore::new(&folder.0).load().await.unwrap(),
+        Some(records(2))
+    );
 }
 
 #[tokio::test]

@@ -1,4 +1,5 @@
-//! Why a workload waits, was preempted or preempts: what the operator has written into status and events.
+//! Why a workload waits, was preempted or preempts: what the operator has written into status and
+//! events.
 
 mod render;
 
@@ -127,15 +128,25 @@ pub struct Happened {
 
 /// Puts together what status and events say.
 pub fn explain(story: &Story) -> Explanation {
-    let Story { workload, groups, events } = story;
+    let Story {
+        workload,
+        groups,
+        events,
+    } = story;
     let status = workload.status.clone().unwrap_or_default();
     let mut events = events.clone();
-    events.sort_by(|a, b| (a.time, &a.name, &a.reason, &a.message).cmp(&(b.time, &b.name, &b.reason, &b.message)));
+    events.sort_by(|a, b| {
+        (a.time, &a.name, &a.reason, &a.message).cmp(&(b.time, &b.name, &b.reason, &b.message))
+    });
     let mut gangs: Vec<GangStory> = groups.iter().map(gang).collect();
     gangs.sort_by(|a, b| a.pod_group.cmp(&b.pod_group));
     for gang in &mut gangs {
         let ledger = status.gangs.iter().find(|g| g.key == gang.gang);
-        gang.avoids = ledger.into_iter().flat_map(|l| &l.avoid).map(|a| (a.node.clone(), a.reason.clone())).collect();
+        gang.avoids = ledger
+            .into_iter()
+            .flat_map(|l| &l.avoid)
+            .map(|a| (a.node.clone(), a.reason.clone()))
+            .collect();
     }
     Explanation {
         namespace: workload.metadata.namespace.clone().unwrap_or_default(),
@@ -153,7 +164,11 @@ fn telling(condition: &Condition) -> bool {
     let holds = condition.status == ConditionStatus::True;
     match condition.type_.as_str() {
         types::ADMITTED => !holds,
-        types::STALLED | types::SUSPENDED | types::DISRUPTION_TARGET | types::FAILED | types::RESTARTING => holds,
+        types::STALLED
+        | types::SUSPENDED
+        | types::DISRUPTION_TARGET
+        | types::FAILED
+        | types::RESTARTING => holds,
         _ => false,
     }
 }
@@ -189,7 +204,9 @@ fn state(status: &PodGroupStatus) -> GangState {
     } else {
         match scheduled.map(|c| c.reason.as_str()) {
             None => GangState::Unseen,
-            Some(reasons::SUSPENDED | reasons::BACKING_OFF | reasons::WAITING_FOR_DEPENDENCY) => GangState::Held,
+            Some(reasons::SUSPENDED | reasons::BACKING_OFF | reasons::WAITING_FOR_DEPENDENCY) => {
+                GangState::Held
+            }
             Some(_) => GangState::Waits,
         }
     }

@@ -1,9 +1,9 @@
 //! The answer as data: what `-o json` prints.
 
 use chrono::{DateTime, Utc};
-use lockstep_api::member::MemberSet;
-use lockstep_model::snapshot::GangRecord;
 use serde::Serialize;
+
+use crate::gangs::AskedGang;
 
 /// What would become of a workload.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -17,7 +17,7 @@ pub struct Answer {
     pub priority: i32,
     /// As of when.
     pub taken_at: DateTime<Utc>,
-    /// Whether all of its gangs would get their room.
+    /// Whether all of its gangs would be placed.
     pub fits: bool,
     /// Its gangs, in the order in which they are asked about.
     pub gangs: Vec<GangAnswer>,
@@ -63,11 +63,11 @@ pub struct GangAnswer {
 /// What would become of a gang, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Verdict {
-    /// There is free room.
+    /// There is free capacity.
     Fits,
-    /// There is room once pods that are ending already have left.
+    /// There is capacity once pods that are terminating already have left.
     FitsOnceOthersHaveLeft,
-    /// Others have to leave.
+    /// Other work has to leave.
     Preempts,
     /// It waits.
     DoesNotFit,
@@ -91,7 +91,7 @@ pub struct OnNode {
 #[serde(rename_all = "camelCase")]
 pub struct Victim {
     /// `podgroup` or `pod`.
-    pub kind: &'static str,
+    pub kind: String,
     /// Namespace.
     pub namespace: String,
     /// Name.
@@ -104,7 +104,7 @@ pub struct Victim {
     pub pods: u32,
     /// Accelerator-seconds of work that it loses.
     pub lost: u64,
-    /// Nodes on which the gang takes its room.
+    /// Nodes on which the gang takes its capacity.
     pub nodes: Vec<String>,
 }
 
@@ -122,13 +122,12 @@ pub struct NextBest {
 
 impl GangAnswer {
     /// A gang that has not been placed.
-    pub(super) fn new(key: &str, gang: &GangRecord) -> Self {
-        let members = gang.cohorts.iter().map(|c| MemberSet::parse(&c.members).unwrap_or_default().len()).sum();
+    pub(super) fn new(asked: &AskedGang) -> Self {
         Self {
-            gang: key.to_owned(),
+            gang: asked.key.clone(),
             verdict: Verdict::DoesNotFit,
-            members,
-            min_count: gang.min_count,
+            members: asked.input.gang.size(),
+            min_count: asked.input.gang.min_count.unsigned_abs(),
             placed: 0,
             nodes: Vec::new(),
             victims: Vec::new(),

@@ -1,156 +1,155 @@
-//! Would a workload fit, where, and at whose expense: the engine's answer over a snapshot.
+//! Would a workload fit, where, and at the expense of which work: the scheduler's cycle over a
+//! snapshot.
 
 mod answer;
 mod render;
-mod scene;
+
+use std::collections::BTreeMap;
 
 use anyhow::Result;
 use lockstep_api::TrainingWorkload;
-use lockstep_engine::queue::standing;
-use lockstep_engine::{Cluster, Demand, Infeasible, PreemptionPolicy};
-use lockstep_model::attempt::may_not_preempt;
-use lockstep_model::snapshot::GangRecord;
-use lockstep_model::{Ahead, Eviction, Node, Request, Rules, SnapshotFile, Turn};
+use lockstep_api::member::MemberSet;
+use lockstep_engine::{Names, NodeIx};
+use lockstep_model::{Rules, Snapshot, SnapshotFile};
+use lockstep_scheduler::decision::{ChosenVictim, MemberNodes, OtherVictims, PreemptionDecision};
+use lockstep_scheduler::snapshot::scheduling_input;
+use lockstep_scheduler::{Decision, GangState, Memory, Settings, messages, schedule};
 
 pub use answer::{Answer, GangAnswer, NextBest, OnNode, Verdict, Victim};
-use scene::Scene;
 
-use crate::gangs;
+use crate::gangs::{self, AskedGang};
 
-/// Asks about each gang that a manifest would make, one after the other: each finds what those before it have left.
+/// Plays the scheduler's next cycle with the gangs that a manifest would make.
 ///
-/// The workload is taken as new and as the last in the queue among its equals. One of the same name that waits already is
-/// not counted; one that runs is.
+/// The workload is taken as new and as the last in the queue among its equals. One of the same name
+/// that waits already is not counted; one that runs is.
 pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) -> Result<Answer> {
-    let nodes: Vec<Node> = file.nodes.iter().map(lockstep_model::snapshot::NodeRecord::to_node).collect();
-    let asked = gangs::asked(workload, &file.priority_classes, &nodes)?;
-    let keys = asked.iter().filter_map(|(_, gang)| gang.topology.as_ref()).map(|t| t.key.as_str());
-    let priority = asked.first().map_or(0, |(_, gang)| gang.priority);
-    let mut question = Question { scene: Scene::new(file, keys, rules), rules, ahead: Ahead::default() };
-    if let Some((_, gang)) = asked.first() {
-        question.serve_those_ahead(gang);
+    let asked = gangs::asked(workload, &file.priority_classes, file.taken_at)?;
+    let more = asked.iter().map(|a| a.input.clone()).collect();
+    let mut input = scheduling_input(file, more);
+    input.gangs.retain(|gang| {
+        let status = &gang.group.status;
+        let waits = status.placement.is_none() && status.preemption.is_none();
+        let same = Some(&gang.workload.name) == workload.metadata.name.as_ref()
+            && Some(&gang.key.namespace) == workload.metadata.namespace.as_ref();
+        let is_asked = asked.iter().any(|a| a.input.group.uid == gang.group.uid);
+        is_asked || !same || !waits
+    });
+    let settings = Settings {
+        rules: rules.clone(),
+        searches_per_cycle: usize::MAX,
+        ..Settings::default()
+    };
+    let cycle = schedule(&input, &mut Memory::default(), &settings, file.taken_at);
+    let mut answers = Vec::new();
+    for asked in &asked {
+        let uid = asked.input.group.uid.as_str();
+        let gang = cycle.gangs.iter().find(|gang| gang.uid() == uid);
+        answers.extend(gang.map(|gang| answer(&input.cluster, asked, gang)));
     }
-    let gangs: Vec<GangAnswer> = asked.iter().map(|(key, gang)| question.ask(key, gang)).collect();
     Ok(Answer {
         namespace: workload.metadata.namespace.clone().unwrap_or_default(),
         workload: workload.metadata.name.clone().unwrap_or_default(),
-        priority,
+        priority: asked.first().map_or(0, |a| a.input.group.priority),
         taken_at: file.taken_at,
-        fits: gangs.iter().all(|g| g.verdict != Verdict::DoesNotFit),
-        gangs,
+        fits: answers.iter().all(|g| g.verdict != Verdict::DoesNotFit),
+        gangs: answers,
         only_namespace: file.namespace.clone(),
     })
 }
 
-struct Question<'a> {
-    scene: Scene<'a>,
-    rules: &'a Rules,
-    /// Gangs that wait before the asked one: it leaves alone what only they could use.
-    ahead: Ahead,
+fn answer(cluster: &Snapshot, asked: &AskedGang, gang: &GangState) -> GangAnswer {
+    let mut answer = GangAnswer::new(asked);
+    let nodes = match &gang.decision {
+        Decision::Placed(nodes) => {
+            answer.verdict = Verdict::Fits;
+            nodes
+        }
+        Decision::AfterTerminations(nodes) => {
+            answer.verdict = Verdict::FitsOnceOthersHaveLeft;
+            nodes
+        }
+        Decision::Preempts(preemption) => {
+            answer.verdict = Verdict::Preempts;
+            note_victims(cluster, preemption, &mut answer);
+            &preemption.nodes
+        }
+        Decision::None => {
+            let pending = gang.pending.as_ref();
+            answer.reason = pending.map(|p| messages::pending(p, cluster.dims()));
+            return answer;
+        }
+    };
+    answer.placed = nodes.len();
+    answer.nodes = on_nodes(cluster, asked, nodes);
+    answer
 }
 
-impl Question<'_> {
-    /// Seats the gangs whose turn comes first where they fit, and notes those that do not.
-    fn serve_those_ahead(&mut self, asked: &GangRecord) {
-        for gang in self.scene.waiting_before(asked) {
-            let request = self.scene.request(gang);
-            let Ok(demand) = request.demand(&self.scene.cluster) else { continue };
-            match self.turn(gang, &demand).now(&self.scene.room_for(gang.priority)) {
-                Ok(placement) => self.scene.room.reserve(&demand.shapes, &placement),
-                Err(_) => self.ahead.push(self.scene.cluster.room(), &demand),
-            }
-        }
-    }
+fn note_victims(cluster: &Snapshot, preemption: &PreemptionDecision, answer: &mut GangAnswer) {
+    let victims = preemption.victims.iter();
+    answer.victims = victims
+        .map(|ChosenVictim { victim, nodes }| shown(cluster, victim, nodes))
+        .collect();
+    answer.lost = amount(preemption.lost);
+    answer.pods_beyond_budgets = preemption.pdb_excess;
+    answer.proven = preemption.proven;
+    answer.at_least = amount(preemption.at_least);
+    answer.next_best = preemption.next_best.as_ref().map(
+        |OtherVictims {
+             victims,
+             lost,
+             pdb_excess,
+         }| NextBest {
+            lost: amount(*lost),
+            pods_beyond_budgets: *pdb_excess,
+            victims: victims.iter().map(|v| shown(cluster, v, &[])).collect(),
+        },
+    );
+}
 
-    fn turn<'d>(&'d self, gang: &GangRecord, demand: &'d Demand) -> Turn<'d> {
-        let standing = standing(demand.priority, gang.preemption_priority);
-        Turn { demand, standing, evictable: self.rules.evictable_at_once(), ahead: &self.ahead }
+fn shown(
+    cluster: &Snapshot,
+    victim: &lockstep_api::scheduling::Victim,
+    nodes: &[NodeIx],
+) -> Victim {
+    Victim {
+        kind: victim.kind.to_lowercase(),
+        namespace: victim.namespace.clone(),
+        name: victim.name.clone(),
+        uid: victim.uid.clone(),
+        priority: victim.priority,
+        pods: victim.pods.unsigned_abs(),
+        lost: victim.cost.unsigned_abs(),
+        nodes: nodes
+            .iter()
+            .map(|&n| cluster.node_name(n).to_owned())
+            .collect(),
     }
+}
 
-    fn ask(&mut self, key: &str, gang: &GangRecord) -> GangAnswer {
-        let request = self.scene.request(gang);
-        let mut answer = GangAnswer::new(key, gang);
-        match request.demand(&self.scene.cluster) {
-            Ok(demand) => {
-                if let Err(reason) = self.decide(gang, &request, &demand, &mut answer) {
-                    answer.reason = Some(reason.describe(self.scene.cluster.dims()));
-                }
-            }
-            Err(unmet) => answer.reason = Some(unmet.to_string()),
-        }
-        answer
-    }
-
-    /// The steps of the scheduler: free room, room that others are leaving, room that others have to leave.
-    fn decide(
-        &mut self,
-        gang: &GangRecord,
-        request: &Request,
-        demand: &Demand,
-        answer: &mut GangAnswer,
-    ) -> Result<(), Infeasible> {
-        let room = self.scene.room_for(gang.priority);
-        let short = match self.turn(gang, demand).now(&room) {
-            Ok(placement) => {
-                answer.verdict = Verdict::Fits;
-                self.settle(request, demand, &placement, answer);
-                return Ok(());
-            }
-            Err(short) => short,
-        };
-        let (room, soon) = self.turn(gang, demand).soon(room, &self.scene.leaving());
-        if let Some(placement) = soon {
-            answer.verdict = Verdict::FitsOnceOthersHaveLeft;
-            self.settle(request, demand, &placement, answer);
-            return Ok(());
-        }
-        if demand.preemption == PreemptionPolicy::Never {
-            return Err(may_not_preempt(short));
-        }
-        self.evict(gang, request, demand, &room, answer)
-    }
-
-    fn evict(
-        &mut self,
-        gang: &GangRecord,
-        request: &Request,
-        demand: &Demand,
-        room: &Cluster,
-        answer: &mut GangAnswer,
-    ) -> Result<(), Infeasible> {
-        let table = self.scene.units(gang.priority);
-        let Eviction { table, answer: found, reasons } = self.turn(gang, demand).by_force(room, table, self.rules)?;
-        answer.verdict = Verdict::Preempts;
-        let nodes = |unit| reasons.taken.iter().find(|t| t.unit == unit).map(|t| t.nodes.as_slice());
-        let victim = |&unit: &usize| self.scene.victim(&table, unit, nodes(unit).unwrap_or_default());
-        answer.victims = found.victims.iter().filter_map(victim).collect();
-        answer.lost = amount(found.toll.lost);
-        answer.pods_beyond_budgets = found.toll.pdb_excess;
-        answer.proven = found.proven;
-        answer.at_least = amount(found.bound.lost);
-        answer.next_best = reasons.runner_up.map(|other| NextBest {
-            lost: amount(other.toll.lost),
-            pods_beyond_budgets: other.toll.pdb_excess,
-            victims: other.victims.iter().filter_map(|&u| self.scene.victim(&table, u, &[])).collect(),
+/// Members by node, in the order of topology domain and name.
+fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &MemberNodes) -> Vec<OnNode> {
+    let topology = asked.input.group.topology.as_ref();
+    let key = topology.and_then(|t| cluster.dims().key(&t.key));
+    let mut by_node: BTreeMap<(Option<String>, &str), MemberSet> = BTreeMap::new();
+    for (member, &node) in nodes {
+        let domain = key.and_then(|key| {
+            let domain = cluster.free_capacity().domain(node, key)?;
+            Some(cluster.dims().domain(key, domain))
         });
-        let leaving: Vec<String> = answer.victims.iter().map(|v| v.uid.clone()).collect();
-        self.scene.leaving.extend(leaving);
-        self.settle(request, demand, &found.placement, answer);
-        Ok(())
+        by_node
+            .entry((domain, cluster.node_name(node)))
+            .or_default()
+            .insert(member.clone());
     }
-
-    fn settle(
-        &mut self,
-        request: &Request,
-        demand: &Demand,
-        placement: &lockstep_engine::Placement,
-        answer: &mut GangAnswer,
-    ) {
-        let nodes = request.assign(&self.scene.cluster, placement);
-        answer.placed = nodes.len();
-        answer.nodes = self.scene.on_nodes(request, &nodes);
-        self.scene.room.reserve(&demand.shapes, placement);
-    }
+    let by_node = by_node.into_iter();
+    by_node
+        .map(|((domain, node), members)| OnNode {
+            node: node.to_owned(),
+            domain,
+            members: members.to_ranges(),
+        })
+        .collect()
 }
 
 fn amount(lost: u128) -> u64 {

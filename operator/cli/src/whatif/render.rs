@@ -17,10 +17,29 @@ impl fmt::Display for Answer {
             (true, 1) => "fits at the expense of 1 victim".to_owned(),
             (true, n) => format!("fits at the expense of {n} victims"),
         };
-        writeln!(f, "{}/{} (priority {}): {verdict}\n", self.namespace, self.workload, self.priority)?;
-        let mut gangs = Table::new(&["GANG", "VERDICT", "MEMBERS", "NEEDED", "NODES", "VICTIMS", "LOST WORK"]);
+        writeln!(
+            f,
+            "{}/{} (priority {}): {verdict}\n",
+            self.namespace, self.workload, self.priority
+        )?;
+        let mut gangs = Table::new(&[
+            "GANG",
+            "VERDICT",
+            "MEMBERS",
+            "NEEDED",
+            "NODES",
+            "VICTIMS",
+            "LOST WORK",
+        ]);
         let mut nodes = Table::new(&["GANG", "NODE", "DOMAIN", "MEMBERS"]);
-        let mut victims = Table::new(&["GANG", "VICTIM", "PRIORITY", "PODS", "LOST WORK", "ROOM TAKEN ON"]);
+        let mut victims = Table::new(&[
+            "GANG",
+            "VICTIM",
+            "PRIORITY",
+            "PODS",
+            "LOST WORK",
+            "CAPACITY TAKEN ON",
+        ]);
         for gang in &self.gangs {
             gangs.row([
                 gang.gang.clone(),
@@ -33,7 +52,12 @@ impl fmt::Display for Answer {
             ]);
             for on in &gang.nodes {
                 let domain = on.domain.clone().unwrap_or_else(|| "-".to_owned());
-                nodes.row([gang.gang.clone(), on.node.clone(), domain, on.members.join(" ")]);
+                nodes.row([
+                    gang.gang.clone(),
+                    on.node.clone(),
+                    domain,
+                    on.members.join(" "),
+                ]);
             }
             for victim in &gang.victims {
                 victims.row([
@@ -87,13 +111,21 @@ impl fmt::Display for Remarks<'_> {
             return Ok(());
         }
         let optimal = if gang.proven {
-            "no better set of victims makes room".to_owned()
+            "no better set of victims frees enough capacity".to_owned()
         } else {
             format!("no set of victims loses less than {}", gang.at_least)
         };
-        writeln!(f, "\n{}: {} accelerator-seconds of work lost; {optimal}", gang.gang, gang.lost)?;
+        writeln!(
+            f,
+            "\n{}: {} accelerator-seconds of work lost; {optimal}",
+            gang.gang, gang.lost
+        )?;
         if gang.pods_beyond_budgets > 0 {
-            writeln!(f, "{}: {} pods beyond their disruption budgets", gang.gang, gang.pods_beyond_budgets)?;
+            writeln!(
+                f,
+                "{}: {} pods beyond their disruption budgets",
+                gang.gang, gang.pods_beyond_budgets
+            )?;
         }
         match &gang.next_best {
             Some(other) => writeln!(f, "{}: next best: {}", gang.gang, words(other)),
@@ -103,13 +135,22 @@ impl fmt::Display for Remarks<'_> {
 }
 
 fn words(other: &NextBest) -> String {
-    let mut text = other.victims.iter().take(NAMED).map(Victim::named).collect::<Vec<_>>().join(", ");
+    let mut text = other
+        .victims
+        .iter()
+        .take(NAMED)
+        .map(Victim::named)
+        .collect::<Vec<_>>()
+        .join(", ");
     if other.victims.len() > NAMED {
         text = format!("{text} and {} more", other.victims.len() - NAMED);
     }
     text = format!("{text}; {} accelerator-seconds", other.lost);
     if other.pods_beyond_budgets > 0 {
-        text = format!("{text}, {} pods beyond their disruption budgets", other.pods_beyond_budgets);
+        text = format!(
+            "{text}, {} pods beyond their disruption budgets",
+            other.pods_beyond_budgets
+        );
     }
     text
 }

@@ -23,12 +23,17 @@ fn story(status: &Value, group_status: &Value) -> Story {
         "status": group_status,
     }))
     .unwrap();
-    Story { workload: workload(value), groups: vec![group], events: Vec::new() }
+    Story {
+        workload: workload(value),
+        groups: vec![group],
+        events: Vec::new(),
+    }
 }
 
 #[test]
 fn a_waiting_workload_is_explained_by_what_is_short() {
-    let short = "needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed";
+    let short =
+        "needs 8 more nvidia.com/gpu in rack r3 for 1 pod, after evicting everything allowed";
     let mut told = story(
         &json!({"phase": "Pending", "conditions": [
             condition("Admitted", "False", "Unschedulable", short),
@@ -104,14 +109,25 @@ fn a_victim_is_explained_by_its_preemptor() {
             "conditions": [condition("DisruptionTarget", "True", "PreemptionByScheduler", by)]}),
     );
     let text = explain(&told).to_string();
-    assert!(text.starts_with("ml/llama: Preempting, preempted once\n"), "{text}");
+    assert!(
+        text.starts_with("ml/llama: Preempting, preempted once\n"),
+        "{text}"
+    );
     assert!(text.contains("workload   is preempted   100"), "{text}");
-    assert!(text.contains(&format!("workload: PreemptionByScheduler at 2026-11-21T10:00:00Z: {by}\n")), "{text}");
+    assert!(
+        text.contains(&format!(
+            "workload: PreemptionByScheduler at 2026-11-21T10:00:00Z: {by}\n"
+        )),
+        "{text}"
+    );
 }
 
 #[test]
 fn a_workload_that_nobody_has_looked_at_says_so() {
     let mut told = story(&json!({}), &json!({}));
     told.groups.clear();
-    assert_eq!(explain(&told).to_string(), "ml/llama: not seen by the operator yet, never preempted\n\nno events\n");
+    assert_eq!(
+        explain(&told).to_string(),
+        "ml/llama: not seen by the operator yet, never preempted\n\nno events\n"
+    );
 }

@@ -9,7 +9,11 @@ use serde_json::{Value, json};
 use crate::support::{full_cluster, manifest, snapshot};
 
 fn run(dir: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep")).current_dir(dir).args(args).output().unwrap()
+    Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep"))
+        .current_dir(dir)
+        .args(args)
+        .output()
+        .unwrap()
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -22,20 +26,42 @@ fn the_exit_code_is_the_verdict() {
     write_snapshot(&dir.path().join("c.zst"), &snapshot(full_cluster())).unwrap();
     for (name, members, code) in [("one", 1, 0), ("many", 9, 2)] {
         let file = format!("{name}.json");
-        std::fs::write(dir.path().join(&file), manifest(name, members, 8, &json!({})).to_string()).unwrap();
-        let out = run(dir.path(), &["whatif", "-f", &file, "--snapshot", "c.zst", "-o", "json"]);
+        std::fs::write(
+            dir.path().join(&file),
+            manifest(name, members, 8, &json!({})).to_string(),
+        )
+        .unwrap();
+        let out = run(
+            dir.path(),
+            &["whatif", "-f", &file, "--snapshot", "c.zst", "-o", "json"],
+        );
         let answer: Value = serde_json::from_slice(&out.stdout).unwrap();
-        assert_eq!((out.status.code(), &answer["fits"]), (Some(code), &json!(code == 0)), "{}", text(&out.stderr));
+        assert_eq!(
+            (out.status.code(), &answer["fits"]),
+            (Some(code), &json!(code == 0)),
+            "{}",
+            text(&out.stderr)
+        );
     }
 }
 
 #[test]
 fn errors_name_the_file_and_end_with_one() {
     let dir = tempfile::tempdir().unwrap();
-    std::fs::write(dir.path().join("job.yaml"), "apiVersion: batch/v1\nkind: Job\n").unwrap();
-    let out = run(dir.path(), &["whatif", "-f", "job.yaml", "--snapshot", "none.zst"]);
+    std::fs::write(
+        dir.path().join("job.yaml"),
+        "apiVersion: batch/v1\nkind: Job\n",
+    )
+    .unwrap();
+    let out = run(
+        dir.path(),
+        &["whatif", "-f", "job.yaml", "--snapshot", "none.zst"],
+    );
     let expected = "error: manifest job.yaml: apiVersion: \"batch/v1\" is not training.lockstep.dev/v1alpha1\n";
-    assert_eq!((out.status.code(), text(&out.stderr).as_str()), (Some(1), expected));
+    assert_eq!(
+        (out.status.code(), text(&out.stderr).as_str()),
+        (Some(1), expected)
+    );
     let out = run(dir.path(), &["whatif"]);
     assert_eq!(out.status.code(), Some(1), "wrong usage is no verdict");
 }

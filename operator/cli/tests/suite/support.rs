@@ -30,13 +30,21 @@ pub fn node(name: &str, rack: &str, gpus: i64) -> Node {
     let metadata = json!({"name": name, "labels": {RACK: rack, "kubernetes.io/hostname": name}});
     let allocatable = json!({"allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: gpus.to_string()}});
     let status: NodeStatusView = serde_json::from_value(allocatable).unwrap();
-    Node::new(&serde_json::from_value(metadata).unwrap(), &NodeSpecView::default(), &status, true).unwrap()
+    Node::new(
+        &serde_json::from_value(metadata).unwrap(),
+        &NodeSpecView::default(),
+        &status,
+        true,
+    )
+    .unwrap()
 }
 
 /// A pod bound to a node, from the parts of its object.
 pub fn pod(name: &str, node: &str, gpus: i64, priority: i32, age: i64, metadata: &Value) -> Pod {
     let mut meta = json!({"name": name, "namespace": "ml", "uid": format!("uid-{name}")});
-    meta.as_object_mut().unwrap().extend(metadata.as_object().unwrap().clone());
+    meta.as_object_mut()
+        .unwrap()
+        .extend(metadata.as_object().unwrap().clone());
     let spec = json!({"nodeName": node, "priority": priority, "containers": [
         {"name": "c", "resources": {"requests": {"cpu": "1", GPU: gpus.to_string()}}}]});
     let status = json!({"phase": "Running", "startTime": ago(age)});
@@ -49,15 +57,27 @@ pub fn pod(name: &str, node: &str, gpus: i64, priority: i32, age: i64, metadata:
 }
 
 pub fn class(name: &str, value: i32) -> PriorityClassRecord {
-    PriorityClassRecord { name: name.into(), value, preempts: true, preemption_priority: None, default: false }
+    PriorityClassRecord {
+        name: name.into(),
+        value,
+        preempts: true,
+        preemption_priority: None,
+        default: false,
+    }
 }
 
 pub fn budget(app: &str, allowed: i32) -> Budget {
     let selector = serde_json::from_value(json!({"matchLabels": {"app": app}})).unwrap();
-    Budget { namespace: "ml".into(), name: app.into(), selector: Some(selector), allowed }
+    Budget {
+        namespace: "ml".into(),
+        name: app.into(),
+        selector: Some(selector),
+        allowed,
+    }
 }
 
-/// The manifest of a workload of class `high` with one group of members that want this many accelerators each.
+/// The manifest of a workload of class `high` with one group of members that want this many
+/// accelerators each.
 pub fn manifest(name: &str, members: i32, gpus: i64, scheduling: &Value) -> Value {
     json!({
         "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
@@ -74,19 +94,30 @@ pub fn workload(manifest: Value) -> TrainingWorkload {
 }
 
 /// A gang that has its pods on these nodes, one member each, or waits when there are none.
-pub fn gang(objects: &mut Objects, name: &str, members: i32, gpus: i64, priority: i32, nodes: &[&str], age: i64) {
+pub fn gang(
+    objects: &mut Objects,
+    name: &str,
+    members: i32,
+    gpus: i64,
+    priority: i32,
+    nodes: &[&str],
+    age: i64,
+) {
     let uid = format!("uid-{name}");
     let mut value = manifest(name, members, gpus, &json!({}));
     value["metadata"]["uid"] = json!(uid);
     value["status"] = json!({"gangs": [{"key": "workload", "started": true}]});
     let group_name = pod_group_name(name, &uid, "workload");
-    let seats: Vec<Value> =
-        (0..).zip(nodes).map(|(i, n)| json!({"node": n, "members": [format!("workers/0/{i}")]})).collect();
+    let seats: Vec<Value> = (0..)
+        .zip(nodes)
+        .map(|(i, n)| json!({"node": n, "members": [format!("workers/0/{i}")]}))
+        .collect();
     let owner = json!([{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": name,
         "uid": uid, "controller": true}]);
     let mut status = json!({"queuedAt": ago(age)});
     if !nodes.is_empty() {
-        status["placement"] = json!({"id": "p", "decidedAt": ago(age), "members": members, "nodes": seats});
+        status["placement"] =
+            json!({"id": "p", "decidedAt": ago(age), "members": members, "nodes": seats});
     }
     let group: PodGroup = serde_json::from_value(json!({
         "apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
@@ -101,7 +132,14 @@ pub fn gang(objects: &mut Objects, name: &str, members: i32, gpus: i64, priority
     for (index, node) in nodes.iter().enumerate() {
         let metadata = json!({"ownerReferences": owner, "labels": {labels::GROUP: "workers", labels::REPLICA: "0",
             labels::INDEX: index.to_string(), labels::POD_GROUP: group_name}});
-        objects.pods.push(pod(&format!("{name}-{index}"), node, gpus, priority, age, &metadata));
+        objects.pods.push(pod(
+            &format!("{name}-{index}"),
+            node,
+            gpus,
+            priority,
+            age,
+            &metadata,
+        ));
     }
     objects.groups.push(group);
     objects.workloads.push(workload(value));
@@ -113,16 +151,38 @@ pub fn snapshot(objects: Objects) -> SnapshotFile {
     file
 }
 
-/// Two racks of two nodes with eight accelerators each, full: on rack a an old gang and a young one, on rack b a single pod
-/// that a budget guards and a protected one.
+/// Two racks of two nodes with eight accelerators each, full: on rack a an old gang and a young
+/// one, on rack b a single pod that a budget guards and a protected one.
 pub fn full_cluster() -> Objects {
-    let mut objects = Objects { classes: vec![class("high", 100)], ..Objects::default() };
-    objects.nodes = vec![node("n1", "a", 8), node("n2", "a", 8), node("n3", "b", 8), node("n4", "b", 8)];
+    let mut objects = Objects {
+        classes: vec![class("high", 100)],
+        ..Objects::default()
+    };
+    objects.nodes = vec![
+        node("n1", "a", 8),
+        node("n2", "a", 8),
+        node("n3", "b", 8),
+        node("n4", "b", 8),
+    ];
     gang(&mut objects, "old", 1, 8, 10, &["n1"], 7200);
     gang(&mut objects, "young", 1, 8, 10, &["n2"], 600);
-    objects.pods.push(pod("web", "n3", 8, 5, 3600, &json!({"labels": {"app": "web", "team": "shop"}})));
+    objects.pods.push(pod(
+        "web",
+        "n3",
+        8,
+        5,
+        3600,
+        &json!({"labels": {"app": "web", "team": "shop"}}),
+    ));
     let daemon = json!([{"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true}]);
-    objects.pods.push(pod("exporter", "n4", 8, 5, 3600, &json!({"ownerReferences": daemon})));
+    objects.pods.push(pod(
+        "exporter",
+        "n4",
+        8,
+        5,
+        3600,
+        &json!({"ownerReferences": daemon}),
+    ));
     objects.budgets = vec![budget("web", 1)];
     objects
 }

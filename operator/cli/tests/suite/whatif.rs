@@ -15,10 +15,17 @@ use lockstep_model::{ClusterModel, CostModel, GangUnit, Rules, Running};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use crate::support::{GPU, RACK, ago, class, full_cluster, gang, manifest, node, now, pod, rules, snapshot, workload};
+use crate::support::{
+    GPU, RACK, ago, class, full_cluster, gang, manifest, node, now, pod, rules, snapshot, workload,
+};
 
 fn ask(objects: Objects, members: i32, gpus: i64, scheduling: &Value) -> Answer {
-    what_if(&snapshot(objects), &workload(manifest("new", members, gpus, scheduling)), &rules()).unwrap()
+    what_if(
+        &snapshot(objects),
+        &workload(manifest("new", members, gpus, scheduling)),
+        &rules(),
+    )
+    .unwrap()
 }
 
 #[test]
@@ -35,10 +42,10 @@ workload   preempts   1/1       1        1       1         29760
 GANG       NODE   DOMAIN   MEMBERS
 workload   n3     rack b   workers/0/0
 
-GANG       VICTIM       PRIORITY   PODS   LOST WORK   ROOM TAKEN ON
+GANG       VICTIM       PRIORITY   PODS   LOST WORK   CAPACITY TAKEN ON
 workload   pod ml/web   5          1      29760       n3
 
-workload: 29760 accelerator-seconds of work lost; no better set of victims makes room
+workload: 29760 accelerator-seconds of work lost; no better set of victims frees enough capacity
 workload: no other set of victims was found
 "
     );
@@ -46,7 +53,11 @@ workload: no other set of victims was found
 
 #[test]
 fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
-    let rules = Rules { order: Order::LeastWork, follow_on_depth: 0, ..rules() };
+    let rules = Rules {
+        order: Order::LeastWork,
+        follow_on_depth: 0,
+        ..rules()
+    };
     let asked = workload(manifest("new", 1, 8, &json!({})));
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
     assert_eq!(
@@ -60,10 +71,10 @@ workload   preempts   1/1       1        1       1         5760
 GANG       NODE   DOMAIN   MEMBERS
 workload   n2     -        workers/0/0
 
-GANG       VICTIM                                PRIORITY   PODS   LOST WORK   ROOM TAKEN ON
+GANG       VICTIM                                PRIORITY   PODS   LOST WORK   CAPACITY TAKEN ON
 workload   podgroup ml/young-workload-141843a7   10         1      5760        n2
 
-workload: 5760 accelerator-seconds of work lost; no better set of victims makes room
+workload: 5760 accelerator-seconds of work lost; no better set of victims frees enough capacity
 workload: next best: pod ml/web; 29760 accelerator-seconds
 "
     );
@@ -71,33 +82,51 @@ workload: next best: pod ml/web; 29760 accelerator-seconds
 
 #[test]
 fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
-    let rules = Rules { order: Order::LeastWork, ..rules() };
+    let rules = Rules {
+        order: Order::LeastWork,
+        ..rules()
+    };
     let asked = workload(manifest("new", 1, 8, &json!({})));
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
     let text = answer.to_string();
     assert_eq!(answer.gangs[0].victims[0].name, "web", "{text}");
     // Its own 5760, and those of the pod that it would have evicted.
-    assert!(text.contains("next best: podgroup ml/young-workload-141843a7; 35520 accelerator-seconds"), "{text}");
+    assert!(
+        text.contains("next best: podgroup ml/young-workload-141843a7; 35520 accelerator-seconds"),
+        "{text}"
+    );
 }
 
 #[test]
 fn work_that_has_not_run_for_long_enough_is_not_evicted() {
-    let rules = Rules { min_runtime: Duration::from_secs(4000), ..rules() };
+    let rules = Rules {
+        min_runtime: Duration::from_secs(4000),
+        ..rules()
+    };
     let asked = workload(manifest("new", 1, 8, &json!({})));
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
-    assert_eq!(answer.gangs[0].victims[0].name, "old-workload-7f027e5c", "web and young have run for less");
+    assert_eq!(
+        answer.gangs[0].victims[0].name, "old-workload-7f027e5c",
+        "web and young have run for less"
+    );
 }
 
 #[test]
 fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
     let mut objects = full_cluster();
-    objects.classes.push(PriorityClassRecord { preemption_priority: Some(100), ..class("sticky", 10) });
+    objects.classes.push(PriorityClassRecord {
+        preemption_priority: Some(100),
+        ..class("sticky", 10)
+    });
     for group in &mut objects.groups {
         group.spec.gang.priority_class_name = Some("sticky".into());
     }
     objects.pods.retain(|p| p.name != "web");
     objects.nodes.retain(|n| n.name != "n3");
-    assert_eq!(ask(objects, 1, 8, &json!({})).gangs[0].verdict, Verdict::DoesNotFit);
+    assert_eq!(
+        ask(objects, 1, 8, &json!({})).gangs[0].verdict,
+        Verdict::DoesNotFit
+    );
 }
 
 #[test]
@@ -116,7 +145,10 @@ workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt
     );
     let answer = ask(full_cluster(), 3, 8, &json!({"topology": {"key": RACK}}));
     let reason = answer.gangs[0].reason.as_deref().unwrap();
-    assert_eq!(reason, "needs 8 more nvidia.com/gpu in rack a for 1 pod, after evicting everything allowed");
+    assert_eq!(
+        reason,
+        "needs 8 more nvidia.com/gpu in rack a for 1 pod, after evicting everything allowed"
+    );
 }
 
 #[test]
@@ -124,7 +156,13 @@ fn free_room_is_taken_before_anybody_leaves() {
     let mut objects = full_cluster();
     objects.nodes.push(node("n5", "b", 8));
     let answer = ask(objects, 1, 8, &json!({}));
-    assert_eq!((answer.gangs[0].verdict, answer.gangs[0].nodes[0].node.as_str()), (Verdict::Fits, "n5"));
+    assert_eq!(
+        (
+            answer.gangs[0].verdict,
+            answer.gangs[0].nodes[0].node.as_str()
+        ),
+        (Verdict::Fits, "n5")
+    );
 }
 
 #[test]
@@ -133,37 +171,74 @@ fn room_that_is_being_left_is_waited_for() {
     let ending = json!({"deletionTimestamp": ago(-30)});
     objects.nodes.push(node("n5", "b", 8));
     objects.pods.push(pod("ending", "n5", 8, 1000, 60, &ending));
-    assert_eq!(ask(objects, 1, 8, &json!({})).gangs[0].verdict, Verdict::FitsOnceOthersHaveLeft);
+    assert_eq!(
+        ask(objects, 1, 8, &json!({})).gangs[0].verdict,
+        Verdict::FitsOnceOthersHaveLeft
+    );
 }
 
 #[test]
 fn a_gang_that_waits_longer_is_not_overtaken() {
-    let mut objects = Objects { classes: vec![class("high", 100)], ..Objects::default() };
+    let mut objects = Objects {
+        classes: vec![class("high", 100)],
+        ..Objects::default()
+    };
     objects.nodes = vec![node("n1", "a", 8), node("n2", "a", 8)];
     objects.pods.push(pod("big", "n1", 8, 1000, 60, &json!({})));
     gang(&mut objects, "first", 2, 8, 100, &[], 60);
-    assert_eq!(ask(objects, 1, 8, &json!({})).gangs[0].verdict, Verdict::DoesNotFit);
+    assert_eq!(
+        ask(objects, 1, 8, &json!({})).gangs[0].verdict,
+        Verdict::DoesNotFit
+    );
 }
 
 #[test]
-fn seats_without_pods_are_taken() {
-    let mut objects = Objects { classes: vec![class("high", 100)], ..Objects::default() };
+fn a_running_gang_that_lacks_a_member_is_ahead_of_a_new_one() {
+    let mut objects = Objects {
+        classes: vec![class("high", 100)],
+        ..Objects::default()
+    };
+    objects.nodes = vec![node("n1", "a", 8), node("n2", "a", 8)];
+    gang(&mut objects, "broken", 2, 8, 100, &["n1"], 60);
+    let answer = ask(objects, 1, 8, &json!({}));
+    assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit, "{answer}");
+}
+
+#[test]
+fn nodes_of_members_without_pods_are_taken() {
+    let mut objects = Objects {
+        classes: vec![class("high", 100)],
+        ..Objects::default()
+    };
     objects.nodes = vec![node("n1", "a", 8)];
     gang(&mut objects, "placed", 1, 8, 100, &["n1"], 60);
     objects.pods.clear();
-    assert_eq!(ask(objects, 1, 8, &json!({})).gangs[0].verdict, Verdict::DoesNotFit);
+    assert_eq!(
+        ask(objects, 1, 8, &json!({})).gangs[0].verdict,
+        Verdict::DoesNotFit
+    );
 }
 
 #[test]
 fn each_gang_of_a_workload_finds_what_those_before_it_left() {
-    let mut objects = Objects { classes: vec![class("high", 100)], ..Objects::default() };
+    let mut objects = Objects {
+        classes: vec![class("high", 100)],
+        ..Objects::default()
+    };
     objects.nodes = vec![node("n1", "a", 8), node("n2", "a", 8)];
     let mut value = manifest("new", 1, 8, &json!({"gang": {"scope": "Replica"}}));
     value["spec"]["groups"][0]["replicas"] = json!(3);
     let answer = what_if(&snapshot(objects), &workload(value), &rules()).unwrap();
-    let verdicts: Vec<_> = answer.gangs.iter().map(|g| (g.gang.as_str(), g.verdict)).collect();
+    let verdicts: Vec<_> = answer
+        .gangs
+        .iter()
+        .map(|g| (g.gang.as_str(), g.verdict))
+        .collect();
     let (fits, not) = (Verdict::Fits, Verdict::DoesNotFit);
-    assert_eq!(verdicts, [("workers.0", fits), ("workers.1", fits), ("workers.2", not)]);
+    assert_eq!(
+        verdicts,
+        [("workers.0", fits), ("workers.1", fits), ("workers.2", not)]
+    );
     assert!(!answer.fits);
 }
 
@@ -171,8 +246,16 @@ fn each_gang_of_a_workload_finds_what_those_before_it_left() {
 fn an_unknown_priority_class_is_named_with_its_field() {
     let mut objects = full_cluster();
     objects.classes.clear();
-    let error = what_if(&snapshot(objects), &workload(manifest("new", 1, 8, &json!({}))), &rules()).unwrap_err();
-    assert_eq!(error.to_string(), "spec.priorityClassName: there is no priority class \"high\"");
+    let error = what_if(
+        &snapshot(objects),
+        &workload(manifest("new", 1, 8, &json!({}))),
+        &rules(),
+    )
+    .unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "spec.priorityClassName: there is no priority class \"high\""
+    );
 }
 
 /// One pod or gang of a random cluster: first node, nodes, accelerators, priority, age.
@@ -181,9 +264,14 @@ type Work = (usize, usize, i64, i32, i64);
 const NODES: usize = 6;
 
 fn cluster(work: &[Work]) -> Objects {
-    let mut objects = Objects { classes: vec![class("high", 100)], ..Objects::default() };
+    let mut objects = Objects {
+        classes: vec![class("high", 100)],
+        ..Objects::default()
+    };
     let names: Vec<String> = (0..NODES).map(|n| format!("n{n}")).collect();
-    objects.nodes = (0..NODES).map(|n| node(&names[n], if n < NODES / 2 { "a" } else { "b" }, 8)).collect();
+    objects.nodes = (0..NODES)
+        .map(|n| node(&names[n], if n < NODES / 2 { "a" } else { "b" }, 8))
+        .collect();
     let mut free = [8; NODES];
     for (number, &(first, span, gpus, priority, age)) in work.iter().enumerate() {
         let on: Vec<usize> = (0..span).map(|i| (first + i) % NODES).collect();
@@ -194,26 +282,55 @@ fn cluster(work: &[Work]) -> Objects {
             free[n] -= gpus;
         }
         if span == 1 {
-            objects.pods.push(pod(&format!("p{number}"), &names[first], gpus, priority, age, &json!({})));
+            objects.pods.push(pod(
+                &format!("p{number}"),
+                &names[first],
+                gpus,
+                priority,
+                age,
+                &json!({}),
+            ));
         } else {
             let on: Vec<&str> = on.iter().map(|&n| names[n].as_str()).collect();
-            gang(&mut objects, &format!("g{number}"), span as i32, gpus, priority, &on, age);
+            gang(
+                &mut objects,
+                &format!("g{number}"),
+                span as i32,
+                gpus,
+                priority,
+                &on,
+                age,
+            );
         }
     }
     objects
 }
 
-/// Victims by UID, nodes with the number of members there, and the loss, as the engine says over the objects themselves.
-fn live(objects: &Objects, members: u32, gpus: i64) -> Option<(BTreeSet<String>, BTreeMap<String, usize>, u128)> {
+/// Victims by UID, nodes with the number of members there, and the loss, as the engine says over
+/// the objects themselves.
+fn live(
+    objects: &Objects,
+    members: u32,
+    gpus: i64,
+) -> Option<(BTreeSet<String>, BTreeMap<String, usize>, u128)> {
     let mut model = ClusterModel::default();
-    objects.nodes.iter().for_each(|n| assert!(model.upsert_node(n.clone())));
-    objects.pods.iter().for_each(|p| assert!(model.upsert_pod(p.clone())));
+    objects
+        .nodes
+        .iter()
+        .for_each(|n| assert!(model.upsert_node(n.clone())));
+    objects
+        .pods
+        .iter()
+        .for_each(|p| assert!(model.upsert_pod(p.clone())));
     let snapshot = model.snapshot();
     let costs = CostModel::default();
     let mut builder = UnitsBuilder::new(&snapshot, &[], now());
     let mut uids = Vec::new();
     for group in &objects.groups {
-        let of_group = objects.pods.iter().filter(|p| p.pod_group == group.metadata.name);
+        let of_group = objects
+            .pods
+            .iter()
+            .filter(|p| p.pod_group == group.metadata.name);
         let held: Vec<Running> = of_group
             .map(|p| Running {
                 node: snapshot.ordinal(p.holds().unwrap()).unwrap(),
@@ -221,23 +338,50 @@ fn live(objects: &Objects, members: u32, gpus: i64) -> Option<(BTreeSet<String>,
                 pod: Some(Arc::new(p.clone())),
             })
             .collect();
-        let cost = held.iter().map(|h| costs.loss_of_member(h.pod.as_ref().unwrap(), None, None, now())).sum();
+        let cost = held
+            .iter()
+            .map(|h| costs.loss_of_member(h.pod.as_ref().unwrap(), None, None, now()))
+            .sum();
         let priority = group.spec.gang.priority;
-        builder.add_gang(&GangUnit { number: uids.len(), priority, preempts: true, holds: held, cost, eligible: None });
+        builder.add_gang(&GangUnit {
+            number: uids.len(),
+            priority,
+            preempts: true,
+            holds: held,
+            cost,
+            eligible: None,
+        });
         uids.push(group.metadata.uid.clone().unwrap());
     }
-    for pod in (0..snapshot.node_count()).flat_map(|n| snapshot.pods_on(n)).filter(|p| p.owner.is_none()) {
+    for pod in (0..snapshot.node_count())
+        .flat_map(|n| snapshot.pods_on(n))
+        .filter(|p| p.owner.is_none())
+    {
         builder.add_pod(pod, pod.priority, costs.loss_of_pod(pod, now()), None, None);
         uids.push(pod.uid.clone());
     }
-    let request = snapshot.dims().amounts(&[("pods", 1), (GPU, gpus)].into_iter().collect());
+    let request = snapshot
+        .dims()
+        .amounts(&[("pods", 1), (GPU, gpus)].into_iter().collect());
     let demand = Demand::homogeneous(request, members, 100);
-    let answer = preempt(snapshot.room(), &builder.build().units, &demand, &Rules::default().options()).ok()?;
+    let answer = preempt(
+        snapshot.free_capacity(),
+        &builder.build().units,
+        &demand,
+        &Rules::default().options(),
+    )
+    .ok()?;
     let mut nodes = BTreeMap::new();
-    for seat in &answer.placement.seats {
-        *nodes.entry(snapshot.node_name(seat.node).to_owned()).or_default() += seat.count as usize;
+    for seat in &answer.placement.assignments {
+        *nodes
+            .entry(snapshot.node_name(seat.node).to_owned())
+            .or_default() += seat.count as usize;
     }
-    Some((answer.victims.iter().map(|&v| uids[v].clone()).collect(), nodes, answer.toll.lost))
+    Some((
+        answer.victims.iter().map(|&v| uids[v].clone()).collect(),
+        nodes,
+        answer.cost.lost,
+    ))
 }
 
 proptest! {

@@ -1,35 +1,75 @@
-//! Where victims go next, and whom they would evict there.
+//! Where victims go next, and what they would evict there.
 //!
-//! KEP-5710's second principle: a victim that will at once preempt somebody else brings that cost with it. After the gang
-//! has its room, the victims ask for theirs in their turn (priority, then earlier start). One that finds free room goes
-//! there; one that can wait waits and costs no more than itself; one that evicts brings the work that its own victims
-//! lose, and those ask next, to a bounded depth.
+//! KEP-5710's second principle: a victim that will at once preempt others brings that cost with it.
+//! After the gang is placed, the victims are placed in the order of the queue (priority, then
+//! earlier start). One that fits into free capacity is placed there; one that may not preempt waits
+//! and costs no more than itself; one that preempts brings the work that its own victims lose, and
+//! those are placed next, to a bounded depth.
 
 use std::cmp::Reverse;
 
-use super::{Algorithm, Options, least_cost};
+use super::{
+    answer::{Algorithm, FollowOn, Options, Preemption},
+    instance::{CandidateIx, PreemptionInstance},
+    least_cost,
+};
 use crate::{
     cluster::Cluster,
-    placement::{Site, place},
-    preempt::field::Field,
+    infeasible::Infeasible,
+    objective::Price,
+    placement::{PlacementInstance, place},
     problem::{Demand, NodeSet, Placement, PreemptionPolicy, Shape, Unit, UnitIx, Units},
 };
 
 /// Steps for each eviction that is followed.
 const WORK_BUDGET: u64 = 20_000;
 
-/// Work that a victim's next move destroys.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FollowOn {
-    /// The victim of the gang.
-    pub victim: UnitIx,
-    /// Units that it would evict in turn, and those that these would, ascending.
-    pub evicts: Vec<UnitIx>,
-    /// What those lose, in accelerator-seconds.
-    pub lost: u128,
+/// Answers that are compared, each with the follow-on costs known from the ones before.
+const ROUNDS: usize = 4;
+
+/// The least-cost answer with the cost of what victims do next: where a victim would evict in turn,
+/// that cost is added to its own and the question is solved again; the best of the answers in full
+/// is taken.
+pub(super) fn preempt(
+    mut instance: PreemptionInstance<'_>,
+    options: &Options,
+) -> Result<Preemption, Infeasible> {
+    let mut best: Option<Preemption> = None;
+    for round in 0..ROUNDS {
+        let mut answer = least_cost::preempt(&instance, options)?;
+        let caused = follow(
+            instance.placement.cluster,
+            instance.units,
+            instance.demand,
+            &answer.victims,
+            &answer.placement,
+            options.follow_on_depth,
+        );
+        answer.cost = instance.units.eviction_cost(&answer.victims);
+        answer
+            .cost
+            .add_follow_on(caused.iter().map(|f| f.lost).sum());
+        // A later round's proof and bound are about the costs with what was added.
+        answer.proven &= round == 0 && caused.is_empty();
+        answer.bound = best.as_ref().map_or(answer.bound, |b| b.bound);
+        for cause in &caused {
+            if let Ok(candidate) = instance.candidates.binary_search(&cause.victim) {
+                instance.add_follow_on(candidate as CandidateIx, cause.lost as Price);
+            }
+        }
+        let settled = caused.is_empty();
+        answer.explanation.follow_on = caused;
+        if best.as_ref().is_none_or(|b| answer.cost < b.cost) {
+            best = Some(answer);
+        }
+        if settled {
+            break;
+        }
+    }
+    best.ok_or(Infeasible::GaveUp { steps: 0 })
 }
 
-/// What the victims of a gang cause once it runs; victims that cause nothing are left out.
+/// What the victims of a gang evict once it is placed; victims that evict nothing are left out.
 pub(super) fn follow(
     cluster: &Cluster,
     units: &Units,
@@ -41,88 +81,120 @@ pub(super) fn follow(
     if depth == 0 {
         return Vec::new();
     }
-    let mut scene = Scene { room: cluster.clone(), running: vec![true; units.units.len()], units };
-    for &victim in victims {
-        scene.evict(victim);
-    }
-    scene.room.reserve(&demand.shapes, placement);
+    let mut after = AfterEviction::new(cluster, units, victims);
+    after.capacity.reserve(&demand.shapes, placement);
     let mut order = victims.to_vec();
     order.sort_by_key(|&u| (Reverse(units.units[u].priority), units.units[u].start, u));
     let mut caused = Vec::new();
     for victim in order {
-        let mut evicts = scene.settle(victim, depth);
+        let mut evicts = after.place_again(victim, depth);
         if !evicts.is_empty() {
             evicts.sort_unstable();
-            let lost = units.toll(&evicts).lost;
-            caused.push(FollowOn { victim, evicts, lost });
+            let lost = units.eviction_cost(&evicts).lost;
+            caused.push(FollowOn {
+                victim,
+                evicts,
+                lost,
+            });
         }
     }
     caused
 }
 
-/// Work that these victims would destroy in turn, once the gang has taken its room where it fits best.
-pub(super) fn cost(cluster: &Cluster, units: &Units, demand: &Demand, victims: &[UnitIx], depth: u8) -> u128 {
-    let mut scene = Scene { room: cluster.clone(), running: vec![true; units.units.len()], units };
-    for &victim in victims {
-        scene.evict(victim);
-    }
-    let Ok(placement) = place(&scene.room, demand) else { return 0 };
-    follow(cluster, units, demand, victims, &placement, depth).iter().map(|f| f.lost).sum()
+/// Work that these victims would destroy in turn, once the gang is placed where it fits
+/// best.
+pub(super) fn cost(
+    cluster: &Cluster,
+    units: &Units,
+    demand: &Demand,
+    victims: &[UnitIx],
+    depth: u8,
+) -> u128 {
+    let after = AfterEviction::new(cluster, units, victims);
+    let Ok(placement) = place(&after.capacity, demand) else {
+        return 0;
+    };
+    follow(cluster, units, demand, victims, &placement, depth)
+        .iter()
+        .map(|f| f.lost)
+        .sum()
 }
 
-/// The cluster while victims look for room.
-struct Scene<'a> {
-    room: Cluster,
+/// The cluster while victims are placed again.
+struct AfterEviction<'a> {
+    capacity: Cluster,
+    /// Per unit, whether it still runs where it did.
     running: Vec<bool>,
     units: &'a Units,
 }
 
-impl Scene<'_> {
+impl<'a> AfterEviction<'a> {
+    fn new(cluster: &Cluster, units: &'a Units, victims: &[UnitIx]) -> Self {
+        let mut after = Self {
+            capacity: cluster.clone(),
+            running: vec![true; units.units.len()],
+            units,
+        };
+        for &victim in victims {
+            after.evict(victim);
+        }
+        after
+    }
+
     fn evict(&mut self, unit: UnitIx) {
         self.running[unit] = false;
         for pods in &self.units.units[unit].pods {
             for &node in &pods.nodes {
-                self.room.remove_pod(node, &pods.request);
+                self.capacity.remove_pod(node, &pods.request);
             }
         }
     }
 
-    /// Lets a unit look for room; returns whom that evicts, with what those evict in turn.
-    fn settle(&mut self, unit: UnitIx, depth: u8) -> Vec<UnitIx> {
+    /// Places a victim again; returns the units that this evicts, with what those evict in turn.
+    fn place_again(&mut self, unit: UnitIx, depth: u8) -> Vec<UnitIx> {
         let spec = &self.units.units[unit];
         let demand = as_demand(spec);
-        if let Ok(placement) = place(&self.room, &demand) {
-            self.room.reserve(&demand.shapes, &placement);
+        if let Ok(placement) = place(&self.capacity, &demand) {
+            self.capacity.reserve(&demand.shapes, &placement);
             return Vec::new();
         }
         if depth == 0 || !spec.preempts {
             return Vec::new();
         }
-        // Whoever moved has no place of its own in the tables any more, so only those still where they were can be taken.
+        // A unit that was placed again is no longer where `units` says, so only those still running
+        // where they did are candidates.
         let lower: Vec<UnitIx> = (0..self.running.len())
             .filter(|&u| self.running[u] && self.units.units[u].priority < spec.priority)
             .collect();
-        let standing = Units {
+        let still_running = Units {
             units: lower.iter().map(|&u| self.units.units[u].clone()).collect(),
             pdb_allowed: self.units.pdb_allowed.clone(),
             cascade_loss: self.units.cascade_loss.clone(),
         };
-        let options = Options { algorithm: Algorithm::LeastCost, work_budget: WORK_BUDGET, ..Options::default() };
-        let site = Site::new(&self.room, &demand);
-        let Ok(answer) = least_cost::preempt(&Field::new(&site, &standing), &options) else {
+        let options = Options {
+            algorithm: Algorithm::LeastCost,
+            work_budget: WORK_BUDGET,
+            ..Options::default()
+        };
+        let placement = PlacementInstance::new(&self.capacity, &demand);
+        let instance = PreemptionInstance::new(&placement, &still_running);
+        let Ok(answer) = least_cost::preempt(&instance, &options) else {
             return Vec::new();
         };
         let taken: Vec<UnitIx> = answer.victims.iter().map(|&v| lower[v]).collect();
         for &next in &taken {
             self.evict(next);
         }
-        self.room.reserve(&demand.shapes, &answer.placement);
-        let caused: Vec<UnitIx> = taken.iter().flat_map(|&next| self.settle(next, depth - 1)).collect();
+        self.capacity.reserve(&demand.shapes, &answer.placement);
+        let caused: Vec<UnitIx> = taken
+            .iter()
+            .flat_map(|&next| self.place_again(next, depth - 1))
+            .collect();
         taken.into_iter().chain(caused).collect()
     }
 }
 
-/// The gang that a unit is when it asks for room again.
+/// What a unit asks for when it is placed again.
 fn as_demand(unit: &Unit) -> Demand {
     let shapes: Vec<Shape> = unit
         .pods
@@ -139,6 +211,5 @@ fn as_demand(unit: &Unit) -> Demand {
         preemption: PreemptionPolicy::LowerPriority,
         topology: None,
         excluded: NodeSet::new(),
-        previous: Vec::new(),
     }
 }

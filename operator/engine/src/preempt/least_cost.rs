@@ -1,236 +1,360 @@
-//! The least work lost, within the rules of KEP-5710.
+//! The victim set of least cost, within the rules of KEP-5710.
 //!
-//! A relaxation says which units pay at the price of a seat ([`relax`](super::relax)), a knapsack over independent pieces
-//! closes the gap to the need ([`knapsack`](super::knapsack)), and a local search settles what both leave out: budgets,
-//! several shapes, domains ([`search`](super::search)). The relaxation also bounds what any answer must cost.
+//! 1. The Lagrangian relaxation ([`lagrangian`](super::bound::lagrangian)) yields a lower bound and
+//!    the sets that are optimal at its multipliers.
+//! 2. Dynamic programming over independent components
+//!    ([`components`](super::bound::components)) sharpens the bound and combines those sets.
+//! 3. Local search ([`local_search`](super::search::local_search)) repairs what the relaxation left
+//!    out (budgets, several shapes, domains) and improves the set.
+//! 4. Branch and bound ([`branch_and_bound`](super::bound::branch_and_bound)) proves it, where that
+//!    is cheap.
+
+use std::cmp::Reverse;
 
 use super::{
-    Bound, Options, Order, Preemption,
-    exact::prove,
-    field::{CandIx, Field, after_evicting},
-    goal::Goal,
-    knapsack::{lower_bound, select},
-    part::Parts,
-    relax::Relaxation,
-    search::Search,
-    state::{Price, State},
+    answer::{Explanation, Options, Order, Preemption},
+    bound::{
+        branch_and_bound::prove,
+        components::{lower_bound, select},
+        lagrangian::{DualBound, PricedSet, Relaxation},
+    },
+    fit::FitCondition,
+    instance::{CandidateIx, DomainInstances, PreemptionInstance, after_evicting},
+    search::{
+        local_search::LocalSearch,
+        state::{VictimSet, VictimState},
+    },
 };
 use crate::{
-    explain::Explanation,
     infeasible::Infeasible,
-    placement::{Site, domains::pins, place_in},
-    problem::{KeyIx, Scope, Toll, TopologyMode},
+    objective::{Bound, EvictionCost, Price, Weights},
+    placement::{PlacementInstance, domains::pins, place_in},
+    problem::{KeyIx, Placement, Scope, TopologyMode},
 };
 
-/// Rounds in which budgets that came out overdrawn close for the units that came last.
+/// Maximum rounds of re-pricing units that exceed a disruption budget.
 const BUDGET_ROUNDS: usize = 4;
 
-pub(super) fn preempt(field: &Field<'_>, options: &Options) -> Result<Preemption, Infeasible> {
-    let topology = field.demand.topology.filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
+/// Answers without regard to what victims do when they are placed again.
+pub(super) fn preempt(
+    instance: &PreemptionInstance<'_>,
+    options: &Options,
+) -> Result<Preemption, Infeasible> {
+    let topology = instance
+        .demand
+        .topology
+        .filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
     if let Some(topology) = topology {
-        return in_best_domain(field, options, topology.key);
+        return in_best_domain(instance, options, topology.key);
     }
-    let bound = priority_bound(field, options.order)?;
-    let answer = solve(field, &Goal::new(field.site), &up_to(field, bound), options.work_budget);
-    finish(field, answer, bound)
+    let bound = priority_bound(instance, options.order)?;
+    let solution = solve(instance, bound, options.work_budget);
+    let placement = place_after(instance, &solution)?;
+    Ok(solution.into_preemption(instance, placement, bound))
 }
 
-/// The gang in the domain where it costs least; every domain is a question of its own.
-fn in_best_domain(field: &Field<'_>, options: &Options, key: KeyIx) -> Result<Preemption, Infeasible> {
-    let pin = pins(field.site, key)?;
-    let parts = Parts::new(field.site, key);
-    let sites: Vec<Option<Site<'_>>> = (0..parts.len())
-        .map(|domain| pin.is_none_or(|p| p == domain).then(|| parts.site(field.site, domain)))
+/// The gang in one domain, with its own candidates and lowest priority bound.
+struct DomainQuestion<'a> {
+    domain: usize,
+    priority_bound: Option<i32>,
+    instance: PreemptionInstance<'a>,
+}
+
+/// The gang in the domain where it costs least; each domain is solved by itself.
+fn in_best_domain(
+    instance: &PreemptionInstance<'_>,
+    options: &Options,
+    key: KeyIx,
+) -> Result<Preemption, Infeasible> {
+    let pin = pins(instance.placement, key)?;
+    let domains = DomainInstances::new(instance.placement, key);
+    let placements: Vec<Option<PlacementInstance<'_>>> = (0..domains.len())
+        .map(|domain| {
+            pin.is_none_or(|p| p == domain)
+                .then(|| domains.placement(instance.placement, domain))
+        })
         .collect();
     let mut questions = Vec::new();
-    for (domain, site) in sites.iter().enumerate() {
-        let Some(site) = site else { continue };
-        let part = parts.field(field, site, domain);
-        if let Ok(bound) = priority_bound(&part, options.order) {
-            questions.push((bound, domain, part));
+    for (domain, placement) in placements.iter().enumerate() {
+        let Some(placement) = placement else { continue };
+        let instance = domains.preemption(instance, placement, domain);
+        if let Ok(priority_bound) = priority_bound(&instance, options.order) {
+            questions.push(DomainQuestion {
+                domain,
+                priority_bound,
+                instance,
+            });
         }
     }
-    // The whole question words the reason: which domain comes closest.
-    let Some(bound) = questions.iter().map(|(bound, ..)| *bound).min() else {
-        let everybody = place_in(field.site, field.room_without(0..field.cands.len()));
-        return Err(everybody.err().map_or(Infeasible::GaveUp { steps: 0 }, after_evicting));
+    let Some(bound) = questions.iter().map(|q| q.priority_bound).min() else {
+        return Err(shortfall_of_all_domains(instance));
     };
-    questions.retain(|(level, ..)| *level <= bound);
+    questions.retain(|q| q.priority_bound <= bound);
     let budget = options.work_budget / questions.len().max(1) as u64;
-    let solved = |part: &Field<'_>| solve(part, &Goal::new(part.site), &up_to(part, bound), budget);
-    let answers: Vec<Solved> = questions.iter().map(|(.., part)| solved(part)).collect();
-    let settled: Vec<bool> = answers.iter().map(|a| a.proven).collect();
-    let bounds: Vec<Bound> = answers.iter().map(|a| a.bound).collect();
-    let best = answers.into_iter().zip(&questions).min_by_key(|(answer, _)| answer.toll);
-    let Some((answer, (_, domain, part))) = best else { return Err(Infeasible::GaveUp { steps: 0 }) };
-    let worth = worth(&answer.toll);
-    let proven = settled.iter().zip(&bounds).all(|(&settled, bound)| settled || *bound >= worth);
-    // A domain may lose less work by breaking more budgets, so the two are bounded each by itself.
-    let floor = Bound {
-        pdb_excess: bounds.iter().map(|b| b.pdb_excess).min().unwrap_or_default(),
-        lost: bounds.iter().map(|b| b.lost).min().unwrap_or_default(),
+    let solutions: Vec<Solution> = questions
+        .iter()
+        .map(|q| solve(&q.instance, bound, budget))
+        .collect();
+    let (bounds, all_proven) = bound_over_domains(&solutions);
+    let best = solutions
+        .into_iter()
+        .zip(&questions)
+        .min_by_key(|(solution, _)| solution.set.cost);
+    let Some((mut solution, question)) = best else {
+        return Err(Infeasible::GaveUp { steps: 0 });
     };
-    let answer = Solved { bound: if proven { worth } else { floor }, proven, ..answer };
-    let mut preemption = finish(part, answer, bound)?;
-    parts.number(*domain, &mut preemption.placement);
-    Ok(preemption)
+    solution.proven = all_proven;
+    solution.bound = bounds;
+    let mut placement = place_after(&question.instance, &solution)?;
+    domains.to_whole(question.domain, &mut placement);
+    Ok(solution.into_preemption(&question.instance, placement, bound))
 }
 
-/// Places the gang where the victims make room.
-fn finish(field: &Field<'_>, answer: Solved, bound: Option<i32>) -> Result<Preemption, Infeasible> {
-    let placement = place_in(field.site, field.room_without(answer.gone.iter().copied()))?;
-    let victims = field.unit_ordinals(answer.gone);
-    Ok(Preemption {
-        victims,
-        placement,
-        toll: answer.toll,
-        bound: answer.bound,
-        proven: answer.proven,
-        explanation: Explanation { priority_bound: bound, follow_on: Vec::new() },
-    })
+/// What is known of an answer in any of the domains, and whether that proves the best of these
+/// solutions.
+fn bound_over_domains(solutions: &[Solution]) -> (Bound, bool) {
+    let best: Option<EvictionCost> = solutions.iter().map(|s| s.set.cost).min();
+    let best = best.unwrap_or_default().bounded_part();
+    if solutions.iter().all(|s| s.proven || s.bound >= best) {
+        return (best, true);
+    }
+    let bounds: Vec<Bound> = solutions.iter().map(|s| s.bound).collect();
+    (Bound::weakest(&bounds), false)
 }
 
-/// Victims, and what is known about them.
+/// Why no domain can hold the gang: the placement in the whole cluster finds the domain that comes
+/// closest.
+fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
+    let free = instance.free_without(0..instance.candidates.len());
+    place_in(instance.placement, free)
+        .err()
+        .map_or(Infeasible::GaveUp { steps: 0 }, after_evicting)
+}
+
+/// Places the gang with the victims evicted.
+fn place_after(
+    instance: &PreemptionInstance<'_>,
+    solution: &Solution,
+) -> Result<Placement, Infeasible> {
+    let evicted = solution.set.victims.iter().copied();
+    place_in(instance.placement, instance.free_without(evicted))
+}
+
+/// A victim set, and what is known about every other one.
 #[derive(Default)]
-struct Solved {
-    gone: Vec<CandIx>,
-    toll: Toll,
+struct Solution {
+    set: VictimSet,
     bound: Bound,
     proven: bool,
 }
 
-fn solve(field: &Field<'_>, goal: &Goal, pool: &[bool], budget: u64) -> Solved {
-    let within: Vec<bool> = (0..pool.len()).map(|c| pool[c] && field.excess_alone(c) == 0).collect();
-    let mut state = State::new(field, goal);
-    for cand in (0..pool.len()).filter(|&c| within[c]) {
-        state.evict(cand);
+impl Solution {
+    fn into_preemption(
+        self,
+        instance: &PreemptionInstance<'_>,
+        placement: Placement,
+        priority_bound: Option<i32>,
+    ) -> Preemption {
+        Preemption {
+            victims: instance.unit_ordinals(self.set.victims),
+            placement,
+            cost: self.set.cost,
+            bound: self.bound,
+            proven: self.proven,
+            explanation: Explanation {
+                priority_bound,
+                follow_on: Vec::new(),
+            },
+        }
     }
-    // First without units that break their budget by themselves. If that does, they are in no best answer.
-    let mut spared = state.fits().then(|| solve_pool(state.clone(), &within, budget));
-    if let Some(best) = spared.take_if(|s| s.toll.pdb_excess == 0) {
-        return best;
-    }
-    for cand in (0..pool.len()).filter(|&c| pool[c] && !within[c]) {
-        state.evict(cand);
-    }
-    let all = solve_pool(state, pool, budget);
-    // What is known of any answer over the whole pool is known of the better of the two.
-    let (bound, proven) = (all.bound, all.proven);
-    let best = std::iter::once(all).chain(spared).min_by_key(|solved| solved.toll);
-    best.map(|best| Solved { bound, proven, ..best }).unwrap_or_default()
 }
 
-/// Solves over a pool that makes room when all of it goes; `state` is that.
-fn solve_pool(state: State<'_>, pool: &[bool], budget: u64) -> Solved {
-    let (field, goal) = (state.field, state.goal);
-    let mut search = Search::new(state, pool, budget);
-    let everybody = search.state.victims();
-    let mut best = None;
-    if goal.counting_decides {
-        search.reprieve();
-        note(&mut best, &search);
+/// The best victim set found among the candidates up to a priority: first without the candidates
+/// that exceed a budget by themselves. If that has no excess, none of them is in the best set.
+fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> Solution {
+    let fit = FitCondition::new(instance.placement);
+    let pool = instance.candidates_up_to(bound);
+    let within_budgets: Vec<bool> = (0..pool.len())
+        .map(|c| pool[c] && instance.excess_alone(c) == 0)
+        .collect();
+    let mut state = VictimState::new(instance, &fit);
+    for candidate in (0..pool.len()).filter(|&c| within_budgets[c]) {
+        state.evict(candidate);
     }
-    let mut closed: Vec<i64> = vec![0; pool.len()];
-    let mut floor = None;
+    let mut without_excess = None;
+    if state.fits() {
+        let solution = solve_pool(state.clone(), &within_budgets, budget);
+        if solution.set.cost.pdb_excess == 0 {
+            return solution;
+        }
+        without_excess = Some(solution);
+    }
+    for candidate in (0..pool.len()).filter(|&c| pool[c] && !within_budgets[c]) {
+        state.evict(candidate);
+    }
+    // What is known of any set of the whole pool is known of the better of the two.
+    let mut solution = solve_pool(state, &pool, budget);
+    if let Some(other) = without_excess
+        && other.set.cost < solution.set.cost
+    {
+        solution.set = other.set;
+    }
+    solution
+}
+
+/// The relaxation without penalties and its solution: the only one whose bound holds for every set.
+type Unpenalised = (Relaxation, DualBound);
+
+/// Solves over a pool that makes the gang fit when all of it is evicted; `state` is that.
+fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
+    let (instance, fit) = (state.instance, state.fit);
+    let whole_pool = state.victims();
+    let mut search = LocalSearch::new(state, pool, budget);
+    let mut best = None;
+    if fit.counting_is_exact {
+        search.reprieve();
+        keep_better(&mut best, &search);
+    }
+    let unpenalised = round_relaxations(&mut search, pool, &mut best);
+    let mut best = best.unwrap_or_else(|| {
+        search.set_victims(|c| whole_pool.binary_search(&c).is_ok());
+        search.reprieve();
+        search.state.victim_set()
+    });
+    search.set_victims(|c| best.victims.binary_search(&c).is_ok());
+    search.improve();
+    best = best.min(search.state.victim_set());
+    // No shortfall: no victims.
+    let Some((relaxation, dual)) = unpenalised else {
+        return Solution::default();
+    };
+    let least = dual.bound.max(lower_bound(&relaxation, &dual.sets));
+    let mut bound = instance.weights.split(least);
+    let proven = bound >= best.cost.bounded_part()
+        || prove(relaxation, &mut search, &mut best, dual.multiplier, budget);
+    if proven {
+        bound = best.cost.bounded_part();
+    } else if bound.pdb_excess != best.cost.pdb_excess {
+        bound.lost = least_work(instance, fit, pool);
+    }
+    Solution {
+        set: best,
+        bound,
+        proven,
+    }
+}
+
+/// Turns the solutions of the relaxation into victim sets that make the gang fit. Where a set
+/// exceeds a budget, the units that exceed it are re-priced and the relaxation is solved again.
+///
+/// Returns the first relaxation: only the unpenalised first round yields a valid lower bound.
+/// `None` when there is no shortfall.
+fn round_relaxations(
+    search: &mut LocalSearch<'_>,
+    pool: &[bool],
+    best: &mut Option<VictimSet>,
+) -> Option<Unpenalised> {
+    let (instance, fit) = (search.state.instance, search.state.fit);
+    let mut penalties: Vec<i64> = vec![0; pool.len()];
+    let mut unpenalised = None;
     for _ in 0..BUDGET_ROUNDS {
-        let Some(mut relaxation) = Relaxation::new(field, goal, weights(field, pool, &closed)) else { break };
-        let priced = relaxation.solve();
-        let mut starts: Vec<Vec<CandIx>> = select(&relaxation, &priced.sets).into_iter().collect();
-        let enough = priced.sets.iter().filter(|s| s.room >= relaxation.need).min_by_key(|s| s.cost);
-        starts.extend(enough.map(|s| (0..pool.len()).filter(|&c| s.gone[c]).collect()));
-        let mut overdrawn = false;
-        for start in starts {
-            overdrawn |= close_overdrawn(field, &start, &priced.sets, &mut closed);
-            search.become_set(|c| start.binary_search(&c).is_ok());
+        let prices = relaxed_prices(instance, instance.weights, pool, &penalties);
+        let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
+            break;
+        };
+        let dual = relaxation.solve();
+        let mut repriced = false;
+        for start in starts(&relaxation, &dual) {
+            repriced |= penalise_excess(instance, &start, &dual.sets, &mut penalties);
+            search.set_victims(|c| start.binary_search(&c).is_ok());
             if search.repair() {
                 search.reprieve();
-                note(&mut best, &search);
+                keep_better(best, search);
             }
         }
-        // Only the first round leaves every answer its chance.
-        floor.get_or_insert((relaxation, priced));
-        if !overdrawn {
+        unpenalised.get_or_insert((relaxation, dual));
+        if !repriced {
             break;
         }
     }
-    if best.is_none() {
-        search.become_set(|c| everybody.binary_search(&c).is_ok());
-        search.reprieve();
-    }
-    let mut best = best.unwrap_or_else(|| found(&search));
-    search.become_set(|c| best.1.binary_search(&c).is_ok());
-    search.improve();
-    best = best.min(found(&search));
-    // Where nothing is needed nobody goes.
-    let Some((relaxation, priced)) = floor else { return Solved::default() };
-    let least = priced.bound.max(lower_bound(&relaxation, &priced.sets)).max(0).unsigned_abs();
-    let excess_price = field.excess_price.unsigned_abs();
-    let mut bound = Bound { pdb_excess: (least / excess_price) as u64, lost: least % excess_price };
-    let proven = bound >= worth(&best.0) || prove(relaxation, &mut search, &mut best, priced.price, budget);
-    let toll = best.0;
-    if proven {
-        bound = worth(&toll);
-    } else if bound.pdb_excess != toll.pdb_excess {
-        bound.lost = least_work(field, goal, pool);
-    }
-    Solved { gone: best.1, toll, bound, proven }
+    unpenalised
 }
 
-/// What a bound on this answer may be at most.
-fn worth(toll: &Toll) -> Bound {
-    Bound { pdb_excess: toll.pdb_excess, lost: toll.lost }
-}
-
-/// Victims, and what they cost.
-type Found = (Toll, Vec<CandIx>);
-
-fn found(search: &Search<'_>) -> Found {
-    (search.state.toll(), search.state.victims())
+/// Victim sets to start the search from, ascending: the best combination over the components, and
+/// the cheapest solution of the relaxation that covers the need.
+fn starts(relaxation: &Relaxation, dual: &DualBound) -> Vec<Vec<CandidateIx>> {
+    let mut starts: Vec<Vec<CandidateIx>> = select(relaxation, &dual.sets).into_iter().collect();
+    let covering = dual
+        .sets
+        .iter()
+        .filter(|s| s.capacity >= relaxation.need)
+        .min_by_key(|s| s.cost);
+    starts.extend(covering.map(PricedSet::candidates));
+    starts
 }
 
 /// Keeps the search's set if it is the best so far.
-fn note(best: &mut Option<Found>, search: &Search<'_>) {
-    let found = found(search);
+fn keep_better(best: &mut Option<VictimSet>, search: &LocalSearch<'_>) {
+    let found = search.state.victim_set();
     if best.as_ref().is_none_or(|b| found < *b) {
         *best = Some(found);
     }
 }
 
-/// How much work any answer destroys at least, whatever it does to budgets.
-fn least_work(field: &Field<'_>, goal: &Goal, pool: &[bool]) -> u128 {
-    let weight = |c: CandIx| if field.unit(c).cascade.is_some() { 0 } else { field.cost(c) };
-    let weights = (0..pool.len()).map(|c| pool[c].then(|| weight(c))).collect();
-    let Some(mut relaxation) = Relaxation::new(field, goal, weights) else { return 0 };
-    let priced = relaxation.solve();
-    priced.bound.max(lower_bound(&relaxation, &priced.sets)).max(0).unsigned_abs()
+/// How much work any answer destroys at least, whatever its PDB excess.
+fn least_work(instance: &PreemptionInstance<'_>, fit: &FitCondition, pool: &[bool]) -> u128 {
+    let weights = Weights::work_only();
+    let prices = relaxed_prices(instance, weights, pool, &vec![0; pool.len()]);
+    let Some(mut relaxation) = Relaxation::new(instance, fit, prices) else {
+        return 0;
+    };
+    let dual = relaxation.solve();
+    let least = dual.bound.max(lower_bound(&relaxation, &dual.sets));
+    weights.split(least).lost
 }
 
-/// What each candidate weighs in the relaxation: its work, and the pods beyond its budget at the price of excess.
-fn weights(field: &Field<'_>, pool: &[bool], closed: &[i64]) -> Vec<Option<Price>> {
+/// The price of each candidate of the pool in the relaxation: its work, and as excess the pods that
+/// it takes beyond its budgets alone, or its penalty if that is more.
+fn relaxed_prices(
+    instance: &PreemptionInstance<'_>,
+    weights: Weights,
+    pool: &[bool],
+    penalties: &[i64],
+) -> Vec<Option<Price>> {
     (0..pool.len())
         .map(|c| {
-            let lost = if field.unit(c).cascade.is_some() { 0 } else { field.cost(c) };
-            pool[c].then(|| lost + Price::from(field.excess_alone(c).max(closed[c])) * field.excess_price)
+            let excess = instance.excess_alone(c).max(penalties[c]);
+            pool[c].then(|| instance.cost(c).price_relaxed(weights, excess))
         })
         .collect()
 }
 
-/// Where a set overdraws a budget, makes the units beyond it pay: those that pay at the fewest prices first.
-fn close_overdrawn(field: &Field<'_>, start: &[CandIx], sets: &[super::relax::Paying], closed: &mut [i64]) -> bool {
-    let mut hits: Vec<Vec<CandIx>> = vec![Vec::new(); field.units.pdb_allowed.len()];
-    for &cand in start {
-        for &(pdb, _) in &field.unit(cand).pdbs {
-            hits[pdb].push(cand);
+/// Where a set exceeds a budget, makes the units beyond it pay for their pods. Those that are in
+/// most sets of the relaxation may stay within it. Says whether a penalty is new.
+fn penalise_excess(
+    instance: &PreemptionInstance<'_>,
+    start: &[CandidateIx],
+    sets: &[PricedSet],
+    penalties: &mut [i64],
+) -> bool {
+    let mut of_budget: Vec<Vec<CandidateIx>> = vec![Vec::new(); instance.units.pdb_allowed.len()];
+    for &candidate in start {
+        for &(pdb, _) in &instance.unit(candidate).pdbs {
+            of_budget[pdb].push(candidate);
         }
     }
     let mut any = false;
-    for (pdb, mut units) in hits.into_iter().enumerate() {
-        units.sort_by_cached_key(|&c| (std::cmp::Reverse(sets.iter().filter(|s| s.gone[c]).count()), c));
-        let mut left = i64::from(field.units.pdb_allowed[pdb]);
-        for cand in units {
-            left -= i64::from(field.pods(cand));
-            if left < 0 && closed[cand] == 0 && field.excess_alone(cand) == 0 {
-                closed[cand] = i64::from(field.pods(cand));
+    for (pdb, mut candidates) in of_budget.into_iter().enumerate() {
+        candidates.sort_by_cached_key(|&c| {
+            let sets_with_it = sets.iter().filter(|s| s.evicted[c]).count();
+            (Reverse(sets_with_it), c)
+        });
+        let mut left = i64::from(instance.units.pdb_allowed[pdb]);
+        for candidate in candidates {
+            let pods = i64::from(instance.cost(candidate).pods);
+            left -= pods;
+            if left < 0 && penalties[candidate] == 0 && instance.excess_alone(candidate) == 0 {
+                penalties[candidate] = pods;
                 any = true;
             }
         }
@@ -238,20 +362,32 @@ fn close_overdrawn(field: &Field<'_>, start: &[CandIx], sets: &[super::relax::Pa
     any
 }
 
-/// The lowest priority up to which units must go for the gang to fit; `None` where priorities set no bound.
-fn priority_bound(field: &Field<'_>, order: Order) -> Result<Option<i32>, Infeasible> {
-    let fits = |pool: &[bool]| place_in(field.site, field.room_without((0..pool.len()).filter(|&c| pool[c])));
-    fits(&up_to(field, None)).map_err(after_evicting)?;
+/// The lowest priority up to which units must be candidates for the gang to fit; `None` where
+/// priorities set no bound.
+fn priority_bound(
+    instance: &PreemptionInstance<'_>,
+    order: Order,
+) -> Result<Option<i32>, Infeasible> {
+    fits_without(instance, None).map_err(after_evicting)?;
     if order == Order::LeastWork {
         return Ok(None);
     }
-    let mut levels: Vec<i32> = (0..field.cands.len()).map(|c| field.unit(c).priority).collect();
+    let mut levels: Vec<i32> = (0..instance.candidates.len())
+        .map(|c| instance.unit(c).priority)
+        .collect();
     levels.sort_unstable();
     levels.dedup();
-    Ok(levels.into_iter().find(|&level| fits(&up_to(field, Some(level))).is_ok()))
+    Ok(levels
+        .into_iter()
+        .find(|&level| fits_without(instance, Some(level)).is_ok()))
 }
 
-/// The candidates up to a priority.
-fn up_to(field: &Field<'_>, bound: Option<i32>) -> Vec<bool> {
-    (0..field.cands.len()).map(|c| bound.is_none_or(|b| field.unit(c).priority <= b)).collect()
+/// Places the gang with all candidates up to a priority evicted.
+fn fits_without(
+    instance: &PreemptionInstance<'_>,
+    bound: Option<i32>,
+) -> Result<Placement, Infeasible> {
+    let pool = instance.candidates_up_to(bound);
+    let evicted = (0..pool.len()).filter(|&c| pool[c]);
+    place_in(instance.placement, instance.free_without(evicted))
 }

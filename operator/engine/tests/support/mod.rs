@@ -1,13 +1,14 @@
 //! Random small questions, and the plain way to answer them.
 
 pub mod oracle;
+#[path = "../../src/test_runner.rs"]
 pub mod runs;
 
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, Demand, Node, NodeIx, NodeSet, Pods, PreemptionPolicy, Running, Scope, Shape, Toll, Topology,
-    TopologyMode, Unit, UnitIx, Units, place,
+    Cluster, Demand, EvictionCost, Node, NodeIx, NodeSet, Pods, PreemptionPolicy, Running, Scope,
+    Shape, Topology, TopologyMode, Unit, UnitIx, Units, place,
 };
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -28,7 +29,11 @@ pub struct Mix {
     pub shapes: usize,
 }
 
-pub const SMALL: Mix = Mix { nodes: 4, units: 10, shapes: 2 };
+pub const SMALL: Mix = Mix {
+    nodes: 4,
+    units: 10,
+    shapes: 2,
+};
 
 const GPUS: i64 = 4;
 const CPUS: i64 = 8;
@@ -78,7 +83,13 @@ fn topology() -> impl Strategy<Value = Option<Topology>> {
         prop::sample::select(vec![TopologyMode::Required, TopologyMode::Preferred]),
         prop::sample::select(vec![Scope::Gang, Scope::Replica]),
     )
-        .prop_map(|(mode, scope)| Some(Topology { key: 0, mode, scope }));
+        .prop_map(|(mode, scope)| {
+            Some(Topology {
+                key: 0,
+                mode,
+                scope,
+            })
+        });
     prop_oneof![Just(None), some]
 }
 
@@ -95,14 +106,22 @@ struct RawShape {
 }
 
 fn shape(mix: Mix) -> impl Strategy<Value = RawShape> {
-    let running = prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(0..mix.nodes, 1..5)];
+    let running =
+        prop_oneof![2 => Just(Vec::new()), 1 => prop::collection::vec(0..mix.nodes, 1..5)];
     let refused = prop::option::weighted(0.2, 0..mix.nodes);
     (1..=GPUS, 0..=3i64, 1..4u32, 1..4u32, running, refused).prop_map(
-        |(gpus, cpus, replicas, size, running, refused)| RawShape { gpus, cpus, replicas, size, running, refused },
+        |(gpus, cpus, replicas, size, running, refused)| RawShape {
+            gpus,
+            cpus,
+            replicas,
+            size,
+            running,
+            refused,
+        },
     )
 }
 
-/// Random questions. Units that find no room are left out, so that no node is overcommitted.
+/// Random questions. Units that do not fit are left out, so that no node is overcommitted.
 pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
     let shapes = prop::collection::vec(shape(mix), 1..=mix.shapes);
     let excluded = prop::option::weighted(0.1, 0..mix.nodes);
@@ -112,11 +131,24 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
         shapes,
         topology(),
         prop::collection::vec(0..3u32, 2),
-        (prop::bool::weighted(0.95), 0..3u32, prop::sample::select(vec![50, 100, 100, 100]), excluded),
+        (
+            prop::bool::weighted(0.95),
+            0..3u32,
+            prop::sample::select(vec![50, 100, 100, 100]),
+            excluded,
+        ),
         prop::bool::weighted(0.3),
     )
         .prop_map(
-            |(nodes, raw, shapes, topology, pdb_allowed, (preempts, elastic, priority, excluded), cascades)| {
+            |(
+                nodes,
+                raw,
+                shapes,
+                topology,
+                pdb_allowed,
+                (preempts, elastic, priority, excluded),
+                cascades,
+            )| {
                 let mut cluster = Cluster::new(2, 1);
                 for ix in 0..nodes {
                     let spec = Node {
@@ -133,13 +165,21 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
                         run_member(&mut cluster, &mut demand, shape, node);
                     }
                 }
-                let mut units = Units { units: Vec::new(), pdb_allowed, cascade_loss: vec![700] };
+                let mut units = Units {
+                    units: Vec::new(),
+                    pdb_allowed,
+                    cascade_loss: vec![700],
+                };
                 for (ix, mut raw) in raw.into_iter().enumerate() {
                     raw.cascade &= cascades;
                     add_unit(&mut cluster, &mut units, raw, ix as i64);
                 }
                 demand.excluded.extend(excluded);
-                Question { cluster, units, demand }
+                Question {
+                    cluster,
+                    units,
+                    demand,
+                }
             },
         )
 }
@@ -159,8 +199,15 @@ fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) 
     }
     units.units.push(Unit {
         gang: placed.len() > 1,
-        pdbs: raw.pdb.map(|p| (p, placed.len() as u32)).into_iter().collect(),
-        pods: vec![Pods { request, nodes: placed }],
+        pdbs: raw
+            .pdb
+            .map(|p| (p, placed.len() as u32))
+            .into_iter()
+            .collect(),
+        pods: vec![Pods {
+            request,
+            nodes: placed,
+        }],
         priority: raw.priority,
         cost: raw.cost,
         start,
@@ -170,17 +217,29 @@ fn add_unit(cluster: &mut Cluster, units: &mut Units, raw: RawUnit, start: i64) 
     });
 }
 
-/// Lets a member run on a node, if there is room, the gang has one left, and the topology allows it there.
+/// Lets a member run on a node, if there is room, the gang has one left, and the topology allows it
+/// there.
 fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: NodeIx) {
     let domain = |node: NodeIx| cluster.domain(node, 0);
-    let bound = |scope: Scope| demand.topology.is_some_and(|t| t.mode == TopologyMode::Required && t.scope == scope);
+    let bound = |scope: Scope| {
+        demand
+            .topology
+            .is_some_and(|t| t.mode == TopologyMode::Required && t.scope == scope)
+    };
     let spec = &demand.shapes[shape];
-    let elsewhere = demand.shapes.iter().flat_map(|s| &s.running).any(|r| domain(r.node) != domain(node));
+    let elsewhere = demand
+        .shapes
+        .iter()
+        .flat_map(|s| &s.running)
+        .any(|r| domain(r.node) != domain(node));
     if !oracle::has_room(cluster, demand, spec, node) || (bound(Scope::Gang) && elsewhere) {
         return;
     }
     let (replicas, size) = match demand.topology {
-        Some(Topology { scope: Scope::Replica, .. }) => (spec.count / spec.replica_size, spec.replica_size),
+        Some(Topology {
+            scope: Scope::Replica,
+            ..
+        }) => (spec.count / spec.replica_size, spec.replica_size),
         _ => (1, spec.count),
     };
     let replica = (0..replicas).find(|&replica| {
@@ -191,13 +250,26 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
     let Some(replica) = replica else { return };
     cluster.add_pod(node, &spec.request);
     let running = &mut demand.shapes[shape].running;
-    match running.iter_mut().find(|r| (r.replica, r.node) == (replica, node)) {
+    match running
+        .iter_mut()
+        .find(|r| (r.replica, r.node) == (replica, node))
+    {
         Some(known) => known.count += 1,
-        None => running.push(Running { replica, node, count: 1 }),
+        None => running.push(Running {
+            replica,
+            node,
+            count: 1,
+        }),
     }
 }
 
-fn demand(shapes: Vec<RawShape>, topology: Option<Topology>, preempts: bool, elastic: u32, priority: i32) -> Demand {
+fn demand(
+    shapes: Vec<RawShape>,
+    topology: Option<Topology>,
+    preempts: bool,
+    elastic: u32,
+    priority: i32,
+) -> Demand {
     let shapes: Vec<Shape> = shapes
         .into_iter()
         .map(|raw| {
@@ -216,10 +288,13 @@ fn demand(shapes: Vec<RawShape>, topology: Option<Topology>, preempts: bool, ela
         min_count: shapes.iter().map(|s| s.min).sum(),
         shapes,
         priority,
-        preemption: if preempts { PreemptionPolicy::LowerPriority } else { PreemptionPolicy::Never },
+        preemption: if preempts {
+            PreemptionPolicy::LowerPriority
+        } else {
+            PreemptionPolicy::Never
+        },
         topology,
         excluded: NodeSet::new(),
-        previous: Vec::new(),
     }
 }
 
@@ -238,7 +313,9 @@ impl Question {
     }
 
     pub fn candidates(&self) -> Vec<UnitIx> {
-        (0..self.units.units.len()).filter(|&u| self.units.units[u].priority < self.demand.priority).collect()
+        (0..self.units.units.len())
+            .filter(|&u| self.units.units[u].priority < self.demand.priority)
+            .collect()
     }
 
     /// Whether the gang fits when these are gone.
@@ -246,8 +323,8 @@ impl Question {
         place(&self.without(victims), &self.demand).is_ok()
     }
 
-    /// The least toll of all sets of candidates up to a priority, by trying every set.
-    pub fn best_by_enumeration(&self, bound: Option<i32>) -> Option<Toll> {
+    /// The least cost of all sets of candidates up to a priority, by trying every set.
+    pub fn best_by_enumeration(&self, bound: Option<i32>) -> Option<EvictionCost> {
         let pool: Vec<UnitIx> = self
             .candidates()
             .into_iter()
@@ -255,9 +332,14 @@ impl Question {
             .collect();
         (0u32..1 << pool.len())
             .filter_map(|bits| {
-                let set: Vec<UnitIx> =
-                    pool.iter().enumerate().filter(|(i, _)| bits >> i & 1 == 1).map(|(_, &u)| u).collect();
-                self.fits_without(&set).then(|| self.units.toll(&set))
+                let set: Vec<UnitIx> = pool
+                    .iter()
+                    .enumerate()
+                    .filter(|(i, _)| bits >> i & 1 == 1)
+                    .map(|(_, &u)| u)
+                    .collect();
+                self.fits_without(&set)
+                    .then(|| self.units.eviction_cost(&set))
             })
             .min()
     }

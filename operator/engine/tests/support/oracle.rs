@@ -12,36 +12,59 @@ struct Lot {
 
 /// Whether the members that the gang needs find room.
 pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
-    let key = demand.topology.filter(|t| t.mode == TopologyMode::Required).map(|t| (t.key, t.scope));
+    let key = demand
+        .topology
+        .filter(|t| t.mode == TopologyMode::Required)
+        .map(|t| (t.key, t.scope));
     let lots = |domain| {
         let needed = demand.needed().into_iter().enumerate();
-        needed.map(|(shape, count)| Lot { shape, count, domain }).collect::<Vec<Lot>>()
+        needed
+            .map(|(shape, count)| Lot {
+                shape,
+                count,
+                domain,
+            })
+            .collect::<Vec<Lot>>()
     };
     match key {
         None => seat(&mut cluster.clone(), demand, &lots(None)),
         Some((key, Scope::Gang)) => {
-            let pin = demand.shapes.iter().flat_map(|s| &s.running).find_map(|r| cluster.domain(r.node, key));
+            let pin = demand
+                .shapes
+                .iter()
+                .flat_map(|s| &s.running)
+                .find_map(|r| cluster.domain(r.node, key));
             let domains = (0..cluster.domain_count(key)).filter(|&d| pin.is_none_or(|p| p == d));
-            domains.into_iter().any(|d| seat(&mut cluster.clone(), demand, &lots(Some(d))))
+            domains
+                .into_iter()
+                .any(|d| seat(&mut cluster.clone(), demand, &lots(Some(d))))
         }
         Some((key, Scope::Replica)) => {
-            let replicas: Vec<Lot> =
-                (0..demand.shapes.len()).flat_map(|shape| replicas(cluster, demand, key, shape)).collect();
+            let replicas: Vec<Lot> = (0..demand.shapes.len())
+                .flat_map(|shape| replicas(cluster, demand, key, shape))
+                .collect();
             together(cluster, demand, key, &replicas, &mut Vec::new())
         }
     }
 }
 
-/// Replicas of a shape that have to be completed, those that run in part first, until enough members are placed.
+/// Replicas of a shape that have to be completed, those that run in part first, until enough
+/// members are placed.
 fn replicas(cluster: &Cluster, demand: &Demand, key: usize, shape: usize) -> Vec<Lot> {
     let spec = &demand.shapes[shape];
     let lot = |replica: u32| {
         let running = || spec.running.iter().filter(|r| r.replica == replica);
         let count = spec.replica_size - running().map(|r| r.count).sum::<u32>();
-        Lot { shape, count, domain: running().find_map(|r| cluster.domain(r.node, key)) }
+        Lot {
+            shape,
+            count,
+            domain: running().find_map(|r| cluster.domain(r.node, key)),
+        }
     };
-    let (mut started, fresh): (Vec<Lot>, Vec<Lot>) =
-        (0..spec.count / spec.replica_size).map(lot).filter(|l| l.count > 0).partition(|l| l.domain.is_some());
+    let (mut started, fresh): (Vec<Lot>, Vec<Lot>) = (0..spec.count / spec.replica_size)
+        .map(lot)
+        .filter(|l| l.count > 0)
+        .partition(|l| l.domain.is_some());
     started.extend(fresh);
     let needed = demand.needed()[shape];
     let mut placed = 0;
@@ -54,27 +77,48 @@ fn replicas(cluster: &Cluster, demand: &Demand, key: usize, shape: usize) -> Vec
 }
 
 /// Tries every domain for every replica that is not bound to one.
-fn together(cluster: &Cluster, demand: &Demand, key: usize, left: &[Lot], chosen: &mut Vec<Lot>) -> bool {
-    let Some((first, rest)) = left.split_first() else { return seat(&mut cluster.clone(), demand, chosen) };
-    (0..cluster.domain_count(key)).filter(|&d| first.domain.is_none_or(|f| f == d)).any(|d| {
-        chosen.push(Lot { domain: Some(d), ..*first });
-        let fits = together(cluster, demand, key, rest, chosen);
-        chosen.pop();
-        fits
-    })
+fn together(
+    cluster: &Cluster,
+    demand: &Demand,
+    key: usize,
+    left: &[Lot],
+    chosen: &mut Vec<Lot>,
+) -> bool {
+    let Some((first, rest)) = left.split_first() else {
+        return seat(&mut cluster.clone(), demand, chosen);
+    };
+    (0..cluster.domain_count(key))
+        .filter(|&d| first.domain.is_none_or(|f| f == d))
+        .any(|d| {
+            chosen.push(Lot {
+                domain: Some(d),
+                ..*first
+            });
+            let fits = together(cluster, demand, key, rest, chosen);
+            chosen.pop();
+            fits
+        })
 }
 
 /// Tries every node for every member.
 fn seat(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
-    let Some((lot, rest)) = lots.split_first() else { return true };
+    let Some((lot, rest)) = lots.split_first() else {
+        return true;
+    };
     if lot.count == 0 {
         return seat(cluster, demand, rest);
     }
     let shape = &demand.shapes[lot.shape];
-    let fewer: Vec<Lot> = std::iter::once(Lot { count: lot.count - 1, ..*lot }).chain(rest.iter().copied()).collect();
+    let fewer: Vec<Lot> = std::iter::once(Lot {
+        count: lot.count - 1,
+        ..*lot
+    })
+    .chain(rest.iter().copied())
+    .collect();
     let key = demand.topology.map(|t| t.key);
     (0..cluster.node_count()).any(|node| {
-        let here = lot.domain.is_none() || key.is_some_and(|key| cluster.domain(node, key) == lot.domain);
+        let here =
+            lot.domain.is_none() || key.is_some_and(|key| cluster.domain(node, key) == lot.domain);
         if !here || !has_room(cluster, demand, shape, node) {
             return false;
         }
@@ -88,6 +132,10 @@ fn seat(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
 /// Whether one more pod of the shape may go to a node.
 pub fn has_room(cluster: &Cluster, demand: &Demand, shape: &Shape, node: NodeIx) -> bool {
     let eligible = shape.eligible.as_ref().is_none_or(|set| set.contains(node));
-    let room = cluster.free(node).iter().zip(&shape.request).all(|(&free, &asked)| asked == 0 || free >= asked);
+    let room = cluster
+        .free(node)
+        .iter()
+        .zip(&shape.request)
+        .all(|(&free, &asked)| asked == 0 || free >= asked);
     cluster.schedulable(node) && eligible && !demand.excluded.contains(node) && room
 }

@@ -1,4 +1,4 @@
-//! Which members have come to the epoch of an order; told once for all members on the node.
+//! Which members have come to the attempt of an order; reported once for all members on the node.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,10 +6,10 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::{Arrival, ArrivedPod};
 
-use super::{NodePod, NodeView, Records, is_ordered, order_for};
+use super::view::{NodePod, NodeView, Records, is_ordered, order_for};
 
-/// How long the first arrivals of a node wait for the others. One write tells of all of them, but a member that hangs
-/// must not hide its neighbours until their deadline.
+/// How long the first arrivals of a node wait for the others. One write tells of all of them, but a
+/// member that hangs must not hide its neighbours until their deadline.
 const COALESCE: TimeDelta = TimeDelta::seconds(1);
 
 pub(super) struct Arrivals {
@@ -17,22 +17,37 @@ pub(super) struct Arrivals {
     pub list: Vec<Arrival>,
     /// Whether it tells something that was not published yet.
     pub news: bool,
-    /// When members that wait for their neighbours are told all the same.
+    /// When members that wait for their neighbours are reported all the same.
     pub wake_after: Option<Duration>,
 }
 
 pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc>) -> Arrivals {
     let mut domains: BTreeMap<(&str, &str), Vec<&NodePod>> = BTreeMap::new();
     for pod in view.pods {
-        domains.entry((&pod.workload_uid, &pod.domain)).or_default().push(pod);
+        domains
+            .entry((&pod.workload_uid, &pod.domain))
+            .or_default()
+            .push(pod);
     }
-    let mut out = Arrivals { list: Vec::new(), news: false, wake_after: None };
+    let mut out = Arrivals {
+        list: Vec::new(),
+        news: false,
+        wake_after: None,
+    };
     for ((workload_uid, domain), pods) in domains {
-        let published = view.published.arrivals.iter().find(|a| a.workload_uid == workload_uid && a.domain == domain);
+        let published = view
+            .published
+            .arrivals
+            .iter()
+            .find(|a| a.workload_uid == workload_uid && a.domain == domain);
         match arrival(view, records, &pods, now) {
-            Wanted::Tell(epoch, arrived) => {
-                let arrival =
-                    Arrival { workload_uid: workload_uid.into(), domain: domain.into(), epoch, pods: arrived };
+            Wanted::Tell(attempt, arrived) => {
+                let arrival = Arrival {
+                    workload_uid: workload_uid.into(),
+                    domain: domain.into(),
+                    attempt,
+                    pods: arrived,
+                };
                 out.news |= published != Some(&arrival);
                 out.list.push(arrival);
             }
@@ -52,25 +67,46 @@ enum Wanted {
     Tell(i64, Vec<ArrivedPod>),
 }
 
-fn arrival(view: &NodeView<'_>, records: &Records, pods: &[&NodePod], now: DateTime<Utc>) -> Wanted {
-    let Some(order) = pods.first().and_then(|p| order_for(view.orders, p)) else { return Wanted::Nothing };
-    // The first start answers no failure, and nobody waits to hear of it.
+fn arrival(
+    view: &NodeView<'_>,
+    records: &Records,
+    pods: &[&NodePod],
+    now: DateTime<Utc>,
+) -> Wanted {
+    let Some(order) = pods.first().and_then(|p| order_for(view.orders, p)) else {
+        return Wanted::Nothing;
+    };
+    // The first start answers no failure, and nothing waits for it.
     if order.since.is_none() {
         return Wanted::Nothing;
     }
-    let expected: Vec<&&NodePod> = pods.iter().filter(|p| is_ordered(order, p.member.as_ref())).collect();
+    let expected: Vec<&&NodePod> = pods
+        .iter()
+        .filter(|p| is_ordered(order, p.member.as_ref()))
+        .collect();
     let here = expected.iter().filter_map(|p| {
-        let record = records.pods.get(&p.uid).filter(|r| r.epoch == order.epoch && r.exited_at.is_none())?;
-        Some((ArrivedPod { pod_uid: p.uid.clone(), container_id: record.container_id.clone() }, record.seen_at))
+        let record = records
+            .pods
+            .get(&p.uid)
+            .filter(|r| r.attempt == order.attempt && r.exited_at.is_none())?;
+        Some((
+            ArrivedPod {
+                pod_uid: p.uid.clone(),
+                container_id: record.container_id.clone(),
+            },
+            record.seen_at,
+        ))
     });
     let (mut arrived, seen): (Vec<ArrivedPod>, Vec<DateTime<Utc>>) = here.unzip();
     arrived.sort();
-    let Some(last) = seen.into_iter().max() else { return Wanted::Nothing };
+    let Some(last) = seen.into_iter().max() else {
+        return Wanted::Nothing;
+    };
     if arrived.len() == expected.len() {
-        return Wanted::Tell(order.epoch, arrived);
+        return Wanted::Tell(order.attempt, arrived);
     }
     match (last + COALESCE - now).to_std() {
         Ok(wait) if !wait.is_zero() => Wanted::Later(wait),
-        _ => Wanted::Tell(order.epoch, arrived),
+        _ => Wanted::Tell(order.attempt, arrived),
     }
 }

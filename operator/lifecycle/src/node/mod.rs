@@ -1,179 +1,45 @@
-//! Decisions of a node's agent: which containers to stop for an order, what to remember, what to tell the manager.
+//! Decisions of a node's agent: which containers to stop for an order, what to remember, what to
+//! tell the manager.
 //!
-//! A training container is *released* for an epoch when the agent first sees it running with nothing older in the way. An
-//! order for a later epoch stops exactly what is released for an older one. A container that ended by itself and was
-//! started again by its own restart rule is new: it is released for the next epoch and never stopped for it, whichever of
-//! the failure and the order the agent sees first.
+//! A training container is *released* for an attempt when the agent first sees it running with
+//! nothing older in the way. An order for a later attempt stops exactly what is released for an
+//! older one. A container that ended by itself and was started again by its own restart rule is
+//! new: it is released for the next attempt and never stopped for it, whichever of the failure and
+//! the order the agent sees first.
 
 mod arrivals;
+mod companions;
 mod pod;
 #[cfg(test)]
 mod tests;
+mod view;
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::member::{Member, MemberSet};
-use lockstep_api::names::{annotations, labels};
-use lockstep_api::node_agent::{MAX_REPORTS, Report};
-use lockstep_api::restart_order::DomainOrder;
-use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
-use serde::{Deserialize, Serialize};
+use chrono::{DateTime, Utc};
+use lockstep_api::NodeAgentStatus;
+use lockstep_api::node_agent::MAX_REPORTS;
 
-use crate::pods::Identity;
+pub use view::{Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop};
 
-/// Annotation that names the training container; every pod of ours has it, because the runtime lists containers in no
-/// particular order.
-pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+use view::order_for;
 
-/// Clocks of two nodes may differ by this much when an exit is compared with the failure that an order answers.
-const CLOCK_SKEW: TimeDelta = TimeDelta::seconds(60);
-
-/// What one agent sees.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeView<'a> {
-    /// Orders by workload UID, complete: the watch has synced.
-    pub orders: &'a BTreeMap<String, RestartOrderSpec>,
-    /// Members' pods on this node, complete: the runtime was listed.
-    pub pods: &'a [NodePod],
-    /// What was persisted last.
-    pub records: &'a Records,
-    /// What was published last.
-    pub published: &'a NodeAgentStatus,
-}
-
-/// A member's pod as the runtime shows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct NodePod {
-    /// UID.
-    pub uid: String,
-    /// UID of the workload.
-    pub workload_uid: String,
-    /// Key of the restart domain.
-    pub domain: String,
-    /// The member.
-    pub member: Option<Member>,
-    /// Epoch of the domain when the pod was made.
-    pub epoch: i64,
-    /// Name of the training container.
-    pub training: String,
-    /// Its containers of that name, running and ended.
-    pub containers: Vec<SeenContainer>,
-}
-
-impl NodePod {
-    /// Reads the labels and annotations of a sandbox; None when it is no member of ours. `containers` is left empty.
-    pub fn read(
-        uid: &str,
-        pod_labels: &BTreeMap<String, String>,
-        pod_annotations: &BTreeMap<String, String>,
-    ) -> Option<Self> {
-        let identity = Identity::read(pod_labels, pod_annotations);
-        Some(Self {
-            uid: uid.to_owned(),
-            workload_uid: pod_labels.get(labels::WORKLOAD_UID)?.clone(),
-            domain: pod_labels.get(labels::DOMAIN)?.clone(),
-            member: Some(identity.member?),
-            epoch: pod_annotations.get(annotations::EPOCH)?.parse().ok()?,
-            training: pod_annotations.get(DEFAULT_CONTAINER)?.clone(),
-            containers: Vec::new(),
-        })
-    }
-}
-
-/// A container as the runtime shows it. One that was created and not started is not listed.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SeenContainer {
-    /// Runtime id, without scheme.
-    pub id: String,
-    /// When it was created; the newest is the present one.
-    pub created_at: DateTime<Utc>,
-    /// How it ended; None while it runs.
-    pub exit: Option<Exit>,
-}
-
-/// The end of a container.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
-    /// Exit code.
-    pub code: i32,
-    /// Reason of the runtime.
-    pub reason: String,
-    /// When.
-    pub at: DateTime<Utc>,
-}
-
-/// What the agent persists: it survives the agent and its node's reboot.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Records {
-    /// The training container of each pod, by pod UID.
-    pub pods: BTreeMap<String, Record>,
-    /// The last reports, oldest first. Kept here so that an exit that was noticed is also published after a crash.
-    pub reports: Vec<Report>,
-}
-
-impl Records {
-    /// What an agent begins with that has lost its file: reports that were published are not made again.
-    pub fn from_published(published: &NodeAgentStatus) -> Self {
-        Self { pods: BTreeMap::new(), reports: published.reports.clone() }
-    }
-}
-
-/// The newest training container of a pod that matters: the one that is released, or the last one that ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub struct Record {
-    /// Runtime id.
-    pub container_id: String,
-    /// Epoch that it is released for.
-    pub epoch: i64,
-    /// When it was first seen.
-    pub seen_at: DateTime<Utc>,
-    /// Whether the agent has set out to stop it.
-    #[serde(default)]
-    pub stopping: bool,
-    /// When it ended.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exited_at: Option<DateTime<Utc>>,
-}
-
-/// What the agent does next, in this order: persist, stop, publish.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodePlan {
-    /// To be persisted before anything is stopped or published; None when unchanged.
-    pub records: Option<Records>,
-    /// Containers to stop with timeout 0. Repeated while they run.
-    pub stop: Vec<Stop>,
-    /// Status to publish; None when there is nothing to tell. Version, runtime and capabilities are those of
-    /// `published`.
-    pub status: Option<NodeAgentStatus>,
-    /// When to look again although nothing changed.
-    pub wake_after: Option<Duration>,
-}
-
-/// A container to stop.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Stop {
-    /// UID of the pod.
-    pub pod_uid: String,
-    /// Runtime id.
-    pub container_id: String,
-}
-
-/// Decides for one node. The same view gives the same plan; a view in which the plan has been carried out gives an
-/// empty one.
+/// Decides for one node. The same view gives the same plan; a view in which the plan has been
+/// carried out gives an empty one.
 pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
-    let mut records = Records { pods: BTreeMap::new(), reports: view.records.reports.clone() };
+    let mut records = Records {
+        pods: BTreeMap::new(),
+        reports: view.records.reports.clone(),
+    };
     let mut stop = Vec::new();
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let outcome = pod::step(pod, view.records.pods.get(&pod.uid), order, now);
+        stop.extend(outcome.stop.into_iter().map(|container_id| Stop {
+            pod_uid: pod.uid.clone(),
+            container_id,
+        }));
         if let Some(record) = outcome.record {
-            stop.extend(
-                outcome.stop.then(|| Stop { pod_uid: pod.uid.clone(), container_id: record.container_id.clone() }),
-            );
             records.pods.insert(pod.uid.clone(), record);
         }
         records.reports.extend(outcome.reports);
@@ -188,17 +54,10 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         reports: records.reports.clone(),
         ..view.published.clone()
     });
-    NodePlan { records: (records != *view.records).then_some(records), stop, status, wake_after: arrivals.wake_after }
-}
-
-/// The order for a pod's domain.
-fn order_for<'a>(orders: &'a BTreeMap<String, RestartOrderSpec>, pod: &NodePod) -> Option<&'a DomainOrder> {
-    orders.get(&pod.workload_uid)?.domains.iter().find(|d| d.key == pod.domain)
-}
-
-/// Whether the order is for the member to restart in place.
-fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
-    // Orders that do not parse concern nobody: nothing is stopped on a guess.
-    let members = MemberSet::parse(&order.members).unwrap_or_default();
-    member.is_some_and(|m| members.contains(m))
+    NodePlan {
+        records: (records != *view.records).then_some(records),
+        stop,
+        status,
+        wake_after: arrivals.wake_after,
+    }
 }

@@ -4,21 +4,28 @@ use chrono::{DateTime, Utc};
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
-use super::{CLOCK_SKEW, Exit, NodePod, Record, SeenContainer, is_ordered};
+use super::companions::companions;
+use super::view::{CLOCK_SKEW, Exit, NodePod, Record, SeenContainer, is_ordered};
 
 /// What became of one pod.
 pub(super) struct Step {
     /// Its record from now on.
     pub record: Option<Record>,
-    /// Whether the recorded container is to be stopped.
-    pub stop: bool,
+    /// Ids of the containers to stop, all at once.
+    pub stop: Vec<String>,
     /// Exits noticed.
     pub reports: Vec<Report>,
 }
 
-pub(super) fn step(pod: &NodePod, record: Option<&Record>, order: Option<&DomainOrder>, now: DateTime<Utc>) -> Step {
-    // A pod made for an epoch runs at least at that epoch, even where the order for it has not been seen yet.
-    let epoch = order.map_or(pod.epoch, |o| o.epoch.max(pod.epoch));
+pub(super) fn step(
+    pod: &NodePod,
+    record: Option<&Record>,
+    order: Option<&DomainOrder>,
+    now: DateTime<Utc>,
+) -> Step {
+    // A pod made for an attempt runs at least at that attempt, even where the order for it has not
+    // been seen yet.
+    let attempt = order.map_or(pod.attempt, |o| o.attempt.max(pod.attempt));
     let mut record = record.cloned();
     let mut reports = Vec::new();
     if let Some(r) = &mut record {
@@ -26,27 +33,35 @@ pub(super) fn step(pod: &NodePod, record: Option<&Record>, order: Option<&Domain
     }
     for c in ended_unnoticed(pod, record.as_ref()) {
         let Some(exit) = &c.exit else { continue };
-        let at = record.as_ref().map_or(epoch, |r| r.epoch);
+        let at = record.as_ref().map_or(attempt, |r| r.attempt);
         reports.push(report(pod, &c.id, at, ReportKind::Exited, exit));
         record = Some(Record {
             container_id: c.id.clone(),
-            epoch: at,
+            attempt: at,
             seen_at: now,
-            stopping: false,
+            stopping_since: None,
             exited_at: Some(exit.at),
         });
     }
     if let Some(c) = newest_running(pod) {
-        record = release(record, c, epoch, order, now);
+        record = release(record, c, attempt, order, now);
     }
-    let stop = match (&mut record, order) {
-        (Some(r), Some(o)) if r.exited_at.is_none() && r.epoch < o.epoch && is_ordered(o, pod.member.as_ref()) => {
-            r.stopping = true;
-            true
+    let mut stop = Vec::new();
+    if let (Some(r), Some(o)) = (&mut record, order)
+        && r.attempt < o.attempt
+        && is_ordered(o, pod.member.as_ref())
+    {
+        if r.exited_at.is_none() {
+            r.stopping_since.get_or_insert(now);
+            stop.push(r.container_id.clone());
         }
-        _ => false,
-    };
-    Step { record, stop, reports }
+        stop.extend(companions(pod, r));
+    }
+    Step {
+        record,
+        stop,
+        reports,
+    }
 }
 
 /// Notices that the released container has ended.
@@ -56,15 +71,33 @@ fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Op
     }
     let exit = match pod.containers.iter().find(|c| c.id == record.container_id) {
         Some(SeenContainer { exit: None, .. }) => return None,
-        Some(SeenContainer { exit: Some(exit), .. }) => exit.clone(),
-        // RestartAllContainers removes containers: code and reason are those that the kubelet uses for that.
-        None => Exit { code: 137, reason: "ContainerStatusUnknown".into(), at: now },
+        Some(SeenContainer {
+            exit: Some(exit), ..
+        }) => exit.clone(),
+        // RestartAllContainers removes containers: code and reason are those that the kubelet uses
+        // for that.
+        None => Exit {
+            code: 137,
+            reason: "ContainerStatusUnknown".into(),
+            at: now,
+        },
     };
     record.exited_at = Some(exit.at);
-    // Between the decision to stop and the signal a container may still end by itself, with a code of its own.
-    let stopped = record.stopping && matches!(exit.code, 137 | 143);
-    let kind = if stopped { ReportKind::Stopped } else { ReportKind::Exited };
-    Some(report(pod, &record.container_id, record.epoch, kind, &exit))
+    // Between the decision to stop and the signal a container may still end by itself, with a code
+    // of its own.
+    let stopped = record.stopping_since.is_some() && matches!(exit.code, 137 | 143);
+    let kind = if stopped {
+        ReportKind::Stopped
+    } else {
+        ReportKind::Exited
+    };
+    Some(report(
+        pod,
+        &record.container_id,
+        record.attempt,
+        kind,
+        &exit,
+    ))
 }
 
 /// Containers that ended after the recorded one and were never released, oldest first.
@@ -76,7 +109,11 @@ fn ended_unnoticed<'a>(pod: &'a NodePod, record: Option<&Record>) -> Vec<&'a See
     let mut ended: Vec<&SeenContainer> = pod
         .containers
         .iter()
-        .filter(|c| c.exit.as_ref().is_some_and(|e| after.is_none_or(|t| e.at > t)))
+        .filter(|c| {
+            c.exit
+                .as_ref()
+                .is_some_and(|e| after.is_none_or(|t| e.at > t))
+        })
         .filter(|c| record.is_none_or(|r| r.container_id != c.id))
         .collect();
     ended.sort_by_key(|c| (c.exit.as_ref().map(|e| e.at), &c.id));
@@ -84,42 +121,58 @@ fn ended_unnoticed<'a>(pod: &'a NodePod, record: Option<&Record>) -> Vec<&'a See
 }
 
 fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
-    pod.containers.iter().filter(|c| c.exit.is_none()).max_by_key(|c| (c.created_at, &c.id))
+    pod.containers
+        .iter()
+        .filter(|c| c.exit.is_none())
+        .max_by_key(|c| (c.created_at, &c.id))
 }
 
-/// Releases a container that was not seen running before, for the epoch that it belongs to.
+/// Releases a container that was not seen running before, for the attempt that it belongs to.
 fn release(
     record: Option<Record>,
     container: &SeenContainer,
-    epoch: i64,
+    attempt: i64,
     order: Option<&DomainOrder>,
     now: DateTime<Utc>,
 ) -> Option<Record> {
-    let for_epoch = match &record {
-        None => epoch,
+    let for_attempt = match &record {
+        None => attempt,
         Some(r) if r.exited_at.is_none() => return record,
         // It waits, unreleased, for the order that answers the exit of the one before it.
-        Some(r) if r.epoch >= epoch => return record,
+        Some(r) if r.attempt >= attempt => return record,
         Some(r) => {
             let since = order.and_then(|o| o.since);
             let answers = match (since, r.exited_at) {
                 (Some(since), Some(exited)) => exited >= since - CLOCK_SKEW,
                 _ => true,
             };
-            // Restarted alone long before the failure that the order answers: it takes part in the old epoch.
-            if answers { epoch } else { r.epoch }
+            // Restarted alone long before the failure that the order answers: it takes part in the
+            // old attempt.
+            if answers { attempt } else { r.attempt }
         }
     };
     let container_id = container.id.clone();
-    Some(Record { container_id, epoch: for_epoch, seen_at: now, stopping: false, exited_at: None })
+    Some(Record {
+        container_id,
+        attempt: for_attempt,
+        seen_at: now,
+        stopping_since: None,
+        exited_at: None,
+    })
 }
 
-fn report(pod: &NodePod, container_id: &str, epoch: i64, kind: ReportKind, exit: &Exit) -> Report {
+fn report(
+    pod: &NodePod,
+    container_id: &str,
+    attempt: i64,
+    kind: ReportKind,
+    exit: &Exit,
+) -> Report {
     Report {
         pod_uid: pod.uid.clone(),
         container: pod.training.clone(),
         container_id: container_id.to_owned(),
-        epoch,
+        attempt,
         kind,
         exit_code: exit.code,
         reason: exit.reason.clone(),

@@ -1,6 +1,11 @@
-//! Scenarios of one node: a small runtime whose containers exit, restart and are stopped as the plan says.
+//! Scenarios of one node: a small runtime whose containers exit, restart and are stopped as the
+//! plan says.
+
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::RestartOrderSpec;
+use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::node_agent::ReportKind::{self, Exited, Stopped};
 use lockstep_api::restart_order::DomainOrder;
 
@@ -26,9 +31,14 @@ impl Node {
             workload_uid: "w".into(),
             domain: "d".into(),
             member: Some(Member::new("g", 0, i)),
-            epoch: 1,
+            attempt: 1,
             training: "t".into(),
-            containers: vec![SeenContainer { id: format!("p{i}c0"), created_at: at(0), exit: None }],
+            containers: vec![SeenContainer {
+                id: format!("p{i}c0"),
+                created_at: at(0),
+                exit: None,
+            }],
+            ..NodePod::default()
         };
         let mut node = Self {
             orders: BTreeMap::new(),
@@ -41,23 +51,32 @@ impl Node {
         node
     }
 
-    fn order(&mut self, epoch: i64, since: Option<i64>) {
+    fn order(&mut self, attempt: i64, since: Option<i64>) {
         let members: MemberSet = self.pods.iter().filter_map(|p| p.member.clone()).collect();
         let domain = DomainOrder {
             key: "d".into(),
-            epoch,
+            attempt,
             members: members.to_ranges(),
             since: since.map(at),
             ..DomainOrder::default()
         };
-        self.orders =
-            BTreeMap::from([("w".into(), RestartOrderSpec { workload_uid: "w".into(), domains: vec![domain] })]);
+        self.orders = BTreeMap::from([(
+            "w".into(),
+            RestartOrderSpec {
+                workload_uid: "w".into(),
+                domains: vec![domain],
+            },
+        )]);
     }
 
     /// One pass of the agent; stops are carried out by the caller.
     fn pass(&mut self) -> NodePlan {
-        let view =
-            NodeView { orders: &self.orders, pods: &self.pods, records: &self.records, published: &self.published };
+        let view = NodeView {
+            orders: &self.orders,
+            pods: &self.pods,
+            records: &self.records,
+            published: &self.published,
+        };
         let plan = decide(&view, at(self.now));
         if let Some(r) = &plan.records {
             self.records = r.clone();
@@ -70,17 +89,30 @@ impl Node {
 
     fn exit(&mut self, pod: usize, code: i32) {
         let now = at(self.now);
-        let c = self.pods[pod].containers.iter_mut().find(|c| c.exit.is_none()).unwrap();
-        c.exit = Some(Exit { code, reason: "Error".into(), at: now });
+        let c = self.pods[pod]
+            .containers
+            .iter_mut()
+            .find(|c| c.exit.is_none())
+            .unwrap();
+        c.exit = Some(Exit {
+            code,
+            reason: "Error".into(),
+            at: now,
+        });
     }
 
     fn restart(&mut self, pod: usize) {
         let p = &mut self.pods[pod];
         let id = format!("{}c{}", p.uid, p.containers.len());
-        p.containers.push(SeenContainer { id, created_at: at(self.now), exit: None });
+        p.containers.push(SeenContainer {
+            id,
+            created_at: at(self.now),
+            exit: None,
+        });
     }
 
-    /// Runs until nothing happens: stopped containers die with 137 and their kubelet starts them again.
+    /// Runs until nothing happens: stopped containers die with 137 and their kubelet starts them
+    /// again.
     fn settle(&mut self) -> Vec<String> {
         let mut stopped = Vec::new();
         for _ in 0..10 {
@@ -100,24 +132,42 @@ impl Node {
         self.published
             .arrivals
             .iter()
-            .map(|a| (a.epoch, a.pods.iter().map(|p| p.container_id.clone()).collect()))
+            .map(|a| {
+                (
+                    a.attempt,
+                    a.pods.iter().map(|p| p.container_id.clone()).collect(),
+                )
+            })
             .collect()
     }
 
     fn reported(&self) -> Vec<(&str, i64, ReportKind, i32)> {
-        self.published.reports.iter().map(|r| (r.container_id.as_str(), r.epoch, r.kind, r.exit_code)).collect()
+        self.published
+            .reports
+            .iter()
+            .map(|r| (r.container_id.as_str(), r.attempt, r.kind, r.exit_code))
+            .collect()
     }
 }
 
 #[test]
-fn an_order_stops_exactly_what_is_released_for_an_older_epoch() {
+fn an_order_stops_exactly_what_is_released_for_an_older_attempt() {
     let mut n = Node::with(2);
     n.settle();
-    assert!(n.published.arrivals.is_empty(), "the first start is not worth a write");
+    assert!(
+        n.published.arrivals.is_empty(),
+        "the first start is not worth a write"
+    );
     n.order(2, Some(n.now));
     assert_eq!(n.settle(), ["p0c0", "p1c0"]);
-    assert_eq!(n.reported(), [("p0c0", 1, Stopped, 137), ("p1c0", 1, Stopped, 137)]);
-    assert_eq!(n.arrived(), [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]);
+    assert_eq!(
+        n.reported(),
+        [("p0c0", 1, Stopped, 137), ("p1c0", 1, Stopped, 137)]
+    );
+    assert_eq!(
+        n.arrived(),
+        [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]
+    );
 }
 
 #[test]
@@ -136,8 +186,15 @@ fn a_container_that_has_restarted_by_its_own_rule_is_not_stopped_again() {
             n.pass();
             n.restart(0);
         }
-        assert_eq!(n.settle(), ["p1c0"], "restart before order: {restart_before_order}");
-        assert_eq!(n.arrived(), [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]);
+        assert_eq!(
+            n.settle(),
+            ["p1c0"],
+            "restart before order: {restart_before_order}"
+        );
+        assert_eq!(
+            n.arrived(),
+            [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]
+        );
         assert!(n.reported().contains(&("p0c0", 1, Exited, 7)));
     }
 }
@@ -235,9 +292,9 @@ fn the_true_code_of_a_container_that_ended_before_the_kill_is_kept() {
 }
 
 #[test]
-fn a_new_pod_runs_at_its_own_epoch_although_the_order_is_not_there_yet() {
+fn a_new_pod_runs_at_its_own_attempt_although_the_order_is_not_there_yet() {
     let mut n = Node::with(1);
-    n.pods[0].epoch = 3;
+    n.pods[0].attempt = 3;
     n.settle();
     n.exit(0, 5);
     n.pass();
@@ -278,4 +335,31 @@ fn a_domain_is_told_apart_by_workload() {
     let order = n.orders.remove("w").unwrap();
     n.orders.insert("another".into(), order);
     assert!(n.settle().is_empty());
+}
+
+#[test]
+fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_an_order_and_never_without_one()
+ {
+    let mut n = Node::with(1);
+    let sidecar = |id: &str, created: i64| SeenContainer {
+        id: id.into(),
+        created_at: at(created),
+        exit: None,
+    };
+    n.pods[0].restarts_whole = true;
+    n.pods[0].others = vec![sidecar("s0", 0)];
+    n.settle();
+    n.order(2, Some(n.now));
+    n.now += 1;
+    let ids = |plan: NodePlan| {
+        plan.stop
+            .into_iter()
+            .map(|s| s.container_id)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ids(n.pass()), ["p0c0", "s0"]);
+    // The kubelet brings the sidecar back on its own before the training container has ended.
+    n.now += 1;
+    n.pods[0].others = vec![sidecar("s1", n.now)];
+    assert_eq!(ids(n.pass()), ["p0c0"]);
 }

@@ -1,107 +1,154 @@
-//! The status of a workload for people and tools, computed from what is there. Nothing of it is read back as input.
+//! The part of a status that is for people and tools, computed after the decisions from the ledger
+//! and from what is there. No decision can read it: it comes into being when they have been made.
+//!
+//! Only the summary before it is an input besides, because a condition keeps the time of its last
+//! transition.
 
+mod admission;
 mod conditions;
-
-pub(crate) use conditions::reason_of;
+pub(crate) mod counts;
+mod value;
 
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::condition::{is_true, types};
-use lockstep_api::member::Member;
-use lockstep_api::workload::{DomainStatus, Group, GroupStatus, Phase, TrainingWorkloadStatus};
+use lockstep_api::condition::{Condition, is_true, types};
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
-use crate::decide::context::Room;
-use crate::decide::{Ctx, ended, hands_off};
-use crate::pods::PodPhase;
-use crate::ranks::World;
-use crate::view::WorkloadView;
+use crate::facts::Facts;
+use crate::ledger::{Ledger, Outcome};
+use crate::wake::Wake;
+use counts::Counts;
 
-/// The status as it should be now. It is written when it differs from the one there is.
-pub fn summary(view: &WorkloadView, now: DateTime<Utc>) -> TrainingWorkloadStatus {
-    if hands_off(view) {
-        return view.status();
-    }
-    summarize(&Ctx::new(view, now), view.status())
+/// What a status says besides the ledger.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Summary {
+    /// Generation of the spec.
+    pub observed_generation: i64,
+    /// One word.
+    pub phase: Phase,
+    /// Ready members of those that should run.
+    pub ready: String,
+    /// All conditions but the terminal ones, which belong to the ledger.
+    pub conditions: Vec<Condition>,
+    /// Counts by group.
+    pub groups: BTreeMap<String, Counts>,
+    /// When a gang was last placed.
+    pub scheduled_time: Option<DateTime<Utc>>,
+    /// Accelerators that are held.
+    pub accelerators: i64,
 }
 
-/// Brings the summary in line with a ledger and what is there.
-pub(crate) fn summarize(ctx: &Ctx<'_>, mut status: TrainingWorkloadStatus) -> TrainingWorkloadStatus {
-    let spec = ctx.view.spec();
-    status.observed_generation = ctx.view.generation();
-    // Domains that a smaller workload no longer has still count: the epoch never goes back.
-    status.epoch = status.domains.iter().map(|d| d.epoch).max().unwrap_or_default().max(status.epoch);
-    status.groups = spec.groups.iter().map(|g| group(ctx, &status, g)).collect();
-    let (world, done) = (World::of(spec, &status), status.completed(&spec.groups));
-    let over = |group: &str| spec.suspend || ended(&status) || world.complete(group, &done);
-    let (ready, running): (i32, i32) = status.groups.iter().fold((0, 0), |(ready, running), g| {
-        (ready + g.ready, running + if over(&g.name) { 0 } else { g.desired - g.succeeded })
-    });
-    status.ready = format!("{ready}/{running}");
-    rooms(ctx, &mut status);
-    conditions::set(ctx, &mut status);
-    status.phase = Some(phase(ctx, &status));
-    status
+/// Computes the summary, and says when time alone will change it. `before`: the status as it was
+/// read.
+pub(crate) fn summarize(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    before: &TrainingWorkloadStatus,
+) -> (Summary, Wake) {
+    let membership = ledger.membership(facts.spec());
+    let groups = counts::count_groups(facts, ledger);
+    let ready = ready(facts, ledger, &membership, &groups);
+    let mut wake = Wake::NEVER;
+    let conditions = conditions::all(facts, ledger, &groups, &ready, before, &mut wake);
+    let held = held_capacity(facts, ledger);
+    let summary = Summary {
+        observed_generation: facts.view.generation(),
+        phase: phase(facts, ledger, &membership, &conditions),
+        ready,
+        conditions,
+        groups,
+        scheduled_time: held.since.or(before.scheduled_time),
+        accelerators: held.accelerators,
+    };
+    (summary, wake)
 }
 
-fn group(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus, group: &Group) -> GroupStatus {
-    let done = status.completed(&ctx.view.spec().groups);
-    let mut out = GroupStatus { name: group.name.clone(), desired: group.members(), ..GroupStatus::default() };
-    let ledger = status.groups.iter().find(|s| s.name == group.name);
-    out.completed_indexes = ledger.map(|s| s.completed_indexes.clone()).unwrap_or_default();
-    out.world_indexes = ledger.and_then(|s| s.world_indexes.clone());
-    for domain in ctx.gangs.iter().flat_map(|g| &g.domains) {
-        let entry = status.domains.iter().find(|d| d.key == domain.key);
-        for member in domain.members.iter().filter(|m| m.group == group.name) {
-            let finished = done.contains(member);
-            out.succeeded += i32::from(finished);
-            let pod = entry.and_then(|e| ctx.current(e, member)).filter(|p| !p.terminating());
-            let Some(pod) = pod else { continue };
-            out.created += 1;
-            out.ready += i32::from(!finished && crate::decide::ready(pod));
-            out.failed += i32::from(pod.phase == PodPhase::Failed);
-            out.active += i32::from(!finished && !pod.terminal());
+/// Ready members of those that should run, such as `31/32`.
+fn ready(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    membership: &Membership<'_>,
+    groups: &BTreeMap<String, Counts>,
+) -> String {
+    let over = facts.spec().suspend || ledger.ended.is_some();
+    let (mut ready, mut wanted) = (0, 0);
+    for (name, counts) in groups {
+        ready += counts.ready;
+        if !over && !membership.complete(name, &ledger.completed) {
+            wanted += counts.desired - counts.succeeded;
         }
     }
-    out
+    format!("{ready}/{wanted}")
 }
 
-/// Room and accelerators that are held.
-fn rooms(ctx: &Ctx<'_>, status: &mut TrainingWorkloadStatus) {
-    let held = status.gangs.iter().filter_map(|g| match ctx.room(g) {
-        Room::Held(p) => Some(p),
-        _ => None,
-    });
-    let mut accelerators = 0_i64;
-    let mut last = None;
-    let mut per_group: BTreeMap<String, i64> = BTreeMap::new();
-    for placement in held {
-        last = last.max(Some(placement.decided_at));
-        for Member { group, .. } in crate::decide::context::nodes(placement).into_keys() {
-            let each = *per_group.entry(group).or_insert_with_key(|g| ctx.accelerators(g));
-            accelerators = accelerators.saturating_add(each);
+/// What the workload holds.
+struct HeldCapacity {
+    /// When the last placement was decided; None without placement.
+    since: Option<DateTime<Utc>>,
+    /// Accelerators.
+    accelerators: i64,
+}
+
+fn held_capacity(facts: &Facts<'_>, ledger: &Ledger) -> HeldCapacity {
+    let mut held = HeldCapacity {
+        since: None,
+        accelerators: 0,
+    };
+    let mut per_member: BTreeMap<&str, i64> = BTreeMap::new();
+    for key in ledger.gangs.keys() {
+        let Some(placement) = facts.placement(ledger, key.as_str()) else {
+            continue;
+        };
+        held.since = held.since.max(Some(placement.decided_at));
+        for member in facts.assigned_nodes(key.as_str()).keys() {
+            let each = *per_member
+                .entry(&member.group)
+                .or_insert_with_key(|group| facts.accelerators(group));
+            held.accelerators = held.accelerators.saturating_add(each);
         }
     }
-    if last.is_some() {
-        status.scheduled_time = last;
-    }
-    status.accounting.accelerators = accelerators;
+    held
 }
 
-fn phase(ctx: &Ctx<'_>, status: &TrainingWorkloadStatus) -> Phase {
-    let is = |t| is_true(&status.conditions, t);
-    let world = World::of(ctx.view.spec(), status);
-    // Of an elastic gang a whole replica may be without room.
-    let in_use = |d: &DomainStatus| ctx.domain(&d.key).is_none_or(|(_, d)| d.members.iter().any(|m| world.contains(m)));
-    let order = [
-        (is(types::COMPLETE), Phase::Succeeded),
-        (is(types::FAILED), Phase::Failed),
-        (ctx.view.spec().suspend, Phase::Suspended),
-        (is(types::STALLED), Phase::Stalled),
-        (is(types::DISRUPTION_TARGET), Phase::Preempting),
-        (is(types::RESTARTING), Phase::Restarting),
-        (!is(types::ADMITTED), Phase::Pending),
-        (status.domains.iter().all(|d| d.healthy_since.is_some() || !in_use(d)), Phase::Running),
-    ];
-    order.into_iter().find(|(holds, _)| *holds).map_or(Phase::Starting, |(_, phase)| phase)
+fn phase(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    membership: &Membership<'_>,
+    conditions: &[Condition],
+) -> Phase {
+    match ledger.ended.as_ref().map(|e| e.outcome) {
+        Some(Outcome::Complete) => return Phase::Succeeded,
+        Some(Outcome::Failed) => return Phase::Failed,
+        None => {}
+    }
+    if facts.spec().suspend {
+        Phase::Suspended
+    } else if is_true(conditions, types::STALLED) {
+        Phase::Stalled
+    } else if is_true(conditions, types::DISRUPTION_TARGET) {
+        Phase::Preempting
+    } else if is_true(conditions, types::RESTARTING) {
+        Phase::Restarting
+    } else if !is_true(conditions, types::ADMITTED) {
+        Phase::Pending
+    } else if all_run(facts, ledger, membership) {
+        Phase::Running
+    } else {
+        Phase::Starting
+    }
+}
+
+/// Whether all members of every domain run. Of an elastic gang a whole replica may be unplaced.
+fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
+    for (key, entry) in &ledger.domains {
+        let in_use = facts
+            .domain(key.as_str())
+            .is_none_or(|d| d.members.iter().any(|m| membership.contains(m)));
+        if in_use && entry.healthy_since.is_none() {
+            return false;
+        }
+    }
+    true
 }

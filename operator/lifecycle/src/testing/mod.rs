@@ -1,4 +1,5 @@
-//! Builders for tests, and a whole cluster in memory: API objects, a scheduler, kubelets and the real agents' decisions.
+//! Builders for tests, and a whole cluster in memory: API objects, a scheduler, kubelets and the
+//! real agents' decisions.
 
 mod node;
 mod scheduler;

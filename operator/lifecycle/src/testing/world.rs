@@ -13,10 +13,13 @@ use serde_json::Value;
 
 use super::{SimNode, spec};
 use crate::node::{NodePod, SeenContainer};
+use crate::nodes::AgentInfo;
 use crate::pods::{Identity, PodPhase, PodView};
 use crate::settings::Settings;
-use crate::view::{AgentInfo, DryRun, Held, Priority, Refusal, RefusalKind, ServiceContent, Target, WorkloadView};
-use crate::{Action, Object, Plan, decide, summary};
+use crate::view::{
+    DryRun, Held, Priority, Refusal, RefusalKind, ServiceContent, Target, WorkloadId, WorkloadView,
+};
+use crate::{Action, Object, Plan, decide};
 
 /// A pod: what the API server shows, and what its node's runtime really has.
 pub(crate) struct SimPod {
@@ -28,7 +31,10 @@ pub(crate) struct SimPod {
 impl SimPod {
     /// The running training container.
     pub fn running(&mut self) -> Option<&mut SeenContainer> {
-        self.on_node.containers.iter_mut().find(|c| c.exit.is_none())
+        self.on_node
+            .containers
+            .iter_mut()
+            .find(|c| c.exit.is_none())
     }
 }
 
@@ -75,8 +81,13 @@ impl World {
             service: None,
             scheduling: None,
             order: None,
-            nodes: ["n0", "n1", "n2", "n3"].map(|n| (n.to_owned(), SimNode::new(2))).into(),
-            priority: Priority::Resolved { value: 0, preemption: PreemptionPolicy::PreemptLowerPriority },
+            nodes: ["n0", "n1", "n2", "n3"]
+                .map(|n| (n.to_owned(), SimNode::new(2)))
+                .into(),
+            priority: Priority::Resolved {
+                value: 0,
+                preemption: PreemptionPolicy::PreemptLowerPriority,
+            },
             settings: Settings::default(),
             invalid: None,
             quota: None,
@@ -108,16 +119,35 @@ impl World {
     pub fn view(&self) -> WorkloadView {
         let agents = self.nodes.iter().map(|(name, n)| {
             let status = n.published.clone();
-            (name.clone(), Arc::new(AgentInfo { ready: n.agent && n.alive, status }))
+            (
+                name.clone(),
+                Arc::new(AgentInfo {
+                    ready: n.agent && n.alive,
+                    status,
+                }),
+            )
         });
         WorkloadView {
+            id: WorkloadId::read(&self.workload).unwrap(),
             workload: Arc::new(self.workload.clone()),
-            pods: self.pods.iter().map(|p| Arc::new(p.shown.clone())).collect(),
-            pod_groups: self.groups.iter().map(|(k, g)| (k.clone(), Arc::new(g.clone()))).collect(),
+            pods: self
+                .pods
+                .iter()
+                .map(|p| Arc::new(p.shown.clone()))
+                .collect(),
+            pod_groups: self
+                .groups
+                .iter()
+                .map(|(k, g)| (k.clone(), Arc::new(g.clone())))
+                .collect(),
             scheduling: self.scheduling.clone(),
             service: self.service.clone(),
             order: self.order.clone(),
-            nodes: self.nodes.iter().map(|(name, n)| (name.clone(), Arc::new(n.info()))).collect(),
+            nodes: self
+                .nodes
+                .iter()
+                .map(|(name, n)| (name.clone(), Arc::new(n.info())))
+                .collect(),
             agents: agents.collect(),
             priority: self.priority.clone(),
             dry_run: self.dry_run.clone(),
@@ -127,15 +157,21 @@ impl World {
         }
     }
 
-    /// One pass of the manager. At most `limit` requests are sent before it crashes. Returns whether it wrote anything.
+    /// One pass of the manager. At most `limit` requests are sent before it crashes. Returns
+    /// whether it wrote anything.
     pub fn pass(&mut self, limit: usize) -> bool {
         if self.deleted {
             return false;
         }
         let pass = decide(&self.view(), self.now);
-        let mut wrote = pass.plan != Plan::Idle;
         match pass.plan {
-            Plan::Idle => {}
+            Plan::Idle(status) => {
+                let wrote = limit == usize::MAX && *status != self.status();
+                if wrote {
+                    self.write(*status);
+                }
+                return wrote;
+            }
             Plan::Record(status) => self.write(*status),
             Plan::Act(actions) => {
                 assert!(!actions.is_empty(), "an empty plan is idle");
@@ -151,14 +187,12 @@ impl World {
                 }
             }
         }
-        if limit == usize::MAX && !self.deleted {
-            let now = summary(&self.view(), self.now);
-            if now != self.status() {
-                self.write(now);
-                wrote = true;
-            }
-        }
-        wrote
+        true
+    }
+
+    /// Whether the manager has nothing to do and nothing to write.
+    pub fn is_idle(&self) -> bool {
+        decide(&self.view(), self.now).plan == Plan::Idle(Box::new(self.status()))
     }
 
     fn write(&mut self, status: TrainingWorkloadStatus) {
@@ -171,10 +205,16 @@ impl World {
         match action {
             Action::DryRun { spec_hash, pods } => {
                 assert!(!pods.is_empty());
-                self.dry_run = Some(DryRun { spec_hash, invalid: self.invalid.clone(), keeps_restart_rules: true });
+                self.dry_run = Some(DryRun {
+                    spec_hash,
+                    invalid: self.invalid.clone(),
+                    keeps_restart_rules: true,
+                });
             }
             Action::Create(object) | Action::Update { object, .. } => self.store(object),
-            Action::Unpublish { name, uid } => self.pod_named(&name, &uid).shown.identity.published = false,
+            Action::Unpublish { name, uid } => {
+                self.pod_named(&name, &uid).shown.identity.published = false;
+            }
             Action::MarkDisrupted { name, uid, message } => {
                 let condition = crate::pods::PodConditionView {
                     status: "True".into(),
@@ -182,7 +222,10 @@ impl World {
                     message,
                     since: None,
                 };
-                self.pod_named(&name, &uid).shown.conditions.insert("DisruptionTarget".into(), condition);
+                self.pod_named(&name, &uid)
+                    .shown
+                    .conditions
+                    .insert("DisruptionTarget".into(), condition);
             }
             Action::DeletePod { name, uid } => {
                 let now = self.now;
@@ -192,7 +235,8 @@ impl World {
             Action::RemoveGate { name, uid } => self.pod_named(&name, &uid).shown.gated = false,
             Action::CreatePod { member, pod } => return self.create(&member, *pod),
             Action::DeletePodGroup { uid, .. } => {
-                self.groups.retain(|_, g| g.metadata.uid.as_ref() != Some(&uid));
+                self.groups
+                    .retain(|_, g| g.metadata.uid.as_ref() != Some(&uid));
             }
             Action::DeleteWorkload { uid } => {
                 assert_eq!(uid, "w-uid");
@@ -204,8 +248,15 @@ impl World {
 
     /// Every request names a pod of ours by UID.
     fn pod_named(&mut self, name: &str, uid: &str) -> &mut SimPod {
-        let pod = self.pods.iter_mut().find(|p| p.shown.uid == uid).expect("a request names a pod that exists");
-        assert_eq!((pod.shown.name.as_str(), pod.shown.owner_uid.as_str()), (name, "w-uid"));
+        let pod = self
+            .pods
+            .iter_mut()
+            .find(|p| p.shown.uid == uid)
+            .expect("a request names a pod that exists");
+        assert_eq!(
+            (pod.shown.name.as_str(), pod.shown.owner_uid.as_str()),
+            (name, "w-uid")
+        );
         pod
     }
 
@@ -218,18 +269,36 @@ impl World {
                     selector: spec.selector.unwrap(),
                     publish_not_ready_addresses: spec.publish_not_ready_addresses.unwrap(),
                 };
-                self.service = Some(Held { uid: "s".into(), resource_version: held, owned: true, content });
+                self.service = Some(Held {
+                    uid: "s".parse().unwrap(),
+                    resource_version: held.parse().unwrap(),
+                    owned: true,
+                    content,
+                });
             }
             Object::Workload(w) => {
-                self.scheduling = Some(Held { uid: "wl".into(), resource_version: held, owned: true, content: w.spec });
+                self.scheduling = Some(Held {
+                    uid: "wl".parse().unwrap(),
+                    resource_version: held.parse().unwrap(),
+                    owned: true,
+                    content: w.spec,
+                });
             }
             Object::RestartOrder(o) => {
-                self.order = Some(Held { uid: "o".into(), resource_version: held, owned: true, content: o.spec });
+                self.order = Some(Held {
+                    uid: "o".parse().unwrap(),
+                    resource_version: held.parse().unwrap(),
+                    owned: true,
+                    content: o.spec,
+                });
             }
             Object::PodGroup(mut g) => {
                 let key = g.spec.gang_key.clone();
                 let old = self.groups.get(&key);
-                g.metadata.uid = Some(old.and_then(|o| o.metadata.uid.clone()).unwrap_or(format!("pg-{key}")));
+                g.metadata.uid = Some(
+                    old.and_then(|o| o.metadata.uid.clone())
+                        .unwrap_or(format!("pg-{key}")),
+                );
                 g.metadata.resource_version = Some(held);
                 g.status = old.and_then(|o| o.status.clone());
                 self.groups.insert(key, *g);
@@ -239,11 +308,22 @@ impl World {
 
     fn create(&mut self, member: &Member, pod: Pod) -> bool {
         let name = pod.metadata.name.clone().unwrap();
-        assert!(self.pods.iter().all(|p| p.shown.name != name), "pod name {name} is in use");
-        if self.quota.is_some_and(|q| self.pods.iter().filter(|p| !p.shown.terminal()).count() >= q) {
+        assert!(
+            self.pods.iter().all(|p| p.shown.name != name),
+            "pod name {name} is in use"
+        );
+        if self
+            .quota
+            .is_some_and(|q| self.pods.iter().filter(|p| !p.shown.terminal()).count() >= q)
+        {
             let target = Target::Pod(member.clone());
             let (kind, message) = (RefusalKind::QuotaExceeded, "exceeded quota".to_owned());
-            self.refusals = vec![Refusal { target, kind, message, at: self.now }];
+            self.refusals = vec![Refusal {
+                target,
+                kind,
+                message,
+                at: self.now,
+            }];
             return false;
         }
         let uid = self.id("pod");
@@ -267,11 +347,15 @@ impl World {
             phase: PodPhase::Pending,
             ..PodView::default()
         };
-        self.pods.push(SimPod { shown, spec, on_node });
+        self.pods.push(SimPod {
+            shown,
+            spec,
+            on_node,
+        });
         true
     }
 
-    /// Lets everything run until nobody writes any more; time passes as long as somebody waits.
+    /// Lets everything run until nothing is written any more; time passes to the next deadline.
     pub fn settle(&mut self) {
         for _ in 0..400 {
             let mut busy = false;
@@ -304,8 +388,14 @@ impl World {
     /// The pod that stands for a member: the newest that is not on its way out.
     pub fn pod(&mut self, group: &str, index: i32) -> &mut SimPod {
         let member = Member::new(group, index, 0);
-        let mine = |p: &&mut SimPod| p.shown.identity.member.as_ref() == Some(&member) && !p.shown.terminating();
-        self.pods.iter_mut().rev().find(mine).expect("the member has a pod")
+        let mine = |p: &&mut SimPod| {
+            p.shown.identity.member.as_ref() == Some(&member) && !p.shown.terminating()
+        };
+        self.pods
+            .iter_mut()
+            .rev()
+            .find(mine)
+            .expect("the member has a pod")
     }
 
     /// A container of a member exits.
@@ -318,15 +408,28 @@ impl World {
     pub fn exit_pod(&mut self, uid: &str, code: i32) -> bool {
         let at = self.now;
         let pod = self.pods.iter_mut().find(|p| p.shown.uid == uid);
-        let Some(container) = pod.and_then(SimPod::running) else { return false };
-        container.exit = Some(crate::node::Exit { code, reason: "Error".into(), at });
+        let Some(container) = pod.and_then(SimPod::running) else {
+            return false;
+        };
+        container.exit = Some(crate::node::Exit {
+            code,
+            reason: "Error".into(),
+            at,
+        });
         true
     }
 
     /// UIDs of the pods that are there and not on their way out, by name of the member.
     pub fn uids(&self) -> BTreeMap<String, String> {
         let there = self.pods.iter().filter(|p| !p.shown.terminating());
-        there.map(|p| (p.shown.identity.member.clone().unwrap().to_string(), p.shown.uid.clone())).collect()
+        there
+            .map(|p| {
+                (
+                    p.shown.identity.member.clone().unwrap().to_string(),
+                    p.shown.uid.clone(),
+                )
+            })
+            .collect()
     }
 
     /// Restart counts of the training containers, by name of the member.
@@ -336,7 +439,10 @@ impl World {
             .iter()
             .filter(|p| !p.shown.terminating())
             .map(|p| {
-                (p.shown.identity.member.clone().unwrap(), p.shown.containers.values().map(|c| c.restart_count).sum())
+                (
+                    p.shown.identity.member.clone().unwrap(),
+                    p.shown.containers.values().map(|c| c.restart_count).sum(),
+                )
             })
             .collect();
         out.sort();
@@ -346,7 +452,9 @@ impl World {
     /// Reason of a condition, with `!` in front when it is False.
     pub fn condition(&self, type_: &str) -> String {
         let status = self.status();
-        let Some(c) = lockstep_api::condition::find(&status.conditions, type_) else { return "absent".into() };
+        let Some(c) = lockstep_api::condition::find(&status.conditions, type_) else {
+            return "absent".into();
+        };
         let not = if c.status == true.into() { "" } else { "!" };
         format!("{not}{}", c.reason)
     }
@@ -354,7 +462,14 @@ impl World {
 
 fn pinned_node(spec: &PodSpec) -> Option<String> {
     let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
-    let required = affinity.required_during_scheduling_ignored_during_execution.as_ref()?;
-    let field = required.node_selector_terms.first()?.match_fields.as_ref()?.first()?;
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    let field = required
+        .node_selector_terms
+        .first()?
+        .match_fields
+        .as_ref()?
+        .first()?;
     field.values.as_ref()?.first().cloned()
 }

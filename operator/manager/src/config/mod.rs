@@ -1,6 +1,7 @@
-//! The configuration file: YAML, read once, strict. A key that does not exist ends the process, because a setting that
-//! is silently not applied is worse than none.
+//! The configuration file: YAML, read once, strict. A key that does not exist ends the process,
+//! because a setting that is silently not applied is worse than none.
 
+mod convert;
 mod scheduler;
 
 use std::net::SocketAddr;
@@ -11,15 +12,10 @@ use lockstep_lifecycle::Settings;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use crate::clients::Deadlines;
-use crate::index::Options;
-use crate::lease::Timing;
-use crate::queue::Backoff;
-use crate::workload::Limits;
-
 pub use scheduler::{Algorithm, Order, Preemption, Scheduler};
 
-/// All settings of the manager. Every key has a default; durations are written as in Go (`15s`, `500ms`).
+/// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
+/// `500ms`).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
@@ -31,12 +27,15 @@ pub struct Config {
     pub metrics: Endpoint,
     /// Requests to the API server.
     pub client: ClientConfig,
+    /// Every workload and the scheduler are looked at once in this time even if nothing changes, as
+    /// a repair; a look writes nothing when nothing differs. 0 turns it off, otherwise at least 1s.
+    pub resync_period: Span,
     /// How workloads are driven.
-    pub workloads: Workloads,
+    pub workloads: WorkloadConfig,
     /// How gangs are placed and who is preempted.
     pub scheduler: Scheduler,
     /// How the node agents are found.
-    pub agents: Agents,
+    pub agents: AgentConfig,
 }
 
 impl Default for Config {
@@ -46,9 +45,10 @@ impl Default for Config {
             health: Endpoint::any(8081),
             metrics: Endpoint::any(8080),
             client: ClientConfig::default(),
-            workloads: Workloads::default(),
+            resync_period: secs(600),
+            workloads: WorkloadConfig::default(),
             scheduler: Scheduler::default(),
-            agents: Agents::default(),
+            agents: AgentConfig::default(),
         }
     }
 }
@@ -91,7 +91,9 @@ pub struct Endpoint {
 
 impl Endpoint {
     fn any(port: u16) -> Self {
-        Self { bind_address: SocketAddr::from(([0, 0, 0, 0], port)) }
+        Self {
+            bind_address: SocketAddr::from(([0, 0, 0, 0], port)),
+        }
     }
 }
 
@@ -126,8 +128,8 @@ impl Default for ClientConfig {
 /// How workloads are driven.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Workloads {
-    /// Workloads worked on at a time, 1 to 1000.
+pub struct WorkloadConfig {
+    /// WorkloadConfig worked on at a time, 1 to 1000.
     pub concurrency: usize,
     /// Requests in flight for one workload, 1 to 1000.
     pub requests_in_flight: usize,
@@ -139,25 +141,28 @@ pub struct Workloads {
     pub incident_backoff_min: Span,
     /// Longest such wait.
     pub incident_backoff_max: Span,
-    /// A domain that ran this long without incident starts over: no back-off, all in-place attempts.
+    /// A domain that ran this long without incident starts over: no back-off, all in-place
+    /// attempts.
     pub healthy_reset: Span,
     /// Wait after the first placement that ended before all members ran; doubles.
     pub placement_backoff_min: Span,
     /// Longest such wait.
     pub placement_backoff_max: Span,
-    /// How long a gang stays away from a node that was lost, rejected its pod or did not start it in time.
+    /// How long a gang stays away from a node that was lost, rejected its pod or did not start it
+    /// in time.
     pub avoid_node: Span,
     /// After a refused request, how long until it is tried again.
     pub refusal_retry: Span,
     /// How long pod status waits for the agent's report of the true exit code.
     pub report_grace: Span,
-    /// Restarts with new pods, after the in-place attempts are used up, before a gang gives its room back.
-    pub recreate_attempts: i32,
+    /// Restarts with new pods, after the in-place attempts are used up, before a gang gives its
+    /// room back.
+    pub recreate_tries: i32,
     /// What replacing a pod takes: a kubelet's crash back-off that is longer is not waited for.
     pub recreate_takes: Span,
 }
 
-impl Default for Workloads {
+impl Default for WorkloadConfig {
     fn default() -> Self {
         let settings = Settings::default();
         let span = |delta: chrono::TimeDelta| Span::from(delta.to_std().unwrap_or_default());
@@ -174,7 +179,7 @@ impl Default for Workloads {
             avoid_node: span(settings.avoid),
             refusal_retry: span(settings.retry),
             report_grace: span(settings.report_grace),
-            recreate_attempts: settings.recreate_attempts,
+            recreate_tries: settings.recreate_tries,
             recreate_takes: span(settings.recreate_takes),
         }
     }
@@ -183,7 +188,7 @@ impl Default for Workloads {
 /// How pods of the node agents are recognised.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Agents {
+pub struct AgentConfig {
     /// Their namespace; empty: the manager's own.
     pub namespace: String,
     /// Key of a label that they carry.
@@ -192,10 +197,14 @@ pub struct Agents {
     pub label_value: String,
 }
 
-impl Default for Agents {
+impl Default for AgentConfig {
     fn default() -> Self {
         let name = "lockstep-agent";
-        Self { namespace: name.into(), label_key: "app.kubernetes.io/name".into(), label_value: name.into() }
+        Self {
+            namespace: name.into(),
+            label_key: "app.kubernetes.io/name".into(),
+            label_value: name.into(),
+        }
     }
 }
 
@@ -216,7 +225,8 @@ impl Config {
         let config: Self = if text.trim().is_empty() {
             Self::default()
         } else {
-            serde_saphyr::from_str(text).map_err(|e| ConfigError::Syntax(one_line(&e.to_string())))?
+            serde_saphyr::from_str(text)
+                .map_err(|e| ConfigError::Syntax(one_line(&e.to_string())))?
         };
         config.check()?;
         Ok(config)
@@ -248,87 +258,61 @@ impl Config {
                     && time(election.lease_duration).subsec_nanos() == 0,
                 "leaderElection.leaseDuration must be whole seconds, at least 1s",
             ),
-            (!election.name.is_empty(), "leaderElection.name must not be empty"),
             (
-                !election.enabled || time(self.client.write_timeout) < time(election.renew_deadline),
+                !election.name.is_empty(),
+                "leaderElection.name must not be empty",
+            ),
+            (
+                !election.enabled
+                    || time(self.client.write_timeout) < time(election.renew_deadline),
                 "client.writeTimeout must be less than leaderElection.renewDeadline: a write must end before leadership does",
             ),
             (
-                !time(self.client.write_timeout).is_zero() && !time(self.client.read_timeout).is_zero(),
+                !time(self.client.write_timeout).is_zero()
+                    && !time(self.client.read_timeout).is_zero(),
                 "client.readTimeout and client.writeTimeout must be positive",
             ),
-            ((1..=1000).contains(&workloads.concurrency), "workloads.concurrency must be 1 to 1000"),
-            ((1..=1000).contains(&workloads.requests_in_flight), "workloads.requestsInFlight must be 1 to 1000"),
             (
-                time(workloads.retry_min) >= Duration::from_millis(10) && workloads.retry_min <= workloads.retry_max,
+                time(self.resync_period).is_zero()
+                    || time(self.resync_period) >= Duration::from_secs(1),
+                "resyncPeriod must be 0 or at least 1s",
+            ),
+            (
+                (1..=1000).contains(&workloads.concurrency),
+                "workloads.concurrency must be 1 to 1000",
+            ),
+            (
+                (1..=1000).contains(&workloads.requests_in_flight),
+                "workloads.requestsInFlight must be 1 to 1000",
+            ),
+            (
+                time(workloads.retry_min) >= Duration::from_millis(10)
+                    && workloads.retry_min <= workloads.retry_max,
                 "workloads.retryMin must be at least 10ms and at most retryMax",
             ),
-            (workloads.recreate_attempts >= 0, "workloads.recreateAttempts must not be negative"),
+            (
+                workloads.recreate_tries >= 0,
+                "workloads.recreateTries must not be negative",
+            ),
         ];
-        match rules.into_iter().chain(self.scheduler.preemption.rules()).find(|(holds, _)| !holds) {
+        match rules
+            .into_iter()
+            .chain(self.scheduler.preemption.rules())
+            .find(|(holds, _)| !holds)
+        {
             Some((_, message)) => Err(ConfigError::Values(message)),
             None => Ok(()),
-        }
-    }
-
-    /// Durations of the election.
-    pub fn timing(&self) -> Timing {
-        let e = &self.leader_election;
-        Timing { lease: time(e.lease_duration), renew: time(e.renew_deadline), retry: time(e.retry_period) }
-    }
-
-    /// Deadlines of requests.
-    pub fn deadlines(&self) -> Deadlines {
-        Deadlines { read: time(self.client.read_timeout), write: time(self.client.write_timeout) }
-    }
-
-    /// Back-off of watches.
-    pub fn watch_backoff(&self) -> Backoff {
-        Backoff { first: time(self.client.watch_backoff_min), max: time(self.client.watch_backoff_max) }
-    }
-
-    /// Back-off of failing workloads.
-    pub fn pass_backoff(&self) -> Backoff {
-        Backoff { first: time(self.workloads.retry_min), max: time(self.workloads.retry_max) }
-    }
-
-    /// Limits of the workload controller.
-    pub fn limits(&self) -> Limits {
-        Limits { concurrency: self.workloads.concurrency, in_flight: self.workloads.requests_in_flight }
-    }
-
-    /// How the index recognises agents, for a manager in this namespace.
-    pub fn index_options(&self, namespace: &str) -> Options {
-        let own = self.agents.namespace.is_empty();
-        Options {
-            agent_namespace: if own { namespace.to_owned() } else { self.agents.namespace.clone() },
-            agent_label: (self.agents.label_key.clone(), self.agents.label_value.clone()),
-        }
-    }
-
-    /// Constants of the decisions.
-    pub fn settings(&self) -> Settings {
-        let w = &self.workloads;
-        let delta = |span: Span| chrono::TimeDelta::from_std(time(span)).unwrap_or(chrono::TimeDelta::MAX);
-        Settings {
-            incident_backoff: delta(w.incident_backoff_min),
-            incident_backoff_max: delta(w.incident_backoff_max),
-            healthy_reset: delta(w.healthy_reset),
-            placement_backoff: delta(w.placement_backoff_min),
-            placement_backoff_max: delta(w.placement_backoff_max),
-            avoid: delta(w.avoid_node),
-            retry: delta(w.refusal_retry),
-            report_grace: delta(w.report_grace),
-            recreate_attempts: w.recreate_attempts,
-            recreate_takes: delta(w.recreate_takes),
-            accelerators: self.scheduler.accelerators.clone(),
         }
     }
 }
 
 /// A span as a duration. A negative one is none.
 pub fn time(span: Span) -> Duration {
-    if span.is_negative() { Duration::ZERO } else { span.into() }
+    if span.is_negative() {
+        Duration::ZERO
+    } else {
+        span.into()
+    }
 }
 
 fn secs(s: u64) -> Span {
@@ -341,7 +325,12 @@ fn millis(ms: u64) -> Span {
 
 /// The first line of a parser's message: it names key and place; the rest is a picture of the text.
 fn one_line(message: &str) -> String {
-    message.lines().map(str::trim).find(|l| !l.is_empty()).unwrap_or_default().to_owned()
+    message
+        .lines()
+        .map(str::trim)
+        .find(|l| !l.is_empty())
+        .unwrap_or_default()
+        .to_owned()
 }
 
 #[cfg(test)]
@@ -357,23 +346,57 @@ mod tests {
     }
 
     #[test]
+    fn preemption_is_enabled_unless_the_configuration_disables_it() {
+        let enabled = |text: &str| {
+            lockstep_scheduler::Settings::from(&Config::parse(text).unwrap().scheduler)
+                .preemption_enabled
+        };
+        assert!(enabled("") && !enabled("scheduler: {preemption: {enabled: false}}"));
+        assert!(Config::parse("scheduler: {preemption: {enabled: maybe}}").is_err());
+    }
+
+    #[test]
     fn a_key_that_does_not_exist_is_named_in_one_line() {
-        let error = Config::parse("workloads:\n  concurency: 3\n").unwrap_err().to_string();
-        assert!(error.contains("concurency") && !error.contains('\n'), "{error}");
+        let error = Config::parse("workloads:\n  concurency: 3\n")
+            .unwrap_err()
+            .to_string();
+        assert!(
+            error.contains("concurency") && !error.contains('\n'),
+            "{error}"
+        );
     }
 
     #[test]
     fn values_that_do_not_fit_together_are_refused() {
         for (text, message) in [
-            ("leaderElection: {renewDeadline: 20s}", "renewDeadline must be less than leaseDuration"),
-            ("leaderElection: {retryPeriod: 10s}", "retryPeriod must be less than renewDeadline"),
+            (
+                "leaderElection: {renewDeadline: 20s}",
+                "renewDeadline must be less than leaseDuration",
+            ),
+            (
+                "leaderElection: {retryPeriod: 10s}",
+                "retryPeriod must be less than renewDeadline",
+            ),
             ("leaderElection: {leaseDuration: 15500ms}", "whole seconds"),
-            ("client: {writeTimeout: 10s}", "must be less than leaderElection.renewDeadline"),
+            (
+                "client: {writeTimeout: 10s}",
+                "must be less than leaderElection.renewDeadline",
+            ),
+            ("resyncPeriod: 10ms", "0 or at least 1s"),
             ("workloads: {concurrency: 0}", "1 to 1000"),
             ("workloads: {retryMin: -1s}", "at least 10ms"),
-            ("scheduler: {preemption: {cpuWeightMilli: -1}}", "must not be negative"),
-            ("scheduler: {preemption: {minRuntimeSeconds: 2592001}}", "at most 2592000"),
-            ("scheduler: {preemption: {followOnDepth: 4}}", "followOnDepth must be 0 to 3"),
+            (
+                "scheduler: {preemption: {cpuWeightMilli: -1}}",
+                "must not be negative",
+            ),
+            (
+                "scheduler: {preemption: {minRuntimeSeconds: 2592001}}",
+                "at most 2592000",
+            ),
+            (
+                "scheduler: {preemption: {followOnDepth: 4}}",
+                "followOnDepth must be 0 to 3",
+            ),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.contains(message), "{text}: {error}");

@@ -1,15 +1,22 @@
 //! How gangs are placed and who is preempted.
 
+use std::time::Duration;
+
 use kube::core::Duration as Span;
+use lockstep_engine as engine;
+use lockstep_model::{CostModel, Rules};
+use lockstep_scheduler::Settings;
 use serde::{Deserialize, Serialize};
 
-use super::secs;
-use crate::scheduler;
+use super::{secs, time};
 
 /// Longest guaranteed run time, in seconds.
 const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
 /// Deepest chain of evictions that is followed: each link may take a search of its own.
 const MAX_FOLLOW_ON: u8 = 3;
+/// How long budgets may refuse an eviction before the pod is deleted, where the configuration
+/// allows that: long enough for a budget that is about to allow it.
+const DELETE_AFTER: Duration = Duration::from_secs(30);
 
 /// How gangs are placed and who is preempted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +28,8 @@ pub struct Scheduler {
     pub refused_pin: Span,
     /// How long the gang stays away from that node.
     pub refused_pin_memory: Span,
-    /// How long a gang that has room for some of its members runs without incident before it takes free room for more: that
-    /// restarts it once.
+    /// How long a gang that has room for some of its members runs without incident before it takes
+    /// free room for more: that restarts it once.
     pub grow_after: Span,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
@@ -32,7 +39,7 @@ pub struct Scheduler {
 
 impl Default for Scheduler {
     fn default() -> Self {
-        let settings = scheduler::Settings::default();
+        let settings = Settings::default();
         Self {
             debounce: settings.debounce.into(),
             refused_pin: settings.refused_after.into(),
@@ -48,6 +55,9 @@ impl Default for Scheduler {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Preemption {
+    /// Whether work is evicted for gangs at all. `false` stops evictions at once: preemptions that
+    /// have been decided are withdrawn, and only victims whose pods are ending already go.
+    pub enabled: bool,
     /// How victims are chosen.
     pub algorithm: Algorithm,
     /// What `LeastCost` puts first.
@@ -58,21 +68,23 @@ pub struct Preemption {
     pub lost_work_cap: Span,
     /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
-    /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0, gangs behind one that waits
-    /// take only room that this could never use: what has just started could not be taken back.
+    /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0,
+    /// gangs behind one that waits take only room that this could never use: what has just started
+    /// could not be taken back.
     pub min_runtime_seconds: u64,
-    /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to 3; 0 looks at the victims
-    /// alone.
+    /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to
+    /// 3; 0 looks at the victims alone.
     pub follow_on_depth: u8,
-    /// Delete foreign victims that a disruption budget protects from eviction for long, where no other choice exists
-    /// (KEP-5710 spares budgets only as far as possible).
+    /// Delete foreign victims that a disruption budget protects from eviction for long, where no
+    /// other choice exists (KEP-5710 spares budgets only as far as possible).
     pub delete_when_eviction_is_refused: bool,
 }
 
 impl Default for Preemption {
     fn default() -> Self {
-        let settings = scheduler::Settings::default();
+        let settings = Settings::default();
         Self {
+            enabled: settings.preemption_enabled,
             algorithm: Algorithm::LeastCost,
             order: Order::StrictPriority,
             restart_overhead: secs(settings.rules.costs.restart_overhead_seconds.unsigned_abs()),
@@ -107,12 +119,56 @@ impl Preemption {
     /// What must hold, and how to say that it does not.
     pub(super) fn rules(&self) -> [(bool, &'static str); 3] {
         [
-            (self.cpu_weight_milli >= 0, "scheduler.preemption.cpuWeightMilli must not be negative"),
+            (
+                self.cpu_weight_milli >= 0,
+                "scheduler.preemption.cpuWeightMilli must not be negative",
+            ),
             (
                 self.min_runtime_seconds <= MAX_MIN_RUNTIME,
                 "scheduler.preemption.minRuntimeSeconds must be at most 2592000 (30 days)",
             ),
-            (self.follow_on_depth <= MAX_FOLLOW_ON, "scheduler.preemption.followOnDepth must be 0 to 3"),
+            (
+                self.follow_on_depth <= MAX_FOLLOW_ON,
+                "scheduler.preemption.followOnDepth must be 0 to 3",
+            ),
         ]
+    }
+}
+
+impl From<&Scheduler> for Settings {
+    fn from(config: &Scheduler) -> Self {
+        let preemption = &config.preemption;
+        let seconds = |span| i64::try_from(time(span).as_secs()).unwrap_or(i64::MAX);
+        let rules = Rules {
+            algorithm: match preemption.algorithm {
+                Algorithm::LeastCost => engine::Algorithm::LeastCost,
+                Algorithm::Kep => engine::Algorithm::Kep,
+            },
+            order: match preemption.order {
+                Order::StrictPriority => engine::Order::StrictPriority,
+                Order::LeastWork => engine::Order::LeastWork,
+            },
+            follow_on_depth: preemption.follow_on_depth,
+            min_runtime: Duration::from_secs(preemption.min_runtime_seconds),
+            costs: CostModel {
+                accelerators: config.accelerators.clone(),
+                cpu_weight_milli: preemption.cpu_weight_milli,
+                restart_overhead_seconds: seconds(preemption.restart_overhead),
+                cap_seconds: seconds(preemption.lost_work_cap),
+            },
+            ..Rules::default()
+        };
+        Self {
+            rules,
+            preemption_enabled: preemption.enabled,
+            refused_after: time(config.refused_pin),
+            avoid_refused: time(config.refused_pin_memory),
+            delete_after: preemption
+                .delete_when_eviction_is_refused
+                .then_some(DELETE_AFTER),
+            grow_after: time(config.grow_after),
+            debounce: time(config.debounce),
+            ..Self::default()
+        }
     }
 }

@@ -1,9 +1,12 @@
-//! Everything that this process knows of the cluster: one watcher per kind feeds one index.
+//! Everything that this process knows of the cluster: one watcher per kind feeds one index (ADR
+//! 0015).
 //!
-//! The index is a set of tables behind one lock; nothing awaits while holding it. A change yields the workloads that need
-//! a pass, which go into the queue, and a wake-up of the scheduler.
+//! The index is a set of tables behind one lock; nothing awaits while holding it. A change yields
+//! the workloads that need a pass, which go into the queue, and a wake-up of the scheduler.
 
+mod gangs;
 mod kinds;
+mod metrics;
 mod progress;
 mod state;
 #[cfg(test)]
@@ -14,18 +17,22 @@ mod wire;
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch as signal};
+use tracing::warn;
 
-pub use kinds::Options;
+pub use kinds::AgentSelector;
+pub use metrics::WatchErrors;
 pub use progress::OwnWrites;
-pub use state::{Key, PriorityClassEntry, State, controller_uid};
+pub use state::{Key, State, controller_uid};
 pub use view::Known;
 pub use watch::{Watching, watch_all};
 
+use crate::clock::{Clock, Random};
 use crate::queue::Queue;
 use kinds::Watched;
 use progress::{Seen, version};
@@ -91,21 +98,23 @@ impl Kind {
 /// The index.
 pub struct Index {
     state: RwLock<State>,
-    options: Options,
+    agents: AgentSelector,
     seen: Seen,
     queue: Queue<Key>,
+    clock: Arc<dyn Clock>,
     scheduler: Notify,
     pending: signal::Sender<BTreeSet<Kind>>,
 }
 
 impl Index {
     /// An empty index. Workloads that need a pass go into the queue.
-    pub fn new(options: Options, queue: Queue<Key>) -> Arc<Self> {
+    pub fn new(agents: AgentSelector, queue: Queue<Key>, clock: Arc<dyn Clock>) -> Arc<Self> {
         Arc::new(Self {
             state: RwLock::default(),
-            options,
+            agents,
             seen: Seen::default(),
             queue,
+            clock,
             scheduler: Notify::new(),
             pending: signal::Sender::new(Kind::ALL.into_iter().collect()),
         })
@@ -133,6 +142,19 @@ impl Index {
         self.scheduler.notified().await;
     }
 
+    /// Every workload needs a pass, each at another moment of the last quarter of the period.
+    pub(crate) fn resync_workloads(&self, random: &Random, period: Duration) {
+        let keys: Vec<Key> = self.read().workloads.keys().cloned().collect();
+        for key in keys {
+            self.queue.add_after(key, random.jittered(period));
+        }
+    }
+
+    /// The scheduler has to look, whatever has changed.
+    pub(crate) fn wake_scheduler(&self) {
+        self.scheduler.notify_one();
+    }
+
     /// Kinds whose first list is not complete yet.
     pub fn pending(&self) -> Vec<&'static str> {
         self.pending.borrow().iter().map(|k| k.name()).collect()
@@ -146,7 +168,7 @@ impl Index {
 
     /// Whether all of these writes have come back through the watches; forgets those that have.
     pub fn caught_up(&self, writes: &mut OwnWrites) -> bool {
-        writes.caught_up(&self.seen, tokio::time::Instant::now())
+        writes.caught_up(&self.seen, self.clock.monotonic())
     }
 
     fn tell(&self, touched: Touched) {
@@ -161,14 +183,18 @@ impl Index {
 
 /// What a watch of one kind has delivered since its last (re)start.
 struct Feed<W: Watched> {
-    /// During a list: what it holds so far, and the highest version in it (it does not come in order).
+    /// During a list: what it holds so far, and the highest version in it (it does not come in
+    /// order).
     listing: Option<(HashSet<Key>, Option<u64>)>,
     kind: std::marker::PhantomData<fn() -> W>,
 }
 
 impl<W: Watched> Feed<W> {
     fn new() -> Self {
-        Self { listing: None, kind: std::marker::PhantomData }
+        Self {
+            listing: None,
+            kind: std::marker::PhantomData,
+        }
     }
 
     /// Brings the index up to date with one event.
@@ -189,10 +215,14 @@ impl<W: Watched> Feed<W> {
                 for key in W::keys(&state).iter().filter(|key| !listed.contains(key)) {
                     W::delete(&mut state, key, &mut touched);
                 }
-                state.unreadable.retain(|(kind, key), _| *kind != W::KIND || listed.contains(key));
+                state
+                    .unreadable
+                    .retain(|(kind, key), _| *kind != W::KIND || listed.contains(key));
                 drop(state);
                 index.seen.note(W::KIND, highest);
-                index.pending.send_if_modified(|pending| pending.remove(&W::KIND));
+                index
+                    .pending
+                    .send_if_modified(|pending| pending.remove(&W::KIND));
             }
             Event::Apply(object) => {
                 let version = version(object.meta().resource_version.as_deref());
@@ -205,17 +235,32 @@ impl<W: Watched> Feed<W> {
                 state.unreadable.remove(&(W::KIND, key.clone()));
                 W::delete(&mut state, &key, &mut touched);
                 drop(state);
-                index.seen.note(W::KIND, version(object.meta().resource_version.as_deref()));
+                index
+                    .seen
+                    .note(W::KIND, version(object.meta().resource_version.as_deref()));
             }
         }
         index.tell(touched);
     }
 
-    fn apply(index: &Index, object: W::Wire, touched: &mut Touched) {
+    /// Takes an object in. One that cannot be read is as good as gone, and noted: it degrades
+    /// itself only.
+    fn apply(index: &Index, wire: W::Wire, touched: &mut Touched) {
+        let key = Key::of(&wire);
+        let read = W::read(wire);
         let mut state = index.state.write();
-        if !state.unreadable.is_empty() {
-            state.unreadable.remove(&(W::KIND, Key::of(&object)));
+        match read {
+            Ok(object) => {
+                if !state.unreadable.is_empty() {
+                    state.unreadable.remove(&(W::KIND, key.clone()));
+                }
+                W::apply(&mut state, &index.agents, key, object, touched);
+            }
+            Err(error) => {
+                warn!(object = %key, kind = W::KIND.name(), error, "unreadable object left alone");
+                W::delete(&mut state, &key, touched);
+                state.unreadable.insert((W::KIND, key), error);
+            }
         }
-        W::apply(&mut state, &index.options, object, touched);
     }
 }

@@ -1,19 +1,22 @@
 //! How far each watch has come, compared with what this process has written.
 //!
-//! A controller that decides from a cache older than its own last write does things twice. So every write's
-//! resourceVersion is remembered per workload, and a pass waits until the watch of that kind has shown that version or a
-//! later one. Versions of one resource are comparable numbers (KEP-5504); one that is not a number is not waited for.
+//! A controller that decides from a cache older than its own last write does things twice. So every
+//! write's resourceVersion is remembered per workload, and a pass waits until the watch of that
+//! kind has shown that version or a later one. Versions of one resource are comparable numbers
+//! (KEP-5504); one that is not a number is not waited for.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
+use lockstep_api::ids::ResourceVersion;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
 use super::Kind;
 
-/// Longest wait for an own write to appear. A watch that is behind for longer than this cannot be told from a write whose
-/// object was deleted again before the watch was restarted; the preconditions of later writes hold in either case.
+/// Longest wait for an own write to appear. A watch that is behind for longer than this cannot be
+/// told from a write whose object was deleted again before the watch was restarted; the
+/// preconditions of later writes hold in either case.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The highest version that each watch has shown.
@@ -30,7 +33,10 @@ impl Seen {
     }
 
     fn has(&self, kind: Kind, version: u64) -> bool {
-        self.0.lock().get(&kind).is_some_and(|seen| *seen >= version)
+        self.0
+            .lock()
+            .get(&kind)
+            .is_some_and(|seen| *seen >= version)
     }
 }
 
@@ -45,8 +51,8 @@ pub struct OwnWrites(HashMap<Kind, (u64, Instant)>);
 
 impl OwnWrites {
     /// Remembers a write.
-    pub fn wrote(&mut self, kind: Kind, resource_version: Option<&str>, now: Instant) {
-        if let Some(version) = version(resource_version) {
+    pub fn wrote(&mut self, kind: Kind, written: &ResourceVersion, now: Instant) {
+        if let Some(version) = version(Some(written.as_str())) {
             let entry = self.0.entry(kind).or_insert((version, now));
             *entry = (version.max(entry.0), now);
         }
@@ -54,7 +60,8 @@ impl OwnWrites {
 
     /// Whether all remembered writes have been seen; forgets those that were.
     pub(super) fn caught_up(&mut self, seen: &Seen, now: Instant) -> bool {
-        self.0.retain(|kind, (version, at)| !seen.has(*kind, *version) && now < *at + PATIENCE);
+        self.0
+            .retain(|kind, (version, at)| !seen.has(*kind, *version) && now < *at + PATIENCE);
         self.0.is_empty()
     }
 }
@@ -62,12 +69,21 @@ impl OwnWrites {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Clock, SystemClock};
+
+    fn at(version: &str) -> ResourceVersion {
+        version.parse().unwrap()
+    }
 
     #[test]
     fn a_pass_waits_until_the_watch_of_the_kind_has_shown_its_last_write() {
-        let (seen, mut writes, now) = (Seen::default(), OwnWrites::default(), Instant::now());
-        writes.wrote(Kind::Pod, Some("12"), now);
-        writes.wrote(Kind::Pod, Some("10"), now);
+        let (seen, mut writes, now) = (
+            Seen::default(),
+            OwnWrites::default(),
+            SystemClock.monotonic(),
+        );
+        writes.wrote(Kind::Pod, &at("12"), now);
+        writes.wrote(Kind::Pod, &at("10"), now);
         seen.note(Kind::Node, Some(99));
         seen.note(Kind::Pod, Some(11));
         assert!(!writes.caught_up(&seen, now));
@@ -77,8 +93,12 @@ mod tests {
 
     #[test]
     fn a_write_whose_object_vanished_unseen_is_given_up_after_a_while() {
-        let (seen, mut writes, now) = (Seen::default(), OwnWrites::default(), Instant::now());
-        writes.wrote(Kind::Pod, Some("12"), now);
+        let (seen, mut writes, now) = (
+            Seen::default(),
+            OwnWrites::default(),
+            SystemClock.monotonic(),
+        );
+        writes.wrote(Kind::Pod, &at("12"), now);
         assert!(!writes.caught_up(&seen, now + PATIENCE - Duration::from_secs(1)));
         assert!(writes.caught_up(&seen, now + PATIENCE));
     }
@@ -86,8 +106,7 @@ mod tests {
     #[test]
     fn a_version_that_is_no_number_is_not_waited_for() {
         let mut writes = OwnWrites::default();
-        writes.wrote(Kind::Pod, Some("opaque"), Instant::now());
-        writes.wrote(Kind::Pod, None, Instant::now());
-        assert!(writes.caught_up(&Seen::default(), Instant::now()));
+        writes.wrote(Kind::Pod, &at("opaque"), SystemClock.monotonic());
+        assert!(writes.caught_up(&Seen::default(), SystemClock.monotonic()));
     }
 }

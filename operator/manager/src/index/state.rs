@@ -3,41 +3,17 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::PodView;
-use lockstep_lifecycle::view::{AgentInfo, Held, NodeInfo, ServiceContent};
-use lockstep_model::{Budget, ClusterModel};
+use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
+use lockstep_lifecycle::view::{Held, ServiceContent};
+use lockstep_model::{Budget, ClusterModel, PriorityClass};
+use lockstep_scheduler::GangInput;
 
 use super::Kind;
 
-/// Namespace and name; the namespace of cluster-scoped objects is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
-    /// Namespace.
-    pub namespace: String,
-    /// Name.
-    pub name: String,
-}
-
-impl Key {
-    /// The key of an object.
-    pub fn new(namespace: impl Into<String>, name: impl Into<String>) -> Self {
-        Self { namespace: namespace.into(), name: name.into() }
-    }
-
-    /// The key of an object, from its metadata.
-    pub fn of<K: kube::Resource>(object: &K) -> Self {
-        let meta = object.meta();
-        Self::new(meta.namespace.clone().unwrap_or_default(), meta.name.clone().unwrap_or_default())
-    }
-}
-
-impl std::fmt::Display for Key {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}/{}", self.namespace, self.name)
-    }
-}
+pub use lockstep_api::key::Key;
 
 /// What a change concerns.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -48,25 +24,23 @@ pub struct Touched {
     pub scheduler: bool,
 }
 
-/// A priority class.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PriorityClassEntry {
-    /// Value.
-    pub value: i32,
-    /// Policy.
-    pub preemption: PreemptionPolicy,
-    /// Priority that gangs of the class have as victims, once they run.
-    pub preemption_priority: Option<i32>,
-    /// Whether it is the cluster's default.
-    pub default: bool,
+/// An object of ours with the identity that it was read with.
+#[derive(Clone, Debug)]
+pub struct Identified<K> {
+    /// Which object of that name.
+    pub uid: Uid,
+    /// Which version of it.
+    pub version: ResourceVersion,
+    /// The object.
+    pub object: Arc<K>,
 }
 
 /// A pod of a workload.
 #[derive(Clone, Debug)]
 pub(super) struct PodEntry {
-    pub uid: String,
+    pub uid: Uid,
     /// UID of the workload in its label, and the view.
-    pub member: Option<(String, Arc<PodView>)>,
+    pub member: Option<(Uid, Arc<PodView>)>,
 }
 
 /// The tables. Readers hold the index's lock while they look, and take `Arc`s away.
@@ -75,34 +49,36 @@ pub struct State {
     /// Workloads that this operator manages and could read.
     pub workloads: BTreeMap<Key, Arc<TrainingWorkload>>,
     /// Workloads by UID.
-    pub(super) workload_keys: HashMap<String, Key>,
+    pub(super) workload_keys: HashMap<Uid, Key>,
     /// Our pod groups.
     pub pod_groups: BTreeMap<Key, Arc<PodGroup>>,
+    /// What the scheduler reads of our pod groups and the workloads that control them.
+    pub gang_inputs: BTreeMap<Key, Arc<GangInput>>,
     /// Our Workloads.
-    pub scheduling: BTreeMap<Key, Arc<Workload>>,
+    pub(super) scheduling: BTreeMap<Key, Identified<Workload>>,
     /// Services with the workload label, with the UID of their controller.
-    pub(super) services: BTreeMap<Key, (String, Held<ServiceContent>)>,
+    pub(super) services: BTreeMap<Key, (Option<Uid>, Held<ServiceContent>)>,
     /// Orders.
-    pub(super) orders: BTreeMap<Key, Arc<RestartOrder>>,
+    pub(super) orders: BTreeMap<Key, Identified<RestartOrder>>,
     /// Nodes, as decisions about their members see them.
-    pub nodes: BTreeMap<String, Arc<NodeInfo>>,
+    pub nodes: BTreeMap<NodeName, Arc<NodeInfo>>,
     /// Agents by node.
-    pub agents: BTreeMap<String, Arc<AgentInfo>>,
+    pub agents: BTreeMap<NodeName, Arc<AgentInfo>>,
     /// Node and readiness of the agents' own pods.
-    pub(super) agent_pods: HashMap<Key, (String, bool)>,
+    pub(super) agent_pods: HashMap<Key, (NodeName, bool)>,
     /// How many ready agent pods a node has.
-    pub(super) ready_agents: HashMap<String, usize>,
+    pub(super) ready_agents: HashMap<NodeName, usize>,
     /// Priority classes.
-    pub priority_classes: BTreeMap<String, PriorityClassEntry>,
+    pub priority_classes: BTreeMap<String, PriorityClass>,
     /// Disruption budgets.
     pub budgets: BTreeMap<Key, Arc<Budget>>,
     /// Nodes and all pods, as the scheduler sees them.
     pub model: ClusterModel,
     pub(super) pods: HashMap<Key, PodEntry>,
     /// Pods by the workload UID in their label.
-    pub(super) members: HashMap<String, BTreeSet<Key>>,
+    pub(super) members: HashMap<Uid, BTreeSet<Key>>,
     /// How many pods of which workload (by UID) a node has, pins included.
-    pub(super) on_node: HashMap<String, HashMap<String, usize>>,
+    pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
     /// Versions of `scheduling.k8s.io` that serve pod groups, once that is known.
     pub native: Option<Arc<[String]>>,
     /// Objects of ours that could not be read, and why. They are left alone.
@@ -115,12 +91,26 @@ impl State {
         self.workloads.get(self.workload_keys.get(uid)?)
     }
 
-    /// The pods that carry a workload's label, in the order of their names.
-    pub fn members_of(&self, workload_uid: &str) -> impl Iterator<Item = &Arc<PodView>> {
+    /// Which workload has a name now.
+    pub fn uid_of(&self, key: &Key) -> Option<Uid> {
+        Uid::read(self.workloads.get(key)?.metadata.uid.as_deref())
+    }
+
+    /// The pods of the workload's own namespace that carry its label, in the order of their names.
+    ///
+    /// The API server does not check that the owner of a pod lives in the pod's namespace, and UIDs
+    /// are no secret: a pod of another namespace is no member, whatever its labels and owner
+    /// references say.
+    pub fn members_of<'s>(
+        &'s self,
+        namespace: &'s str,
+        workload_uid: &str,
+    ) -> impl Iterator<Item = &'s Arc<PodView>> {
         self.members
             .get(workload_uid)
             .into_iter()
             .flatten()
+            .filter(move |key| key.namespace == namespace)
             .filter_map(|key| self.pods.get(key)?.member.as_ref().map(|(_, view)| view))
     }
 
@@ -149,14 +139,26 @@ impl State {
         }
     }
 
-    /// A node has changed: everybody who has a pod or a placed member there needs a pass.
-    pub(super) fn touch_node(&self, node: &str, touched: &mut Touched) {
+    /// An object of this namespace has changed that names a workload by UID: one of another
+    /// namespace concerns no workload.
+    pub(super) fn touch_owner(&self, namespace: &str, uid: &str, touched: &mut Touched) {
+        if let Some(key) = self
+            .workload_keys
+            .get(uid)
+            .filter(|key| key.namespace == namespace)
+        {
+            touched.workloads.insert(key.clone());
+        }
+    }
+
+    /// A node has changed: every workload that has a pod or a placed member there needs a pass.
+    pub(super) fn touch_node(&self, node: &NodeName, touched: &mut Touched) {
         for uid in self.on_node.get(node).into_iter().flat_map(HashMap::keys) {
-            self.touch_uid(uid, touched);
+            self.touch_uid(uid.as_str(), touched);
         }
         for group in self.pod_groups.values() {
             let placement = group.status.as_ref().and_then(|s| s.placement.as_ref());
-            if placement.is_some_and(|p| p.nodes.iter().any(|n| n.node == node))
+            if placement.is_some_and(|p| p.nodes.iter().any(|n| *node == *n.node))
                 && let Some(uid) = controller_uid(&**group)
             {
                 self.touch_uid(uid, touched);
@@ -164,77 +166,108 @@ impl State {
         }
     }
 
-    pub(super) fn link_member(&mut self, key: &Key, uid: &str, view: &PodView) {
-        self.members.entry(uid.to_owned()).or_default().insert(key.clone());
+    pub(super) fn link_member(&mut self, key: &Key, workload: &Uid, view: &PodView) {
+        let members = self.members.entry(workload.clone()).or_default();
+        members.insert(key.clone());
         for node in member_nodes(view) {
-            *self.on_node.entry(node.to_owned()).or_default().entry(uid.to_owned()).or_default() += 1;
+            let workloads = self.on_node.entry(node).or_default();
+            *workloads.entry(workload.clone()).or_default() += 1;
         }
     }
 
-    pub(super) fn unlink_member(&mut self, key: &Key, uid: &str, view: &PodView) {
-        if let Some(keys) = self.members.get_mut(uid) {
+    pub(super) fn unlink_member(&mut self, key: &Key, workload: &Uid, view: &PodView) {
+        if let Some(keys) = self.members.get_mut(workload) {
             keys.remove(key);
             if keys.is_empty() {
-                self.members.remove(uid);
+                self.members.remove(workload);
             }
         }
         for node in member_nodes(view) {
-            let Some(workloads) = self.on_node.get_mut(node) else { continue };
-            if let Some(count) = workloads.get_mut(uid) {
+            let Some(workloads) = self.on_node.get_mut(&node) else {
+                continue;
+            };
+            if let Some(count) = workloads.get_mut(workload) {
                 *count = count.saturating_sub(1);
                 if *count == 0 {
-                    workloads.remove(uid);
+                    workloads.remove(workload);
                 }
             }
             if workloads.is_empty() {
-                self.on_node.remove(node);
+                self.on_node.remove(&node);
             }
         }
     }
 
-    /// Takes note of an agent's own pod; `None`: it is gone. True when the readiness of the node's agent changed.
-    pub(super) fn set_agent_pod(&mut self, key: &Key, seen: Option<(String, bool)>) -> bool {
+    /// Takes note of an agent's own pod; `None`: it is gone, or not bound yet. Returns the nodes on
+    /// which the readiness of the agent changed.
+    pub(super) fn set_agent_pod(
+        &mut self,
+        key: &Key,
+        seen: Option<(NodeName, bool)>,
+    ) -> Vec<NodeName> {
         let old = match &seen {
             Some(seen) => self.agent_pods.insert(key.clone(), seen.clone()),
             None => self.agent_pods.remove(key),
         };
         if old == seen {
-            return false;
+            return Vec::new();
         }
-        let mut changed = false;
-        for (gain, (node, ready)) in [(false, old), (true, seen)].into_iter().filter_map(|(g, s)| Some((g, s?))) {
+        let mut changed = Vec::new();
+        if let Some((node, ready)) = old {
             let count = self.ready_agents.entry(node.clone()).or_default();
-            if ready {
-                *count = if gain { *count + 1 } else { count.saturating_sub(1) };
-            }
-            let now_ready = *count > 0;
-            if let Some(agent) = self.agents.get_mut(&node).filter(|agent| agent.ready != now_ready) {
-                Arc::make_mut(agent).ready = now_ready;
-                changed = true;
-            }
+            *count = count.saturating_sub(usize::from(ready));
+            changed.push(node);
         }
+        if let Some((node, ready)) = seen {
+            *self.ready_agents.entry(node.clone()).or_default() += usize::from(ready);
+            changed.push(node);
+        }
+        changed.retain(|node| self.refresh_agent(node));
         changed
     }
 
+    /// Brings the readiness of a node's agent up to date; true when it changed.
+    fn refresh_agent(&mut self, node: &NodeName) -> bool {
+        let ready = self.ready_agents.get(node).is_some_and(|count| *count > 0);
+        let Some(agent) = self.agents.get_mut(node).filter(|a| a.ready != ready) else {
+            return false;
+        };
+        Arc::make_mut(agent).ready = ready;
+        true
+    }
+
     /// Takes note of what an agent has published; true when it is news.
-    pub(super) fn set_agent(&mut self, node: &str, status: NodeAgentStatus) -> bool {
+    pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
         let ready = self.ready_agents.get(node).is_some_and(|count| *count > 0);
         let agent = AgentInfo { ready, status };
         if self.agents.get(node).is_some_and(|old| **old == agent) {
             return false;
         }
-        self.agents.insert(node.to_owned(), Arc::new(agent));
+        self.agents.insert(node.clone(), Arc::new(agent));
         true
     }
 }
 
 /// Nodes on which a member's pod is, or is to be: each once.
-fn member_nodes(view: &PodView) -> impl Iterator<Item = &str> {
-    let pinned = view.pinned.as_deref().filter(|p| view.node.as_deref() != Some(p));
-    view.node.as_deref().into_iter().chain(pinned)
+fn member_nodes(view: &PodView) -> impl Iterator<Item = NodeName> {
+    let bound = view.node.as_deref();
+    let pinned = view.pinned.as_deref().filter(|p| bound != Some(p));
+    [bound, pinned].into_iter().filter_map(NodeName::read)
+}
+
+/// The key of what is held under the name of a node.
+pub(super) fn node_key(name: &NodeName) -> Key {
+    Key::new("", name.as_str())
 }
 
 /// UID of an object's controlling owner.
 pub fn controller_uid<K: kube::Resource>(object: &K) -> Option<&str> {
-    object.meta().owner_references.iter().flatten().find(|o| o.controller == Some(true)).map(|o| o.uid.as_str())
+    object
+        .meta()
+        .owner_references
+        .iter()
+        .flatten()
+        .find(|o| o.controller == Some(true))
+        .map(|o| o.uid.as_str())
+        .filter(|uid| !uid.is_empty())
 }

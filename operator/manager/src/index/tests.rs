@@ -9,9 +9,9 @@ use serde_json::{Value, json};
 
 use super::kinds::{Agents, Nodes, Orders, PodGroups, Pods, PriorityClasses, Watched, Workloads};
 use super::*;
-use crate::clock::Random;
-use crate::metrics::QueueMetrics;
-use crate::queue::Backoff;
+use crate::clock::SystemClock;
+use crate::queue::{Backoff, QueueMetrics};
+use crate::resync::resync;
 
 const TIME: &str = "2026-11-21T10:00:00Z";
 
@@ -22,11 +22,21 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let backoff = Backoff { first: std::time::Duration::from_secs(1), max: std::time::Duration::from_secs(1) };
-        let queue = Queue::new(backoff, Random::seeded(1), QueueMetrics::default());
-        let options =
-            Options { agent_namespace: "agents".into(), agent_label: ("app".into(), "lockstep-agent".into()) };
-        Self { index: Index::new(options, queue.clone()), queue }
+        let backoff = Backoff {
+            first: std::time::Duration::from_secs(1),
+            max: std::time::Duration::from_secs(1),
+        };
+        let clock = Arc::new(SystemClock);
+        let metrics = QueueMetrics::default();
+        let queue = Queue::new(backoff, Random::seeded(1), clock.clone(), metrics);
+        let agents = AgentSelector {
+            namespace: "agents".into(),
+            label: ("app".into(), "lockstep-agent".into()),
+        };
+        Self {
+            index: Index::new(agents, queue.clone(), clock),
+            queue,
+        }
     }
 
     fn see<W: Watched>(&self, object: &Value) {
@@ -36,7 +46,8 @@ impl Fixture {
     /// Workloads that need a pass since the last call.
     async fn dirty(&self) -> Vec<String> {
         let mut names = Vec::new();
-        while let Ok(key) = tokio::time::timeout(std::time::Duration::ZERO, self.queue.next()).await {
+        while let Ok(key) = tokio::time::timeout(std::time::Duration::ZERO, self.queue.next()).await
+        {
             self.queue.done(&key, Ok(()));
             names.push(key.name);
         }
@@ -46,7 +57,9 @@ impl Fixture {
 
     /// Whether the scheduler was woken since the last call.
     async fn scheduler_woken(&self) -> bool {
-        tokio::time::timeout(std::time::Duration::ZERO, self.index.scheduler_dirty()).await.is_ok()
+        tokio::time::timeout(std::time::Duration::ZERO, self.index.scheduler_dirty())
+            .await
+            .is_ok()
     }
 }
 
@@ -79,7 +92,8 @@ fn node(name: &str, ready: &str) -> Value {
 
 fn pod_group(workload: &str, node: &str) -> Value {
     json!({"apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
-        "metadata": {"name": format!("{workload}-workload-1"), "namespace": "ml", "ownerReferences": owned_by(workload)},
+        "metadata": {"name": format!("{workload}-workload-1"), "namespace": "ml", "uid": format!("uid-{workload}-1"),
+            "resourceVersion": "7", "ownerReferences": owned_by(workload)},
         "spec": {"workloadRef": {"workloadName": workload, "templateName": "workload"}, "gangKey": "workload",
             "schedulingPolicy": {"gang": {"minCount": 1}}},
         "status": {"placement": {"id": "p", "members": 1, "decidedAt": TIME,
@@ -87,7 +101,11 @@ fn pod_group(workload: &str, node: &str) -> Value {
 }
 
 fn known() -> Known {
-    Known { dry_run: None, refusals: Vec::new(), settings: Arc::new(Settings::default()) }
+    Known {
+        dry_run: None,
+        refusals: Vec::new(),
+        settings: Arc::new(Settings::default()),
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -99,10 +117,46 @@ async fn what_is_missing_from_a_new_list_is_gone() {
     f.dirty().await;
     let mut feed = Feed::<Pods>::new();
     feed.handle(&f.index, Event::Init);
-    feed.handle(&f.index, Event::InitApply(wire(&member("b", "llama", "n1"))));
+    feed.handle(
+        &f.index,
+        Event::InitApply(wire(&member("b", "llama", "n1"))),
+    );
     feed.handle(&f.index, Event::InitDone);
-    let names: Vec<String> = f.index.read().members_of("uid-llama").map(|p| p.name.clone()).collect();
-    assert_eq!((names, f.dirty().await), (vec!["b".to_owned()], vec!["llama".to_owned()]));
+    let names: Vec<String> = f
+        .index
+        .read()
+        .members_of("ml", "uid-llama")
+        .map(|p| p.name.clone())
+        .collect();
+    assert_eq!(
+        (names, f.dirty().await),
+        (vec!["b".to_owned()], vec!["llama".to_owned()])
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_of_another_namespace_is_no_member_whatever_it_says() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.dirty().await;
+    let mut forged = member("forged", "llama", "n1");
+    forged["metadata"]["namespace"] = json!("tenant");
+    f.see::<Pods>(&forged);
+    assert!(
+        f.index
+            .read()
+            .view(&Key::new("ml", "llama"), known())
+            .unwrap()
+            .pods
+            .is_empty()
+    );
+    assert_eq!(
+        f.dirty().await,
+        Vec::<String>::new(),
+        "nor does it wake the workload"
+    );
+    Feed::<Pods>::new().handle(&f.index, Event::Delete(wire(&forged)));
+    assert_eq!(f.dirty().await, Vec::<String>::new());
 }
 
 #[tokio::test(start_paused = true)]
@@ -113,11 +167,36 @@ async fn one_unreadable_workload_is_left_alone_and_the_next_is_seen() {
     f.see::<Workloads>(&workload("bad"));
     f.see::<Workloads>(&bad);
     f.see::<Workloads>(&workload("good"));
-    let names: Vec<String> = f.index.read().workloads.keys().map(|k| k.name.clone()).collect();
+    let names: Vec<String> = f
+        .index
+        .read()
+        .workloads
+        .keys()
+        .map(|k| k.name.clone())
+        .collect();
     assert_eq!(names, ["good"]);
     assert_eq!(f.index.read().unreadable.len(), 1);
     f.see::<Workloads>(&workload("bad"));
     assert!(f.index.read().unreadable.is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_object_without_an_identity_is_refused_at_the_border_and_counted() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.see::<Pods>(&member("a", "llama", "n1"));
+    let without = |mut object: Value, field: &str| {
+        object["metadata"][field] = json!("");
+        object
+    };
+    f.see::<Pods>(&without(member("a", "llama", "n1"), "uid"));
+    f.see::<PodGroups>(&without(pod_group("llama", "n1"), "resourceVersion"));
+    f.see::<Nodes>(&without(node("n1", "True"), "name"));
+    let state = f.index.read();
+    assert_eq!(state.members_of("ml", "uid-llama").count(), 0);
+    assert!(state.pod_groups.is_empty() && state.nodes.is_empty());
+    let kinds: Vec<Kind> = state.unreadable.keys().map(|(kind, _)| *kind).collect();
+    assert_eq!(kinds, [Kind::PodGroup, Kind::Pod, Kind::Node]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -170,8 +249,10 @@ async fn an_agent_is_ready_while_its_pod_is() {
     f.see::<Workloads>(&workload("llama"));
     f.see::<Pods>(&member("a", "llama", "n1"));
     f.see::<Pods>(&agent_pod("True"));
-    f.see::<Agents>(&json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent",
-        "metadata": {"name": "n1"}, "spec": {}}));
+    f.see::<Agents>(
+        &json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent",
+        "metadata": {"name": "n1"}, "spec": {}}),
+    );
     assert!(ready(&f));
     f.dirty().await;
     f.see::<Pods>(&agent_pod("False"));
@@ -192,22 +273,48 @@ async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
     f.see::<Nodes>(&node("n1", "True"));
     f.see::<Nodes>(&node("n3", "True"));
     f.see::<PodGroups>(&pod_group("llama", "n3"));
-    f.see::<Orders>(&json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "RestartOrder",
+    f.see::<Orders>(
+        &json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "RestartOrder",
         "metadata": {"name": "llama", "namespace": "ml", "uid": "o", "resourceVersion": "8"},
-        "spec": {"workloadUID": "x"}}));
-    let view = f.index.read().view(&Key::new("ml", "llama"), known()).unwrap();
-    assert_eq!(view.pods.iter().map(|p| p.name.as_str()).collect::<Vec<_>>(), ["a"]);
+        "spec": {"workloadUID": "x"}}),
+    );
+    let view = f
+        .index
+        .read()
+        .view(&Key::new("ml", "llama"), known())
+        .unwrap();
+    assert_eq!(
+        view.pods
+            .iter()
+            .map(|p| p.name.as_str())
+            .collect::<Vec<_>>(),
+        ["a"]
+    );
     assert_eq!(view.nodes.keys().collect::<Vec<_>>(), ["n1", "n3"]);
     assert_eq!(view.pod_groups.keys().collect::<Vec<_>>(), ["workload"]);
-    assert!(!view.order.unwrap().owned, "an order of somebody else under our name");
-    assert!(f.index.read().view(&Key::new("ml", "none"), known()).is_none());
+    assert!(
+        !view.order.unwrap().owned,
+        "an order of somebody else under our name"
+    );
+    assert!(
+        f.index
+            .read()
+            .view(&Key::new("ml", "none"), known())
+            .is_none()
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn priorities_come_from_the_named_class_or_the_default() {
     let f = Fixture::new();
     let class = |name: &str, value: i32, default: bool| json!({"metadata": {"name": name}, "value": value, "globalDefault": default});
-    let priority = |f: &Fixture, name: &str| f.index.read().view(&Key::new("ml", name), known()).unwrap().priority;
+    let priority = |f: &Fixture, name: &str| {
+        f.index
+            .read()
+            .view(&Key::new("ml", name), known())
+            .unwrap()
+            .priority
+    };
     let mut high = workload("high");
     high["spec"]["priorityClassName"] = json!("high");
     f.see::<Workloads>(&high);
@@ -218,8 +325,14 @@ async fn priorities_come_from_the_named_class_or_the_default() {
     assert_eq!(f.dirty().await, ["high"]);
     f.see::<PriorityClasses>(&class("usual", 7, true));
     assert_eq!(f.dirty().await, ["plain"]);
-    assert!(matches!(priority(&f, "high"), Priority::Resolved { value: 100, .. }));
-    assert!(matches!(priority(&f, "plain"), Priority::Resolved { value: 7, .. }));
+    assert!(matches!(
+        priority(&f, "high"),
+        Priority::Resolved { value: 100, .. }
+    ));
+    assert!(matches!(
+        priority(&f, "plain"),
+        Priority::Resolved { value: 7, .. }
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -230,11 +343,19 @@ async fn a_workload_made_again_under_its_name_has_none_of_the_old_pods() {
     let mut again = workload("llama");
     again["metadata"]["uid"] = json!("uid-second");
     f.see::<Workloads>(&again);
-    let view = f.index.read().view(&Key::new("ml", "llama"), known()).unwrap();
+    let view = f
+        .index
+        .read()
+        .view(&Key::new("ml", "llama"), known())
+        .unwrap();
     assert!(view.pods.is_empty());
     f.dirty().await;
     f.see::<Pods>(&member("a", "llama", "n2"));
-    assert_eq!(f.dirty().await, Vec::<String>::new(), "pods of the old one concern nobody");
+    assert_eq!(
+        f.dirty().await,
+        Vec::<String>::new(),
+        "pods of the old one concern nobody"
+    );
 }
 
 #[tokio::test]
@@ -243,14 +364,28 @@ async fn the_scheduler_sleeps_through_what_people_are_told_and_wakes_for_what_it
     let mut tw = workload("w");
     tw["status"] = json!({"ready": "0/2", "groups": [{"name": "workers", "ready": 0}]});
     f.see::<Workloads>(&tw);
+    let name = lockstep_api::names::pod_group_name("w", "uid-w", "workload");
+    f.see::<PodGroups>(
+        &json!({"apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": name, "namespace": "ml", "uid": "g", "resourceVersion": "7", "ownerReferences": owned_by("w")},
+        "spec": {"workloadRef": {"workloadName": "w", "templateName": "workload"}, "gangKey": "workload",
+            "schedulingPolicy": {"gang": {"minCount": 1}}}}),
+    );
     assert!(f.scheduler_woken().await);
-    tw["status"] = json!({"ready": "1/2", "phase": "Running", "groups": [{"name": "workers", "ready": 1}]});
+    tw["status"] =
+        json!({"ready": "1/2", "phase": "Running", "groups": [{"name": "workers", "ready": 1}]});
     f.see::<Workloads>(&tw);
     assert!(!f.scheduler_woken().await, "a summary");
     for (path, value) in [
-        ("/status/gangs", json!([{"key": "workload", "started": true}])),
+        (
+            "/status/gangs",
+            json!([{"key": "workload", "started": true}]),
+        ),
         ("/status/groups/0/completedIndexes", json!("0")),
-        ("/metadata/annotations", json!({"training.lockstep.dev/last-checkpoint": TIME})),
+        (
+            "/metadata/annotations",
+            json!({"training.lockstep.dev/last-checkpoint": TIME}),
+        ),
         ("/metadata/generation", json!(2)),
         ("/metadata/deletionTimestamp", json!(TIME)),
     ] {
@@ -259,4 +394,51 @@ async fn the_scheduler_sleeps_through_what_people_are_told_and_wakes_for_what_it
         f.see::<Workloads>(&tw);
         assert!(f.scheduler_woken().await, "{path}");
     }
+}
+
+/// Brings an object into the tables as a watch does, but loses the wake-ups.
+fn see_without_waking<W: Watched>(f: &Fixture, object: &Value) {
+    let wire: W::Wire = wire(object);
+    let key = Key::of(&wire);
+    let object = W::read(wire).map_err(drop).unwrap();
+    let mut lost = Touched::default();
+    W::apply(
+        &mut f.index.state.write(),
+        &f.index.agents,
+        key,
+        object,
+        &mut lost,
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_change_whose_wake_up_was_lost_is_repaired_by_the_next_periodic_pass() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.dirty().await;
+    f.scheduler_woken().await;
+    let period = Duration::from_mins(10);
+    let mut passes = Box::pin(resync(f.index.clone(), Random::seeded(3), period));
+    see_without_waking::<Pods>(&f, &member("a", "llama", "n1"));
+    let woken = async {
+        let key = f.queue.next().await;
+        f.index.scheduler_dirty().await;
+        key.name
+    };
+    let within_two_periods = tokio::time::timeout(period * 2, woken);
+    let name = tokio::select! {
+        () = &mut passes => unreachable!("it goes on for ever"),
+        name = within_two_periods => name,
+    };
+    assert_eq!(name.as_deref(), Ok("llama"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_period_of_zero_turns_the_periodic_pass_off() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("llama"));
+    f.dirty().await;
+    let passes = resync(f.index.clone(), Random::seeded(3), Duration::ZERO);
+    let a_day = tokio::time::timeout(Duration::from_hours(24), passes).await;
+    assert!(a_day.is_err() && f.dirty().await.is_empty());
 }

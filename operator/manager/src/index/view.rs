@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use lockstep_api::ids::Uid;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_lifecycle::view::{DryRun, Held, Priority, Refusal};
+use lockstep_lifecycle::view::{DryRun, Held, Priority, Refusal, WorkloadId};
 use lockstep_lifecycle::{PodView, Settings, WorkloadView};
 
-use super::state::{Key, State, controller_uid};
+use super::state::{Identified, Key, State, controller_uid};
 
 /// What a view holds besides what is watched.
 #[derive(Clone, Debug)]
@@ -22,23 +23,44 @@ pub struct Known {
 }
 
 impl State {
-    /// Everything that a decision about the workload may depend on; None when there is no such workload.
+    /// Everything that a decision about the workload may depend on; None when there is no such
+    /// workload, or none that the API server has stored.
     pub fn view(&self, key: &Key, known: Known) -> Option<WorkloadView> {
         let workload = self.workloads.get(key)?.clone();
-        let uid = workload.metadata.uid.as_deref().unwrap_or_default();
-        let pods: Vec<Arc<PodView>> = self.members_of(uid).cloned().collect();
-        let pod_groups = self.gangs_of(&workload);
+        let id = WorkloadId::read(&workload)?;
+        let members = self.members_of(&key.namespace, id.uid.as_str());
+        let pods: Vec<Arc<PodView>> = members.cloned().collect();
+        let pod_groups = self.gangs_of(&id);
         let names = node_names(&pods, &pod_groups);
-        let subdomain = workload.spec.network.subdomain.clone().unwrap_or_else(|| key.name.clone());
+        let subdomain = workload
+            .spec
+            .network
+            .subdomain
+            .clone()
+            .unwrap_or_else(|| key.name.clone());
         Some(WorkloadView {
-            scheduling: self.scheduling.get(key).map(|o| held(&**o, uid, o.spec.clone())),
-            order: self.orders.get(key).map(|o| held(&**o, uid, o.spec.clone())),
-            service: self
-                .services
-                .get(&Key::new(&key.namespace, subdomain))
-                .map(|(owner, service)| Held { owned: owner == uid, ..service.clone() }),
-            nodes: names.iter().filter_map(|n| Some((n.clone(), self.nodes.get(n)?.clone()))).collect(),
-            agents: names.iter().filter_map(|n| Some((n.clone(), self.agents.get(n)?.clone()))).collect(),
+            scheduling: self
+                .scheduling
+                .get(key)
+                .map(|o| held(o, &id.uid, o.object.spec.clone())),
+            order: self
+                .orders
+                .get(key)
+                .map(|o| held(o, &id.uid, o.object.spec.clone())),
+            service: self.services.get(&Key::new(&key.namespace, subdomain)).map(
+                |(owner, service)| Held {
+                    owned: owner.as_ref() == Some(&id.uid),
+                    ..service.clone()
+                },
+            ),
+            nodes: names
+                .iter()
+                .filter_map(|n| Some((n.clone(), self.nodes.get(n.as_str())?.clone())))
+                .collect(),
+            agents: names
+                .iter()
+                .filter_map(|n| Some((n.clone(), self.agents.get(n.as_str())?.clone())))
+                .collect(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
             native: self.native.clone(),
@@ -47,19 +69,20 @@ impl State {
             pods,
             pod_groups,
             workload,
+            id,
         })
     }
 
-    /// The pod groups that a workload controls, by gang key. Their names follow from workload and key, so that they are
-    /// neighbours in the table.
-    fn gangs_of(&self, workload: &TrainingWorkload) -> BTreeMap<String, Arc<PodGroup>> {
-        let name = workload.metadata.name.as_deref().unwrap_or_default();
-        let uid = workload.metadata.uid.as_deref();
-        let first = Key::new(workload.metadata.namespace.as_deref().unwrap_or_default(), format!("{name}-"));
+    /// The pod groups that a workload controls, by gang key. Their names follow from workload and
+    /// key, so that they are neighbours in the table.
+    fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<String, Arc<PodGroup>> {
+        let first = Key::new(&id.namespace, format!("{}-", id.name));
         self.pod_groups
             .range(first.clone()..)
-            .take_while(|(key, _)| key.namespace == first.namespace && key.name.starts_with(&first.name))
-            .filter(|(_, group)| uid.is_some() && controller_uid(&***group) == uid)
+            .take_while(|(key, _)| {
+                key.namespace == first.namespace && key.name.starts_with(&first.name)
+            })
+            .filter(|(_, group)| controller_uid(&***group) == Some(id.uid.as_str()))
             .map(|(_, group)| (group.spec.gang_key.clone(), group.clone()))
             .collect()
     }
@@ -80,18 +103,25 @@ impl State {
     }
 }
 
-fn held<K: kube::Resource, T>(object: &K, uid: &str, content: T) -> Held<T> {
-    let meta = object.meta();
+fn held<K: kube::Resource, T>(object: &Identified<K>, workload: &Uid, content: T) -> Held<T> {
     Held {
-        uid: meta.uid.clone().unwrap_or_default(),
-        resource_version: meta.resource_version.clone().unwrap_or_default(),
-        owned: controller_uid(object) == Some(uid),
+        uid: object.uid.clone(),
+        resource_version: object.version.clone(),
+        owned: controller_uid(&*object.object) == Some(workload.as_str()),
         content,
     }
 }
 
-fn node_names(pods: &[Arc<PodView>], pod_groups: &BTreeMap<String, Arc<PodGroup>>) -> BTreeSet<String> {
+fn node_names(
+    pods: &[Arc<PodView>],
+    pod_groups: &BTreeMap<String, Arc<PodGroup>>,
+) -> BTreeSet<String> {
     let of_pods = pods.iter().flat_map(|p| p.node.iter().chain(&p.pinned));
-    let placements = pod_groups.values().filter_map(|g| g.status.as_ref()?.placement.as_ref());
-    of_pods.chain(placements.flat_map(|p| p.nodes.iter().map(|n| &n.node))).cloned().collect()
+    let placements = pod_groups
+        .values()
+        .filter_map(|g| g.status.as_ref()?.placement.as_ref());
+    of_pods
+        .chain(placements.flat_map(|p| p.nodes.iter().map(|n| &n.node)))
+        .cloned()
+        .collect()
 }

@@ -11,11 +11,11 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::kinds::{
-    Agents, Budgets, Nodes, Orders, PodGroups, Pods, PriorityClasses, SchedulingWorkloads, Services, Watched, Workloads,
+    Agents, Budgets, Nodes, Orders, PodGroups, Pods, PriorityClasses, SchedulingWorkloads,
+    Services, Watched, Workloads,
 };
-use super::{Feed, Index};
+use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
-use crate::metrics::WatchErrors;
 use crate::queue::Backoff;
 
 /// How kinds are watched.
@@ -23,7 +23,8 @@ use crate::queue::Backoff;
 pub struct Watching {
     /// Client for reads.
     pub client: Client,
-    /// Ask for the first list as a stream (KEP-3157); where the server does not know how, it is listed in pages.
+    /// Ask for the first list as a stream (KEP-3157); where the server does not know how, it is
+    /// listed in pages.
     pub streaming_lists: bool,
     /// Wait after failures in a row.
     pub backoff: Backoff,
@@ -37,16 +38,52 @@ pub struct Watching {
 pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
     let everything = watcher::Config::default();
     let ours = everything.clone().labels(labels::WORKLOAD_UID);
-    tasks.spawn(watch::<Workloads>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<Orders>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<Agents>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<SchedulingWorkloads>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<PodGroups>(index.clone(), watching.clone(), everything.clone()));
+    tasks.spawn(watch::<Workloads>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<Orders>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<Agents>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<SchedulingWorkloads>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<PodGroups>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
-    tasks.spawn(watch::<Pods>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<Nodes>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<PriorityClasses>(index.clone(), watching.clone(), everything.clone()));
-    tasks.spawn(watch::<Budgets>(index.clone(), watching.clone(), everything));
+    tasks.spawn(watch::<Pods>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<Nodes>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<PriorityClasses>(
+        index.clone(),
+        watching.clone(),
+        everything.clone(),
+    ));
+    tasks.spawn(watch::<Budgets>(
+        index.clone(),
+        watching.clone(),
+        everything,
+    ));
 }
 
 async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {
@@ -54,8 +91,15 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
     let mut failures: u32 = 0;
     let mut streaming = watching.streaming_lists;
     loop {
-        let config = if streaming { config.clone().streaming_lists() } else { config.clone() };
-        let mut events = std::pin::pin!(watcher(Api::<W::Wire>::all(watching.client.clone()), config));
+        let config = if streaming {
+            config.clone().streaming_lists()
+        } else {
+            config.clone()
+        };
+        let mut events = std::pin::pin!(watcher(
+            Api::<W::Wire>::all(watching.client.clone()),
+            config
+        ));
         while let Some(event) = events.next().await {
             match event {
                 Ok(event) => {
@@ -70,7 +114,10 @@ async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watche
                     let wait = watching.random.jittered(watching.backoff.wait(failures));
                     warn!(kind = W::KIND.name(), %error, wait_ms = wait.as_millis() as u64, "watch failed");
                     if streaming && refuses_streaming(&error) {
-                        info!(kind = W::KIND.name(), "listing in pages: the server does not stream lists");
+                        info!(
+                            kind = W::KIND.name(),
+                            "listing in pages: the server does not stream lists"
+                        );
                         streaming = false;
                         break;
                     }

@@ -1,11 +1,13 @@
 //! Leader election on a `coordination.k8s.io/v1` Lease.
 //!
-//! The rules are those of client-go's leader election: a lease is judged by when *we* saw it change, never by the times
-//! that somebody else wrote into it, so clocks need not agree. Every write carries the resourceVersion that it was
-//! decided from. The decision is a pure function ([`decide`]); [`task`] does the calls.
+//! The rules are those of client-go's leader election: a lease is judged by when *we* saw it
+//! change, never by the times that somebody else wrote into it, so clocks need not agree. Every
+//! write carries the resourceVersion that it was decided from. The decision is a pure function
+//! ([`decide`]); [`task`] does the calls.
 //!
-//! Leadership is a value with an end ([`Leadership`]), looked at whenever a write is sent ([`Tenure::check`]). It ends
-//! before the lease can be taken by another: `renew deadline < lease duration`.
+//! Leadership is a value with an end ([`Leadership`]), looked at whenever a write is sent
+//! ([`Tenure::check`]). It ends before the lease can be taken by another: `renew deadline < lease
+//! duration`.
 
 pub mod task;
 
@@ -43,7 +45,7 @@ pub struct Observed {
 
 /// Our own hold on the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Held {
+pub struct HeldLease {
     /// Number of this term of office: the lease's transitions at its beginning.
     pub term: i32,
     /// When we sent the last renewal that succeeded.
@@ -52,7 +54,7 @@ pub struct Held {
 
 /// What to do next.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum ElectionStep {
     /// Write ourselves into the lease (create it where there is none).
     Acquire,
     /// Write a renewal.
@@ -64,22 +66,30 @@ pub enum Step {
 }
 
 /// Decides the next step of the candidate `me`. `observed` is None where no Lease object exists.
-pub fn decide(me: &str, observed: Option<&Observed>, held: Option<&Held>, timing: &Timing, now: Instant) -> Step {
+pub fn decide(
+    me: &str,
+    observed: Option<&Observed>,
+    held: Option<&HeldLease>,
+    timing: &Timing,
+    now: Instant,
+) -> ElectionStep {
     match (held, observed) {
-        (Some(held), _) if now >= held.renewed + timing.renew => Step::StepDown,
-        (Some(_), None) => Step::StepDown,
-        (Some(_), Some(seen)) if seen.holder != me => Step::StepDown,
+        (Some(held), _) if now >= held.renewed + timing.renew => ElectionStep::StepDown,
+        (Some(_), None) => ElectionStep::StepDown,
+        (Some(_), Some(seen)) if seen.holder != me => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
-            Some(wait) if !wait.is_zero() => Step::Wait(wait),
-            _ => Step::Renew,
+            Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
+            _ => ElectionStep::Renew,
         },
-        (None, None) => Step::Acquire,
+        (None, None) => ElectionStep::Acquire,
         // Our own name without our own hold: an earlier process of this pod, which has ended.
-        (None, Some(seen)) if seen.holder.is_empty() || seen.holder == me => Step::Acquire,
-        (None, Some(seen)) => match (seen.since + seen.duration.max(timing.lease)).checked_duration_since(now) {
-            Some(left) if !left.is_zero() => Step::Wait(left.min(timing.retry)),
-            _ => Step::Acquire,
-        },
+        (None, Some(seen)) if seen.holder.is_empty() || seen.holder == me => ElectionStep::Acquire,
+        (None, Some(seen)) => {
+            match (seen.since + seen.duration.max(timing.lease)).checked_duration_since(now) {
+                Some(left) if !left.is_zero() => ElectionStep::Wait(left.min(timing.retry)),
+                _ => ElectionStep::Acquire,
+            }
+        }
     }
 }
 
@@ -109,12 +119,19 @@ impl Tenure {
 
     /// The leadership that is valid at this moment.
     pub fn check(&self, now: Instant) -> Result<Leadership, NotLeading> {
-        self.0.borrow().filter(|held| now < held.valid_until).ok_or(NotLeading)
+        self.0
+            .borrow()
+            .filter(|held| now < held.valid_until)
+            .ok_or(NotLeading)
     }
 
     /// Waits until the process leads. Ends with an error when the lease task has ended.
     pub async fn acquired(&mut self) -> Result<Leadership, NotLeading> {
-        let held = self.0.wait_for(Option::is_some).await.map_err(|_| NotLeading)?;
+        let held = self
+            .0
+            .wait_for(Option::is_some)
+            .await
+            .map_err(|_| NotLeading)?;
         held.ok_or(NotLeading)
     }
 }
@@ -122,9 +139,13 @@ impl Tenure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::{Clock, SystemClock};
 
-    const TIMING: Timing =
-        Timing { lease: Duration::from_secs(15), renew: Duration::from_secs(10), retry: Duration::from_secs(2) };
+    const TIMING: Timing = Timing {
+        lease: Duration::from_secs(15),
+        renew: Duration::from_secs(10),
+        retry: Duration::from_secs(2),
+    };
 
     fn seen(holder: &str, since: Instant) -> Observed {
         Observed {
@@ -142,45 +163,81 @@ mod tests {
 
     #[test]
     fn a_lease_that_nobody_holds_is_taken_at_once() {
-        let now = Instant::now();
-        assert_eq!(decide("a", None, None, &TIMING, now), Step::Acquire);
-        assert_eq!(decide("a", Some(&seen("", now)), None, &TIMING, now), Step::Acquire);
+        let now = SystemClock.monotonic();
+        assert_eq!(decide("a", None, None, &TIMING, now), ElectionStep::Acquire);
+        assert_eq!(
+            decide("a", Some(&seen("", now)), None, &TIMING, now),
+            ElectionStep::Acquire
+        );
     }
 
     #[test]
     fn a_foreign_lease_is_taken_only_when_it_has_not_changed_for_its_whole_duration() {
-        let start = Instant::now();
+        let start = SystemClock.monotonic();
         let lease = seen("b", start);
-        assert_eq!(decide("a", Some(&lease), None, &TIMING, start), Step::Wait(secs(2)));
-        assert_eq!(decide("a", Some(&lease), None, &TIMING, start + secs(14)), Step::Wait(secs(1)));
-        assert_eq!(decide("a", Some(&lease), None, &TIMING, start + secs(15)), Step::Acquire);
-        let patient = Observed { duration: secs(60), ..lease };
-        assert_eq!(decide("a", Some(&patient), None, &TIMING, start + secs(15)), Step::Wait(secs(2)));
+        assert_eq!(
+            decide("a", Some(&lease), None, &TIMING, start),
+            ElectionStep::Wait(secs(2))
+        );
+        assert_eq!(
+            decide("a", Some(&lease), None, &TIMING, start + secs(14)),
+            ElectionStep::Wait(secs(1))
+        );
+        assert_eq!(
+            decide("a", Some(&lease), None, &TIMING, start + secs(15)),
+            ElectionStep::Acquire
+        );
+        let patient = Observed {
+            duration: secs(60),
+            ..lease
+        };
+        assert_eq!(
+            decide("a", Some(&patient), None, &TIMING, start + secs(15)),
+            ElectionStep::Wait(secs(2))
+        );
     }
 
     #[test]
     fn the_holder_renews_after_the_retry_period_and_steps_down_at_the_deadline() {
-        let start = Instant::now();
-        let (lease, held) = (seen("a", start), Held { term: 3, renewed: start });
+        let start = SystemClock.monotonic();
+        let (lease, held) = (
+            seen("a", start),
+            HeldLease {
+                term: 3,
+                renewed: start,
+            },
+        );
         let at = |s| decide("a", Some(&lease), Some(&held), &TIMING, start + secs(s));
-        assert_eq!(at(0), Step::Wait(secs(2)));
-        assert_eq!(at(2), Step::Renew);
-        assert_eq!(at(9), Step::Renew);
-        assert_eq!(at(10), Step::StepDown);
+        assert_eq!(at(0), ElectionStep::Wait(secs(2)));
+        assert_eq!(at(2), ElectionStep::Renew);
+        assert_eq!(at(9), ElectionStep::Renew);
+        assert_eq!(at(10), ElectionStep::StepDown);
     }
 
     #[test]
     fn the_holder_steps_down_when_the_lease_is_deleted_or_taken() {
-        let start = Instant::now();
-        let held = Held { term: 3, renewed: start };
-        assert_eq!(decide("a", None, Some(&held), &TIMING, start), Step::StepDown);
-        assert_eq!(decide("a", Some(&seen("b", start)), Some(&held), &TIMING, start), Step::StepDown);
+        let start = SystemClock.monotonic();
+        let held = HeldLease {
+            term: 3,
+            renewed: start,
+        };
+        assert_eq!(
+            decide("a", None, Some(&held), &TIMING, start),
+            ElectionStep::StepDown
+        );
+        assert_eq!(
+            decide("a", Some(&seen("b", start)), Some(&held), &TIMING, start),
+            ElectionStep::StepDown
+        );
     }
 
     #[test]
     fn leadership_ends_by_itself() {
-        let now = Instant::now();
-        let (tx, rx) = watch::channel(Some(Leadership { term: 1, valid_until: now + secs(10) }));
+        let now = SystemClock.monotonic();
+        let (tx, rx) = watch::channel(Some(Leadership {
+            term: 1,
+            valid_until: now + secs(10),
+        }));
         let tenure = Tenure::new(rx);
         assert!(tenure.check(now + secs(9)).is_ok());
         assert_eq!(tenure.check(now + secs(10)), Err(NotLeading));

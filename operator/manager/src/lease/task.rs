@@ -1,4 +1,5 @@
-//! The calls of the election: reads the Lease, does what [`super::decide`] says, publishes the leadership.
+//! The calls of the election: reads the Lease, does what [`super::decide`] says, publishes the
+//! leadership.
 
 use std::time::Duration;
 
@@ -6,16 +7,17 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use serde_json::json;
+use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use super::{Held, Leadership, Observed, Step, Timing, decide};
+use super::{ElectionStep, HeldLease, Leadership, Observed, Timing, decide};
+use crate::api::deadline::{DeadlineExceeded, in_time};
 use crate::clock::Clock;
-use crate::edge::to_jiff;
+use crate::time_conversion::to_jiff;
 
 /// The election was lost; the process has to end, so that nothing of it acts any more.
 #[derive(Debug, Error)]
@@ -42,12 +44,12 @@ pub struct Candidate<'a> {
 #[derive(Default)]
 struct Known {
     observed: Option<Observed>,
-    held: Option<Held>,
+    held: Option<HeldLease>,
 }
 
 impl Candidate<'_> {
-    /// Takes part in the election until it is told to release; then gives the lease up. Publishes every change of our
-    /// leadership.
+    /// Takes part in the election until it is told to release; then gives the lease up. Publishes
+    /// every change of our leadership.
     pub async fn run(
         self,
         leadership: watch::Sender<Option<Leadership>>,
@@ -70,7 +72,10 @@ impl Candidate<'_> {
             }
         }
         leadership.send_replace(None);
-        if let (Some(_), Some(seen)) = (known.held, known.observed.filter(|o| o.holder == self.identity)) {
+        if let (Some(_), Some(seen)) = (
+            known.held,
+            known.observed.filter(|o| o.holder == self.identity),
+        ) {
             self.release(&api, &seen).await;
         }
         Ok(())
@@ -91,27 +96,43 @@ impl Candidate<'_> {
             return Ok(self.timing.retry);
         }
         let now = self.clock.monotonic();
-        let next = decide(&self.identity, known.observed.as_ref(), known.held.as_ref(), &self.timing, now);
+        let next = decide(
+            &self.identity,
+            known.observed.as_ref(),
+            known.held.as_ref(),
+            &self.timing,
+            now,
+        );
         match next {
-            Step::StepDown => return Err(LeaseLost("not renewed in time, or taken by another".into())),
-            Step::Wait(pause) => return Ok(pause),
-            Step::Acquire | Step::Renew => {}
+            ElectionStep::StepDown => {
+                return Err(LeaseLost("not renewed in time, or taken by another".into()));
+            }
+            ElectionStep::Wait(pause) => return Ok(pause),
+            ElectionStep::Acquire | ElectionStep::Renew => {}
         }
-        match within(self.timing.renew / 2, self.write(api, known.observed.as_ref(), next)).await {
+        match self.write(api, known.observed.as_ref(), next).await {
             Ok(lease) => {
-                observe(&mut known.observed, Some(&lease), &self.timing, self.clock.monotonic());
+                observe(
+                    &mut known.observed,
+                    Some(&lease),
+                    &self.timing,
+                    self.clock.monotonic(),
+                );
                 let term = known.observed.as_ref().map_or(0, |o| o.transitions);
                 if known.held.is_none() {
                     info!(identity = %self.identity, term, "leading");
                 }
-                known.held = Some(Held { term, renewed: now });
-                leadership.send_replace(Some(Leadership { term, valid_until: now + self.timing.renew }));
+                known.held = Some(HeldLease { term, renewed: now });
+                leadership.send_replace(Some(Leadership {
+                    term,
+                    valid_until: now + self.timing.renew,
+                }));
                 Ok(Duration::ZERO)
             }
             Err(error) => {
                 warn!(%error, ?next, "cannot write the lease");
-                // After a conflict the object is another: a holder looks whether it still is the holder. If that fails
-                // too, the renew deadline decides.
+                // After a conflict the object is another: a holder looks whether it still is the
+                // holder. If that fails too, the renew deadline decides.
                 if let Err(error) = self.look(api, known).await {
                     warn!(%error, "cannot read the lease");
                 }
@@ -120,15 +141,28 @@ impl Candidate<'_> {
         }
     }
 
-    async fn look(&self, api: &Api<Lease>, known: &mut Known) -> Result<(), String> {
-        let lease = within(self.timing.renew / 2, api.get_opt(&self.name)).await?;
-        observe(&mut known.observed, lease.as_ref(), &self.timing, self.clock.monotonic());
+    async fn look(&self, api: &Api<Lease>, known: &mut Known) -> Result<(), LeaseError> {
+        let lease = in_time(self.timing.renew / 2, api.get_opt(&self.name)).await??;
+        observe(
+            &mut known.observed,
+            lease.as_ref(),
+            &self.timing,
+            self.clock.monotonic(),
+        );
         Ok(())
     }
 
-    async fn write(&self, api: &Api<Lease>, observed: Option<&Observed>, step: Step) -> kube::Result<Lease> {
+    async fn write(
+        &self,
+        api: &Api<Lease>,
+        observed: Option<&Observed>,
+        step: ElectionStep,
+    ) -> Result<Lease, LeaseError> {
+        let deadline = self.timing.renew / 2;
         let now = MicroTime(to_jiff(self.clock.wall()));
-        let seconds = i32::try_from(self.timing.lease.as_secs()).unwrap_or(i32::MAX).max(1);
+        let seconds = i32::try_from(self.timing.lease.as_secs())
+            .unwrap_or(i32::MAX)
+            .max(1);
         let Some(seen) = observed else {
             let spec = LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
@@ -138,18 +172,36 @@ impl Candidate<'_> {
                 lease_transitions: Some(0),
                 ..LeaseSpec::default()
             };
-            let metadata = ObjectMeta { name: Some(self.name.clone()), ..ObjectMeta::default() };
-            return api.create(&PostParams::default(), &Lease { metadata, spec: Some(spec) }).await;
+            let metadata = ObjectMeta {
+                name: Some(self.name.clone()),
+                ..ObjectMeta::default()
+            };
+            let lease = Lease {
+                metadata,
+                spec: Some(spec),
+            };
+            let params = PostParams::default();
+            return Ok(in_time(deadline, api.create(&params, &lease)).await??);
         };
         let mut spec = json!({"renewTime": now});
-        if step == Step::Acquire {
+        if step == ElectionStep::Acquire {
             spec = json!({
                 "holderIdentity": self.identity, "leaseDurationSeconds": seconds, "acquireTime": now, "renewTime": now,
                 "leaseTransitions": seen.transitions.saturating_add(1),
             });
         }
         let patch = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
-        api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch)).await
+        self.patch(api, deadline, &patch).await
+    }
+
+    async fn patch(
+        &self,
+        api: &Api<Lease>,
+        deadline: Duration,
+        patch: &Value,
+    ) -> Result<Lease, LeaseError> {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        Ok(in_time(deadline, api.patch(&self.name, &params, &patch)).await??)
     }
 
     /// Lets the next candidate in at once. Failure costs others the lease duration, nothing else.
@@ -158,21 +210,25 @@ impl Candidate<'_> {
             "metadata": {"resourceVersion": seen.resource_version},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         });
-        match within(self.timing.retry, api.patch(&self.name, &PatchParams::default(), &Patch::Merge(patch))).await {
+        match self.patch(api, self.timing.retry, &patch).await {
             Ok(_) => info!("lease released"),
             Err(error) => warn!(%error, "cannot release the lease"),
         }
     }
 }
 
-/// Takes note of what the Lease says; the time of observation changes only when the object has changed.
+/// Takes note of what the Lease says; the time of observation changes only when the object has
+/// changed.
 fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
     let Some(lease) = lease else {
         *observed = None;
         return;
     };
     let resource_version = lease.metadata.resource_version.clone().unwrap_or_default();
-    if observed.as_ref().is_some_and(|o| o.resource_version == resource_version) {
+    if observed
+        .as_ref()
+        .is_some_and(|o| o.resource_version == resource_version)
+    {
         return;
     }
     let spec = lease.spec.clone().unwrap_or_default();
@@ -188,9 +244,11 @@ fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timi
     });
 }
 
-async fn within<T>(deadline: Duration, call: impl Future<Output = kube::Result<T>>) -> Result<T, String> {
-    match tokio::time::timeout(deadline, call).await {
-        Ok(answer) => answer.map_err(|e| e.to_string()),
-        Err(_) => Err(format!("no answer within {deadline:?}")),
-    }
+/// Why a request about the lease came to nothing.
+#[derive(Debug, Error)]
+enum LeaseError {
+    #[error(transparent)]
+    Late(#[from] DeadlineExceeded),
+    #[error(transparent)]
+    Refused(#[from] kube::Error),
 }

@@ -6,23 +6,22 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use super::Settings;
-use super::act::Actor;
-use super::decide::decide;
-use super::memory::Memory;
-use super::scene::Scene;
-use crate::clients::Clients;
+use lockstep_scheduler::{Memory, Settings, schedule};
+
+use super::act::StepSender;
+use super::input::scheduling_input;
+use super::metrics::SchedulerMetrics;
+use crate::api::clients::Clients;
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::Index;
-use crate::metrics::Scheduling;
 
 /// The scheduler loop.
 pub struct Scheduler {
     index: Arc<Index>,
     clock: Arc<dyn Clock>,
     settings: Settings,
-    actor: Actor,
+    actor: StepSender,
 }
 
 impl Scheduler {
@@ -33,14 +32,19 @@ impl Scheduler {
         clock: Arc<dyn Clock>,
         settings: Settings,
         events: Events,
-        metrics: Scheduling,
+        metrics: SchedulerMetrics,
     ) -> Self {
-        let actor = Actor { read: clients.read.clone(), write: clients.write.clone(), events, metrics };
-        Self { index, clock, settings, actor }
+        let actor = StepSender::new(clients, events, metrics);
+        Self {
+            index,
+            clock,
+            settings,
+            actor,
+        }
     }
 
-    /// Schedules until stopped; the pass in hand is finished. The index is complete and this process leads: writes are
-    /// refused by the client once it does not.
+    /// Schedules until stopped; the pass in hand is finished. The index is complete and this
+    /// process leads: writes are refused by the client once it does not.
     pub async fn run(self, stop: CancellationToken) {
         let mut memory = Memory::default();
         let mut unsure = BTreeSet::new();
@@ -55,12 +59,15 @@ impl Scheduler {
                 continue;
             }
             let began = self.clock.monotonic();
-            let scene = Scene::of(&self.index.read());
+            let input = scheduling_input(&self.index.read());
             let now = self.clock.wall();
-            let plan = decide(&scene, &mut memory, &self.settings, now);
-            drop(scene);
-            self.actor.metrics.decided(&plan, self.clock.monotonic() - began);
-            // Own status writes come back as changes; everything else is looked at again when it has to be.
+            let plan = schedule(&input, &mut memory, &self.settings, now).plan;
+            drop(input);
+            self.actor
+                .metrics
+                .decided(&plan, self.clock.monotonic() - began);
+            // Own status writes come back as changes; everything else is looked at again when it
+            // has to be.
             let acted = self.actor.act(plan.steps, &mut memory, now).await;
             let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);
             wake_after = plan.wake_after.into_iter().chain(retry).min();
@@ -68,11 +75,14 @@ impl Scheduler {
         }
     }
 
-    /// Waits until something has changed, or for the time given, and then until changes have gathered. False when stopped.
+    /// Waits until something has changed, or for the time given, and then until changes have
+    /// gathered. False when stopped.
     async fn pause(&self, wake_after: Option<Duration>, stop: &CancellationToken) -> bool {
         let woken = async {
             match wake_after {
-                Some(wait) => tokio::time::timeout(wait, self.index.scheduler_dirty()).await.unwrap_or(()),
+                Some(wait) => tokio::time::timeout(wait, self.index.scheduler_dirty())
+                    .await
+                    .unwrap_or(()),
                 None => self.index.scheduler_dirty().await,
             }
             tokio::time::sleep(self.settings.debounce).await;

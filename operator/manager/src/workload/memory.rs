@@ -1,14 +1,16 @@
-//! What the controller remembers of a workload between passes. Losing it costs repeated questions, nothing else.
+//! What the controller remembers of a workload between passes. Losing it costs repeated questions,
+//! nothing else.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use lockstep_api::ids::Uid;
 use lockstep_lifecycle::Settings;
 use lockstep_lifecycle::view::{DryRun, Refusal, Target};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::act::Acted;
+use super::act::ActionResults;
 use crate::index::{Key, Known, OwnWrites};
 
 /// Memory of one workload, shared with the pass over it.
@@ -21,7 +23,7 @@ pub(super) struct Memories(Mutex<HashMap<Key, Memory>>);
 /// What is remembered.
 #[derive(Debug, Default)]
 pub(super) struct Remembered {
-    uid: String,
+    uid: Option<Uid>,
     /// Own writes that the watches have not shown yet.
     pub writes: OwnWrites,
     /// When the status was last written.
@@ -32,11 +34,14 @@ pub(super) struct Remembered {
 
 impl Memories {
     /// The memory of a workload; empty for a new UID.
-    pub fn of(&self, key: &Key, uid: &str) -> Memory {
+    pub fn of(&self, key: &Key, uid: &Uid) -> Memory {
         let mut all = self.0.lock();
         let memory = all.entry(key.clone()).or_default();
-        if memory.lock().uid != uid {
-            *memory = Arc::new(Mutex::new(Remembered { uid: uid.to_owned(), ..Remembered::default() }));
+        if memory.lock().uid.as_ref() != Some(uid) {
+            *memory = Arc::new(Mutex::new(Remembered {
+                uid: Some(uid.clone()),
+                ..Remembered::default()
+            }));
         }
         memory.clone()
     }
@@ -58,17 +63,17 @@ impl Remembered {
     }
 
     /// Takes over what has become of a pass's requests.
-    pub fn learn(&mut self, acted: Acted, now: Instant) {
-        for (kind, version) in acted.writes {
-            self.writes.wrote(kind, version.as_deref(), now);
+    pub fn learn(&mut self, results: ActionResults, now: Instant) {
+        for (kind, version) in results.writes {
+            self.writes.wrote(kind, &version, now);
         }
-        for target in acted.accepted {
+        for target in results.accepted {
             self.refusals.remove(&target);
         }
-        for refusal in acted.refusals {
+        for refusal in results.refusals {
             self.refusals.insert(refusal.target.clone(), refusal);
         }
-        if let Some(verdict) = acted.dry_run {
+        if let Some(verdict) = results.dry_run {
             self.dry_run = Some(verdict);
         }
     }

@@ -6,12 +6,14 @@
 //! | decide: record, act or nothing | `lockstep_lifecycle::decide` | no |
 //! | record: write the ledger | [`status`] | yes |
 //! | act: send requests | [`act`] | yes |
-//! | compute the summary, write it when it differs | `lockstep_lifecycle::summary`, [`status`] | yes |
+//! | nothing to do: write the summary when it differs | [`status`] | yes |
 //!
-//! It is the only writer of a workload's status, pods, Service, Workload, pod group specs and orders.
+//! It is the only writer of a workload's status, pods, Service, Workload, pod group specs and
+//! orders.
 
 pub mod act;
 mod memory;
+pub(crate) mod metrics;
 mod status;
 
 use std::collections::HashMap;
@@ -19,19 +21,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::TrainingWorkloadStatus;
-use lockstep_lifecycle::{Action, Plan, Settings, WorkloadView, decide, summary, transitions};
+use lockstep_lifecycle::{Action, Plan, Settings, WorkloadView, decide, transitions};
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
 
-use crate::clients::{Clients, ErrorClass};
+use crate::api::Actor;
+use crate::api::clients::Clients;
+use crate::api::error::{ApiError, ErrorClass};
+use crate::api::write::Written;
 use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::{Index, Key, Kind};
-use crate::metrics::{Metrics, Outcome};
 use crate::queue::Queue;
-use act::{Actor, Failure};
+use act::ActionSender;
 use memory::{Memories, Memory};
+use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
 
 /// How long a pass waits at most before it looks again whether its own writes have come back.
@@ -60,7 +65,7 @@ pub struct Parts {
     /// Where transitions are told.
     pub events: Events,
     /// Counters.
-    pub metrics: Metrics,
+    pub metrics: WorkloadMetrics,
     /// Cancelled: finish the requests in hand.
     pub stop: CancellationToken,
 }
@@ -77,7 +82,7 @@ pub struct Limits {
 /// Drives workloads.
 pub struct Controller {
     parts: Parts,
-    actor: Actor,
+    actions: ActionSender,
     writer: StatusWriter,
     memories: Memories,
 }
@@ -87,8 +92,21 @@ impl Controller {
     pub fn new(parts: Parts) -> Self {
         let Clients { read, write, .. } = parts.clients.clone();
         let writer = StatusWriter::new(write.clone());
-        let actor = Actor { read, write, in_flight: parts.limits.in_flight, stop: parts.stop.clone() };
-        Self { parts, actor, writer, memories: Memories::default() }
+        let in_flight = parts.limits.in_flight;
+        let actions = ActionSender {
+            actor: Actor {
+                read,
+                write,
+                in_flight,
+            },
+            stop: parts.stop.clone(),
+        };
+        Self {
+            parts,
+            actions,
+            writer,
+            memories: Memories::default(),
+        }
     }
 
     /// Works until it is stopped; then finishes the requests in hand.
@@ -112,7 +130,11 @@ impl Controller {
         }
     }
 
-    fn ended(&self, keys: &mut HashMap<Id, Key>, ended: Result<(Id, Passed), tokio::task::JoinError>) {
+    fn ended(
+        &self,
+        keys: &mut HashMap<Id, Key>,
+        ended: Result<(Id, Passed), tokio::task::JoinError>,
+    ) {
         let (id, outcome) = match ended {
             Ok((id, outcome)) => (id, outcome),
             Err(panic) => {
@@ -136,75 +158,90 @@ impl Controller {
                 Ok(())
             }
             Err(failure) => {
-                self.parts.metrics.passes.ended(Outcome::Error, time);
+                self.parts.metrics.passes.ended(PassResult::Error, time);
                 self.parts.metrics.passes.failed(failure.class);
                 match failure.class {
                     // Somebody else was faster, or leads now: nothing that a person has to know.
                     ErrorClass::Conflict | ErrorClass::NotLeading => {
                         debug!(workload = %key, error = %failure.message, "pass is repeated");
                     }
-                    class => warn!(workload = %key, class = class.as_str(), error = %failure.message, "pass failed"),
+                    class => {
+                        warn!(workload = %key, class = class.as_str(), error = %failure.message, "pass failed");
+                    }
                 }
                 Err(failure.retry_after)
             }
         }
     }
 
-    async fn pass(&self, key: &Key) -> Result<Outcome, Failure> {
-        let Some(uid) = self.parts.index.read().workloads.get(key).and_then(|w| w.metadata.uid.clone()) else {
+    async fn pass(&self, key: &Key) -> Result<PassResult, ApiError> {
+        let Some(uid) = self.parts.index.read().uid_of(key) else {
             self.memories.forget(key);
-            return Ok(Outcome::Unchanged);
+            return Ok(PassResult::Unchanged);
         };
         let memory = self.memories.of(key, &uid);
         if !self.parts.index.caught_up(&mut memory.lock().writes) {
             self.parts.queue.add_after(key.clone(), CATCH_UP);
-            return Ok(Outcome::Unchanged);
+            return Ok(PassResult::Unchanged);
         }
         let known = memory.lock().known(&self.parts.settings);
-        let Some(view) = self.parts.index.read().view(key, known) else { return Ok(Outcome::Unchanged) };
-        let now = self.parts.clock.wall();
-        let pass = decide(&view, now);
+        let Some(view) = self.parts.index.read().view(key, known) else {
+            return Ok(PassResult::Unchanged);
+        };
+        let pass = decide(&view, self.parts.clock.wall());
         if let Some(wait) = pass.requeue_after {
             self.parts.queue.add_after(key.clone(), wait);
         }
         match pass.plan {
             Plan::Record(ledger) => {
                 self.write_status(&view, &ledger, &memory).await?;
-                Ok(Outcome::Changed)
+                Ok(PassResult::Changed)
             }
             Plan::Act(actions) => {
                 self.act(key, &view, actions, &memory).await?;
-                Ok(Outcome::Changed)
+                Ok(PassResult::Changed)
             }
-            Plan::Idle => {
-                let status = summary(&view, now);
-                if let Some(wait) =
-                    status::put_off(&view, &status, memory.lock().summarized, self.parts.clock.monotonic())
-                {
+            Plan::Idle(status) => {
+                if let Some(wait) = status::put_off(
+                    &view,
+                    &status,
+                    memory.lock().summarized,
+                    self.parts.clock.monotonic(),
+                ) {
                     self.parts.queue.add_after(key.clone(), wait);
-                    return Ok(Outcome::Unchanged);
+                    return Ok(PassResult::Unchanged);
                 }
                 let changed = self.write_status(&view, &status, &memory).await?;
-                Ok(if changed { Outcome::Changed } else { Outcome::Unchanged })
+                Ok(if changed {
+                    PassResult::Changed
+                } else {
+                    PassResult::Unchanged
+                })
             }
         }
     }
 
-    /// Writes a status at the version that it was decided from, when it differs, and tells the world about transitions.
+    /// Writes a status at the version that it was decided from, when it differs, and reports
+    /// transitions.
     async fn write_status(
         &self,
         view: &WorkloadView,
         status: &TrainingWorkloadStatus,
         memory: &Memory,
-    ) -> Result<bool, Failure> {
-        let Some(version) = self.writer.write(view, status).await? else { return Ok(false) };
+    ) -> Result<bool, ApiError> {
+        let Written::At(version) = self.writer.write(view, status).await? else {
+            return Ok(false);
+        };
         let now = self.parts.clock.monotonic();
         {
             let mut memory = memory.lock();
-            memory.writes.wrote(Kind::TrainingWorkload, version.as_deref(), now);
+            memory.writes.wrote(Kind::TrainingWorkload, &version, now);
             memory.summarized = Some(now);
         }
-        self.parts.metrics.incidents.count(view.workload.status.as_ref(), status);
+        self.parts
+            .metrics
+            .incidents
+            .count(view.workload.status.as_ref(), status);
         for note in transitions(&view.status(), status) {
             info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
             self.parts.events.workload(view, note);
@@ -212,9 +249,16 @@ impl Controller {
         Ok(true)
     }
 
-    async fn act(&self, key: &Key, view: &WorkloadView, actions: Vec<Action>, memory: &Memory) -> Result<(), Failure> {
+    async fn act(
+        &self,
+        key: &Key,
+        view: &WorkloadView,
+        actions: Vec<Action>,
+        memory: &Memory,
+    ) -> Result<(), ApiError> {
         let count = actions.len();
-        let acted = self.actor.act(view, actions, self.parts.clock.wall()).await;
+        let now = self.parts.clock.wall();
+        let acted = self.actions.act(view, actions, now).await;
         debug!(workload = %key, actions = count, refused = acted.refusals.len(), "acted");
         for class in &acted.ignored {
             self.parts.metrics.passes.failed(*class);

@@ -10,10 +10,11 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
-use lockstep_lifecycle::view::{Priority, RefusalKind, Target};
+use lockstep_lifecycle::view::{Priority, RefusalKind, Target, WorkloadId};
 use lockstep_lifecycle::{Action, Object, Settings, WorkloadView};
-use lockstep_manager::clients::ErrorClass;
-use lockstep_manager::workload::act::{Acted, Actor};
+use lockstep_manager::api::Actor;
+use lockstep_manager::api::error::ErrorClass;
+use lockstep_manager::workload::act::{ActionResults, ActionSender};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -27,6 +28,7 @@ fn view() -> WorkloadView {
     }))
     .unwrap();
     WorkloadView {
+        id: WorkloadId::read(&workload).unwrap(),
         workload: Arc::new(workload),
         pods: Vec::new(),
         pod_groups: BTreeMap::new(),
@@ -35,7 +37,10 @@ fn view() -> WorkloadView {
         order: None,
         nodes: BTreeMap::new(),
         agents: BTreeMap::new(),
-        priority: Priority::Resolved { value: 0, preemption: PreemptionPolicy::Never },
+        priority: Priority::Resolved {
+            value: 0,
+            preemption: PreemptionPolicy::Never,
+        },
         native: None,
         dry_run: None,
         refusals: Vec::new(),
@@ -52,12 +57,26 @@ fn pod(index: i32, owner: &str) -> Value {
 
 fn create(index: i32) -> Action {
     let pod: Pod = serde_json::from_value(pod(index, "w")).unwrap();
-    Action::CreatePod { member: Member::new("workers", 0, index), pod: Box::new(pod) }
+    Action::CreatePod {
+        member: Member::new("workers", 0, index),
+        pod: Box::new(pod),
+    }
 }
 
-async fn act(api: &FakeApi, in_flight: usize, actions: Vec<Action>) -> Acted {
-    let actor = Actor { read: api.client(), write: api.client(), in_flight, stop: CancellationToken::new() };
-    actor.act(&view(), actions, now()).await
+fn sender(api: &FakeApi, in_flight: usize) -> ActionSender {
+    let actor = Actor {
+        read: api.client(),
+        write: api.client(),
+        in_flight,
+    };
+    ActionSender {
+        actor,
+        stop: CancellationToken::new(),
+    }
+}
+
+async fn act(api: &FakeApi, in_flight: usize, actions: Vec<Action>) -> ActionResults {
+    sender(api, in_flight).act(&view(), actions, now()).await
 }
 
 fn now() -> DateTime<Utc> {
@@ -67,13 +86,23 @@ fn now() -> DateTime<Utc> {
 #[tokio::test]
 async fn after_a_quota_refuses_a_pod_no_more_are_created() {
     let api = FakeApi::new();
-    api.refuse("p2", StatusCode::FORBIDDEN, "Forbidden", "pods \"p2\" is forbidden: exceeded quota: gpus");
+    api.refuse(
+        "p2",
+        StatusCode::FORBIDDEN,
+        "Forbidden",
+        "pods \"p2\" is forbidden: exceeded quota: gpus",
+    );
     let acted = act(&api, 1, (0..6).map(create).collect()).await;
     assert_eq!(api.all(PODS).len(), 2);
-    let [refusal] = acted.refusals.as_slice() else { panic!("{acted:?}") };
+    let [refusal] = acted.refusals.as_slice() else {
+        panic!("{acted:?}")
+    };
     assert_eq!(
         (&refusal.target, refusal.kind),
-        (&Target::Pod(Member::new("workers", 0, 2)), RefusalKind::QuotaExceeded)
+        (
+            &Target::Pod(Member::new("workers", 0, 2)),
+            RefusalKind::QuotaExceeded
+        )
     );
     assert!(refusal.message.contains("exceeded quota: gpus"));
 }
@@ -83,7 +112,10 @@ async fn a_create_whose_answer_was_lost_is_adopted_when_it_is_repeated() {
     let api = FakeApi::new();
     api.put(PODS, pod(0, "w"));
     let acted = act(&api, 8, vec![create(0), create(1)]).await;
-    assert_eq!((api.all(PODS).len(), acted.refusals.len(), acted.failure), (2, 0, None));
+    assert_eq!(
+        (api.all(PODS).len(), acted.refusals.len(), acted.failure),
+        (2, 0, None)
+    );
     assert_eq!(acted.accepted.len(), 2);
 }
 
@@ -122,55 +154,130 @@ async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
         &api,
         8,
         vec![
-            Action::Unpublish { name: name.clone(), uid: uid.clone() },
-            Action::MarkDisrupted { name: name.clone(), uid: uid.clone(), message: "m".into() },
-            Action::DeletePod { name: name.clone(), uid: uid.clone() },
+            Action::Unpublish {
+                name: name.clone(),
+                uid: uid.clone(),
+            },
+            Action::MarkDisrupted {
+                name: name.clone(),
+                uid: uid.clone(),
+                message: "m".into(),
+            },
+            Action::DeletePod {
+                name: name.clone(),
+                uid: uid.clone(),
+            },
             Action::RemoveGate { name, uid },
         ],
     )
     .await;
-    assert_eq!((api.all(PODS), acted.failure, api.writes().len()), (before, None, 4));
+    assert_eq!(
+        (api.all(PODS), acted.failure, api.writes().len()),
+        (before, None, 4)
+    );
 }
 
 #[tokio::test]
 async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not() {
     let api = FakeApi::new();
-    let pods: Vec<Pod> = (0..2).map(|i| serde_json::from_value(pod(i, "w")).unwrap()).collect();
-    let ask = || vec![Action::DryRun { spec_hash: "h".into(), pods: pods.clone() }];
+    let pods: Vec<Pod> = (0..2)
+        .map(|i| serde_json::from_value(pod(i, "w")).unwrap())
+        .collect();
+    let ask = || {
+        vec![Action::DryRun {
+            spec_hash: "h".into(),
+            pods: pods.clone(),
+        }]
+    };
     api.refuse("p0", StatusCode::FORBIDDEN, "Forbidden", "exceeded quota");
     let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
     assert_eq!((verdict.spec_hash.as_str(), verdict.invalid), ("h", None));
-    api.refuse("p1", StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "spec.containers[0].image: Required value");
+    api.refuse(
+        "p1",
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "Invalid",
+        "spec.containers[0].image: Required value",
+    );
     let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
-    assert_eq!(verdict.invalid.as_deref(), Some("spec.containers[0].image: Required value"));
+    assert_eq!(
+        verdict.invalid.as_deref(),
+        Some("spec.containers[0].image: Required value")
+    );
     assert!(api.all(PODS).is_empty());
 }
 
 #[tokio::test]
 async fn a_change_that_is_refused_is_remembered_until_it_is_accepted() {
     let api = FakeApi::new();
-    let order = RestartOrder::new("llama", RestartOrderSpec { workload_uid: "w".into(), domains: Vec::new() });
+    let order = RestartOrder::new(
+        "llama",
+        RestartOrderSpec {
+            workload_uid: "w".into(),
+            domains: Vec::new(),
+        },
+    );
     let mut held = json!(order);
     held["metadata"]["namespace"] = json!("ml");
     held["spec"]["workloadUID"] = json!("x");
     api.put("apis/training.lockstep.dev/v1alpha1/restartorders", held);
     let update = || {
         let object = Object::RestartOrder(Box::new(order.clone()));
-        vec![Action::Update { object, uid: "uid-llama".into(), resource_version: "1".into() }]
+        vec![Action::Update {
+            object,
+            uid: "uid-llama".into(),
+            resource_version: "1".into(),
+        }]
     };
-    api.refuse("llama", StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "spec.domains: Invalid value");
+    api.refuse(
+        "llama",
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "Invalid",
+        "spec.domains: Invalid value",
+    );
     let acted = act(&api, 1, update()).await;
     let target = Target::Object("RestartOrder", "llama".into());
-    assert_eq!((&acted.refusals[0].target, acted.refusals[0].kind), (&target, RefusalKind::Invalid));
+    assert_eq!(
+        (&acted.refusals[0].target, acted.refusals[0].kind),
+        (&target, RefusalKind::Invalid)
+    );
     api.accept("llama");
     assert_eq!(act(&api, 1, update()).await.accepted, [target]);
 }
 
 #[tokio::test]
+async fn an_object_that_was_recreated_under_its_name_is_not_patched_and_nothing_is_refused() {
+    let api = FakeApi::new();
+    let order = RestartOrder::new(
+        "llama",
+        RestartOrderSpec {
+            workload_uid: "w".into(),
+            domains: Vec::new(),
+        },
+    );
+    let mut recreated = json!(order);
+    recreated["metadata"]["namespace"] = json!("ml");
+    recreated["metadata"]["uid"] = json!("second");
+    recreated["spec"]["workloadUID"] = json!("x");
+    let resource = "apis/training.lockstep.dev/v1alpha1/restartorders";
+    api.put(resource, recreated);
+    let before = api.all(resource);
+    // A server restored from a backup counts its versions again.
+    let update = Action::Update {
+        object: Object::RestartOrder(Box::new(order)),
+        uid: "first".into(),
+        resource_version: "1".into(),
+    };
+    let acted = act(&api, 1, vec![update]).await;
+    assert_eq!(api.all(resource), before);
+    assert_eq!(acted.failure.map(|f| f.class), Some(ErrorClass::Conflict));
+    assert_eq!(acted.refusals, []);
+}
+
+#[tokio::test]
 async fn a_stopping_manager_sends_no_more() {
     let api = FakeApi::new();
-    let actor = Actor { read: api.client(), write: api.client(), in_flight: 8, stop: CancellationToken::new() };
-    actor.stop.cancel();
-    actor.act(&view(), vec![create(0)], now()).await;
+    let sender = sender(&api, 8);
+    sender.stop.cancel();
+    sender.act(&view(), vec![create(0)], now()).await;
     assert_eq!(api.writes(), Vec::<String>::new());
 }

@@ -1,5 +1,5 @@
-//! The least API server that the manager can run against: objects in a map, lists, watches, merge patches with
-//! resourceVersion, deletes. No validation, no defaulting, no admission.
+//! The least API server that the manager can run against: objects in a map, lists, watches, merge
+//! patches with resourceVersion, deletes. No validation, no defaulting, no admission.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -49,18 +49,28 @@ struct Parsed {
 
 impl FakeApi {
     pub fn new() -> Self {
-        Self { store: Arc::default(), changed: watch::Sender::new(0) }
+        Self {
+            store: Arc::default(),
+            changed: watch::Sender::new(0),
+        }
     }
 
     pub fn client(&self) -> Client {
         let api = self.clone();
-        Client::new(service_fn(move |request| api.clone().answer(request)), "default")
+        Client::new(
+            service_fn(move |request| api.clone().answer(request)),
+            "default",
+        )
     }
 
     /// Creates or replaces an object, as somebody else.
     pub fn put(&self, resource: &str, mut object: Value) {
         let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-        let address = (resource.to_owned(), text(&object["metadata"]["namespace"]), text(&object["metadata"]["name"]));
+        let address = (
+            resource.to_owned(),
+            text(&object["metadata"]["namespace"]),
+            text(&object["metadata"]["name"]),
+        );
         if object["metadata"]["uid"].is_null() {
             object["metadata"]["uid"] = json!(format!("uid-{}", address.2));
         }
@@ -84,12 +94,26 @@ impl FakeApi {
     /// All objects of a resource.
     pub fn all(&self, resource: &str) -> Vec<Value> {
         let store = self.store.lock();
-        store.objects.iter().filter(|((r, ..), _)| r == resource).map(|(_, object)| object.clone()).collect()
+        store
+            .objects
+            .iter()
+            .filter(|((r, ..), _)| r == resource)
+            .map(|(_, object)| object.clone())
+            .collect()
     }
 
     /// From now on refuses to create or change the object of a name.
-    pub fn refuse(&self, name: &str, code: StatusCode, reason: &'static str, message: &'static str) {
-        self.store.lock().refused.insert(name.to_owned(), (code, reason, message));
+    pub fn refuse(
+        &self,
+        name: &str,
+        code: StatusCode,
+        reason: &'static str,
+        message: &'static str,
+    ) {
+        self.store
+            .lock()
+            .refused
+            .insert(name.to_owned(), (code, reason, message));
     }
 
     /// Refuses no more.
@@ -114,8 +138,16 @@ impl FakeApi {
         let mut store = self.store.lock();
         let version = store.log.len() as u64 + 1;
         object["metadata"]["resourceVersion"] = json!(version.to_string());
-        let kind = if store.objects.contains_key(&address) { "MODIFIED" } else { "ADDED" };
-        store.log.push((version, address.0.clone(), json!({"type": kind, "object": object})));
+        let kind = if store.objects.contains_key(&address) {
+            "MODIFIED"
+        } else {
+            "ADDED"
+        };
+        store.log.push((
+            version,
+            address.0.clone(),
+            json!({"type": kind, "object": object}),
+        ));
         store.objects.insert(address, object.clone());
         drop(store);
         self.changed.send_modify(|n| *n += 1);
@@ -126,7 +158,11 @@ impl FakeApi {
         let mut store = self.store.lock();
         let object = store.objects.remove(address)?;
         let version = store.log.len() as u64 + 1;
-        store.log.push((version, address.0.clone(), json!({"type": "DELETED", "object": object})));
+        store.log.push((
+            version,
+            address.0.clone(),
+            json!({"type": "DELETED", "object": object}),
+        ));
         drop(store);
         self.changed.send_modify(|n| *n += 1);
         Some(object)
@@ -138,25 +174,49 @@ impl FakeApi {
         let at = parse(head.uri.path());
         let query = head.uri.query().unwrap_or_default();
         if query.contains("watch=true") {
-            let from = query.split('&').find_map(|p| p.strip_prefix("resourceVersion=")?.parse().ok()).unwrap_or(0);
+            let from = query
+                .split('&')
+                .find_map(|p| p.strip_prefix("resourceVersion=")?.parse().ok())
+                .unwrap_or(0);
             return Ok(Response::new(self.watch(at.resource, from)));
         }
-        let body = if body.is_empty() { Value::Null } else { serde_json::from_slice(&body)? };
+        let body = if body.is_empty() {
+            Value::Null
+        } else {
+            serde_json::from_slice(&body)?
+        };
         if head.method != Method::GET {
-            self.store.lock().writes.push(format!("{} {}", head.method, head.uri.path()));
+            self.store
+                .lock()
+                .writes
+                .push(format!("{} {}", head.method, head.uri.path()));
         }
         let (code, value) = self.handle(&head.method, &at, query, body);
-        Ok(Response::builder().status(code).body(Answer::from(value.to_string()))?)
+        Ok(Response::builder()
+            .status(code)
+            .body(Answer::from(value.to_string()))?)
     }
 
-    fn handle(&self, method: &Method, at: &Parsed, query: &str, mut body: Value) -> (StatusCode, Value) {
-        let Some(name) = at.name.clone().or_else(|| Some(body["metadata"]["name"].as_str()?.to_owned())) else {
+    fn handle(
+        &self,
+        method: &Method,
+        at: &Parsed,
+        query: &str,
+        mut body: Value,
+    ) -> (StatusCode, Value) {
+        let Some(name) = at
+            .name
+            .clone()
+            .or_else(|| Some(body["metadata"]["name"].as_str()?.to_owned()))
+        else {
             return (StatusCode::OK, self.list(&at.resource));
         };
         let address = (at.resource.clone(), at.namespace.clone(), name);
         let present = self.store.lock().objects.get(&address).cloned();
         match (method, present) {
-            (&Method::POST | &Method::PATCH, _) if self.store.lock().refused.contains_key(&address.2) => {
+            (&Method::POST | &Method::PATCH, _)
+                if self.store.lock().refused.contains_key(&address.2) =>
+            {
                 let (code, reason, message) = self.store.lock().refused[&address.2];
                 failure(code, reason, message)
             }
@@ -171,12 +231,23 @@ impl FakeApi {
             (_, None) => failure(StatusCode::NOT_FOUND, "NotFound", "not found"),
             (&Method::GET, Some(object)) => (StatusCode::OK, object),
             (&Method::PATCH, Some(object)) if !same_uid(&body["metadata"]["uid"], &object) => {
-                failure(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", "metadata.uid: field is immutable")
+                let (code, mut status) = failure(
+                    StatusCode::UNPROCESSABLE_ENTITY,
+                    "Invalid",
+                    "metadata.uid: field is immutable",
+                );
+                status["details"] = json!({"causes": [{"reason": "FieldValueInvalid",
+                    "message": "field is immutable", "field": "metadata.uid"}]});
+                (code, status)
             }
             (&Method::PATCH, Some(mut object)) => {
                 let expected = &body["metadata"]["resourceVersion"];
                 if !expected.is_null() && *expected != object["metadata"]["resourceVersion"] {
-                    return failure(StatusCode::CONFLICT, "Conflict", "the object has been modified");
+                    return failure(
+                        StatusCode::CONFLICT,
+                        "Conflict",
+                        "the object has been modified",
+                    );
                 }
                 if at.subresource.is_none() {
                     body.as_object_mut().map(|o| o.remove("status"));
@@ -184,10 +255,14 @@ impl FakeApi {
                 merge(&mut object, &body);
                 (StatusCode::OK, self.save(address, object))
             }
-            (&Method::DELETE, Some(object)) if !same_uid(&body["preconditions"]["uid"], &object) => {
+            (&Method::DELETE, Some(object))
+                if !same_uid(&body["preconditions"]["uid"], &object) =>
+            {
                 failure(StatusCode::CONFLICT, "Conflict", "precondition failed: uid")
             }
-            (&Method::DELETE, Some(_)) => (StatusCode::OK, self.remove(&address).unwrap_or_default()),
+            (&Method::DELETE, Some(_)) => {
+                (StatusCode::OK, self.remove(&address).unwrap_or_default())
+            }
             _ => failure(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", ""),
         }
     }
@@ -205,10 +280,17 @@ impl FakeApi {
                 loop {
                     let next = {
                         let store = api.store.lock();
-                        store.log.iter().find(|(v, r, _)| *v > from && *r == resource).map(|(v, _, e)| (*v, e.clone()))
+                        store
+                            .log
+                            .iter()
+                            .find(|(v, r, _)| *v > from && *r == resource)
+                            .map(|(v, _, e)| (*v, e.clone()))
                     };
                     if let Some((version, event)) = next {
-                        return Some((Ok::<_, Infallible>(format!("{event}\n")), (api, changed, version)));
+                        return Some((
+                            Ok::<_, Infallible>(format!("{event}\n")),
+                            (api, changed, version),
+                        ));
                     }
                     changed.changed().await.ok()?;
                 }
@@ -220,14 +302,22 @@ impl FakeApi {
 
 fn parse(path: &str) -> Parsed {
     let parts: Vec<&str> = path.trim_start_matches('/').split('/').collect();
-    let (prefix, rest) = parts.split_at(if parts.first() == Some(&"api") { 2 } else { 3.min(parts.len()) });
+    let (prefix, rest) = parts.split_at(if parts.first() == Some(&"api") {
+        2
+    } else {
+        3.min(parts.len())
+    });
     let (namespace, rest) = match rest {
         ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
         rest => ("", rest),
     };
     let text = |at: usize| rest.get(at).map(|s| (*s).to_owned());
     Parsed {
-        resource: format!("{}/{}", prefix.join("/"), rest.first().copied().unwrap_or_default()),
+        resource: format!(
+            "{}/{}",
+            prefix.join("/"),
+            rest.first().copied().unwrap_or_default()
+        ),
         namespace: namespace.to_owned(),
         name: text(1),
         subresource: text(2),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::fake_api::FakeApi;
 use chrono::DateTime;
-use lockstep_manager::clients::Transports;
+use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, TokioClock};
 use lockstep_manager::config::Config;
 use lockstep_manager::metrics::SharedRegistry;
@@ -19,10 +19,15 @@ const LEASES: &str = "apis/coordination.k8s.io/v1/leases";
 const PODS: &str = "api/v1/pods";
 
 fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
-    let config = Config::parse("client: {streamingLists: false}").unwrap();
+    let config = Config::parse("{client: {streamingLists: false}, resyncPeriod: 5s}").unwrap();
     Deps {
-        transports: Transports { read: api.client(), write: api.client() },
-        clock: Arc::new(TokioClock::starting_at(DateTime::from_timestamp(1_795_000_000, 0).unwrap())),
+        transports: Transports {
+            read: api.client(),
+            write: api.client(),
+        },
+        clock: Arc::new(TokioClock::starting_at(
+            DateTime::from_timestamp(1_795_000_000, 0).unwrap(),
+        )),
         random: Random::seeded(7),
         config,
         identity: identity.into(),
@@ -48,7 +53,10 @@ fn workload(name: &str) -> Value {
 
 /// Writes but those of the election.
 fn work_writes(api: &FakeApi) -> Vec<String> {
-    api.writes().into_iter().filter(|w| !w.contains("/leases")).collect()
+    api.writes()
+        .into_iter()
+        .filter(|w| !w.contains("/leases"))
+        .collect()
 }
 
 fn holder(leases: &[Value]) -> Option<&str> {
@@ -56,7 +64,9 @@ fn holder(leases: &[Value]) -> Option<&str> {
 }
 
 async fn within<T>(what: impl Future<Output = T>) -> T {
-    tokio::time::timeout(Duration::from_mins(2), what).await.expect("within two minutes of simulated time")
+    tokio::time::timeout(Duration::from_mins(2), what)
+        .await
+        .expect("within two minutes of simulated time")
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,8 +84,13 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
         within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
         tokio::time::sleep(Duration::from_secs(10)).await;
         let written = work_writes(&api);
+        // The pass over everything comes about ten times.
         tokio::time::sleep(Duration::from_mins(1)).await;
-        assert_eq!(work_writes(&api), written, "nothing changes, so nothing is written");
+        assert_eq!(
+            work_writes(&api),
+            written,
+            "nothing changes, so nothing is written"
+        );
         let mut metrics = String::new();
         prometheus_client::encoding::text::encode(&mut metrics, &registry.lock()).unwrap();
         for line in [
@@ -138,7 +153,11 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
     let manager = run(deps(&api, "a", &stop));
     let thief = async {
         within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
-        api.merge(LEASES, "lockstep-manager", &json!({"spec": {"holderIdentity": "thief"}}));
+        api.merge(
+            LEASES,
+            "lockstep-manager",
+            &json!({"spec": {"holderIdentity": "thief"}}),
+        );
         std::future::pending::<()>().await;
     };
     let ended = tokio::select! {

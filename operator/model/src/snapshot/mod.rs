@@ -1,10 +1,11 @@
 //! The cluster as a file: what a decision of the engine depends on, and nothing else.
 //!
-//! The types here are the format, apart from those that the scheduler works with, so that a change of the latter does not
-//! change the files that people keep. Environment, arguments, images, annotations and status texts never get in: there is
-//! no field for them.
+//! The types here are the format, apart from those that the scheduler works with, so that a change
+//! of the latter does not change the files that people keep. Environment, arguments, images,
+//! annotations and status texts never get in: there is no field for them.
 //!
-//! Order is part of the content: the engine settles ties by ordinal, so equal files give equal answers.
+//! Order is part of the content: the engine settles ties by ordinal, so equal files give equal
+//! answers.
 
 mod convert;
 mod pseudonyms;
@@ -14,12 +15,15 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use lockstep_api::scheduling::TopologyConstraint;
+use lockstep_api::scheduling::{
+    ExcludedNode, LastPreemption, ObservedSpec, TopologyConstraint, Victim,
+};
+use lockstep_api::workload::AvoidedNode;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// Version that this program writes, and the only one that it reads.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// What is recorded of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -34,7 +38,7 @@ pub struct SnapshotFile {
     pub namespace: Option<String>,
     /// Nodes, by name.
     pub nodes: Vec<NodeRecord>,
-    /// Pods that hold room, by namespace and name.
+    /// Pods that hold capacity or belong to a gang, by namespace and name.
     pub pods: Vec<PodRecord>,
     /// Gangs, by namespace and name of their pod group.
     pub gangs: Vec<GangRecord>,
@@ -68,7 +72,7 @@ pub struct NodeRecord {
     pub ready: bool,
 }
 
-/// A pod that holds room on a node.
+/// A pod that holds capacity on a node, or belongs to a gang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PodRecord {
@@ -90,11 +94,15 @@ pub struct PodRecord {
     /// Address in its workload, as a range of one: `workers/0/3`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub member: Option<String>,
-    /// The node.
-    pub node: String,
-    /// By what right it holds room there.
-    #[serde(default, skip_serializing_if = "Claim::is_bound")]
-    pub claim: Claim,
+    /// The node that it is bound to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bound: Option<String>,
+    /// The node that its affinity names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pinned: Option<String>,
+    /// The node that kube-scheduler keeps free for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nominated: Option<String>,
     /// What it holds.
     pub requests: AmountsByName,
     /// Priority.
@@ -108,6 +116,9 @@ pub struct PodRecord {
     /// When it will have ended at the latest, when its deletion was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating: Option<DateTime<Utc>>,
+    /// Whether it is marked as about to be evicted.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub disrupted: bool,
     /// When it started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started: Option<DateTime<Utc>>,
@@ -116,21 +127,13 @@ pub struct PodRecord {
     pub last_checkpoint: Option<DateTime<Utc>>,
 }
 
-/// By what right a pod holds room on a node.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Claim {
-    /// It is bound to the node.
-    #[default]
-    Bound,
-    /// Its affinity names the node.
-    Pinned,
-    /// kube-scheduler keeps the room for it.
-    Nominated,
-}
-
 /// A gang: one pod group of a workload.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the object it was read from"
+)]
 pub struct GangRecord {
     /// Namespace.
     pub namespace: String,
@@ -142,9 +145,13 @@ pub struct GangRecord {
     pub workload: String,
     /// UID of the workload, the owner of the pods.
     pub workload_uid: String,
+    /// The spec, as generations of the two.
+    pub spec: ObservedSpec,
+    /// Whether it has or requests capacity.
+    pub phase: PhaseRecord,
     /// Priority.
     pub priority: i32,
-    /// Priority that counts when others want its room, once it runs.
+    /// Priority that counts when others want its capacity, once it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preemption_priority: Option<i32>,
     /// Whether it may preempt.
@@ -154,56 +161,147 @@ pub struct GangRecord {
     /// Policy Basic: each pod is placed alone.
     #[serde(default, skip_serializing_if = "is_false")]
     pub basic: bool,
-    /// Whether it has or asks for room.
-    pub standing: Standing,
-    /// UIDs of the pods and pod groups that it is about to evict.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub victims: Vec<String>,
-    /// When it first asked for room.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub queued_at: Option<DateTime<Utc>>,
     /// Members without which it is useless.
-    pub min_count: u32,
-    /// Members that should run, by template.
-    pub cohorts: Vec<CohortRecord>,
-    /// Ranges of members by the node on which they have their seat.
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub seats: BTreeMap<String, Vec<String>>,
+    pub min_count: i32,
     /// Members to be kept together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub topology: Option<TopologyConstraint>,
-    /// Nodes that it stays away from.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub avoid: Vec<String>,
+    /// Its restart domains, in order.
+    pub domains: Vec<DomainRecord>,
+    /// Pod templates, in the order of the groups in the workload's spec.
+    pub templates: Vec<TemplateRecord>,
     /// Last checkpoint of the workload.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
-    /// When its last incident was over.
+    /// Ranges of members that have succeeded.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub completed: Vec<String>,
+    /// Ranges of members that need no capacity any more.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub finished: Vec<String>,
+    /// Ranges of members that the current membership leaves out.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub absent: Vec<String>,
+    /// Nodes that the workload keeps it away from.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoid: Vec<AvoidedNode>,
+    /// Placements in a row that ended before all members ran.
+    #[serde(default)]
+    pub placement_tries: i32,
+    /// When it first requested capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub resumed: Option<DateTime<Utc>>,
+    pub queued_at: Option<DateTime<Utc>>,
+    /// Its placement.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement: Option<PlacementRecord>,
+    /// The preemption under way for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preemption: Option<PreemptionRecord>,
+    /// Whether it is being preempted itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub disrupted: bool,
+    /// What kube-scheduler refused that was no lack of capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refusal: Option<RefusalRecord>,
+    /// The last preemption that evicted work for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_preemption: Option<LastPreemption>,
+    /// Nodes that kube-scheduler refused.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub excluded_nodes: Vec<ExcludedNode>,
 }
 
-/// Whether a gang has or asks for room.
+/// Whether a gang has or requests capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Standing {
-    /// It has room, or asks for it.
+pub enum PhaseRecord {
+    /// It has capacity, or requests it.
     Active,
-    /// It does not ask for room now; it keeps what it has.
+    /// It does not request capacity now; it keeps what it has.
     Held,
-    /// It ended, gave its room back or is being preempted: what it holds is about to become free.
-    Leaving,
+    /// It ended: what it holds is about to become free.
+    Finished,
 }
 
-/// Members made from one template.
+/// Members that restart together.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct CohortRecord {
-    /// Ranges of members, in rank order.
+pub struct DomainRecord {
+    /// What the ledger of the workload says about it; absent before it says anything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ledger: Option<DomainLedgerRecord>,
+    /// Ranges of its members.
     pub members: Vec<String>,
-    /// What each holds.
+}
+
+/// What the ledger says about a restart domain.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DomainLedgerRecord {
+    /// The pods that an incident replaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub incident: Option<ReplacementRecord>,
+    /// Since when all of its members run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy_since: Option<DateTime<Utc>>,
+}
+
+/// The pods that an incident replaces.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplacementRecord {
+    /// Ranges of members that get a new pod.
+    pub members: Vec<String>,
+    /// UIDs of the pods that go.
+    pub old_pods: Vec<String>,
+}
+
+/// What is known of a pod template.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateRecord {
+    /// Name of the group.
+    pub group: String,
+    /// What one pod holds.
     pub requests: AmountsByName,
-    /// Nodes that admit them: first and last position in [`SnapshotFile::nodes`] of each run.
+    /// Nodes that admit it: first and last position in [`SnapshotFile::nodes`] of each run.
     pub eligible: Vec<(usize, usize)>,
+}
+
+/// A placement.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlacementRecord {
+    /// When it was decided.
+    pub decided_at: DateTime<Utc>,
+    /// Ranges of members by node.
+    pub nodes: BTreeMap<String, Vec<String>>,
+    /// Whether the workload has released it.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub released: bool,
+}
+
+/// A preemption that has been decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PreemptionRecord {
+    /// When it was decided.
+    pub decided_at: DateTime<Utc>,
+    /// What is evicted.
+    pub victims: Vec<Victim>,
+    /// Whether it is the scheduler's own, for the placement that the gang has.
+    pub genuine: bool,
+}
+
+/// A refusal by kube-scheduler that is no lack of capacity.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RefusalRecord {
+    /// When it was noted last.
+    pub at: DateTime<Utc>,
+    /// Placements in a row that ended so.
+    pub tries: i32,
+    /// The spec that was refused.
+    pub observed: ObservedSpec,
 }
 
 /// A disruption budget.
@@ -269,7 +367,8 @@ impl SnapshotFile {
         Ok(serde_json::to_vec(self)?)
     }
 
-    /// Reads JSON that [`SnapshotFile::to_json`] wrote. A file of another version is refused as such, whatever else it has.
+    /// Reads JSON that [`SnapshotFile::to_json`] wrote. A file of another version is refused as
+    /// such, whatever else it has.
     pub fn from_json(text: &[u8]) -> Result<Self, SnapshotError> {
         #[derive(Deserialize)]
         struct Versioned {
@@ -288,11 +387,4 @@ impl SnapshotFile {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_false(value: &bool) -> bool {
     !*value
-}
-
-impl Claim {
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
-    fn is_bound(&self) -> bool {
-        *self == Self::Bound
-    }
 }

@@ -1,13 +1,14 @@
 //! The same snapshot under other names.
 //!
-//! A pseudonym is the rank of the name among those of its kind and a salted hash of it. The rank keeps the order, by which
-//! the engine and the scheduler settle ties, so the decision stays the same; the hash keeps names of different snapshots
-//! apart. Nothing leads back to a name without the salt, and whoever makes the salt does not keep it.
+//! A pseudonym is the rank of the name among those of its kind and a salted hash of it. The rank
+//! keeps the order, by which the engine and the scheduler settle ties, so the decision stays the
+//! same; the hash keeps names of different snapshots apart. Nothing leads back to a name without
+//! the salt, and whoever makes the salt does not keep it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::BuildHasher;
 
-use super::SnapshotFile;
+use super::{GangRecord, SnapshotFile};
 
 /// What kind of name it is: names of one kind are ranked among themselves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,10 +35,11 @@ impl Kind {
 }
 
 impl SnapshotFile {
-    /// The snapshot with names of nodes, namespaces, objects and groups, UIDs and values of pod labels replaced.
+    /// The snapshot with names of nodes, namespaces, objects and groups, UIDs and values of pod
+    /// labels replaced.
     ///
-    /// Labels and taints of nodes keep their values (a manifest's selectors ask for them), except where the value is the
-    /// name of a node. Names of priority classes and of resources stay, too.
+    /// Labels and taints of nodes keep their values (a manifest's selectors ask for them), except
+    /// where the value is the name of a node. Names of priority classes and of resources stay, too.
     #[must_use]
     pub fn pseudonymized(&self, salt: &impl BuildHasher) -> Self {
         let mut names: BTreeMap<Kind, BTreeSet<String>> = BTreeMap::new();
@@ -55,7 +57,8 @@ impl SnapshotFile {
                 (kind, ranked.collect())
             })
             .collect();
-        let of = |kind: Kind, name: &str| pseudonyms.get(&kind).and_then(|all| all.get(name)).cloned();
+        let of =
+            |kind: Kind, name: &str| pseudonyms.get(&kind).and_then(|all| all.get(name)).cloned();
         let mut out = self.clone();
         for value in out.nodes.iter_mut().flat_map(|n| n.labels.values_mut()) {
             if let Some(pseudonym) = of(Kind::Node, value) {
@@ -83,11 +86,21 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
         see(Kind::Uid, &mut pod.uid);
         see(Kind::Namespace, &mut pod.namespace);
         see(Kind::Name, &mut pod.name);
-        see(Kind::Node, &mut pod.node);
+        for node in [&mut pod.bound, &mut pod.pinned, &mut pod.nominated] {
+            for node in node.iter_mut() {
+                see(Kind::Node, node);
+            }
+        }
         pod.owner.iter_mut().for_each(|uid| see(Kind::Uid, uid));
-        pod.pod_group.iter_mut().for_each(|name| see(Kind::Name, name));
-        pod.member.iter_mut().for_each(|range| visit_range(range, see));
-        pod.labels.values_mut().for_each(|value| see(Kind::Value, value));
+        pod.pod_group
+            .iter_mut()
+            .for_each(|name| see(Kind::Name, name));
+        pod.member
+            .iter_mut()
+            .for_each(|range| visit_range(range, see));
+        pod.labels
+            .values_mut()
+            .for_each(|value| see(Kind::Value, value));
     }
     for gang in &mut file.gangs {
         see(Kind::Namespace, &mut gang.namespace);
@@ -95,26 +108,68 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
         see(Kind::Name, &mut gang.workload);
         see(Kind::Uid, &mut gang.uid);
         see(Kind::Uid, &mut gang.workload_uid);
-        gang.victims.iter_mut().for_each(|uid| see(Kind::Uid, uid));
-        gang.avoid.iter_mut().for_each(|node| see(Kind::Node, node));
-        gang.cohorts.iter_mut().flat_map(|c| &mut c.members).for_each(|range| visit_range(range, see));
-        let seats = std::mem::take(&mut gang.seats).into_iter().map(|(mut node, mut ranges)| {
-            see(Kind::Node, &mut node);
-            for range in &mut ranges {
-                visit_range(range, see);
-            }
-            (node, ranges)
-        });
-        gang.seats = seats.collect();
+        visit_gang(gang, see);
     }
     for budget in &mut file.budgets {
         see(Kind::Namespace, &mut budget.namespace);
         see(Kind::Name, &mut budget.name);
         if let Some(selector) = &mut budget.selector {
-            selector.match_labels.iter_mut().flat_map(BTreeMap::values_mut).for_each(|v| see(Kind::Value, v));
+            selector
+                .match_labels
+                .iter_mut()
+                .flat_map(BTreeMap::values_mut)
+                .for_each(|v| see(Kind::Value, v));
             let expressions = selector.match_expressions.iter_mut().flatten();
-            expressions.flat_map(|e| e.values.iter_mut().flatten()).for_each(|v| see(Kind::Value, v));
+            expressions
+                .flat_map(|e| e.values.iter_mut().flatten())
+                .for_each(|v| see(Kind::Value, v));
         }
+    }
+}
+
+/// Shows the names in what is known of a gang's members, nodes and victims.
+fn visit_gang(gang: &mut GangRecord, see: &mut impl FnMut(Kind, &mut String)) {
+    for template in &mut gang.templates {
+        see(Kind::Group, &mut template.group);
+    }
+    for domain in &mut gang.domains {
+        visit_ranges(&mut domain.members, see);
+        let incident = domain.ledger.as_mut().and_then(|l| l.incident.as_mut());
+        if let Some(incident) = incident {
+            visit_ranges(&mut incident.members, see);
+            incident
+                .old_pods
+                .iter_mut()
+                .for_each(|uid| see(Kind::Uid, uid));
+        }
+    }
+    for ranges in [&mut gang.completed, &mut gang.finished, &mut gang.absent] {
+        visit_ranges(ranges, see);
+    }
+    let avoided = gang.avoid.iter_mut().map(|a| &mut a.node);
+    let excluded = gang.excluded_nodes.iter_mut().map(|e| &mut e.node);
+    avoided
+        .chain(excluded)
+        .for_each(|node| see(Kind::Node, node));
+    if let Some(placement) = &mut gang.placement {
+        let mut nodes = BTreeMap::new();
+        for (mut node, mut ranges) in std::mem::take(&mut placement.nodes) {
+            see(Kind::Node, &mut node);
+            visit_ranges(&mut ranges, see);
+            nodes.insert(node, ranges);
+        }
+        placement.nodes = nodes;
+    }
+    for victim in gang.preemption.iter_mut().flat_map(|p| &mut p.victims) {
+        see(Kind::Namespace, &mut victim.namespace);
+        see(Kind::Name, &mut victim.name);
+        see(Kind::Uid, &mut victim.uid);
+    }
+}
+
+fn visit_ranges(ranges: &mut [String], see: &mut impl FnMut(Kind, &mut String)) {
+    for range in ranges {
+        visit_range(range, see);
     }
 }
 

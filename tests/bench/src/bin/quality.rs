@@ -2,8 +2,8 @@
 //!
 //! `bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]`
 //!
-//! The decision time runs from the index (nodes with their free room, running groups) to the answer: it includes making
-//! the units and the demand.
+//! The decision time runs from the index (nodes with their free capacity, running groups) to the
+//! answer: it includes making the units and the demand.
 
 use std::{
     fs::{self, File},
@@ -13,10 +13,12 @@ use std::{
 
 use anyhow::{Context, Result, bail};
 use lockstep_bench::{
-    instance::{Answer, AnswerSeat, Instance},
+    instance::{Answer, AnswerAssignment, Instance},
     ratio::ratio_greedy,
 };
-use lockstep_engine::{Algorithm, Cluster, Demand, Options, Order, Preemption, preempt};
+use lockstep_engine::{
+    Assignment, Cluster, Demand, Options, Order, Preemption, Units, preempt, preempt_kep_in_order,
+};
 
 /// Who answers.
 #[derive(Clone, Copy)]
@@ -58,12 +60,26 @@ fn main() -> Result<()> {
     }
     answers.flush()?;
     times.sort_unstable();
-    let at = |percent: usize| times.get((times.len().saturating_sub(1)) * percent / 100).copied().unwrap_or(0);
-    println!("{} answers, decision p50 {} us, p99 {} us, max {} us", times.len(), at(50), at(99), at(100));
+    let at = |percent: usize| {
+        times
+            .get((times.len().saturating_sub(1)) * percent / 100)
+            .copied()
+            .unwrap_or(0)
+    };
+    println!(
+        "{} answers, decision p50 {} us, p99 {} us, max {} us",
+        times.len(),
+        at(50),
+        at(99),
+        at(100)
+    );
     Ok(())
 }
 
-#[expect(clippy::disallowed_methods, reason = "the one place that measures: decisions themselves know no clock")]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place that measures: decisions themselves know no clock"
+)]
 fn solve(path: &Path, arm: Arm) -> Result<Answer> {
     let instance: Instance = serde_json::from_str(&fs::read_to_string(path)?)?;
     let cluster = instance.cluster();
@@ -71,22 +87,31 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
     let (units, names) = instance.units();
     let demand = instance.demand();
     let answer = match arm {
-        Arm::Engine(order) => Some(preempt(&cluster, &units, &demand, &Options { order, ..Options::default() })?),
+        Arm::Engine(order) => Some(preempt(
+            &cluster,
+            &units,
+            &demand,
+            &Options {
+                order,
+                ..Options::default()
+            },
+        )?),
         Arm::Kep => Some(kep(&cluster, &units, &demand)?),
         Arm::Ratio => None,
     };
     let victims = match &answer {
         Some(answer) => answer.victims.clone(),
-        None => ratio_greedy(&cluster, &units, &demand).context("no room even without all candidates")?,
+        None => ratio_greedy(&cluster, &units, &demand)
+            .context("the gang does not fit even without all candidates")?,
     };
     let decision_us = start.elapsed().as_micros() as u64;
     let placement = answer.as_ref().map(|a| {
-        let seat = |s: &lockstep_engine::Seat| AnswerSeat {
+        let assigned = |s: &Assignment| AnswerAssignment {
             node: s.node,
             gpus: demand.shapes[s.shape].request[0],
             count: s.count,
         };
-        a.placement.seats.iter().map(seat).collect()
+        a.placement.assignments.iter().map(assigned).collect()
     });
     let bound = answer.as_ref().map(|a| a.bound).unwrap_or_default();
     Ok(Answer {
@@ -100,8 +125,8 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
     })
 }
 
-/// The KEP's greedy, members to the first node that has room.
-fn kep(cluster: &Cluster, units: &lockstep_engine::Units, demand: &Demand) -> Result<Preemption> {
-    let node_order = Some((0..cluster.node_count()).collect());
-    Ok(preempt(cluster, units, demand, &Options { algorithm: Algorithm::Kep, node_order, ..Options::default() })?)
+/// The KEP's greedy, members to the first node that has capacity.
+fn kep(cluster: &Cluster, units: &Units, demand: &Demand) -> Result<Preemption> {
+    let node_order: Vec<_> = (0..cluster.node_count()).collect();
+    Ok(preempt_kep_in_order(cluster, units, demand, &node_order)?)
 }

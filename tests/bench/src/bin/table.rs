@@ -1,7 +1,8 @@
 //! Prints the tables of `docs/benchmarks.md` from what the benchmarks have left behind.
 //!
-//! `bench-table CRITERION GUNGRAUN RUNS`: criterion's folder with the baselines `run-1` to `run-RUNS` and a file `loads` with
-//! the load average before each; gungraun's folder with a summary of each benchmark, which may be missing.
+//! `bench-table CRITERION GUNGRAUN RUNS`: criterion's folder with the baselines `run-1` to
+//! `run-RUNS` and a file `loads` with the load average before each; gungraun's folder with a
+//! summary of each benchmark, which may be missing.
 
 use std::{
     fs,
@@ -22,13 +23,26 @@ fn main() -> Result<()> {
     };
     let (criterion, gungraun, runs) = (Path::new(criterion), Path::new(gungraun), runs.parse()?);
     let loads = fs::read_to_string(criterion.join("loads")).context("reading the load averages")?;
-    println!("Medians of {runs} runs, in brackets the fastest and the slowest; load average before each run:");
-    println!("{}.\n", loads.split_whitespace().collect::<Vec<_>>().join(", "));
-    heading("time", &SIZES.map(|n| format!("{} nodes", thousands(n as u64))));
+    println!(
+        "Medians of {runs} runs, in brackets the fastest and the slowest; load average before each run:"
+    );
+    println!(
+        "{}.\n",
+        loads.split_whitespace().collect::<Vec<_>>().join(", ")
+    );
+    heading(
+        "time",
+        &SIZES.map(|n| format!("{} nodes", thousands(n as u64))),
+    );
     for row in &ROWS {
         times(criterion, &format!("decide/{}", row.name), row.what, runs)?;
     }
-    times(criterion, "index/pod_comes_and_goes", "a pod comes and goes in the index", runs)?;
+    times(
+        criterion,
+        "index/pod_comes_and_goes",
+        "a pod comes and goes in the index",
+        runs,
+    )?;
     times(criterion, "index/copy", "copy the index", runs)?;
     if !gungraun.join("lockstep-bench").exists() {
         println!("\nInstruction counts skipped: no valgrind.");
@@ -38,15 +52,45 @@ fn main() -> Result<()> {
     let sizes = SIZES.map(|n| format!("{} nodes", thousands(n as u64)));
     heading("instructions, growth", &sizes);
     for row in &ROWS {
-        counts(gungraun, &format!("decide.{}", row.name), row.what, "nodes", &SIZES)?;
+        counts(
+            gungraun,
+            &format!("decide.{}", row.name),
+            row.what,
+            "nodes",
+            &SIZES,
+        )?;
     }
-    counts(gungraun, "index.pod_comes_and_goes", "a pod comes and goes in the index", "nodes", &SIZES)?;
+    counts(
+        gungraun,
+        "index.pod_comes_and_goes",
+        "a pod comes and goes in the index",
+        "nodes",
+        &SIZES,
+    )?;
     println!();
-    heading("preempt on 1,000 nodes, by gangs", &GANGS.map(|n| format!("{n} gangs")));
-    counts(gungraun, "decide.by_gangs", "for a tenth of the nodes", "gangs", &GANGS)?;
+    heading(
+        "preempt on 1,000 nodes, by gangs",
+        &GANGS.map(|n| format!("{n} gangs")),
+    );
+    counts(
+        gungraun,
+        "decide.by_gangs",
+        "for a tenth of the nodes",
+        "gangs",
+        &GANGS,
+    )?;
     println!();
-    heading("preempt on 1,000 nodes of 50 gangs, by pods", &PODS.map(|n| format!("{n} per node")));
-    counts(gungraun, "decide.by_pods", "for a tenth of the nodes", "pods", &PODS)
+    heading(
+        "preempt on 1,000 nodes of 50 gangs, by pods",
+        &PODS.map(|n| format!("{n} per node")),
+    );
+    counts(
+        gungraun,
+        "decide.by_pods",
+        "for a tenth of the nodes",
+        "pods",
+        &PODS,
+    )
 }
 
 fn heading(what: &str, columns: &[String]) {
@@ -60,12 +104,22 @@ fn times(criterion: &Path, bench: &str, what: &str, runs: usize) -> Result<()> {
     for nodes in SIZES {
         let mut medians = Vec::new();
         for run in 1..=runs {
-            let path = criterion.join(bench).join(nodes.to_string()).join(format!("run-{run}/estimates.json"));
+            let path = criterion
+                .join(bench)
+                .join(nodes.to_string())
+                .join(format!("run-{run}/estimates.json"));
             medians.push(read::<Estimates>(&path)?.median.point_estimate);
         }
         medians.sort_by(f64::total_cmp);
-        let (Some(least), Some(most)) = (medians.first(), medians.last()) else { bail!("no runs") };
-        cells.push(format!("{} ({} to {})", time(medians[medians.len() / 2]), time(*least), time(*most)));
+        let (Some(least), Some(most)) = (medians.first(), medians.last()) else {
+            bail!("no runs")
+        };
+        cells.push(format!(
+            "{} ({} to {})",
+            time(medians[medians.len() / 2]),
+            time(*least),
+            time(*most)
+        ));
     }
     println!("| {what} | {} |", cells.join(" | "));
     Ok(())
@@ -75,14 +129,22 @@ fn times(criterion: &Path, bench: &str, what: &str, runs: usize) -> Result<()> {
 fn counts(gungraun: &Path, bench: &str, what: &str, axis: &str, sizes: &[usize]) -> Result<()> {
     let mut points = Vec::new();
     for (ix, &size) in sizes.iter().enumerate() {
-        let path = gungraun.join(format!("lockstep-bench/instructions/instructions/{bench}_{ix}/summary.json"));
+        let path = gungraun.join(format!(
+            "lockstep-bench/instructions/instructions/{bench}_{ix}/summary.json"
+        ));
         let summary: Summary = read(&path)?;
-        let profile = summary.profiles.first().with_context(|| format!("{} has no profile", path.display()))?;
+        let profile = summary
+            .profiles
+            .first()
+            .with_context(|| format!("{} has no profile", path.display()))?;
         points.push((size as f64, profile.data.total.metrics.ir.values.new));
     }
     let Fit { exponent, worst } = fit(&points);
     let cells: Vec<String> = points.iter().map(|&(_, count)| amount(count)).collect();
-    println!("| {what}: {axis}^{exponent:.2} (x{worst:.2}) | {} |", cells.join(" | "));
+    println!(
+        "| {what}: {axis}^{exponent:.2} (x{worst:.2}) | {} |",
+        cells.join(" | ")
+    );
     Ok(())
 }
 
@@ -160,5 +222,9 @@ fn scaled(mut number: f64, units: &[&str]) -> String {
 }
 
 fn thousands(number: u64) -> String {
-    if number < 1_000 { number.to_string() } else { format!("{},{:03}", number / 1_000, number % 1_000) }
+    if number < 1_000 {
+        number.to_string()
+    } else {
+        format!("{},{:03}", number / 1_000, number % 1_000)
+    }
 }

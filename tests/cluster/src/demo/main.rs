@@ -1,6 +1,8 @@
-//! `make demo`: what Lockstep does, live, on a real API server: first with real processes, then with many hollow nodes.
+//! `make demo`: what Lockstep does, live, on a real API server: first with real processes, then
+//! with many hollow nodes.
 //!
-//! Every step waits until what it claims shows in the API; the program ends with 0 only if all of them did.
+//! Every step waits until what it claims shows in the API; the program ends with 0 only if all of
+//! them did.
 
 mod large;
 mod processes;
@@ -22,21 +24,33 @@ const NODES: i32 = 64;
 #[tokio::main]
 async fn main() -> Result<()> {
     let mut stage = Stage::new();
-    stage.say("building and starting a control plane, and installing Lockstep with `kubectl apply -k config/default`");
+    stage.say("building and starting a control plane, and installing Lockstep with `kubectl apply -k config/overlays/full`");
     let cluster = Cluster::start(&Options::named("demo")).await?;
-    ensure!(cluster.has_nodes("the demo"), "unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG");
+    ensure!(
+        cluster.has_nodes("the demo"),
+        "unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG"
+    );
     for (class, value) in [("research", "100"), ("production", "1000")] {
-        cluster.kubectl(&["create", "priorityclass", class, "--value", value]).await?;
+        cluster
+            .kubectl(&["create", "priorityclass", class, "--value", value])
+            .await?;
     }
     let _manager = cluster.start_manager("demo").await?;
     first_act(&mut stage, &cluster).await
 }
 
-/// The second act is played beside the first one, so that everything is there to look at in the end.
+/// The second act is played beside the first one, so that everything is there to look at in the
+/// end.
 async fn first_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
-    stage.act(&format!("act 1: real processes on {MACHINES} nodes of 8 accelerators"));
+    stage.act(&format!(
+        "act 1: real processes on {MACHINES} nodes of 8 accelerators"
+    ));
     let trainings = Trainings::in_folder(cluster.folder())?;
-    let shape = Shape { nodes: MACHINES, args: trainings.node_args(), ..Shape::default() };
+    let shape = Shape {
+        nodes: MACHINES,
+        args: trainings.node_args(),
+        ..Shape::default()
+    };
     scenario(cluster, "processes", &shape, async |t| {
         processes::perform(stage, t, &trainings).await;
         second_act(stage, cluster).await
@@ -45,11 +59,18 @@ async fn first_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
 }
 
 async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
-    stage.act(&format!("act 2: {NODES} hollow nodes of 8 accelerators in 8 racks"));
-    // A node is silent 8 s after its last sign of life: the demonstration need not wait 40 s for that, and a busy machine
-    // does not lose nodes that are only slow.
+    stage.act(&format!(
+        "act 2: {NODES} hollow nodes of 8 accelerators in 8 racks"
+    ));
+    // A node is silent 8 s after its last sign of life: the demonstration need not wait 40 s for
+    // that, and a busy machine does not lose nodes that are only slow.
     let args = vec!["--lease-seconds=8".into(), "--renew-seconds=1".into()];
-    let shape = Shape { nodes: NODES, racks: 8, args, ..Shape::default() };
+    let shape = Shape {
+        nodes: NODES,
+        racks: 8,
+        args,
+        ..Shape::default()
+    };
     scenario(cluster, "demo", &shape, async |t| {
         large::perform(stage, t).await;
         finish(stage, t).await
@@ -60,7 +81,10 @@ async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
 async fn finish(stage: &Stage, t: &Scenario<'_>) -> Result<()> {
     let all_seen = stage.summary();
     if std::env::var(KEEP).is_ok_and(|v| v == "1") {
-        println!("\nlook around: export KUBECONFIG={}", t.cluster.kubeconfig().display());
+        println!(
+            "\nlook around: export KUBECONFIG={}",
+            t.cluster.kubeconfig().display()
+        );
         println!("Ctrl-C ends it.");
         tokio::signal::ctrl_c().await?;
     }

@@ -1,5 +1,10 @@
 //! What the audience sees.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a demonstration shows the time of the machine"
+)]
+
 use std::fmt::Write as _;
 use std::time::Duration;
 
@@ -15,7 +20,10 @@ pub struct Stage {
 
 impl Stage {
     pub fn new() -> Self {
-        Self { start: Instant::now(), results: Vec::new() }
+        Self {
+            start: Instant::now(),
+            results: Vec::new(),
+        }
     }
 
     /// One line with the time since the beginning.
@@ -38,12 +46,18 @@ impl Stage {
             Ok(seen) => self.say(&format!("   seen: {seen}")),
             Err(error) => self.say(&format!("   NOT SEEN: {error:#}")),
         }
-        self.results.push((title.to_owned(), begun.elapsed(), outcome));
+        self.results
+            .push((title.to_owned(), begun.elapsed(), outcome));
     }
 
     /// Prints the table of all steps; whether each was observed.
     pub fn summary(&self) -> bool {
-        let width = self.results.iter().map(|(title, ..)| title.len()).max().unwrap_or(0);
+        let width = self
+            .results
+            .iter()
+            .map(|(title, ..)| title.len())
+            .max()
+            .unwrap_or(0);
         let mut table = String::from("\n");
         for (title, took, outcome) in &self.results {
             let seen = match outcome {

@@ -1,5 +1,5 @@
-//! Workloads whose members are real `lockstep-trainer` processes, and what these leave in files: the steps that a member
-//! has done, which no API shows.
+//! Workloads whose members are real `lockstep-trainer` processes, and what these leave in files:
+//! the steps that a member has done, which no API shows.
 
 use std::path::{Path, PathBuf};
 
@@ -48,17 +48,31 @@ impl Trainings {
     /// Files go below this folder.
     pub fn in_folder(folder: &Path) -> Result<Self> {
         let program = workspace_binary("lockstep-trainer")?;
-        Ok(Self { nodes: folder.join("processes"), checkpoints: folder.join("checkpoints"), program })
+        Ok(Self {
+            nodes: folder.join("processes"),
+            checkpoints: folder.join("checkpoints"),
+            program,
+        })
     }
 
     /// Arguments of nodes that run processes.
     pub fn node_args(&self) -> Vec<String> {
-        vec!["--runtime=subprocess".into(), format!("--work-dir={}", self.nodes.display())]
+        vec![
+            "--runtime=subprocess".into(),
+            format!("--work-dir={}", self.nodes.display()),
+        ]
     }
 
-    /// A gang of trainers; `env` is added to their environment, `patch` merged into the spec. Checkpoints go to a folder
-    /// that outlives the pods, as a shared file system would.
-    pub fn manifest(&self, name: &str, members: i32, gpus: i32, env: Value, patch: Value) -> Result<Value> {
+    /// A gang of trainers; `env` is added to their environment, `patch` merged into the spec.
+    /// Checkpoints go to a folder that outlives the pods, as a shared file system would.
+    pub fn manifest(
+        &self,
+        name: &str,
+        members: i32,
+        gpus: i32,
+        env: Value,
+        patch: Value,
+    ) -> Result<Value> {
         let checkpoints = self.checkpoints.join(name);
         std::fs::create_dir_all(&checkpoints)?;
         let mut variables = vec![
@@ -67,7 +81,10 @@ impl Trainings {
             json!({"name": "PROGRESS_FILE", "value": format!("/{}/{}", PROGRESS.0, PROGRESS.1)}),
         ];
         let more: std::collections::BTreeMap<String, String> = serde_json::from_value(env)?;
-        variables.extend(more.iter().map(|(name, value)| json!({"name": name, "value": value})));
+        variables.extend(
+            more.iter()
+                .map(|(name, value)| json!({"name": name, "value": value})),
+        );
 
         let mut object = gang(name, members, gpus, patch);
         let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
@@ -95,10 +112,19 @@ impl Trainings {
     /// How far the member in a pod is.
     pub fn progress(&self, pod: &Pod) -> Result<Progress> {
         let uid = pod.uid().context("uid")?;
-        let file = self.nodes.join(node(pod)).join(uid).join("volumes").join(PROGRESS.0).join(PROGRESS.1);
+        let file = self
+            .nodes
+            .join(node(pod))
+            .join(uid)
+            .join("volumes")
+            .join(PROGRESS.0)
+            .join(PROGRESS.1);
         let text = std::fs::read_to_string(file).context("no progress yet")?;
         let (begun_at, step) = text.trim().split_once(' ').context("two numbers")?;
-        Ok(Progress { begun_at: begun_at.parse()?, step: step.parse()? })
+        Ok(Progress {
+            begun_at: begun_at.parse()?,
+            step: step.parse()?,
+        })
     }
 
     /// The last checkpoint of a training.
@@ -106,8 +132,15 @@ impl Trainings {
         let file = self.checkpoints.join(name).join("checkpoint");
         let text = std::fs::read_to_string(&file).context("no checkpoint yet")?;
         let mut words = text.split(' ');
-        let (occasion, step) = (words.next().context("occasion")?, words.next().context("step")?);
+        let (occasion, step) = (
+            words.next().context("occasion")?,
+            words.next().context("step")?,
+        );
         let time = Timestamp::try_from(file.metadata()?.modified()?)?.to_string();
-        Ok(Checkpoint { occasion: occasion.to_owned(), step: step.trim().parse()?, time })
+        Ok(Checkpoint {
+            occasion: occasion.to_owned(),
+            step: step.trim().parse()?,
+            time,
+        })
     }
 }

@@ -24,54 +24,105 @@ fn elastic(more: Value) -> Value {
 async fn world(t: &Scenario<'_>) -> Result<Vec<(String, String)>> {
     let pods = t.pods("g").await?;
     let of = |pod, name| env(pod, name).unwrap_or_default().to_owned();
-    Ok(pods.iter().map(|p| (of(p, "PET_NNODES"), of(p, "PET_NODE_RANK"))).collect())
+    Ok(pods
+        .iter()
+        .map(|p| (of(p, "PET_NNODES"), of(p, "PET_NODE_RANK")))
+        .collect())
 }
 
 fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
-    expected.iter().map(|(n, rank)| ((*n).to_owned(), (*rank).to_owned())).collect()
+    expected
+        .iter()
+        .map(|(n, rank)| ((*n).to_owned(), (*rank).to_owned()))
+        .collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_with_room_for_its_minimum_only_starts_with_it_and_its_world_says_so() -> Result<()> {
-    scenario(cluster().await?, "minimum", &Shape { nodes: 2, ..Shape::default() }, async |t| {
-        t.create(elastic(json!({}))).await?;
-        let pods = t.running("g").await?;
-        ensure!(pods.len() == 2 && world(t).await? == pairs(&[("2", "0"), ("2", "1")]), "{:?}", world(t).await?);
-        let (_, message) = t.condition("g", types::ADMITTED).await?;
-        ensure!(message.contains("room for 2 of 4 members (min 2)"), "{message}");
-        let status = t.workloads().get("g").await?.status.context("status")?;
-        ensure!(status.ready == "2/4" && status.restarts.total == 0, "{status:?}");
-        Ok(())
-    })
+async fn a_gang_with_room_for_its_minimum_only_starts_with_it_and_its_world_says_so() -> Result<()>
+{
+    scenario(
+        cluster().await?,
+        "minimum",
+        &Shape {
+            nodes: 2,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(elastic(json!({}))).await?;
+            let pods = t.running("g").await?;
+            ensure!(
+                pods.len() == 2 && world(t).await? == pairs(&[("2", "0"), ("2", "1")]),
+                "{:?}",
+                world(t).await?
+            );
+            let (_, message) = t.condition("g", types::ADMITTED).await?;
+            ensure!(
+                message.contains("placed with 2 of 4 members (minCount 2)"),
+                "{message}"
+            );
+            let status = t.workloads().get("g").await?.status.context("status")?;
+            ensure!(
+                status.ready == "2/4" && status.restarts.total == 0,
+                "{status:?}"
+            );
+            Ok(())
+        },
+    )
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody_for_it() -> Result<()> {
+async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody_for_it()
+-> Result<()> {
     scenario(cluster().await?, "grow", &Shape::default(), async |t| {
-        t.create(gang("low", 1, 8, json!({"priorityClassName": "low"}))).await?;
+        t.create(gang("low", 1, 8, json!({"priorityClassName": "low"})))
+            .await?;
         let low = t.running("low").await?;
-        t.create(elastic(json!({"priorityClassName": "high"}))).await?;
+        t.create(elastic(json!({"priorityClassName": "high"})))
+            .await?;
         let before = t.running("g").await?;
         ensure!(before.len() == 3, "{} members", before.len());
         t.workload("g", "to have run for long enough to grow", |w| {
-            let since =
-                w.status.iter().flat_map(|s| &s.domains).find_map(|d| d.healthy_since).context("not healthy")?;
-            ensure!(time_of_day() - since > TimeDelta::seconds(4), "healthy since {since}");
+            let since = w
+                .status
+                .iter()
+                .flat_map(|s| &s.domains)
+                .find_map(|d| d.healthy_since)
+                .context("not healthy")?;
+            ensure!(
+                time_of_day() - since > TimeDelta::seconds(4),
+                "healthy since {since}"
+            );
             Ok(())
         })
         .await?;
-        ensure!(uids(&low) == uids(&t.running("low").await?), "somebody was evicted");
-        ensure!(uids(&before) == uids(&t.running("g").await?), "it restarted for nothing");
+        ensure!(
+            uids(&low) == uids(&t.running("low").await?),
+            "somebody was evicted"
+        );
+        ensure!(
+            uids(&before) == uids(&t.running("g").await?),
+            "it restarted for nothing"
+        );
         for pod in &low {
             t.exit(pod, 0).await?;
         }
         let status = t.restarted("g", 1).await?;
         let after = t.running("g").await?;
-        ensure!(world(t).await? == pairs(&[("4", "0"), ("4", "1"), ("4", "2"), ("4", "3")]), "{:?}", world(t).await?);
-        ensure!(before.iter().map(node).eq(after.iter().take(3).map(node)), "members did not keep their nodes");
+        ensure!(
+            world(t).await? == pairs(&[("4", "0"), ("4", "1"), ("4", "2"), ("4", "3")]),
+            "{:?}",
+            world(t).await?
+        );
+        ensure!(
+            before.iter().map(node).eq(after.iter().take(3).map(node)),
+            "members did not keep their nodes"
+        );
         let cause = status.history.first().map(|h| h.cause.kind);
-        ensure!(status.restarts.counted == 0 && cause == Some(CauseKind::Resize), "{status:?}");
+        ensure!(
+            status.restarts.counted == 0 && cause == Some(CauseKind::Resize),
+            "{status:?}"
+        );
         let low = t.workloads().get("low").await?.status.context("status")?;
         ensure!(low.preemptions == 0, "somebody was evicted");
         Ok(())
@@ -83,16 +134,32 @@ async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody
 async fn it_goes_on_with_fewer_members_when_a_node_is_lost_and_no_other_is_free() -> Result<()> {
     // A node is silent when its Lease runs out.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
-    scenario(cluster().await?, "shrink", &Shape { args, ..Shape::default() }, async |t| {
-        t.create(elastic(json!({"failurePolicy": {"nodeLostSeconds": 1}}))).await?;
-        let before = t.running("g").await?;
-        ensure!(before.len() == 4, "{} members", before.len());
-        let lost = before.get(1).map(node).context("a node")?;
-        t.nodes.vanish(&lost).await?;
-        let status = t.restarted("g", 1).await?;
-        ensure!(world(t).await? == pairs(&[("3", "0"), ("3", "1"), ("3", "2")]), "{:?}", world(t).await?);
-        ensure!(status.ready == "3/4" && status.restarts.counted == 1 && status.history.len() == 1, "{status:?}");
-        Ok(())
-    })
+    scenario(
+        cluster().await?,
+        "shrink",
+        &Shape {
+            args,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(elastic(json!({"failurePolicy": {"nodeLostSeconds": 1}})))
+                .await?;
+            let before = t.running("g").await?;
+            ensure!(before.len() == 4, "{} members", before.len());
+            let lost = before.get(1).map(node).context("a node")?;
+            t.nodes.vanish(&lost).await?;
+            let status = t.restarted("g", 1).await?;
+            ensure!(
+                world(t).await? == pairs(&[("3", "0"), ("3", "1"), ("3", "2")]),
+                "{:?}",
+                world(t).await?
+            );
+            ensure!(
+                status.ready == "3/4" && status.restarts.counted == 1 && status.history.len() == 1,
+                "{status:?}"
+            );
+            Ok(())
+        },
+    )
     .await
 }

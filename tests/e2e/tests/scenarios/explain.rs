@@ -35,7 +35,9 @@ async fn notes(t: &Scenario<'_>, workload: &str, reason: &str) -> Result<String>
     let events: Api<Event> = Api::namespaced(t.client.clone(), &t.name);
     let about = |e: &Event| e.regarding.as_ref().and_then(|r| r.name.as_deref()) == Some(workload);
     let events = events.list(&ListParams::default()).await?.items;
-    let told = events.into_iter().filter(|e| about(e) && e.reason.as_deref() == Some(reason));
+    let told = events
+        .into_iter()
+        .filter(|e| about(e) && e.reason.as_deref() == Some(reason));
     Ok(told.filter_map(|e| e.note).collect::<Vec<_>>().join("\n"))
 }
 
@@ -48,44 +50,102 @@ fn says(text: &str, parts: &[&str]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_preemption_is_explained_to_the_preemptor_and_to_the_victim() -> Result<()> {
-    scenario(cluster().await?, "explain", &Shape { nodes: 3, ..Shape::default() }, async |t| {
-        small_and_large(t).await?;
-        // It ignores SIGTERM, so that there is time to look.
-        let stubborn = t.running("small").await?[0].name_any();
-        t.nodes.post("/hang", json!({"pod": format!("{}/{stubborn}", t.name), "container": "trainer"})).await?;
-        t.create(of_class("vip", 1, "high")).await?;
-        let intent: Preemption = eventually("an intent to preempt", PATIENCE, async || {
-            t.pod_group("vip").await?.status.and_then(|s| s.preemption).context("no intent")
-        })
-        .await?;
-        let (small, large) = (t.pod_group("small").await?.name_any(), t.pod_group("large").await?.name_any());
-        ensure!(intent.victims.iter().map(|v| v.name.as_str()).eq([small.as_str()]), "{intent:?}");
-        ensure!(intent.proven && intent.at_least == intent.cost, "{intent:?}");
-        let next = intent.next_best.clone().context("a next best set")?;
-        ensure!(next.cost > intent.cost && next.victims == [format!("podgroup {}/{large}", t.name)], "{next:?}");
+    scenario(
+        cluster().await?,
+        "explain",
+        &Shape {
+            nodes: 3,
+            ..Shape::default()
+        },
+        async |t| {
+            small_and_large(t).await?;
+            // It ignores SIGTERM, so that there is time to look.
+            let stubborn = t.running("small").await?[0].name_any();
+            t.nodes
+                .post(
+                    "/hang",
+                    json!({"pod": format!("{}/{stubborn}", t.name), "container": "trainer"}),
+                )
+                .await?;
+            t.create(of_class("vip", 1, "high")).await?;
+            let intent: Preemption = eventually("an intent to preempt", PATIENCE, async || {
+                t.pod_group("vip")
+                    .await?
+                    .status
+                    .and_then(|s| s.preemption)
+                    .context("no intent")
+            })
+            .await?;
+            let (small, large) = (
+                t.pod_group("small").await?.name_any(),
+                t.pod_group("large").await?.name_any(),
+            );
+            ensure!(
+                intent
+                    .victims
+                    .iter()
+                    .map(|v| v.name.as_str())
+                    .eq([small.as_str()]),
+                "{intent:?}"
+            );
+            ensure!(
+                intent.proven && intent.at_least == intent.cost,
+                "{intent:?}"
+            );
+            let next = intent.next_best.clone().context("a next best set")?;
+            ensure!(
+                next.cost > intent.cost && next.victims == [format!("podgroup {}/{large}", t.name)],
+                "{next:?}"
+            );
 
-        let why =
-            ["preempts", &small, &large, "no cheaper set makes room", "the next best set", &next.cost.to_string()];
-        says(&t.lockstep(&["explain", "vip"]).await?, &why)?;
-        let told = eventually("the victim to be told", PATIENCE, async || {
-            let status = t.pod_group("small").await?.status.context("status")?;
-            let condition = find(&status.conditions, types::DISRUPTION_TARGET).context("not told")?;
-            Ok(condition.message.clone())
-        })
-        .await?;
-        let vip = t.pod_group("vip").await?.name_any();
-        let why = [&format!("{}/{vip}", t.name), "priority", &intent.id, "no cheaper set makes room"];
-        says(&told, &why)?;
+            let why = [
+                "preempts",
+                &small,
+                &large,
+                "no cheaper set frees enough capacity",
+                "the next best set",
+                &next.cost.to_string(),
+            ];
+            says(&t.lockstep(&["explain", "vip"]).await?, &why)?;
+            let told = eventually("the victim to be told", PATIENCE, async || {
+                let status = t.pod_group("small").await?.status.context("status")?;
+                let condition =
+                    find(&status.conditions, types::DISRUPTION_TARGET).context("not told")?;
+                Ok(condition.message.clone())
+            })
+            .await?;
+            let vip = t.pod_group("vip").await?.name_any();
+            let why = [
+                &format!("{}/{vip}", t.name),
+                "priority",
+                &intent.id,
+                "no cheaper set frees enough capacity",
+            ];
+            says(&told, &why)?;
 
-        t.running("vip").await?;
-        eventually("the story to be complete", PATIENCE, async || {
-            says(&notes(t, "vip", "Preempting").await?, &["no cheaper set makes room", &small])?;
-            says(&notes(t, "small", "PreemptionByScheduler").await?, &why)?;
-            says(&t.lockstep(&["explain", "vip"]).await?, &["placed", "Preempting", &small])?;
-            says(&t.lockstep(&["explain", "small"]).await?, &["preempted once", "in the queue again", &intent.id])
-        })
-        .await
-    })
+            t.running("vip").await?;
+            eventually("the story to be complete", PATIENCE, async || {
+                says(
+                    &notes(t, "vip", "Preempting").await?,
+                    &["no cheaper set frees enough capacity", &small],
+                )?;
+                says(&notes(t, "small", "PreemptionByScheduler").await?, &why)?;
+                says(
+                    &t.lockstep(&["explain", "vip"]).await?,
+                    &["placed", "Preempting", &small],
+                )?;
+                says(
+                    &t.lockstep(&["explain", "small"]).await?,
+                    &[
+                        "preempted once",
+                        "requeued at its original position",
+                        &intent.id,
+                    ],
+                )
+            })
+            .await
+        },
+    )
     .await
 }
 
@@ -95,13 +155,19 @@ async fn what_if(t: &Scenario<'_>, manifest: &Value) -> Result<Value> {
     pin_to_pool(&mut manifest, &t.name);
     let file = reaper::folder()?.join(format!("{}.json", t.name));
     std::fs::write(&file, serde_json::to_vec(&manifest)?)?;
-    let answer = t.lockstep(&["whatif", "-o", "json", "-f", &file.display().to_string()]).await?;
+    let answer = t
+        .lockstep(&["whatif", "-o", "json", "-f", &file.display().to_string()])
+        .await?;
     let answer: Value = serde_json::from_str(&answer).context(answer)?;
     Ok(answer["gangs"][0].clone())
 }
 
 fn names(list: &Value, key: &str) -> Vec<String> {
-    list.as_array().into_iter().flatten().filter_map(|v| Some(v[key].as_str()?.to_owned())).collect()
+    list.as_array()
+        .into_iter()
+        .flatten()
+        .filter_map(|v| Some(v[key].as_str()?.to_owned()))
+        .collect()
 }
 
 /// Applies a manifest after asking about it: its members run where the answer said.
@@ -113,7 +179,10 @@ async fn as_foretold(t: &Scenario<'_>, name: &str, manifest: Value) -> Result<Va
         *nodes.entry(node(&pod)).or_default() += 1;
     }
     let foretold = names(&answer["nodes"], "node");
-    ensure!(nodes.keys().eq(foretold.iter()), "{name} runs on {nodes:?}, foretold was {answer}");
+    ensure!(
+        nodes.keys().eq(foretold.iter()),
+        "{name} runs on {nodes:?}, foretold was {answer}"
+    );
     Ok(answer)
 }
 
@@ -131,11 +200,28 @@ async fn whatif_says_what_the_manager_then_does() -> Result<()> {
         let victims = names(&answer["victims"], "name");
         let mut evicted = Vec::new();
         for name in ["small", "last"] {
-            let preempted = t.workloads().get(name).await?.status.context("status")?.preemptions > 0;
-            evicted.extend(if preempted { Some(t.pod_group(name).await?.name_any()) } else { None });
+            let preempted = t
+                .workloads()
+                .get(name)
+                .await?
+                .status
+                .context("status")?
+                .preemptions
+                > 0;
+            evicted.extend(if preempted {
+                Some(t.pod_group(name).await?.name_any())
+            } else {
+                None
+            });
         }
-        ensure!(evicted == victims, "{evicted:?} left, foretold was {victims:?}");
-        ensure!(lockstep_cluster::scenario::uids(&large) == lockstep_cluster::scenario::uids(&t.pods("large").await?));
+        ensure!(
+            evicted == victims,
+            "{evicted:?} left, foretold was {victims:?}"
+        );
+        ensure!(
+            lockstep_cluster::scenario::uids(&large)
+                == lockstep_cluster::scenario::uids(&t.pods("large").await?)
+        );
         Ok(())
     })
     .await

@@ -29,11 +29,19 @@ async fn still_life(t: &Scenario<'_>) -> Result<()> {
     t.condition("complete", types::COMPLETE).await?;
     t.condition("failed", types::FAILED).await?;
 
-    t.create(gang("victim", 2, 8, json!({"priorityClassName": "low"}))).await?;
+    t.create(gang("victim", 2, 8, json!({"priorityClassName": "low"})))
+        .await?;
     t.running("victim").await?;
-    t.create(gang("suspended", 1, 8, json!({"suspend": true}))).await?;
+    t.create(gang("suspended", 1, 8, json!({"suspend": true})))
+        .await?;
     t.condition("suspended", types::SUSPENDED).await?;
-    t.create(gang("stalled", 1, 8, json!({"priorityClassName": "no-such-class"}))).await?;
+    t.create(gang(
+        "stalled",
+        1,
+        8,
+        json!({"priorityClassName": "no-such-class"}),
+    ))
+    .await?;
     t.condition("stalled", types::STALLED).await?;
 
     let mut second = group("second", 1, 1);
@@ -41,34 +49,55 @@ async fn still_life(t: &Scenario<'_>) -> Result<()> {
     let depending = json!({"groups": [group("first", 1, 1), second], "scheduling": {"gang": {"scope": "Group"}},
         "priorityClassName": "high"});
     t.create(gang("depending", 0, 0, depending)).await?;
-    t.create(gang("basic", 1, 4, json!({"scheduling": {"policy": "Basic"}, "priorityClassName": "high"}))).await?;
+    t.create(gang(
+        "basic",
+        1,
+        4,
+        json!({"scheduling": {"policy": "Basic"}, "priorityClassName": "high"}),
+    ))
+    .await?;
     t.running("basic").await?;
 
     // Of the four nodes one is left: the victim has to go, and comes back to none.
-    t.create(gang("running", 2, 8, json!({"priorityClassName": "high"}))).await?;
+    t.create(gang("running", 2, 8, json!({"priorityClassName": "high"})))
+        .await?;
     let pods = t.running("running").await?;
     t.exit(pods.first().context("a pod")?, 3).await?;
     t.restarted("running", 1).await?;
     t.workload("victim", "to wait again", |w| {
         let status = w.status.as_ref().context("status")?;
-        ensure!(status.phase == Some(Phase::Pending) && status.preemptions == 1, "{status:?}");
+        ensure!(
+            status.phase == Some(Phase::Pending) && status.preemptions == 1,
+            "{status:?}"
+        );
         Ok(())
     })
     .await?;
     t.create(gang("waiting", 4, 8, json!({}))).await?;
-    t.condition_is("waiting", types::ADMITTED, false, reasons::UNSCHEDULABLE).await.map(drop)
+    t.condition_is("waiting", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+        .await
+        .map(drop)
 }
 
 /// What Lockstep has written, the lease aside.
 fn written(t: &Scenario<'_>) -> Result<Vec<Write>> {
-    let (of_manager, of_agents) =
-        (t.cluster.audit.writes_by(audit::MANAGER)?, t.cluster.audit.writes_by(audit::AGENT)?);
-    Ok(of_manager.into_iter().chain(of_agents).filter(|w| w.resource != "leases").collect())
+    let (of_manager, of_agents) = (
+        t.cluster.audit.writes_by(audit::MANAGER)?,
+        t.cluster.audit.writes_by(audit::AGENT)?,
+    );
+    Ok(of_manager
+        .into_iter()
+        .chain(of_agents)
+        .filter(|w| w.resource != "leases")
+        .collect())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn settled_workloads_of_every_kind_cause_no_write() -> Result<()> {
-    let cluster = fresh("idle", patient()).await?;
+    // The pass over everything comes about ten times in the silence.
+    let mut config = patient();
+    config["resyncPeriod"] = json!("5s");
+    let cluster = fresh("idle", config).await?;
     if !cluster.is_stand_in("idle") {
         return Ok(());
     }
@@ -86,8 +115,16 @@ async fn settled_workloads_of_every_kind_cause_no_write() -> Result<()> {
         tokio::time::sleep(Duration::from_secs(number("LOCKSTEP_SILENCE_SECONDS", 60)?)).await;
         let mut writes: BTreeMap<String, usize> = BTreeMap::new();
         for w in written(t)?.split_off(before) {
-            *writes.entry(format!("{} {} {}/{}: {}", w.verb, w.target(), w.namespace, w.name, w.code)).or_default() +=
-                1;
+            *writes
+                .entry(format!(
+                    "{} {} {}/{}: {}",
+                    w.verb,
+                    w.target(),
+                    w.namespace,
+                    w.name,
+                    w.code
+                ))
+                .or_default() += 1;
         }
         ensure!(writes.is_empty(), "{writes:#?}");
         Ok(())

@@ -14,7 +14,8 @@ use lockstep_e2e::cluster;
 use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_behind() -> Result<()> {
+async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_behind() -> Result<()>
+{
     scenario(cluster().await?, "life", &Shape::default(), async |t| {
         t.create(gang("llama", 4, 8, json!({}))).await?;
         let before = t.running("llama").await?;
@@ -24,15 +25,28 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
         let done = t
             .workload("llama", "to have restarted", |w| {
                 let status = w.status.as_ref().context("status")?;
-                ensure!(status.epoch == 2 && status.restarts.in_place == 1, "no restart yet");
-                ensure!(status.domains.iter().all(|d| d.incident.is_none()), "an incident is open");
+                ensure!(
+                    status.attempt == 2 && status.restarts.in_place == 1,
+                    "no restart yet"
+                );
+                ensure!(
+                    status.domains.iter().all(|d| d.incident.is_none()),
+                    "an incident is open"
+                );
                 Ok(())
             })
             .await?;
         let after = t.running("llama").await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(after.iter().all(|p| restarts(p) == 1), "{:?}", after.iter().map(restarts).collect::<Vec<_>>());
-        let incident = done.status.and_then(|s| s.history.first().cloned()).context("an entry in the history")?;
+        ensure!(
+            after.iter().all(|p| restarts(p) == 1),
+            "{:?}",
+            after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        let incident = done
+            .status
+            .and_then(|s| s.history.first().cloned())
+            .context("an entry in the history")?;
         ensure!(incident.cause.exit_code == Some(3), "{incident:?}");
 
         for pod in &after {
@@ -40,7 +54,9 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
         }
         t.condition("llama", types::COMPLETE).await?;
 
-        t.workloads().delete("llama", &DeleteParams::default()).await?;
+        t.workloads()
+            .delete("llama", &DeleteParams::default())
+            .await?;
         eventually("nothing to be left", PATIENCE, async || {
             let all = ListParams::default();
             let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
@@ -61,43 +77,76 @@ async fn a_gang_is_placed_whole_restarts_in_place_completes_and_leaves_nothing_b
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_of_somebody_else_under_our_name_is_left_alone_and_said() -> Result<()> {
-    scenario(cluster().await?, "conflict", &Shape { nodes: 1, ..Shape::default() }, async |t| {
-        t.create(json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "g"},
-                        "spec": {"ports": [{"port": 80}], "selector": {"app": "other"}}}))
+    scenario(
+        cluster().await?,
+        "conflict",
+        &Shape {
+            nodes: 1,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(
+                json!({"apiVersion": "v1", "kind": "Service", "metadata": {"name": "g"},
+                        "spec": {"ports": [{"port": 80}], "selector": {"app": "other"}}}),
+            )
             .await?;
-        t.create(gang("g", 1, 8, json!({}))).await?;
-        let message = t.condition_is("g", types::STALLED, true, reasons::NAME_CONFLICT).await?;
-        ensure!(message.contains('g'), "{message}");
-        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
-        let kept = services.get("g").await?;
-        ensure!(kept.spec.and_then(|s| s.selector).is_some_and(|s| s["app"] == "other"), "the service was changed");
-        ensure!(t.pods("g").await?.is_empty(), "pods exist");
-        Ok(())
-    })
+            t.create(gang("g", 1, 8, json!({}))).await?;
+            let message = t
+                .condition_is("g", types::STALLED, true, reasons::NAME_CONFLICT)
+                .await?;
+            ensure!(message.contains('g'), "{message}");
+            let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+            let kept = services.get("g").await?;
+            ensure!(
+                kept.spec
+                    .and_then(|s| s.selector)
+                    .is_some_and(|s| s["app"] == "other"),
+                "the service was changed"
+            );
+            ensure!(t.pods("g").await?.is_empty(), "pods exist");
+            Ok(())
+        },
+    )
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_edited_by_hand_is_put_right() -> Result<()> {
-    scenario(cluster().await?, "edited", &Shape { nodes: 1, ..Shape::default() }, async |t| {
-        t.create(gang("g", 1, 8, json!({}))).await?;
-        t.running("g").await?;
-        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
-        let selector = async || anyhow::Ok(services.get("g").await?.spec.and_then(|s| s.selector));
-        let right = selector().await?;
-        t.patch("Service", "v1", "g", json!({"spec": {"selector": {"app": "other"}}})).await?;
-        eventually("the selector to be put right", PATIENCE, async || {
-            let now = selector().await?;
-            ensure!(now == right, "{now:?}");
-            Ok(())
-        })
-        .await
-    })
+    scenario(
+        cluster().await?,
+        "edited",
+        &Shape {
+            nodes: 1,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(gang("g", 1, 8, json!({}))).await?;
+            t.running("g").await?;
+            let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+            let selector =
+                async || anyhow::Ok(services.get("g").await?.spec.and_then(|s| s.selector));
+            let right = selector().await?;
+            t.patch(
+                "Service",
+                "v1",
+                "g",
+                json!({"spec": {"selector": {"app": "other"}}}),
+            )
+            .await?;
+            eventually("the selector to be put right", PATIENCE, async || {
+                let now = selector().await?;
+                ensure!(now == right, "{now:?}");
+                Ok(())
+            })
+            .await
+        },
+    )
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_replica_that_is_taken_away_leaves_with_its_pod_group_and_the_other_runs_on() -> Result<()> {
+async fn a_replica_that_is_taken_away_leaves_with_its_pod_group_and_the_other_runs_on() -> Result<()>
+{
     scenario(cluster().await?, "fewer", &Shape { nodes: 2, ..Shape::default() }, async |t| {
         // Each replica is a world of its own, so that the number of the others is nothing to it.
         let spec = json!({"scheduling": {"gang": {"scope": "Replica"}}, "network": {"world": "Replica"}});
@@ -120,21 +169,32 @@ async fn a_replica_that_is_taken_away_leaves_with_its_pod_group_and_the_other_ru
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_deleted_by_hand_comes_back_and_no_member_notices() -> Result<()> {
-    scenario(cluster().await?, "service", &Shape { nodes: 2, ..Shape::default() }, async |t| {
-        t.create(gang("g", 2, 8, json!({}))).await?;
-        let before = t.running("g").await?;
-        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
-        let old = services.get("g").await?.metadata.uid;
-        services.delete("g", &DeleteParams::default()).await?;
-        eventually("the service to be back", PATIENCE, async || {
-            let new = services.get("g").await?.metadata.uid;
-            ensure!(new != old, "still the old one");
+    scenario(
+        cluster().await?,
+        "service",
+        &Shape {
+            nodes: 2,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(gang("g", 2, 8, json!({}))).await?;
+            let before = t.running("g").await?;
+            let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+            let old = services.get("g").await?.metadata.uid;
+            services.delete("g", &DeleteParams::default()).await?;
+            eventually("the service to be back", PATIENCE, async || {
+                let new = services.get("g").await?.metadata.uid;
+                ensure!(new != old, "still the old one");
+                Ok(())
+            })
+            .await?;
+            let after = t.running("g").await?;
+            ensure!(
+                uids(&before) == uids(&after) && after.iter().all(|p| restarts(p) == 0),
+                "members were disturbed"
+            );
             Ok(())
-        })
-        .await?;
-        let after = t.running("g").await?;
-        ensure!(uids(&before) == uids(&after) && after.iter().all(|p| restarts(p) == 0), "members were disturbed");
-        Ok(())
-    })
+        },
+    )
     .await
 }

@@ -12,26 +12,51 @@ use lockstep_e2e::cluster;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_object_of_an_agent_goes_with_its_node_and_no_other_does() -> Result<()> {
-    scenario(cluster().await?, "agents", &Shape { nodes: 2, ..Shape::default() }, async |t| {
-        let (agents, nodes): (Api<NodeAgent>, Api<Node>) = (Api::all(t.client.clone()), Api::all(t.client.clone()));
-        let [gone, stays] = t.nodes.names() else { anyhow::bail!("{:?}", t.nodes.names()) };
-        eventually("both agents to have said what they are", PATIENCE, async || {
-            for node in [gone, stays] {
-                ensure!(agents.get(node).await?.status.is_some(), "{node} has no status");
-            }
+    scenario(
+        cluster().await?,
+        "agents",
+        &Shape {
+            nodes: 2,
+            ..Shape::default()
+        },
+        async |t| {
+            let (agents, nodes): (Api<NodeAgent>, Api<Node>) =
+                (Api::all(t.client.clone()), Api::all(t.client.clone()));
+            let [gone, stays] = t.nodes.names() else {
+                anyhow::bail!("{:?}", t.nodes.names())
+            };
+            eventually(
+                "both agents to have said what they are",
+                PATIENCE,
+                async || {
+                    for node in [gone, stays] {
+                        ensure!(
+                            agents.get(node).await?.status.is_some(),
+                            "{node} has no status"
+                        );
+                    }
+                    Ok(())
+                },
+            )
+            .await?;
+            // The machine goes first: a kubelet that is left would register again.
+            t.nodes.vanish(gone).await?;
+            nodes.delete(gone, &DeleteParams::default()).await?;
+            eventually(
+                "the agent of the deleted node to be collected",
+                PATIENCE,
+                async || {
+                    ensure!(agents.get_opt(gone).await?.is_none(), "still there");
+                    Ok(())
+                },
+            )
+            .await?;
+            ensure!(
+                agents.get_opt(stays).await?.is_some(),
+                "the agent of another node went, too"
+            );
             Ok(())
-        })
-        .await?;
-        // The machine goes first: a kubelet that is left would register again.
-        t.nodes.vanish(gone).await?;
-        nodes.delete(gone, &DeleteParams::default()).await?;
-        eventually("the agent of the deleted node to be collected", PATIENCE, async || {
-            ensure!(agents.get_opt(gone).await?.is_none(), "still there");
-            Ok(())
-        })
-        .await?;
-        ensure!(agents.get_opt(stays).await?.is_some(), "the agent of another node went, too");
-        Ok(())
-    })
+        },
+    )
     .await
 }

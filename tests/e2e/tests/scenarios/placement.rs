@@ -15,13 +15,20 @@ use serde_json::json;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_gang_of_which_one_member_does_not_fit_has_no_pod_at_all() -> Result<()> {
-    let shape = Shape { nodes: 3, ..Shape::default() };
+    let shape = Shape {
+        nodes: 3,
+        ..Shape::default()
+    };
     scenario(cluster().await?, "unfit", &shape, async |t| {
         t.create(gang("big", 4, 8, json!({}))).await?;
-        let message = t.condition_is("big", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        let message = t
+            .condition_is("big", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
         ensure!(!message.is_empty(), "the condition says nothing");
-        let created =
-            t.manager_writes()?.into_iter().filter(|w| w.resource == "pods" && w.verb == "create" && !w.dry_run);
+        let created = t
+            .manager_writes()?
+            .into_iter()
+            .filter(|w| w.resource == "pods" && w.verb == "create" && !w.dry_run);
         ensure!(created.count() == 0, "pods were created");
         Ok(())
     })
@@ -39,20 +46,33 @@ async fn compete(t: &Scenario<'_>, first: &str, second: &str) -> Result<()> {
             phases.push((status.phase, t.pods(name).await?.len()));
         }
         phases.sort_by_key(|(_, pods)| *pods);
-        ensure!(phases == [(Some(Phase::Pending), 0), (Some(Phase::Running), 3)], "{phases:?}");
+        ensure!(
+            phases == [(Some(Phase::Pending), 0), (Some(Phase::Running), 3)],
+            "{phases:?}"
+        );
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn of_two_gangs_that_do_not_fit_together_one_is_whole_and_the_other_holds_nothing() -> Result<()> {
-    scenario(cluster().await?, "compete", &Shape::default(), async |t| compete(t, "a", "b").await).await
+async fn of_two_gangs_that_do_not_fit_together_one_is_whole_and_the_other_holds_nothing()
+-> Result<()> {
+    scenario(cluster().await?, "compete", &Shape::default(), async |t| {
+        compete(t, "a", "b").await
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_gangs_compete_the_same_way_when_they_are_created_in_the_other_order() -> Result<()> {
-    scenario(cluster().await?, "compete-again", &Shape::default(), async |t| compete(t, "b", "a").await).await
+    scenario(
+        cluster().await?,
+        "compete-again",
+        &Shape::default(),
+        async |t| compete(t, "b", "a").await,
+    )
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -61,7 +81,8 @@ async fn a_gang_waits_until_another_leaves() -> Result<()> {
         t.create(gang("first", 4, 8, json!({}))).await?;
         let pods = t.running("first").await?;
         t.create(gang("second", 2, 8, json!({}))).await?;
-        t.condition_is("second", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        t.condition_is("second", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
         for pod in &pods {
             t.exit(pod, 0).await?;
         }
@@ -77,11 +98,14 @@ async fn a_large_gang_at_the_head_is_not_starved_by_small_ones_behind_it() -> Re
         t.create(gang("first", 2, 8, json!({}))).await?;
         let pods = t.running("first").await?;
         t.create(gang("large", 4, 8, json!({}))).await?;
-        t.condition_is("large", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        t.condition_is("large", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
         // Two nodes are free, and each of these would fit, for ever.
         for name in ["small-a", "small-b"] {
             t.create(gang(name, 1, 8, json!({}))).await?;
-            let why = t.condition_is(name, types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+            let why = t
+                .condition_is(name, types::ADMITTED, false, reasons::UNSCHEDULABLE)
+                .await?;
             ensure!(why.contains("ahead of it in the queue"), "{name}: {why}");
         }
         let said = t.lockstep(&["explain", "small-a"]).await?;
@@ -90,7 +114,10 @@ async fn a_large_gang_at_the_head_is_not_starved_by_small_ones_behind_it() -> Re
             t.exit(pod, 0).await?;
         }
         t.running("large").await?;
-        ensure!(t.pods("small-a").await?.is_empty() && t.pods("small-b").await?.is_empty(), "the head was overtaken");
+        ensure!(
+            t.pods("small-a").await?.is_empty() && t.pods("small-b").await?.is_empty(),
+            "the head was overtaken"
+        );
         Ok(())
     })
     .await
@@ -98,8 +125,14 @@ async fn a_large_gang_at_the_head_is_not_starved_by_small_ones_behind_it() -> Re
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_node_that_the_scheduler_refuses_is_replaced_in_the_placement() -> Result<()> {
-    let shape = Shape { nodes: 3, ..Shape::default() };
-    if !cluster().await?.is_stand_in("a scheduler that refuses a node") {
+    let shape = Shape {
+        nodes: 3,
+        ..Shape::default()
+    };
+    if !cluster()
+        .await?
+        .is_stand_in("a scheduler that refuses a node")
+    {
         return Ok(());
     }
     scenario(cluster().await?, "refused", &shape, async |t| {
@@ -108,7 +141,11 @@ async fn a_node_that_the_scheduler_refuses_is_replaced_in_the_placement() -> Res
         t.refuse_pins(&refused).await?;
         t.create(gang("moved", 2, 8, json!({}))).await?;
         let pods = t.running("moved").await?;
-        ensure!(pods.iter().all(|p| node(p) != refused), "{:?}", pods.iter().map(node).collect::<Vec<_>>());
+        ensure!(
+            pods.iter().all(|p| node(p) != refused),
+            "{:?}",
+            pods.iter().map(node).collect::<Vec<_>>()
+        );
         Ok(())
     })
     .await
@@ -116,7 +153,11 @@ async fn a_node_that_the_scheduler_refuses_is_replaced_in_the_placement() -> Res
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_required_topology_keeps_each_slice_within_one_rack() -> Result<()> {
-    let shape = Shape { nodes: 8, racks: 2, ..Shape::default() };
+    let shape = Shape {
+        nodes: 8,
+        racks: 2,
+        ..Shape::default()
+    };
     scenario(cluster().await?, "racks", &shape, async |t| {
         let mut slices = gang(
             "slices",
@@ -144,15 +185,30 @@ async fn a_workload_deleted_and_created_again_under_its_name_starts_afresh() -> 
         let before = t.running("phoenix").await?;
         t.exit(&before[0], 3).await?;
         t.restarted("phoenix", 1).await?;
-        t.workloads().delete("phoenix", &kube::api::DeleteParams::default()).await?;
+        t.workloads()
+            .delete("phoenix", &kube::api::DeleteParams::default())
+            .await?;
         eventually("the name to be free", Duration::from_secs(10), async || {
             t.create(gang("phoenix", 2, 8, json!({}))).await
         })
         .await?;
         let after = t.running("phoenix").await?;
-        let status = t.workloads().get("phoenix").await?.status.context("status")?;
-        ensure!(status.epoch == 1 && status.restarts.total == 0, "{status:?}");
-        ensure!(after.iter().all(|p| before.iter().all(|b| b.uid() != p.uid())), "old pods were taken over");
+        let status = t
+            .workloads()
+            .get("phoenix")
+            .await?
+            .status
+            .context("status")?;
+        ensure!(
+            status.attempt == 1 && status.restarts.total == 0,
+            "{status:?}"
+        );
+        ensure!(
+            after
+                .iter()
+                .all(|p| before.iter().all(|b| b.uid() != p.uid())),
+            "old pods were taken over"
+        );
         Ok(())
     })
     .await
@@ -167,7 +223,12 @@ async fn names_that_run_together_never_share_a_pod() -> Result<()> {
             t.create(twin).await?;
         }
         let (one, two) = (t.running("a").await?, t.running("a-b").await?);
-        ensure!(one.len() == 2 && two.len() == 2, "{} and {}", one.len(), two.len());
+        ensure!(
+            one.len() == 2 && two.len() == 2,
+            "{} and {}",
+            one.len(),
+            two.len()
+        );
         Ok(())
     })
     .await

@@ -28,12 +28,19 @@ async fn two_low(t: &Scenario<'_>) -> Result<[Vec<Pod>; 2]> {
 
 /// Both low gangs still have the pods that they had.
 async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
-    ensure!(uids(&before[0]) == uids(&t.pods("a").await?) && uids(&before[1]) == uids(&t.pods("b").await?), "evicted");
+    ensure!(
+        uids(&before[0]) == uids(&t.pods("a").await?)
+            && uids(&before[1]) == uids(&t.pods("b").await?),
+        "evicted"
+    );
     Ok(())
 }
 
 /// Names of the two low gangs: the one that was evicted, and the one that was left alone.
-async fn evicted_and_spared(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<(&'static str, &'static str)> {
+async fn evicted_and_spared(
+    t: &Scenario<'_>,
+    before: &[Vec<Pod>; 2],
+) -> Result<(&'static str, &'static str)> {
     let untouched = |now: &[Pod], then: &[Pod]| uids(now) == uids(then);
     let (a, b) = (t.pods("a").await?, t.pods("b").await?);
     match (untouched(&a, &before[0]), untouched(&b, &before[1])) {
@@ -44,29 +51,44 @@ async fn evicted_and_spared(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_uncounted() -> Result<()> {
+async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_uncounted()
+-> Result<()> {
     scenario(cluster().await?, "preempt", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         t.create(of_class("vip", 2, "high")).await?;
         t.running("vip").await?;
         let (evicted, spared) = evicted_and_spared(t, &before).await?;
-        ensure!(t.pods(evicted).await?.is_empty(), "{evicted} was not evicted whole");
+        ensure!(
+            t.pods(evicted).await?.is_empty(),
+            "{evicted} was not evicted whole"
+        );
         let victim = t
             .workload(evicted, "to wait again", |w| {
                 let status = w.status.as_ref().context("status")?;
-                ensure!(status.phase == Some(Phase::Pending) && status.preemptions == 1, "{status:?}");
+                ensure!(
+                    status.phase == Some(Phase::Pending) && status.preemptions == 1,
+                    "{status:?}"
+                );
                 Ok(())
             })
             .await?;
-        ensure!(victim.status.context("status")?.restarts.counted == 0, "a preemption was counted");
+        ensure!(
+            victim.status.context("status")?.restarts.counted == 0,
+            "a preemption was counted"
+        );
         for (workload, needed) in [("vip", "Preempting"), (evicted, "Preempted")] {
             let events = t.event_reasons(workload).await?;
             ensure!(events.iter().any(|r| r == needed), "{workload}: {events:?}");
         }
-        t.workloads().delete("vip", &DeleteParams::default()).await?;
+        t.workloads()
+            .delete("vip", &DeleteParams::default())
+            .await?;
         t.running(evicted).await?;
         let still = t.workloads().get(spared).await?.status.context("status")?;
-        ensure!(still.preemptions == 0 && still.restarts.total == 0, "{spared} was disturbed: {still:?}");
+        ensure!(
+            still.preemptions == 0 && still.restarts.total == 0,
+            "{spared} was disturbed: {still:?}"
+        );
         Ok(())
     })
     .await
@@ -78,31 +100,50 @@ async fn the_saved_one_goes(t: &Scenario<'_>, saved: &str) -> Result<()> {
     // Costs count whole seconds: there has to be some work to lose.
     for name in ["a", "b"] {
         t.workload(name, "to be ready for some seconds", |w| {
-            let ready = w.status.as_ref().and_then(|s| find(&s.conditions, types::READY)).context("condition Ready")?;
+            let ready = w
+                .status
+                .as_ref()
+                .and_then(|s| find(&s.conditions, types::READY))
+                .context("condition Ready")?;
             let age = time_of_day() - ready.last_transition_time;
-            ensure!(ready.status == true.into() && age.num_seconds() >= 4, "{ready:?}");
+            ensure!(
+                ready.status == true.into() && age.num_seconds() >= 4,
+                "{ready:?}"
+            );
             Ok(())
         })
         .await?;
     }
     let checkpoint = time_of_day().to_rfc3339_opts(SecondsFormat::Secs, true);
-    let annotated = json!({"metadata": {"annotations": {annotations::LAST_CHECKPOINT: checkpoint}}});
-    t.workloads().patch(saved, &PatchParams::default(), &Patch::Merge(annotated)).await?;
+    let annotated =
+        json!({"metadata": {"annotations": {annotations::LAST_CHECKPOINT: checkpoint}}});
+    t.workloads()
+        .patch(saved, &PatchParams::default(), &Patch::Merge(annotated))
+        .await?;
     t.create(of_class("vip", 2, "high")).await?;
     t.running("vip").await?;
     let (evicted, _) = evicted_and_spared(t, &before).await?;
-    ensure!(evicted == saved, "{evicted} went although {saved} had less to lose");
+    ensure!(
+        evicted == saved,
+        "{evicted} went although {saved} had less to lose"
+    );
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn of_two_equal_gangs_the_one_that_saved_its_work_last_is_evicted() -> Result<()> {
-    scenario(cluster().await?, "saved-a", &Shape::default(), async |t| the_saved_one_goes(t, "a").await).await
+    scenario(cluster().await?, "saved-a", &Shape::default(), async |t| {
+        the_saved_one_goes(t, "a").await
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn it_is_the_checkpoint_and_not_the_name_that_decides_who_is_evicted() -> Result<()> {
-    scenario(cluster().await?, "saved-b", &Shape::default(), async |t| the_saved_one_goes(t, "b").await).await
+    scenario(cluster().await?, "saved-b", &Shape::default(), async |t| {
+        the_saved_one_goes(t, "b").await
+    })
+    .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -110,8 +151,54 @@ async fn gangs_of_equal_priority_are_never_evicted() -> Result<()> {
     scenario(cluster().await?, "equals", &Shape::default(), async |t| {
         let before = two_low(t).await?;
         t.create(of_class("c", 2, "low")).await?;
-        t.condition_is("c", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        t.condition_is("c", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
         nobody_left(t, &before).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_is_refused_for_its_volumes_preempts_once_and_says_what_kube_scheduler_says()
+-> Result<()> {
+    if !cluster()
+        .await?
+        .is_stand_in("a scheduler that refuses pods for their volumes")
+    {
+        return Ok(());
+    }
+    scenario(cluster().await?, "volumes", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        t.refuse_pins(&t.nodes.names().join(",")).await?;
+        t.create(of_class("vip", 2, "high")).await?;
+        t.workload("vip", "to say why it is refused", |w| {
+            let conditions = &w.status.as_ref().context("status")?.conditions;
+            let said = &find(conditions, types::ADMITTED)
+                .context("condition Admitted")?
+                .message;
+            for part in [
+                "had volume node affinity conflict",
+                "no workload is preempted for it",
+                "next try at",
+            ] {
+                ensure!(said.contains(part), "{part:?} is missing: {said}");
+            }
+            Ok(())
+        })
+        .await?;
+        eventually("a second placement to be refused", PATIENCE, async || {
+            let refusal = t
+                .pod_group("vip")
+                .await?
+                .status
+                .and_then(|s| s.refusal)
+                .context("no refusal")?;
+            ensure!(refusal.tries >= 2, "{refusal:?}");
+            Ok(())
+        })
+        .await?;
+        evicted_and_spared(t, &before).await?;
+        Ok(())
     })
     .await
 }
@@ -120,9 +207,11 @@ async fn gangs_of_equal_priority_are_never_evicted() -> Result<()> {
 async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
     scenario(cluster().await?, "never", &Shape::default(), async |t| {
         let before = two_low(t).await?;
-        let polite = json!({"priorityClassName": "high", "scheduling": {"preemptionPolicy": "Never"}});
+        let polite =
+            json!({"priorityClassName": "high", "scheduling": {"preemptionPolicy": "Never"}});
         t.create(gang("polite", 2, 8, polite)).await?;
-        t.condition_is("polite", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
+        t.condition_is("polite", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
         nobody_left(t, &before).await
     })
     .await
@@ -130,18 +219,29 @@ async fn a_workload_with_preemption_policy_never_evicts_nobody() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_class_may_make_what_runs_count_for_more_than_its_priority() -> Result<()> {
-    scenario(cluster().await?, "sticky", &Shape { nodes: 2, ..Shape::default() }, async |t| {
-        let note = json!({annotations::PREEMPTION_PRIORITY: i32::MAX.to_string()});
-        t.create(json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
-            "metadata": {"name": "sticky", "annotations": note}}))
+    scenario(
+        cluster().await?,
+        "sticky",
+        &Shape {
+            nodes: 2,
+            ..Shape::default()
+        },
+        async |t| {
+            let note = json!({annotations::PREEMPTION_PRIORITY: i32::MAX.to_string()});
+            t.create(
+                json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "value": 1,
+            "metadata": {"name": "sticky", "annotations": note}}),
+            )
             .await?;
-        t.create(of_class("a", 2, "sticky")).await?;
-        let before = t.running("a").await?;
-        t.create(of_class("vip", 2, "high")).await?;
-        t.condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
-        ensure!(uids(&before) == uids(&t.pods("a").await?), "evicted");
-        Ok(())
-    })
+            t.create(of_class("a", 2, "sticky")).await?;
+            let before = t.running("a").await?;
+            t.create(of_class("vip", 2, "high")).await?;
+            t.condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+                .await?;
+            ensure!(uids(&before) == uids(&t.pods("a").await?), "evicted");
+            Ok(())
+        },
+    )
     .await
 }
 
@@ -201,24 +301,49 @@ async fn a_foreign_pod_of_lower_priority_leaves_through_the_eviction_api() -> Re
     if !cluster().await?.is_stand_in("who evicted a pod") {
         return Ok(());
     }
-    scenario(cluster().await?, "foreign", &Shape { nodes: 2, ..Shape::default() }, async |t| {
-        t.create(json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lonely"},
+    scenario(
+        cluster().await?,
+        "foreign",
+        &Shape {
+            nodes: 2,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(
+                json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "lonely"},
             "spec": {"priorityClassName": "low", "terminationGracePeriodSeconds": 1,
                 "containers": [{"name": "c", "image": "registry.example/other:1",
-                    "resources": {"limits": {"nvidia.com/gpu": 8}}}]}}))
+                    "resources": {"limits": {"nvidia.com/gpu": 8}}}]}}),
+            )
             .await?;
-        eventually("the foreign pod to run", PATIENCE, async || {
-            let phase = t.all_pods().get("lonely").await?.status.and_then(|s| s.phase);
-            ensure!(phase.as_deref() == Some("Running"), "{phase:?}");
+            eventually("the foreign pod to run", PATIENCE, async || {
+                let phase = t
+                    .all_pods()
+                    .get("lonely")
+                    .await?
+                    .status
+                    .and_then(|s| s.phase);
+                ensure!(phase.as_deref() == Some("Running"), "{phase:?}");
+                Ok(())
+            })
+            .await?;
+            t.create(of_class("vip", 2, "high")).await?;
+            t.running("vip").await?;
+            let writes = t.manager_writes()?;
+            ensure!(
+                writes
+                    .iter()
+                    .any(|w| w.target() == "pods/eviction" && w.name == "lonely"),
+                "it was not evicted"
+            );
+            ensure!(
+                !writes
+                    .iter()
+                    .any(|w| w.verb == "delete" && w.name == "lonely"),
+                "it was deleted"
+            );
             Ok(())
-        })
-        .await?;
-        t.create(of_class("vip", 2, "high")).await?;
-        t.running("vip").await?;
-        let writes = t.manager_writes()?;
-        ensure!(writes.iter().any(|w| w.target() == "pods/eviction" && w.name == "lonely"), "it was not evicted");
-        ensure!(!writes.iter().any(|w| w.verb == "delete" && w.name == "lonely"), "it was deleted");
-        Ok(())
-    })
+        },
+    )
     .await
 }

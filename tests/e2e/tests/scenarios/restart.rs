@@ -21,15 +21,24 @@ async fn a_restart_in_place_keeps_every_uid_and_restarts_each_member_exactly_onc
         let status = t.restarted("g", 1).await?;
         let after = t.running("g").await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(after.iter().all(|p| restarts(p) == 1), "{:?}", after.iter().map(restarts).collect::<Vec<_>>());
-        ensure!(status.restarts.in_place == 1 && status.restarts.recreated == 0, "{:?}", status.restarts);
+        ensure!(
+            after.iter().all(|p| restarts(p) == 1),
+            "{:?}",
+            after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        ensure!(
+            status.restarts.in_place == 1 && status.restarts.recreated == 0,
+            "{:?}",
+            status.restarts
+        );
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_that_all_die_within_a_second_are_one_incident_and_one_unit_of_budget() -> Result<()> {
+async fn members_that_all_die_within_a_second_are_one_incident_and_one_unit_of_budget() -> Result<()>
+{
     scenario(cluster().await?, "all-die", &Shape::default(), async |t| {
         t.create(gang("g", 4, 8, json!({}))).await?;
         let before = t.running("g").await?;
@@ -37,8 +46,15 @@ async fn members_that_all_die_within_a_second_are_one_incident_and_one_unit_of_b
         let status = t.restarted("g", 1).await?;
         let after = t.running("g").await?;
         ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(after.iter().all(|p| restarts(p) == 1), "{:?}", after.iter().map(restarts).collect::<Vec<_>>());
-        ensure!(status.epoch == 2 && status.restarts.counted == 1 && status.history.len() == 1, "{status:?}");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 1),
+            "{:?}",
+            after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        ensure!(
+            status.attempt == 2 && status.restarts.counted == 1 && status.history.len() == 1,
+            "{status:?}"
+        );
         Ok(())
     })
     .await
@@ -70,19 +86,33 @@ async fn the_true_exit_code_is_in_the_history_although_the_last_state_says_137()
         let status = t.restarted("g", 1).await?;
         let incident = status.history.first().context("history")?;
         ensure!(incident.cause.exit_code == Some(42), "{incident:?}");
-        ensure!(incident.cause.container == "trainer" && incident.action == FailureAction::RestartGang, "{incident:?}");
+        ensure!(
+            incident.cause.container == "trainer" && incident.action == FailureAction::RestartGang,
+            "{incident:?}"
+        );
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn members_of_a_lost_node_are_made_anew_elsewhere_and_the_others_restart_in_place() -> Result<()> {
+async fn members_of_a_lost_node_are_made_anew_elsewhere_and_the_others_restart_in_place()
+-> Result<()> {
     // A node is silent when its Lease runs out.
     let args = vec!["--lease-seconds=4".into(), "--renew-seconds=1".into()];
-    let shape = Shape { nodes: 5, args, ..Shape::default() };
+    let shape = Shape {
+        nodes: 5,
+        args,
+        ..Shape::default()
+    };
     scenario(cluster().await?, "lost", &shape, async |t| {
-        t.create(gang("g", 4, 8, json!({"failurePolicy": {"nodeLostSeconds": 1}}))).await?;
+        t.create(gang(
+            "g",
+            4,
+            8,
+            json!({"failurePolicy": {"nodeLostSeconds": 1}}),
+        ))
+        .await?;
         let before = t.running("g").await?;
         let lost = node(&before[2]);
         t.nodes.vanish(&lost).await?;
@@ -91,7 +121,11 @@ async fn members_of_a_lost_node_are_made_anew_elsewhere_and_the_others_restart_i
         for (old, new) in before.iter().zip(&after) {
             ensure!(hostname(old) == hostname(new), "hostnames changed");
             let same = old.metadata.uid == new.metadata.uid;
-            ensure!(same == (node(old) != lost), "{}: kept {same}", hostname(old));
+            ensure!(
+                same == (node(old) != lost),
+                "{}: kept {same}",
+                hostname(old)
+            );
             ensure!(
                 node(new) != lost && restarts(new) == i32::from(same),
                 "{}: {} on {}",
@@ -115,8 +149,14 @@ async fn a_member_deleted_by_hand_is_replaced_and_the_others_restart_in_place() 
         t.kubectl(&["delete", "pod", &name, "--wait=false"]).await?;
         t.restarted("g", 1).await?;
         let after = t.running("g").await?;
-        ensure!(before[0].metadata.uid != after[0].metadata.uid, "the pod is still the old one");
-        ensure!(uids(&before[1..]) == uids(&after[1..]), "more than the deleted pod was replaced");
+        ensure!(
+            before[0].metadata.uid != after[0].metadata.uid,
+            "the pod is still the old one"
+        );
+        ensure!(
+            uids(&before[1..]) == uids(&after[1..]),
+            "more than the deleted pod was replaced"
+        );
         Ok(())
     })
     .await
@@ -130,25 +170,51 @@ async fn raising_the_restart_nonce_restarts_the_gang_once_and_uncounted() -> Res
         t.patch_spec("g", json!({"restartNonce": 1})).await?;
         let status = t.restarted("g", 1).await?;
         ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
-        ensure!(uids(&before) == uids(&t.running("g").await?), "pods were replaced");
+        ensure!(
+            uids(&before) == uids(&t.running("g").await?),
+            "pods were replaced"
+        );
         Ok(())
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn on_nodes_without_an_agent_a_gang_restarts_with_new_pods_and_a_condition_says_so() -> Result<()> {
-    scenario(cluster().await?, "agentless", &Shape { nodes: 2, agents: false, ..Shape::default() }, async |t| {
-        t.create(gang("g", 2, 8, json!({}))).await?;
-        let before = t.running("g").await?;
-        t.condition_is("g", types::FENCED, false, reasons::AGENT_MISSING).await?;
-        t.exit(&before[0], 3).await?;
-        let status = t.restarted("g", 1).await?;
-        let after = t.running("g").await?;
-        ensure!(after.iter().all(|p| before.iter().all(|b| b.uid() != p.uid())), "an old pod is still there");
-        ensure!(before.iter().map(node).eq(after.iter().map(node)), "members did not keep their nodes");
-        ensure!(status.restarts.recreated == 2 && status.restarts.counted == 1, "{:?}", status.restarts);
-        Ok(())
-    })
+async fn on_nodes_without_an_agent_a_gang_restarts_with_new_pods_and_a_condition_says_so()
+-> Result<()> {
+    scenario(
+        cluster().await?,
+        "agentless",
+        &Shape {
+            nodes: 2,
+            agents: false,
+            ..Shape::default()
+        },
+        async |t| {
+            t.create(gang("g", 2, 8, json!({}))).await?;
+            let before = t.running("g").await?;
+            t.condition_is("g", types::RESTARTS_IN_PLACE, false, reasons::AGENT_MISSING)
+                .await?;
+            t.exit(&before[0], 3).await?;
+            let status = t.restarted("g", 1).await?;
+            let after = t.running("g").await?;
+            ensure!(
+                after
+                    .iter()
+                    .all(|p| before.iter().all(|b| b.uid() != p.uid())),
+                "an old pod is still there"
+            );
+            ensure!(
+                before.iter().map(node).eq(after.iter().map(node)),
+                "members did not keep their nodes"
+            );
+            ensure!(
+                status.restarts.recreated == 2 && status.restarts.counted == 1,
+                "{:?}",
+                status.restarts
+            );
+            Ok(())
+        },
+    )
     .await
 }

@@ -18,7 +18,13 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 
 /// One test each.
-const SAMPLES: [&str; 5] = ["01-minimal", "02-topology", "03-failure-policy", "04-elastic", "05-depends-on"];
+const SAMPLES: [&str; 5] = [
+    "01-minimal",
+    "02-topology",
+    "03-failure-policy",
+    "04-elastic",
+    "05-depends-on",
+];
 
 fn folder() -> PathBuf {
     repository().join("samples")
@@ -32,21 +38,38 @@ async fn apply(t: &Scenario<'_>, sample: &str) -> Result<String> {
 
 /// Waits until a group has this many running pods, and returns them.
 async fn group_runs(t: &Scenario<'_>, name: &str, group: &str, members: usize) -> Result<Vec<Pod>> {
-    eventually(&format!("{members} pods of {group} to run"), PATIENCE, async || {
-        let mut pods = t.pods(name).await?;
-        pods.retain(|p| p.labels().get(labels::GROUP).is_some_and(|g| g == group));
-        let running =
-            pods.iter().filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running")).count();
-        ensure!((running, pods.len()) == (members, members), "{running} of {} run", pods.len());
-        Ok(pods)
-    })
+    eventually(
+        &format!("{members} pods of {group} to run"),
+        PATIENCE,
+        async || {
+            let mut pods = t.pods(name).await?;
+            pods.retain(|p| p.labels().get(labels::GROUP).is_some_and(|g| g == group));
+            let running = pods
+                .iter()
+                .filter(|p| p.status.as_ref().and_then(|s| s.phase.as_deref()) == Some("Running"))
+                .count();
+            ensure!(
+                (running, pods.len()) == (members, members),
+                "{running} of {} run",
+                pods.len()
+            );
+            Ok(pods)
+        },
+    )
     .await
 }
 
 #[test]
 fn every_sample_has_a_scenario() -> Result<()> {
     let files: BTreeSet<String> = std::fs::read_dir(folder())?
-        .map(|e| Ok(e?.path().file_stem().context("a file name")?.to_string_lossy().into_owned()))
+        .map(|e| {
+            Ok(e?
+                .path()
+                .file_stem()
+                .context("a file name")?
+                .to_string_lossy()
+                .into_owned())
+        })
         .collect::<Result<_>>()?;
     ensure!(files.iter().eq(SAMPLES), "{files:?}");
     Ok(())
@@ -60,10 +83,23 @@ async fn sample_minimal_is_placed_together_and_restarted_together() -> Result<()
         t.exit(before.first().context("a pod")?, 1).await?;
         t.restarted(&name, 1).await?;
         let after = t.running(&name).await?;
-        ensure!((before.len(), after.len()) == (4, 4), "{} and {} pods", before.len(), after.len());
+        ensure!(
+            (before.len(), after.len()) == (4, 4),
+            "{} and {} pods",
+            before.len(),
+            after.len()
+        );
         // Without a supervisor there is no fence, so that all get new pods, on their nodes.
-        ensure!(after.iter().all(|p| before.iter().all(|b| b.uid() != p.uid())), "an old pod is still there");
-        ensure!(before.iter().map(node).eq(after.iter().map(node)), "members did not keep their nodes");
+        ensure!(
+            after
+                .iter()
+                .all(|p| before.iter().all(|b| b.uid() != p.uid())),
+            "an old pod is still there"
+        );
+        ensure!(
+            before.iter().map(node).eq(after.iter().map(node)),
+            "members did not keep their nodes"
+        );
         Ok(())
     })
     .await
@@ -72,66 +108,127 @@ async fn sample_minimal_is_placed_together_and_restarted_together() -> Result<()
 #[tokio::test(flavor = "multi_thread")]
 async fn sample_topology_keeps_each_slice_in_a_rack_and_places_both_or_none() -> Result<()> {
     // Seven nodes: the second rack has room for three members of four.
-    scenario(cluster().await?, "slices-none", &Shape { nodes: 7, ..Shape::default() }, async |t| {
-        let name = apply(t, SAMPLES[1]).await?;
-        t.condition_is(&name, types::ADMITTED, false, reasons::UNSCHEDULABLE).await?;
-        ensure!(t.pods(&name).await?.is_empty(), "one slice was placed alone");
-        Ok(())
-    })
+    scenario(
+        cluster().await?,
+        "slices-none",
+        &Shape {
+            nodes: 7,
+            ..Shape::default()
+        },
+        async |t| {
+            let name = apply(t, SAMPLES[1]).await?;
+            t.condition_is(&name, types::ADMITTED, false, reasons::UNSCHEDULABLE)
+                .await?;
+            ensure!(
+                t.pods(&name).await?.is_empty(),
+                "one slice was placed alone"
+            );
+            Ok(())
+        },
+    )
     .await?;
-    scenario(cluster().await?, "slices-both", &Shape { nodes: 8, ..Shape::default() }, async |t| {
-        let name = apply(t, SAMPLES[1]).await?;
-        let racks = t.nodes.label_values("topology.kubernetes.io/rack", &t.client).await?;
-        for slice in t.running(&name).await?.chunks(4) {
-            let of_slice: BTreeSet<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
-            ensure!(of_slice.len() == 1 && !of_slice.contains(&None), "{of_slice:?}");
-        }
-        Ok(())
-    })
+    scenario(
+        cluster().await?,
+        "slices-both",
+        &Shape {
+            nodes: 8,
+            ..Shape::default()
+        },
+        async |t| {
+            let name = apply(t, SAMPLES[1]).await?;
+            let racks = t
+                .nodes
+                .label_values("topology.kubernetes.io/rack", &t.client)
+                .await?;
+            for slice in t.running(&name).await?.chunks(4) {
+                let of_slice: BTreeSet<_> = slice.iter().map(|p| racks.get(&node(p))).collect();
+                ensure!(
+                    of_slice.len() == 1 && !of_slice.contains(&None),
+                    "{of_slice:?}"
+                );
+            }
+            Ok(())
+        },
+    )
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sample_failure_policy_does_with_each_failure_what_it_says() -> Result<()> {
-    scenario(cluster().await?, "careful", &Shape { nodes: 5, ..Shape::default() }, async |t| {
-        let name = apply(t, SAMPLES[2]).await?;
-        let first = t.running(&name).await?;
-        t.exit(&first[0], 1).await?;
-        t.restarted(&name, 1).await?;
-        let second = t.running(&name).await?;
-        ensure!(uids(&first) == uids(&second), "everything else restarts in place");
+    scenario(
+        cluster().await?,
+        "careful",
+        &Shape {
+            nodes: 5,
+            ..Shape::default()
+        },
+        async |t| {
+            let name = apply(t, SAMPLES[2]).await?;
+            let first = t.running(&name).await?;
+            t.exit(&first[0], 1).await?;
+            t.restarted(&name, 1).await?;
+            let second = t.running(&name).await?;
+            ensure!(
+                uids(&first) == uids(&second),
+                "everything else restarts in place"
+            );
 
-        t.exit(&second[1], 42).await?;
-        t.restarted(&name, 2).await?;
-        let third = t.running(&name).await?;
-        ensure!(node(&third[1]) != node(&second[1]), "the member of the broken accelerator kept its node");
-        let others = |pods: &[Pod]| [&uids(pods)[..1], &uids(pods)[2..]].concat();
-        ensure!(others(&third) == others(&second), "more than one member was moved");
+            t.exit(&second[1], 42).await?;
+            t.restarted(&name, 2).await?;
+            let third = t.running(&name).await?;
+            ensure!(
+                node(&third[1]) != node(&second[1]),
+                "the member of the broken accelerator kept its node"
+            );
+            let others = |pods: &[Pod]| [&uids(pods)[..1], &uids(pods)[2..]].concat();
+            ensure!(
+                others(&third) == others(&second),
+                "more than one member was moved"
+            );
 
-        t.all_pods().evict(&third[2].name_any(), &EvictParams::default()).await?;
-        let status = t.restarted(&name, 3).await?;
-        ensure!(status.restarts.counted == 2, "the drain was counted: {:?}", status.restarts);
+            t.all_pods()
+                .evict(&third[2].name_any(), &EvictParams::default())
+                .await?;
+            let status = t.restarted(&name, 3).await?;
+            ensure!(
+                status.restarts.counted == 2,
+                "the drain was counted: {:?}",
+                status.restarts
+            );
 
-        t.exit(&t.running(&name).await?[3], 2).await?;
-        let (reason, message) = t.condition(&name, types::FAILED).await?;
-        ensure!(reason == reasons::FAILURE_POLICY && message.contains("bad-arguments"), "{reason}: {message}");
-        Ok(())
-    })
+            t.exit(&t.running(&name).await?[3], 2).await?;
+            let (reason, message) = t.condition(&name, types::FAILED).await?;
+            ensure!(
+                reason == reasons::FAILURE_POLICY && message.contains("bad-arguments"),
+                "{reason}: {message}"
+            );
+            Ok(())
+        },
+    )
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sample_elastic_runs_with_fewer_and_restarts_once_with_other_replicas() -> Result<()> {
-    scenario(cluster().await?, "elastic-sample", &Shape { nodes: 3, ..Shape::default() }, async |t| {
-        let name = apply(t, SAMPLES[3]).await?;
-        group_runs(t, &name, "workers", 3).await?;
-        let fewer = r#"[{"op": "replace", "path": "/spec/groups/0/replicas", "value": 2}]"#;
-        t.kubectl(&["patch", "tw", &name, "--type=json", "-p", fewer]).await?;
-        let status = t.restarted(&name, 1).await?;
-        ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
-        ensure!(t.running(&name).await?.len() == 2, "not two members");
-        Ok(())
-    })
+    scenario(
+        cluster().await?,
+        "elastic-sample",
+        &Shape {
+            nodes: 3,
+            ..Shape::default()
+        },
+        async |t| {
+            let name = apply(t, SAMPLES[3]).await?;
+            group_runs(t, &name, "workers", 3).await?;
+            let fewer = r#"[{"op": "replace", "path": "/spec/groups/0/replicas", "value": 2}]"#;
+            t.kubectl(&["patch", "tw", &name, "--type=json", "-p", fewer])
+                .await?;
+            let status = t.restarted(&name, 1).await?;
+            ensure!(status.restarts.counted == 0, "{:?}", status.restarts);
+            ensure!(t.running(&name).await?.len() == 2, "not two members");
+            Ok(())
+        },
+    )
     .await
 }
 
@@ -141,7 +238,10 @@ async fn sample_depends_on_goes_from_data_to_training_to_evaluation() -> Result<
         let name = apply(t, SAMPLES[4]).await?;
         group_runs(t, &name, "data", 2).await?;
         let workers = group_runs(t, &name, "workers", 4).await?;
-        ensure!(workers.iter().all(|p| restarts(p) == 0), "the workers had to start twice");
+        ensure!(
+            workers.iter().all(|p| restarts(p) == 0),
+            "the workers had to start twice"
+        );
         try_join_all(workers.iter().map(|p| t.exit(p, 0))).await?;
         let evaluation = group_runs(t, &name, "evaluation", 1).await?;
         let pod = evaluation.first().context("a pod")?.name_any();

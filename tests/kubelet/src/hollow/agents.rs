@@ -1,4 +1,5 @@
-//! The agents of the nodes: the real library, each with its own identity, over the simulated runtime.
+//! The agents of the nodes: the real library, each with its own identity, over the simulated
+//! runtime.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -7,12 +8,16 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::Parser;
+use futures_util::FutureExt;
+use futures_util::future::{BoxFuture, ready};
 use http::header::AUTHORIZATION;
 use http::{HeaderValue, Request};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::client::Body;
 use kube::{Api, Client};
+use lockstep_agent::health::Readiness;
+use lockstep_agent::metrics::Metrics;
 use lockstep_agent::orders::Orders;
 use lockstep_agent::runtime::{Runtime as AgentRuntime, RuntimeError, Sandbox};
 use lockstep_agent::store::MemoryStore;
@@ -44,13 +49,16 @@ impl AgentRuntime for AgentView {
     }
 
     async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
-        let ours = self.runtime.table().look(|pod| pod.labels.contains_key(labels::WORKLOAD_UID));
+        let ours = self
+            .runtime
+            .table()
+            .look(|pod| pod.labels.contains_key(labels::WORKLOAD_UID));
         Ok(ours.into_iter().map(sandbox).collect())
     }
 
-    async fn stop(&self, container_id: &str) -> Result<(), RuntimeError> {
+    fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>> {
         self.runtime.kill(container_id);
-        Ok(())
+        ready(Ok(())).boxed()
     }
 
     async fn changed(&mut self) {
@@ -67,12 +75,26 @@ fn sandbox(snapshot: Snapshot) -> Sandbox {
         let exit = match seen.view.state {
             State::Creating => continue,
             State::Running { .. } => None,
-            State::Exited { finished_at, exit_code, reason, .. } => {
-                Some(Exit { code: exit_code, reason, at: finished_at })
-            }
+            State::Exited {
+                finished_at,
+                exit_code,
+                reason,
+                ..
+            } => Some(Exit {
+                code: exit_code,
+                reason,
+                at: finished_at,
+            }),
         };
-        let container = SeenContainer { id: seen.view.id, created_at: seen.created_at, exit };
-        containers.entry(seen.view.name).or_default().push(container);
+        let container = SeenContainer {
+            id: seen.view.id,
+            created_at: seen.created_at,
+            exit,
+        };
+        containers
+            .entry(seen.view.name)
+            .or_default()
+            .push(container);
     }
     Sandbox {
         pod_uid: snapshot.pod.uid.clone(),
@@ -100,8 +122,18 @@ impl Agents {
         orders: watch::Receiver<Orders>,
         clock: Clock,
     ) -> Result<Self> {
-        let args = options.agent_args.split_whitespace().map(str::to_owned).collect();
-        let agents = Self { anonymous, account: options.agent_account.clone(), args, orders, clock };
+        let args = options
+            .agent_args
+            .split_whitespace()
+            .map(str::to_owned)
+            .collect();
+        let agents = Self {
+            anonymous,
+            account: options.agent_account.clone(),
+            args,
+            orders,
+            clock,
+        };
         agents.parse("node").context("arguments of the agents")?;
         Ok(agents)
     }
@@ -109,11 +141,18 @@ impl Agents {
     fn parse(&self, node: &str) -> Result<AgentArgs> {
         let own = ["--node-name", node].map(str::to_owned);
         let name = [NAME.to_owned()];
-        Ok(AgentArgs::try_parse_from(name.into_iter().chain(self.args.iter().cloned()).chain(own))?)
+        Ok(AgentArgs::try_parse_from(
+            name.into_iter().chain(self.args.iter().cloned()).chain(own),
+        )?)
     }
 
     /// The agent of one node; runs until it is dropped. Its records live in `store`.
-    pub(super) async fn run(self, node: Arc<NodeInfo>, runtime: Arc<dyn Runtime>, store: MemoryStore) -> Result<()> {
+    pub(super) async fn run(
+        self,
+        node: Arc<NodeInfo>,
+        runtime: Arc<dyn Runtime>,
+        store: MemoryStore,
+    ) -> Result<()> {
         let args = self.parse(&node.name)?;
         let client = self.client(&node.name)?;
         let changes = runtime.table().subscribe();
@@ -126,6 +165,8 @@ impl Agents {
             orders: self.orders,
             now: Arc::new(move || -> DateTime<Utc> { clock.now() }),
             debounce: args.debounce(),
+            metrics: Metrics::default(),
+            readiness: Readiness::default(),
         };
         match agent.run().await {}
     }
@@ -149,7 +190,8 @@ pub(super) async fn make_pod(client: &Client, namespace: &str, node: &str) -> Re
         "metadata": {"name": pod_name(node), "labels": {"app.kubernetes.io/name": NAME}},
         "spec": {
             "nodeName": node,
-            // The agent itself runs in this process; where containers are processes, one stands for it.
+            // The agent itself runs in this process; where containers are processes, one stands for
+            // it.
             "containers": [{"name": "agent", "image": NAME, "command": ["sleep", "infinity"]}],
             "tolerations": [{"operator": "Exists"}],
             "terminationGracePeriodSeconds": 1,
@@ -169,7 +211,10 @@ pub(super) async fn make_pod(client: &Client, namespace: &str, node: &str) -> Re
                 last = Some(kube::Error::Api(e));
                 tokio::time::sleep(Duration::from_millis(100)).await;
             }
-            Err(e) => return Err(e).with_context(|| format!("cannot make the pod of the agent on {node}")),
+            Err(e) => {
+                return Err(e)
+                    .with_context(|| format!("cannot make the pod of the agent on {node}"));
+            }
         }
     }
     Err(last.map_or_else(|| anyhow::anyhow!("no attempt"), Into::into))

@@ -9,17 +9,19 @@ use lockstep_agent::args::LogArgs;
 
 use crate::latency::LatencyProfile;
 
-/// Plays nodes: registers them, keeps their leases, runs the pods bound to them, each with a node agent.
+/// Plays nodes: registers them, keeps their leases, runs the pods bound to them, each with a node
+/// agent.
 ///
-/// Prints `hollow: ready ADDRESS`, the address of its control interface last, once every node is registered. Ends on
-/// SIGTERM and, with `--exit-with-stdin`, when its standard input closes.
+/// Prints `hollow: ready ADDRESS`, the address of its control interface last, once every node is
+/// registered. Ends on SIGTERM and, with `--exit-with-stdin`, when its standard input closes.
 #[derive(Clone, Debug, Parser)]
 #[command(name = "lockstep-hollow", version)]
 pub struct Options {
     /// How to reach the API server; default as kubectl does.
     #[arg(long)]
     pub kubeconfig: Option<PathBuf>,
-    /// Bearer token to use in place of the kubeconfig's identity, such as `user:hollow:system:nodes`.
+    /// Bearer token to use in place of the kubeconfig's identity, such as
+    /// `user:hollow:system:nodes`.
     #[arg(long)]
     pub token: Option<String>,
     /// Number of nodes, named `PREFIX-0000` and up.
@@ -58,7 +60,8 @@ pub struct Options {
     /// Version that the kubelets report; rules of KEP-5307 are known from v1.35.
     #[arg(long, default_value = "v1.37.2")]
     pub kubelet_version: String,
-    /// Node that does not declare RestartAllContainersOnContainerExits; may be repeated, `*` for all.
+    /// Node that does not declare RestartAllContainersOnContainerExits; may be repeated, `*` for
+    /// all.
     #[arg(long)]
     pub no_restart_all: Vec<String>,
     /// What runs the containers.
@@ -151,7 +154,11 @@ impl Options {
 
     /// Minor version of the kubelets.
     pub fn minor(&self) -> u32 {
-        self.kubelet_version.split('.').nth(1).and_then(|m| m.parse().ok()).unwrap_or(0)
+        self.kubelet_version
+            .split('.')
+            .nth(1)
+            .and_then(|m| m.parse().ok())
+            .unwrap_or(0)
     }
 }
 

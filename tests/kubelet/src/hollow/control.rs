@@ -14,7 +14,8 @@
 //! | `POST /agent/stop`, `/agent/start` | node | the node's agent ends, with its pod, or comes back |
 //! | `GET /state` | | pods and containers by node |
 //!
-//! `pod` is `NAMESPACE/NAME`. Without `container` the pod's first one is meant. Errors are 404 or 400 with a text.
+//! `pod` is `NAMESPACE/NAME`. Without `container` the pod's first one is meant. Errors are 404 or
+//! 400 with a text.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -82,7 +83,10 @@ pub(super) fn router(supervisor: Arc<Supervisor>, kubelets: mpsc::Sender<Command
         .route("/agent/stop", post(stop_agent))
         .route("/agent/start", post(start_agent))
         .route("/state", get(state))
-        .with_state(Control { supervisor, kubelets })
+        .with_state(Control {
+            supervisor,
+            kubelets,
+        })
 }
 
 fn empty() -> Json<Value> {
@@ -98,42 +102,70 @@ fn failed(error: &anyhow::Error) -> (StatusCode, String) {
 }
 
 impl Control {
-    async fn ask<T>(&self, command: impl FnOnce(oneshot::Sender<T>) -> Command) -> Result<T, (StatusCode, String)> {
-        let stopped = || (StatusCode::SERVICE_UNAVAILABLE, "the nodes are stopping\n".to_owned());
+    async fn ask<T>(
+        &self,
+        command: impl FnOnce(oneshot::Sender<T>) -> Command,
+    ) -> Result<T, (StatusCode, String)> {
+        let stopped = || {
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "the nodes are stopping\n".to_owned(),
+            )
+        };
         let (reply, answer) = oneshot::channel();
-        self.kubelets.send(command(reply)).await.map_err(|_| stopped())?;
+        self.kubelets
+            .send(command(reply))
+            .await
+            .map_err(|_| stopped())?;
         answer.await.map_err(|_| stopped())
     }
 
     async fn pod(&self, order: &Order) -> Result<(usize, Arc<PodDesc>), (StatusCode, String)> {
-        let (namespace, name) = order
-            .pod
-            .split_once('/')
-            .ok_or((StatusCode::BAD_REQUEST, "pod is not of the form NAMESPACE/NAME\n".to_owned()))?;
+        let (namespace, name) = order.pod.split_once('/').ok_or((
+            StatusCode::BAD_REQUEST,
+            "pod is not of the form NAMESPACE/NAME\n".to_owned(),
+        ))?;
         let (namespace, name) = (namespace.to_owned(), name.to_owned());
-        let found = self.ask(|reply| Command::Find { namespace, name, reply }).await?;
+        let found = self
+            .ask(|reply| Command::Find {
+                namespace,
+                name,
+                reply,
+            })
+            .await?;
         found.ok_or_else(|| missing(&format!("pod {}", order.pod)))
     }
 
     /// Node and id of the running container that an order means.
     async fn container(&self, order: &Order) -> Result<(usize, String), (StatusCode, String)> {
         let (node, pod) = self.pod(order).await?;
-        let name = order.container.clone().or_else(|| pod.spec.containers.first().map(|c| c.name.clone()));
+        let name = order
+            .container
+            .clone()
+            .or_else(|| pod.spec.containers.first().map(|c| c.name.clone()));
         let name = name.unwrap_or_default();
         let view = self.supervisor.runtime(node).view(&pod.uid);
         match view.latest(&name) {
             Some(c) if matches!(c.state, State::Running { .. }) => Ok((node, c.id.clone())),
-            _ => Err(missing(&format!("running container {name} of pod {}", order.pod))),
+            _ => Err(missing(&format!(
+                "running container {name} of pod {}",
+                order.pod
+            ))),
         }
     }
 
     fn node(&self, order: &Order) -> Result<usize, (StatusCode, String)> {
-        self.supervisor.number(&order.node).ok_or_else(|| missing(&format!("node {}", order.node)))
+        self.supervisor
+            .number(&order.node)
+            .ok_or_else(|| missing(&format!("node {}", order.node)))
     }
 
     fn inject(&self, node: usize, fault: &Fault) -> Answer {
         let refused = |e: Unsupported| (StatusCode::NOT_IMPLEMENTED, format!("{e}\n"));
-        self.supervisor.runtime(node).inject(fault).map_err(refused)?;
+        self.supervisor
+            .runtime(node)
+            .inject(fault)
+            .map_err(refused)?;
         Ok(empty())
     }
 
@@ -158,20 +190,44 @@ async fn hang(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Ans
 
 async fn evict(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let (_, pod) = control.pod(&order).await?;
-    let message = if order.message.is_empty() { "The node was low on resource: memory.".into() } else { order.message };
-    control.ask(|reply| Command::Evict { uid: pod.uid.clone(), message, reply }).await?;
+    let message = if order.message.is_empty() {
+        "The node was low on resource: memory.".into()
+    } else {
+        order.message
+    };
+    control
+        .ask(|reply| Command::Evict {
+            uid: pod.uid.clone(),
+            message,
+            reply,
+        })
+        .await?;
     Ok(empty())
 }
 
 async fn slow_start(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let node = control.node(&order)?;
-    control.inject(node, &Fault::SlowStart { by: Duration::from_millis(order.millis) })
+    control.inject(
+        node,
+        &Fault::SlowStart {
+            by: Duration::from_millis(order.millis),
+        },
+    )
 }
 
 async fn reject(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let node = control.node(&order)?;
-    let rejection = order.reason.map(|reason| Rejection { reason, message: order.message });
-    control.ask(|reply| Command::Reject { node, rejection, reply }).await?;
+    let rejection = order.reason.map(|reason| Rejection {
+        reason,
+        message: order.message,
+    });
+    control
+        .ask(|reply| Command::Reject {
+            node,
+            rejection,
+            reply,
+        })
+        .await?;
     Ok(empty())
 }
 
@@ -182,26 +238,42 @@ async fn vanish(Shared(control): Shared<Control>, Json(order): Json<Order>) -> A
 
 async fn come_back(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let node = control.node(&order)?;
-    control.supervisor.come_back(node).await.map_err(|e| failed(&e))?;
-    control.ask(|reply| Command::Returned { node, reply }).await?;
+    control
+        .supervisor
+        .come_back(node)
+        .await
+        .map_err(|e| failed(&e))?;
+    control
+        .ask(|reply| Command::Returned { node, reply })
+        .await?;
     Ok(empty())
 }
 
 async fn restart_kubelet(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let node = control.node(&order)?;
-    control.ask(|reply| Command::RestartKubelet { node, reply }).await?;
+    control
+        .ask(|reply| Command::RestartKubelet { node, reply })
+        .await?;
     Ok(empty())
 }
 
 async fn stop_agent(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let node = control.node(&order)?;
-    control.supervisor.stop_agent(node).await.map_err(|e| failed(&e))?;
+    control
+        .supervisor
+        .stop_agent(node)
+        .await
+        .map_err(|e| failed(&e))?;
     Ok(empty())
 }
 
 async fn start_agent(Shared(control): Shared<Control>, Json(order): Json<Order>) -> Answer {
     let node = control.node(&order)?;
-    control.supervisor.start_agent(node).await.map_err(|e| failed(&e))?;
+    control
+        .supervisor
+        .start_agent(node)
+        .await
+        .map_err(|e| failed(&e))?;
     Ok(empty())
 }
 
@@ -217,9 +289,19 @@ async fn state(Shared(control): Shared<Control>) -> Json<Value> {
                     State::Exited { exit_code, .. } => ("exited", Some(exit_code)),
                 };
                 let (name, id) = (c.name.clone(), c.id.clone());
-                Shown { name, id, restart_count: c.attempt, state, exit_code, pid: runtime.pid(&c.id) }
+                Shown {
+                    name,
+                    id,
+                    restart_count: c.attempt,
+                    state,
+                    exit_code,
+                    pid: runtime.pid(&c.id),
+                }
             });
-            pods.insert(format!("{}/{}", pod.namespace, pod.name), containers.collect());
+            pods.insert(
+                format!("{}/{}", pod.namespace, pod.name),
+                containers.collect(),
+            );
         }
     }
     Json(json!({"nodes": nodes}))

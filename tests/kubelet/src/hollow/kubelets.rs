@@ -1,7 +1,13 @@
 //! The kubelets of all nodes: one task that owns every pod's worker.
 //!
-//! Pods are synced when their object changes, when the runtime changes (at the node's next relist, or at once while the
-//! worker waits for a call of its own), and when a time that the model named has come.
+//! Pods are synced when their object changes, when the runtime changes (at the node's next relist,
+//! or at once while the worker waits for a call of its own), and when a time that the model named
+//! has come.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "hollow nodes run in the time of their own process"
+)]
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -10,7 +16,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::PodStatus;
 use kube::Client;
-use lockstep_model::requests::{PODS, Resources, pod_requests};
+use lockstep_model::resources::{PODS, Resources, pod_requests};
 use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep_until};
@@ -60,15 +66,33 @@ struct Slot {
 /// What a test does to the nodes; answered when it is done.
 pub(super) enum Command {
     /// A pod of this namespace and name: UID, node, and whether it exists.
-    Find { namespace: String, name: String, reply: oneshot::Sender<Option<(usize, Arc<PodDesc>)>> },
+    Find {
+        namespace: String,
+        name: String,
+        reply: oneshot::Sender<Option<(usize, Arc<PodDesc>)>>,
+    },
     /// The kubelet evicts the pod.
-    Evict { uid: String, message: String, reply: oneshot::Sender<()> },
+    Evict {
+        uid: String,
+        message: String,
+        reply: oneshot::Sender<()>,
+    },
     /// Pods that come to the node are refused with this, or no longer.
-    Reject { node: usize, rejection: Option<Rejection>, reply: oneshot::Sender<()> },
+    Reject {
+        node: usize,
+        rejection: Option<Rejection>,
+        reply: oneshot::Sender<()>,
+    },
     /// The node is back: everything on it is looked at and told again.
-    Returned { node: usize, reply: oneshot::Sender<()> },
+    Returned {
+        node: usize,
+        reply: oneshot::Sender<()>,
+    },
     /// The kubelet restarts: its memory is rebuilt from the API.
-    RestartKubelet { node: usize, reply: oneshot::Sender<()> },
+    RestartKubelet {
+        node: usize,
+        reply: oneshot::Sender<()>,
+    },
 }
 
 /// All kubelets of the process.
@@ -143,7 +167,12 @@ impl Kubelets {
                 self.gone(&uid);
             }
             PodEvent::Listed => {
-                let missing: Vec<_> = self.pods.keys().filter(|uid| !self.told.contains(*uid)).cloned().collect();
+                let missing: Vec<_> = self
+                    .pods
+                    .keys()
+                    .filter(|uid| !self.told.contains(*uid))
+                    .cloned()
+                    .collect();
                 for uid in missing {
                     self.gone(&uid);
                 }
@@ -203,8 +232,14 @@ impl Kubelets {
         for (name, amount) in active.flat_map(|slot| slot.requests.iter()) {
             *used.entry(name).or_default() += amount;
         }
-        let features: &[String] = if kubelet.config.restart_all { &[FEATURE_RESTART_ALL.to_owned()] } else { &[] };
-        admit(pod, requests, features, &kubelet.allocatable, &|name| used.get(name).copied().unwrap_or(0))
+        let features: &[String] = if kubelet.config.restart_all {
+            &[FEATURE_RESTART_ALL.to_owned()]
+        } else {
+            &[]
+        };
+        admit(pod, requests, features, &kubelet.allocatable, &|name| {
+            used.get(name).copied().unwrap_or(0)
+        })
     }
 
     fn gone(&mut self, uid: &str) {
@@ -218,10 +253,17 @@ impl Kubelets {
         }
     }
 
-    /// The runtime of a node has news: noticed at its next relist, or at once by a worker that waits for it.
+    /// The runtime of a node has news: noticed at its next relist, or at once by a worker that
+    /// waits for it.
     fn changed(&mut self, change: &Changed) {
-        let Some(slot) = self.pods.get(&change.uid) else { return };
-        let at = if slot.blocked { Instant::now() } else { self.next_relist(change.node) };
+        let Some(slot) = self.pods.get(&change.uid) else {
+            return;
+        };
+        let at = if slot.blocked {
+            Instant::now()
+        } else {
+            self.next_relist(change.node)
+        };
         self.schedule(&change.uid, at);
     }
 
@@ -230,13 +272,17 @@ impl Kubelets {
         if self.relist.is_zero() {
             return Instant::now();
         }
-        let phase = self.relist.mul_f64((node as f64 * 0.618_033_988_749_895).fract());
+        let phase = self
+            .relist
+            .mul_f64((node as f64 * 0.618_033_988_749_895).fract());
         let past = self.origin.elapsed().saturating_sub(phase).as_nanos() / self.relist.as_nanos();
         self.origin + phase + self.relist * u32::try_from(past + 1).unwrap_or(u32::MAX)
     }
 
     fn schedule(&mut self, uid: &str, at: Instant) {
-        let Some(slot) = self.pods.get_mut(uid) else { return };
+        let Some(slot) = self.pods.get_mut(uid) else {
+            return;
+        };
         if slot.due.is_some_and(|due| due <= at) {
             return;
         }
@@ -249,7 +295,9 @@ impl Kubelets {
     fn sync_due(&mut self) {
         let now = Instant::now();
         while self.due.first().is_some_and(|(at, _)| *at <= now) {
-            let Some((_, uid)) = self.due.pop_first() else { return };
+            let Some((_, uid)) = self.due.pop_first() else {
+                return;
+            };
             if let Some(slot) = self.pods.get_mut(&uid) {
                 slot.due = None;
             }
@@ -258,13 +306,17 @@ impl Kubelets {
     }
 
     fn sync(&mut self, uid: &str) {
-        let Some(slot) = self.pods.get_mut(uid) else { return };
+        let Some(slot) = self.pods.get_mut(uid) else {
+            return;
+        };
         let kubelet = &self.nodes[slot.node];
         if !kubelet.info.up.load(Ordering::Relaxed) {
             return;
         }
         let view = kubelet.runtime.view(uid);
-        let outcome = slot.worker.sync(&slot.pod, &view, &kubelet.config, self.clock.now());
+        let outcome = slot
+            .worker
+            .sync(&slot.pod, &view, &kubelet.config, self.clock.now());
         slot.blocked = outcome.blocked;
         let waits = outcome.actions.iter().all(|a| *a == Action::DeletePod) && !outcome.blocked;
         if slot.pod.gone {
@@ -302,8 +354,12 @@ impl Kubelets {
 
     fn start_writes(&mut self) {
         while self.writes.len() < WRITES {
-            let Some(uid) = self.write_queue.pop_front() else { return };
-            let Some(slot) = self.pods.get_mut(&uid) else { continue };
+            let Some(uid) = self.write_queue.pop_front() else {
+                return;
+            };
+            let Some(slot) = self.pods.get_mut(&uid) else {
+                continue;
+            };
             if slot.writing || !self.nodes[slot.node].info.up.load(Ordering::Relaxed) {
                 continue;
             }
@@ -322,15 +378,22 @@ impl Kubelets {
     }
 
     fn written(&mut self, uid: &str, what: &Write, outcome: Written) {
-        let Some(slot) = self.pods.get_mut(uid) else { return };
+        let Some(slot) = self.pods.get_mut(uid) else {
+            return;
+        };
         slot.writing = false;
         match (outcome, what) {
-            (Written::Done, Write::Status(status)) => slot.published = Some(PodStatus::clone(status)),
+            (Written::Done, Write::Status(status)) => {
+                slot.published = Some(PodStatus::clone(status));
+            }
             // The watch tells when it is gone; a finalizer may hold it.
             (Written::Done, Write::Delete) => slot.delete = false,
             (Written::Gone, _) => return self.gone(uid),
             (Written::Failed(error), _) => {
-                warn!(pod = slot.pod.name, error, "cannot write about a pod, retrying");
+                warn!(
+                    pod = slot.pod.name,
+                    error, "cannot write about a pod, retrying"
+                );
                 slot.published = None;
                 return self.schedule(uid, Instant::now() + RETRY);
             }
@@ -343,19 +406,36 @@ impl Kubelets {
     fn command(&mut self, command: Command) {
         // A client that has gone away misses its answer.
         match command {
-            Command::Find { namespace, name, reply } => {
-                let named = |s: &&Slot| s.pod.namespace == namespace && s.pod.name == name && !s.pod.gone;
-                let found = self.pods.values().find(named).map(|s| (s.node, s.pod.clone()));
+            Command::Find {
+                namespace,
+                name,
+                reply,
+            } => {
+                let named =
+                    |s: &&Slot| s.pod.namespace == namespace && s.pod.name == name && !s.pod.gone;
+                let found = self
+                    .pods
+                    .values()
+                    .find(named)
+                    .map(|s| (s.node, s.pod.clone()));
                 let _ = reply.send(found);
             }
-            Command::Evict { uid, message, reply } => {
+            Command::Evict {
+                uid,
+                message,
+                reply,
+            } => {
                 if let Some(slot) = self.pods.get_mut(&uid) {
                     slot.worker.evict(&message);
                     self.schedule(&uid, Instant::now());
                 }
                 let _ = reply.send(());
             }
-            Command::Reject { node, rejection, reply } => {
+            Command::Reject {
+                node,
+                rejection,
+                reply,
+            } => {
                 self.nodes[node].reject = rejection;
                 let _ = reply.send(());
             }
@@ -370,7 +450,9 @@ impl Kubelets {
             }
             Command::RestartKubelet { node, reply } => {
                 for uid in self.by_node[node].clone() {
-                    let Some(slot) = self.pods.get_mut(&uid) else { continue };
+                    let Some(slot) = self.pods.get_mut(&uid) else {
+                        continue;
+                    };
                     slot.worker = PodWorker::new(slot.published.as_ref(), self.clock.now());
                     self.schedule(&uid, Instant::now());
                 }
@@ -380,13 +462,21 @@ impl Kubelets {
     }
 }
 
-/// What a pod holds on its node; nothing but itself when its quantities do not parse, which the API server excludes.
+/// What a pod holds on its node; nothing but itself when its quantities do not parse, which the API
+/// server excludes.
 fn requests(pod: &PodDesc) -> Resources {
     let view = serde_json::to_value(&pod.spec).and_then(serde_json::from_value);
     let one = || {
         Resources::parse(
-            &[(PODS.to_owned(), k8s_openapi::apimachinery::pkg::api::resource::Quantity("1".into()))].into(),
+            &[(
+                PODS.to_owned(),
+                k8s_openapi::apimachinery::pkg::api::resource::Quantity("1".into()),
+            )]
+            .into(),
         )
     };
-    view.ok().and_then(|spec| pod_requests(&spec).ok()).or_else(|| one().ok()).unwrap_or_default()
+    view.ok()
+        .and_then(|spec| pod_requests(&spec).ok())
+        .or_else(|| one().ok())
+        .unwrap_or_default()
 }

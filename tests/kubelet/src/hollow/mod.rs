@@ -20,7 +20,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use lockstep_agent::orders;
 use lockstep_agent::store::MemoryStore;
-use lockstep_model::requests::Resources;
+use lockstep_model::resources::Resources;
 use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -50,7 +50,9 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
     let infos: Vec<Arc<NodeInfo>> = nodes.iter().map(|n| n.info.clone()).collect();
     let kubelets = kubelets(&options, &nodes)?;
 
-    let listener = TcpListener::bind(options.control).await.context("control interface")?;
+    let listener = TcpListener::bind(options.control)
+        .await
+        .context("control interface")?;
     let address = listener.local_addr()?;
     nodes::register(&client, &options, &infos, clock).await?;
     info!(nodes = infos.len(), "nodes registered");
@@ -58,12 +60,28 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
     let mut tasks = JoinSet::new();
     let (event, events) = mpsc::channel(QUEUE);
     let (command, commands) = mpsc::channel(QUEUE);
-    let numbers = infos.iter().enumerate().map(|(i, n)| (n.name.clone(), i)).collect();
+    let numbers = infos
+        .iter()
+        .enumerate()
+        .map(|(i, n)| (n.name.clone(), i))
+        .collect();
     tasks.spawn(pods::follow(client.clone(), numbers, event));
-    tasks
-        .spawn(Kubelets::new(kubelets, options.profile().relist, clock, client.clone()).run(events, changes, commands));
-    tasks.spawn(nodes::keep_leases(client.clone(), options.clone(), infos.clone(), clock));
-    tasks.spawn(nodes::keep_ready(client.clone(), options.clone(), infos, clock));
+    tasks.spawn(
+        Kubelets::new(kubelets, options.profile().relist, clock, client.clone())
+            .run(events, changes, commands),
+    );
+    tasks.spawn(nodes::keep_leases(
+        client.clone(),
+        options.clone(),
+        infos.clone(),
+        clock,
+    ));
+    tasks.spawn(nodes::keep_ready(
+        client.clone(),
+        options.clone(),
+        infos,
+        clock,
+    ));
 
     let (sender, receiver) = watch::channel(None);
     let agents = agents::Agents::new(anonymous, &options, receiver, clock)?;
@@ -109,7 +127,11 @@ fn without_identity(mut config: Config) -> Config {
     config
 }
 
-fn make_nodes(options: &Options, change: &mpsc::UnboundedSender<Changed>, clock: Clock) -> Result<Vec<Node>> {
+fn make_nodes(
+    options: &Options,
+    change: &mpsc::UnboundedSender<Changed>,
+    clock: Clock,
+) -> Result<Vec<Node>> {
     let ips = Arc::new(AtomicU32::new(0));
     let host = match (options.runtime, &options.work_dir) {
         (RuntimeKind::Subprocess, Some(folder)) => Some(Host {
@@ -125,10 +147,26 @@ fn make_nodes(options: &Options, change: &mpsc::UnboundedSender<Changed>, clock:
     let make = |(i, name): (usize, String)| {
         let table = Table::new(i, change.clone());
         let runtime: Arc<dyn Runtime> = match &host {
-            Some(host) => Arc::new(Subprocess::new(&name, table, options.profile(), clock, host.clone())),
-            None => Arc::new(Simulated::new(&name, table, options.profile(), clock, ips.clone())),
+            Some(host) => Arc::new(Subprocess::new(
+                &name,
+                table,
+                options.profile(),
+                clock,
+                host.clone(),
+            )),
+            None => Arc::new(Simulated::new(
+                &name,
+                table,
+                options.profile(),
+                clock,
+                ips.clone(),
+            )),
         };
-        Node { info: Arc::new(nodes::node_info(options, i, name)), runtime, store: MemoryStore::default() }
+        Node {
+            info: Arc::new(nodes::node_info(options, i, name)),
+            runtime,
+            store: MemoryStore::default(),
+        }
     };
     Ok(options.names().enumerate().map(make).collect())
 }
@@ -137,7 +175,12 @@ fn kubelets(options: &Options, nodes: &[Node]) -> Result<Vec<Kubelet>> {
     let amounts = nodes::resources(options);
     let quantities = amounts
         .into_iter()
-        .map(|(name, amount)| (name, k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount)))
+        .map(|(name, amount)| {
+            (
+                name,
+                k8s_openapi::apimachinery::pkg::api::resource::Quantity(amount),
+            )
+        })
         .collect();
     let allocatable = Resources::parse(&quantities).context("resources of the nodes")?;
     let make = |node: &Node| Kubelet {

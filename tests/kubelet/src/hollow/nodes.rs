@@ -1,5 +1,10 @@
 //! Node objects and their Leases.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "hollow nodes run in the time of their own process"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -51,7 +56,10 @@ pub(super) fn node_info(options: &Options, i: usize, name: String) -> NodeInfo {
         ("topology.kubernetes.io/zone", format!("zone-{zone}")),
         ("topology.kubernetes.io/rack", format!("rack-{rack}")),
     ];
-    let labels = fixed.into_iter().map(|(k, v)| (k.to_owned(), v)).chain(options.labels.iter().cloned());
+    let labels = fixed
+        .into_iter()
+        .map(|(k, v)| (k.to_owned(), v))
+        .chain(options.labels.iter().cloned());
     NodeInfo {
         ip: format!("10.{}.{}.{}", i >> 16, (i >> 8) & 0xff, i & 0xff),
         labels: labels.collect(),
@@ -77,17 +85,29 @@ pub(super) fn resources(options: &Options) -> BTreeMap<String, String> {
 }
 
 /// Makes or refreshes the objects of all nodes.
-pub(super) async fn register(client: &Client, options: &Options, nodes: &[Arc<NodeInfo>], clock: Clock) -> Result<()> {
+pub(super) async fn register(
+    client: &Client,
+    options: &Options,
+    nodes: &[Arc<NodeInfo>],
+    clock: Clock,
+) -> Result<()> {
     stream::iter(nodes)
         .map(|node| async move {
-            register_one(client, options, node, clock).await.with_context(|| format!("cannot register {}", node.name))
+            register_one(client, options, node, clock)
+                .await
+                .with_context(|| format!("cannot register {}", node.name))
         })
         .buffer_unordered(CONCURRENCY)
         .try_collect::<()>()
         .await
 }
 
-async fn register_one(client: &Client, options: &Options, node: &NodeInfo, clock: Clock) -> Result<()> {
+async fn register_one(
+    client: &Client,
+    options: &Options,
+    node: &NodeInfo,
+    clock: Clock,
+) -> Result<()> {
     let api = Api::<Node>::all(client.clone());
     let object: Node = serde_json::from_value(json!({
         "metadata": {"name": node.name, "labels": node.labels},
@@ -95,7 +115,9 @@ async fn register_one(client: &Client, options: &Options, node: &NodeInfo, clock
     }))?;
     match timeout(DEADLINE, api.create(&PostParams::default(), &object)).await? {
         Ok(_) => {}
-        Err(kube::Error::Api(e)) if e.is_already_exists() => post_ready(client, options, node, clock.now()).await?,
+        Err(kube::Error::Api(e)) if e.is_already_exists() => {
+            post_ready(client, options, node, clock.now()).await?;
+        }
         Err(e) => return Err(e.into()),
     }
     let leases = Api::<Lease>::namespaced(client.clone(), LEASES);
@@ -110,24 +132,44 @@ async fn register_one(client: &Client, options: &Options, node: &NodeInfo, clock
             Err(kube::Error::Api(e)) if e.is_already_exists() => {
                 return renew(client, node, options.lease_seconds, clock.now()).await;
             }
-            Err(kube::Error::Api(e)) if e.is_not_found() => tokio::time::sleep(Duration::from_millis(100)).await,
+            Err(kube::Error::Api(e)) if e.is_not_found() => {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
             Err(e) => return Err(e.into()),
         }
     }
     bail!("namespace {LEASES} does not exist")
 }
 
-/// Says that the node is there and ready, as a kubelet does after it was given up. The Lease comes first: a ready node
-/// with an old one is given up again at once.
-pub(super) async fn come_back(client: &Client, options: &Options, node: &NodeInfo, now: DateTime<Utc>) -> Result<()> {
+/// Says that the node is there and ready, as a kubelet does after it was given up. The Lease comes
+/// first: a ready node with an old one is given up again at once.
+pub(super) async fn come_back(
+    client: &Client,
+    options: &Options,
+    node: &NodeInfo,
+    now: DateTime<Utc>,
+) -> Result<()> {
     renew(client, node, options.lease_seconds, now).await?;
     post_ready(client, options, node, now).await
 }
 
-async fn post_ready(client: &Client, options: &Options, node: &NodeInfo, now: DateTime<Utc>) -> Result<()> {
+async fn post_ready(
+    client: &Client,
+    options: &Options,
+    node: &NodeInfo,
+    now: DateTime<Utc>,
+) -> Result<()> {
     let patch = json!({"status": status(options, node, now)});
     let api = Api::<Node>::all(client.clone());
-    timeout(DEADLINE, api.patch_status(&node.name, &PatchParams::default(), &Patch::Strategic(patch))).await??;
+    timeout(
+        DEADLINE,
+        api.patch_status(
+            &node.name,
+            &PatchParams::default(),
+            &Patch::Strategic(patch),
+        ),
+    )
+    .await??;
     Ok(())
 }
 
@@ -135,7 +177,11 @@ async fn renew(client: &Client, node: &NodeInfo, seconds: u32, now: DateTime<Utc
     let patch = json!({"spec": {
         "holderIdentity": node.name, "leaseDurationSeconds": seconds, "renewTime": micro(now)}});
     let api = Api::<Lease>::namespaced(client.clone(), LEASES);
-    timeout(DEADLINE, api.patch(&node.name, &PatchParams::default(), &Patch::Merge(patch))).await??;
+    timeout(
+        DEADLINE,
+        api.patch(&node.name, &PatchParams::default(), &Patch::Merge(patch)),
+    )
+    .await??;
     Ok(())
 }
 
@@ -145,7 +191,11 @@ fn status(options: &Options, node: &NodeInfo, now: DateTime<Utc>) -> Value {
         json!({"type": type_, "status": status, "reason": reason, "message": message,
             "lastHeartbeatTime": time, "lastTransitionTime": time})
     };
-    let features: &[&str] = if node.declares_restart_all { &[FEATURE_RESTART_ALL] } else { &[] };
+    let features: &[&str] = if node.declares_restart_all {
+        &[FEATURE_RESTART_ALL]
+    } else {
+        &[]
+    };
     json!({
         "capacity": resources(options),
         "allocatable": resources(options),
@@ -173,7 +223,12 @@ fn micro(t: DateTime<Utc>) -> String {
 }
 
 /// Renews the Leases of all nodes that are up, spread evenly over the period, for ever.
-pub(super) async fn keep_leases(client: Client, options: Options, nodes: Vec<Arc<NodeInfo>>, clock: Clock) {
+pub(super) async fn keep_leases(
+    client: Client,
+    options: Options,
+    nodes: Vec<Arc<NodeInfo>>,
+    clock: Clock,
+) {
     let gap = options.renew() / u32::try_from(nodes.len().max(1)).unwrap_or(u32::MAX);
     let mut due = Instant::now();
     let turns = stream::iter((0..nodes.len()).cycle());
@@ -200,24 +255,36 @@ pub(super) async fn keep_leases(client: Client, options: Options, nodes: Vec<Arc
         .await;
 }
 
-/// Says again that a node is ready when the API server believes otherwise although it is up: after a lease was late.
-pub(super) async fn keep_ready(client: Client, options: Options, nodes: Vec<Arc<NodeInfo>>, clock: Clock) {
+/// Says again that a node is ready when the API server believes otherwise although it is up: after
+/// a lease was late.
+pub(super) async fn keep_ready(
+    client: Client,
+    options: Options,
+    nodes: Vec<Arc<NodeInfo>>,
+    clock: Clock,
+) {
     let by_name: BTreeMap<_, _> = nodes.iter().map(|n| (n.name.clone(), n.clone())).collect();
     let mut doubted: BTreeSet<String> = BTreeSet::new();
     loop {
         let config = kube::runtime::watcher::Config::default();
-        let mut seen = std::pin::pin!(kube::runtime::WatchStreamExt::default_backoff(kube::runtime::watcher(
-            Api::<Node>::all(client.clone()),
-            config
-        )));
+        let mut seen = std::pin::pin!(kube::runtime::WatchStreamExt::default_backoff(
+            kube::runtime::watcher(Api::<Node>::all(client.clone()), config)
+        ));
         while let Some(event) = seen.next().await {
-            let Ok(kube::runtime::watcher::Event::Apply(node) | kube::runtime::watcher::Event::InitApply(node)) = event
+            let Ok(
+                kube::runtime::watcher::Event::Apply(node)
+                | kube::runtime::watcher::Event::InitApply(node),
+            ) = event
             else {
                 continue;
             };
-            let Some(info) = node.metadata.name.as_ref().and_then(|n| by_name.get(n)) else { continue };
+            let Some(info) = node.metadata.name.as_ref().and_then(|n| by_name.get(n)) else {
+                continue;
+            };
             let conditions = node.status.and_then(|s| s.conditions).unwrap_or_default();
-            let ready = conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True");
+            let ready = conditions
+                .iter()
+                .any(|c| c.type_ == "Ready" && c.status == "True");
             if ready || !info.up.load(Ordering::Relaxed) {
                 doubted.remove(&info.name);
             } else if doubted.insert(info.name.clone())

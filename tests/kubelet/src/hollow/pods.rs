@@ -18,7 +18,11 @@ use crate::model::PodDesc;
 #[derive(Debug)]
 pub(super) enum PodEvent {
     /// A pod bound to one of the nodes, by number, is like this.
-    Seen { node: usize, pod: Arc<PodDesc>, status: Box<PodStatus> },
+    Seen {
+        node: usize,
+        pod: Arc<PodDesc>,
+        status: Box<PodStatus>,
+    },
     /// A pod is gone.
     Gone { uid: String },
     /// Everything that exists has been told since the last of these; what was not told is gone.
@@ -26,7 +30,11 @@ pub(super) enum PodEvent {
 }
 
 /// Follows the pods of the nodes, for ever.
-pub(super) async fn follow(client: Client, nodes: BTreeMap<String, usize>, events: mpsc::Sender<PodEvent>) {
+pub(super) async fn follow(
+    client: Client,
+    nodes: BTreeMap<String, usize>,
+    events: mpsc::Sender<PodEvent>,
+) {
     let config = watcher::Config::default().fields("spec.nodeName!=");
     let mut stream = pin!(watcher(Api::<Pod>::all(client), config).default_backoff());
     while let Some(event) = stream.next().await {
@@ -51,5 +59,9 @@ pub(super) async fn follow(client: Client, nodes: BTreeMap<String, usize>, event
 fn seen(nodes: &BTreeMap<String, usize>, mut pod: Pod) -> Option<PodEvent> {
     let node = *nodes.get(pod.spec.as_ref()?.node_name.as_ref()?)?;
     let status = Box::new(pod.status.take().unwrap_or_default());
-    Some(PodEvent::Seen { node, pod: Arc::new(PodDesc::from_api(pod)?), status })
+    Some(PodEvent::Seen {
+        node,
+        pod: Arc::new(PodDesc::from_api(pod)?),
+        status,
+    })
 }

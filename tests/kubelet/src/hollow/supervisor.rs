@@ -47,8 +47,21 @@ struct Running {
 }
 
 impl Supervisor {
-    pub(super) fn new(client: Client, options: Options, clock: Clock, nodes: Vec<Node>, agents: Agents) -> Self {
-        Self { client, options, clock, nodes, agents, running: Mutex::default() }
+    pub(super) fn new(
+        client: Client,
+        options: Options,
+        clock: Clock,
+        nodes: Vec<Node>,
+        agents: Agents,
+    ) -> Self {
+        Self {
+            client,
+            options,
+            clock,
+            nodes,
+            agents,
+            running: Mutex::default(),
+        }
     }
 
     /// Number of a node.
@@ -63,25 +76,38 @@ impl Supervisor {
 
     /// Every node's name and runtime.
     pub(super) fn runtimes(&self) -> impl Iterator<Item = (&str, &Arc<dyn Runtime>)> {
-        self.nodes.iter().map(|n| (n.info.name.as_str(), &n.runtime))
+        self.nodes
+            .iter()
+            .map(|n| (n.info.name.as_str(), &n.runtime))
     }
 
-    /// Starts the agents of all nodes that have one, each when its pod is there: a bounded number at once, as the
-    /// `DaemonSet` controller would.
+    /// Starts the agents of all nodes that have one, each when its pod is there: a bounded number
+    /// at once, as the `DaemonSet` controller would.
     pub(super) async fn start_agents(&self) -> Result<()> {
-        let with_agent = (0..self.nodes.len()).filter(|i| self.options.has_agent(&self.nodes[*i].info.name));
-        stream::iter(with_agent.map(|i| self.start_agent(i))).buffer_unordered(CONCURRENCY).try_collect::<()>().await
+        let with_agent =
+            (0..self.nodes.len()).filter(|i| self.options.has_agent(&self.nodes[*i].info.name));
+        stream::iter(with_agent.map(|i| self.start_agent(i)))
+            .buffer_unordered(CONCURRENCY)
+            .try_collect::<()>()
+            .await
     }
 
     fn spawn_agent(&self, i: usize) {
         let node = &self.nodes[i];
-        let agent = self.agents.clone().run(node.info.clone(), node.runtime.clone(), node.store.clone());
+        let agent =
+            self.agents
+                .clone()
+                .run(node.info.clone(), node.runtime.clone(), node.store.clone());
         let name = node.info.name.clone();
         let mut running = self.running.lock();
         while running.tasks.try_join_next().is_some() {}
         let task = running.tasks.spawn(async move {
             if let Err(error) = agent.await {
-                error!(node = name, error = format!("{error:#}"), "the agent cannot run");
+                error!(
+                    node = name,
+                    error = format!("{error:#}"),
+                    "the agent cannot run"
+                );
             }
         });
         if let Some(before) = running.by_node.insert(i, task) {
@@ -94,7 +120,11 @@ impl Supervisor {
         if let Some(task) = self.running.lock().by_node.remove(&i) {
             task.abort();
         }
-        let namespace = self.options.agent_pods.as_deref().context("nodes have no agents: no --agent-pods")?;
+        let namespace = self
+            .options
+            .agent_pods
+            .as_deref()
+            .context("nodes have no agents: no --agent-pods")?;
         let api = Api::<Pod>::namespaced(self.client.clone(), namespace);
         let name = agents::pod_name(&self.nodes[i].info.name);
         match timeout(DEADLINE, api.delete(&name, &DeleteParams::default())).await? {
@@ -105,7 +135,11 @@ impl Supervisor {
 
     /// Gives a node its agent and the agent's pod.
     pub(super) async fn start_agent(&self, i: usize) -> Result<()> {
-        let namespace = self.options.agent_pods.as_deref().context("nodes have no agents: no --agent-pods")?;
+        let namespace = self
+            .options
+            .agent_pods
+            .as_deref()
+            .context("nodes have no agents: no --agent-pods")?;
         agents::make_pod(&self.client, namespace, &self.nodes[i].info.name).await?;
         self.spawn_agent(i);
         Ok(())
@@ -114,7 +148,11 @@ impl Supervisor {
     /// The node falls silent.
     pub(super) fn vanish(&self, i: usize) {
         self.nodes[i].info.up.store(false, Ordering::Relaxed);
-        self.running.lock().by_node.get(&i).inspect(|task| task.abort());
+        self.running
+            .lock()
+            .by_node
+            .get(&i)
+            .inspect(|task| task.abort());
     }
 
     /// The node answers again.

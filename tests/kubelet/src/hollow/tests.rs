@@ -1,4 +1,5 @@
-//! The kubelets' task over the simulated runtime and an API server that writes down what it is told.
+//! The kubelets' task over the simulated runtime and an API server that writes down what it is
+//! told.
 
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
@@ -33,15 +34,29 @@ struct Rig {
 
 /// One node of 8 CPUs with the measured profile.
 fn rig() -> Rig {
-    let options = <Options as clap::Parser>::parse_from(["lockstep-hollow", "--nodes=1", "--cpu=8"]);
+    let options =
+        <Options as clap::Parser>::parse_from(["lockstep-hollow", "--nodes=1", "--cpu=8"]);
     let clock = Clock::starting_at(DateTime::UNIX_EPOCH);
     let (change, changes) = mpsc::unbounded_channel();
     let table = Table::new(0, change);
     let ips = Arc::new(AtomicU32::new(0));
-    let runtime: Arc<dyn Runtime> = Arc::new(Simulated::new("n", table, LatencyProfile::measured(), clock, ips));
+    let runtime: Arc<dyn Runtime> = Arc::new(Simulated::new(
+        "n",
+        table,
+        LatencyProfile::measured(),
+        clock,
+        ips,
+    ));
     let info = Arc::new(nodes::node_info(&options, 0, "n".into()));
-    let node = Node { info: info.clone(), runtime: runtime.clone(), store: MemoryStore::default() };
-    let (calls, down) = (Arc::<Mutex<Vec<Call>>>::default(), Arc::new(Mutex::new(false)));
+    let node = Node {
+        info: info.clone(),
+        runtime: runtime.clone(),
+        store: MemoryStore::default(),
+    };
+    let (calls, down) = (
+        Arc::<Mutex<Vec<Call>>>::default(),
+        Arc::new(Mutex::new(false)),
+    );
     let (log, is_down) = (calls.clone(), down.clone());
     let service = tower::service_fn(move |request: Request<Body>| {
         let (log, is_down) = (log.clone(), is_down.clone());
@@ -52,7 +67,11 @@ fn rig() -> Rig {
             if *is_down.lock() {
                 *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
             } else {
-                log.lock().push((method, path, serde_json::from_slice(&body).unwrap_or_default()));
+                log.lock().push((
+                    method,
+                    path,
+                    serde_json::from_slice(&body).unwrap_or_default(),
+                ));
             }
             Ok::<_, kube::Error>(response)
         }
@@ -60,10 +79,23 @@ fn rig() -> Rig {
     let client = Client::new(service, "default");
     let (events, event_queue) = mpsc::channel(16);
     let (commands, command_queue) = mpsc::channel(16);
-    let kubelets = Kubelets::new(kubelets(&options, &[node]).unwrap(), options.profile().relist, clock, client);
+    let kubelets = Kubelets::new(
+        kubelets(&options, &[node]).unwrap(),
+        options.profile().relist,
+        clock,
+        client,
+    );
     let mut task = JoinSet::new();
     task.spawn(kubelets.run(event_queue, changes, command_queue));
-    Rig { events, commands, runtime, info, calls, down, _task: task }
+    Rig {
+        events,
+        commands,
+        runtime,
+        info,
+        calls,
+        down,
+        _task: task,
+    }
 }
 
 impl Rig {
@@ -79,7 +111,14 @@ impl Rig {
         }
         let pod: Pod = serde_json::from_value(pod).unwrap();
         let pod = Arc::new(PodDesc::from_api(pod).unwrap());
-        self.events.send(PodEvent::Seen { node: 0, pod, status: Box::default() }).await.unwrap();
+        self.events
+            .send(PodEvent::Seen {
+                node: 0,
+                pod,
+                status: Box::default(),
+            })
+            .await
+            .unwrap();
     }
 
     async fn pass(&self, time: Duration) {
@@ -92,12 +131,22 @@ impl Rig {
             Method::DELETE => "delete".to_owned(),
             _ => body["status"]["phase"].as_str().unwrap_or("?").to_owned(),
         };
-        std::mem::take(&mut *self.calls.lock()).into_iter().map(short).collect()
+        std::mem::take(&mut *self.calls.lock())
+            .into_iter()
+            .map(short)
+            .collect()
     }
 
     fn fail(&self, name: &str, code: i32) {
-        let id = self.runtime.view(&format!("uid-{name}")).containers[0].id.clone();
-        self.runtime.inject(&Fault::End { id, ended: Ended::with_code(code) }).unwrap();
+        let id = self.runtime.view(&format!("uid-{name}")).containers[0]
+            .id
+            .clone();
+        self.runtime
+            .inject(&Fault::End {
+                id,
+                ended: Ended::with_code(code),
+            })
+            .unwrap();
     }
 }
 
@@ -124,13 +173,23 @@ async fn a_deleted_pod_is_reported_before_its_object_goes_by_uid_and_without_gra
     rig.shows("a", json!({})).await;
     rig.pass(LONG).await;
     rig.writes();
-    rig.shows("a", json!({"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 30})).await;
+    rig.shows(
+        "a",
+        json!({"deletionTimestamp": "2027-01-15T08:00:00Z", "deletionGracePeriodSeconds": 30}),
+    )
+    .await;
     rig.pass(LONG).await;
     let last = rig.calls.lock().last().cloned().unwrap();
     let writes = rig.writes();
     assert_eq!(writes[writes.len() - 2..], ["Failed", "delete"]);
     assert_eq!(last.1, "/api/v1/namespaces/ns/pods/a");
-    assert_eq!((&last.2["gracePeriodSeconds"], &last.2["preconditions"]["uid"]), (&json!(0), &json!("uid-a")));
+    assert_eq!(
+        (
+            &last.2["gracePeriodSeconds"],
+            &last.2["preconditions"]["uid"]
+        ),
+        (&json!(0), &json!("uid-a"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -139,13 +198,20 @@ async fn a_node_that_vanished_says_nothing_until_it_is_back() {
     rig.shows("a", json!({})).await;
     rig.pass(LONG).await;
     rig.writes();
-    rig.info.up.store(false, std::sync::atomic::Ordering::Relaxed);
+    rig.info
+        .up
+        .store(false, std::sync::atomic::Ordering::Relaxed);
     rig.fail("a", 1);
     rig.pass(LONG).await;
     assert!(rig.writes().is_empty());
-    rig.info.up.store(true, std::sync::atomic::Ordering::Relaxed);
+    rig.info
+        .up
+        .store(true, std::sync::atomic::Ordering::Relaxed);
     let (reply, done) = oneshot::channel();
-    rig.commands.send(Command::Returned { node: 0, reply }).await.unwrap();
+    rig.commands
+        .send(Command::Returned { node: 0, reply })
+        .await
+        .unwrap();
     done.await.unwrap();
     rig.pass(LONG).await;
     assert_eq!(rig.writes().last().unwrap(), "Failed");
@@ -161,7 +227,10 @@ async fn a_pod_that_does_not_fit_beside_running_ones_is_rejected() {
     rig.pass(LONG).await;
     let (_, path, body) = rig.calls.lock().pop().unwrap();
     assert_eq!(path, "/api/v1/namespaces/ns/pods/b/status");
-    assert_eq!((&body["status"]["phase"], &body["status"]["reason"]), (&json!("Failed"), &json!("OutOfcpu")));
+    assert_eq!(
+        (&body["status"]["phase"], &body["status"]["reason"]),
+        (&json!("Failed"), &json!("OutOfcpu"))
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -174,7 +243,10 @@ async fn a_status_that_could_not_be_written_is_written_when_the_api_server_is_ba
     rig.pass(LONG).await;
     assert_eq!(rig.writes().last().unwrap(), "Running");
     rig.pass(LONG).await;
-    assert!(rig.writes().is_empty(), "nothing changes, nothing is written");
+    assert!(
+        rig.writes().is_empty(),
+        "nothing changes, nothing is written"
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -183,7 +255,12 @@ async fn a_pod_that_was_force_deleted_is_killed_and_nothing_is_written_about_it(
     rig.shows("a", json!({})).await;
     rig.pass(LONG).await;
     rig.writes();
-    rig.events.send(PodEvent::Gone { uid: "uid-a".into() }).await.unwrap();
+    rig.events
+        .send(PodEvent::Gone {
+            uid: "uid-a".into(),
+        })
+        .await
+        .unwrap();
     rig.pass(LONG).await;
     assert!(rig.writes().is_empty());
     assert!(rig.runtime.view("uid-a").containers.is_empty());

@@ -31,17 +31,23 @@ pub(super) enum Written {
     Failed(String),
 }
 
-/// Carries out one write. Both kinds name the UID, so that they never hit a later pod of the same name.
+/// Carries out one write. Both kinds name the UID, so that they never hit a later pod of the same
+/// name.
 pub(super) async fn write(client: Client, pod: Arc<PodDesc>, write: Write) -> Written {
     let api = Api::<Pod>::namespaced(client, &pod.namespace);
     let call = async {
         match write {
             Write::Status(status) => {
                 let patch = json!({"metadata": {"uid": pod.uid}, "status": complete(&status)});
-                api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+                api.patch_status(&pod.name, &PatchParams::default(), &Patch::Strategic(patch))
+                    .await
+                    .map(drop)
             }
             Write::Delete => {
-                let preconditions = Preconditions { uid: Some(pod.uid.clone()), ..Preconditions::default() };
+                let preconditions = Preconditions {
+                    uid: Some(pod.uid.clone()),
+                    ..Preconditions::default()
+                };
                 let params = DeleteParams {
                     grace_period_seconds: Some(0),
                     preconditions: Some(preconditions),
@@ -59,7 +65,8 @@ pub(super) async fn write(client: Client, pod: Arc<PodDesc>, write: Write) -> Wr
     }
 }
 
-/// The status with explicit nulls for what a merge would keep from before: reasons and messages that no longer apply.
+/// The status with explicit nulls for what a merge would keep from before: reasons and messages
+/// that no longer apply.
 fn complete(status: &PodStatus) -> Value {
     let mut status = json!(status);
     let absent = |object: &mut Value| {
@@ -70,6 +77,10 @@ fn complete(status: &PodStatus) -> Value {
         }
     };
     absent(&mut status);
-    status["conditions"].as_array_mut().into_iter().flatten().for_each(absent);
+    status["conditions"]
+        .as_array_mut()
+        .into_iter()
+        .flatten()
+        .for_each(absent);
     status
 }

@@ -1,6 +1,6 @@
 //! What a node refuses to run. A refused pod fails at once, with a reason, and never ran.
 
-use lockstep_model::requests::Resources;
+use lockstep_model::resources::Resources;
 
 use super::FEATURE_RESTART_ALL;
 use super::pod::PodDesc;
@@ -14,9 +14,11 @@ pub struct Rejection {
     pub message: String,
 }
 
-/// Whether a node with these features and resources takes the pod, beside pods that use `used` of a resource.
+/// Whether a node with these features and resources takes the pod, beside pods that use `used` of a
+/// resource.
 ///
-/// The wording is that of `lifecycle.predicateAdmitHandler` and of the declared-features handler (KEP-5328).
+/// The wording is that of `lifecycle.predicateAdmitHandler` and of the declared-features handler
+/// (KEP-5328).
 pub fn admit(
     pod: &PodDesc,
     requests: &Resources,
@@ -27,7 +29,9 @@ pub fn admit(
     if pod.has_restart_all_rule() && !features.iter().any(|f| f == FEATURE_RESTART_ALL) {
         return Err(Rejection {
             reason: "PodFeatureUnsupported".into(),
-            message: format!("Pod requires node features that are not available: {FEATURE_RESTART_ALL}"),
+            message: format!(
+                "Pod requires node features that are not available: {FEATURE_RESTART_ALL}"
+            ),
         });
     }
     for (name, requested) in requests.iter() {

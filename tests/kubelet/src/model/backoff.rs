@@ -1,4 +1,5 @@
-//! Crash back-off of one container, as client-go's `flowcontrol.Backoff` computes it for the kubelet.
+//! Crash back-off of one container, as client-go's `flowcontrol.Backoff` computes it for the
+//! kubelet.
 
 use std::time::Duration;
 
@@ -20,11 +21,15 @@ impl Backoff {
     /// When a container that exited at `finished_at` may start again; None means at once.
     pub(super) fn until(&self, finished_at: DateTime<Utc>, scale: f64) -> Option<DateTime<Utc>> {
         let (pause, raised) = self.entry?;
-        if expired(raised, finished_at, scale) { None } else { Some(finished_at + pause.mul_f64(scale)) }
+        if expired(raised, finished_at, scale) {
+            None
+        } else {
+            Some(finished_at + pause.mul_f64(scale))
+        }
     }
 
-    /// Notes a restart after an exit at `finished_at`: the pause doubles, or starts anew after a healthy time of twice
-    /// the longest pause.
+    /// Notes a restart after an exit at `finished_at`: the pause doubles, or starts anew after a
+    /// healthy time of twice the longest pause.
     pub(super) fn raise(&mut self, finished_at: DateTime<Utc>, now: DateTime<Utc>, scale: f64) {
         let pause = match self.entry {
             Some((pause, raised)) if !expired(raised, finished_at, scale) => (pause * 2).min(MAX),
@@ -34,9 +39,11 @@ impl Backoff {
     }
 }
 
-/// Whether the container ran long enough between its last restart and this exit for the pause to be forgotten.
+/// Whether the container ran long enough between its last restart and this exit for the pause to be
+/// forgotten.
 fn expired(raised: DateTime<Utc>, exit: DateTime<Utc>, scale: f64) -> bool {
-    exit - raised > chrono::Duration::from_std((MAX * 2).mul_f64(scale)).unwrap_or(chrono::Duration::MAX)
+    exit - raised
+        > chrono::Duration::from_std((MAX * 2).mul_f64(scale)).unwrap_or(chrono::Duration::MAX)
 }
 
 #[cfg(test)]
@@ -65,7 +72,10 @@ mod tests {
         let mut b = Backoff::default();
         b.raise(t0, t0, 1.0);
         b.raise(t0, t0, 1.0);
-        assert_eq!(b.until(t0 + TimeDelta::seconds(600), 1.0), Some(t0 + TimeDelta::seconds(620)));
+        assert_eq!(
+            b.until(t0 + TimeDelta::seconds(600), 1.0),
+            Some(t0 + TimeDelta::seconds(620))
+        );
         assert_eq!(b.until(t0 + TimeDelta::seconds(601), 1.0), None);
     }
 }

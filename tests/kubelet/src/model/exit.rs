@@ -1,4 +1,5 @@
-//! What follows the exit of a container: its rules, then its policy, then the pod's policy (KEP-5307).
+//! What follows the exit of a container: its rules, then its policy, then the pod's policy
+//! (KEP-5307).
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule};
 
@@ -17,15 +18,16 @@ pub(super) enum AfterExit {
     Stay,
     /// The container is started again, after its back-off.
     Restart {
-        /// Whether a rule said so. A container that waits out its back-off then keeps showing `terminated`.
+        /// Whether a rule said so. A container that waits out its back-off then keeps showing
+        /// `terminated`.
         by_rule: bool,
     },
     /// All containers of the pod are removed and started like those of a new pod.
     RestartAll,
 }
 
-/// First matching rule, else the container's restart policy, else the pod's. Kubelets before 1.35 know neither rules
-/// nor policies of regular containers.
+/// First matching rule, else the container's restart policy, else the pod's. Kubelets before 1.35
+/// know neither rules nor policies of regular containers.
 pub(super) fn after_exit(
     pod: &PodDesc,
     kind: Kind,
@@ -34,25 +36,40 @@ pub(super) fn after_exit(
     config: &KubeletConfig,
 ) -> AfterExit {
     let rule = if config.restart_rules {
-        c.restart_policy_rules.iter().flatten().find(|rule| matches(rule, exit_code))
+        c.restart_policy_rules
+            .iter()
+            .flatten()
+            .find(|rule| matches(rule, exit_code))
     } else {
         None
     };
     match rule.map(|r| r.action.as_str()) {
         Some(RESTART_ALL) if config.restart_all => return AfterExit::RestartAll,
-        // An init container that succeeded is done whatever its rules say; only a restart of all runs it again.
-        Some(RESTART) if kind != Kind::Init || exit_code != 0 => return AfterExit::Restart { by_rule: true },
+        // An init container that succeeded is done whatever its rules say; only a restart of all
+        // runs it again.
+        Some(RESTART) if kind != Kind::Init || exit_code != 0 => {
+            return AfterExit::Restart { by_rule: true };
+        }
         _ => {}
     }
-    let own = c.restart_policy.as_deref().filter(|_| config.restart_rules || kind == Kind::Sidecar);
-    let policy = own.or(pod.spec.restart_policy.as_deref()).unwrap_or("Always");
+    let own = c
+        .restart_policy
+        .as_deref()
+        .filter(|_| config.restart_rules || kind == Kind::Sidecar);
+    let policy = own
+        .or(pod.spec.restart_policy.as_deref())
+        .unwrap_or("Always");
     let restart = match (policy, kind) {
         ("Never", _) => false,
         // Always means "until it succeeds" for an init container.
         ("OnFailure", _) | (_, Kind::Init) => exit_code != 0,
         _ => true,
     };
-    if restart { AfterExit::Restart { by_rule: false } } else { AfterExit::Stay }
+    if restart {
+        AfterExit::Restart { by_rule: false }
+    } else {
+        AfterExit::Stay
+    }
 }
 
 fn matches(rule: &ContainerRestartRule, exit_code: i32) -> bool {

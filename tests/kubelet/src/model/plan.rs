@@ -1,4 +1,5 @@
-//! What to do: the difference between what the runtime shows and what the spec wants (`computePodActions`).
+//! What to do: the difference between what the runtime shows and what the spec wants
+//! (`computePodActions`).
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -33,7 +34,11 @@ impl Plan {
         let by = by.max(now + MIN_GRACE);
         if c.stop_by.is_none_or(|under_way| by < under_way) {
             let grace = (by - now).to_std().unwrap_or(MIN_GRACE);
-            self.actions.push(Action::Stop { id: c.id.clone(), grace, pre_stop });
+            self.actions.push(Action::Stop {
+                id: c.id.clone(),
+                grace,
+                pre_stop,
+            });
         }
     }
 }
@@ -57,8 +62,8 @@ pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
     plan
 }
 
-/// Stops regular containers together, then sidecars one by one in reverse order, within one grace period; then the
-/// sandbox; then the pod object may go.
+/// Stops regular containers together, then sidecars one by one in reverse order, within one grace
+/// period; then the sandbox; then the pod object may go.
 fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     let since = *w.terminating_since.get_or_insert(cx.now);
     let grace = match cx.pod.deletion {
@@ -69,11 +74,21 @@ fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     let by = since + grace;
     if cx.view.any_alive() {
         plan.blocked = true;
-        let sidecars: Vec<_> = cx.pod.of_kind(Kind::Sidecar).map(|c| c.name.as_str()).collect();
-        let (side, main): (Vec<_>, Vec<_>) =
-            cx.view.containers.iter().filter(|c| c.alive()).partition(|c| sidecars.contains(&c.name.as_str()));
+        let sidecars: Vec<_> = cx
+            .pod
+            .of_kind(Kind::Sidecar)
+            .map(|c| c.name.as_str())
+            .collect();
+        let (side, main): (Vec<_>, Vec<_>) = cx
+            .view
+            .containers
+            .iter()
+            .filter(|c| c.alive())
+            .partition(|c| sidecars.contains(&c.name.as_str()));
         if main.is_empty() {
-            let last = side.into_iter().max_by_key(|c| sidecars.iter().position(|s| *s == c.name));
+            let last = side
+                .into_iter()
+                .max_by_key(|c| sidecars.iter().position(|s| *s == c.name));
             if let Some(c) = last {
                 plan.stop(c, by, cx.now, true);
             }
@@ -98,24 +113,34 @@ fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     }
 }
 
-/// KEP-5532: kill what runs, one after the other, without preStop and grace; then remove every container, those that
-/// set it off last, so that an interrupted restart is found again from their records.
+/// KEP-5532: kill what runs, one after the other, without preStop and grace; then remove every
+/// container, those that set it off last, so that an interrupted restart is found again from their
+/// records.
 fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     plan.blocked = true;
     let set_off = w.restarting.clone().unwrap_or_default();
-    let set_off = if set_off.is_empty() { triggers(cx) } else { set_off };
+    let set_off = if set_off.is_empty() {
+        triggers(cx)
+    } else {
+        set_off
+    };
     if let Some(c) = cx.view.containers.iter().find(|c| c.alive()) {
         plan.stop(c, cx.now, cx.now, false);
         return;
     }
-    let (last, first): (Vec<_>, Vec<_>) = cx.view.containers.iter().partition(|c| set_off.contains(&c.name));
+    let (last, first): (Vec<_>, Vec<_>) = cx
+        .view
+        .containers
+        .iter()
+        .partition(|c| set_off.contains(&c.name));
     for c in first.into_iter().chain(last) {
         w.note_removed(&c.name, c.attempt);
         plan.actions.push(Action::Remove { id: c.id.clone() });
     }
 }
 
-/// The life of a pod that nobody ends: sandbox, init containers in order, sidecars, regular containers.
+/// The life of a pod that nobody ends: sandbox, init containers in order, sidecars, regular
+/// containers.
 fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     match cx.view.sandbox {
         SandboxView::Ready { .. } => {}
@@ -123,7 +148,10 @@ fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
         SandboxView::Creating | SandboxView::Stopping | SandboxView::Stopped => return,
     }
     forget_old(cx, plan);
-    let initialized = cx.pod.of_kind(Kind::Regular).any(|c| cx.view.latest(&c.name).is_some());
+    let initialized = cx
+        .pod
+        .of_kind(Kind::Regular)
+        .any(|c| cx.view.latest(&c.name).is_some());
     if !init(w, cx, plan, initialized) {
         return;
     }
@@ -139,7 +167,11 @@ fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
 /// Instances older than the one that `lastState` shows.
 fn forget_old(cx: &Context<'_>, plan: &mut Plan) {
     for c in &cx.view.containers {
-        if cx.view.latest(&c.name).is_some_and(|latest| c.attempt + 1 < latest.attempt) {
+        if cx
+            .view
+            .latest(&c.name)
+            .is_some_and(|latest| c.attempt + 1 < latest.attempt)
+        {
             plan.actions.push(Action::Remove { id: c.id.clone() });
         }
     }
@@ -147,7 +179,11 @@ fn forget_old(cx: &Context<'_>, plan: &mut Plan) {
 
 /// Runs init containers and sidecars; true when regular containers may run.
 fn init(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, initialized: bool) -> bool {
-    for (kind, c) in cx.pod.containers().filter(|(kind, _)| *kind != Kind::Regular) {
+    for (kind, c) in cx
+        .pod
+        .containers()
+        .filter(|(kind, _)| *kind != Kind::Regular)
+    {
         if initialized && kind == Kind::Init {
             continue;
         }
@@ -172,7 +208,9 @@ fn init(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, initialized: bool)
 }
 
 fn succeeded(cx: &Context<'_>, c: &Container) -> bool {
-    cx.view.latest(&c.name).is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. }))
+    cx.view
+        .latest(&c.name)
+        .is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. }))
 }
 
 /// Where a container stands after [`keep`].
@@ -187,10 +225,19 @@ enum Standing {
 }
 
 /// Starts a container that should run and does not, or says when.
-fn keep(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, kind: Kind, c: &Container) -> Standing {
+fn keep(
+    w: &mut PodWorker,
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    kind: Kind,
+    c: &Container,
+) -> Standing {
     let Some(latest) = cx.view.latest(&c.name) else {
         let attempt = w.next_attempt.get(&c.name).copied().unwrap_or(0);
-        plan.actions.push(Action::Start { name: c.name.clone(), attempt });
+        plan.actions.push(Action::Start {
+            name: c.name.clone(),
+            attempt,
+        });
         return Standing::Coming;
     };
     let (finished_at, exit_code) = match latest.state {
@@ -199,32 +246,52 @@ fn keep(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan, kind: Kind, c: &Co
             watch_probes(cx, plan, c, latest);
             return Standing::Running;
         }
-        State::Exited { finished_at, exit_code, .. } => (finished_at, exit_code),
+        State::Exited {
+            finished_at,
+            exit_code,
+            ..
+        } => (finished_at, exit_code),
     };
     if after_exit(cx.pod, kind, c, exit_code, cx.config) == AfterExit::Stay {
         return Standing::Over;
     }
     let backoff = w.backoff.entry(c.name.clone()).or_default();
     let scale = cx.config.backoff_scale;
-    if let Some(until) = backoff.until(finished_at, scale).filter(|until| *until > cx.now) {
+    if let Some(until) = backoff
+        .until(finished_at, scale)
+        .filter(|until| *until > cx.now)
+    {
         let known = w.backing_off.contains(&c.name);
-        plan.wake_at(if known { until } else { until.min(cx.now + cx.config.resync) });
+        plan.wake_at(if known {
+            until
+        } else {
+            until.min(cx.now + cx.config.resync)
+        });
         plan.backing_off.insert(c.name.clone());
     } else {
         backoff.raise(finished_at, cx.now, scale);
-        plan.actions.push(Action::Start { name: c.name.clone(), attempt: latest.attempt + 1 });
+        plan.actions.push(Action::Start {
+            name: c.name.clone(),
+            attempt: latest.attempt + 1,
+        });
     }
     Standing::Coming
 }
 
-/// Looks again when a probe passes for the first time, and stops a container whose liveness probe fails too often.
+/// Looks again when a probe passes for the first time, and stops a container whose liveness probe
+/// fails too often.
 fn watch_probes(cx: &Context<'_>, plan: &mut Plan, c: &Container, instance: &ContainerView) {
-    for at in [started_at(cx, c), ready_at(cx, c)].into_iter().flatten().filter(|t| *t > cx.now) {
+    for at in [started_at(cx, c), ready_at(cx, c)]
+        .into_iter()
+        .flatten()
+        .filter(|t| *t > cx.now)
+    {
         plan.wake_at(at);
     }
     if let (Some(probe), Some(since)) = (&c.liveness_probe, instance.unhealthy_since) {
         let failures = i64::from(probe.failure_threshold.unwrap_or(3));
-        let kill = since + TimeDelta::seconds(failures * i64::from(probe.period_seconds.unwrap_or(10)));
+        let kill =
+            since + TimeDelta::seconds(failures * i64::from(probe.period_seconds.unwrap_or(10)));
         if kill <= cx.now {
             plan.stop(instance, cx.now + cx.pod.spec_grace(), cx.now, true);
         } else {
@@ -233,8 +300,8 @@ fn watch_probes(cx: &Context<'_>, plan: &mut Plan, c: &Container, instance: &Con
     }
 }
 
-/// When a running container counts as started: at once, or when its startup probe passes for the first time, which on
-/// these nodes is when it first runs.
+/// When a running container counts as started: at once, or when its startup probe passes for the
+/// first time, which on these nodes is when it first runs.
 pub(super) fn started_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
     match cx.view.latest(&c.name)?.state {
         State::Running { started_at } => Some(started_at + initial_delay(c.startup_probe.as_ref())),
@@ -244,10 +311,20 @@ pub(super) fn started_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc
 
 /// When a running container counts as ready.
 pub(super) fn ready_at(cx: &Context<'_>, c: &Container) -> Option<DateTime<Utc>> {
-    let State::Running { started_at: running } = cx.view.latest(&c.name)?.state else { return None };
+    let State::Running {
+        started_at: running,
+    } = cx.view.latest(&c.name)?.state
+    else {
+        return None;
+    };
     Some(started_at(cx, c)?.max(running + initial_delay(c.readiness_probe.as_ref())))
 }
 
 fn initial_delay(probe: Option<&Probe>) -> TimeDelta {
-    TimeDelta::seconds(probe.and_then(|p| p.initial_delay_seconds).unwrap_or(0).into())
+    TimeDelta::seconds(
+        probe
+            .and_then(|p| p.initial_delay_seconds)
+            .unwrap_or(0)
+            .into(),
+    )
 }

@@ -24,7 +24,8 @@ pub struct PodDesc {
     pub spec: PodSpec,
     /// Grace period of a deletion that was asked for.
     pub deletion: Option<Duration>,
-    /// Whether the object is gone from the API server (a forced deletion): nothing is written any more.
+    /// Whether the object is gone from the API server (a forced deletion): nothing is written any
+    /// more.
     pub gone: bool,
 }
 
@@ -52,7 +53,9 @@ impl PodDesc {
             annotations: meta.annotations.unwrap_or_default(),
             generation: meta.generation,
             spec: pod.spec?,
-            deletion: meta.deletion_timestamp.map(|_| Duration::from_secs(u64::try_from(grace).unwrap_or(0))),
+            deletion: meta
+                .deletion_timestamp
+                .map(|_| Duration::from_secs(u64::try_from(grace).unwrap_or(0))),
             gone: false,
         })
     }
@@ -60,18 +63,25 @@ impl PodDesc {
     /// Init containers and sidecars in order, then regular ones.
     pub fn containers(&self) -> impl Iterator<Item = (Kind, &Container)> {
         let init = self.spec.init_containers.iter().flatten();
-        init.map(|c| (init_kind(c), c)).chain(self.spec.containers.iter().map(|c| (Kind::Regular, c)))
+        init.map(|c| (init_kind(c), c))
+            .chain(self.spec.containers.iter().map(|c| (Kind::Regular, c)))
     }
 
     /// Containers of one kind, in order.
     pub fn of_kind(&self, kind: Kind) -> impl Iterator<Item = &Container> {
-        self.containers().filter(move |(k, _)| *k == kind).map(|(_, c)| c)
+        self.containers()
+            .filter(move |(k, _)| *k == kind)
+            .map(|(_, c)| c)
     }
 
     /// Whether any container has a rule that restarts all of them.
     pub fn has_restart_all_rule(&self) -> bool {
-        self.containers()
-            .any(|(_, c)| c.restart_policy_rules.iter().flatten().any(|r| r.action == super::exit::RESTART_ALL))
+        self.containers().any(|(_, c)| {
+            c.restart_policy_rules
+                .iter()
+                .flatten()
+                .any(|r| r.action == super::exit::RESTART_ALL)
+        })
     }
 
     /// Grace period that the spec gives, as the API server defaults it.
@@ -82,5 +92,9 @@ impl PodDesc {
 }
 
 fn init_kind(c: &Container) -> Kind {
-    if c.restart_policy.as_deref() == Some("Always") { Kind::Sidecar } else { Kind::Init }
+    if c.restart_policy.as_deref() == Some("Always") {
+        Kind::Sidecar
+    } else {
+        Kind::Init
+    }
 }

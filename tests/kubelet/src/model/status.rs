@@ -2,8 +2,8 @@
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{
-    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting, ContainerStatus,
-    PodCondition, PodIP, PodStatus,
+    Container, ContainerState, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, PodCondition, PodIP, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -40,8 +40,17 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
         };
     }
     let shown = |kind: Kind, c: &Container| container_status(w, cx, kind, c);
-    let mut init: Vec<_> = cx.pod.containers().filter(|(k, _)| *k != Kind::Regular).map(|(k, c)| shown(k, c)).collect();
-    let mut regular: Vec<_> = cx.pod.of_kind(Kind::Regular).map(|c| shown(Kind::Regular, c)).collect();
+    let mut init: Vec<_> = cx
+        .pod
+        .containers()
+        .filter(|(k, _)| *k != Kind::Regular)
+        .map(|(k, c)| shown(k, c))
+        .collect();
+    let mut regular: Vec<_> = cx
+        .pod
+        .of_kind(Kind::Regular)
+        .map(|c| shown(Kind::Regular, c))
+        .collect();
     let initialized = initialized(w, cx, &init);
     let ending = w.over() || cx.pod.deletion.is_some() || cx.pod.gone;
     let over = ending && !cx.view.any_alive();
@@ -73,7 +82,8 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
     }
 }
 
-/// A container of a pod that is over, of which nothing is known, is reported as an error (`TerminatePod`).
+/// A container of a pod that is over, of which nothing is known, is reported as an error
+/// (`TerminatePod`).
 fn mark_unknown(c: &mut ContainerStatus) {
     let known = c.state.as_ref().is_some_and(|s| s.terminated.is_some());
     if !known {
@@ -81,7 +91,9 @@ fn mark_unknown(c: &mut ContainerStatus) {
             terminated: Some(ContainerStateTerminated {
                 exit_code: 137,
                 reason: Some("ContainerStatusUnknown".into()),
-                message: Some("The container could not be located when the pod was terminated".into()),
+                message: Some(
+                    "The container could not be located when the pod was terminated".into(),
+                ),
                 ..ContainerStateTerminated::default()
             }),
             ..ContainerState::default()
@@ -93,21 +105,38 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     let latest = cx.view.latest(&c.name);
     let previous = cx.view.previous(&c.name).and_then(terminated);
     let last = previous.or_else(|| w.last.get(&c.name).cloned());
-    let kept = last.map(|t| ContainerState { terminated: Some(t), ..ContainerState::default() });
+    let kept = last.map(|t| ContainerState {
+        terminated: Some(t),
+        ..ContainerState::default()
+    });
     let (state, last_state) = match latest {
         Some(i) => match &i.state {
             State::Creating => (waiting("ContainerCreating", None), kept),
             State::Running { started_at } => {
-                let running = ContainerStateRunning { started_at: Some(to_api(*started_at)) };
-                (ContainerState { running: Some(running), ..ContainerState::default() }, kept)
+                let running = ContainerStateRunning {
+                    started_at: Some(to_api(*started_at)),
+                };
+                (
+                    ContainerState {
+                        running: Some(running),
+                        ..ContainerState::default()
+                    },
+                    kept,
+                )
             }
             State::Exited { exit_code, .. } => {
-                let ended = ContainerState { terminated: terminated(i), ..ContainerState::default() };
+                let ended = ContainerState {
+                    terminated: terminated(i),
+                    ..ContainerState::default()
+                };
                 // Under a rule the state keeps showing the exit during the back-off.
-                let by_policy =
-                    after_exit(cx.pod, kind, c, *exit_code, cx.config) == AfterExit::Restart { by_rule: false };
+                let by_policy = after_exit(cx.pod, kind, c, *exit_code, cx.config)
+                    == AfterExit::Restart { by_rule: false };
                 if w.backing_off.contains(&c.name) && by_policy {
-                    let message = format!("back-off restarting failed container={} pod={}", c.name, cx.pod.name);
+                    let message = format!(
+                        "back-off restarting failed container={} pod={}",
+                        c.name, cx.pod.name
+                    );
                     (waiting("CrashLoopBackOff", Some(message)), Some(ended))
                 } else {
                     (ended, kept)
@@ -121,7 +150,8 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     let running = state.running.is_some();
     let started = running && started_at(cx, c).is_some_and(|t| t <= cx.now);
     let passed = started && ready_at(cx, c).is_some_and(|t| t <= cx.now);
-    let healthy = latest.is_some_and(|i| i.unhealthy_since.is_none() || c.readiness_probe.is_none());
+    let healthy =
+        latest.is_some_and(|i| i.unhealthy_since.is_none() || c.readiness_probe.is_none());
     let ready = match kind {
         Kind::Init => latest.is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. })),
         _ => passed && healthy && w.restarting.is_none(),
@@ -133,9 +163,18 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
         last_state,
         ready,
         started: Some(started),
-        restart_count: latest.map_or_else(|| w.next_attempt.get(&c.name).copied().unwrap_or(0), |i| i.attempt),
-        container_id: latest.filter(|i| i.state != State::Creating).map(|i| container_id(&i.id)),
-        image_id: if latest.is_some() { format!("{RUNTIME_SCHEME}://{image}") } else { String::new() },
+        restart_count: latest.map_or_else(
+            || w.next_attempt.get(&c.name).copied().unwrap_or(0),
+            |i| i.attempt,
+        ),
+        container_id: latest
+            .filter(|i| i.state != State::Creating)
+            .map(|i| container_id(&i.id)),
+        image_id: if latest.is_some() {
+            format!("{RUNTIME_SCHEME}://{image}")
+        } else {
+            String::new()
+        },
         image,
         ..ContainerStatus::default()
     }
@@ -147,12 +186,26 @@ fn container_id(id: &str) -> String {
 }
 
 fn waiting(reason: &str, message: Option<String>) -> ContainerState {
-    let waiting = ContainerStateWaiting { reason: Some(reason.into()), message };
-    ContainerState { waiting: Some(waiting), ..ContainerState::default() }
+    let waiting = ContainerStateWaiting {
+        reason: Some(reason.into()),
+        message,
+    };
+    ContainerState {
+        waiting: Some(waiting),
+        ..ContainerState::default()
+    }
 }
 
 fn terminated(i: &ContainerView) -> Option<ContainerStateTerminated> {
-    let State::Exited { started_at, finished_at, exit_code, reason } = &i.state else { return None };
+    let State::Exited {
+        started_at,
+        finished_at,
+        exit_code,
+        reason,
+    } = &i.state
+    else {
+        return None;
+    };
     Some(ContainerStateTerminated {
         exit_code: *exit_code,
         reason: Some(reason.clone()),
@@ -163,15 +216,22 @@ fn terminated(i: &ContainerView) -> Option<ContainerStateTerminated> {
     })
 }
 
-/// Whether init containers have passed, once: stays true while a restart of all containers runs them again.
+/// Whether init containers have passed, once: stays true while a restart of all containers runs
+/// them again.
 fn initialized(w: &PodWorker, cx: &Context<'_>, init: &[ContainerStatus]) -> bool {
     let kinds = cx.pod.containers().filter(|(k, _)| *k != Kind::Regular);
     let passed = kinds.zip(init).all(|((kind, _), c)| match kind {
         Kind::Init => c.ready,
         _ => c.started == Some(true),
     });
-    let regular_ran = cx.pod.of_kind(Kind::Regular).any(|c| cx.view.latest(&c.name).is_some());
-    let before = w.conditions.iter().any(|c| c.type_ == "Initialized" && c.status == "True");
+    let regular_ran = cx
+        .pod
+        .of_kind(Kind::Regular)
+        .any(|c| cx.view.latest(&c.name).is_some());
+    let before = w
+        .conditions
+        .iter()
+        .any(|c| c.type_ == "Initialized" && c.status == "True");
     passed || regular_ran || before
 }
 
@@ -183,7 +243,12 @@ fn phase(
     initialized: bool,
     over: bool,
 ) -> &'static str {
-    let exit = |c: &ContainerStatus| c.state.as_ref().and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code);
+    let exit = |c: &ContainerStatus| {
+        c.state
+            .as_ref()
+            .and_then(|s| s.terminated.as_ref())
+            .map(|t| t.exit_code)
+    };
     if over {
         let failed_init = cx
             .pod
@@ -197,7 +262,11 @@ fn phase(
         let waits = c.state.as_ref().is_some_and(|s| s.waiting.is_some());
         waits && c.last_state.is_none()
     };
-    if !initialized || regular.iter().any(fresh) { "Pending" } else { "Running" }
+    if !initialized || regular.iter().any(fresh) {
+        "Pending"
+    } else {
+        "Running"
+    }
 }
 
 fn conditions(
@@ -213,34 +282,71 @@ fn conditions(
         "Failed" => Some("PodFailed"),
         _ => None,
     };
-    let sidecars = cx.pod.containers().zip(init).filter(|((k, _), _)| *k == Kind::Sidecar).map(|(_, c)| c);
-    let unready: Vec<_> = sidecars.chain(regular).filter(|c| !c.ready).map(|c| c.name.as_str()).collect();
+    let sidecars = cx
+        .pod
+        .containers()
+        .zip(init)
+        .filter(|((k, _), _)| *k == Kind::Sidecar)
+        .map(|(_, c)| c);
+    let unready: Vec<_> = sidecars
+        .chain(regular)
+        .filter(|c| !c.ready)
+        .map(|c| c.name.as_str())
+        .collect();
     let ready = unready.is_empty() && over.is_none();
     let (reason, message) = match over {
         _ if ready => (None, None),
         Some(reason) => (Some(reason), None),
-        None => (Some("ContainersNotReady"), Some(format!("containers with unready status: [{}]", unready.join(" ")))),
+        None => (
+            Some("ContainersNotReady"),
+            Some(format!(
+                "containers with unready status: [{}]",
+                unready.join(" ")
+            )),
+        ),
     };
     let has_sandbox = matches!(cx.view.sandbox, super::SandboxView::Ready { .. });
     let mut out = vec![
         condition(w, cx, "PodReadyToStartContainers", has_sandbox, None, None),
-        condition(w, cx, "Initialized", initialized, (!initialized).then_some("ContainersNotInitialized"), None),
+        condition(
+            w,
+            cx,
+            "Initialized",
+            initialized,
+            (!initialized).then_some("ContainersNotInitialized"),
+            None,
+        ),
         condition(w, cx, "Ready", ready, reason, message.clone()),
         condition(w, cx, "ContainersReady", ready, reason, message),
         condition(w, cx, "PodScheduled", true, None, None),
     ];
     if cx.pod.has_restart_all_rule() && cx.config.restart_all {
         let (reason, message) = match &w.restarting {
-            Some(_) => {
-                (Some("RestartAllContainersStarted"), Some("container exited with restart policy rule".to_owned()))
-            }
+            Some(_) => (
+                Some("RestartAllContainersStarted"),
+                Some("container exited with restart policy rule".to_owned()),
+            ),
             None => (over, None),
         };
-        out.push(condition(w, cx, ALL_CONTAINERS_RESTARTING, w.restarting.is_some(), reason, message));
+        out.push(condition(
+            w,
+            cx,
+            ALL_CONTAINERS_RESTARTING,
+            w.restarting.is_some(),
+            reason,
+            message,
+        ));
     }
     if let Some(ended) = w.ended.as_ref().filter(|e| e.disruption) {
         let message = Some(ended.message.clone());
-        out.push(condition(w, cx, "DisruptionTarget", true, Some("TerminationByKubelet"), message));
+        out.push(condition(
+            w,
+            cx,
+            "DisruptionTarget",
+            true,
+            Some("TerminationByKubelet"),
+            message,
+        ));
     }
     out
 }
@@ -254,13 +360,18 @@ fn condition(
     message: Option<String>,
 ) -> PodCondition {
     let status = if status { "True" } else { "False" };
-    let before = w.conditions.iter().find(|c| c.type_ == type_ && c.status == status);
+    let before = w
+        .conditions
+        .iter()
+        .find(|c| c.type_ == type_ && c.status == status);
     PodCondition {
         type_: type_.into(),
         status: status.into(),
         reason: reason.map(Into::into),
         message,
-        last_transition_time: before.and_then(|c| c.last_transition_time.clone()).or_else(|| Some(to_api(cx.now))),
+        last_transition_time: before
+            .and_then(|c| c.last_transition_time.clone())
+            .or_else(|| Some(to_api(cx.now))),
         observed_generation: cx.pod.generation,
         ..PodCondition::default()
     }

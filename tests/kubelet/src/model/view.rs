@@ -80,13 +80,19 @@ impl ContainerView {
 impl PodView {
     /// The newest instance of a container.
     pub fn latest(&self, name: &str) -> Option<&ContainerView> {
-        self.containers.iter().filter(|c| c.name == name).max_by_key(|c| c.attempt)
+        self.containers
+            .iter()
+            .filter(|c| c.name == name)
+            .max_by_key(|c| c.attempt)
     }
 
     /// The instance before the newest, which `lastState` shows.
     pub fn previous(&self, name: &str) -> Option<&ContainerView> {
         let latest = self.latest(name)?.attempt;
-        self.containers.iter().filter(|c| c.name == name && c.attempt < latest).max_by_key(|c| c.attempt)
+        self.containers
+            .iter()
+            .filter(|c| c.name == name && c.attempt < latest)
+            .max_by_key(|c| c.attempt)
     }
 
     /// Whether any process exists or is about to.

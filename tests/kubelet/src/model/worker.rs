@@ -23,13 +23,19 @@ pub struct KubeletConfig {
     pub restart_all: bool,
     /// Factor on the times of the crash back-off; 1.0 is the kubelet's.
     pub backoff_scale: f64,
-    /// How soon after it entered a back-off a pod's status is looked at again, which is when `CrashLoopBackOff` shows.
+    /// How soon after it entered a back-off a pod's status is looked at again, which is when
+    /// `CrashLoopBackOff` shows.
     pub resync: Duration,
 }
 
 impl Default for KubeletConfig {
     fn default() -> Self {
-        Self { restart_rules: true, restart_all: true, backoff_scale: 1.0, resync: Duration::from_secs(1) }
+        Self {
+            restart_rules: true,
+            restart_all: true,
+            backoff_scale: 1.0,
+            resync: Duration::from_secs(1),
+        }
     }
 }
 
@@ -61,7 +67,8 @@ pub enum Action {
     },
     /// Stop the sandbox, unmount volumes.
     StopSandbox,
-    /// Delete the pod object with grace period 0 and its UID as precondition, once the status has been written.
+    /// Delete the pod object with grace period 0 and its UID as precondition, once the status has
+    /// been written.
     DeletePod,
 }
 
@@ -74,8 +81,8 @@ pub struct Outcome {
     pub actions: Vec<Action>,
     /// When to sync again at the latest.
     pub wake: Option<DateTime<Utc>>,
-    /// Whether the worker is inside a call to the runtime: it goes on as soon as the runtime is done, while every other
-    /// change is noticed at the next relist.
+    /// Whether the worker is inside a call to the runtime: it goes on as soon as the runtime is
+    /// done, while every other change is noticed at the next relist.
     pub blocked: bool,
 }
 
@@ -104,7 +111,8 @@ pub struct PodWorker {
     /// A restart of all containers is under way; these set it off.
     pub(super) restarting: Option<BTreeSet<String>>,
     pub(super) ended: Option<Ended>,
-    /// No container will be started any more, because all have finished for good or an init container failed.
+    /// No container will be started any more, because all have finished for good or an init
+    /// container failed.
     pub(super) finished: bool,
     pub(super) terminating_since: Option<DateTime<Utc>>,
     pub(super) conditions: Vec<PodCondition>,
@@ -120,10 +128,14 @@ pub(super) struct Context<'a> {
 }
 
 impl PodWorker {
-    /// A worker for a pod seen for the first time: `status` is what the API server has, from which a restarted kubelet
-    /// takes up restart counts, last states and a restart of all containers that was under way.
+    /// A worker for a pod seen for the first time: `status` is what the API server has, from which
+    /// a restarted kubelet takes up restart counts, last states and a restart of all containers
+    /// that was under way.
     pub fn new(status: Option<&PodStatus>, now: DateTime<Utc>) -> Self {
-        let mut worker = Self { start_time: now, ..Self::default() };
+        let mut worker = Self {
+            start_time: now,
+            ..Self::default()
+        };
         let Some(status) = status else { return worker };
         if let Some(t) = &status.start_time {
             worker.start_time = status::from_api(t);
@@ -131,12 +143,23 @@ impl PodWorker {
         worker.conditions = status.conditions.clone().unwrap_or_default();
         worker.ip.clone_from(&status.pod_ip);
         worker.finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        if worker.conditions.iter().any(|c| c.type_ == ALL_CONTAINERS_RESTARTING && c.status == "True") {
+        if worker
+            .conditions
+            .iter()
+            .any(|c| c.type_ == ALL_CONTAINERS_RESTARTING && c.status == "True")
+        {
             worker.restarting = Some(BTreeSet::new());
         }
-        for c in status.init_container_statuses.iter().chain(&status.container_statuses).flatten() {
+        for c in status
+            .init_container_statuses
+            .iter()
+            .chain(&status.container_statuses)
+            .flatten()
+        {
             let ran = c.container_id.is_some();
-            worker.next_attempt.insert(c.name.clone(), c.restart_count + i32::from(ran));
+            worker
+                .next_attempt
+                .insert(c.name.clone(), c.restart_count + i32::from(ran));
             if let Some(last) = c.last_state.as_ref().and_then(|s| s.terminated.clone()) {
                 worker.last.insert(c.name.clone(), last);
             }
@@ -161,12 +184,18 @@ impl PodWorker {
 
     fn end(&mut self, reason: &str, message: &str, disruption: bool) {
         if self.ended.is_none() && !self.finished {
-            self.ended = Some(Ended { reason: reason.into(), message: message.into(), rejected: false, disruption });
+            self.ended = Some(Ended {
+                reason: reason.into(),
+                message: message.into(),
+                rejected: false,
+                disruption,
+            });
         }
     }
 
-    /// Whether the pod holds room on the node: it is to run, or something of it still runs. A pod that is being deleted
-    /// gives its room back with its last container, before its object goes; the scheduler may use it at once.
+    /// Whether the pod holds room on the node: it is to run, or something of it still runs. A pod
+    /// that is being deleted gives its room back with its last container, before its object goes;
+    /// the scheduler may use it at once.
     pub fn active(&self, view: &PodView) -> bool {
         let over = self.finished || self.ended.is_some() || self.terminating_since.is_some();
         !over || view.any_alive()
@@ -178,36 +207,65 @@ impl PodWorker {
     }
 
     /// One step: status of what the runtime shows now, and what to do about it.
-    pub fn sync(&mut self, pod: &PodDesc, view: &PodView, config: &KubeletConfig, now: DateTime<Utc>) -> Outcome {
-        let cx = Context { pod, view, config, now };
+    pub fn sync(
+        &mut self,
+        pod: &PodDesc,
+        view: &PodView,
+        config: &KubeletConfig,
+        now: DateTime<Utc>,
+    ) -> Outcome {
+        let cx = Context {
+            pod,
+            view,
+            config,
+            now,
+        };
         if let SandboxView::Ready { ip } = &view.sandbox {
             self.ip = Some(ip.clone());
         }
         self.note_deadline(&cx);
         self.note_restart_all(&cx);
-        // The plan first, because it finds out that the pod is finished; back-off shows one sync later, as the
-        // kubelet's reason cache does.
-        let Plan { actions, wake, blocked, backing_off } = plan::plan(self, &cx);
+        // The plan first, because it finds out that the pod is finished; back-off shows one sync
+        // later, as the kubelet's reason cache does.
+        let Plan {
+            actions,
+            wake,
+            blocked,
+            backing_off,
+        } = plan::plan(self, &cx);
         let status = status::status(self, &cx);
         self.backing_off = backing_off;
-        Outcome { status, actions, wake, blocked }
+        Outcome {
+            status,
+            actions,
+            wake,
+            blocked,
+        }
     }
 
     /// `activeDeadlineSeconds` of the pod.
     fn note_deadline(&mut self, cx: &Context<'_>) {
-        let Some(deadline) = self.deadline(cx.pod) else { return };
+        let Some(deadline) = self.deadline(cx.pod) else {
+            return;
+        };
         if cx.now >= deadline {
-            self.end("DeadlineExceeded", "Pod was active on the node longer than the specified deadline", false);
+            self.end(
+                "DeadlineExceeded",
+                "Pod was active on the node longer than the specified deadline",
+                false,
+            );
         }
     }
 
     /// When the pod's own deadline ends it.
     pub(super) fn deadline(&self, pod: &PodDesc) -> Option<DateTime<Utc>> {
-        pod.spec.active_deadline_seconds.map(|s| self.start_time + TimeDelta::seconds(s))
+        pod.spec
+            .active_deadline_seconds
+            .map(|s| self.start_time + TimeDelta::seconds(s))
     }
 
-    /// Begins a restart of all containers when one has exited with a code that asks for it, and ends it when nothing is
-    /// left in the runtime. Deletion wins.
+    /// Begins a restart of all containers when one has exited with a code that asks for it, and
+    /// ends it when nothing is left in the runtime. Deletion wins.
     fn note_restart_all(&mut self, cx: &Context<'_>) {
         if self.over() || cx.pod.deletion.is_some() || cx.pod.gone {
             self.restarting = None;
@@ -225,7 +283,8 @@ impl PodWorker {
         }
     }
 
-    /// Notes what the status shows of an instance that a restart of all containers is about to remove.
+    /// Notes what the status shows of an instance that a restart of all containers is about to
+    /// remove.
     pub(super) fn note_removed(&mut self, name: &str, attempt: i32) {
         let next = self.next_attempt.entry(name.to_owned()).or_default();
         *next = (*next).max(attempt + 1);
@@ -234,7 +293,9 @@ impl PodWorker {
             ContainerStateTerminated {
                 exit_code: 137,
                 reason: Some(RESTARTING_ALL_CONTAINERS.into()),
-                message: Some("The container was removed because its pod restarts all containers".into()),
+                message: Some(
+                    "The container was removed because its pod restarts all containers".into(),
+                ),
                 ..ContainerStateTerminated::default()
             },
         );
@@ -244,12 +305,18 @@ impl PodWorker {
 /// Containers whose newest instance exited with a code whose rule restarts all.
 pub(super) fn triggers(cx: &Context<'_>) -> BTreeSet<String> {
     let asks = |(kind, c): &(_, &k8s_openapi::api::core::v1::Container)| {
-        cx.view.latest(&c.name).is_some_and(|latest| match latest.state {
-            State::Exited { exit_code, .. } => {
-                after_exit(cx.pod, *kind, c, exit_code, cx.config) == AfterExit::RestartAll
-            }
-            _ => false,
-        })
+        cx.view
+            .latest(&c.name)
+            .is_some_and(|latest| match latest.state {
+                State::Exited { exit_code, .. } => {
+                    after_exit(cx.pod, *kind, c, exit_code, cx.config) == AfterExit::RestartAll
+                }
+                _ => false,
+            })
     };
-    cx.pod.containers().filter(asks).map(|(_, c)| c.name.clone()).collect()
+    cx.pod
+        .containers()
+        .filter(asks)
+        .map(|(_, c)| c.name.clone())
+        .collect()
 }

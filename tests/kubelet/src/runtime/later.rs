@@ -11,7 +11,8 @@ use tokio::time::sleep;
 pub(super) struct Later(Mutex<JoinSet<()>>);
 
 impl Later {
-    /// Does `work` after `wait`; at once when there is nothing to wait for, so that a profile of zeros takes no time.
+    /// Does `work` after `wait`; at once when there is nothing to wait for, so that a profile of
+    /// zeros takes no time.
     pub(super) fn after(&self, wait: Duration, work: impl FnOnce() + Send + 'static) {
         if wait.is_zero() {
             return work();

@@ -1,7 +1,7 @@
 //! Container runtimes under the kubelet model: simulated, and real child processes.
 //!
-//! A runtime carries out the kubelet's actions, and what becomes of them shows in the [`Table`] of its node, which the
-//! kubelet reads at its relist and the node's agent at once, as over CRI.
+//! A runtime carries out the kubelet's actions, and what becomes of them shows in the [`Table`] of
+//! its node, which the kubelet reads at its relist and the node's agent at once, as over CRI.
 
 mod later;
 mod program;
@@ -28,8 +28,8 @@ pub use table::{Changed, Ended, Snapshot, Table};
 
 /// The kubelet's side of the runtime of one node.
 pub trait Runtime: Send + Sync + 'static {
-    /// Carries out an action. Returns at once: the outcome shows in the view later. Repeating an action that is under
-    /// way does nothing.
+    /// Carries out an action. Returns at once: the outcome shows in the view later. Repeating an
+    /// action that is under way does nothing.
     fn act(&self, pod: &Arc<PodDesc>, action: &Action);
 
     /// What there is of a pod now.

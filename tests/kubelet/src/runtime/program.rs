@@ -1,7 +1,8 @@
 //! The command line and environment of a container, for a process on this machine.
 //!
-//! What a container runtime gives a container by namespaces, a process gets by substitution: names of the pods behind a
-//! headless Service become their IPs, and paths below a volume's mount path become paths in the volume's folder.
+//! What a container runtime gives a container by namespaces, a process gets by substitution: names
+//! of the pods behind a headless Service become their IPs, and paths below a volume's mount path
+//! become paths in the volume's folder.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -51,8 +52,16 @@ pub enum Unstartable {
 }
 
 /// Command line and environment of a container of the pod.
-pub fn program(pod: &PodDesc, container: &Container, around: &Surroundings<'_>) -> Result<Program, Unstartable> {
-    if container.env_from.as_ref().is_some_and(|from| !from.is_empty()) {
+pub fn program(
+    pod: &PodDesc,
+    container: &Container,
+    around: &Surroundings<'_>,
+) -> Result<Program, Unstartable> {
+    if container
+        .env_from
+        .as_ref()
+        .is_some_and(|from| !from.is_empty())
+    {
         return Err(Unstartable::Source("envFrom".into()));
     }
     let mut env: Vec<(String, String)> = Vec::new();
@@ -72,10 +81,21 @@ pub fn program(pod: &PodDesc, container: &Container, around: &Surroundings<'_>) 
     Ok(Program { argv, env })
 }
 
-fn value(pod: &PodDesc, variable: &EnvVar, around: &Surroundings<'_>) -> Result<String, Unstartable> {
-    let Some(source) = &variable.value_from else { return Ok(variable.value.clone().unwrap_or_default()) };
+fn value(
+    pod: &PodDesc,
+    variable: &EnvVar,
+    around: &Surroundings<'_>,
+) -> Result<String, Unstartable> {
+    let Some(source) = &variable.value_from else {
+        return Ok(variable.value.clone().unwrap_or_default());
+    };
     let unknown = || Unstartable::Source(variable.name.clone());
-    let path = source.field_ref.as_ref().ok_or_else(unknown)?.field_path.as_str();
+    let path = source
+        .field_ref
+        .as_ref()
+        .ok_or_else(unknown)?
+        .field_path
+        .as_str();
     let keyed = |prefix: &str, map: &BTreeMap<String, String>| {
         let key = path.strip_prefix(prefix)?.strip_suffix("']")?;
         Some(map.get(key).cloned().unwrap_or_default())
@@ -94,7 +114,8 @@ fn value(pod: &PodDesc, variable: &EnvVar, around: &Surroundings<'_>) -> Result<
     }
 }
 
-/// Replaces `$(NAME)` of variables defined before; `$$` stands for `$`, and what is not defined stays.
+/// Replaces `$(NAME)` of variables defined before; `$$` stands for `$`, and what is not defined
+/// stays.
 fn expand(text: &str, env: &[(String, String)]) -> String {
     let mut out = String::new();
     let mut rest = text;
@@ -107,7 +128,9 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
             continue;
         }
         let reference = rest.strip_prefix('(').and_then(|r| r.split_once(')'));
-        match reference.and_then(|(name, after)| Some((env.iter().find(|(n, _)| n == name)?, after))) {
+        match reference
+            .and_then(|(name, after)| Some((env.iter().find(|(n, _)| n == name)?, after)))
+        {
             Some(((_, value), after)) => {
                 out.push_str(value);
                 rest = after;
@@ -120,42 +143,73 @@ fn expand(text: &str, env: &[(String, String)]) -> String {
 }
 
 /// Puts addresses for names and folders for mount paths, word by word.
-fn place(pod: &PodDesc, container: &Container, around: &Surroundings<'_>, text: &str) -> Result<String, Unstartable> {
+fn place(
+    pod: &PodDesc,
+    container: &Container,
+    around: &Surroundings<'_>,
+    text: &str,
+) -> Result<String, Unstartable> {
     let mut out = String::new();
     for word in text.split_inclusive([' ', '\n', '\t', '=', ',', ':', ';', '"', '\'']) {
-        let end = word.trim_end_matches([' ', '\n', '\t', '=', ',', ':', ';', '"', '\'']).len();
+        let end = word
+            .trim_end_matches([' ', '\n', '\t', '=', ',', ':', ';', '"', '\''])
+            .len();
         let (word, separator) = word.split_at(end);
         match address(pod, around, word)? {
             Some(ip) => out.push_str(ip),
-            None => out.push_str(&folder(container, around, word)?.unwrap_or_else(|| word.to_owned())),
+            None => {
+                out.push_str(&folder(container, around, word)?.unwrap_or_else(|| word.to_owned()));
+            }
         }
         out.push_str(separator);
     }
     Ok(out)
 }
 
-/// The IP of `HOSTNAME.SUBDOMAIN`, with or without the rest of a cluster's name, for pods of our own Service.
-fn address<'a>(pod: &PodDesc, around: &'a Surroundings<'_>, word: &str) -> Result<Option<&'a str>, Unstartable> {
-    let Some(subdomain) = pod.spec.subdomain.as_deref() else { return Ok(None) };
+/// The IP of `HOSTNAME.SUBDOMAIN`, with or without the rest of a cluster's name, for pods of our
+/// own Service.
+fn address<'a>(
+    pod: &PodDesc,
+    around: &'a Surroundings<'_>,
+    word: &str,
+) -> Result<Option<&'a str>, Unstartable> {
+    let Some(subdomain) = pod.spec.subdomain.as_deref() else {
+        return Ok(None);
+    };
     let mut labels = word.split('.');
-    let (Some(host), Some(domain)) = (labels.next(), labels.next()) else { return Ok(None) };
+    let (Some(host), Some(domain)) = (labels.next(), labels.next()) else {
+        return Ok(None);
+    };
     let rest: Vec<_> = labels.collect();
     let full = [pod.namespace.as_str(), "svc", "cluster", "local"];
     if host.is_empty() || domain != subdomain || !full.starts_with(&rest) {
         return Ok(None);
     }
     let key = (pod.namespace.clone(), subdomain.to_owned(), host.to_owned());
-    around.names.get(&key).map(|ip| Some(ip.as_str())).ok_or_else(|| Unstartable::NoAddress(word.to_owned()))
+    around
+        .names
+        .get(&key)
+        .map(|ip| Some(ip.as_str()))
+        .ok_or_else(|| Unstartable::NoAddress(word.to_owned()))
 }
 
 /// The path of what a container would find at `word`, when that is in a volume.
-fn folder(container: &Container, around: &Surroundings<'_>, word: &str) -> Result<Option<String>, Unstartable> {
+fn folder(
+    container: &Container,
+    around: &Surroundings<'_>,
+    word: &str,
+) -> Result<Option<String>, Unstartable> {
     for mount in container.volume_mounts.iter().flatten() {
-        let Some(below) = word.strip_prefix(mount.mount_path.trim_end_matches('/')) else { continue };
+        let Some(below) = word.strip_prefix(mount.mount_path.trim_end_matches('/')) else {
+            continue;
+        };
         if !below.is_empty() && !below.starts_with('/') {
             continue;
         }
-        let root = around.volumes.get(&mount.name).ok_or_else(|| Unstartable::Volume(mount.name.clone()))?;
+        let root = around
+            .volumes
+            .get(&mount.name)
+            .ok_or_else(|| Unstartable::Volume(mount.name.clone()))?;
         return Ok(Some(format!("{}{below}", root.display())));
     }
     Ok(None)
@@ -175,9 +229,18 @@ mod tests {
             spec: serde_json::from_value(spec).unwrap(),
             ..PodDesc::default()
         };
-        let names = [(("ns".into(), "llama".into(), "llama-workers-0-0".into()), "127.1.0.1".into())].into();
+        let names = [(
+            ("ns".into(), "llama".into(), "llama-workers-0-0".into()),
+            "127.1.0.1".into(),
+        )]
+        .into();
         let volumes = [("ckpt".to_owned(), PathBuf::from("/tmp/v"))].into();
-        let around = Surroundings { ip: "127.1.0.2", node: "n1", names: &names, volumes: &volumes };
+        let around = Surroundings {
+            ip: "127.1.0.2",
+            node: "n1",
+            names: &names,
+            volumes: &volumes,
+        };
         program(&pod, &pod.spec.containers[0], &around)
     }
 
@@ -185,8 +248,10 @@ mod tests {
         let mut variable = value;
         variable["name"] = json!("X");
         let before = json!({"name": "PORT", "value": "29400"});
-        let made = made(&json!({"name": "c", "command": ["true"], "env": [before, variable],
-            "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}]}))?;
+        let made = made(
+            &json!({"name": "c", "command": ["true"], "env": [before, variable],
+            "volumeMounts": [{"name": "ckpt", "mountPath": "/ckpt"}]}),
+        )?;
         Ok(made.env.iter().find(|(n, _)| n == "X").unwrap().1.clone())
     }
 
@@ -198,9 +263,18 @@ mod tests {
     fn names_of_the_service_become_addresses() {
         assert_eq!(plain("llama-workers-0-0.llama").unwrap(), "127.1.0.1");
         assert_eq!(plain("tcp://x").unwrap(), "tcp://x");
-        assert_eq!(plain("llama-workers-0-0.llama.ns.svc.cluster.local:$(PORT)").unwrap(), "127.1.0.1:29400");
-        assert_eq!(plain("llama-workers-0-0.other").unwrap(), "llama-workers-0-0.other");
-        assert_eq!(plain("llama-workers-0-7.llama"), Err(Unstartable::NoAddress("llama-workers-0-7.llama".into())));
+        assert_eq!(
+            plain("llama-workers-0-0.llama.ns.svc.cluster.local:$(PORT)").unwrap(),
+            "127.1.0.1:29400"
+        );
+        assert_eq!(
+            plain("llama-workers-0-0.other").unwrap(),
+            "llama-workers-0-0.other"
+        );
+        assert_eq!(
+            plain("llama-workers-0-7.llama"),
+            Err(Unstartable::NoAddress("llama-workers-0-7.llama".into()))
+        );
     }
 
     #[test]
@@ -223,11 +297,17 @@ mod tests {
 
     #[test]
     fn references_expand_and_double_dollars_do_not() {
-        assert_eq!(plain("$(PORT) $$(PORT) $(NOPE) $").unwrap(), "29400 $(PORT) $(NOPE) $");
+        assert_eq!(
+            plain("$(PORT) $$(PORT) $(NOPE) $").unwrap(),
+            "29400 $(PORT) $(NOPE) $"
+        );
     }
 
     #[test]
     fn an_image_without_a_command_is_refused() {
-        assert_eq!(made(&json!({"name": "c", "args": ["x"]})), Err(Unstartable::NoCommand));
+        assert_eq!(
+            made(&json!({"name": "c", "args": ["x"]})),
+            Err(Unstartable::NoCommand)
+        );
     }
 }

@@ -8,7 +8,8 @@ use parking_lot::Mutex;
 use rustix::process::Pid;
 use tracing::warn;
 
-/// A shell that is told of process groups through its standard input, and kills what is left when that closes.
+/// A shell that is told of process groups through its standard input, and kills what is left when
+/// that closes.
 const SCRIPT: &str = r#"
 groups=
 while read -r word group; do

@@ -9,7 +9,8 @@ use crate::model::Kind;
 /// Behaviour of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Script {
-    /// How long it runs; None means until it is stopped. `HOLLOW_RUN_MILLIS`; init containers end at once by default.
+    /// How long it runs; None means until it is stopped. `HOLLOW_RUN_MILLIS`; init containers end
+    /// at once by default.
     pub run: Option<Duration>,
     /// Its exit code when it ends by itself. `HOLLOW_EXIT`.
     pub exit: i32,
@@ -31,12 +32,18 @@ impl Script {
     pub fn of(kind: Kind, container: &Container) -> Self {
         let value = |name: &str| {
             let all = container.env.iter().flatten();
-            all.into_iter().find(|e| e.name == name).and_then(|e| e.value.as_deref())
+            all.into_iter()
+                .find(|e| e.name == name)
+                .and_then(|e| e.value.as_deref())
         };
-        let run = value("HOLLOW_RUN_MILLIS").and_then(|v| v.parse().ok()).map(Duration::from_millis);
+        let run = value("HOLLOW_RUN_MILLIS")
+            .and_then(|v| v.parse().ok())
+            .map(Duration::from_millis);
         Self {
             run: run.or((kind == Kind::Init).then_some(Duration::ZERO)),
-            exit: value("HOLLOW_EXIT").and_then(|v| v.parse().ok()).unwrap_or(0),
+            exit: value("HOLLOW_EXIT")
+                .and_then(|v| v.parse().ok())
+                .unwrap_or(0),
             on_term: match value("HOLLOW_ON_TERM") {
                 Some("ignore") => OnTerm::Ignore,
                 other => OnTerm::Exit(other.and_then(|v| v.parse().ok()).unwrap_or(143)),

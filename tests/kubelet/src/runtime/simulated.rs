@@ -1,4 +1,5 @@
-//! A runtime that only pretends: containers are entries in the table, times come from the latency profile.
+//! A runtime that only pretends: containers are entries in the table, times come from the latency
+//! profile.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -47,7 +48,13 @@ struct Shared {
 
 impl Simulated {
     /// The runtime of node `node_name`. `ips` numbers the pods of all nodes.
-    pub fn new(node_name: &str, table: Table, profile: LatencyProfile, clock: Clock, ips: Arc<AtomicU32>) -> Self {
+    pub fn new(
+        node_name: &str,
+        table: Table,
+        profile: LatencyProfile,
+        clock: Clock,
+        ips: Arc<AtomicU32>,
+    ) -> Self {
         let shared = Shared {
             table: Arc::new(table),
             profile,
@@ -58,7 +65,10 @@ impl Simulated {
             ips,
             next_id: AtomicU32::new(1),
         };
-        Self { shared: Arc::new(shared), later: Later::default() }
+        Self {
+            shared: Arc::new(shared),
+            later: Later::default(),
+        }
     }
 
     fn after(&self, wait: Duration, work: impl FnOnce(&Shared) + Send + 'static) {
@@ -67,15 +77,27 @@ impl Simulated {
     }
 
     fn start(&self, pod: &Arc<PodDesc>, name: &str, attempt: i32) {
-        let Some((kind, spec)) = pod.containers().find(|(_, c)| c.name == name) else { return };
+        let Some((kind, spec)) = pod.containers().find(|(_, c)| c.name == name) else {
+            return;
+        };
         let shared = &self.shared;
         let number = shared.next_id.fetch_add(1, Ordering::Relaxed);
         let id = format!("{}-{number}", shared.node_name);
-        if !shared.table.create(&pod.uid, &id, name, attempt, shared.clock.now()) {
+        if !shared
+            .table
+            .create(&pod.uid, &id, name, attempt, shared.clock.now())
+        {
             return;
         }
-        let pulled = !shared.images.lock().insert(spec.image.clone().unwrap_or_default());
-        let pull = if pulled { Duration::ZERO } else { shared.profile.image_pull };
+        let pulled = !shared
+            .images
+            .lock()
+            .insert(spec.image.clone().unwrap_or_default());
+        let pull = if pulled {
+            Duration::ZERO
+        } else {
+            shared.profile.image_pull
+        };
         let wait = pull + shared.profile.start + shared.faults.lock().slow_start;
         let script = Script::of(kind, spec);
         let run = script.run;
@@ -85,7 +107,8 @@ impl Simulated {
         });
         if let Some(run) = run {
             self.after(wait + run, move |s| {
-                s.table.ended(&id, &Ended::with_code(script.exit), s.clock.now());
+                s.table
+                    .ended(&id, &Ended::with_code(script.exit), s.clock.now());
             });
         }
     }
@@ -105,9 +128,15 @@ impl Simulated {
         let Some(c) = target else { return };
         let found = pod.containers().find(|(_, spec)| spec.name == c.name);
         let (hook, on_term) = found.map_or((Duration::ZERO, OnTerm::Exit(143)), |(kind, spec)| {
-            let sleep = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
+            let sleep = spec
+                .lifecycle
+                .as_ref()
+                .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
             let hook = Duration::from_secs(u64::try_from(sleep.unwrap_or(0)).unwrap_or(0));
-            (if pre_stop { hook } else { Duration::ZERO }, Script::of(kind, spec).on_term)
+            (
+                if pre_stop { hook } else { Duration::ZERO },
+                Script::of(kind, spec).on_term,
+            )
         });
         let term = hook + shared.profile.terminate;
         let hung = shared.faults.lock().hung.contains(id);
@@ -129,7 +158,10 @@ impl Runtime for Simulated {
         match action {
             Action::CreateSandbox => {
                 if shared.table.set_sandbox(pod, SandboxView::Creating) {
-                    let (pod, ip) = (pod.clone(), pod_ip(shared.ips.fetch_add(1, Ordering::Relaxed)));
+                    let (pod, ip) = (
+                        pod.clone(),
+                        pod_ip(shared.ips.fetch_add(1, Ordering::Relaxed)),
+                    );
                     self.after(shared.profile.sandbox, move |s| {
                         if s.table.view(&pod.uid).sandbox == SandboxView::Creating {
                             s.table.set_sandbox(&pod, SandboxView::Ready { ip });
@@ -138,7 +170,11 @@ impl Runtime for Simulated {
                 }
             }
             Action::Start { name, attempt } => self.start(pod, name, *attempt),
-            Action::Stop { id, grace, pre_stop } => self.stop(pod, id, *grace, *pre_stop),
+            Action::Stop {
+                id,
+                grace,
+                pre_stop,
+            } => self.stop(pod, id, *grace, *pre_stop),
             Action::Remove { id } => shared.table.remove(id),
             Action::StopSandbox => {
                 if shared.table.set_sandbox(pod, SandboxView::Stopping) {

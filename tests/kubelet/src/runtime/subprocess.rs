@@ -1,7 +1,14 @@
-//! A runtime whose containers are child processes of this one: real exits, signals and sockets, no privileges.
+//! A runtime whose containers are child processes of this one: real exits, signals and sockets, no
+//! privileges.
 //!
-//! Every pod has its own IP in 127.0.0.0/8, its volumes are folders, its output goes to files. What a process starts
-//! stays in its process group, which is killed with it. Probes are not run: a container is ready when its delays are over.
+//! Every pod has its own IP in 127.0.0.0/8, its volumes are folders, its output goes to files. What
+//! a process starts stays in its process group, which is killed with it. Probes are not run: a
+//! container is ready when its delays are over.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "child processes run in the time of the machine"
+)]
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,7 +42,8 @@ const ADDRESS_WAIT: Duration = Duration::from_mins(1);
 /// How often it looks.
 const ADDRESS_POLL: Duration = Duration::from_millis(50);
 
-/// Addresses of pods by namespace, subdomain and hostname: what the headless Services of a cluster answer.
+/// Addresses of pods by namespace, subdomain and hostname: what the headless Services of a cluster
+/// answer.
 pub type Names = Arc<Mutex<BTreeMap<(String, String, String), String>>>;
 
 /// What all nodes of a process share.
@@ -75,7 +83,13 @@ struct Shared {
 
 impl Subprocess {
     /// The runtime of a node.
-    pub fn new(node: &str, table: Table, profile: LatencyProfile, clock: Clock, host: Host) -> Self {
+    pub fn new(
+        node: &str,
+        table: Table,
+        profile: LatencyProfile,
+        clock: Clock,
+        host: Host,
+    ) -> Self {
         let shared = Shared {
             table: Arc::new(table),
             profile,
@@ -86,7 +100,10 @@ impl Subprocess {
             slow_start: Mutex::default(),
             next_id: AtomicU32::new(1),
         };
-        Self { shared: Arc::new(shared), later: Later::default() }
+        Self {
+            shared: Arc::new(shared),
+            later: Later::default(),
+        }
     }
 }
 
@@ -103,7 +120,12 @@ impl Shared {
             (_, Some(host)) => Some((v.name.clone(), PathBuf::from(&host.path))),
             _ => None,
         };
-        pod.spec.volumes.iter().flatten().filter_map(place).collect()
+        pod.spec
+            .volumes
+            .iter()
+            .flatten()
+            .filter_map(place)
+            .collect()
     }
 
     fn open_sandbox(&self, pod: &Arc<PodDesc>) {
@@ -111,7 +133,11 @@ impl Shared {
             return;
         }
         let own = self.folder(pod);
-        for folder in self.volumes(pod).values().filter(|folder| folder.starts_with(&own)) {
+        for folder in self
+            .volumes(pod)
+            .values()
+            .filter(|folder| folder.starts_with(&own))
+        {
             if let Err(error) = fs::create_dir_all(folder) {
                 warn!(pod = pod.name, folder = %folder.display(), %error, "cannot make a volume");
             }
@@ -157,36 +183,69 @@ impl Shared {
                     signal(pid, Signal::KILL, true);
                 }
                 let status = child.wait().await;
-                // What it started goes with it, as everything in a container goes with its first process.
+                // What it started goes with it, as everything in a container goes with its first
+                // process.
                 signal(pid, Signal::KILL, true);
                 if let Some(pid) = self.pids.lock().remove(&id) {
                     self.host.reaper.ended(pid);
                 }
-                status.map_or(Ended { exit_code: 255, reason: "Unknown" }, ended)
+                status.map_or(
+                    Ended {
+                        exit_code: 255,
+                        reason: "Unknown",
+                    },
+                    ended,
+                )
             }
             Err(error) => {
-                warn!(pod = pod.name, container = container.name, error, "container cannot start");
-                Ended { exit_code: 128, reason: "StartError" }
+                warn!(
+                    pod = pod.name,
+                    container = container.name,
+                    error,
+                    "container cannot start"
+                );
+                Ended {
+                    exit_code: 128,
+                    reason: "StartError",
+                }
             }
         };
-        debug!(pod = pod.name, container = container.name, code = ended.exit_code, "container ended");
+        debug!(
+            pod = pod.name,
+            container = container.name,
+            code = ended.exit_code,
+            "container ended"
+        );
         self.table.ended(&id, &ended, self.clock.now());
     }
 
-    async fn start(&self, pod: &PodDesc, container: &Container, attempt: i32) -> Result<Child, String> {
+    async fn start(
+        &self,
+        pod: &PodDesc,
+        container: &Container,
+        attempt: i32,
+    ) -> Result<Child, String> {
         let ip = self.ip(&pod.uid).ok_or("the sandbox is gone")?;
         let volumes = self.volumes(pod);
         let patience = Instant::now() + ADDRESS_WAIT;
         let program = loop {
             let names = self.host.names.lock().clone();
-            let around = Surroundings { ip: &ip, node: &self.node, names: &names, volumes: &volumes };
+            let around = Surroundings {
+                ip: &ip,
+                node: &self.node,
+                names: &names,
+                volumes: &volumes,
+            };
             match program(pod, container, &around) {
-                Err(Unstartable::NoAddress(_)) if Instant::now() < patience => sleep(ADDRESS_POLL).await,
+                Err(Unstartable::NoAddress(_)) if Instant::now() < patience => {
+                    sleep(ADDRESS_POLL).await;
+                }
                 made => break made.map_err(|e| e.to_string())?,
             }
         };
         let folder = self.folder(pod).join(&container.name);
-        spawn(&program, &folder, attempt).map_err(|e| format!("cannot start {}: {e}", program.argv.join(" ")))
+        spawn(&program, &folder, attempt)
+            .map_err(|e| format!("cannot start {}: {e}", program.argv.join(" ")))
     }
 
     fn stop(&self, pod: &PodDesc, id: &str, grace: Duration, pre_stop: bool) -> Option<Stopping> {
@@ -201,18 +260,34 @@ impl Shared {
             sooner
         });
         let name = name?;
-        if self.table.find(id).is_some_and(|c| c.state == State::Creating) {
+        if self
+            .table
+            .find(id)
+            .is_some_and(|c| c.state == State::Creating)
+        {
             self.kill(id);
             return None;
         }
         let spec = pod.containers().find(|(_, c)| c.name == name)?.1;
-        let sleep = spec.lifecycle.as_ref().and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
-        let hook = Duration::from_secs(u64::try_from(sleep.filter(|_| pre_stop).unwrap_or(0)).unwrap_or(0));
-        Some(Stopping { hook: hook.min(grace), grace })
+        let sleep = spec
+            .lifecycle
+            .as_ref()
+            .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
+        let hook = Duration::from_secs(
+            u64::try_from(sleep.filter(|_| pre_stop).unwrap_or(0)).unwrap_or(0),
+        );
+        Some(Stopping {
+            hook: hook.min(grace),
+            grace,
+        })
     }
 
     fn signal(&self, id: &str, what: Signal) {
-        signal(self.pids.lock().get(id).copied(), what, what == Signal::STOP);
+        signal(
+            self.pids.lock().get(id).copied(),
+            what,
+            what == Signal::STOP,
+        );
     }
 
     /// Kills a container's processes; one that has none yet will not start.
@@ -220,8 +295,13 @@ impl Shared {
         let pid = self.pids.lock().get(id).copied();
         if pid.is_some() {
             signal(pid, Signal::KILL, true);
-        } else if self.table.find(id).is_some_and(|c| c.state == State::Creating) {
-            self.table.ended(id, &Ended::with_code(137), self.clock.now());
+        } else if self
+            .table
+            .find(id)
+            .is_some_and(|c| c.state == State::Creating)
+        {
+            self.table
+                .ended(id, &Ended::with_code(137), self.clock.now());
         }
     }
 }
@@ -234,15 +314,25 @@ struct Stopping {
 
 /// Hostname under the subdomain, for pods that have both.
 fn service_name(pod: &PodDesc) -> Option<(String, String, String)> {
-    Some((pod.namespace.clone(), pod.spec.subdomain.clone()?, pod.spec.hostname.clone()?))
+    Some((
+        pod.namespace.clone(),
+        pod.spec.subdomain.clone()?,
+        pod.spec.hostname.clone()?,
+    ))
 }
 
 /// Starts the program in its own process group.
 fn spawn(program: &Program, folder: &Path, attempt: i32) -> io::Result<Child> {
     fs::create_dir_all(folder)?;
-    let log = File::options().create(true).append(true).open(folder.join(format!("{attempt}.log")))?;
+    let log = File::options()
+        .create(true)
+        .append(true)
+        .open(folder.join(format!("{attempt}.log")))?;
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let (first, rest) = program.argv.split_first().ok_or(io::ErrorKind::InvalidInput)?;
+    let (first, rest) = program
+        .argv
+        .split_first()
+        .ok_or(io::ErrorKind::InvalidInput)?;
     Command::new(first)
         .args(rest)
         .env_clear()
@@ -260,14 +350,22 @@ fn spawn(program: &Program, folder: &Path, attempt: i32) -> io::Result<Child> {
 /// Signals a process or its whole group; one that is gone is no error.
 fn signal(pid: Option<Pid>, signal: Signal, group: bool) {
     let Some(pid) = pid else { return };
-    let sent = if group { kill_process_group(pid, signal) } else { kill_process(pid, signal) };
+    let sent = if group {
+        kill_process_group(pid, signal)
+    } else {
+        kill_process(pid, signal)
+    };
     if let Err(error) = sent {
         debug!(?pid, %error, "signal not delivered");
     }
 }
 
 fn ended(status: ExitStatus) -> Ended {
-    Ended::with_code(status.code().unwrap_or_else(|| 128 + status.signal().unwrap_or(0)))
+    Ended::with_code(
+        status
+            .code()
+            .unwrap_or_else(|| 128 + status.signal().unwrap_or(0)),
+    )
 }
 
 impl Runtime for Subprocess {
@@ -277,18 +375,34 @@ impl Runtime for Subprocess {
             Action::CreateSandbox => {
                 if shared.table.set_sandbox(pod, SandboxView::Creating) {
                     let (pod, work) = (pod.clone(), shared.clone());
-                    self.later.after(shared.profile.sandbox, move || work.open_sandbox(&pod));
+                    self.later
+                        .after(shared.profile.sandbox, move || work.open_sandbox(&pod));
                 }
             }
             Action::Start { name, attempt } => {
-                let Some((_, spec)) = pod.containers().find(|(_, c)| c.name == *name) else { return };
-                let id = format!("{}-{}", shared.node, shared.next_id.fetch_add(1, Ordering::Relaxed));
-                if shared.table.create(&pod.uid, &id, name, *attempt, shared.clock.now()) {
-                    let (work, pod, spec, attempt) = (shared.clone(), pod.clone(), spec.clone(), *attempt);
-                    self.later.run(async move { work.run(pod, spec, id, attempt).await });
+                let Some((_, spec)) = pod.containers().find(|(_, c)| c.name == *name) else {
+                    return;
+                };
+                let id = format!(
+                    "{}-{}",
+                    shared.node,
+                    shared.next_id.fetch_add(1, Ordering::Relaxed)
+                );
+                if shared
+                    .table
+                    .create(&pod.uid, &id, name, *attempt, shared.clock.now())
+                {
+                    let (work, pod, spec, attempt) =
+                        (shared.clone(), pod.clone(), spec.clone(), *attempt);
+                    self.later
+                        .run(async move { work.run(pod, spec, id, attempt).await });
                 }
             }
-            Action::Stop { id, grace, pre_stop } => {
+            Action::Stop {
+                id,
+                grace,
+                pre_stop,
+            } => {
                 if let Some(stopping) = shared.stop(pod, id, *grace, *pre_stop) {
                     let (id, work) = (id.clone(), shared.clone());
                     self.later.run(async move {
@@ -304,7 +418,9 @@ impl Runtime for Subprocess {
                 let ip = shared.ip(&pod.uid);
                 if shared.table.set_sandbox(pod, SandboxView::Stopping) {
                     let (pod, work) = (pod.clone(), shared.clone());
-                    self.later.after(shared.profile.cleanup, move || work.close_sandbox(&pod, ip.as_deref()));
+                    self.later.after(shared.profile.cleanup, move || {
+                        work.close_sandbox(&pod, ip.as_deref());
+                    });
                 }
             }
             Action::DeletePod => {}
@@ -336,7 +452,8 @@ impl Runtime for Subprocess {
 
     fn inject(&self, fault: &Fault) -> Result<(), Unsupported> {
         match fault {
-            // A real program's exit code is its own; only what a signal does can be brought about from outside.
+            // A real program's exit code is its own; only what a signal does can be brought about
+            // from outside.
             Fault::End { id, ended } if ended.exit_code == 137 => self.shared.kill(id),
             Fault::End { .. } => return Err(Unsupported),
             Fault::Hang { id } => self.shared.signal(id, Signal::STOP),
@@ -346,6 +463,10 @@ impl Runtime for Subprocess {
     }
 
     fn pid(&self, container_id: &str) -> Option<u32> {
-        self.shared.pids.lock().get(container_id).map(|pid| pid.as_raw_nonzero().get().cast_unsigned())
+        self.shared
+            .pids
+            .lock()
+            .get(container_id)
+            .map(|pid| pid.as_raw_nonzero().get().cast_unsigned())
     }
 }

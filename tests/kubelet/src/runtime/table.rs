@@ -33,12 +33,18 @@ pub struct Ended {
 impl Ended {
     /// An exit by itself or by a signal, with the reason that containerd gives.
     pub fn with_code(exit_code: i32) -> Self {
-        Self { exit_code, reason: if exit_code == 0 { "Completed" } else { "Error" } }
+        Self {
+            exit_code,
+            reason: if exit_code == 0 { "Completed" } else { "Error" },
+        }
     }
 
     /// Killed for want of memory.
     pub fn oom() -> Self {
-        Self { exit_code: 137, reason: "OOMKilled" }
+        Self {
+            exit_code: 137,
+            reason: "OOMKilled",
+        }
     }
 }
 
@@ -47,7 +53,8 @@ impl Ended {
 pub struct Snapshot {
     /// The pod.
     pub pod: Arc<PodDesc>,
-    /// Its containers, including ones removed since the last look: the event stream of a runtime tells of those too.
+    /// Its containers, including ones removed since the last look: the event stream of a runtime
+    /// tells of those too.
     pub containers: Vec<Seen>,
 }
 
@@ -87,7 +94,12 @@ struct Record {
 impl Table {
     /// An empty table; `kubelet` hears of every change.
     pub fn new(node: usize, kubelet: mpsc::UnboundedSender<Changed>) -> Self {
-        Self { node, pods: Mutex::default(), kubelet, agent: watch::Sender::new(()) }
+        Self {
+            node,
+            pods: Mutex::default(),
+            kubelet,
+            agent: watch::Sender::new(()),
+        }
     }
 
     /// Hears of every change: the agent's side.
@@ -97,19 +109,26 @@ impl Table {
 
     fn changed(&self, uid: &str) {
         // A kubelet that is gone needs no news.
-        let _ = self.kubelet.send(Changed { node: self.node, uid: uid.to_owned() });
+        let _ = self.kubelet.send(Changed {
+            node: self.node,
+            uid: uid.to_owned(),
+        });
         self.agent.send_replace(());
     }
 
     /// The kubelet's view of a pod.
     pub fn view(&self, uid: &str) -> PodView {
-        self.pods.lock().get(uid).map_or_else(PodView::default, |e| PodView {
-            sandbox: e.sandbox.clone(),
-            containers: e.containers.iter().map(|r| r.seen.view.clone()).collect(),
-        })
+        self.pods
+            .lock()
+            .get(uid)
+            .map_or_else(PodView::default, |e| PodView {
+                sandbox: e.sandbox.clone(),
+                containers: e.containers.iter().map(|r| r.seen.view.clone()).collect(),
+            })
     }
 
-    /// The agent's view of the pods that `wanted` picks. What it has seen of removed containers is then dropped.
+    /// The agent's view of the pods that `wanted` picks. What it has seen of removed containers is
+    /// then dropped.
     pub fn look(&self, wanted: impl Fn(&PodDesc) -> bool) -> Vec<Snapshot> {
         let mut pods = self.pods.lock();
         let mut out = Vec::new();
@@ -119,18 +138,29 @@ impl Table {
                 record.exit_seen = !record.seen.view.alive();
                 containers.push(record.seen.clone());
             }
-            out.push(Snapshot { pod: entry.pod.clone(), containers });
+            out.push(Snapshot {
+                pod: entry.pod.clone(),
+                containers,
+            });
         }
         out
     }
 
     /// Every pod with its view, by UID.
     pub fn all(&self) -> Vec<(Arc<PodDesc>, PodView)> {
-        let uids: Vec<_> = self.pods.lock().iter().map(|(uid, e)| (uid.clone(), e.pod.clone())).collect();
-        uids.into_iter().map(|(uid, pod)| (pod, self.view(&uid))).collect()
+        let uids: Vec<_> = self
+            .pods
+            .lock()
+            .iter()
+            .map(|(uid, e)| (uid.clone(), e.pod.clone()))
+            .collect();
+        uids.into_iter()
+            .map(|(uid, pod)| (pod, self.view(&uid)))
+            .collect()
     }
 
-    /// Sets the state of a pod's sandbox, making the entry if there is none; false when it was in that state already.
+    /// Sets the state of a pod's sandbox, making the entry if there is none; false when it was in
+    /// that state already.
     pub fn set_sandbox(&self, pod: &Arc<PodDesc>, sandbox: SandboxView) -> bool {
         {
             let mut pods = self.pods.lock();
@@ -149,12 +179,25 @@ impl Table {
         true
     }
 
-    /// Adds a container that is being created; false when this instance exists or the sandbox is not ready.
-    pub fn create(&self, uid: &str, id: &str, name: &str, attempt: i32, now: DateTime<Utc>) -> bool {
+    /// Adds a container that is being created; false when this instance exists or the sandbox is
+    /// not ready.
+    pub fn create(
+        &self,
+        uid: &str,
+        id: &str,
+        name: &str,
+        attempt: i32,
+        now: DateTime<Utc>,
+    ) -> bool {
         {
             let mut pods = self.pods.lock();
-            let Some(entry) = pods.get_mut(uid) else { return false };
-            let exists = entry.containers.iter().any(|r| r.seen.view.name == name && r.seen.view.attempt >= attempt);
+            let Some(entry) = pods.get_mut(uid) else {
+                return false;
+            };
+            let exists = entry
+                .containers
+                .iter()
+                .any(|r| r.seen.view.name == name && r.seen.view.attempt >= attempt);
             if exists || !matches!(entry.sandbox, SandboxView::Ready { .. }) {
                 return false;
             }
@@ -166,7 +209,13 @@ impl Table {
                 stop_by: None,
                 unhealthy_since: None,
             };
-            entry.containers.push(Record { seen: Seen { view, created_at: now }, exit_seen: false });
+            entry.containers.push(Record {
+                seen: Seen {
+                    view,
+                    created_at: now,
+                },
+                exit_seen: false,
+            });
         }
         self.changed(uid);
         true
@@ -175,14 +224,24 @@ impl Table {
     /// One container.
     pub fn find(&self, id: &str) -> Option<ContainerView> {
         let pods = self.pods.lock();
-        pods.values().flat_map(|e| &e.containers).find(|r| r.seen.view.id == id).map(|r| r.seen.view.clone())
+        pods.values()
+            .flat_map(|e| &e.containers)
+            .find(|r| r.seen.view.id == id)
+            .map(|r| r.seen.view.clone())
     }
 
-    /// Changes one container; `change` returns whether anything is different. None when there is no such container.
-    pub fn update(&self, id: &str, change: impl FnOnce(&mut ContainerView) -> bool) -> Option<bool> {
+    /// Changes one container; `change` returns whether anything is different. None when there is no
+    /// such container.
+    pub fn update(
+        &self,
+        id: &str,
+        change: impl FnOnce(&mut ContainerView) -> bool,
+    ) -> Option<bool> {
         let (uid, different) = {
             let mut pods = self.pods.lock();
-            let mut all = pods.iter_mut().flat_map(|(uid, e)| e.containers.iter_mut().map(move |r| (uid, r)));
+            let mut all = pods
+                .iter_mut()
+                .flat_map(|(uid, e)| e.containers.iter_mut().map(move |r| (uid, r)));
             let (uid, record) = all.find(|(_, r)| r.seen.view.id == id)?;
             (uid.clone(), change(&mut record.seen.view))
         };
@@ -212,7 +271,12 @@ impl Table {
                 State::Exited { .. } => return false,
             };
             let (exit_code, reason) = (ended.exit_code, ended.reason.to_owned());
-            c.state = State::Exited { started_at, finished_at: now, exit_code, reason };
+            c.state = State::Exited {
+                started_at,
+                finished_at: now,
+                exit_code,
+                reason,
+            };
             true
         }) == Some(true)
     }
@@ -222,10 +286,15 @@ impl Table {
         let uid = {
             let mut pods = self.pods.lock();
             let found = pods.iter_mut().find_map(|(uid, e)| {
-                let at = e.containers.iter().position(|r| r.seen.view.id == id && !r.seen.view.alive())?;
+                let at = e
+                    .containers
+                    .iter()
+                    .position(|r| r.seen.view.id == id && !r.seen.view.alive())?;
                 Some((uid.clone(), e, at))
             });
-            let Some((uid, entry, at)) = found else { return };
+            let Some((uid, entry, at)) = found else {
+                return;
+            };
             let record = entry.containers.remove(at);
             if !record.exit_seen && entry.unseen.len() < MAX_UNSEEN {
                 entry.unseen.push(record.seen);

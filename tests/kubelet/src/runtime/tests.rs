@@ -22,10 +22,23 @@ fn rig(container: &serde_json::Value) -> Rig {
     let (tx, changes) = mpsc::unbounded_channel();
     let clock = Clock::starting_at(DateTime::UNIX_EPOCH);
     let spec = serde_json::from_value(json!({"containers": [container]})).unwrap();
-    let pod = Arc::new(PodDesc { uid: "u".into(), spec, ..PodDesc::default() });
-    let runtime =
-        Simulated::new("n", Table::new(0, tx), LatencyProfile::measured(), clock, Arc::new(AtomicU32::new(0)));
-    Rig { runtime, pod, _changes: changes }
+    let pod = Arc::new(PodDesc {
+        uid: "u".into(),
+        spec,
+        ..PodDesc::default()
+    });
+    let runtime = Simulated::new(
+        "n",
+        Table::new(0, tx),
+        LatencyProfile::measured(),
+        clock,
+        Arc::new(AtomicU32::new(0)),
+    );
+    Rig {
+        runtime,
+        pod,
+        _changes: changes,
+    }
 }
 
 impl Rig {
@@ -36,7 +49,10 @@ impl Rig {
     async fn running(&self) -> String {
         self.act(&Action::CreateSandbox);
         pass(LatencyProfile::measured().sandbox).await;
-        self.act(&Action::Start { name: "c".into(), attempt: 0 });
+        self.act(&Action::Start {
+            name: "c".into(),
+            attempt: 0,
+        });
         pass(LatencyProfile::measured().image_pull + LatencyProfile::measured().start).await;
         let view = self.runtime.view("u");
         assert!(matches!(view.sandbox, SandboxView::Ready { .. }));
@@ -45,7 +61,12 @@ impl Rig {
     }
 
     fn end(&self, id: &str, code: i32) {
-        self.runtime.inject(&Fault::End { id: id.into(), ended: Ended::with_code(code) }).unwrap();
+        self.runtime
+            .inject(&Fault::End {
+                id: id.into(),
+                ended: Ended::with_code(code),
+            })
+            .unwrap();
     }
 
     fn code(&self) -> Option<i32> {
@@ -70,21 +91,39 @@ async fn an_image_is_pulled_once_per_node() {
     let rig = rig(&json!({"name": "c", "image": "i"}));
     let id = rig.running().await;
     rig.end(&id, 1);
-    rig.act(&Action::Start { name: "c".into(), attempt: 1 });
+    rig.act(&Action::Start {
+        name: "c".into(),
+        attempt: 1,
+    });
     pass(LatencyProfile::measured().start).await;
-    assert!(matches!(rig.runtime.view("u").containers[1].state, State::Running { .. }));
+    assert!(matches!(
+        rig.runtime.view("u").containers[1].state,
+        State::Running { .. }
+    ));
 }
 
 #[tokio::test(start_paused = true)]
 async fn sigterm_ends_a_program_with_its_own_code_and_sigkill_one_that_ignores_it() {
     for (env, wait, code) in [
         (json!([]), Duration::from_millis(100), 143),
-        (json!([{"name": "HOLLOW_ON_TERM", "value": "0"}]), Duration::from_millis(100), 0),
-        (json!([{"name": "HOLLOW_ON_TERM", "value": "ignore"}]), Duration::from_millis(30_034), 137),
+        (
+            json!([{"name": "HOLLOW_ON_TERM", "value": "0"}]),
+            Duration::from_millis(100),
+            0,
+        ),
+        (
+            json!([{"name": "HOLLOW_ON_TERM", "value": "ignore"}]),
+            Duration::from_millis(30_034),
+            137,
+        ),
     ] {
         let rig = rig(&json!({"name": "c", "image": "i", "env": env}));
         let id = rig.running().await;
-        rig.act(&Action::Stop { id, grace: Duration::from_secs(30), pre_stop: true });
+        rig.act(&Action::Stop {
+            id,
+            grace: Duration::from_secs(30),
+            pre_stop: true,
+        });
         pass(wait.checked_sub(Duration::from_millis(1)).unwrap()).await;
         assert_eq!(rig.code(), None);
         pass(Duration::from_millis(1)).await;
@@ -94,11 +133,16 @@ async fn sigterm_ends_a_program_with_its_own_code_and_sigkill_one_that_ignores_i
 
 #[tokio::test(start_paused = true)]
 async fn a_pre_stop_sleep_comes_before_sigterm_unless_it_is_skipped() {
-    let hook = json!({"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}});
+    let hook =
+        json!({"name": "c", "image": "i", "lifecycle": {"preStop": {"sleep": {"seconds": 5}}}});
     for (pre_stop, expected) in [(true, None), (false, Some(143))] {
         let rig = rig(&hook);
         let id = rig.running().await;
-        rig.act(&Action::Stop { id, grace: Duration::from_secs(30), pre_stop });
+        rig.act(&Action::Stop {
+            id,
+            grace: Duration::from_secs(30),
+            pre_stop,
+        });
         pass(Duration::from_secs(5)).await;
         assert_eq!(rig.code(), expected);
         pass(Duration::from_millis(100)).await;
@@ -111,8 +155,16 @@ async fn a_hung_program_ignores_sigterm_and_fails_its_probes() {
     let rig = rig(&json!({"name": "c", "image": "i"}));
     let id = rig.running().await;
     rig.runtime.inject(&Fault::Hang { id: id.clone() }).unwrap();
-    assert!(rig.runtime.view("u").containers[0].unhealthy_since.is_some());
-    rig.act(&Action::Stop { id, grace: Duration::from_secs(30), pre_stop: true });
+    assert!(
+        rig.runtime.view("u").containers[0]
+            .unhealthy_since
+            .is_some()
+    );
+    rig.act(&Action::Stop {
+        id,
+        grace: Duration::from_secs(30),
+        pre_stop: true,
+    });
     pass(Duration::from_secs(30)).await;
     assert_eq!(rig.code(), None);
     pass(Duration::from_millis(34)).await;
@@ -127,7 +179,11 @@ async fn the_agent_sees_the_exit_of_a_container_that_was_removed_before_it_looke
     rig.act(&Action::Remove { id });
     let codes = || {
         let seen = rig.runtime.table().look(|_| true);
-        seen[0].containers.iter().map(|c| c.view.state.clone()).collect::<Vec<_>>()
+        seen[0]
+            .containers
+            .iter()
+            .map(|c| c.view.state.clone())
+            .collect::<Vec<_>>()
     };
     assert!(matches!(codes()[..], [State::Exited { exit_code: 42, .. }]));
     assert!(codes().is_empty());

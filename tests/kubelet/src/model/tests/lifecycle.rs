@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_model::requests::Resources;
+use lockstep_model::resources::Resources;
 use serde_json::json;
 
 use super::*;
@@ -11,11 +11,15 @@ use super::*;
 fn init_containers_run_in_order_and_sidecars_must_have_started_before_the_next() {
     let mut slow = sidecar("side");
     slow["startupProbe"] = json!({"initialDelaySeconds": 5, "exec": {"command": ["true"]}});
-    let mut rig =
-        Rig::new(json!({"initContainers": [plain("one"), slow, plain("two")], "containers": [plain("main")]}));
+    let mut rig = Rig::new(
+        json!({"initContainers": [plain("one"), slow, plain("two")], "containers": [plain("main")]}),
+    );
     rig.settle();
     assert_eq!(rig.take_log(), ["sandbox", "start one"]);
-    assert_eq!((rig.phase(), rig.states("main").0.as_str()), ("Pending", "PodInitializing"));
+    assert_eq!(
+        (rig.phase(), rig.states("main").0.as_str()),
+        ("Pending", "PodInitializing")
+    );
     rig.exit("one", 0);
     let waits = rig.settle();
     assert_eq!(rig.take_log(), ["start side"]);
@@ -23,25 +27,37 @@ fn init_containers_run_in_order_and_sidecars_must_have_started_before_the_next()
     rig.advance(5);
     rig.settle();
     assert_eq!(rig.take_log(), ["start two"]);
-    assert_eq!(rig.condition("Initialized"), Some(("False", "ContainersNotInitialized")));
+    assert_eq!(
+        rig.condition("Initialized"),
+        Some(("False", "ContainersNotInitialized"))
+    );
     rig.exit("two", 0);
     rig.settle();
     assert_eq!(rig.take_log(), ["start main"]);
-    assert_eq!((rig.phase(), rig.condition("Initialized")), ("Running", Some(("True", ""))));
+    assert_eq!(
+        (rig.phase(), rig.condition("Initialized")),
+        ("Running", Some(("True", "")))
+    );
 }
 
 #[test]
 fn a_failed_init_container_fails_the_pod_under_never_and_retries_otherwise() {
-    for (policy, phase, state) in
-        [("Never", "Failed", "exit 1"), ("OnFailure", "Pending", "running"), ("Always", "Pending", "running")]
-    {
+    for (policy, phase, state) in [
+        ("Never", "Failed", "exit 1"),
+        ("OnFailure", "Pending", "running"),
+        ("Always", "Pending", "running"),
+    ] {
         let mut rig = Rig::new(
             json!({"restartPolicy": policy, "initContainers": [plain("init")], "containers": [plain("main")]}),
         );
         rig.settle();
         rig.exit("init", 1);
         rig.settle();
-        assert_eq!((rig.phase(), rig.states("init").0.as_str()), (phase, state), "{policy}");
+        assert_eq!(
+            (rig.phase(), rig.states("init").0.as_str()),
+            (phase, state),
+            "{policy}"
+        );
         assert_eq!(rig.states("main").0, "PodInitializing");
     }
 }
@@ -56,23 +72,37 @@ fn a_sidecar_keeps_the_pod_running_until_it_has_been_stopped_after_the_last_regu
     rig.stubborn = vec!["b"];
     rig.exit("main", 0);
     let blocked = rig.settle();
-    assert_eq!(rig.take_log(), ["stop b in 30s"], "sidecars stop in reverse order");
+    assert_eq!(
+        rig.take_log(),
+        ["stop b in 30s"],
+        "sidecars stop in reverse order"
+    );
     assert!(blocked.blocked);
-    assert_eq!((rig.phase(), rig.states("main").0.as_str()), ("Running", "exit 0"));
+    assert_eq!(
+        (rig.phase(), rig.states("main").0.as_str()),
+        ("Running", "exit 0")
+    );
     rig.advance(30);
     rig.settle();
     assert_eq!(rig.take_log(), ["stop a in 2s", "stop sandbox"]);
-    assert_eq!((rig.phase(), rig.condition("Ready")), ("Succeeded", Some(("False", "PodCompleted"))));
+    assert_eq!(
+        (rig.phase(), rig.condition("Ready")),
+        ("Succeeded", Some(("False", "PodCompleted")))
+    );
 }
 
 #[test]
 fn a_sidecar_is_restarted_while_regular_containers_run() {
-    let mut rig =
-        Rig::new(json!({"restartPolicy": "Never", "initContainers": [sidecar("side")], "containers": [plain("main")]}));
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "initContainers": [sidecar("side")], "containers": [plain("main")]}),
+    );
     rig.settle();
     rig.exit("side", 0);
     rig.settle();
-    assert_eq!((rig.container("side").restart_count, rig.phase()), (1, "Running"));
+    assert_eq!(
+        (rig.container("side").restart_count, rig.phase()),
+        (1, "Running")
+    );
 }
 
 #[test]
@@ -81,9 +111,16 @@ fn a_container_is_ready_after_its_readiness_delay() {
     c["readinessProbe"] = json!({"initialDelaySeconds": 7, "exec": {"command": ["true"]}});
     let mut rig = Rig::new(json!({"containers": [c, plain("d")]}));
     let outcome = rig.settle();
-    assert_eq!(rig.condition("Ready"), Some(("False", "ContainersNotReady")));
     assert_eq!(
-        (rig.container("c").started, rig.container("c").ready, rig.container("d").ready),
+        rig.condition("Ready"),
+        Some(("False", "ContainersNotReady"))
+    );
+    assert_eq!(
+        (
+            rig.container("c").started,
+            rig.container("c").ready,
+            rig.container("d").ready
+        ),
         (Some(true), false, true)
     );
     assert_eq!(outcome.wake, Some(rig.now + TimeDelta::seconds(7)));
@@ -94,20 +131,28 @@ fn a_container_is_ready_after_its_readiness_delay() {
 
 #[test]
 fn a_deleted_pod_gets_sigterm_then_sigkill_after_its_grace_period_and_is_reported_before_it_goes() {
-    let mut rig = Rig::new(json!({"restartPolicy": "Always", "containers": [plain("polite"), plain("stubborn")]}));
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Always", "containers": [plain("polite"), plain("stubborn")]}),
+    );
     rig.settle();
     rig.take_log();
     rig.stubborn = vec!["stubborn"];
     rig.pod.deletion = Some(Duration::from_secs(20));
     rig.settle();
-    assert_eq!(rig.take_log(), ["stop polite in 20s", "stop stubborn in 20s"]);
+    assert_eq!(
+        rig.take_log(),
+        ["stop polite in 20s", "stop stubborn in 20s"]
+    );
     rig.advance(19);
     rig.settle();
     assert!(rig.view.any_alive());
     rig.advance(1);
     rig.settle();
     assert_eq!(rig.take_log(), ["stop sandbox", "delete pod"]);
-    assert_eq!((rig.states("polite").0, rig.states("stubborn").0), ("exit 143".into(), "exit 137".into()));
+    assert_eq!(
+        (rig.states("polite").0, rig.states("stubborn").0),
+        ("exit 143".into(), "exit 137".into())
+    );
     assert_eq!(rig.phase(), "Failed");
 }
 
@@ -155,7 +200,10 @@ fn a_pod_deleted_before_it_started_ends_without_having_run() {
     rig.pod.deletion = Some(Duration::from_secs(30));
     rig.settle();
     assert_eq!(rig.take_log(), ["delete pod"]);
-    assert_eq!((rig.phase(), rig.states("c").0.as_str()), ("Failed", "exit 137 ContainerStatusUnknown"));
+    assert_eq!(
+        (rig.phase(), rig.states("c").0.as_str()),
+        ("Failed", "exit 137 ContainerStatusUnknown")
+    );
 }
 
 #[test]
@@ -164,7 +212,10 @@ fn the_active_deadline_fails_a_running_pod() {
     assert_eq!(rig.settle().wake, Some(rig.now + TimeDelta::seconds(60)));
     rig.advance(60);
     rig.settle();
-    assert_eq!((rig.phase(), rig.status.reason.as_deref()), ("Failed", Some("DeadlineExceeded")));
+    assert_eq!(
+        (rig.phase(), rig.status.reason.as_deref()),
+        ("Failed", Some("DeadlineExceeded"))
+    );
 }
 
 #[test]
@@ -173,8 +224,14 @@ fn an_evicted_pod_fails_with_reason_and_disruption_target() {
     rig.settle();
     rig.worker.evict("The node was low on resource: memory.");
     rig.settle();
-    assert_eq!((rig.phase(), rig.status.reason.as_deref()), ("Failed", Some("Evicted")));
-    assert_eq!(rig.condition("DisruptionTarget"), Some(("True", "TerminationByKubelet")));
+    assert_eq!(
+        (rig.phase(), rig.status.reason.as_deref()),
+        ("Failed", Some("Evicted"))
+    );
+    assert_eq!(
+        rig.condition("DisruptionTarget"),
+        Some(("True", "TerminationByKubelet"))
+    );
 }
 
 #[test]
@@ -196,24 +253,57 @@ fn a_node_refuses_what_it_lacks_room_or_features_for() {
     };
     let features = [FEATURE_RESTART_ALL.to_owned()];
     let plain_pod = Rig::new(json!({"containers": [plain("c")]})).pod;
-    let rule_pod = Rig::new(json!({"containers": [with_rule("c", "RestartAllContainers", "In", &[1])]})).pod;
+    let rule_pod =
+        Rig::new(json!({"containers": [with_rule("c", "RestartAllContainers", "In", &[1])]})).pod;
     let node = resources("8", "4");
     let check = |pod: &PodDesc, ask, features: &[String], used: Resources| {
-        admission::admit(pod, &ask, features, &node, &|name| Resources::get(&used, name)).map_err(|r| r.reason)
+        admission::admit(pod, &ask, features, &node, &|name| {
+            Resources::get(&used, name)
+        })
+        .map_err(|r| r.reason)
     };
-    assert_eq!(check(&plain_pod, resources("8", "4"), &[], resources("0", "0")), Ok(()));
-    assert_eq!(check(&plain_pod, resources("8", "0"), &[], resources("1", "0")), Err("OutOfcpu".into()));
-    assert_eq!(check(&plain_pod, resources("1", "4"), &[], resources("0", "1")), Err("OutOfnvidia.com/gpu".into()));
-    assert_eq!(check(&rule_pod, resources("1", "0"), &[], resources("0", "0")), Err("PodFeatureUnsupported".into()));
-    assert_eq!(check(&rule_pod, resources("1", "0"), &features, resources("0", "0")), Ok(()));
+    assert_eq!(
+        check(&plain_pod, resources("8", "4"), &[], resources("0", "0")),
+        Ok(())
+    );
+    assert_eq!(
+        check(&plain_pod, resources("8", "0"), &[], resources("1", "0")),
+        Err("OutOfcpu".into())
+    );
+    assert_eq!(
+        check(&plain_pod, resources("1", "4"), &[], resources("0", "1")),
+        Err("OutOfnvidia.com/gpu".into())
+    );
+    assert_eq!(
+        check(&rule_pod, resources("1", "0"), &[], resources("0", "0")),
+        Err("PodFeatureUnsupported".into())
+    );
+    assert_eq!(
+        check(
+            &rule_pod,
+            resources("1", "0"),
+            &features,
+            resources("0", "0")
+        ),
+        Ok(())
+    );
 }
 
 #[test]
 fn a_rejected_pod_fails_with_the_reason_and_has_run_nothing() {
     let mut rig = Rig::new(json!({"containers": [plain("c")]}));
-    rig.worker.reject(&admission::Rejection { reason: "OutOfcpu".into(), message: "no room".into() });
+    rig.worker.reject(&admission::Rejection {
+        reason: "OutOfcpu".into(),
+        message: "no room".into(),
+    });
     rig.settle();
-    assert_eq!((rig.phase(), rig.status.reason.as_deref()), ("Failed", Some("OutOfcpu")));
-    assert_eq!(rig.status.message.as_deref(), Some("Pod was rejected: no room"));
+    assert_eq!(
+        (rig.phase(), rig.status.reason.as_deref()),
+        ("Failed", Some("OutOfcpu"))
+    );
+    assert_eq!(
+        rig.status.message.as_deref(),
+        Some("Pod was rejected: no room")
+    );
     assert!(rig.status.container_statuses.is_none() && rig.take_log().is_empty());
 }

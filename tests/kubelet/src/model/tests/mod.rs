@@ -52,7 +52,9 @@ impl Rig {
 
     /// One sync; its actions are carried out.
     fn step(&mut self) -> Outcome {
-        let outcome = self.worker.sync(&self.pod, &self.view, &self.config, self.now);
+        let outcome = self
+            .worker
+            .sync(&self.pod, &self.view, &self.config, self.now);
         self.status = outcome.status.clone();
         for action in &outcome.actions {
             self.act(action);
@@ -75,12 +77,16 @@ impl Rig {
         match action {
             Action::CreateSandbox => {
                 self.log.push("sandbox".into());
-                self.view.sandbox = SandboxView::Ready { ip: "10.0.0.1".into() };
+                self.view.sandbox = SandboxView::Ready {
+                    ip: "10.0.0.1".into(),
+                };
             }
             Action::Start { name, attempt } => {
                 self.log.push(format!("start {name}"));
                 self.next_id += 1;
-                let state = State::Running { started_at: self.now };
+                let state = State::Running {
+                    started_at: self.now,
+                };
                 self.view.containers.push(ContainerView {
                     id: format!("c{}", self.next_id),
                     name: name.clone(),
@@ -90,10 +96,20 @@ impl Rig {
                     unhealthy_since: None,
                 });
             }
-            Action::Stop { id, grace, pre_stop } => {
-                let c = self.view.containers.iter_mut().find(|c| c.id == *id).unwrap();
+            Action::Stop {
+                id,
+                grace,
+                pre_stop,
+            } => {
+                let c = self
+                    .view
+                    .containers
+                    .iter_mut()
+                    .find(|c| c.id == *id)
+                    .unwrap();
                 let hook = if *pre_stop { "" } else { " without preStop" };
-                self.log.push(format!("stop {} in {}s{hook}", c.name, grace.as_secs()));
+                self.log
+                    .push(format!("stop {} in {}s{hook}", c.name, grace.as_secs()));
                 c.stop_by = Some(self.now + *grace);
                 if !self.stubborn.contains(&c.name.as_str()) {
                     let name = c.name.clone();
@@ -101,8 +117,14 @@ impl Rig {
                 }
             }
             Action::Remove { id } => {
-                let at = self.view.containers.iter().position(|c| c.id == *id).unwrap();
-                self.log.push(format!("remove {}", self.view.containers.remove(at).name));
+                let at = self
+                    .view
+                    .containers
+                    .iter()
+                    .position(|c| c.id == *id)
+                    .unwrap();
+                self.log
+                    .push(format!("remove {}", self.view.containers.remove(at).name));
             }
             Action::StopSandbox => {
                 self.log.push("stop sandbox".into());
@@ -115,10 +137,22 @@ impl Rig {
     /// The newest instance of a container ends.
     fn exit(&mut self, name: &str, code: i32) {
         let (now, attempt) = (self.now, self.view.latest(name).unwrap().attempt);
-        let c = self.view.containers.iter_mut().find(|c| c.name == name && c.attempt == attempt).unwrap();
-        let State::Running { started_at } = c.state else { panic!("{name} does not run") };
+        let c = self
+            .view
+            .containers
+            .iter_mut()
+            .find(|c| c.name == name && c.attempt == attempt)
+            .unwrap();
+        let State::Running { started_at } = c.state else {
+            panic!("{name} does not run")
+        };
         let reason = if code == 0 { "Completed" } else { "Error" }.to_owned();
-        c.state = State::Exited { started_at, finished_at: now, exit_code: code, reason };
+        c.state = State::Exited {
+            started_at,
+            finished_at: now,
+            exit_code: code,
+            reason,
+        };
     }
 
     fn advance(&mut self, seconds: i64) {
@@ -131,7 +165,12 @@ impl Rig {
     }
 
     fn container(&self, name: &str) -> &ContainerStatus {
-        let all = self.status.init_container_statuses.iter().chain(&self.status.container_statuses).flatten();
+        let all = self
+            .status
+            .init_container_statuses
+            .iter()
+            .chain(&self.status.container_statuses)
+            .flatten();
         all.into_iter().find(|c| c.name == name).unwrap()
     }
 
@@ -141,10 +180,17 @@ impl Rig {
         let short = |s: Option<&k8s_openapi::api::core::v1::ContainerState>| {
             let Some(s) = s else { return String::new() };
             if let Some(t) = &s.terminated {
-                let reason = t.reason.as_deref().filter(|r| !["Error", "Completed"].contains(r));
-                return reason.map_or(format!("exit {}", t.exit_code), |r| format!("exit {} {r}", t.exit_code));
+                let reason = t
+                    .reason
+                    .as_deref()
+                    .filter(|r| !["Error", "Completed"].contains(r));
+                return reason.map_or(format!("exit {}", t.exit_code), |r| {
+                    format!("exit {} {r}", t.exit_code)
+                });
             }
-            s.waiting.as_ref().map_or("running".to_owned(), |w| w.reason.clone().unwrap())
+            s.waiting
+                .as_ref()
+                .map_or("running".to_owned(), |w| w.reason.clone().unwrap())
         };
         (short(c.state.as_ref()), short(c.last_state.as_ref()))
     }
@@ -156,7 +202,9 @@ impl Rig {
     /// Status and reason of a condition.
     fn condition(&self, type_: &str) -> Option<(&str, &str)> {
         let all = self.status.conditions.iter().flatten();
-        all.into_iter().find(|c| c.type_ == type_).map(|c| (c.status.as_str(), c.reason.as_deref().unwrap_or("")))
+        all.into_iter()
+            .find(|c| c.type_ == type_)
+            .map(|c| (c.status.as_str(), c.reason.as_deref().unwrap_or("")))
     }
 
     fn take_log(&mut self) -> Vec<String> {

@@ -7,7 +7,11 @@ use super::*;
 /// init, sidecar, and two regular containers; `source` has the rule for exit 42.
 fn pod(source: &str, policy: &str) -> Value {
     let make = |name: &str| {
-        let mut c = if name == source { with_rule(name, "RestartAllContainers", "In", &[42]) } else { plain(name) };
+        let mut c = if name == source {
+            with_rule(name, "RestartAllContainers", "In", &[42])
+        } else {
+            plain(name)
+        };
         if name == "side" {
             c["restartPolicy"] = json!("Always");
         }
@@ -40,9 +44,15 @@ fn a_matching_exit_restarts_init_sidecar_and_regular_containers_once_whichever_h
         for name in ALL {
             let c = rig.container(name);
             assert_eq!(c.restart_count, 1, "{name} after {source}");
-            assert!(c.last_state.as_ref().unwrap().terminated.is_some(), "{name} after {source}");
+            assert!(
+                c.last_state.as_ref().unwrap().terminated.is_some(),
+                "{name} after {source}"
+            );
         }
-        assert_eq!(rig.condition(ALL_CONTAINERS_RESTARTING), Some(("False", "")));
+        assert_eq!(
+            rig.condition(ALL_CONTAINERS_RESTARTING),
+            Some(("False", ""))
+        );
         assert_eq!(rig.condition("Ready"), Some(("True", "")));
     }
 }
@@ -56,7 +66,11 @@ fn an_init_container_that_sets_it_off_runs_again_with_the_sidecar_before_it() {
     rig.exit("init", 0);
     rig.settle();
     let counts = ALL.map(|name| rig.container(name).restart_count);
-    assert_eq!(counts, [1, 1, 0, 0], "regular containers start for the first time");
+    assert_eq!(
+        counts,
+        [1, 1, 0, 0],
+        "regular containers start for the first time"
+    );
     assert_eq!(rig.condition("Ready"), Some(("True", "")));
 }
 
@@ -87,17 +101,39 @@ fn during_the_restart_the_exit_code_is_masked_by_137_and_shown_truly_only_before
     rig.stubborn = vec!["other"];
     rig.exit("main", 42);
     rig.step();
-    assert_eq!(rig.states("main").0, "exit 42", "the one moment at which the true code shows");
-    assert_eq!(rig.condition(ALL_CONTAINERS_RESTARTING), Some(("True", "RestartAllContainersStarted")));
-    assert_eq!(rig.condition("Ready"), Some(("False", "ContainersNotReady")));
+    assert_eq!(
+        rig.states("main").0,
+        "exit 42",
+        "the one moment at which the true code shows"
+    );
+    assert_eq!(
+        rig.condition(ALL_CONTAINERS_RESTARTING),
+        Some(("True", "RestartAllContainersStarted"))
+    );
+    assert_eq!(
+        rig.condition("Ready"),
+        Some(("False", "ContainersNotReady"))
+    );
     assert_eq!(rig.condition("Initialized"), Some(("True", "")));
     rig.step();
-    assert!(rig.view.any_alive(), "a program that ignores SIGTERM has its two seconds");
+    assert!(
+        rig.view.any_alive(),
+        "a program that ignores SIGTERM has its two seconds"
+    );
     rig.advance(2);
     rig.step();
     assert!(rig.view.containers.is_empty());
-    let removed = rig.worker.clone().sync(&rig.pod, &rig.view, &rig.config, rig.now);
-    assert_eq!(removed.actions, [Action::Start { name: "side".into(), attempt: 1 }]);
+    let removed = rig
+        .worker
+        .clone()
+        .sync(&rig.pod, &rig.view, &rig.config, rig.now);
+    assert_eq!(
+        removed.actions,
+        [Action::Start {
+            name: "side".into(),
+            attempt: 1
+        }]
+    );
     rig.settle();
     for name in ["main", "other"] {
         assert_eq!(rig.states(name).1, "exit 137 RestartingAllContainers");
@@ -112,32 +148,48 @@ fn removed_containers_wait_with_reason_restarting_all_containers() {
     rig.step();
     rig.step();
     // One container is still there when the status is taken: removal was interrupted.
-    let left = rig.view.containers.iter().find(|c| c.name == "main").cloned().unwrap();
+    let left = rig
+        .view
+        .containers
+        .iter()
+        .find(|c| c.name == "main")
+        .cloned()
+        .unwrap();
     rig.step();
     rig.view.containers = vec![left];
     rig.step();
-    assert_eq!(rig.states("other"), ("RestartingAllContainers".into(), "exit 137 RestartingAllContainers".into()));
+    assert_eq!(
+        rig.states("other"),
+        (
+            "RestartingAllContainers".into(),
+            "exit 137 RestartingAllContainers".into()
+        )
+    );
     assert_eq!(rig.container("other").restart_count, 1);
 }
 
 #[test]
 fn two_matching_exits_or_kills_with_a_matching_code_make_one_restart() {
     let rule = |name| with_rule(name, "RestartAllContainers", "NotIn", &[0]);
-    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [rule("a"), rule("b"), rule("c")]}));
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "containers": [rule("a"), rule("b"), rule("c")]}),
+    );
     rig.settle();
     rig.exit("a", 1);
     rig.exit("b", 2);
     rig.settle();
-    assert_eq!(["a", "b", "c"].map(|n| rig.container(n).restart_count), [1, 1, 1]);
+    assert_eq!(
+        ["a", "b", "c"].map(|n| rig.container(n).restart_count),
+        [1, 1, 1]
+    );
 }
 
 #[test]
 fn a_container_restarted_by_its_own_policy_before_does_not_set_it_off_again() {
     let mut c = with_rule("c", "Restart", "In", &[1]);
-    c["restartPolicyRules"]
-        .as_array_mut()
-        .unwrap()
-        .push(json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}));
+    c["restartPolicyRules"].as_array_mut().unwrap().push(
+        json!({"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [42]}}),
+    );
     let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [c]}));
     rig.settle();
     rig.exit("c", 1);
@@ -145,7 +197,10 @@ fn a_container_restarted_by_its_own_policy_before_does_not_set_it_off_again() {
     rig.exit("c", 42);
     rig.settle();
     assert_eq!(rig.container("c").restart_count, 2);
-    assert_eq!(rig.condition(ALL_CONTAINERS_RESTARTING), Some(("False", "")));
+    assert_eq!(
+        rig.condition(ALL_CONTAINERS_RESTARTING),
+        Some(("False", ""))
+    );
 }
 
 #[test]
@@ -160,7 +215,10 @@ fn ip_sandbox_and_start_time_survive_and_there_is_no_back_off() {
         rig.settle();
         assert_eq!(rig.container("main").restart_count, round);
     }
-    assert_eq!((rig.status.pod_ip.clone(), rig.status.start_time.clone()), before);
+    assert_eq!(
+        (rig.status.pod_ip.clone(), rig.status.start_time.clone()),
+        before
+    );
     assert!(rig.take_log().iter().all(|l| !l.contains("sandbox")));
 }
 
@@ -170,7 +228,10 @@ fn a_deletion_wins_over_a_restart() {
     rig.pod.deletion = Some(std::time::Duration::from_secs(30));
     rig.exit("main", 42);
     rig.settle();
-    assert_eq!(rig.condition(ALL_CONTAINERS_RESTARTING), Some(("False", "PodFailed")));
+    assert_eq!(
+        rig.condition(ALL_CONTAINERS_RESTARTING),
+        Some(("False", "PodFailed"))
+    );
     assert_eq!(rig.log.last().unwrap(), "delete pod");
 }
 
@@ -220,7 +281,10 @@ fn a_kubelet_restarted_while_containers_start_again_does_not_restart_them_twice(
     let mut rig = started("main");
     rig.exit("main", 42);
     rig.settle();
-    assert_eq!(rig.condition(ALL_CONTAINERS_RESTARTING), Some(("False", "")));
+    assert_eq!(
+        rig.condition(ALL_CONTAINERS_RESTARTING),
+        Some(("False", ""))
+    );
     rig.worker = PodWorker::new(Some(&rig.status), rig.now);
     rig.exit("init", 0);
     rig.settle();
@@ -229,7 +293,9 @@ fn a_kubelet_restarted_while_containers_start_again_does_not_restart_them_twice(
 
 #[test]
 fn the_condition_shows_only_on_pods_with_such_a_rule() {
-    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[1])]}));
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[1])]}),
+    );
     rig.settle();
     assert_eq!(rig.condition(ALL_CONTAINERS_RESTARTING), None);
 }

@@ -27,8 +27,18 @@ fn policy_and_rules_decide_whether_an_exit_restarts_the_container() {
         ("Never", rule("Restart", "NotIn", &[0, 3]), 3, "Failed"),
         ("Never", rule("Restart", "NotIn", &[0, 3]), 0, "Succeeded"),
         ("Never", rule("Restart", "In", &[0]), 0, "Running"),
-        ("Never", rule("RestartAllContainers", "In", &[42]), 42, "Running"),
-        ("Never", rule("RestartAllContainers", "In", &[42]), 1, "Failed"),
+        (
+            "Never",
+            rule("RestartAllContainers", "In", &[42]),
+            42,
+            "Running",
+        ),
+        (
+            "Never",
+            rule("RestartAllContainers", "In", &[42]),
+            1,
+            "Failed",
+        ),
     ];
     for (policy, container, code, phase) in cases {
         let mut rig = Rig::new(json!({"restartPolicy": policy, "containers": [container.clone()]}));
@@ -36,8 +46,15 @@ fn policy_and_rules_decide_whether_an_exit_restarts_the_container() {
         assert_eq!(rig.phase(), "Running");
         rig.exit("c", code);
         rig.settle();
-        assert_eq!(rig.phase(), phase, "policy {policy}, exit {code}, {container}");
-        assert_eq!(rig.container("c").restart_count, i32::from(phase == "Running"));
+        assert_eq!(
+            rig.phase(),
+            phase,
+            "policy {policy}, exit {code}, {container}"
+        );
+        assert_eq!(
+            rig.container("c").restart_count,
+            i32::from(phase == "Running")
+        );
     }
 }
 
@@ -52,16 +69,30 @@ fn the_first_matching_rule_wins() {
     rig.settle();
     rig.exit("c", 1);
     rig.settle();
-    assert_eq!((rig.container("c").restart_count, rig.container("other").restart_count), (1, 0));
+    assert_eq!(
+        (
+            rig.container("c").restart_count,
+            rig.container("other").restart_count
+        ),
+        (1, 0)
+    );
     rig.advance(60);
     rig.exit("c", 2);
     rig.settle();
-    assert_eq!((rig.container("c").restart_count, rig.container("other").restart_count), (2, 1));
+    assert_eq!(
+        (
+            rig.container("c").restart_count,
+            rig.container("other").restart_count
+        ),
+        (2, 1)
+    );
 }
 
 #[test]
 fn a_kubelet_before_1_35_ignores_rules_and_container_policies() {
-    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[42])]}));
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[42])]}),
+    );
     rig.config.restart_rules = false;
     rig.settle();
     rig.exit("c", 42);
@@ -75,7 +106,11 @@ fn the_second_crash_waits_ten_seconds_and_shows_crash_loop_back_off_one_look_lat
     rig.settle();
     rig.exit("c", 3);
     rig.settle();
-    assert_eq!(rig.states("c"), ("running".into(), "exit 3".into()), "the first crash restarts at once");
+    assert_eq!(
+        rig.states("c"),
+        ("running".into(), "exit 3".into()),
+        "the first crash restarts at once"
+    );
     rig.advance(1);
     rig.exit("c", 4);
     let first = rig.step();
@@ -83,7 +118,10 @@ fn the_second_crash_waits_ten_seconds_and_shows_crash_loop_back_off_one_look_lat
     assert_eq!(first.wake, Some(rig.now + TimeDelta::seconds(1)));
     rig.advance(1);
     let second = rig.step();
-    assert_eq!(rig.states("c"), ("CrashLoopBackOff".into(), "exit 4".into()));
+    assert_eq!(
+        rig.states("c"),
+        ("CrashLoopBackOff".into(), "exit 4".into())
+    );
     assert_eq!(rig.phase(), "Running");
     assert!(second.actions.is_empty());
     rig.advance(9);
@@ -94,7 +132,9 @@ fn the_second_crash_waits_ten_seconds_and_shows_crash_loop_back_off_one_look_lat
 
 #[test]
 fn under_a_rule_the_state_shows_terminated_during_the_back_off() {
-    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[42])]}));
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[42])]}),
+    );
     rig.settle();
     rig.exit("c", 42);
     rig.settle();
@@ -103,7 +143,11 @@ fn under_a_rule_the_state_shows_terminated_during_the_back_off() {
     rig.advance(5);
     rig.step();
     assert_eq!(rig.states("c").0, "exit 42");
-    assert_eq!(rig.phase(), "Running", "terminated is not finished when a rule restarts it");
+    assert_eq!(
+        rig.phase(),
+        "Running",
+        "terminated is not finished when a rule restarts it"
+    );
     rig.advance(5);
     rig.settle();
     assert_eq!(rig.states("c"), ("running".into(), "exit 42".into()));

@@ -1,0 +1,220 @@
+//! Which members form gangs (placed together) and restart domains (restarted together).
+
+use crate::member::Member;
+use crate::names::{WHOLE, replica_key};
+use crate::workload::{
+    DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
+};
+
+/// One gang: the members of one `PodGroup`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Gang {
+    /// Key: `workload`, the group, or `<group>.<replica>`.
+    pub key: String,
+    /// Name of the template in the Workload: gangs of one kind share it.
+    pub template: String,
+    /// Policy Basic: each pod is placed alone.
+    pub basic: bool,
+    /// Members that must be placed together.
+    pub min_count: i32,
+    /// Unit of disruption.
+    pub disruption: DisruptionMode,
+    /// Its restart domains.
+    pub domains: Vec<Domain>,
+}
+
+/// One restart domain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain {
+    /// Key: that of the gang, or `<group>.<replica>` with restartScope Replica.
+    pub key: String,
+    /// Its members, in the order of groups in the spec, then by number.
+    pub members: Vec<Member>,
+}
+
+impl Gang {
+    /// All members.
+    pub fn members(&self) -> impl Iterator<Item = &Member> {
+        self.domains.iter().flat_map(|d| &d.members)
+    }
+
+    /// Number of members.
+    pub fn size(&self) -> usize {
+        self.domains.iter().map(|d| d.members.len()).sum()
+    }
+}
+
+/// The gangs of a workload, in the order of its groups. Gangs without members (replicas 0) are not
+/// among them.
+pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
+    let scope = match spec.scheduling.policy {
+        SchedulingPolicy::Basic => GangScope::Group,
+        SchedulingPolicy::Gang => spec.scheduling.gang.scope,
+    };
+    let mut gangs = match scope {
+        GangScope::Workload => {
+            vec![gang(
+                spec,
+                WHOLE.into(),
+                WHOLE.into(),
+                all(&spec.groups),
+                spec.scheduling.gang.min_count,
+            )]
+        }
+        GangScope::Group => spec
+            .groups
+            .iter()
+            .map(|g| gang(spec, g.name.clone(), g.name.clone(), all([g]), g.min_count))
+            .collect(),
+        GangScope::Replica => spec
+            .groups
+            .iter()
+            .flat_map(|g| (0..g.replicas).map(move |r| (g, r)))
+            .map(|(g, r)| {
+                gang(
+                    spec,
+                    replica_key(&g.name, r),
+                    g.name.clone(),
+                    vec![(g, r)],
+                    None,
+                )
+            })
+            .collect(),
+    };
+    gangs.retain(|g| g.size() > 0);
+    gangs
+}
+
+fn all<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Vec<(&'a Group, i32)> {
+    groups
+        .into_iter()
+        .flat_map(|g| (0..g.replicas).map(move |r| (g, r)))
+        .collect()
+}
+
+fn gang(
+    spec: &TrainingWorkloadSpec,
+    key: String,
+    template: String,
+    replicas: Vec<(&Group, i32)>,
+    min_count: Option<i32>,
+) -> Gang {
+    let basic = spec.scheduling.policy == SchedulingPolicy::Basic;
+    let members = |(g, r): (&Group, i32)| {
+        (0..g.size)
+            .map(|i| Member::new(g.name.as_str(), r, i))
+            .collect::<Vec<_>>()
+    };
+    let domains: Vec<Domain> = match spec.failure_policy.restart_scope {
+        RestartScope::Gang => {
+            vec![Domain {
+                key: key.clone(),
+                members: replicas.into_iter().flat_map(members).collect(),
+            }]
+        }
+        RestartScope::Replica => replicas
+            .into_iter()
+            .map(|(g, r)| Domain {
+                key: replica_key(&g.name, r),
+                members: members((g, r)),
+            })
+            .collect(),
+    };
+    let size = domains.iter().map(|d| d.members.len()).sum::<usize>() as i32;
+    let default_mode = if basic {
+        DisruptionMode::Single
+    } else {
+        DisruptionMode::All
+    };
+    Gang {
+        key,
+        template,
+        basic,
+        // Replicas may shrink below a minCount that was valid once.
+        min_count: if basic {
+            1
+        } else {
+            min_count.unwrap_or(size).clamp(1, size.max(1))
+        },
+        disruption: spec.scheduling.disruption_mode.unwrap_or(default_mode),
+        domains,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn spec(object: serde_json::Value) -> TrainingWorkloadSpec {
+        serde_json::from_value(object).unwrap()
+    }
+
+    fn keys(spec: &TrainingWorkloadSpec) -> Vec<(String, Vec<String>, usize)> {
+        gangs(spec)
+            .iter()
+            .map(|g| {
+                (
+                    g.key.clone(),
+                    g.domains.iter().map(|d| d.key.clone()).collect(),
+                    g.size(),
+                )
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_scope_of_the_gang_decides_what_is_placed_together() {
+        let base = |scope: &str| {
+            spec(json!({"scheduling": {"gang": {"scope": scope}}, "groups": [
+                {"name": "a", "replicas": 2, "size": 3, "template": {"spec": {"containers": []}}},
+                {"name": "b", "template": {"spec": {"containers": []}}}]}))
+        };
+        assert_eq!(
+            keys(&base("Workload")),
+            [("workload".into(), vec!["workload".into()], 7)]
+        );
+        assert_eq!(
+            keys(&base("Group")),
+            [
+                ("a".into(), vec!["a".into()], 6),
+                ("b".into(), vec!["b".into()], 1)
+            ]
+        );
+        let replicas = keys(&base("Replica"));
+        assert_eq!(
+            replicas.iter().map(|k| k.0.as_str()).collect::<Vec<_>>(),
+            ["a.0", "a.1", "b.0"]
+        );
+        assert_eq!(replicas[1], ("a.1".into(), vec!["a.1".into()], 3));
+    }
+
+    #[test]
+    fn restart_scope_replica_splits_a_gang_into_domains() {
+        let s = spec(
+            json!({"failurePolicy": {"restartScope": "Replica"}, "groups": [
+            {"name": "a", "replicas": 2, "size": 3, "template": {"spec": {"containers": []}}}]}),
+        );
+        assert_eq!(
+            keys(&s),
+            [("workload".into(), vec!["a.0".into(), "a.1".into()], 6)]
+        );
+        assert_eq!(gangs(&s)[0].min_count, 6);
+    }
+
+    #[test]
+    fn a_group_without_replicas_has_no_gang() {
+        let s = spec(
+            json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [
+            {"name": "a", "replicas": 0, "template": {"spec": {"containers": []}}}]}),
+        );
+        assert!(gangs(&s).is_empty());
+    }
+
+    #[test]
+    fn min_count_never_exceeds_the_members_that_are_left() {
+        let s = spec(json!({"scheduling": {"gang": {"minCount": 4}}, "groups": [
+            {"name": "a", "replicas": 2, "template": {"spec": {"containers": []}}}]}));
+        assert_eq!(gangs(&s)[0].min_count, 2);
+    }
+}

@@ -1,0 +1,268 @@
+//! The calls that are made, each with a deadline and counted.
+
+use std::error::Error;
+use std::fmt::Write;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+use tokio::time::{Instant, timeout};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Response, Status, Streaming};
+
+use super::api::runtime_service_client::RuntimeServiceClient;
+use super::api::{
+    Container, ContainerEventResponse, ContainerStatus, ContainerStatusRequest, GetEventsRequest,
+    ListContainersRequest, ListPodSandboxRequest, PodSandbox, StatusRequest, StopContainerRequest,
+    VersionRequest,
+};
+use crate::metrics::Metrics;
+use crate::runtime::RuntimeError;
+
+/// Largest answer that is read, as the kubelet has it: a listing of a full node is beyond gRPC's
+/// default of 4 MiB.
+const MAX_ANSWER: usize = 16 << 20;
+/// Version of the kubelet's runtime API that is asked for.
+const KUBELET_API: &str = "0.1.0";
+/// Condition without which a runtime takes no orders.
+const RUNTIME_READY: &str = "RuntimeReady";
+
+/// The socket of a runtime, from `unix:///run/containerd/containerd.sock` or a path.
+#[derive(Clone, Debug)]
+pub struct Socket {
+    text: String,
+    endpoint: Endpoint,
+}
+
+/// The text names no unix socket.
+#[derive(Clone, Debug, Error)]
+#[error("{0:?} is no unix socket: give unix:///PATH or an absolute path")]
+pub struct EndpointError(String);
+
+impl FromStr for Socket {
+    type Err = EndpointError;
+
+    fn from_str(text: &str) -> Result<Self, EndpointError> {
+        let refused = || EndpointError(text.to_owned());
+        let path = text.strip_prefix("unix://").unwrap_or(text);
+        if !path.starts_with('/') {
+            return Err(refused());
+        }
+        let endpoint = Endpoint::from_shared(format!("unix://{path}")).map_err(|_| refused())?;
+        Ok(Self {
+            text: text.to_owned(),
+            endpoint,
+        })
+    }
+}
+
+impl std::fmt::Display for Socket {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a call failed.
+#[derive(Clone, Debug)]
+pub(super) struct Failure {
+    pub code: Code,
+    pub message: String,
+}
+
+impl Failure {
+    fn of(status: &Status) -> Self {
+        let mut message = status.message().to_owned();
+        let mut cause = status.source();
+        while let Some(error) = cause {
+            // Writing to a string cannot fail.
+            let _ = write!(message, ": {error}");
+            cause = error.source();
+        }
+        Self {
+            code: status.code(),
+            message,
+        }
+    }
+
+    fn at(self, call: &'static str) -> RuntimeError {
+        match self.code {
+            Code::DeadlineExceeded => RuntimeError::Deadline { call },
+            code => RuntimeError::Refused {
+                call,
+                message: format!("{code:?}: {}", self.message),
+            },
+        }
+    }
+}
+
+/// The runtime's calls. Clones share one connection.
+#[derive(Clone)]
+pub(super) struct Calls {
+    client: RuntimeServiceClient<Channel>,
+    deadline: Duration,
+    metrics: Metrics,
+}
+
+impl Calls {
+    pub(super) fn new(socket: &Socket, deadline: Duration, metrics: &Metrics) -> Self {
+        let channel = socket.endpoint.connect_lazy();
+        let client = RuntimeServiceClient::new(channel).max_decoding_message_size(MAX_ANSWER);
+        Self {
+            client,
+            deadline,
+            metrics: metrics.clone(),
+        }
+    }
+
+    /// Ends in time, whatever the runtime does.
+    async fn call<T>(
+        &self,
+        call: &'static str,
+        answer: impl Future<Output = Result<Response<T>, Status>>,
+    ) -> Result<T, Failure> {
+        let began = Instant::now();
+        let result = match timeout(self.deadline, answer).await {
+            Ok(Ok(answer)) => Ok(answer.into_inner()),
+            Ok(Err(status)) => Err(Failure::of(&status)),
+            Err(_) => Err(Failure {
+                code: Code::DeadlineExceeded,
+                message: String::new(),
+            }),
+        };
+        let code = result.as_ref().err().map_or(Code::Ok, |f| f.code);
+        self.metrics.called(call, code, began.elapsed());
+        result
+    }
+
+    pub(super) async fn version(&self) -> Result<String, RuntimeError> {
+        let request = VersionRequest {
+            version: KUBELET_API.into(),
+        };
+        let mut client = self.client.clone();
+        let version = self
+            .call("Version", client.version(request))
+            .await
+            .map_err(|f| f.at("Version"))?;
+        Ok(format!(
+            "{} {}",
+            version.runtime_name, version.runtime_version
+        ))
+    }
+
+    /// An error while the runtime says that it takes no orders.
+    pub(super) async fn ready(&self) -> Result<(), RuntimeError> {
+        let mut client = self.client.clone();
+        let answer = client.status(StatusRequest {});
+        let status = self
+            .call("Status", answer)
+            .await
+            .map_err(|f| f.at("Status"))?
+            .status
+            .unwrap_or_default();
+        match status
+            .conditions
+            .into_iter()
+            .find(|c| c.r#type == RUNTIME_READY && !c.status)
+        {
+            None => Ok(()),
+            Some(condition) => {
+                let message = format!(
+                    "{RUNTIME_READY} is false: {} {}",
+                    condition.reason, condition.message
+                );
+                Err(RuntimeError::Refused {
+                    call: "Status",
+                    message,
+                })
+            }
+        }
+    }
+
+    pub(super) async fn list_pod_sandboxes(&self) -> Result<Vec<PodSandbox>, RuntimeError> {
+        let mut client = self.client.clone();
+        let answer = client.list_pod_sandbox(ListPodSandboxRequest {});
+        Ok(self
+            .call("ListPodSandbox", answer)
+            .await
+            .map_err(|f| f.at("ListPodSandbox"))?
+            .items)
+    }
+
+    pub(super) async fn list_containers(&self) -> Result<Vec<Container>, RuntimeError> {
+        let mut client = self.client.clone();
+        let answer = client.list_containers(ListContainersRequest {});
+        Ok(self
+            .call("ListContainers", answer)
+            .await
+            .map_err(|f| f.at("ListContainers"))?
+            .containers)
+    }
+
+    /// None when there is no such container.
+    pub(super) async fn container_status(
+        &self,
+        id: &str,
+    ) -> Result<Option<ContainerStatus>, RuntimeError> {
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+        };
+        let mut client = self.client.clone();
+        match self
+            .call("ContainerStatus", client.container_status(request))
+            .await
+        {
+            Ok(answer) => Ok(answer.status),
+            Err(failure) if failure.code == Code::NotFound => Ok(None),
+            Err(failure) => Err(failure.at("ContainerStatus")),
+        }
+    }
+
+    /// SIGKILL, at once; returns when the container has ended. One that is gone is no error.
+    pub(super) async fn stop_container(&self, id: String) -> Result<(), RuntimeError> {
+        let request = StopContainerRequest {
+            container_id: id,
+            timeout: 0,
+        };
+        let mut client = self.client.clone();
+        match self
+            .call("StopContainer", client.stop_container(request))
+            .await
+        {
+            Err(failure) if failure.code != Code::NotFound => Err(failure.at("StopContainer")),
+            _ => Ok(()),
+        }
+    }
+
+    /// Without a deadline: a Go server answers with its first event, which on a quiet node may be
+    /// hours away.
+    pub(super) async fn events(mut self) -> Result<Streaming<ContainerEventResponse>, Failure> {
+        match self.client.get_container_events(GetEventsRequest {}).await {
+            Ok(stream) => Ok(stream.into_inner()),
+            Err(status) => Err(Failure::of(&status)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_is_a_path_or_a_unix_address_and_nothing_else() {
+        for text in [
+            "unix:///run/containerd/containerd.sock",
+            "/run/crio/crio.sock",
+        ] {
+            assert_eq!(text.parse::<Socket>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "containerd.sock",
+            "unix://containerd.sock",
+            "http://localhost:1",
+            "tcp://[::1]:2",
+        ] {
+            assert!(text.parse::<Socket>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! The runtime's stream of container events, asked for again whenever it is lost.
+
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
+use tokio::time::{Instant, sleep_until};
+use tonic::{Code, Streaming};
+use tracing::{debug, info};
+
+use super::api::ContainerEventResponse;
+use super::calls::{Calls, Failure};
+
+/// What [`Events::next`] returns.
+pub(super) enum Event {
+    /// Something happened to a container.
+    Container(ContainerEventResponse),
+    /// The stream was lost or refused: events may be missing from here on.
+    Interrupted,
+}
+
+enum State {
+    /// Not before this time.
+    Waiting(Instant),
+    /// Asked for. A runtime that has events may leave that unanswered until the first one.
+    Asked(BoxFuture<'static, Result<Streaming<ContainerEventResponse>, Failure>>),
+    Open(Box<Streaming<ContainerEventResponse>>),
+}
+
+/// The stream.
+pub(super) struct Events {
+    calls: Calls,
+    state: State,
+    first_pause: Duration,
+    max_pause: Duration,
+    pause: Duration,
+}
+
+impl Events {
+    pub(super) fn new(calls: Calls, first_pause: Duration, max_pause: Duration) -> Self {
+        Self {
+            calls,
+            state: State::Waiting(Instant::now()),
+            first_pause,
+            max_pause,
+            pause: first_pause,
+        }
+    }
+
+    /// Whether the runtime has not refused to tell of changes.
+    pub(super) fn are_expected(&self) -> bool {
+        !matches!(self.state, State::Waiting(_))
+    }
+
+    /// The next event. May be dropped and called again at any time without a loss.
+    pub(super) async fn next(&mut self) -> Event {
+        loop {
+            match &mut self.state {
+                State::Waiting(until) => {
+                    sleep_until(*until).await;
+                    self.state = State::Asked(self.calls.clone().events().boxed());
+                }
+                State::Asked(answer) => match answer.await {
+                    Ok(stream) => {
+                        info!("the runtime tells of container events");
+                        self.pause = self.first_pause;
+                        self.state = State::Open(Box::new(stream));
+                    }
+                    Err(failure) => return self.refused(&failure),
+                },
+                State::Open(stream) => match stream.message().await {
+                    Ok(Some(event)) => return Event::Container(event),
+                    Ok(None) => return self.lost("closed by the runtime"),
+                    Err(status) => {
+                        let message = status.message().to_owned();
+                        return self.lost(&message);
+                    }
+                },
+            }
+        }
+    }
+
+    fn refused(&mut self, failure: &Failure) -> Event {
+        if failure.code == Code::Unimplemented {
+            self.pause = self.max_pause;
+        }
+        debug!(code = ?failure.code, message = failure.message, "no container events, listing repeatedly");
+        self.wait();
+        Event::Interrupted
+    }
+
+    fn lost(&mut self, why: &str) -> Event {
+        info!(
+            why,
+            "the stream of container events is lost, listing repeatedly until it is back"
+        );
+        self.wait();
+        Event::Interrupted
+    }
+
+    fn wait(&mut self) {
+        self.state = State::Waiting(Instant::now() + self.pause);
+        self.pause = (self.pause * 2).min(self.max_pause);
+    }
+}

@@ -1,0 +1,139 @@
+//! How containers ended, by pod: from events, and asked for once where no event told.
+//!
+//! The end of a container is final, so what is known once stays true however late or often an event
+//! arrives: a runtime that keeps events for the next subscriber can tell nothing wrong here.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::DateTime;
+use lockstep_api::names::labels;
+use lockstep_lifecycle::node::{Exit, SeenContainer};
+
+use super::Ended;
+use super::api::{ContainerEventResponse, ContainerState, ContainerStatus};
+use super::view::Pod;
+
+/// Most ends that are kept for one pod. A runtime lists one or two per container; the rest are
+/// removed ones.
+const MAX_PER_POD: usize = 64;
+
+/// Ends by pod UID and container id.
+#[derive(Debug, Default)]
+pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
+
+impl Exits {
+    /// Learns what an event says. Whether it concerns a member's pod, or may do so.
+    pub(super) fn learn(&mut self, event: ContainerEventResponse) -> bool {
+        // Without a sandbox the event is about a pod that is being removed.
+        let Some(sandbox) = event.pod_sandbox_status else {
+            return true;
+        };
+        if !sandbox.labels.contains_key(labels::WORKLOAD_UID) {
+            return false;
+        }
+        let uid = sandbox.metadata.unwrap_or_default().uid;
+        for status in &event.containers_statuses {
+            self.insert(&uid, status);
+        }
+        true
+    }
+
+    /// Learns how a container ended, if it did.
+    pub(super) fn insert(&mut self, pod_uid: &str, status: &ContainerStatus) {
+        if status.state() != ContainerState::ContainerExited {
+            return;
+        }
+        // Runtimes leave the time out for a container whose end they did not see.
+        let at = if status.finished_at == 0 {
+            status.created_at
+        } else {
+            status.finished_at
+        };
+        let exit = Exit {
+            code: status.exit_code,
+            reason: status.reason.clone(),
+            at: DateTime::from_timestamp_nanos(at),
+        };
+        let created_at = DateTime::from_timestamp_nanos(status.created_at);
+        let container = SeenContainer {
+            id: status.id.clone(),
+            created_at,
+            exit: Some(exit),
+        };
+        let name = status
+            .metadata
+            .as_ref()
+            .map(|m| m.name.clone())
+            .unwrap_or_default();
+        let ends = self.0.entry(pod_uid.to_owned()).or_default();
+        if let Entry::Vacant(new) = ends.entry(status.id.clone()) {
+            new.insert((name, container));
+        }
+        if ends.len() > MAX_PER_POD {
+            let oldest = ends
+                .iter()
+                .min_by_key(|(id, (_, c))| (c.created_at, *id))
+                .map(|(id, _)| id.clone());
+            oldest.and_then(|id| ends.remove(&id));
+        }
+    }
+
+    pub(super) fn knows(&self, pod_uid: &str, container_id: &str) -> bool {
+        self.0
+            .get(pod_uid)
+            .is_some_and(|ends| ends.contains_key(container_id))
+    }
+
+    /// Forgets the pods that are gone.
+    pub(super) fn keep_only(&mut self, pods: &[Pod]) {
+        let uids: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
+        self.0.retain(|uid, _| uids.contains(uid.as_str()));
+    }
+
+    /// The ended containers of a pod.
+    pub(super) fn of(&self, pod_uid: &str) -> impl Iterator<Item = &Ended> {
+        self.0.get(pod_uid).into_iter().flat_map(BTreeMap::values)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ended(id: usize) -> ContainerStatus {
+        ContainerStatus {
+            id: id.to_string(),
+            state: ContainerState::ContainerExited.into(),
+            created_at: id as i64 + 1,
+            exit_code: 3,
+            ..ContainerStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_pod_that_restarts_for_ever_is_remembered_by_its_last_ends() {
+        let mut exits = Exits::default();
+        for id in 0..1000 {
+            exits.insert("p", &ended(id));
+        }
+        assert_eq!(exits.of("p").count(), MAX_PER_POD);
+        assert!(exits.knows("p", "999") && !exits.knows("p", "0"));
+    }
+
+    #[test]
+    fn an_end_without_a_time_is_dated_by_its_creation_and_the_first_word_stays() {
+        let mut exits = Exits::default();
+        exits.insert("p", &ended(4));
+        exits.insert(
+            "p",
+            &ContainerStatus {
+                exit_code: 9,
+                ..ended(4)
+            },
+        );
+        let (_, container) = exits.of("p").next().unwrap();
+        let exit = container.exit.as_ref().unwrap();
+        assert_eq!((exit.code, exit.at.timestamp_nanos_opt()), (3, Some(5)));
+    }
+}

@@ -1,0 +1,113 @@
+//! Members' pods out of the runtime's lists. Pure.
+
+use std::collections::BTreeMap;
+
+use chrono::DateTime;
+use lockstep_api::names::labels;
+use lockstep_lifecycle::node::SeenContainer;
+
+use super::api::{Container, ContainerState, PodSandbox};
+use super::exits::Exits;
+use crate::runtime::Sandbox;
+
+/// Pods of this namespace are never touched, whatever their labels say.
+const PROTECTED_NAMESPACE: &str = "kube-system";
+
+/// A member's pod.
+#[derive(Debug)]
+pub(super) struct Pod {
+    pub uid: String,
+    labels: BTreeMap<String, String>,
+    annotations: BTreeMap<String, String>,
+    /// Ids of its sandboxes: a pod has several while one replaces another.
+    sandboxes: Vec<String>,
+}
+
+/// The members' pods, sorted by UID. Labels and annotations are those of the newest sandbox.
+pub(super) fn pods(mut sandboxes: Vec<PodSandbox>) -> Vec<Pod> {
+    sandboxes.sort_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)));
+    let mut pods: BTreeMap<String, Pod> = BTreeMap::new();
+    for sandbox in sandboxes {
+        let metadata = sandbox.metadata.unwrap_or_default();
+        let member = sandbox.labels.contains_key(labels::WORKLOAD_UID);
+        if !member || metadata.uid.is_empty() || metadata.namespace == PROTECTED_NAMESPACE {
+            continue;
+        }
+        let mut ids = pods
+            .remove(&metadata.uid)
+            .map(|p| p.sandboxes)
+            .unwrap_or_default();
+        ids.push(sandbox.id);
+        let pod = Pod {
+            uid: metadata.uid.clone(),
+            labels: sandbox.labels.into_iter().collect(),
+            annotations: sandbox.annotations.into_iter().collect(),
+            sandboxes: ids,
+        };
+        pods.insert(metadata.uid, pod);
+    }
+    pods.into_values().collect()
+}
+
+/// The members' containers, each with its pod. A container says only which sandbox it is in.
+pub(super) fn join<'a>(
+    pods: &'a [Pod],
+    containers: &'a [Container],
+) -> impl Iterator<Item = (&'a Pod, &'a Container)> {
+    let by_sandbox: BTreeMap<&str, &Pod> = pods
+        .iter()
+        .flat_map(|p| p.sandboxes.iter().map(move |id| (id.as_str(), p)))
+        .collect();
+    containers
+        .iter()
+        .filter_map(move |c| Some((*by_sandbox.get(c.pod_sandbox_id.as_str())?, c)))
+}
+
+/// What the agent sees: containers that run by the list, containers that ended by what is known of
+/// their end.
+pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits) -> Vec<Sandbox> {
+    let mut running: BTreeMap<String, Vec<(String, SeenContainer)>> = BTreeMap::new();
+    for (pod, container) in join(&pods, containers) {
+        // A state that the runtime does not know is that of a container that may run.
+        let runs = matches!(
+            container.state(),
+            ContainerState::ContainerRunning | ContainerState::ContainerUnknown
+        );
+        if !runs || exits.knows(&pod.uid, &container.id) {
+            continue;
+        }
+        let name = container
+            .metadata
+            .as_ref()
+            .map(|m| m.name.clone())
+            .unwrap_or_default();
+        let created_at = DateTime::from_timestamp_nanos(container.created_at);
+        let seen = SeenContainer {
+            id: container.id.clone(),
+            created_at,
+            exit: None,
+        };
+        running
+            .entry(pod.uid.clone())
+            .or_default()
+            .push((name, seen));
+    }
+    let mut out = Vec::with_capacity(pods.len());
+    for pod in pods {
+        let mut by_name: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
+        for (name, container) in exits
+            .of(&pod.uid)
+            .cloned()
+            .chain(running.remove(&pod.uid).unwrap_or_default())
+        {
+            by_name.entry(name).or_default().push(container);
+        }
+        out.push(Sandbox {
+            pod_uid: pod.uid,
+            labels: pod.labels,
+            annotations: pod.annotations,
+            containers: by_name,
+        });
+    }
+    out
+}

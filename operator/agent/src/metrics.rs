@@ -1,0 +1,117 @@
+//! What an agent counts.
+
+use std::time::Duration;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+use tonic::Code;
+
+/// Counters of one agent. Clones share them.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    calls: Family<CallLabels, Counter>,
+    call_time: Family<CallLabel, Histogram>,
+    stops: Family<StopLabels, Counter>,
+    /// Steps that failed and are repeated.
+    pub failed_steps: Counter,
+    /// 1 while the runtime is expected to tell of container events.
+    pub subscribed: Gauge,
+    /// Members' pods on the node.
+    pub members: Gauge,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CallLabels {
+    call: &'static str,
+    code: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct CallLabel {
+    call: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StopLabels {
+    result: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            calls: Family::default(),
+            call_time: Family::new_with_constructor(seconds),
+            stops: Family::default(),
+            failed_steps: Counter::default(),
+            subscribed: Gauge::default(),
+            members: Gauge::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// A call to the runtime has ended.
+    pub fn called(&self, call: &'static str, code: Code, time: Duration) {
+        self.calls
+            .get_or_create(&CallLabels {
+                call,
+                code: format!("{code:?}"),
+            })
+            .inc();
+        self.call_time
+            .get_or_create(&CallLabel { call })
+            .observe(time.as_secs_f64());
+    }
+
+    /// A stop has ended.
+    pub fn stopped(&self, done: bool) {
+        let result = if done { "stopped" } else { "failed" };
+        self.stops.get_or_create(&StopLabels { result }).inc();
+    }
+
+    /// Registers everything.
+    pub fn register(&self, registry: &mut Registry) {
+        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+        registry.register("lockstep_agent_build", "Version of the agent", version);
+        registry.register(
+            "lockstep_agent_runtime_calls",
+            "Calls to the container runtime",
+            self.calls.clone(),
+        );
+        registry.register(
+            "lockstep_agent_runtime_call_seconds",
+            "Length of calls to the container runtime",
+            self.call_time.clone(),
+        );
+        registry.register(
+            "lockstep_agent_stops",
+            "Containers stopped on order",
+            self.stops.clone(),
+        );
+        registry.register(
+            "lockstep_agent_failed_steps",
+            "Steps that failed",
+            self.failed_steps.clone(),
+        );
+        registry.register(
+            "lockstep_agent_event_stream",
+            "1 while the runtime tells of container events, 0 while it is listed repeatedly",
+            self.subscribed.clone(),
+        );
+        registry.register(
+            "lockstep_agent_members",
+            "Pods of members on the node",
+            self.members.clone(),
+        );
+    }
+}
+
+/// 1 ms to 16 s, in steps of four.
+fn seconds() -> Histogram {
+    Histogram::new(exponential_buckets(0.001, 4.0, 8))
+}

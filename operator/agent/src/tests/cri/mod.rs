@@ -1,0 +1,75 @@
+//! The CRI client over a real socket. Time is real here; what is waited for are conditions, and the
+//! limits only end a test that has failed.
+
+mod agent;
+mod fake;
+mod runtime;
+
+use std::time::Duration;
+
+use crate::cri::{CriRuntime, Intervals, Socket};
+use crate::metrics::Metrics;
+use crate::runtime::{Runtime, Sandbox};
+use fake::Fake;
+
+/// Generated from `proto/api.proto` by `make generate`.
+#[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
+mod server {
+    include!("generated/runtime.v1.rs");
+}
+
+/// Longer than any test takes.
+const NEVER: Duration = Duration::from_hours(1);
+/// When a test has failed.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// Looks often, or only when woken.
+fn intervals(wakes: bool) -> Intervals {
+    let look = if wakes {
+        NEVER
+    } else {
+        Duration::from_millis(5)
+    };
+    Intervals {
+        poll: look,
+        calm: look,
+        idle: look,
+        relist: NEVER,
+        resubscribe: Duration::from_millis(5),
+        ..Intervals::default()
+    }
+}
+
+fn connect(fake: &Fake, intervals: Intervals) -> CriRuntime {
+    let socket: Socket = fake.socket().to_str().unwrap().parse().unwrap();
+    CriRuntime::new(&socket, intervals, &Metrics::default())
+}
+
+/// Lists whenever something may have changed, until the listing is as wanted.
+async fn listed(runtime: &mut CriRuntime, wanted: impl Fn(&[Sandbox]) -> bool) -> Vec<Sandbox> {
+    let search = async {
+        loop {
+            if let Ok(sandboxes) = runtime.list().await
+                && wanted(&sandboxes)
+            {
+                return sandboxes;
+            }
+            runtime.changed().await;
+        }
+    };
+    tokio::time::timeout(LIMIT, search)
+        .await
+        .expect("the listing never became as wanted")
+}
+
+/// Waits for a condition that nothing tells of.
+async fn eventually(what: &str, condition: impl Fn() -> bool) {
+    let wait = async {
+        while !condition() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    tokio::time::timeout(LIMIT, wait)
+        .await
+        .unwrap_or_else(|_| panic!("never: {what}"));
+}

@@ -1,0 +1,429 @@
+//! The Lagrangian relaxation: a lower bound of the cost of every victim set, and sets to start
+//! from.
+//!
+//! The gang's largest shape needs `need` units of one resource, its *capacity*. That constraint is
+//! relaxed: each unit of capacity is paid for with a multiplier, and a candidate is evicted when
+//! the capacity that it helps to free earns more than its eviction costs. On most nodes a slot
+//! needs certain candidates evicted together (a *claim*): which claims pay together is a maximum
+//! closure problem, solved by a minimum cut. On a node where any of several candidates would do,
+//! capacity is divided among them by what they hold. Every multiplier gives a lower bound. The best
+//! one is found by Newton's method on the concave dual function; the sets that are optimal near it
+//! are the material of good answers.
+
+use std::collections::BTreeMap;
+
+use super::max_flow::{Network, UNCUTTABLE, Vertex};
+use crate::{
+    objective::Price,
+    placement::{deciding_dim, slots},
+    preempt::{
+        fit::{FitCondition, ShapeNeed},
+        instance::{CandidateIx, PreemptionInstance},
+    },
+    problem::{DimIx, NodeIx},
+};
+
+/// Fraction bits of a multiplier, and of a price that is compared with one.
+pub(super) const FRACTION: u32 = 16;
+/// Cuts of one search for the best multiplier.
+const CUTS: usize = 40;
+
+/// Slots of one node beyond which it is divided rather than claimed slot by slot.
+const MOST_CLAIMS: u32 = 16;
+
+/// The price that a scaled lower bound stands for: a sum of integers that is at least the bound is
+/// at least the next integer.
+pub(super) fn round_up(scaled: i128) -> Price {
+    (scaled + (1 << FRACTION) - 1) >> FRACTION
+}
+
+/// A set of candidates that is optimal at some multiplier: a solution of the Lagrangian subproblem.
+#[derive(Clone, Debug)]
+pub(in crate::preempt) struct PricedSet {
+    /// Per candidate, whether it is in the set.
+    pub evicted: Vec<bool>,
+    /// Sum of the prices.
+    pub cost: Price,
+    /// Capacity when the set is evicted, what is free now included.
+    pub capacity: i64,
+    /// Per unit of capacity, with [`FRACTION`] bits.
+    pub multiplier: i128,
+}
+
+impl PricedSet {
+    /// The set, ascending.
+    pub fn candidates(&self) -> Vec<CandidateIx> {
+        (0..self.evicted.len())
+            .filter(|&c| self.evicted[c])
+            .collect()
+    }
+}
+
+/// The best lower bound found over the multipliers.
+pub(in crate::preempt) struct DualBound {
+    /// What every set costs at least.
+    pub bound: Price,
+    /// The multiplier that gives this bound.
+    pub multiplier: i128,
+    /// The sets that are optimal at the multipliers tried.
+    pub sets: Vec<PricedSet>,
+}
+
+/// Capacity that is freed when certain candidates are evicted together.
+#[derive(Clone, Debug)]
+pub(super) struct Claim {
+    pub units: Vec<CandidateIx>,
+    pub capacity: i64,
+    vertex: Vertex,
+    edge: usize,
+}
+
+/// The relaxed question for one pool of candidates.
+pub(in crate::preempt) struct Relaxation {
+    /// Capacity needed.
+    pub need: i64,
+    /// Capacity without evictions.
+    pub base: i64,
+    /// Price of evicting each candidate; `None` where it may not be evicted or frees nothing.
+    price: Vec<Option<Price>>,
+    /// Per candidate, capacity that it frees by itself on divided nodes.
+    pub share: Vec<i64>,
+    pub(super) claims: Vec<Claim>,
+    network: Network,
+    source: Vertex,
+    sink: Vertex,
+    /// Per candidate, its edge to the sink.
+    pays: Vec<usize>,
+    /// Cascades' edges to the sink, with their losses.
+    cascades: Vec<(usize, i128)>,
+    cascade_of: Vec<Option<usize>>,
+    /// Candidates that must not be evicted.
+    excluded: Vec<bool>,
+    /// Edges that no cut contains.
+    fixed: Vec<usize>,
+}
+
+/// The vertex of a candidate, behind source and sink.
+fn candidate_vertex(candidate: CandidateIx) -> Vertex {
+    2 + candidate
+}
+
+/// Capacity of the claims, by the candidates that each needs evicted.
+type ClaimSizes = BTreeMap<Vec<CandidateIx>, i64>;
+
+impl Relaxation {
+    /// The question over the candidates with a price; `None` when nothing is needed.
+    pub fn new(
+        instance: &PreemptionInstance<'_>,
+        fit: &FitCondition,
+        price: Vec<Option<Price>>,
+    ) -> Option<Self> {
+        let need = fit.shapes.first()?;
+        let dim = deciding_dim(&instance.demand.shapes[need.shape]);
+        let pool = (0..instance.candidates.len()).filter(|&c| price[c].is_some());
+        let top = instance.free_without(pool);
+        let mut relaxation = Self {
+            need: need.need * need.replica_size.unwrap_or(1) * need.request[dim],
+            base: 0,
+            share: vec![0; instance.candidates.len()],
+            claims: Vec::new(),
+            network: Network::new(0),
+            source: 0,
+            sink: 1,
+            pays: Vec::new(),
+            cascades: Vec::new(),
+            cascade_of: (0..instance.candidates.len())
+                .map(|c| instance.unit(c).cascade)
+                .collect(),
+            excluded: vec![false; instance.candidates.len()],
+            fixed: Vec::new(),
+            price,
+        };
+        let mut claims = ClaimSizes::new();
+        for &node in &instance.placement.nodes {
+            if instance.placement.admits[need.shape].contains(node) {
+                let top = instance.placement.free_on(&top, node);
+                relaxation.add_node(instance, need, (node, top), dim, &mut claims);
+            }
+        }
+        relaxation.connect(instance, claims);
+        Some(relaxation)
+    }
+
+    /// Adds the capacity of a node: as claims where every further slot needs certain candidates
+    /// evicted and there are few, else divided among the candidates. `top` is what is free there
+    /// with the whole pool evicted.
+    fn add_node(
+        &mut self,
+        instance: &PreemptionInstance<'_>,
+        need: &ShapeNeed,
+        (node, top): (NodeIx, &[i64]),
+        dim: DimIx,
+        claims: &mut ClaimSizes,
+    ) {
+        let per_slot = need.request[dim];
+        let free = instance
+            .placement
+            .free_on(instance.placement.cluster.free_table(), node);
+        let now = slots(free, &need.request);
+        let most = slots(top, &need.request);
+        if most == now {
+            self.base += i64::from(now) * per_slot;
+            return;
+        }
+        let left = self.slots_beside(instance, node, top, &need.request);
+        let few = most - now <= MOST_CLAIMS;
+        if few && (now + 1..=most).all(|slot| left.iter().any(|&(_, left)| left < slot)) {
+            self.base += i64::from(now) * per_slot;
+            for slot in now + 1..=most {
+                let needed = left
+                    .iter()
+                    .filter(|&&(_, left)| left < slot)
+                    .map(|&(c, _)| c)
+                    .collect();
+                *claims.entry(needed).or_default() += per_slot;
+            }
+        } else {
+            let most = i64::from(most) * per_slot;
+            let free = free[dim].min(most);
+            self.base += free;
+            for (candidate, held) in instance.uses_on(node) {
+                if self.price[candidate].is_some() {
+                    self.share[candidate] += held[dim].min(most - free);
+                }
+            }
+        }
+    }
+
+    /// Per candidate of the pool on a node, the slots that are left when it alone stays.
+    fn slots_beside(
+        &self,
+        instance: &PreemptionInstance<'_>,
+        node: NodeIx,
+        top: &[i64],
+        request: &[i64],
+    ) -> Vec<(CandidateIx, u32)> {
+        let mut free = top.to_vec();
+        let mut left = Vec::new();
+        for (candidate, amounts) in instance.uses_on(node) {
+            if self.price[candidate].is_none() {
+                continue;
+            }
+            for ((f, t), a) in free.iter_mut().zip(top).zip(amounts) {
+                *f = t - a;
+            }
+            left.push((candidate, slots(&free, request)));
+        }
+        left
+    }
+
+    /// Builds the network: source, claims, candidates and cascades, sink.
+    fn connect(&mut self, instance: &PreemptionInstance<'_>, claims: ClaimSizes) {
+        let units = self.price.len();
+        let cascades = instance.units.cascade_loss.len();
+        self.network = Network::new(2 + units + cascades + claims.len());
+        self.pays = (0..units)
+            .map(|candidate| {
+                self.network
+                    .connect(candidate_vertex(candidate), self.sink, 0)
+            })
+            .collect();
+        for (cascade, &loss) in instance.units.cascade_loss.iter().enumerate() {
+            let edge = self.network.connect(2 + units + cascade, self.sink, 0);
+            self.cascades.push((edge, i128::from(loss) << FRACTION));
+        }
+        for candidate in (0..units).filter(|&c| self.price[c].is_some()) {
+            if let Some(cascade) = instance.unit(candidate).cascade {
+                self.fixed.push(self.network.connect(
+                    candidate_vertex(candidate),
+                    2 + units + cascade,
+                    UNCUTTABLE,
+                ));
+            }
+        }
+        for (ix, (needed, capacity)) in claims.into_iter().enumerate() {
+            let vertex = 2 + units + cascades + ix;
+            let edge = self.network.connect(self.source, vertex, 0);
+            for &candidate in &needed {
+                self.fixed.push(self.network.connect(
+                    vertex,
+                    candidate_vertex(candidate),
+                    UNCUTTABLE,
+                ));
+            }
+            self.claims.push(Claim {
+                units: needed,
+                capacity,
+                vertex,
+                edge,
+            });
+        }
+    }
+
+    /// Solves the subproblem at a multiplier: a lower bound of what any set costs (with
+    /// [`FRACTION`] bits), and the optimal set.
+    pub fn cut(&mut self, multiplier: i128) -> (i128, PricedSet) {
+        let mut bound = multiplier * i128::from(self.need - self.base);
+        let (mut evicted, surplus) = self.set_capacities(multiplier);
+        bound -= surplus;
+        let mut offered = 0;
+        for claim in &self.claims {
+            let earned = multiplier * i128::from(claim.capacity);
+            self.network.reset(claim.edge, earned);
+            offered += earned;
+        }
+        bound += self.network.max_flow(self.source, self.sink) - offered;
+        let mut capacity = self.base;
+        for (candidate, evicted) in evicted.iter_mut().enumerate() {
+            *evicted |= self.network.on_source_side(candidate_vertex(candidate));
+            if *evicted {
+                capacity += self.share[candidate];
+            }
+        }
+        for claim in &self.claims {
+            if self.network.on_source_side(claim.vertex) {
+                capacity += claim.capacity;
+            }
+        }
+        let set = PricedSet {
+            cost: self.cost(&evicted),
+            capacity,
+            evicted,
+            multiplier,
+        };
+        (bound, set)
+    }
+
+    /// Sets the capacities of all edges but those of the claims. Returns the candidates that are
+    /// taken because their shares earn what they cost, and what they earn beyond that. A candidate
+    /// of a cascade first has to pay for the cascade.
+    fn set_capacities(&mut self, multiplier: i128) -> (Vec<bool>, i128) {
+        for &(edge, loss) in &self.cascades {
+            self.network.reset(edge, loss);
+        }
+        for &edge in &self.fixed {
+            self.network.reset(edge, UNCUTTABLE);
+        }
+        let mut taken = vec![false; self.price.len()];
+        let mut surplus = 0;
+        for (candidate, price) in self.price.iter().enumerate() {
+            let Some(price) = price else { continue };
+            if self.excluded[candidate] {
+                self.network.reset(self.pays[candidate], UNCUTTABLE);
+                continue;
+            }
+            let left = (price << FRACTION) - multiplier * i128::from(self.share[candidate]);
+            self.network.reset(self.pays[candidate], left.max(0));
+            if left <= 0 {
+                surplus -= left;
+                taken[candidate] = self.share[candidate] > 0;
+            }
+        }
+        (taken, surplus)
+    }
+
+    /// Maximises the lower bound over the multipliers.
+    pub fn solve(&mut self) -> DualBound {
+        let nothing = PricedSet {
+            evicted: vec![false; self.price.len()],
+            cost: 0,
+            capacity: self.base,
+            multiplier: 0,
+        };
+        let (mut below, mut above) = (nothing, self.whole_pool());
+        let mut best = (0, 0);
+        let mut sets = Vec::new();
+        for _ in 0..CUTS {
+            if above.capacity <= below.capacity || above.cost <= below.cost {
+                break;
+            }
+            let multiplier = ((above.cost - below.cost) << FRACTION)
+                / i128::from(above.capacity - below.capacity);
+            let (bound, priced_set) = self.cut(multiplier);
+            best = best.max((bound, multiplier));
+            sets.push(priced_set.clone());
+            let side = if priced_set.capacity >= self.need {
+                &mut above
+            } else {
+                &mut below
+            };
+            if side.capacity == priced_set.capacity {
+                self.explore(multiplier, &mut sets);
+                break;
+            }
+            *side = priced_set;
+        }
+        DualBound {
+            bound: round_up(best.0),
+            multiplier: best.1,
+            sets,
+        }
+    }
+
+    /// Sets that are optimal at multipliers around the best one: pieces to fill the last gap with.
+    fn explore(&mut self, multiplier: i128, sets: &mut Vec<PricedSet>) {
+        /// Sixteenths of the best multiplier.
+        const AROUND: [i128; 12] = [4, 8, 11, 13, 14, 15, 17, 18, 20, 24, 32, 64];
+        for sixteenths in AROUND {
+            let (_, priced_set) = self.cut(multiplier * sixteenths / 16);
+            sets.push(priced_set);
+        }
+    }
+
+    fn whole_pool(&self) -> PricedSet {
+        let evicted: Vec<bool> = self.price.iter().map(Option::is_some).collect();
+        PricedSet {
+            cost: self.cost(&evicted),
+            capacity: self.base
+                + self.share.iter().sum::<i64>()
+                + self.claims.iter().map(|c| c.capacity).sum::<i64>(),
+            multiplier: 0,
+            evicted,
+        }
+    }
+
+    fn cost(&self, evicted: &[bool]) -> Price {
+        let mut paid = vec![false; self.cascades.len()];
+        let mut sum = 0;
+        for candidate in (0..evicted.len()).filter(|&c| evicted[c]) {
+            sum += self.price[candidate].unwrap_or(0);
+            if let Some(cascade) = self.cascade_of[candidate]
+                && !std::mem::replace(&mut paid[cascade], true)
+            {
+                sum += self.cascades[cascade].1 >> FRACTION;
+            }
+        }
+        sum
+    }
+
+    /// Whether some candidates cost more together than the sum of their prices.
+    pub fn has_cascades(&self) -> bool {
+        self.price
+            .iter()
+            .zip(&self.cascade_of)
+            .any(|(price, cascade)| price.is_some() && cascade.is_some())
+    }
+
+    /// Edges that a cut looks at, at least once each.
+    pub fn size(&self) -> u64 {
+        (self.fixed.len() + self.claims.len() + self.pays.len()) as u64
+    }
+
+    /// Changes the price of evicting a candidate of the pool.
+    pub fn set_price(&mut self, candidate: CandidateIx, price: Price) {
+        self.price[candidate] = Some(price);
+    }
+
+    /// Says whether a candidate of the pool must not be evicted.
+    pub fn exclude(&mut self, candidate: CandidateIx, excluded: bool) {
+        self.excluded[candidate] = excluded;
+    }
+
+    /// The price of evicting a candidate here.
+    pub fn price(&self, candidate: CandidateIx) -> Option<Price> {
+        self.price[candidate]
+    }
+}
+
+#[cfg(test)]
+mod tests;

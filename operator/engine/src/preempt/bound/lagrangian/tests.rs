@@ -1,0 +1,239 @@
+//! The relaxation against trying every set.
+
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::placement::PlacementInstance;
+use crate::preempt::{
+    Options,
+    bound::components::{bound_of_components, lower_bound, select},
+    preempt,
+    search::state::VictimState,
+    testing::{Question, over_questions, subsets},
+};
+
+/// A set of candidates with what it costs and the capacity there is without it, added up from the
+/// question.
+struct Set {
+    evicted: Vec<bool>,
+    cost: i128,
+    capacity: i64,
+}
+
+impl Set {
+    fn new(instance: &PreemptionInstance<'_>, relaxed: &Relaxation, evicted: Vec<bool>) -> Self {
+        let candidates = || (0..evicted.len()).filter(|&c| evicted[c]);
+        let cascades: BTreeSet<usize> = candidates()
+            .filter_map(|c| instance.unit(c).cascade)
+            .collect();
+        let prices: i128 = candidates().filter_map(|c| relaxed.price(c)).sum();
+        let losses: i128 = cascades
+            .iter()
+            .map(|&c| i128::from(instance.units.cascade_loss[c]))
+            .sum();
+        let claimed: i64 = relaxed
+            .claims
+            .iter()
+            .filter(|c| c.units.iter().all(|&u| evicted[u]))
+            .map(|c| c.capacity)
+            .sum();
+        let shared: i64 = candidates().map(|c| relaxed.share[c]).sum();
+        Self {
+            cost: prices + losses,
+            capacity: relaxed.base + shared + claimed,
+            evicted,
+        }
+    }
+
+    /// What the set costs less what its capacity beyond the need earns.
+    fn reduced_cost(&self, multiplier: i128, need: i64) -> i128 {
+        (self.cost << FRACTION) - multiplier * i128::from(self.capacity - need)
+    }
+}
+
+/// The question over all candidates but one in ten.
+fn relaxed(instance: &PreemptionInstance<'_>, fit: &FitCondition) -> Relaxation {
+    let price = |c: CandidateIx| (instance.cost(c).lost % 10 != 9).then(|| instance.cost(c).lost);
+    Relaxation::new(
+        instance,
+        fit,
+        (0..instance.candidates.len()).map(price).collect(),
+    )
+    .expect("something is needed")
+}
+
+fn every_set(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> Vec<Set> {
+    let pool = (0..instance.candidates.len())
+        .filter(|&c| relaxed.price(c).is_some())
+        .collect();
+    subsets(instance.candidates.len(), pool)
+        .map(|evicted| Set::new(instance, relaxed, evicted))
+        .collect()
+}
+
+/// Whether a cut says exactly what is best at a price: it lets a unit that pays by its shares go
+/// before its cascade is paid.
+fn is_exact(instance: &PreemptionInstance<'_>, relaxed: &Relaxation) -> bool {
+    !relaxed.has_cascades()
+        || (0..instance.candidates.len())
+            .all(|c| relaxed.share[c] == 0 || instance.unit(c).cascade.is_none())
+}
+
+#[test]
+fn every_set_without_which_the_gang_fits_frees_the_capacity_that_is_needed() {
+    over_questions(|instance, fit| {
+        let relaxed = relaxed(instance, fit);
+        let mut fitting = 0;
+        for set in every_set(instance, &relaxed) {
+            let mut state = VictimState::new(instance, fit);
+            for candidate in (0..set.evicted.len()).filter(|&c| set.evicted[c]) {
+                state.evict(candidate);
+            }
+            if state.fits() {
+                fitting += 1;
+                prop_assert!(
+                    set.capacity >= relaxed.need,
+                    "{:?} makes {}",
+                    set.evicted,
+                    set.capacity
+                );
+            }
+        }
+        Ok(fitting > 0)
+    });
+}
+
+#[test]
+fn at_every_price_the_cut_finds_the_set_that_pays_most_without_those_that_must_stay() {
+    over_questions(|instance, fit| {
+        let mut relaxed = relaxed(instance, fit);
+        let sets = every_set(instance, &relaxed);
+        let exact = is_exact(instance, &relaxed);
+        for excluded in [
+            None,
+            (0..instance.candidates.len()).find(|&c| relaxed.price(c).is_some()),
+        ] {
+            if let Some(candidate) = excluded {
+                relaxed.exclude(candidate, true);
+            }
+            for eighths in [1, 8, 20, 33, 64, 100, 160, 400] {
+                let multiplier = (eighths << FRACTION) / 8;
+                let (bound, priced_set) = relaxed.cut(multiplier);
+                for set in sets
+                    .iter()
+                    .filter(|s| excluded.is_none_or(|c| !s.evicted[c]))
+                {
+                    prop_assert!(
+                        bound <= set.reduced_cost(multiplier, relaxed.need),
+                        "{bound} at {multiplier}: {:?}",
+                        set.evicted
+                    );
+                }
+                let found = Set::new(instance, &relaxed, priced_set.evicted);
+                prop_assert_eq!(
+                    (priced_set.cost, priced_set.multiplier),
+                    (found.cost, multiplier)
+                );
+                prop_assert!(
+                    excluded.is_none_or(|c| !found.evicted[c]),
+                    "{excluded:?} is evicted"
+                );
+                if exact {
+                    prop_assert_eq!(
+                        (priced_set.capacity, bound),
+                        (found.capacity, found.reduced_cost(multiplier, relaxed.need))
+                    );
+                }
+            }
+        }
+        Ok(exact && !relaxed.claims.is_empty())
+    });
+}
+
+#[test]
+fn the_bound_is_below_every_answer_and_no_other_price_gives_a_better_one() {
+    over_questions(|instance, fit| {
+        let mut relaxed = relaxed(instance, fit);
+        let sets = every_set(instance, &relaxed);
+        let enough = sets.iter().filter(|s| s.capacity >= relaxed.need);
+        let Some(least) = enough.map(|s| s.cost).min() else {
+            return Ok(false);
+        };
+        let dual = relaxed.solve();
+        prop_assert!(dual.bound <= least, "{} for {least}", dual.bound);
+        // Pieces chosen by their prices alone, some of them enumerated, all of them.
+        for enumerable in 0..=instance.candidates.len() {
+            let chosen = bound_of_components(&relaxed, &dual.sets, enumerable);
+            prop_assert!(chosen <= least, "{chosen} for {least}, up to {enumerable}");
+            prop_assert!(
+                chosen >= dual.bound || relaxed.has_cascades(),
+                "{chosen} for {}",
+                dual.bound
+            );
+            prop_assert!(
+                chosen == least || relaxed.has_cascades() || enumerable < instance.candidates.len(),
+                "{chosen}"
+            );
+        }
+        // With a unit that frees nothing, the first price may be one at which all others pay.
+        let frees = |c: CandidateIx| {
+            relaxed.share[c] > 0 || relaxed.claims.iter().any(|claim| claim.units.contains(&c))
+        };
+        let useful = (0..instance.candidates.len()).all(|c| relaxed.price(c).is_none() || frees(c));
+        if !useful || !is_exact(instance, &relaxed) {
+            return Ok(false);
+        }
+        for shift in (0..=FRACTION + 6).step_by(2) {
+            for multiplier in [
+                dual.multiplier - (1 << shift),
+                dual.multiplier + (1 << shift),
+            ] {
+                let (bound, _) = relaxed.cut(multiplier.max(0));
+                prop_assert!(
+                    bound <= dual.bound << FRACTION,
+                    "{bound} at {multiplier}, {} at the best",
+                    dual.bound
+                );
+            }
+        }
+        Ok(true)
+    });
+}
+
+#[test]
+fn the_example_of_the_engine_page() {
+    let mut question = Question::new(&[8, 8, 8, 8], 2, 8);
+    question.unit(900, 8, &[0, 1]);
+    question.unit(100, 4, &[2]);
+    question.unit(200, 4, &[2]);
+    question.unit(500, 8, &[3]);
+    let placement = PlacementInstance::new(&question.cluster, &question.demand);
+    let instance = PreemptionInstance::new(&placement, &question.units);
+    let prices = (0..4).map(|c| Some(instance.cost(c).lost)).collect();
+    let fit = FitCondition::new(&placement);
+    let mut relaxation = Relaxation::new(&instance, &fit, prices).expect("something is needed");
+    let claims: Vec<_> = relaxation
+        .claims
+        .iter()
+        .map(|claim| (claim.units.clone(), claim.capacity))
+        .collect();
+    assert_eq!(claims, [(vec![0], 16), (vec![1, 2], 8), (vec![3], 8)]);
+    let dual = relaxation.solve();
+    assert_eq!((dual.bound, dual.multiplier), (750, (900 << FRACTION) / 16));
+    assert_eq!(lower_bound(&relaxation, &dual.sets), 800);
+    assert_eq!(select(&relaxation, &dual.sets), Some(vec![1, 2, 3]));
+    let options = Options::default();
+    let answer = preempt(
+        &question.cluster,
+        &question.units,
+        &question.demand,
+        &options,
+    )
+    .expect("it fits");
+    assert_eq!(
+        (answer.victims, answer.cost.lost, answer.proven),
+        (vec![1, 2, 3], 800, true)
+    );
+}

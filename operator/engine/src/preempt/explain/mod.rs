@@ -1,0 +1,182 @@
+//! Why each victim was taken and each other unit spared, and what the next best set would have
+//! cost.
+
+mod reasons;
+
+pub use reasons::{Reasons, RunnerUp, Spared, Taken};
+
+use super::{
+    answer::{Algorithm, Options, Preemption},
+    fit::FitCondition,
+    follow_on,
+    instance::{CandidateIx, DomainInstances, PreemptionInstance},
+    search::{
+        local_search::LocalSearch,
+        state::{VictimSet, VictimState},
+    },
+};
+use crate::{
+    cluster::Cluster,
+    placement::PlacementInstance,
+    problem::{Demand, NodeIx, Scope, TopologyMode, UnitIx, Units},
+};
+
+/// Victims whose sparing is worked out: those with the largest savings. Others are only listed.
+const WORKED_OUT: usize = 32;
+
+/// Says why an answer of [`preempt`](super::preempt) is what it is. Ask with what the answer was
+/// asked with. Under a topology that binds the whole gang, sets are compared within the chosen
+/// domain. Sets are compared by what their own units lose; to the cost of the next best one is
+/// added what its units would evict in turn, as far as the options follow that.
+pub fn explain(
+    cluster: &Cluster,
+    units: &Units,
+    demand: &Demand,
+    options: &Options,
+    answer: &Preemption,
+) -> Reasons {
+    let mut reasons = compare_in_domain(cluster, units, demand, options, answer);
+    if options.algorithm == Algorithm::LeastCost
+        && let Some(next) = &mut reasons.runner_up
+    {
+        let lost = follow_on::cost(
+            cluster,
+            units,
+            demand,
+            &next.victims,
+            options.follow_on_depth,
+        );
+        next.cost.add_follow_on(lost);
+    }
+    reasons
+}
+
+/// Compares within the domain of the answer, where a topology binds the whole gang.
+fn compare_in_domain(
+    cluster: &Cluster,
+    units: &Units,
+    demand: &Demand,
+    options: &Options,
+    answer: &Preemption,
+) -> Reasons {
+    let placement = PlacementInstance::new(cluster, demand);
+    let instance = PreemptionInstance::new(&placement, units);
+    let topology = demand
+        .topology
+        .filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
+    let first = answer.placement.assignments.first();
+    let Some((topology, domain)) =
+        topology.and_then(|t| Some((t, cluster.domain(first?.node, t.key)?)))
+    else {
+        return compare(&instance, options, answer, |node| node);
+    };
+    let domains = DomainInstances::new(&placement, topology.key);
+    let placement = domains.placement(&placement, domain);
+    let instance = domains.preemption(&instance, &placement, domain);
+    compare(&instance, options, answer, |node| {
+        domains.nodes(domain)[node]
+    })
+}
+
+/// `to_whole` turns the instance's node ordinals into those of the cluster.
+fn compare(
+    instance: &PreemptionInstance<'_>,
+    options: &Options,
+    answer: &Preemption,
+    to_whole: impl Fn(NodeIx) -> NodeIx,
+) -> Reasons {
+    let pool = instance.candidates_up_to(answer.explanation.priority_bound);
+    let victims: Vec<bool> = instance
+        .candidates
+        .iter()
+        .map(|unit| answer.victims.binary_search(unit).is_ok())
+        .collect();
+    let fit = FitCondition::new(instance.placement);
+    let mut search = LocalSearch::new(VictimState::new(instance, &fit), &pool, options.work_budget);
+    search.set_victims(|c| victims[c]);
+    let mut reasons = Reasons {
+        spared: spared(&search.state, &pool, answer),
+        ..Reasons::default()
+    };
+    let mut next_best: Option<VictimSet> = None;
+    for candidate in search.by_savings() {
+        let mut without_it = None;
+        if reasons.taken.len() < WORKED_OUT && search.avoid(candidate) {
+            without_it = Some(search.state.victim_set());
+        }
+        search.set_victims(|c| victims[c]);
+        reasons.taken.push(Taken {
+            unit: instance.candidates[candidate],
+            nodes: used_nodes(instance, candidate, answer, &to_whole),
+            without_it: without_it.as_ref().map(|set| set.cost),
+        });
+        next_best = next_best
+            .into_iter()
+            .chain(without_it)
+            .min_by_key(|set| set.cost);
+    }
+    reasons.runner_up = next_best.map(|set| RunnerUp {
+        victims: instance.unit_ordinals(set.victims),
+        cost: set.cost,
+    });
+    reasons.taken.sort_by_key(|t| t.unit);
+    reasons
+}
+
+/// Why each candidate that is no victim was spared; `state` is the set of victims.
+fn spared(state: &VictimState<'_>, pool: &[bool], answer: &Preemption) -> Vec<(UnitIx, Spared)> {
+    // What a unit frees beside all others of the pool is the most that it can free.
+    let mut whole_pool = VictimState::new(state.instance, state.fit);
+    for candidate in (0..pool.len()).filter(|&c| pool[c]) {
+        whole_pool.evict(candidate);
+    }
+    let mut spared = Vec::new();
+    for candidate in (0..pool.len()).filter(|&c| !state.is_evicted(c)) {
+        let reason = if pool[candidate] {
+            why_spared(state, &mut whole_pool, candidate, answer)
+        } else {
+            Spared::AbovePriorityBound
+        };
+        spared.push((state.instance.candidates[candidate], reason));
+    }
+    spared
+}
+
+fn why_spared(
+    state: &VictimState<'_>,
+    whole_pool: &mut VictimState<'_>,
+    candidate: CandidateIx,
+    answer: &Preemption,
+) -> Spared {
+    let beyond = state.marginal_excess(candidate);
+    if beyond > 0 && answer.cost.pdb_excess == 0 {
+        return Spared::OverBudget { pods: beyond };
+    }
+    let surplus = whole_pool.surplus();
+    whole_pool.restore(candidate);
+    let useful = whole_pool.surplus() < surplus;
+    whole_pool.evict(candidate);
+    if useful {
+        Spared::Dearer
+    } else {
+        Spared::NoUse
+    }
+}
+
+/// The nodes of a candidate, in the whole cluster, to which the answer assigns pods.
+fn used_nodes(
+    instance: &PreemptionInstance<'_>,
+    candidate: CandidateIx,
+    answer: &Preemption,
+    to_whole: impl Fn(NodeIx) -> NodeIx,
+) -> Vec<NodeIx> {
+    let mut nodes = Vec::new();
+    for (node, _) in instance.uses(candidate) {
+        let node = to_whole(node);
+        if answer.placement.assignments.iter().any(|s| s.node == node) {
+            nodes.push(node);
+        }
+    }
+    nodes.sort_unstable();
+    nodes
+}

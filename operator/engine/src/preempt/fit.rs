@@ -1,0 +1,115 @@
+//! When the gang fits, as far as counting slots can say.
+
+use crate::{
+    placement::{PlacementInstance, pack::multiple_of},
+    problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyMode},
+};
+
+/// How much is needed of one shape.
+#[derive(Clone, Debug)]
+pub(super) struct ShapeNeed {
+    /// Ordinal in the demand.
+    pub shape: ShapeIx,
+    pub request: Amounts,
+    /// Pods to be placed, or replicas where `replica_size` is set.
+    pub need: i64,
+    /// Slots of this shape that the pods of larger shapes use up.
+    pub taken_by_larger: i64,
+    /// Pods that must share a domain.
+    pub replica_size: Option<i64>,
+}
+
+/// The condition under which a victim set is large enough.
+#[derive(Clone, Debug)]
+pub(super) struct FitCondition {
+    /// Shapes of which something is needed, largest first.
+    pub shapes: Vec<ShapeNeed>,
+    /// Whether enough slots of every shape mean that the gang fits; else a placement has to be
+    /// tried.
+    pub counting_is_exact: bool,
+    /// Per node, its domain; empty unless replicas must share one.
+    pub domain_of: Vec<Option<DomainIx>>,
+    /// Usable nodes per domain; empty unless replicas must share one.
+    pub domains: Vec<Vec<NodeIx>>,
+}
+
+impl FitCondition {
+    /// The condition for the pods that the gang needs.
+    pub fn new(placement: &PlacementInstance<'_>) -> Self {
+        let demand = placement.demand;
+        let together = demand.topology.filter(|t| t.mode == TopologyMode::Required);
+        let replicas = together.filter(|t| t.scope == Scope::Replica);
+        let mut shapes: Vec<ShapeNeed> = demand
+            .needed()
+            .into_iter()
+            .enumerate()
+            .filter(|&(_, need)| need > 0)
+            .map(|(shape, need)| ShapeNeed {
+                shape,
+                request: demand.shapes[shape].request.clone(),
+                need: i64::from(need),
+                taken_by_larger: 0,
+                replica_size: None,
+            })
+            .collect();
+        shapes.sort_by(|a, b| {
+            b.request
+                .iter()
+                .sum::<i64>()
+                .cmp(&a.request.iter().sum())
+                .then(a.shape.cmp(&b.shape))
+        });
+        let chain = shapes.windows(2).all(|pair| {
+            multiple_of(&pair[0].request, &pair[1].request).is_some()
+                && placement.admits[pair[0].shape] == placement.admits[pair[1].shape]
+        });
+        let mut fit = Self {
+            counting_is_exact: chain && together.is_none(),
+            shapes,
+            domain_of: Vec::new(),
+            domains: Vec::new(),
+        };
+        if chain {
+            fit.count_larger_ones();
+        }
+        if let Some(topology) = replicas {
+            fit.group(placement, topology.key);
+        }
+        fit
+    }
+
+    /// Each pod of a larger shape uses a fixed number of a smaller one's slots, on whatever node.
+    fn count_larger_ones(&mut self) {
+        for small in 1..self.shapes.len() {
+            let taken = self.shapes[..small]
+                .iter()
+                .filter_map(|l| {
+                    Some(l.need * multiple_of(&l.request, &self.shapes[small].request)?)
+                })
+                .sum();
+            self.shapes[small].taken_by_larger = taken;
+        }
+    }
+
+    /// Counts replicas per domain. Exact for one shape whose replicas are all still to be placed.
+    fn group(&mut self, placement: &PlacementInstance<'_>, key: usize) {
+        self.counting_is_exact = self.shapes.len() == 1
+            && placement.demand.shapes[self.shapes[0].shape]
+                .running
+                .is_empty();
+        if !self.counting_is_exact {
+            return;
+        }
+        self.domain_of = (0..placement.cluster.node_count())
+            .map(|n| placement.cluster.domain(n, key))
+            .collect();
+        self.domains = placement.nodes_by_domain(key);
+        self.domains
+            .resize(placement.cluster.domain_count(key), Vec::new());
+        for shape in &mut self.shapes {
+            let members = i64::from(placement.demand.shapes[shape.shape].replica_size);
+            shape.need = (shape.need + members - 1) / members;
+            shape.replica_size = Some(members);
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! The cheapest units to evict for one more slot on a node: a greedy covering heuristic.
+
+use smallvec::SmallVec;
+
+use super::state::VictimState;
+use crate::{
+    objective::Price,
+    preempt::instance::CandidateIx,
+    problem::{Amounts, NodeIx, ShapeIx},
+};
+
+/// Units whose eviction frees a slot.
+pub(super) type Cover = SmallVec<[CandidateIx; 8]>;
+
+/// The share, in fixed point, that covers all that is missing of a resource.
+const WHOLE: i64 = 1 << 10;
+
+/// A unit on the node.
+struct Item<'i> {
+    price: Price,
+    /// Share of what is missing that it covers, summed over the resources.
+    covers: i64,
+    candidate: CandidateIx,
+    amounts: &'i [i64],
+}
+
+/// A cheap set of units on a node whose eviction makes one more pod of the shape fit there; only
+/// units that `may_evict` and are not victims yet. `None` when all of them together do not suffice.
+pub(super) fn cheapest_cover(
+    state: &mut VictimState<'_>,
+    shape: ShapeIx,
+    node: NodeIx,
+    may_evict: impl Fn(CandidateIx) -> bool,
+) -> Option<Cover> {
+    let (instance, need) = (state.instance, &state.fit.shapes[shape]);
+    if !instance.placement.admits[need.shape].contains(node) {
+        return None;
+    }
+    let target = i64::from(state.slots_on(shape, node)) + 1;
+    let mut missing: Amounts = state
+        .free(node)
+        .iter()
+        .zip(&need.request)
+        .map(|(&free, &request)| request * target - free)
+        .collect();
+    let mut items: SmallVec<[Item<'_>; 8]> = SmallVec::new();
+    for (candidate, amounts) in instance.uses_on(node) {
+        if !may_evict(candidate) || state.is_evicted(candidate) {
+            continue;
+        }
+        let covers = covered(amounts, &missing);
+        if covers > 0 {
+            items.push(Item {
+                price: state.marginal(candidate),
+                covers,
+                candidate,
+                amounts,
+            });
+        }
+    }
+    state.steps += items.len() as u64;
+    // The least price per share first.
+    items.sort_unstable_by(|a, b| {
+        (a.price * Price::from(b.covers))
+            .cmp(&(b.price * Price::from(a.covers)))
+            .then(a.candidate.cmp(&b.candidate))
+    });
+    let mut taken = 0;
+    while is_missing(&missing, &need.request) {
+        let item = items.get(taken)?;
+        for (missing, amount) in missing.iter_mut().zip(item.amounts) {
+            *missing -= amount;
+        }
+        taken += 1;
+    }
+    items.truncate(taken);
+    // An item that was taken early may be redundant beside later ones.
+    items.retain(|item| {
+        let without: Amounts = missing
+            .iter()
+            .zip(item.amounts)
+            .map(|(missing, amount)| missing + amount)
+            .collect();
+        let needed = is_missing(&without, &need.request);
+        if !needed {
+            missing = without;
+        }
+        needed
+    });
+    Some(items.into_iter().map(|item| item.candidate).collect())
+}
+
+/// Whether anything that the request asks for is missing.
+fn is_missing(missing: &[i64], request: &[i64]) -> bool {
+    missing
+        .iter()
+        .zip(request)
+        .any(|(&missing, &request)| request > 0 && missing > 0)
+}
+
+/// How much of what is missing these amounts cover, all resources alike.
+fn covered(amounts: &[i64], missing: &[i64]) -> i64 {
+    let mut share = 0;
+    for (&held, &missing) in amounts.iter().zip(missing) {
+        if missing > 0 {
+            share += held.min(missing) * WHOLE / missing;
+        }
+    }
+    share
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,28 @@
+//! The greedy cover on a node.
+
+use super::*;
+use crate::{
+    placement::PlacementInstance,
+    preempt::{fit::FitCondition, instance::PreemptionInstance, testing::Question},
+};
+
+#[test]
+fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
+    let mut question = Question::new(&[8], 1, 4);
+    for (cost, amount) in [(1, 1), (50, 3), (20, 4)] {
+        question.unit(cost, amount, &[0]);
+    }
+    let site = PlacementInstance::new(&question.cluster, &question.demand);
+    let (instance, fit) = (
+        PreemptionInstance::new(&site, &question.units),
+        FitCondition::new(&site),
+    );
+    let mut state = VictimState::new(&instance, &fit);
+    let cover = cheapest_cover(&mut state, 0, 0, |_| true).expect("there are enough");
+    assert_eq!(
+        cover.as_slice(),
+        [2],
+        "the first comes cheapest by what it frees, and is needless beside the third"
+    );
+    assert_eq!(state.steps, 3);
+}

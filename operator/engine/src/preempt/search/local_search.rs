@@ -1,0 +1,463 @@
+//! Local search over victim sets: repair a set until the gang fits, reprieve the victims that are
+//! not needed, exchange victims for cheaper ones.
+
+use std::cmp::{Ordering, Reverse};
+
+use smallvec::SmallVec;
+
+use super::{
+    cover::{Cover, cheapest_cover},
+    state::VictimState,
+};
+use crate::{
+    objective::{EvictionCost, Price},
+    preempt::instance::CandidateIx,
+    problem::{DomainIx, NodeIx, ShapeIx},
+};
+
+/// Largest distance, in the order of savings, of two victims that are exchanged together.
+const PAIRS_APART: usize = 8;
+
+/// Nodes that are looked at before all others: those with the cheapest slots.
+const CHEAPEST_NODES: usize = 96;
+
+/// A cover on a node, its price and the slots that it frees.
+struct Offer {
+    node: NodeIx,
+    cover: Cover,
+    price: Price,
+    slots: i64,
+}
+
+impl Offer {
+    /// Compares the price per slot.
+    fn compare_rate(&self, other: &Self) -> Ordering {
+        (self.price * Price::from(other.slots)).cmp(&(other.price * Price::from(self.slots)))
+    }
+}
+
+/// A search from one set of victims to better ones.
+pub(in crate::preempt) struct LocalSearch<'a> {
+    pub state: VictimState<'a>,
+    /// Candidates that may be evicted.
+    pool: &'a [bool],
+    /// Candidates that the present move must not evict.
+    excluded: Vec<bool>,
+    /// Per candidate, the last round in which it was a cover by itself.
+    seen: Vec<u32>,
+    round: u32,
+    /// Nodes with the cheapest slots, as of the last [`LocalSearch::refresh_cheapest_nodes`].
+    cheapest_nodes: Vec<NodeIx>,
+    /// Whether moves are evaluated without short cuts.
+    thorough: bool,
+    /// Steps after which the search ends.
+    budget: u64,
+}
+
+impl<'a> LocalSearch<'a> {
+    pub fn new(state: VictimState<'a>, pool: &'a [bool], budget: u64) -> Self {
+        let candidates = state.instance.candidates.len();
+        Self {
+            state,
+            pool,
+            excluded: vec![false; candidates],
+            seen: vec![0; candidates],
+            round: 0,
+            cheapest_nodes: Vec::new(),
+            thorough: false,
+            budget,
+        }
+    }
+
+    /// Changes the set of victims to this one.
+    pub fn set_victims(&mut self, evicted: impl Fn(CandidateIx) -> bool) {
+        for candidate in 0..self.excluded.len() {
+            match (self.state.is_evicted(candidate), evicted(candidate)) {
+                (false, true) => self.state.evict(candidate),
+                (true, false) => self.state.restore(candidate),
+                _ => {}
+            }
+        }
+    }
+
+    /// Evicts more until the gang fits: always the cover with the least price per slot. False when
+    /// the pool is exhausted.
+    pub fn repair(&mut self) -> bool {
+        loop {
+            let Some((shape, missing)) = self.state.deficit() else {
+                if self.state.fits() {
+                    return true;
+                }
+                // There are slots enough, but those of different shapes overlap: any more free
+                // capacity may help.
+                let Some(cheapest) = self
+                    .evictable()
+                    .min_by_key(|&c| (self.state.marginal(c), c))
+                else {
+                    return false;
+                };
+                self.state.evict(cheapest);
+                continue;
+            };
+            let Some(cover) = self.best_cover(shape, missing) else {
+                return false;
+            };
+            self.evict_all(&cover);
+        }
+    }
+
+    /// Restores every victim that is not needed, the largest savings first.
+    pub fn reprieve(&mut self) {
+        self.reprieve_except(None, false);
+    }
+
+    /// Restores victims that are not needed, the largest savings first, never `kept`; when
+    /// `roughly`, only while there are slots to spare, which finds all but those that hold none.
+    fn reprieve_except(&mut self, kept: Option<CandidateIx>, roughly: bool) {
+        for candidate in self.by_savings() {
+            if roughly && self.state.surplus() == 0 {
+                break;
+            }
+            if Some(candidate) == kept {
+                continue;
+            }
+            self.state.restore(candidate);
+            if !self.state.fits() {
+                self.state.evict(candidate);
+            }
+        }
+    }
+
+    /// What restoring a victim would save: its price alone, then pods.
+    fn savings(&self, candidate: CandidateIx) -> (Price, u32) {
+        let instance = self.state.instance;
+        let cost = instance.cost(candidate);
+        (
+            cost.price_alone(instance.units, instance.weights),
+            cost.pods,
+        )
+    }
+
+    /// Exchanges victims while that pays and the budget lasts: one by one, then all of a node, then
+    /// in pairs; first with short cuts, then without.
+    pub fn improve(&mut self) {
+        let mut best = self.state.cost();
+        let phases = 2 + PAIRS_APART;
+        let mut idle = 0;
+        self.thorough = false;
+        while idle < 2 * phases && self.state.steps < self.budget {
+            self.thorough |= idle >= phases;
+            let improved = match idle % phases {
+                0 => self.exchange_out(Self::singles, &mut best) | self.exchange_in(&mut best),
+                1 => self.exchange_out(Self::by_node, &mut best),
+                phase => self.exchange_out(|search| search.pairs(phase - 1), &mut best),
+            };
+            idle = match (improved, self.thorough) {
+                (false, _) => idle + 1,
+                (true, false) => 0,
+                (true, true) => phases,
+            };
+        }
+    }
+
+    /// Changes to the cheapest set found that does not evict a victim; false when there is none.
+    pub fn avoid(&mut self, candidate: CandidateIx) -> bool {
+        self.state.restore(candidate);
+        self.excluded[candidate] = true;
+        let fits = self.repair();
+        self.excluded[candidate] = false;
+        if fits {
+            self.reprieve();
+        }
+        fits
+    }
+
+    /// For each group of victims: can others make the gang fit for less?
+    fn exchange_out(
+        &mut self,
+        groups: impl Fn(&Self) -> Vec<Cover>,
+        best: &mut EvictionCost,
+    ) -> bool {
+        let mut improved = false;
+        self.refresh_cheapest_nodes();
+        for group in groups(self) {
+            if self.state.steps >= self.budget {
+                break;
+            }
+            if group.iter().any(|&c| !self.state.is_evicted(c)) {
+                continue;
+            }
+            self.state.begin();
+            for &candidate in &group {
+                self.state.restore(candidate);
+                self.excluded[candidate] = true;
+            }
+            let fits = self.repair_below(best);
+            for &candidate in &group {
+                self.excluded[candidate] = false;
+            }
+            improved |= self.accept_move(fits, None, best);
+        }
+        improved
+    }
+
+    /// The victims, the largest savings first.
+    pub fn by_savings(&self) -> Vec<CandidateIx> {
+        let mut order = self.state.victims();
+        order.sort_by_cached_key(|&c| (Reverse(self.savings(c)), c));
+        order
+    }
+
+    fn singles(&self) -> Vec<Cover> {
+        self.by_savings()
+            .into_iter()
+            .map(|c| SmallVec::from_slice(&[c]))
+            .collect()
+    }
+
+    /// Pairs of victims that are so far apart in the order of savings.
+    fn pairs(&self, apart: usize) -> Vec<Cover> {
+        let order = self.by_savings();
+        order
+            .iter()
+            .zip(order.iter().skip(apart))
+            .map(|(&a, &b)| SmallVec::from_slice(&[a, b]))
+            .collect()
+    }
+
+    /// For each node, its victims that hold nothing on others, where they are several: together
+    /// they free a slot there.
+    fn by_node(&self) -> Vec<Cover> {
+        let mut groups = Vec::new();
+        for &node in &self.state.instance.placement.nodes {
+            let group: Cover = self
+                .state
+                .instance
+                .uses_on(node)
+                .map(|(candidate, _)| candidate)
+                .filter(|&c| self.is_local_victim(c))
+                .collect();
+            if group.len() > 1 {
+                groups.push(group);
+            }
+        }
+        groups
+    }
+
+    /// Whether a candidate is a victim that holds capacity on one node only.
+    fn is_local_victim(&self, candidate: CandidateIx) -> bool {
+        self.state.is_evicted(candidate) && self.state.instance.uses(candidate).nth(1).is_none()
+    }
+
+    /// For each candidate that is not a victim: does evicting it let more expensive ones stay?
+    fn exchange_in(&mut self, best: &mut EvictionCost) -> bool {
+        let mut improved = false;
+        for candidate in 0..self.pool.len() {
+            if self.state.steps >= self.budget {
+                break;
+            }
+            if self.state.is_evicted(candidate) || !self.pool[candidate] {
+                continue;
+            }
+            let surplus = self.state.surplus();
+            self.state.begin();
+            self.state.evict(candidate);
+            // A unit that frees no slot lets no other stay.
+            if self.state.surplus() == surplus {
+                self.state.restore(candidate);
+                continue;
+            }
+            improved |= self.accept_move(true, Some(candidate), best);
+        }
+        improved
+    }
+
+    /// Keeps the move if it pays, else goes back to the set before it.
+    fn accept_move(
+        &mut self,
+        fits: bool,
+        kept: Option<CandidateIx>,
+        best: &mut EvictionCost,
+    ) -> bool {
+        if fits {
+            self.reprieve_except(kept, !self.thorough);
+            if self.state.cost() < *best {
+                self.reprieve();
+                *best = self.state.cost();
+                return true;
+            }
+        }
+        self.state.undo();
+        false
+    }
+
+    /// As [`LocalSearch::repair`], but ends in failure once the price is so high that the move
+    /// cannot pay any more, even if all victims from before but the cheapest were restored.
+    fn repair_below(&mut self, best: &EvictionCost) -> bool {
+        let limit = self.state.instance.weights.scalar(best);
+        while let Some((shape, missing)) = self.state.deficit() {
+            let Some(cover) = self.best_cover(shape, missing) else {
+                return false;
+            };
+            self.evict_all(&cover);
+            if self.state.price() > limit + limit / 4 {
+                return false;
+            }
+        }
+        self.repair()
+    }
+
+    fn evictable(&self) -> impl Iterator<Item = CandidateIx> {
+        (0..self.pool.len()).filter(|&c| self.may_evict(c))
+    }
+
+    fn may_evict(&self, candidate: CandidateIx) -> bool {
+        self.pool[candidate] && !self.excluded[candidate] && !self.state.is_evicted(candidate)
+    }
+
+    /// The cover with the least price per slot, slots beyond the need not counted: on one of the
+    /// cheapest nodes, else on any node.
+    fn best_cover(&mut self, shape: ShapeIx, missing: i64) -> Option<Cover> {
+        if self.state.fit.shapes[shape].replica_size.is_some() {
+            return self.best_replica(shape);
+        }
+        let cheapest_nodes = std::mem::take(&mut self.cheapest_nodes);
+        let mut offers = self.offers(shape, missing, &cheapest_nodes);
+        self.cheapest_nodes = cheapest_nodes;
+        if offers.is_empty() {
+            offers = self.offers(shape, missing, &self.state.instance.placement.nodes);
+        }
+        let best = offers.into_iter().min_by(Offer::compare_rate);
+        best.map(|offer| offer.cover)
+    }
+
+    /// Looks at all nodes for the cheapest slots beside the present victims.
+    fn refresh_cheapest_nodes(&mut self) {
+        let shape = 0;
+        // Replicas are looked for by domain.
+        if self
+            .state
+            .fit
+            .shapes
+            .first()
+            .is_none_or(|s| s.replica_size.is_some())
+        {
+            return;
+        }
+        let mut offers = self.offers(shape, i64::MAX, &self.state.instance.placement.nodes);
+        offers.sort_by(|a, b| a.compare_rate(b).then(a.node.cmp(&b.node)));
+        if !self.thorough {
+            offers.truncate(CHEAPEST_NODES);
+        }
+        self.cheapest_nodes = offers.into_iter().map(|offer| offer.node).collect();
+    }
+
+    /// What the nodes offer for a shape; a unit that is a whole cover on several nodes only once.
+    fn offers(&mut self, shape: ShapeIx, missing: i64, nodes: &[NodeIx]) -> Vec<Offer> {
+        self.round += 1;
+        let mut offers = Vec::new();
+        for &node in nodes {
+            self.state.steps += 1;
+            let Some(cover) = self.cover(shape, node) else {
+                continue;
+            };
+            if let [single] = cover[..] {
+                if self.seen[single] == self.round {
+                    continue;
+                }
+                self.seen[single] = self.round;
+            }
+            let (price, slots) = self.state.marginal_of(shape, &cover);
+            if slots > 0 {
+                offers.push(Offer {
+                    node,
+                    cover,
+                    price,
+                    slots: slots.min(missing),
+                });
+            }
+        }
+        offers
+    }
+
+    /// The units whose eviction frees a whole replica for the least.
+    fn best_replica(&mut self, shape: ShapeIx) -> Option<Cover> {
+        let mut best: Option<(Price, Cover)> = None;
+        for domain in 0..self.state.fit.domains.len() {
+            let before = self.state.price();
+            let Some(cover) = self.free_replica(shape, domain) else {
+                continue;
+            };
+            let price = self.state.price() - before;
+            self.restore_all(&cover);
+            if best.as_ref().is_none_or(|(known, _)| price < *known) {
+                best = Some((price, cover));
+            }
+        }
+        best.map(|(_, cover)| cover)
+    }
+
+    /// Evicts for the cheapest slots of a domain until it holds one more replica. Evicts nothing
+    /// if it cannot.
+    fn free_replica(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
+        let target = self.state.supply(shape) + 1;
+        let mut taken = Cover::new();
+        while self.state.supply(shape) < target {
+            let Some(cover) = self.cheapest_in_domain(shape, domain) else {
+                self.restore_all(&taken);
+                return None;
+            };
+            self.evict_all(&cover);
+            taken.extend(cover);
+        }
+        Some(taken)
+    }
+
+    /// The cover with the least price per slot on a node of a domain.
+    fn cheapest_in_domain(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
+        let fit = self.state.fit;
+        let mut best: Option<Offer> = None;
+        for &node in &fit.domains[domain] {
+            self.state.steps += 1;
+            let Some(cover) = self.cover(shape, node) else {
+                continue;
+            };
+            let (price, slots) = (self.state.price(), self.state.slots_in(shape, domain));
+            self.evict_all(&cover);
+            let (price, slots) = (
+                self.state.price() - price,
+                self.state.slots_in(shape, domain) - slots,
+            );
+            self.restore_all(&cover);
+            let offer = Offer {
+                node,
+                cover,
+                price,
+                slots,
+            };
+            if slots > 0 && best.as_ref().is_none_or(|b| offer.compare_rate(b).is_lt()) {
+                best = Some(offer);
+            }
+        }
+        best.map(|offer| offer.cover)
+    }
+
+    fn evict_all(&mut self, candidates: &[CandidateIx]) {
+        for &candidate in candidates {
+            self.state.evict(candidate);
+        }
+    }
+
+    fn restore_all(&mut self, candidates: &[CandidateIx]) {
+        for &candidate in candidates {
+            self.state.restore(candidate);
+        }
+    }
+
+    fn cover(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Cover> {
+        let (pool, excluded) = (self.pool, &self.excluded);
+        cheapest_cover(&mut self.state, shape, node, |candidate| {
+            pool[candidate] && !excluded[candidate]
+        })
+    }
+}

@@ -1,0 +1,5 @@
+//! Upper bounds: a victim set that is changed step by step, and the local search over such sets.
+
+mod cover;
+pub(super) mod local_search;
+pub(super) mod state;

@@ -1,0 +1,247 @@
+//! A victim set under change: what is free without it, how many pods of the gang fit there, and
+//! what it costs.
+//!
+//! A *slot* is free capacity for one pod of a shape on a node.
+
+use crate::{
+    objective::{CostCounter, EvictionCost, Price},
+    placement::{place_in, slots},
+    preempt::{
+        fit::FitCondition,
+        instance::{CandidateIx, PreemptionInstance},
+    },
+    problem::{DomainIx, NodeIx, ShapeIx},
+};
+
+/// A set of victims and its cost; sets of equal cost are ordered by their candidates.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::preempt) struct VictimSet {
+    pub cost: EvictionCost,
+    /// Ascending.
+    pub victims: Vec<CandidateIx>,
+}
+
+/// A victim set that changes by one unit at a time. A change costs as much as the unit has nodes.
+#[derive(Clone)]
+pub(in crate::preempt) struct VictimState<'a> {
+    pub instance: &'a PreemptionInstance<'a>,
+    pub fit: &'a FitCondition,
+    free: Vec<i64>,
+    evicted: Vec<bool>,
+    /// Candidates evicted or restored since the last [`VictimState::begin`], in order.
+    journal: Vec<CandidateIx>,
+    /// Per shape, slots per node.
+    slots: Vec<Vec<u32>>,
+    /// Per shape, slots in all; where replicas must share a domain, whole replicas over all
+    /// domains.
+    total: Vec<i64>,
+    /// Per shape, slots per domain, where replicas must share one.
+    in_domain: Vec<Vec<i64>>,
+    cost: CostCounter<'a>,
+    /// Work done so far, in node visits.
+    pub steps: u64,
+}
+
+impl<'a> VictimState<'a> {
+    /// The empty set.
+    pub fn new(instance: &'a PreemptionInstance<'a>, fit: &'a FitCondition) -> Self {
+        let nodes = instance.placement.cluster.node_count();
+        let mut state = Self {
+            instance,
+            fit,
+            free: instance.placement.cluster.free_table().to_vec(),
+            evicted: vec![false; instance.candidates.len()],
+            journal: Vec::new(),
+            slots: vec![vec![0; nodes]; fit.shapes.len()],
+            total: vec![0; fit.shapes.len()],
+            in_domain: vec![vec![0; fit.domains.len()]; fit.shapes.len()],
+            cost: CostCounter::new(instance.units, instance.weights),
+            steps: 0,
+        };
+        for &node in &instance.placement.nodes {
+            state.recount(node);
+        }
+        state
+    }
+
+    pub fn is_evicted(&self, candidate: CandidateIx) -> bool {
+        self.evicted[candidate]
+    }
+
+    /// The victims, ascending.
+    pub fn victims(&self) -> Vec<CandidateIx> {
+        (0..self.evicted.len())
+            .filter(|&c| self.evicted[c])
+            .collect()
+    }
+
+    /// Free capacity of a node.
+    pub fn free(&self, node: NodeIx) -> &[i64] {
+        self.instance.placement.free_on(&self.free, node)
+    }
+
+    /// What evicting the set costs.
+    pub fn cost(&self) -> EvictionCost {
+        self.cost.cost()
+    }
+
+    pub fn price(&self) -> Price {
+        self.cost.price()
+    }
+
+    /// The set as it is now.
+    pub fn victim_set(&self) -> VictimSet {
+        VictimSet {
+            cost: self.cost(),
+            victims: self.victims(),
+        }
+    }
+
+    pub fn evict(&mut self, candidate: CandidateIx) {
+        debug_assert!(!self.evicted[candidate]);
+        self.journal.push(candidate);
+        self.toggle(candidate);
+    }
+
+    pub fn restore(&mut self, candidate: CandidateIx) {
+        debug_assert!(self.evicted[candidate]);
+        self.journal.push(candidate);
+        self.toggle(candidate);
+    }
+
+    /// Makes the present set the one that [`VictimState::undo`] goes back to.
+    pub fn begin(&mut self) {
+        self.journal.clear();
+    }
+
+    /// Goes back to the set of the last [`VictimState::begin`].
+    pub fn undo(&mut self) {
+        while let Some(candidate) = self.journal.pop() {
+            self.toggle(candidate);
+        }
+    }
+
+    /// By how much evicting these would raise the price, and a shape's supply. The set stays as it
+    /// is.
+    pub fn marginal_of(&mut self, shape: ShapeIx, candidates: &[CandidateIx]) -> (Price, i64) {
+        let (price, supply) = (self.price(), self.supply(shape));
+        for &candidate in candidates {
+            self.toggle(candidate);
+        }
+        let change = (self.price() - price, self.supply(shape) - supply);
+        for &candidate in candidates {
+            self.toggle(candidate);
+        }
+        change
+    }
+
+    fn toggle(&mut self, candidate: CandidateIx) {
+        self.evicted[candidate] = !self.evicted[candidate];
+        let sign = if self.evicted[candidate] { 1 } else { -1 };
+        self.cost.count(&self.instance.cost(candidate), sign);
+        self.shift(candidate, sign);
+    }
+
+    /// By how much the price rises when one more unit is evicted.
+    pub fn marginal(&self, candidate: CandidateIx) -> Price {
+        self.cost.marginal(&self.instance.cost(candidate))
+    }
+
+    /// Pods that evicting one more unit takes beyond their budgets.
+    pub fn marginal_excess(&self, candidate: CandidateIx) -> u64 {
+        let unit = self.instance.unit(candidate);
+        self.cost.marginal_excess(unit).unsigned_abs()
+    }
+
+    /// The first shape that lacks slots (or replicas), and how many; `None` when counting finds
+    /// all.
+    pub fn deficit(&self) -> Option<(ShapeIx, i64)> {
+        for (ix, shape) in self.fit.shapes.iter().enumerate() {
+            let missing = shape.need + shape.taken_by_larger - self.total[ix];
+            if missing > 0 {
+                return Some((ix, missing));
+            }
+        }
+        None
+    }
+
+    /// Slots (or replicas) beyond the need, summed over the shapes.
+    pub fn surplus(&self) -> i64 {
+        self.fit
+            .shapes
+            .iter()
+            .zip(&self.total)
+            .map(|(shape, total)| total - shape.need - shape.taken_by_larger)
+            .sum()
+    }
+
+    /// Slots of a shape, or replicas where they must share a domain.
+    pub fn supply(&self, shape: ShapeIx) -> i64 {
+        self.total[shape]
+    }
+
+    /// Whether the gang fits: by counting, and by a placement where counting does not suffice.
+    pub fn fits(&mut self) -> bool {
+        if self.deficit().is_some() {
+            return false;
+        }
+        self.fit.counting_is_exact || {
+            self.steps += self.instance.placement.nodes.len() as u64 * 4;
+            place_in(self.instance.placement, self.free.clone()).is_ok()
+        }
+    }
+
+    /// Adds what a candidate holds to the free capacity (`sign` 1) or takes it (-1).
+    fn shift(&mut self, candidate: CandidateIx, sign: i64) {
+        let instance = self.instance;
+        let dims = instance.placement.cluster.dims();
+        for (node, amounts) in instance.uses(candidate) {
+            self.steps += 1;
+            for (f, a) in self.free[node * dims..].iter_mut().zip(amounts) {
+                *f += sign * a;
+            }
+            self.recount(node);
+        }
+    }
+
+    /// Counts the slots of a node again.
+    fn recount(&mut self, node: NodeIx) {
+        for (ix, shape) in self.fit.shapes.iter().enumerate() {
+            let now = if self.instance.placement.admits[shape.shape].contains(node) {
+                slots(
+                    self.instance.placement.free_on(&self.free, node),
+                    &shape.request,
+                )
+            } else {
+                0
+            };
+            let delta = i64::from(now) - i64::from(self.slots[ix][node]);
+            self.slots[ix][node] = now;
+            if delta == 0 {
+                continue;
+            }
+            match (self.fit.domain_of.get(node), shape.replica_size) {
+                (Some(&Some(domain)), Some(size)) => {
+                    let slots = &mut self.in_domain[ix][domain];
+                    self.total[ix] += (*slots + delta) / size - *slots / size;
+                    *slots += delta;
+                }
+                (Some(None), Some(_)) => {}
+                _ => self.total[ix] += delta,
+            }
+        }
+    }
+
+    /// Slots of a shape in a domain, where replicas must share one.
+    pub fn slots_in(&self, shape: ShapeIx, domain: DomainIx) -> i64 {
+        self.in_domain[shape][domain]
+    }
+
+    /// Slots of a shape on a node.
+    pub fn slots_on(&self, shape: ShapeIx, node: NodeIx) -> u32 {
+        self.slots[shape][node]
+    }
+}
+
+#[cfg(test)]
+mod tests;

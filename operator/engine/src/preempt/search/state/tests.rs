@@ -1,0 +1,215 @@
+//! The state against plain counting, over every set of victims of two small questions.
+
+use std::sync::Arc;
+
+use smallvec::smallvec;
+
+use super::*;
+use crate::{
+    cluster::{Cluster, Node},
+    placement::PlacementInstance,
+    problem::{Demand, Pods, Scope, Shape, Topology, TopologyMode, Unit, Units},
+};
+
+/// Five nodes of four accelerators, two in each of two racks and one in none. The last takes no pod
+/// of the second shape.
+fn cluster() -> Cluster {
+    let mut cluster = Cluster::new(1, 1);
+    for (ix, rack) in [Some(0), Some(0), Some(1), Some(1), None]
+        .into_iter()
+        .enumerate()
+    {
+        cluster.upsert_node(
+            ix,
+            &Node {
+                allocatable: smallvec![4],
+                domains: vec![rack],
+                schedulable: true,
+            },
+        );
+    }
+    cluster
+}
+
+/// Units that share budgets and restart together.
+fn running(cluster: &mut Cluster) -> Units {
+    let mut units = Units {
+        units: Vec::new(),
+        pdb_allowed: vec![1, 0],
+        cascade_loss: vec![50, 70],
+    };
+    let mut unit = |amount: i64,
+                    nodes: &[NodeIx],
+                    cost: u64,
+                    cascade: Option<usize>,
+                    pdbs: &[(crate::problem::PdbIx, u32)]| {
+        for &node in nodes {
+            cluster.add_pod(node, &[amount]);
+        }
+        units.units.push(Unit {
+            pods: vec![Pods {
+                request: smallvec![amount],
+                nodes: nodes.to_vec(),
+            }],
+            priority: 0,
+            gang: nodes.len() > 1,
+            cost,
+            pdbs: pdbs.into(),
+            start: 0,
+            cascade,
+            eligible: None,
+            preempts: false,
+        });
+    };
+    unit(4, &[0], 10, None, &[(0, 1)]);
+    unit(2, &[1, 2], 99, Some(0), &[(0, 2)]);
+    unit(2, &[1], 3, Some(0), &[]);
+    unit(1, &[2], 5, None, &[(0, 1), (1, 1)]);
+    unit(3, &[3], 8, Some(1), &[(1, 1)]);
+    unit(4, &[4], 0, None, &[]);
+    units
+}
+
+/// A pod of two accelerators and three of one, which the last node does not admit.
+fn two_shapes() -> Demand {
+    let mut demand = Demand::homogeneous([2].as_slice(), 1, 100);
+    demand.shapes.push(Shape::new([1].as_slice(), 3));
+    for shape in &mut demand.shapes {
+        shape.eligible = Some(Arc::new((0..4).collect()));
+    }
+    Demand {
+        min_count: 4,
+        ..demand
+    }
+}
+
+/// Two replicas of three pods of one accelerator, each within a rack.
+fn two_replicas() -> Demand {
+    let mut demand = Demand::homogeneous([1].as_slice(), 6, 100);
+    demand.shapes[0].replica_size = 3;
+    Demand {
+        topology: Some(Topology {
+            key: 0,
+            mode: TopologyMode::Required,
+            scope: Scope::Replica,
+        }),
+        ..demand
+    }
+}
+
+/// Slots of a shape on these nodes when a set is evicted, no unit of it twice.
+fn slots_without(
+    instance: &PreemptionInstance<'_>,
+    shape: ShapeIx,
+    set: &[CandidateIx],
+    nodes: &[NodeIx],
+) -> i64 {
+    let free = instance.free_without(set.iter().copied());
+    let spec = &instance.demand.shapes[shape];
+    nodes
+        .iter()
+        .map(|&node| i64::from(instance.placement.slots_on(&free, shape, spec, node)))
+        .sum()
+}
+
+#[test]
+fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_change_are_those_of_plain_counting()
+ {
+    for demand in [two_shapes(), two_replicas()] {
+        let mut cluster = cluster();
+        let units = running(&mut cluster);
+        let placement = PlacementInstance::new(&cluster, &demand);
+        let (instance, fit) = (
+            PreemptionInstance::new(&placement, &units),
+            FitCondition::new(&placement),
+        );
+        let racks = [[0, 1], [2, 3]];
+        let in_racks = demand.topology.is_some();
+        let supply = |ix: ShapeIx, set: &[CandidateIx]| match fit.shapes[ix].replica_size {
+            Some(members) => racks
+                .iter()
+                .map(|nodes| slots_without(&instance, ix, set, nodes) / members)
+                .sum(),
+            None => slots_without(&instance, ix, set, &[0, 1, 2, 3, 4]),
+        };
+        let price = |set: &[CandidateIx]| {
+            let cost = units.eviction_cost(set);
+            Price::from(cost.pdb_excess) * instance.weights.excess + cost.lost as Price
+        };
+        for bits in 0u32..1 << units.units.len() {
+            let set: Vec<CandidateIx> = (0..units.units.len())
+                .filter(|c| bits >> c & 1 == 1)
+                .collect();
+            let mut state = VictimState::new(&instance, &fit);
+            for &candidate in &set {
+                state.evict(candidate);
+            }
+            assert_eq!(
+                (state.victims(), state.cost(), state.price()),
+                (set.clone(), units.eviction_cost(&set), price(&set))
+            );
+            let mut spare = 0;
+            for (ix, shape) in fit.shapes.iter().enumerate() {
+                assert_eq!(
+                    state.supply(ix),
+                    supply(ix, &set),
+                    "shape {ix} without {set:?}"
+                );
+                spare += supply(ix, &set) - if ix == 0 { shape.need } else { 3 + 2 };
+            }
+            assert_eq!(state.surplus(), spare);
+            for (domain, members) in racks.iter().enumerate().filter(|_| in_racks) {
+                assert_eq!(
+                    state.slots_in(0, domain),
+                    slots_without(&instance, 0, &set, members)
+                );
+            }
+            for candidate in (0..units.units.len()).filter(|c| !set.contains(c)) {
+                let more: Vec<CandidateIx> = set.iter().copied().chain([candidate]).collect();
+                let beyond =
+                    units.eviction_cost(&more).pdb_excess - units.eviction_cost(&set).pdb_excess;
+                assert_eq!(
+                    (state.marginal(candidate), state.marginal_excess(candidate)),
+                    (price(&more) - price(&set), beyond)
+                );
+                for ix in 0..fit.shapes.len() {
+                    let change = (
+                        price(&more) - price(&set),
+                        supply(ix, &more) - supply(ix, &set),
+                    );
+                    assert_eq!(
+                        state.marginal_of(ix, &[candidate]),
+                        change,
+                        "{candidate} beside {set:?}"
+                    );
+                }
+            }
+            assert_eq!(state.victims(), set, "weighing changes nothing");
+        }
+    }
+}
+
+#[test]
+fn work_is_counted_in_visits_of_nodes_and_a_placement_that_is_tried_as_four_of_each() {
+    let mut cluster = cluster();
+    let units = running(&mut cluster);
+    let together = Topology {
+        key: 0,
+        mode: TopologyMode::Required,
+        scope: Scope::Gang,
+    };
+    let demand = Demand {
+        topology: Some(together),
+        ..Demand::homogeneous([1].as_slice(), 2, 100)
+    };
+    let placement = PlacementInstance::new(&cluster, &demand);
+    let (instance, fit) = (
+        PreemptionInstance::new(&placement, &units),
+        FitCondition::new(&placement),
+    );
+    let mut state = VictimState::new(&instance, &fit);
+    state.evict(1);
+    assert_eq!(state.steps, 2, "it runs on two nodes");
+    assert!(state.fits());
+    assert_eq!(state.steps, 2 + 4 * 5);
+}

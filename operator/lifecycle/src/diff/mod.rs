@@ -1,0 +1,151 @@
+//! The difference between what the ledger wants and what is there, as requests.
+//!
+//! | module | requests |
+//! |---|---|
+//! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
+//! | [`pods`] | pods of one gang: deletions, gates, creations |
+//! | [`removal`] | deletions of pods, and which stay |
+
+mod objects;
+mod pods;
+mod removal;
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
+
+use crate::facts::{Facts, PlacementState};
+use crate::ledger::Ledger;
+use crate::objects::hash::spec_hash;
+use crate::plan::Action;
+use crate::wake::Wake;
+use pods::PlacedGang;
+use removal::{delete, stays_when_released};
+
+/// Most pods that one pass creates: a pod object takes some ten kilobytes while it waits to be
+/// sent.
+const MAX_CREATES: usize = 500;
+
+/// Everything that is to be done now, in order, and when there will be more by time alone.
+pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake) {
+    let mut out = Vec::new();
+    let mut wake = Wake::NEVER;
+    if ledger.ended.is_some() {
+        clean_up(facts, ledger, &mut out, &mut wake);
+    } else if facts.spec().suspend {
+        let leaving = facts.pods().filter(|p| !stays_when_released(ledger, p));
+        out.extend(leaving.filter_map(delete));
+    } else if ledger.applied.is_none() {
+        out.extend(objects::dry_run(facts));
+    } else {
+        run(facts, ledger, &mut out, &mut wake);
+    }
+    out.sort_by_key(Action::rank);
+    (out, wake)
+}
+
+/// After the end: what still runs is deleted, and in its time the workload itself. Ended pods stay
+/// for their logs.
+fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
+    let live = facts.pods().filter(|p| !p.terminal() && !p.winding_up());
+    out.extend(live.filter_map(delete));
+    let ttl = facts.spec().ttl_seconds_after_finished;
+    let completed_at = ledger.ended.as_ref().and_then(|e| e.completed_at);
+    if let (Some(ttl), Some(end)) = (ttl, completed_at)
+        && facts.due(end + TimeDelta::seconds(ttl)).passed(wake)
+    {
+        out.push(Action::DeleteWorkload {
+            uid: facts.view.uid().to_owned(),
+        });
+    }
+}
+
+fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wake) {
+    let applied = ledger.applied.as_ref().map_or("", |a| &a.spec_hash);
+    if applied != spec_hash(facts.spec()) {
+        // Edited while suspended and not valid now: nothing is made of it, and the ledger says what
+        // runs.
+        out.extend(objects::dry_run(facts));
+        return;
+    }
+    let membership = ledger.membership(facts.spec());
+    let complete = objects::ensure_all(facts, ledger, &membership, out, wake);
+    delete_surplus(facts, applied, out);
+    let mut creates = Vec::new();
+    for gang in &facts.gangs {
+        let Some(entry) = ledger.gang(&gang.key) else {
+            continue;
+        };
+        match facts.placement_state(&gang.key, entry) {
+            PlacementState::Placed(placement) => {
+                let placed = PlacedGang {
+                    facts,
+                    ledger,
+                    gang,
+                    entry,
+                    membership: &membership,
+                    assigned: facts.assigned_nodes(&gang.key),
+                    placement: &placement.id,
+                };
+                placed.repair(out);
+                if complete && entry.started && entry.backoff.is_none() {
+                    placed.create(MAX_CREATES, &mut creates);
+                }
+            }
+            PlacementState::Released => vacate(facts, ledger, gang, out),
+            PlacementState::Unplaced => {
+                delete_unbound(facts, gang, entry.released.as_deref(), out);
+            }
+        }
+    }
+    // The tier depends on whether the API server keeps restart rules: it is asked once for each
+    // spec.
+    match objects::dry_run(facts) {
+        Some(ask) if !creates.is_empty() => out.push(ask),
+        Some(_) | None => out.extend(creates),
+    }
+}
+
+/// Pods of members that the spec no longer has, and pods made from another spec.
+fn delete_surplus(facts: &Facts<'_>, applied: &str, out: &mut Vec<Action>) {
+    let members: BTreeSet<&Member> = facts.gangs.iter().flat_map(Gang::members).collect();
+    for pod in facts.pods() {
+        let known = pod
+            .identity
+            .member
+            .as_ref()
+            .is_some_and(|m| members.contains(m));
+        if pod.identity.spec_hash != applied || !known {
+            out.extend(delete(pod));
+        }
+    }
+}
+
+/// A placement that was withdrawn, for want of capacity or of a node, leaves pods behind that never
+/// got in.
+fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &mut Vec<Action>) {
+    for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
+        if pod.node.is_none() || released == Some(&pod.identity.placement) {
+            out.extend(delete(pod));
+        }
+    }
+}
+
+/// All pods of a gang that has released its placement.
+fn vacate(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, out: &mut Vec<Action>) {
+    let placement = facts
+        .pod_group_status(&gang.key)
+        .and_then(|s| s.placement.as_ref());
+    let preemptor = placement.and_then(|p| facts.preemptor(&gang.key, p));
+    for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
+        if stays_when_released(ledger, pod) {
+            continue;
+        }
+        if let Some(message) = &preemptor {
+            out.extend(removal::mark_disrupted(pod, message));
+        }
+        out.extend(delete(pod));
+    }
+}

@@ -1,0 +1,190 @@
+//! Service, Workload, pod groups and `RestartOrder` of the workload, and the dry run of its pods.
+
+use lockstep_api::PodGroup;
+use lockstep_api::gangs::Gang;
+use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::membership::Membership;
+use lockstep_api::scheduling::GangSpec;
+
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::objects::hash::spec_hash;
+use crate::objects::pod::dry_run_pods;
+use crate::objects::scheduling as build;
+use crate::orders;
+use crate::plan::{Action, Object};
+use crate::view::{Held, Priority, Target};
+use crate::wake::Wake;
+
+/// What became of an object that the workload needs.
+#[must_use]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ensured {
+    /// It is as it should be.
+    Same,
+    /// A request was made that will bring it about.
+    Requested,
+    /// Its name is taken by another object, or the API server has just said no.
+    Blocked,
+}
+
+/// Asks whether the pods of this spec are valid, once for each spec.
+pub(super) fn dry_run(facts: &Facts<'_>) -> Option<Action> {
+    let spec_hash = spec_hash(facts.spec());
+    let known = facts
+        .view
+        .dry_run
+        .as_ref()
+        .is_some_and(|d| d.spec_hash == spec_hash);
+    if known || facts.view.priority == Priority::Unknown {
+        return None;
+    }
+    let pods = dry_run_pods(facts.view);
+    (!pods.is_empty()).then_some(Action::DryRun { spec_hash, pods })
+}
+
+/// Brings all objects about. Returns whether pods may be made: all of them are there and as they
+/// should be.
+pub(super) fn ensure_all(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    membership: &Membership<'_>,
+    out: &mut Vec<Action>,
+    wake: &mut Wake,
+) -> bool {
+    let view = facts.view;
+    if view.priority == Priority::Unknown {
+        // The class was deleted: what exists keeps the number that it was given.
+        return false;
+    }
+    let mut results = vec![service(facts, out, wake)];
+    if !facts.gangs.is_empty() {
+        results.push(workload(facts, out, wake));
+    }
+    for gang in &facts.gangs {
+        results.push(pod_group(facts, gang, out, wake));
+    }
+    let surplus = delete_surplus_pod_groups(facts, out);
+    let wanted = orders::wanted(facts, ledger, membership, wake);
+    let same = view.order.as_ref().is_some_and(|h| h.content == wanted);
+    let object = Object::RestartOrder(Box::new(build::restart_order(view, wanted)));
+    results.push(ensure(facts, object, view.order.as_ref(), same, out, wake));
+    !surplus && results.iter().all(|r| *r == Ensured::Same)
+}
+
+/// Creates or updates an object. `same`: what is there has the wanted content.
+fn ensure<T>(
+    facts: &Facts<'_>,
+    object: Object,
+    present: Option<&Held<T>>,
+    same: bool,
+    out: &mut Vec<Action>,
+    wake: &mut Wake,
+) -> Ensured {
+    match present {
+        Some(held) if !held.owned => return Ensured::Blocked,
+        Some(_) if same => return Ensured::Same,
+        Some(_) | None => {}
+    }
+    if is_recently_refused(facts, &object, wake) {
+        return Ensured::Blocked;
+    }
+    out.push(match present {
+        Some(held) => Action::Update {
+            object,
+            uid: held.uid.to_string(),
+            resource_version: held.resource_version.to_string(),
+        },
+        None => Action::Create(object),
+    });
+    Ensured::Requested
+}
+
+/// A refused request is repeated after a while, not in every pass.
+fn is_recently_refused(facts: &Facts<'_>, object: &Object, wake: &mut Wake) -> bool {
+    let target = Target::Object(object.kind(), object.name().to_owned());
+    let retry = facts.view.settings.retry;
+    let mut recent = false;
+    for refusal in facts.view.refusals.iter().filter(|r| r.target == target) {
+        recent |= !facts.due(refusal.at + retry).passed(wake);
+    }
+    recent
+}
+
+fn service(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
+    let view = facts.view;
+    let present = view.service.as_ref();
+    let same = present.is_some_and(|h| h.content == build::service_content(view));
+    let object = Object::Service(Box::new(build::service(view)));
+    ensure(facts, object, present, same, out, wake)
+}
+
+fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
+    let present = facts.view.scheduling.as_ref();
+    let mut wanted = build::workload(facts.view, &facts.gangs);
+    for template in &mut wanted.spec.pod_group_templates {
+        let old = present
+            .into_iter()
+            .flat_map(|h| &h.content.pod_group_templates)
+            .find(|o| o.name == template.name);
+        if let Some(old) = old {
+            keep_priority(facts, &mut template.gang, &old.gang);
+        }
+    }
+    let same = present.is_some_and(|h| h.content == wanted.spec);
+    let object = Object::Workload(Box::new(wanted));
+    ensure(facts, object, present, same, out, wake)
+}
+
+fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
+    let mut wanted = build::pod_group(facts.view, gang);
+    let Some(present) = facts.view.pod_groups.get(&gang.key) else {
+        let object = Object::PodGroup(Box::new(wanted));
+        return ensure::<()>(facts, object, None, false, out, wake);
+    };
+    keep_priority(facts, &mut wanted.spec.gang, &present.spec.gang);
+    let same = present.spec == wanted.spec;
+    let Some(held) = held(present) else {
+        return Ensured::Blocked;
+    };
+    let object = Object::PodGroup(Box::new(wanted));
+    ensure(facts, object, Some(&held), same, out, wake)
+}
+
+/// The view has only pod groups that the workload controls. What the API server returns has a UID
+/// and a version.
+fn held(group: &PodGroup) -> Option<Held<()>> {
+    Some(Held {
+        uid: Uid::read(group.metadata.uid.as_deref())?,
+        resource_version: ResourceVersion::read(group.metadata.resource_version.as_deref())?,
+        owned: true,
+        content: (),
+    })
+}
+
+/// Pod groups that no gang needs any more. Whether there were any.
+fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
+    let before = out.len();
+    for (key, group) in &facts.view.pod_groups {
+        if let (None, Some(name), Some(uid)) =
+            (facts.gang(key), &group.metadata.name, &group.metadata.uid)
+        {
+            out.push(Action::DeletePodGroup {
+                name: name.clone(),
+                uid: uid.clone(),
+            });
+        }
+    }
+    out.len() > before
+}
+
+/// The class is resolved once: a class of the same name with another value does not reach what
+/// exists.
+fn keep_priority(facts: &Facts<'_>, wanted: &mut GangSpec, present: &GangSpec) {
+    if wanted.priority_class_name == present.priority_class_name {
+        wanted.priority = present.priority;
+        if facts.spec().scheduling.preemption_policy.is_none() {
+            wanted.preemption_policy = present.preemption_policy;
+        }
+    }
+}

@@ -1,0 +1,169 @@
+//! The pods of one gang that is placed.
+
+use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::member::Member;
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::IncidentStage;
+
+use super::removal::{delete, unpublish};
+use crate::facts::{AssignedNodes, Facts};
+use crate::ledger::{DomainLedger, GangLedger, Ledger};
+use crate::nodes::NodeInfo;
+use crate::objects::pod::{PodPlan, pod};
+use crate::orders::is_ordered;
+use crate::plan::Action;
+use crate::pods::PodView;
+use crate::tier::Tier;
+
+/// A gang that is placed.
+pub(super) struct PlacedGang<'v, 'a> {
+    pub facts: &'v Facts<'a>,
+    pub ledger: &'v Ledger,
+    pub gang: &'v Gang,
+    pub entry: &'v GangLedger,
+    pub membership: &'v Membership<'a>,
+    pub assigned: &'v AssignedNodes<'a>,
+    /// Id of the placement.
+    pub placement: &'a str,
+}
+
+impl PlacedGang<'_, '_> {
+    /// Restart domains whose pods may be touched: their incidents, if any, do not wait for their
+    /// orders.
+    fn active_domains(&self) -> impl Iterator<Item = (&Domain, &DomainLedger)> {
+        self.gang.domains.iter().filter_map(|domain| {
+            let entry = self.ledger.domain(&domain.key)?;
+            let incident = entry.incident.as_ref();
+            let decided = incident.is_some_and(|i| i.stage == IncidentStage::Decided);
+            (!decided).then_some((domain, entry))
+        })
+    }
+
+    /// Removes pods that are not wanted or block their replacements, and opens gates.
+    pub fn repair(&self, out: &mut Vec<Action>) {
+        let completed = &self.ledger.completed;
+        let finished = self.gang.members().all(|m| completed.contains(m));
+        for (domain, entry) in self.active_domains() {
+            for member in &domain.members {
+                let current = self
+                    .facts
+                    .current(entry, member)
+                    .filter(|_| self.membership.contains(member));
+                for pod in self.facts.pods_of(member) {
+                    if current.is_some_and(|c| c.uid == pod.uid) {
+                        self.repair_current(member, pod, finished, out);
+                    } else {
+                        out.extend(unpublish(pod));
+                        out.extend(delete(pod));
+                    }
+                }
+            }
+        }
+    }
+
+    /// `finished`: all members of the gang have succeeded.
+    fn repair_current(
+        &self,
+        member: &Member,
+        pod: &PodView,
+        finished: bool,
+        out: &mut Vec<Action>,
+    ) {
+        if pod.terminating() {
+            return;
+        }
+        let node = self.assigned.get(member).copied();
+        let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
+        // Training is over, but a sidecar keeps the pod of the last finished member running.
+        let lingers = finished && !pod.terminal() && !pod.winding_up();
+        if misplaced || lingers {
+            out.extend(unpublish(pod));
+            out.extend(delete(pod));
+        } else if pod.gated && self.may_be_bound(pod, node) {
+            out.push(Action::RemoveGate {
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+            });
+        }
+    }
+
+    /// Whether a gated pod may go to its node: no victim has to leave first, or the scheduler has
+    /// nominated the node because they have left.
+    fn may_be_bound(&self, pod: &PodView, node: Option<&str>) -> bool {
+        let nominated = pod.nominated.is_some() && pod.nominated.as_deref() == node;
+        nominated || !self.is_preempting()
+    }
+
+    fn is_preempting(&self) -> bool {
+        self.facts.is_preempting(&self.gang.key, self.placement)
+    }
+
+    /// Adds the pods that are missing, up to so many requests in all.
+    pub fn create(&self, limit: usize, out: &mut Vec<Action>) {
+        let gated = self.is_preempting();
+        for (domain, entry) in self.active_domains() {
+            if !is_ordered(self.facts, &domain.key, entry.attempt) {
+                continue;
+            }
+            for member in &domain.members {
+                if out.len() >= limit {
+                    return;
+                }
+                let finished = self.ledger.completed.contains(member);
+                if !finished && self.membership.contains(member) {
+                    out.extend(self.create_one(domain, entry, member, gated));
+                }
+            }
+        }
+    }
+
+    fn create_one(
+        &self,
+        domain: &Domain,
+        entry: &DomainLedger,
+        member: &Member,
+        gated: bool,
+    ) -> Option<Action> {
+        let facts = self.facts;
+        let node = self.assigned.get(member).copied()?;
+        let old_pods = facts.pods_of(member);
+        if facts.current(entry, member).is_some()
+            || old_pods.iter().any(|p| self.blocks_replacement(p, node))
+            || !facts.usable(self.entry, node)
+        {
+            return None;
+        }
+        let plan = PodPlan {
+            member,
+            gang: &self.gang.key,
+            domain: &domain.key,
+            attempt: entry.attempt,
+            place: Some((node, self.placement)),
+            replaces: old_pods.last().map_or("", |p| &p.uid),
+            gated,
+            tier: self.tier(node),
+        };
+        Some(Action::CreatePod {
+            member: member.clone(),
+            pod: Box::new(pod(facts.view, self.membership, plan)?),
+        })
+    }
+
+    /// Whether a pod's replacement on a node has to wait for it. On a lost node nothing will ever
+    /// confirm its end; elsewhere its replacement need not wait for it.
+    fn blocks_replacement(&self, old: &PodView, node: &str) -> bool {
+        let elsewhere = old
+            .node
+            .as_deref()
+            .is_some_and(|n| n != node && self.facts.lost(n));
+        old.identity.published || !(old.terminal() || elsewhere)
+    }
+
+    fn tier(&self, node: &str) -> Tier {
+        let view = self.facts.view;
+        let keeps_rules = view.dry_run.as_ref().is_some_and(|d| d.keeps_restart_rules);
+        let unknown = NodeInfo::default();
+        let node = view.nodes.get(node).map_or(&unknown, AsRef::as_ref);
+        Tier::of(node, keeps_rules)
+    }
+}

@@ -1,0 +1,367 @@
+//! The view of a workload, indexed for decisions.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::condition::{find, is_true, types};
+use lockstep_api::gangs::{Domain, Gang, gangs};
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::node_agent::{Report, capabilities};
+use lockstep_api::scheduling::{Placement, PodGroupStatus};
+use lockstep_api::workload::TrainingWorkloadSpec;
+
+use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
+use crate::nodes::{AgentInfo, NodeInfo};
+use crate::objects::training::training_container;
+use crate::pods::{ContainerView, PodPhase, PodView};
+use crate::view::WorkloadView;
+use crate::wake::{Due, Wake};
+
+/// The node of each member that a placement assigns.
+pub(crate) type AssignedNodes<'a> = BTreeMap<Member, &'a str>;
+
+/// A view with its indexes.
+pub(crate) struct Facts<'a> {
+    pub view: &'a WorkloadView,
+    pub now: DateTime<Utc>,
+    /// Gangs of the spec.
+    pub gangs: Vec<Gang>,
+    /// When a node that is not ready will count as lost.
+    pub node_wake: Wake,
+    pods: BTreeMap<&'a Member, Vec<&'a PodView>>,
+    reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
+    arrivals: BTreeMap<&'a str, Arrival<'a>>,
+    training: BTreeMap<&'a str, &'a str>,
+    assigned: BTreeMap<&'a str, AssignedNodes<'a>>,
+    nowhere: AssignedNodes<'a>,
+    lost: BTreeSet<&'a str>,
+}
+
+/// What an agent says about a pod: the training container that has come to an attempt.
+struct Arrival<'a> {
+    node: &'a str,
+    attempt: i64,
+    container: &'a str,
+}
+
+/// How far the placement of a gang is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PlacementState<'a> {
+    /// There is none.
+    Unplaced,
+    /// The gang has released it.
+    Released,
+    /// The gang is placed.
+    Placed(&'a Placement),
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(view: &'a WorkloadView, now: DateTime<Utc>) -> Self {
+        let mut node_wake = Wake::NEVER;
+        let mut lost = BTreeSet::new();
+        let limit = TimeDelta::seconds(view.spec().failure_policy.node_lost_seconds);
+        for (name, node) in &view.nodes {
+            if is_lost(node, limit, now, &mut node_wake) {
+                lost.insert(name.as_str());
+            }
+        }
+        Self {
+            view,
+            now,
+            gangs: gangs(view.spec()),
+            node_wake,
+            pods: pods_by_member(view),
+            reports: reports_by_pod(view),
+            arrivals: arrivals_by_pod(view),
+            training: training_containers(view.spec()),
+            assigned: view
+                .pod_groups
+                .iter()
+                .filter_map(|(key, g)| {
+                    let placement = g.status.as_ref()?.placement.as_ref()?;
+                    Some((key.as_str(), assigned_nodes(placement)))
+                })
+                .collect(),
+            nowhere: AssignedNodes::new(),
+            lost,
+        }
+    }
+
+    /// The workload's spec.
+    pub fn spec(&self) -> &'a TrainingWorkloadSpec {
+        self.view.spec()
+    }
+
+    /// A deadline.
+    pub fn due(&self, at: DateTime<Utc>) -> Due {
+        Due::of(at, self.now)
+    }
+
+    /// Pods of ours, by member.
+    pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
+        self.pods.values().flatten().copied()
+    }
+
+    /// Pods of a member, oldest first.
+    pub fn pods_of(&self, member: &Member) -> &[&'a PodView] {
+        self.pods.get(member).map_or(&[], Vec::as_slice)
+    }
+
+    /// The pod that stands for a member now: the newest that is not being replaced. Before all
+    /// members ran for the first time a terminating pod is on its way out as well: nothing has
+    /// happened yet that its deletion could interrupt.
+    pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {
+        for pod in self.pods_of(member).iter().rev() {
+            let replaced = match &domain.incident {
+                Some(incident) => incident.replaces_pod(pod),
+                None => domain.healthy_since.is_none() && pod.terminating(),
+            };
+            if !replaced {
+                return Some(pod);
+            }
+        }
+        None
+    }
+
+    /// The gang of a key.
+    pub fn gang(&self, key: &str) -> Option<&Gang> {
+        self.gangs.iter().find(|g| g.key == key)
+    }
+
+    /// The restart domain of a key.
+    pub fn domain(&self, key: &str) -> Option<&Domain> {
+        self.gangs
+            .iter()
+            .find_map(|g| g.domains.iter().find(|d| d.key == key))
+    }
+
+    /// Status of a gang's pod group.
+    pub fn pod_group_status(&self, gang: &str) -> Option<&'a PodGroupStatus> {
+        self.view.pod_groups.get(gang)?.status.as_ref()
+    }
+
+    /// How far the placement of a gang is.
+    pub fn placement_state(&self, key: &str, gang: &GangLedger) -> PlacementState<'a> {
+        let placement = self
+            .pod_group_status(key)
+            .and_then(|s| s.placement.as_ref());
+        match placement {
+            None => PlacementState::Unplaced,
+            Some(p) if gang.released.as_ref() == Some(&p.id) => PlacementState::Released,
+            Some(p) => PlacementState::Placed(p),
+        }
+    }
+
+    /// The placement that a gang holds.
+    pub fn placement(&self, ledger: &Ledger, key: &str) -> Option<&'a Placement> {
+        match self.placement_state(key, ledger.gang(key)?) {
+            PlacementState::Placed(placement) => Some(placement),
+            PlacementState::Unplaced | PlacementState::Released => None,
+        }
+    }
+
+    /// Where the placement of a gang, released or not, assigns its members.
+    pub fn assigned_nodes(&self, key: &str) -> &AssignedNodes<'a> {
+        self.assigned.get(key).unwrap_or(&self.nowhere)
+    }
+
+    /// Where members are while it does not matter.
+    pub fn nowhere(&self) -> &AssignedNodes<'a> {
+        &self.nowhere
+    }
+
+    /// Whether victims of the gang's own preemption still have to leave its placement.
+    pub fn is_preempting(&self, key: &str, placement: &str) -> bool {
+        self.pod_group_status(key)
+            .and_then(|s| s.preemption.as_ref())
+            .is_some_and(|p| p.placement == placement)
+    }
+
+    /// The message of the pod group's `DisruptionTarget`, if it is about the present placement.
+    pub fn preemptor(&self, gang: &str, placement: &Placement) -> Option<String> {
+        let status = self.pod_group_status(gang)?;
+        let condition = find(&status.conditions, types::DISRUPTION_TARGET)?;
+        let present = is_true(&status.conditions, types::DISRUPTION_TARGET)
+            && condition.last_transition_time >= placement.decided_at;
+        present.then(|| condition.message.clone())
+    }
+
+    /// Status of the training container of a member's pod.
+    pub fn trainer<'p>(&self, member: &Member, pod: &'p PodView) -> Option<&'p ContainerView> {
+        pod.containers.get(self.training(&member.group))
+    }
+
+    /// Name of the training container of a group.
+    pub fn training(&self, group: &str) -> &'a str {
+        self.training.get(group).copied().unwrap_or_default()
+    }
+
+    /// Accelerators of one member of a group: the limits of its containers.
+    pub fn accelerators(&self, group: &str) -> i64 {
+        let groups = &self.spec().groups;
+        let Some(template) = groups
+            .iter()
+            .find(|g| g.name == group)
+            .and_then(|g| g.template.0.spec.as_ref())
+        else {
+            return 0;
+        };
+        let mut sum = 0_i64;
+        for container in &template.containers {
+            let Some(limits) = container.resources.as_ref().and_then(|r| r.limits.as_ref()) else {
+                continue;
+            };
+            for name in &self.view.settings.accelerators {
+                // Extended resources are whole numbers.
+                let quantity = limits.get(name).and_then(|q| q.0.parse::<i64>().ok());
+                sum = sum.saturating_add(quantity.unwrap_or_default());
+            }
+        }
+        sum
+    }
+
+    /// Reports about a pod's training container, by the agent of the node that the pod is bound to.
+    pub fn reports<'s>(
+        &'s self,
+        member: &Member,
+        pod: &'s PodView,
+    ) -> impl Iterator<Item = &'a Report> + 's {
+        let container = self.training(&member.group);
+        let all = self.reports.get(pod.uid.as_str()).into_iter().flatten();
+        all.filter(move |(node, r)| pod.node.as_deref() == Some(node) && r.container == container)
+            .map(|(_, r)| *r)
+    }
+
+    /// Runtime id of the training container that has come to the attempt (or a later one), by the
+    /// agent of its node.
+    pub fn arrival(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
+        let arrival = self.arrivals.get(pod.uid.as_str())?;
+        (pod.node.as_deref() == Some(arrival.node) && arrival.attempt >= attempt)
+            .then_some(arrival.container)
+    }
+
+    /// The agent of a node, if it is ready.
+    pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
+        self.view
+            .agents
+            .get(node)
+            .map(AsRef::as_ref)
+            .filter(|a| a.ready)
+    }
+
+    /// Whether a node's agent can stop containers.
+    pub fn can_stop(&self, node: &str) -> bool {
+        self.agent(node).is_some_and(|a| {
+            a.status
+                .capabilities
+                .iter()
+                .any(|c| c == capabilities::STOP)
+        })
+    }
+
+    /// Whether the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds`.
+    pub fn lost(&self, node: &str) -> bool {
+        !self.view.nodes.contains_key(node) || self.lost.contains(node)
+    }
+
+    /// Whether a member of the gang may be created on a node. Avoidances that are over have been
+    /// removed in a stage before.
+    pub fn usable(&self, gang: &GangLedger, node: &str) -> bool {
+        !gang.avoid.contains_key(node) && !self.lost(node)
+    }
+
+    /// Whether a member's pod has ended with success. A pod that is being deleted or disrupted has
+    /// been told to stop, and an exit with 0 after SIGTERM is no success.
+    pub fn succeeded(&self, member: &Member, pod: &PodView) -> bool {
+        let zero = self
+            .trainer(member, pod)
+            .and_then(ContainerView::terminated)
+            .is_some_and(|t| t.exit_code == 0);
+        let ended = zero || pod.phase == PodPhase::Succeeded;
+        ended && !pod.terminating() && pod.condition(types::DISRUPTION_TARGET).is_none()
+    }
+
+    /// Whether a member's training container runs.
+    pub fn running(&self, member: &Member, pod: &PodView) -> bool {
+        pod.phase == PodPhase::Running
+            && self
+                .trainer(member, pod)
+                .is_some_and(ContainerView::running)
+    }
+}
+
+impl OpenIncident {
+    /// Whether a pod is one of those that the incident replaces. With an action that replaces all
+    /// pods they are known by their attempt, and not listed.
+    pub fn replaces_pod(&self, pod: &PodView) -> bool {
+        self.old_pods.contains(pod.uid.as_str())
+            || (self.action.replaces_pods() && pod.identity.attempt < self.attempt)
+    }
+}
+
+/// The node of each member. A placement that does not parse places no member; the scheduler
+/// writes it again.
+fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
+    let mut out = AssignedNodes::new();
+    for n in &placement.nodes {
+        for member in MemberSet::parse(&n.members).unwrap_or_default() {
+            out.insert(member, n.node.as_str());
+        }
+    }
+    out
+}
+
+fn is_lost(node: &NodeInfo, limit: TimeDelta, now: DateTime<Utc>, wake: &mut Wake) -> bool {
+    let not_ready = node.not_ready_since;
+    node.out_of_service || not_ready.is_some_and(|at| Due::of(at + limit, now).passed(wake))
+}
+
+fn pods_by_member(view: &WorkloadView) -> BTreeMap<&Member, Vec<&PodView>> {
+    let mut out: BTreeMap<&Member, Vec<&PodView>> = BTreeMap::new();
+    for pod in view.pods.iter().filter(|p| p.owner_uid == view.uid()) {
+        if let Some(member) = &pod.identity.member {
+            out.entry(member).or_default().push(pod);
+        }
+    }
+    for pods in out.values_mut() {
+        pods.sort_by_key(|p| (p.created_at, &p.uid));
+    }
+    out
+}
+
+fn reports_by_pod(view: &WorkloadView) -> BTreeMap<&str, Vec<(&str, &Report)>> {
+    let mut out: BTreeMap<&str, Vec<(&str, &Report)>> = BTreeMap::new();
+    for (node, agent) in &view.agents {
+        for report in &agent.status.reports {
+            out.entry(&report.pod_uid).or_default().push((node, report));
+        }
+    }
+    out
+}
+
+fn arrivals_by_pod(view: &WorkloadView) -> BTreeMap<&str, Arrival<'_>> {
+    let mut out = BTreeMap::new();
+    for (node, agent) in &view.agents {
+        for domain in &agent.status.arrivals {
+            if domain.workload_uid != view.uid() {
+                continue;
+            }
+            for pod in &domain.pods {
+                let arrival = Arrival {
+                    node,
+                    attempt: domain.attempt,
+                    container: &pod.container_id,
+                };
+                out.insert(pod.pod_uid.as_str(), arrival);
+            }
+        }
+    }
+    out
+}
+
+fn training_containers(spec: &TrainingWorkloadSpec) -> BTreeMap<&str, &str> {
+    spec.groups
+        .iter()
+        .filter_map(|g| Some((g.name.as_str(), training_container(&g.template.0)?)))
+        .collect()
+}

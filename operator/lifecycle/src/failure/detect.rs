@@ -1,0 +1,297 @@
+//! What has happened to a member.
+
+use std::cmp::Reverse;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::condition::types;
+use lockstep_api::member::Member;
+use lockstep_api::node_agent::{Report, ReportKind};
+use lockstep_api::workload::{Cause, CauseKind};
+
+use super::policy::{Failure, verdict};
+use crate::facts::Facts;
+use crate::ledger::DomainLedger;
+use crate::pods::{PodPhase, PodView, Termination, bare_id};
+use crate::wake::Wake;
+
+/// Reason that the kubelet shows for containers that it killed to restart the whole pod.
+pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// Reasons of pods that the kubelet ends for its node's sake.
+const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
+
+/// The failure of a member's pod at the present attempt of its domain, if there is one. A pod that
+/// was refused before it ran is not a failure of the workload but of its placement.
+pub(crate) fn failure_of(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    member: &Member,
+    pod: &PodView,
+) -> Option<Failure> {
+    pod_failure(facts, member, pod).or_else(|| exit_at_attempt(facts, domain, member, pod))
+}
+
+/// Failures that end the pod: it is lost, deleted or failed.
+pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
+    let node = pod.node.as_deref()?;
+    let disrupted = pod.condition(types::DISRUPTION_TARGET);
+    let (kind, reason, message) = if pod.phase == PodPhase::Failed {
+        if !pod.has_run() {
+            return None;
+        }
+        let exit = pod
+            .containers
+            .get(facts.training(&member.group))
+            .and_then(|c| c.terminated());
+        let for_node = NODE_REASONS.contains(&pod.reason.as_str());
+        if let (Some(t), false) = (
+            exit.filter(|t| t.exit_code != 0),
+            for_node || disrupted.is_some(),
+        ) {
+            let known = report_of(facts, member, pod, t.id.as_deref());
+            return Some(Failure {
+                usable: false,
+                ..exit_failure(facts, member, pod, t, known)
+            });
+        }
+        (
+            CauseKind::PodFailed,
+            pod.reason.clone(),
+            pod.message.clone(),
+        )
+    } else if pod.terminating() {
+        let (reason, message) = disrupted.map_or((String::new(), "pod was deleted".into()), |c| {
+            (c.reason.clone(), c.message.clone())
+        });
+        (CauseKind::PodDeleted, reason, message)
+    } else if !pod.terminal() && facts.lost(node) {
+        let state = match facts.view.nodes.get(node) {
+            None => "was deleted",
+            Some(n) if n.out_of_service => "is out of service",
+            Some(_) => "is not ready",
+        };
+        (
+            CauseKind::NodeLost,
+            "NodeLost".into(),
+            format!("node {node} {state}"),
+        )
+    } else {
+        return None;
+    };
+    let uncounted = disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
+    let time = pod.deleted_at.map_or(facts.now, |t| t.min(facts.now));
+    let cause = Cause {
+        pod: pod.name.clone(),
+        node: node.to_owned(),
+        reason,
+        message,
+        ..Cause::new(kind, time)
+    };
+    Some(Failure {
+        uncounted,
+        ..failure(member, pod, cause, false)
+    })
+}
+
+/// An exit of the training container that belongs to the present attempt: what its agent reports
+/// for it, or what pod status shows while the container is down.
+pub(crate) fn exit_at_attempt(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    member: &Member,
+    pod: &PodView,
+) -> Option<Failure> {
+    if let Some(reported) = worst_report(facts, member, pod, |attempt| attempt >= domain.attempt) {
+        return Some(reported);
+    }
+    let down = pod
+        .containers
+        .get(facts.training(&member.group))?
+        .terminated()
+        .filter(|t| t.exit_code != 0)?;
+    let known = report_of(facts, member, pod, down.id.as_deref());
+    if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
+        return None;
+    }
+    // While an incident is handled, only the container that has come to its attempt can fail at it.
+    if domain
+        .domain_incident()
+        .is_some_and(|i| !i.replace.contains(member))
+    {
+        let arrived = facts.arrival(pod, domain.attempt)?;
+        if down.id.as_deref().map(bare_id) != Some(arrived) {
+            return None;
+        }
+    }
+    Some(exit_failure(facts, member, pod, down, known))
+}
+
+/// A failure of the attempt before that is reported only now: it belongs to the open incident.
+pub(crate) fn late_exit(
+    facts: &Facts<'_>,
+    attempt: i64,
+    member: &Member,
+    pod: &PodView,
+) -> Option<Failure> {
+    worst_report(facts, member, pod, |at| at == attempt - 1)
+}
+
+/// Of the failures that the agent reports for some attempts, the one with the most severe action;
+/// of those the earliest. A container may have restarted alone before it failed for good.
+fn worst_report(
+    facts: &Facts<'_>,
+    member: &Member,
+    pod: &PodView,
+    attempts: impl Fn(i64) -> bool,
+) -> Option<Failure> {
+    let spec = facts.spec();
+    facts
+        .reports(member, pod)
+        .filter(|r| attempts(r.attempt) && r.kind == ReportKind::Exited && r.exit_code != 0)
+        .map(|r| reported_failure(facts, member, pod, r))
+        .min_by_key(|f| (Reverse(verdict(spec, f).action), f.cause.time))
+}
+
+/// A restart that no agent reported: the last end of a container that runs again.
+pub(crate) fn unreported_restart(
+    facts: &Facts<'_>,
+    member: &Member,
+    pod: &PodView,
+    wake: &mut Wake,
+) -> Option<Failure> {
+    let last = pod
+        .containers
+        .get(facts.training(&member.group))?
+        .last
+        .as_ref()?;
+    let known = report_of(facts, member, pod, last.id.as_deref());
+    // The true code is on its way: the agent sees it before the kubelet tells the API server.
+    let reporting = pod
+        .node
+        .as_deref()
+        .is_some_and(|n| facts.agent(n).is_some());
+    if known.is_none() && reporting {
+        let deadline = last.finished_at? + facts.view.settings.report_grace;
+        if !facts.due(deadline).passed(wake) {
+            return None;
+        }
+    }
+    Some(exit_failure(facts, member, pod, last, known))
+}
+
+fn report_of<'a>(
+    facts: &Facts<'a>,
+    member: &Member,
+    pod: &PodView,
+    id: Option<&str>,
+) -> Option<&'a Report> {
+    let id = bare_id(id?);
+    facts.reports(member, pod).find(|r| r.container_id == id)
+}
+
+fn reported_failure(facts: &Facts<'_>, member: &Member, pod: &PodView, r: &Report) -> Failure {
+    let exit = Termination {
+        exit_code: r.exit_code,
+        reason: r.reason.clone(),
+        message: String::new(),
+        finished_at: Some(r.time),
+        id: Some(r.container_id.clone()),
+    };
+    exit_failure(facts, member, pod, &exit, Some(r))
+}
+
+fn exit_failure(
+    facts: &Facts<'_>,
+    member: &Member,
+    pod: &PodView,
+    exit: &Termination,
+    known: Option<&Report>,
+) -> Failure {
+    let (code, reason, time) = match known {
+        Some(r) => (r.exit_code, r.reason.clone(), r.time),
+        None => (
+            exit.exit_code,
+            exit.reason.clone(),
+            exit.finished_at.unwrap_or(facts.now),
+        ),
+    };
+    // The kubelet kills the other containers of a pod with 137 when one of them restarts all.
+    let last = pod
+        .containers
+        .get(facts.training(&member.group))
+        .and_then(|c| c.last.as_ref());
+    let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
+    let masked = code == 137
+        && reason != "OOMKilled"
+        && (reason == RESTARTING_ALL
+            || swept
+            || pod.condition("AllContainersRestarting").is_some());
+    let cause = Cause {
+        pod: pod.name.clone(),
+        node: pod.node.clone().unwrap_or_default(),
+        container: facts.training(&member.group).to_owned(),
+        exit_code: Some(code),
+        reason,
+        message: exit.message.clone(),
+        ..Cause::new(CauseKind::ContainerExit, time)
+    };
+    Failure {
+        masked,
+        ..failure(member, pod, cause, true)
+    }
+}
+
+fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failure {
+    let conditions = pod
+        .conditions
+        .iter()
+        .map(|(t, c)| (t.clone(), c.status.clone()))
+        .collect();
+    Failure {
+        member: member.clone(),
+        pod_uid: pod.uid.clone(),
+        cause,
+        usable,
+        masked: false,
+        uncounted: false,
+        conditions,
+    }
+}
+
+/// A member that its node did not start; nothing of the workload has failed.
+pub(crate) fn start_failure(
+    member: &Member,
+    node: &str,
+    reason: &str,
+    message: &str,
+    now: DateTime<Utc>,
+) -> Failure {
+    let gone = vanished(member, node, now);
+    let cause = Cause {
+        kind: CauseKind::PodFailed,
+        reason: reason.to_owned(),
+        message: message.to_owned(),
+        ..gone.cause
+    };
+    Failure {
+        cause,
+        uncounted: true,
+        ..gone
+    }
+}
+
+/// A member whose pod is gone although it ran.
+pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failure {
+    Failure {
+        member: member.clone(),
+        pod_uid: String::new(),
+        cause: Cause {
+            node: node.to_owned(),
+            message: format!("the pod of member {member} is gone"),
+            ..Cause::new(CauseKind::PodDeleted, now)
+        },
+        usable: false,
+        masked: false,
+        uncounted: false,
+        conditions: Vec::new(),
+    }
+}

@@ -1,0 +1,411 @@
+//! Incidents: opening, joining and superseding them.
+
+use std::collections::BTreeSet;
+use std::ops::ControlFlow;
+
+use chrono::TimeDelta;
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
+use lockstep_api::workload::{
+    Cause, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
+};
+
+use super::members::restarts_in_place;
+use super::policy::Failure;
+use super::respond::{Response, respond};
+use super::scope::{Consequence, DomainScope};
+use crate::cause::describe;
+use crate::facts::Facts;
+use crate::ledger::{DomainLedger, Ledger, OpenIncident};
+use crate::settings::doubling;
+use crate::tier::Tier;
+
+/// The kubelet's own back-off between restarts of a container: first wait, and longest.
+const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
+
+/// What an incident takes over from the one that it supersedes.
+struct Superseded {
+    /// The incident, which is in the history now.
+    incident: Option<OpenIncident>,
+    /// Members that it was to replace and that have no new pod yet.
+    owed: Vec<Member>,
+    /// Restarts in a row before this one.
+    tries: i32,
+}
+
+/// Opens the incident that failures call for, unless they call for more than a restart.
+pub(crate) fn open(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    response: Response,
+) -> Option<Consequence> {
+    let superseded = supersede(facts, ledger, scope);
+    match charge(facts, ledger, &response, &superseded) {
+        ControlFlow::Break(consequence) => {
+            ledger.record_interruption(facts, scope.key(), &response.cause, response.action);
+            Some(consequence)
+        }
+        ControlFlow::Continue(charged) => {
+            begin(facts, ledger, scope, response, superseded, charged);
+            None
+        }
+    }
+}
+
+/// Opens an incident that answers no failure: it takes no budget and asks nothing of the workload.
+pub(crate) fn open_uncounted(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    action: FailureAction,
+    cause: Cause,
+    replace: BTreeSet<Member>,
+) {
+    let response = Response {
+        action,
+        cause,
+        counted: false,
+        replace,
+        avoid: Vec::new(),
+    };
+    let superseded = supersede(facts, ledger, scope);
+    begin(facts, ledger, scope, response, superseded, false);
+}
+
+/// Closes the open incident for the sake of the next one.
+fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) -> Superseded {
+    let domain = ledger.domain(scope.key());
+    let owed = domain.map_or(Vec::new(), |d| owed(facts, scope, d));
+    let tries = domain.map_or(0, |d| consecutive_tries(facts, d));
+    Superseded {
+        incident: ledger.close_incident(facts, scope.key(), false),
+        owed,
+        tries,
+    }
+}
+
+/// Restarts in a row, of which ten healthy minutes end the row.
+fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> i32 {
+    let reset = facts.view.settings.healthy_reset;
+    let healthy = domain
+        .healthy_since
+        .is_some_and(|since| since + reset <= facts.now);
+    if healthy { 0 } else { domain.tries }
+}
+
+/// Members that the open incident replaces and that have no new pod yet: whatever supersedes it
+/// owes them one.
+fn owed(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Vec<Member> {
+    let Some(incident) = domain.domain_incident() else {
+        return Vec::new();
+    };
+    let mut out = Vec::new();
+    for &member in &scope.all {
+        if incident.replace.contains(member) && facts.current(domain, member).is_none() {
+            out.push(member.clone());
+        }
+    }
+    out
+}
+
+/// Whether the incident takes a unit of the budget; or what the failure asks of the workload in
+/// place of an incident.
+fn charge(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    response: &Response,
+    superseded: &Superseded,
+) -> ControlFlow<Consequence, bool> {
+    let policy = &facts.spec().failure_policy;
+    let cause = describe(&response.cause);
+    if response.action.ends_workload() {
+        return ControlFlow::Break(Consequence::FailWorkload(reasons::FAILURE_POLICY, cause));
+    }
+    // A failure before the restart of a charged incident has brought all members back is not
+    // charged again (docs/decisions/0010).
+    let paid = superseded
+        .incident
+        .as_ref()
+        .is_some_and(|i| i.counted && !i.affects_single_pods());
+    let charged = response.counted && !paid;
+    if charged && !ledger.budget.charge(&policy.limits, facts.now) {
+        return ControlFlow::Break(over_budget(&policy.limits));
+    }
+    let most = policy.in_place.max_tries + facts.view.settings.recreate_tries;
+    let tries = superseded.tries;
+    if response.counted && !response.action.affects_single_pod() && tries >= most {
+        let message = format!("{tries} consecutive restarts failed; {cause}");
+        return ControlFlow::Break(Consequence::ReleaseGang(
+            reasons::RESTARTS_EXHAUSTED,
+            message,
+        ));
+    }
+    ControlFlow::Continue(charged)
+}
+
+/// Records the incident.
+fn begin(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    response: Response,
+    superseded: Superseded,
+    charged: bool,
+) {
+    let Some(domain) = ledger.domain(scope.key()) else {
+        return;
+    };
+    let Superseded {
+        incident: before,
+        owed,
+        tries,
+    } = superseded;
+    let action = escalate(facts, scope, domain, response.action, tries);
+    let mut replace = response.replace;
+    replace.extend(owed);
+    for &member in &scope.all {
+        if gets_new_pod(facts, domain, action, member) {
+            replace.insert(member.clone());
+        }
+    }
+    let mut incident = build(
+        facts,
+        domain,
+        &response.cause,
+        action,
+        tries,
+        response.counted,
+    );
+    incident.counted = charged;
+    if let Some(before) = before
+        && before.affects_single_pods()
+        && action.affects_single_pod()
+    {
+        // Replacements of single pods do not wait for each other.
+        replace.extend(before.replace);
+        incident.old_pods = before.old_pods;
+    }
+    incident.replace_members(facts, replace);
+    for (node, avoidance) in response.avoid {
+        ledger.avoid_node(&scope.gang.key, node, avoidance);
+    }
+    let tries = tries.saturating_add(i32::from(response.counted));
+    ledger.open_incident(scope.key(), incident, tries);
+    if action.raises_attempt() {
+        ledger.forget_unfinished(facts.spec(), scope.all.iter().copied());
+    }
+}
+
+/// Whether a member of the domain gets a new pod by the action alone, whatever else is known of it.
+fn gets_new_pod(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    action: FailureAction,
+    member: &Member,
+) -> bool {
+    if action.replaces_pods() {
+        return true;
+    }
+    let stays = facts
+        .current(domain, member)
+        .is_some_and(|p| restarts_in_place(facts, member, p));
+    action.raises_attempt() && !stays
+}
+
+/// The incident, before members and pods are added.
+fn build(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    cause: &Cause,
+    action: FailureAction,
+    tries: i32,
+    counted: bool,
+) -> OpenIncident {
+    let settings = &facts.view.settings;
+    let wait = doubling(
+        settings.incident_backoff,
+        settings.incident_backoff_max,
+        tries,
+    );
+    OpenIncident {
+        attempt: domain.attempt + i64::from(action.raises_attempt()),
+        cause: cause.clone(),
+        action,
+        counted,
+        stage: IncidentStage::Decided,
+        replace: BTreeSet::new().into_iter().collect(),
+        old_pods: BTreeSet::new(),
+        not_before: (counted && !wait.is_zero()).then(|| facts.now + wait),
+        detected_at: facts.now,
+        decided_at: facts.now,
+        ordered_at: None,
+        arrived_at: None,
+    }
+}
+
+/// From a restart in place to new pods: where nothing keeps attempts apart and that is not allowed,
+/// where in-place tries are used up, and where the kubelet's own back-off, which doubles like ours,
+/// would hold the container longer than a new pod takes.
+fn escalate(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    domain: &DomainLedger,
+    action: FailureAction,
+    tries: i32,
+) -> FailureAction {
+    let in_place = &facts.spec().failure_policy.in_place;
+    let tiers = tiers(facts, scope, domain);
+    let has_barrier = !tiers.is_empty() && tiers.iter().all(|t| t.is_some_and(Tier::has_barrier));
+    let denied = match in_place.without_supervisor {
+        WithoutSupervisor::Deny => !has_barrier,
+        WithoutSupervisor::Allow => false,
+    };
+    let (first, longest) = KUBELET_BACKOFF;
+    let held_back = doubling(first, longest, tries) > facts.view.settings.recreate_takes;
+    let slow = held_back && tiers.iter().any(|t| t.is_none_or(Tier::kubelet_backs_off));
+    if denied || tries >= in_place.max_tries || slow {
+        action.with_new_pods()
+    } else {
+        action
+    }
+}
+
+/// Restart tiers of the pods of unfinished members. None: not known.
+fn tiers(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &DomainLedger) -> Vec<Option<Tier>> {
+    scope
+        .unfinished
+        .iter()
+        .filter_map(|m| Some(facts.current(domain, m)?.identity.tier))
+        .collect()
+}
+
+/// Failures of the attempt that the open incident ends: they join it.
+pub(crate) fn join(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    failures: &[Failure],
+) -> Option<Consequence> {
+    let response = respond(facts, failures)?;
+    let mut incident = ledger.incident(scope.key())?.clone();
+    if response.action.ends_workload() {
+        return Some(Consequence::FailWorkload(
+            reasons::FAILURE_POLICY,
+            describe(&response.cause),
+        ));
+    }
+    let mut consequence = None;
+    if is_better_cause(&incident, &response.cause) {
+        incident.cause = response.cause;
+        if response.counted && !incident.counted && !ledger.follows_charged(scope.key(), &incident)
+        {
+            incident.counted = true;
+            let limits = &facts.spec().failure_policy.limits;
+            if !ledger.budget.charge(limits, facts.now) {
+                consequence = Some(over_budget(limits));
+            }
+        }
+    }
+    for (node, avoidance) in response.avoid {
+        ledger.avoid_node(&scope.gang.key, node, avoidance);
+    }
+    let mut members = response.replace;
+    let action = incident.action.max(response.action);
+    if action != incident.action && action.replaces_pods() {
+        members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
+    }
+    incident.action = action;
+    members.retain(|m| !incident.replace.contains(m));
+    incident.replace_members(facts, members);
+    if let Some(domain) = ledger.domains.get_mut(scope.key()) {
+        domain.incident = Some(incident);
+    }
+    consequence
+}
+
+/// Whether a cause that is known only now takes the place of the one that opened the incident.
+fn is_better_cause(incident: &OpenIncident, cause: &Cause) -> bool {
+    // A restart that was asked for stays that: members that lose their peers to it may fail on
+    // their own.
+    if incident.cause.kind.is_requested() {
+        return false;
+    }
+    // An agent's report knows the true exit code where pod status showed a masked one.
+    let same = (&cause.pod, cause.kind) == (&incident.cause.pod, incident.cause.kind);
+    let corrected = same && cause.exit_code != incident.cause.exit_code;
+    corrected || cause.time < incident.cause.time
+}
+
+/// Restarts all domains that have pods, because the user asks for it.
+pub(crate) fn restart_all(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause) {
+    let membership = ledger.membership(facts.spec());
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        for domain in &gang.domains {
+            let scope = DomainScope::of_restart(facts, &membership, gang, domain);
+            // One restart serves all requests of one pass.
+            let opened = ledger
+                .domain(scope.key())
+                .and_then(DomainLedger::domain_incident)
+                .is_some_and(|i| i.detected_at == facts.now);
+            let has_pods = scope.all.iter().any(|m| !facts.pods_of(m).is_empty());
+            if has_pods && !opened {
+                let action = FailureAction::RestartGang;
+                open_uncounted(
+                    facts,
+                    ledger,
+                    &scope,
+                    action,
+                    cause.clone(),
+                    BTreeSet::new(),
+                );
+            }
+        }
+    }
+}
+
+/// Members that their nodes did not start are placed elsewhere while the others keep their nodes.
+pub(crate) fn place_elsewhere(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    gang: &Gang,
+    failures: Vec<Failure>,
+) {
+    let membership = ledger.membership(facts.spec());
+    for Failure { member, cause, .. } in failures {
+        let mut domains = gang.domains.iter();
+        let Some(domain) = domains.find(|d| d.members.contains(&member)) else {
+            continue;
+        };
+        let Some(entry) = ledger.domains.get_mut(domain.key.as_str()) else {
+            continue;
+        };
+        if let Some(incident) = &mut entry.incident {
+            incident.replace_members(facts, [member]);
+            continue;
+        }
+        let scope = DomainScope::of_restart(facts, &membership, gang, domain);
+        let action = FailureAction::RestartPod;
+        open_uncounted(
+            facts,
+            ledger,
+            &scope,
+            action,
+            cause,
+            BTreeSet::from([member]),
+        );
+    }
+}
+
+/// More incidents than the policy allows.
+pub(crate) fn over_budget(limits: &RestartLimits) -> Consequence {
+    let message = format!(
+        "more than {} counted incidents within {} s",
+        limits.max_restarts, limits.window_seconds
+    );
+    Consequence::FailWorkload(reasons::RESTART_LIMIT_EXCEEDED, message)
+}

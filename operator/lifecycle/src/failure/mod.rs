@@ -1,0 +1,22 @@
+//! Failures of members: noticing them, asking the policy, and restarting the domain.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`detect`] | what has happened to a member's pod |
+//! | [`policy`] | what the failure policy makes of one failure |
+//! | [`respond`] | what the failures of one domain call for together |
+//! | [`unreported`] | restarts that the kubelet made and no agent reported |
+//! | [`incident`] | opening, joining and superseding incidents |
+//! | [`resize`] | restarts because other members run together |
+//! | [`progress`] | moving an open incident on |
+//! | [`scope`], [`members`] | a domain with its gang; its members as they stand |
+
+pub(crate) mod detect;
+pub(crate) mod incident;
+pub(crate) mod members;
+pub(crate) mod policy;
+pub(crate) mod progress;
+pub(crate) mod resize;
+pub(crate) mod respond;
+pub(crate) mod scope;
+pub(crate) mod unreported;

@@ -1,0 +1,89 @@
+//! What the failure policy makes of a failure.
+
+use lockstep_api::member::Member;
+use lockstep_api::workload::{
+    Cause, ExitCodes, FailedMember, FailureAction, FailureRule, PodConditionMatch,
+    TrainingWorkloadSpec,
+};
+
+/// One failed member.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Failure {
+    /// The member.
+    pub member: Member,
+    /// UID of its pod; empty when it is gone.
+    pub pod_uid: String,
+    /// For the ledger.
+    pub cause: Cause,
+    /// Whether the pod can go on: its container restarts.
+    pub usable: bool,
+    /// Whether the exit code hides the true one: the kubelet killed the container together with the
+    /// others of its pod.
+    pub masked: bool,
+    /// Whether the pod was told to leave, which costs no budget: eviction, drain, node shutdown.
+    pub uncounted: bool,
+    /// Conditions of the pod, type and status.
+    pub conditions: Vec<(String, String)>,
+}
+
+/// What the policy says about a failure.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Verdict<'a> {
+    /// The rule that matched.
+    pub rule: Option<&'a FailureRule>,
+    /// What is done.
+    pub action: FailureAction,
+    /// What becomes of the failed pod.
+    pub failed_member: FailedMember,
+    /// Whether it takes a unit of the budget.
+    pub counted: bool,
+}
+
+impl Verdict<'_> {
+    /// Name of the rule that matched; empty: the default.
+    pub fn rule_name(&self) -> String {
+        self.rule.map(|r| r.name.clone()).unwrap_or_default()
+    }
+}
+
+/// Asks the policy: the first matching rule, else the default.
+pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> Verdict<'a> {
+    let rule = spec
+        .failure_policy
+        .rules
+        .iter()
+        .find(|r| matches(r, failure));
+    let default = FailureAction::default_for(spec.scheduling.policy);
+    Verdict {
+        rule,
+        action: rule.map_or(default, |r| r.action),
+        failed_member: rule.map_or(FailedMember::InPlace, |r| r.failed_member),
+        counted: rule.is_none_or(|r| r.counted) && !failure.uncounted,
+    }
+}
+
+fn matches(rule: &FailureRule, failure: &Failure) -> bool {
+    let m = &rule.matches;
+    let cause = &failure.cause;
+    names(&m.groups, &failure.member.group)
+        && names(&m.containers, &cause.container)
+        && (names(&m.reasons, &cause.reason) || names(&m.reasons, cause.kind.as_str()))
+        && m.exit_codes
+            .as_ref()
+            .is_none_or(|codes| matches_exit(codes, failure))
+        && m.pod_conditions.iter().all(|c| has_condition(failure, c))
+}
+
+/// Whether a list of names, where an empty one stands for all, has the name.
+fn names(list: &[String], name: &str) -> bool {
+    list.is_empty() || list.iter().any(|n| n == name)
+}
+
+fn matches_exit(codes: &ExitCodes, failure: &Failure) -> bool {
+    !failure.masked && failure.cause.exit_code.is_some_and(|c| codes.contains(c))
+}
+
+fn has_condition(failure: &Failure, wanted: &PodConditionMatch) -> bool {
+    let mut conditions = failure.conditions.iter();
+    conditions.any(|(type_, status)| *type_ == wanted.type_ && *status == wanted.status)
+}

@@ -1,0 +1,173 @@
+//! Moves an open incident on, and notices when all members run.
+
+use chrono::TimeDelta;
+use lockstep_api::condition::reasons;
+use lockstep_api::member::Member;
+use lockstep_api::workload::IncidentStage;
+
+use super::members::{all_up, restart_count};
+use super::scope::{Consequence, DomainScope};
+use crate::facts::Facts;
+use crate::ledger::{DomainLedger, Ledger};
+use crate::orders::is_ordered;
+use crate::pods::ContainerView;
+use crate::wake::Wake;
+
+/// One step of a domain that has no new failure.
+pub(crate) fn advance(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    wake: &mut Wake,
+) -> Option<Consequence> {
+    if ledger.incident(scope.key()).is_some() {
+        if let Some(domain) = ledger.domains.get_mut(scope.key()) {
+            note_order(facts, scope, domain, wake);
+            replace_late_members(facts, scope, domain, wake);
+        }
+        let consequence = replacement_timeout(facts, ledger, scope, wake);
+        if consequence.is_some() {
+            return consequence;
+        }
+        if let Some(domain) = ledger.domains.get_mut(scope.key()) {
+            note_arrival(facts, scope, domain);
+        }
+    }
+    note_recovery(facts, ledger, scope);
+    None
+}
+
+/// Notices that the order is out.
+fn note_order(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    domain: &mut DomainLedger,
+    wake: &mut Wake,
+) {
+    let ordered = is_ordered(facts, scope.key(), domain.attempt);
+    if let Some(incident) = &mut domain.incident
+        && incident.stage == IncidentStage::Decided
+        && ordered
+        && incident
+            .not_before
+            .is_none_or(|t| facts.due(t).passed(wake))
+    {
+        incident.stage = IncidentStage::Ordered;
+        incident.ordered_at = Some(facts.now);
+    }
+}
+
+/// Members of the domain that restart in place and have not arrived.
+fn missing<'s>(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'s>,
+    domain: &DomainLedger,
+) -> Vec<&'s Member> {
+    let Some(incident) = domain.domain_incident() else {
+        return Vec::new();
+    };
+    let mut out = Vec::new();
+    for &member in &scope.unfinished {
+        let arrived = facts
+            .current(domain, member)
+            .is_some_and(|p| facts.arrival(p, incident.attempt).is_some());
+        if !arrived && !incident.replace.contains(member) {
+            out.push(member);
+        }
+    }
+    out
+}
+
+/// A member that does not come back in time gets a new pod. One whose first start is still under
+/// way has its own, longer deadline.
+fn replace_late_members(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    domain: &mut DomainLedger,
+    wake: &mut Wake,
+) {
+    let mut late: Vec<Member> = Vec::new();
+    for member in missing(facts, scope, domain) {
+        let trainer = facts
+            .current(domain, member)
+            .and_then(|p| facts.trainer(member, p));
+        if trainer.is_none_or(ContainerView::started) {
+            late.push(member.clone());
+        }
+    }
+    let limit = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
+    if let Some(incident) = &mut domain.incident
+        && !late.is_empty()
+        && incident
+            .ordered_at
+            .is_some_and(|at| facts.due(at + limit).passed(wake))
+    {
+        incident.replace_members(facts, late);
+    }
+}
+
+/// While a replacement is sought the survivors hold their nodes, but not for ever.
+fn replacement_timeout(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    scope: &DomainScope<'_>,
+    wake: &mut Wake,
+) -> Option<Consequence> {
+    let domain = ledger.domain(scope.key())?;
+    let gang = ledger.gang(&scope.gang.key)?;
+    let mut unplaced: Vec<String> = Vec::new();
+    for &member in &scope.unfinished {
+        let node = scope.assigned.get(member);
+        let placed = node.is_some_and(|n| facts.usable(gang, n));
+        if !placed && facts.current(domain, member).is_none() {
+            unplaced.push(member.to_string());
+        }
+    }
+    let limit = facts.spec().failure_policy.replacement_timeout_seconds;
+    let deadline = domain.incident.as_ref()?.ordered_at? + TimeDelta::seconds(limit);
+    if unplaced.is_empty() || !facts.due(deadline).passed(wake) {
+        return None;
+    }
+    let message = format!(
+        "no replacement node was found within {limit} s for {}",
+        unplaced.join(", ")
+    );
+    Some(Consequence::ReleaseGang(
+        reasons::REPLACEMENT_TIMEOUT,
+        message,
+    ))
+}
+
+fn note_arrival(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &mut DomainLedger) {
+    let all_here = missing(facts, scope, domain).is_empty();
+    if let Some(incident) = &mut domain.incident
+        && incident.stage == IncidentStage::Ordered
+        && all_here
+    {
+        incident.stage = IncidentStage::Arrived;
+        incident.arrived_at = Some(facts.now);
+    }
+}
+
+/// All members run: the incident is over, or the first start is.
+fn note_recovery(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
+    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
+        return;
+    };
+    let begun = domain
+        .incident
+        .as_ref()
+        .is_none_or(|i| i.stage == IncidentStage::Arrived);
+    if domain.healthy_since.is_some() || !begun || scope.unfinished.is_empty() {
+        return;
+    }
+    if !all_up(facts, domain, &scope.unfinished) {
+        return;
+    }
+    domain.restarts_seen = restart_count(facts, domain, &scope.domain.members);
+    domain.healthy_since = Some(facts.now);
+    ledger.close_incident(facts, scope.key(), true);
+    if let Some(gang) = ledger.gangs.get_mut(scope.gang.key.as_str()) {
+        gang.placement_tries = 0;
+    }
+}

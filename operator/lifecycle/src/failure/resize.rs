@@ -1,0 +1,122 @@
+//! Restarts of domains because other members run together: `replicas` has changed, or an elastic
+//! gang goes on with more or fewer members.
+//!
+//! How many run, and as which rank, is in the environment of the pods, which cannot change in
+//! place. So a change costs one uncounted restart with new pods on the same nodes; where an
+//! incident is open already, its restart is that restart.
+
+use std::collections::BTreeSet;
+
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
+use lockstep_api::membership::{Membership, Rank, completion_index};
+use lockstep_api::workload::{Cause, CauseKind, FailureAction, Group};
+
+use super::incident::open_uncounted;
+use super::scope::DomainScope;
+use crate::facts::Facts;
+use crate::ledger::{DomainLedger, Ledger};
+
+/// Follows a change of `replicas`. New members join when they are placed; until then the others go
+/// on. Without members that are gone the others start over at once.
+pub(crate) fn follow_replicas(facts: &Facts<'_>, ledger: &mut Ledger, before: &[i32]) {
+    let spec = facts.spec();
+    let was = ledger.membership_before(spec, before);
+    let placed: BTreeSet<&str> = facts
+        .gangs
+        .iter()
+        .filter(|g| !g.basic && facts.placement(ledger, &g.key).is_some())
+        .flat_map(Gang::members)
+        .map(|m| m.group.as_str())
+        .collect();
+    for (group, before) in spec.groups.iter().zip(before) {
+        let joins_later = group.replicas > *before && placed.contains(group.name.as_str());
+        if joins_later || ledger.running.contains_key(&group.name) {
+            set_running(ledger, group, |m| was.contains(m));
+        }
+    }
+    let is = ledger.membership(spec);
+    restart_changed(facts, ledger, &was, &is, "replicas changed");
+}
+
+/// Records which members of a group run.
+pub(crate) fn set_running(ledger: &mut Ledger, group: &Group, runs: impl Fn(&Member) -> bool) {
+    let mut running = BTreeSet::new();
+    for replica in 0..group.replicas {
+        for index in 0..group.size {
+            let member = Member::new(group.name.as_str(), replica, index);
+            if runs(&member) {
+                running.insert(completion_index(group, &member));
+            }
+        }
+    }
+    if running.len() < group.members().max(0) as usize {
+        ledger.running.insert(group.name.clone(), running);
+    } else {
+        ledger.running.remove(&group.name);
+    }
+}
+
+/// Restarts, with new pods, the domains of which members have joined or whose members have another
+/// rank or meeting point.
+pub(crate) fn restart_changed(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    was: &Membership<'_>,
+    is: &Membership<'_>,
+    message: &str,
+) {
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        for domain in &gang.domains {
+            let scope = DomainScope::of_restart(facts, is, gang, domain);
+            let begun = domain.members.iter().any(|m| was.contains(m));
+            let moved = scope
+                .all
+                .iter()
+                .any(|m| position(was, m) != position(is, m));
+            if scope.all.is_empty() {
+                reset(facts, ledger, scope.key());
+            } else if begun && moved {
+                recreate(facts, ledger, &scope, message);
+            }
+        }
+    }
+}
+
+fn recreate(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, message: &str) {
+    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
+        return;
+    };
+    let members: BTreeSet<Member> = scope.all.iter().map(|m| (*m).clone()).collect();
+    if let Some(incident) = &mut domain.incident
+        && !incident.affects_single_pods()
+    {
+        incident.action = incident.action.max(FailureAction::RecreateGang);
+        incident.replace_members(facts, members);
+        return;
+    }
+    if members.iter().any(|m| facts.current(domain, m).is_some()) {
+        let cause = Cause::requested(CauseKind::Resize, facts.now, message);
+        let action = FailureAction::RecreateGang;
+        open_uncounted(facts, ledger, scope, action, cause, BTreeSet::new());
+    }
+}
+
+/// No member of the domain runs any more.
+fn reset(facts: &Facts<'_>, ledger: &mut Ledger, key: &str) {
+    ledger.close_incident(facts, key, false);
+    if let Some(domain) = ledger.domains.get_mut(key) {
+        *domain = DomainLedger {
+            attempt: domain.attempt,
+            ..DomainLedger::default()
+        };
+    }
+}
+
+/// Rank and meeting point of a member; None while it does not run.
+fn position(membership: &Membership<'_>, member: &Member) -> Option<(Rank, Member)> {
+    Some((membership.place(member)?, membership.coordinator(member)))
+}

@@ -1,0 +1,113 @@
+//! What the failures of one domain call for together.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use lockstep_api::condition::reasons;
+use lockstep_api::ids::NodeName;
+use lockstep_api::member::Member;
+use lockstep_api::workload::{ActionScope, Cause, CauseKind, FailedMember, FailureAction};
+
+use super::policy::{Failure, Verdict, verdict};
+use crate::facts::Facts;
+use crate::ledger::Avoidance;
+use crate::tier::Tier;
+
+/// The response to failures, or to a request.
+pub(crate) struct Response {
+    /// The most severe action.
+    pub action: FailureAction,
+    /// The earliest cause, with the name of its rule.
+    pub cause: Cause,
+    /// Whether it takes a unit of the budget.
+    pub counted: bool,
+    /// Members whose pods cannot or shall not go on.
+    pub replace: BTreeSet<Member>,
+    /// Nodes to stay away from.
+    pub avoid: Vec<(NodeName, Avoidance)>,
+}
+
+/// Folds failures into one response: the most severe action, the earliest cause. None when there is
+/// nothing to do, because the kubelet restarts the one container by its own rule, or the policy
+/// says Ignore.
+pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Response> {
+    let spec = facts.spec();
+    let mut judged: Vec<(&Failure, Verdict<'_>)> = failures
+        .iter()
+        .map(|f| (f, verdict(spec, f)))
+        .filter(|(_, v)| v.action != FailureAction::Ignore)
+        .filter(|(f, v)| {
+            !v.action.affects_single_pod() || !f.usable || !kubelet_restarts(facts, f, v.action)
+        })
+        .collect();
+    judged.sort_by(|(a, _), (b, _)| (a.cause.time, &a.member).cmp(&(b.cause.time, &b.member)));
+    let (first, by) = judged.first()?;
+    let mut response = Response {
+        action: FailureAction::RestartContainer,
+        cause: Cause {
+            rule: by.rule_name(),
+            ..first.cause.clone()
+        },
+        // What failed after the first may have failed because of it.
+        counted: by.counted,
+        replace: BTreeSet::new(),
+        avoid: Vec::new(),
+    };
+    for (f, v) in &judged {
+        response.action = response.action.max(v.action);
+        if !f.usable || v.failed_member != FailedMember::InPlace || v.action.affects_single_pod() {
+            response.replace.insert(f.member.clone());
+        }
+        response.avoid.extend(avoided(facts, f, v));
+    }
+    if response.action.ends_workload() {
+        // What failed the workload is the cause, not what happened to fail a moment earlier.
+        if let Some((f, v)) = judged.iter().find(|(_, v)| v.action.ends_workload()) {
+            response.cause = Cause {
+                rule: v.rule_name(),
+                ..f.cause.clone()
+            };
+        }
+    }
+    // One pod alone is replaced: there is no rule by which it restarts.
+    response.action = response.action.max(FailureAction::RestartPod);
+    Some(response)
+}
+
+/// Whether the pod's own restart rules do what the action says, so that there is only the restart
+/// to count.
+fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction) -> bool {
+    let pod = facts
+        .pods_of(&failure.member)
+        .iter()
+        .find(|p| p.uid == failure.pod_uid)
+        .copied();
+    match action.scope() {
+        ActionScope::None | ActionScope::Container => true,
+        ActionScope::Pod | ActionScope::Domain | ActionScope::Workload => {
+            let alone = pod.is_none_or(|p| p.containers.values().filter(|c| !c.init).count() <= 1);
+            let tier = pod.and_then(|p| p.identity.tier);
+            alone || tier.is_some_and(Tier::restarts_whole_pod)
+        }
+    }
+}
+
+fn avoided(
+    facts: &Facts<'_>,
+    failure: &Failure,
+    verdict: &Verdict<'_>,
+) -> Option<(NodeName, Avoidance)> {
+    let (reason, wait) = match (failure.cause.kind, verdict.failed_member, verdict.rule) {
+        (_, FailedMember::ReplaceElsewhere, Some(rule)) => (
+            reasons::FAILED_MEMBER,
+            TimeDelta::seconds(rule.avoid_seconds),
+        ),
+        (CauseKind::NodeLost, ..) => (reasons::NODE_LOST, facts.view.settings.avoid),
+        _ => return None,
+    };
+    let avoidance = Avoidance {
+        reason: reason.into(),
+        until: facts.now + wait,
+    };
+    Some((NodeName::read(Some(&failure.cause.node))?, avoidance))
+}

@@ -1,0 +1,82 @@
+//! Restarts that the kubelet made and no agent reported, found by their count.
+
+use lockstep_api::workload::Cause;
+
+use super::detect;
+use super::members::restart_count;
+use super::policy::{Failure, verdict};
+use super::scope::DomainScope;
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::wake::Wake;
+
+/// What became of restarts that the kubelet made and no agent reported.
+pub(crate) enum Unreported {
+    /// There are none, or they are accounted for.
+    Nothing,
+    /// They took more budget than there was.
+    OverBudget,
+    /// The policy calls for more than the restart.
+    Failure(Box<Failure>),
+}
+
+/// Counts the restarts that the policy leaves to the kubelet.
+pub(crate) fn count_kubelet_restarts(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    wake: &mut Wake,
+) -> Unreported {
+    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
+        return Unreported::Nothing;
+    };
+    let count = restart_count(facts, domain, &scope.domain.members);
+    let new = count - domain.restarts_seen;
+    if new <= 0 {
+        domain.restarts_seen = count;
+        return Unreported::Nothing;
+    }
+    let mut latest: Option<Failure> = None;
+    for member in &scope.unfinished {
+        let pod = facts.current(domain, member);
+        let failure = pod.and_then(|p| detect::unreported_restart(facts, member, p, wake));
+        if let Some(failure) = failure
+            && latest
+                .as_ref()
+                .is_none_or(|l| failure.cause.time >= l.cause.time)
+        {
+            latest = Some(failure);
+        }
+    }
+    let Some(failure) = latest else {
+        // The report with the true exit code is still on its way.
+        return Unreported::Nothing;
+    };
+    domain.restarts_seen = count;
+    let verdict = verdict(facts.spec(), &failure);
+    if !verdict.action.affects_single_pod() {
+        return Unreported::Failure(Box::new(failure));
+    }
+    ledger.budget.total += new;
+    ledger.budget.in_place += new;
+    let limits = &facts.spec().failure_policy.limits;
+    let within_budget =
+        !verdict.counted || (0..new).all(|_| ledger.budget.charge(limits, facts.now));
+    let cause = Cause {
+        rule: verdict.rule_name(),
+        ..failure.cause.clone()
+    };
+    ledger.record_kubelet_restarts(
+        facts,
+        scope.key(),
+        &cause,
+        verdict.action,
+        verdict.counted,
+        within_budget,
+    );
+    if within_budget {
+        Unreported::Nothing
+    } else {
+        Unreported::OverBudget
+    }
+}

@@ -1,0 +1,367 @@
+//! The changes of the ledger that stages have in common. They call nothing above, and each leaves
+//! the ledger as a whole consistent.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::ids::NodeName;
+use lockstep_api::member::Member;
+use lockstep_api::names::annotations;
+use lockstep_api::workload::{
+    Backoff, Cause, FailureAction, HistoryEntry, Phases, RestartLimits, TrainingWorkloadSpec,
+};
+
+use super::{Avoidance, Budget, DomainLedger, End, Ledger, OpenIncident, Outcome};
+use crate::facts::{Facts, PlacementState};
+use crate::settings::doubling;
+
+/// Incidents that the history keeps.
+const HISTORY: usize = 20;
+
+/// Why a gang that releases its placement waits before it queues again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ReleaseReason {
+    /// Reason, from the table of condition reasons.
+    pub reason: &'static str,
+    /// For people.
+    pub message: String,
+}
+
+impl Ledger {
+    /// Opens an incident in a restart domain; one that is open has been closed before.
+    pub fn open_incident(&mut self, domain: &str, incident: OpenIncident, tries: i32) {
+        let Some(entry) = self.domains.get_mut(domain) else {
+            return;
+        };
+        entry.attempt = incident.attempt;
+        entry.tries = tries;
+        entry.healthy_since = None;
+        entry.incident = Some(incident);
+        self.highest_attempt = self.highest_attempt.max(entry.attempt);
+    }
+
+    /// Moves the open incident of a domain into the history. `recovered`: all members run again.
+    pub fn close_incident(
+        &mut self,
+        facts: &Facts<'_>,
+        domain: &str,
+        recovered: bool,
+    ) -> Option<OpenIncident> {
+        let incident = self.domains.get_mut(domain)?.incident.take()?;
+        let recreated = incident.replace.len() as i32;
+        if recovered {
+            self.budget.total += 1;
+            self.budget.in_place += i64::from(recreated == 0);
+        }
+        self.budget.recreated += i64::from(recreated);
+        let recovered_at = recovered.then_some(facts.now);
+        let entry = HistoryEntry {
+            domain: domain.to_owned(),
+            attempt: incident.attempt,
+            cause: incident.cause.clone(),
+            action: incident.action,
+            counted: incident.counted,
+            recreated,
+            time: incident.cause.time,
+            recovered_at,
+            phases: phases(&incident, recovered_at),
+            lost_accelerator_seconds: self.lost_seconds(facts, domain, incident.cause.time),
+        };
+        self.push_history(entry);
+        Some(incident)
+    }
+
+    /// Puts what ended the run of a domain into the history, where no incident of its own follows.
+    pub fn record_interruption(
+        &mut self,
+        facts: &Facts<'_>,
+        domain: &str,
+        cause: &Cause,
+        action: FailureAction,
+    ) {
+        let Some(attempt) = self.domain(domain).map(|d| d.attempt) else {
+            return;
+        };
+        let entry = HistoryEntry {
+            lost_accelerator_seconds: self.lost_seconds(facts, domain, cause.time),
+            ..history_entry(domain, attempt, cause, action)
+        };
+        self.push_history(entry);
+    }
+
+    /// Puts restarts that the kubelet made, and that are over, into the history. `within_budget`:
+    /// the members run on.
+    pub fn record_kubelet_restarts(
+        &mut self,
+        facts: &Facts<'_>,
+        domain: &str,
+        cause: &Cause,
+        action: FailureAction,
+        counted: bool,
+        within_budget: bool,
+    ) {
+        let Some(attempt) = self.domain(domain).map(|d| d.attempt) else {
+            return;
+        };
+        self.push_history(HistoryEntry {
+            counted,
+            recovered_at: within_budget.then_some(facts.now),
+            ..history_entry(domain, attempt, cause, action)
+        });
+    }
+
+    fn push_history(&mut self, entry: HistoryEntry) {
+        self.lost_accelerator_seconds = self
+            .lost_accelerator_seconds
+            .saturating_add(entry.lost_accelerator_seconds);
+        self.history.insert(0, entry);
+        self.history.truncate(HISTORY);
+    }
+
+    /// Whether an incident superseded one that was charged and had not brought all members back.
+    pub fn follows_charged(&self, domain: &str, incident: &OpenIncident) -> bool {
+        let before = self
+            .history
+            .iter()
+            .find(|h| h.domain == domain && h.attempt < incident.attempt);
+        before.is_some_and(|h| {
+            h.counted && h.recovered_at.is_none() && h.attempt + 1 == incident.attempt
+        })
+    }
+
+    /// Work of the domain since the last checkpoint, or since it began to run, plus the time of the
+    /// restart so far, in accelerator-seconds.
+    fn lost_seconds(&self, facts: &Facts<'_>, domain: &str, failed_at: DateTime<Utc>) -> i64 {
+        let Some(members) = facts.domain(domain).map(|d| &d.members) else {
+            return 0;
+        };
+        let membership = self.membership(facts.spec());
+        let running = members.iter().filter(|m| membership.contains(m));
+        let accelerators: i64 = running.map(|m| facts.accelerators(&m.group)).sum();
+        let restarted = self
+            .history
+            .iter()
+            .filter(|h| h.domain == domain)
+            .find_map(|h| h.recovered_at);
+        let since = [last_checkpoint(facts), restarted, self.started_at]
+            .into_iter()
+            .flatten()
+            .max()
+            .unwrap_or(failed_at);
+        let idle_from = since.min(failed_at);
+        accelerators.saturating_mul((facts.now - idle_from).num_seconds().max(0))
+    }
+
+    /// Releases the placement of a gang: recorded first, its pods are deleted afterwards. Incidents
+    /// end, and what single members have finished of an unfinished group is done again, since the
+    /// gang starts over. With a reason the gang waits before it queues again.
+    pub fn release_gang(&mut self, facts: &Facts<'_>, key: &str, why: Option<ReleaseReason>) {
+        let Some(entry) = self.gangs.get_mut(key) else {
+            return;
+        };
+        let PlacementState::Placed(placement) = facts.placement_state(key, entry) else {
+            return;
+        };
+        entry.released = Some(placement.id.clone());
+        if let Some(ReleaseReason { reason, message }) = why {
+            let settings = &facts.view.settings;
+            entry.placement_tries = entry.placement_tries.saturating_add(1);
+            let wait = doubling(
+                settings.placement_backoff,
+                settings.placement_backoff_max,
+                entry.placement_tries,
+            );
+            entry.backoff = Some(Backoff {
+                reason: reason.into(),
+                message,
+                tries: entry.placement_tries,
+                until: facts.now + wait,
+            });
+        }
+        let Some(gang) = facts.gang(key) else { return };
+        for domain in &gang.domains {
+            self.close_incident(facts, &domain.key, false);
+            if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
+                *entry = DomainLedger {
+                    attempt: entry.attempt,
+                    ..DomainLedger::default()
+                };
+            }
+        }
+        self.forget_unfinished(facts.spec(), gang.members());
+    }
+
+    /// Releases every placement that is held.
+    pub fn release_all(&mut self, facts: &Facts<'_>) {
+        let keys: Vec<_> = self.gangs.keys().cloned().collect();
+        for key in keys {
+            self.release_gang(facts, key.as_str(), None);
+        }
+    }
+
+    /// Members start over: what they have finished counts only where their whole group has.
+    pub fn forget_unfinished<'m>(
+        &mut self,
+        spec: &TrainingWorkloadSpec,
+        members: impl IntoIterator<Item = &'m Member>,
+    ) {
+        let membership = self.membership(spec);
+        let finished: Vec<&str> = spec
+            .groups
+            .iter()
+            .map(|g| g.name.as_str())
+            .filter(|name| membership.complete(name, &self.completed))
+            .collect();
+        for member in members {
+            if !finished.contains(&member.group.as_str()) {
+                self.completed.remove(member);
+            }
+        }
+    }
+
+    /// Records that a gang stays away from a node; of two times the later counts.
+    pub fn avoid_node(&mut self, gang: &str, node: NodeName, avoidance: Avoidance) {
+        let Some(entry) = self.gangs.get_mut(gang) else {
+            return;
+        };
+        match entry.avoid.get(&node) {
+            Some(old) if old.until >= avoidance.until => {}
+            Some(_) | None => {
+                entry.avoid.insert(node, avoidance);
+            }
+        }
+    }
+
+    /// Ends the workload, finally. Its placements are released.
+    pub fn finish(
+        &mut self,
+        facts: &Facts<'_>,
+        outcome: Outcome,
+        reason: &str,
+        message: impl Into<String>,
+    ) {
+        // Nothing starts over any more: what members have finished stays on record.
+        let completed = self.completed.clone();
+        self.release_all(facts);
+        self.completed = completed;
+        for gang in self.gangs.values_mut() {
+            gang.backoff = None;
+        }
+        self.ended = Some(End {
+            outcome,
+            reason: reason.into(),
+            message: message.into(),
+            observed_generation: facts.view.generation(),
+            at: facts.now,
+            completed_at: Some(facts.now),
+        });
+    }
+}
+
+impl OpenIncident {
+    /// Adds members to those that the incident replaces, with the pods that they have now.
+    pub fn replace_members(
+        &mut self,
+        facts: &Facts<'_>,
+        members: impl IntoIterator<Item = Member>,
+    ) {
+        for member in members {
+            for pod in facts.pods_of(&member) {
+                let known_by_attempt =
+                    self.action.replaces_pods() && pod.identity.attempt < self.attempt;
+                if !known_by_attempt {
+                    self.old_pods.extend(pod.uid.parse().ok());
+                }
+            }
+            self.replace.insert(member);
+        }
+    }
+}
+
+impl Budget {
+    /// Takes a unit of the budget; false when none is left in the window.
+    pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
+        let window = TimeDelta::seconds(limits.window_seconds);
+        self.counted_at.retain(|at| *at + window > now);
+        if self.counted_at.len() >= limits.max_restarts.max(0) as usize {
+            return false;
+        }
+        self.counted_at.push(now);
+        self.counted += 1;
+        true
+    }
+}
+
+/// An entry for what happened and ended at once.
+fn history_entry(domain: &str, attempt: i64, cause: &Cause, action: FailureAction) -> HistoryEntry {
+    HistoryEntry {
+        domain: domain.to_owned(),
+        attempt,
+        cause: cause.clone(),
+        action,
+        counted: false,
+        recreated: 0,
+        time: cause.time,
+        recovered_at: None,
+        phases: Phases::default(),
+        lost_accelerator_seconds: 0,
+    }
+}
+
+fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>) -> Phases {
+    let detected = Some(incident.detected_at);
+    Phases {
+        detect_ms: milliseconds(Some(incident.cause.time), detected),
+        decide_ms: milliseconds(detected, incident.ordered_at),
+        stop_ms: milliseconds(incident.ordered_at, incident.arrived_at),
+        // Nothing holds members back between arrival and release.
+        barrier_ms: 0,
+        start_ms: milliseconds(incident.arrived_at.or(incident.ordered_at), end),
+    }
+}
+
+/// Clocks of node and manager differ: a phase is never negative.
+fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
+    match (from, to) {
+        (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
+        _ => 0,
+    }
+}
+
+/// The time of the last checkpoint that an annotation tells.
+fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    let annotations = facts.view.workload.metadata.annotations.as_ref()?;
+    let text = annotations.get(annotations::LAST_CHECKPOINT)?;
+    let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
+    (at <= facts.now).then_some(at)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_counts_in_a_sliding_window() {
+        let at = |s| DateTime::from_timestamp(s, 0).unwrap();
+        let limits = RestartLimits {
+            max_restarts: 2,
+            window_seconds: 100,
+        };
+        let mut budget = Budget::default();
+        assert!(budget.charge(&limits, at(0)));
+        assert!(budget.charge(&limits, at(50)));
+        assert!(!budget.charge(&limits, at(99)), "two units within 100 s");
+        assert!(
+            budget.charge(&limits, at(100)),
+            "the first has left the window"
+        );
+        assert_eq!((budget.counted, budget.counted_at.len()), (3, 2));
+    }
+
+    #[test]
+    fn a_budget_of_zero_allows_no_incident() {
+        let limits = RestartLimits {
+            max_restarts: 0,
+            window_seconds: 100,
+        };
+        assert!(!Budget::default().charge(&limits, DateTime::UNIX_EPOCH));
+    }
+}

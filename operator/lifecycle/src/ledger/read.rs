@@ -1,0 +1,209 @@
+//! From a status to the ledger. What does not parse, because a hand has damaged it, is absent.
+
+use std::collections::BTreeSet;
+
+use lockstep_api::condition::{find, is_true, types};
+use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
+use lockstep_api::member::{Member, MemberSet, parse_indexes};
+use lockstep_api::membership::running_indexes;
+use lockstep_api::workload::{
+    Accounting, AvoidedNode, DomainStatus, GangStatus, Incident, Restarts, TrainingWorkloadSpec,
+    TrainingWorkloadStatus,
+};
+
+use super::{Avoidance, Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Outcome};
+
+impl Ledger {
+    /// Reads the ledger part of a status. The spec says which members the numbers of a group mean.
+    pub fn read(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> Self {
+        // Every field is named: one that is added must be taken into the ledger or left out here.
+        let TrainingWorkloadStatus {
+            observed_generation: _,
+            phase: _,
+            ready: _,
+            attempt,
+            conditions: _,
+            applied,
+            gangs,
+            domains,
+            restarts,
+            preemptions,
+            groups: _,
+            start_time,
+            scheduled_time: _,
+            completion_time: _,
+            history,
+            accounting:
+                Accounting {
+                    accelerators: _,
+                    lost_accelerator_seconds,
+                },
+            active_seconds,
+        } = status;
+        let mut ledger = Self {
+            applied: applied.clone(),
+            gangs: gangs.iter().filter_map(gang).collect(),
+            domains: domains.iter().filter_map(domain).collect(),
+            completed: completed(status, spec),
+            running: running_indexes(status),
+            highest_attempt: *attempt,
+            budget: budget(restarts),
+            preemptions: *preemptions,
+            history: history.clone(),
+            lost_accelerator_seconds: *lost_accelerator_seconds,
+            started_at: *start_time,
+            active_seconds: *active_seconds,
+            ended: end(status),
+        };
+        // Groups that the spec no longer has are not written again.
+        ledger
+            .running
+            .retain(|name, _| spec.groups.iter().any(|g| g.name == *name));
+        for domain in ledger.domains.values() {
+            ledger.highest_attempt = ledger.highest_attempt.max(domain.attempt);
+        }
+        ledger
+    }
+}
+
+fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
+    let GangStatus {
+        key,
+        started,
+        released,
+        backoff,
+        placement_tries,
+        avoid,
+    } = status;
+    let ledger = GangLedger {
+        started: *started,
+        released: released.clone(),
+        backoff: backoff.clone(),
+        placement_tries: *placement_tries,
+        avoid: avoid.iter().filter_map(avoidance).collect(),
+    };
+    Some((GangKey::read(Some(key))?, ledger))
+}
+
+fn avoidance(avoided: &AvoidedNode) -> Option<(NodeName, Avoidance)> {
+    let AvoidedNode {
+        node,
+        reason,
+        until,
+    } = avoided;
+    let avoidance = Avoidance {
+        reason: reason.clone(),
+        until: *until,
+    };
+    Some((NodeName::read(Some(node))?, avoidance))
+}
+
+fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
+    let DomainStatus {
+        key,
+        attempt,
+        incident,
+        in_place_tries,
+        healthy_since,
+        restarts_seen,
+    } = status;
+    let ledger = DomainLedger {
+        attempt: *attempt,
+        incident: incident.as_ref().map(open_incident),
+        tries: *in_place_tries,
+        healthy_since: *healthy_since,
+        restarts_seen: *restarts_seen,
+    };
+    Some((DomainKey::read(Some(key))?, ledger))
+}
+
+fn open_incident(status: &Incident) -> OpenIncident {
+    let Incident {
+        attempt,
+        cause,
+        action,
+        counted,
+        stage,
+        replace,
+        old_pods,
+        not_before,
+        detected_at,
+        decided_at,
+        ordered_at,
+        arrived_at,
+    } = status;
+    OpenIncident {
+        attempt: *attempt,
+        cause: cause.clone(),
+        action: *action,
+        counted: *counted,
+        stage: *stage,
+        // If a hand has damaged it, no more pods are replaced on its account.
+        replace: MemberSet::parse(replace).unwrap_or_default(),
+        old_pods: old_pods.iter().filter_map(|u| Uid::read(Some(u))).collect(),
+        not_before: *not_before,
+        detected_at: *detected_at,
+        decided_at: *decided_at,
+        ordered_at: *ordered_at,
+        arrived_at: *arrived_at,
+    }
+}
+
+/// Members that have succeeded. Numbers beyond the present replicas stay: a group that grows again
+/// finds its members finished.
+fn completed(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> BTreeSet<Member> {
+    let mut out = BTreeSet::new();
+    for group in &spec.groups {
+        let entry = status.groups.iter().find(|s| s.name == group.name);
+        let indexes = entry.and_then(|s| parse_indexes(&s.completed_indexes));
+        let size = group.size.max(1);
+        for index in indexes.unwrap_or_default() {
+            out.insert(Member::new(group.name.as_str(), index / size, index % size));
+        }
+    }
+    out
+}
+
+fn budget(restarts: &Restarts) -> Budget {
+    let Restarts {
+        total,
+        in_place,
+        recreated,
+        counted,
+        counted_at,
+    } = restarts;
+    Budget {
+        total: *total,
+        in_place: *in_place,
+        recreated: *recreated,
+        counted: *counted,
+        counted_at: counted_at.clone(),
+    }
+}
+
+/// The terminal conditions belong to the ledger.
+fn end(status: &TrainingWorkloadStatus) -> Option<End> {
+    let outcomes = [Outcome::Complete, Outcome::Failed];
+    let outcome = outcomes
+        .into_iter()
+        .find(|o| is_true(&status.conditions, o.condition()))?;
+    let condition = find(&status.conditions, outcome.condition())?;
+    Some(End {
+        outcome,
+        reason: condition.reason.clone(),
+        message: condition.message.clone(),
+        observed_generation: condition.observed_generation,
+        at: condition.last_transition_time,
+        completed_at: status.completion_time,
+    })
+}
+
+impl Outcome {
+    /// Type of the terminal condition.
+    pub fn condition(self) -> &'static str {
+        match self {
+            Self::Complete => types::COMPLETE,
+            Self::Failed => types::FAILED,
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! A ledger survives its way through a status, and a damaged status damages nothing more.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use lockstep_api::gangs::gangs;
+use lockstep_api::workload::{
+    AppliedSpec, Backoff, Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry,
+    IncidentStage, Phase, Phases, TrainingWorkloadStatus,
+};
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::summary::Summary;
+use crate::testing::spec;
+
+/// Groups of different sizes, in restart domains of one replica.
+fn sample() -> TrainingWorkloadSpec {
+    let template = json!({"spec": {"containers": [{"name": "t", "image": "i"}]}});
+    spec(json!({
+        "failurePolicy": {"restartScope": "Replica"},
+        "groups": [
+            {"name": "b", "replicas": 3, "size": 2, "template": template},
+            {"name": "a", "replicas": 12, "template": template},
+        ],
+    }))
+}
+
+/// A summary of which nothing may reach the ledger.
+fn noise() -> Summary {
+    Summary {
+        observed_generation: 7,
+        phase: Phase::Stalled,
+        ready: "1/2".into(),
+        conditions: Vec::new(),
+        groups: BTreeMap::new(),
+        scheduled_time: Some(DateTime::UNIX_EPOCH),
+        accelerators: 99,
+    }
+}
+
+fn write(ledger: Ledger) -> TrainingWorkloadStatus {
+    let spec = sample();
+    ledger.into_status(&spec, &gangs(&spec), noise())
+}
+
+fn time() -> impl Strategy<Value = DateTime<Utc>> {
+    (0..2_000_000_000_i64).prop_map(|s| DateTime::from_timestamp(s, 0).unwrap())
+}
+
+fn maybe_time() -> impl Strategy<Value = Option<DateTime<Utc>>> {
+    prop::option::of(time())
+}
+
+fn member() -> impl Strategy<Value = Member> {
+    prop_oneof![
+        (0..5_i32, 0..2_i32).prop_map(|(r, i)| Member::new("b", r, i)),
+        (0..20_i32).prop_map(|r| Member::new("a", r, 0)),
+    ]
+}
+
+fn cause() -> impl Strategy<Value = Cause> {
+    let kind = prop_oneof![
+        Just(CauseKind::ContainerExit),
+        Just(CauseKind::NodeLost),
+        Just(CauseKind::Resize)
+    ];
+    (kind, time(), "[a-z]{0,4}", prop::option::of(0..256_i32)).prop_map(
+        |(kind, time, pod, exit_code)| Cause {
+            pod,
+            exit_code,
+            ..Cause::new(kind, time)
+        },
+    )
+}
+
+fn action() -> impl Strategy<Value = FailureAction> {
+    prop_oneof![
+        Just(FailureAction::RestartPod),
+        Just(FailureAction::RestartGang),
+        Just(FailureAction::RecreateGang)
+    ]
+}
+
+prop_compose! {
+    fn incident()(
+        attempt in 1..9_i64,
+        cause in cause(),
+        action in action(),
+        counted in any::<bool>(),
+        stage in prop_oneof![Just(IncidentStage::Decided), Just(IncidentStage::Ordered), Just(IncidentStage::Arrived)],
+        replace in prop::collection::btree_set(member(), 0..6),
+        old_pods in prop::collection::btree_set("[a-f0-9]{1,6}", 0..4),
+        times in (maybe_time(), time(), time(), maybe_time(), maybe_time()),
+    ) -> OpenIncident {
+        OpenIncident {
+            attempt,
+            cause,
+            action,
+            counted,
+            stage,
+            replace: replace.into_iter().collect(),
+            old_pods: old_pods.iter().map(|u| u.parse().unwrap()).collect(),
+            not_before: times.0,
+            detected_at: times.1,
+            decided_at: times.2,
+            ordered_at: times.3,
+            arrived_at: times.4,
+        }
+    }
+}
+
+prop_compose! {
+    fn gang()(
+        started in any::<bool>(),
+        released in prop::option::of("[a-z0-9]{1,6}"),
+        backoff in prop::option::of(("[A-Z][a-z]{2}", "[a-z ]{0,9}", 0..9_i32, time())),
+        placement_tries in 0..9_i32,
+        avoid in prop::collection::btree_map("n[0-9]{1,2}", ("[A-Z][a-z]{2}", time()), 0..4),
+    ) -> GangLedger {
+        GangLedger {
+            started,
+            released,
+            backoff: backoff.map(|(reason, message, tries, until)| Backoff { reason, message, tries, until }),
+            placement_tries,
+            avoid: avoid
+                .into_iter()
+                .map(|(node, (reason, until))| (node.parse().unwrap(), Avoidance { reason, until }))
+                .collect(),
+        }
+    }
+}
+
+prop_compose! {
+    fn domain()(
+        attempt in 0..9_i64,
+        incident in prop::option::of(incident()),
+        tries in 0..9_i32,
+        healthy_since in maybe_time(),
+        restarts_seen in 0..9_i64,
+    ) -> DomainLedger {
+        DomainLedger { attempt, incident, tries, healthy_since, restarts_seen }
+    }
+}
+
+prop_compose! {
+    fn history_entry()(
+        domain in "[a-z]{1,4}",
+        attempt in 0..9_i64,
+        cause in cause(),
+        action in action(),
+        counted in any::<bool>(),
+        recreated in 0..9_i32,
+        recovered_at in maybe_time(),
+        lost_accelerator_seconds in 0..99_i64,
+    ) -> HistoryEntry {
+        HistoryEntry {
+            domain, attempt, time: cause.time, cause, action, counted, recreated, recovered_at,
+            phases: Phases { detect_ms: attempt, ..Phases::default() },
+            lost_accelerator_seconds,
+        }
+    }
+}
+
+prop_compose! {
+    fn budget()(
+        counters in (0..9_i64, 0..9_i64, 0..9_i64, 0..9_i64),
+        counted_at in prop::collection::vec(time(), 0..5),
+    ) -> Budget {
+        let (total, in_place, recreated, counted) = counters;
+        Budget { total, in_place, recreated, counted, counted_at }
+    }
+}
+
+prop_compose! {
+    fn end()(
+        complete in any::<bool>(),
+        reason in "[A-Z][a-z]{3}",
+        message in "[a-z ]{0,9}",
+        observed_generation in 0..9_i64,
+        at in time(),
+        completed_at in maybe_time(),
+    ) -> End {
+        let outcome = if complete { Outcome::Complete } else { Outcome::Failed };
+        End { outcome, reason, message, observed_generation, at, completed_at }
+    }
+}
+
+/// Keys of gangs and domains of the spec, and of others that an edited spec no longer has.
+fn key() -> impl Strategy<Value = String> {
+    prop_oneof![
+        Just("workload".to_owned()),
+        (0..12_i32).prop_map(|r| format!("a.{r}")),
+        (0..3_i32).prop_map(|r| format!("b.{r}")),
+        Just("gone.0".to_owned()),
+    ]
+}
+
+fn running() -> impl Strategy<Value = BTreeMap<String, BTreeSet<i32>>> {
+    let name = prop_oneof![Just("a".to_owned()), Just("b".to_owned())];
+    prop::collection::btree_map(name, prop::collection::btree_set(0..30_i32, 0..9), 0..3)
+}
+
+prop_compose! {
+    fn ledger()(
+        applied in prop::option::of(("[a-f0-9]{8}", 0..9_i64, prop::collection::vec(0..9_i32, 2))),
+        gangs in prop::collection::btree_map(key(), gang(), 0..5),
+        domains in prop::collection::btree_map(key(), domain(), 0..6),
+        completed in prop::collection::btree_set(member(), 0..9),
+        running in running(),
+        highest in 0..20_i64,
+        budget in budget(),
+        counters in (0..9_i64, 0..99_i64, 0..99_i64),
+        history in prop::collection::vec(history_entry(), 0..4),
+        started_at in maybe_time(),
+        ended in prop::option::of(end()),
+    ) -> Ledger {
+        let (preemptions, lost_accelerator_seconds, active_seconds) = counters;
+        let attempts = domains.values().map(|d: &DomainLedger| d.attempt);
+        let applied = applied.map(|(spec_hash, restart_nonce, replicas)| AppliedSpec {
+            spec_hash, restart_nonce, replicas,
+        });
+        Ledger {
+            applied,
+            highest_attempt: attempts.chain([highest]).max().unwrap(),
+            gangs: gangs.into_iter().map(|(k, g)| (k.parse().unwrap(), g)).collect(),
+            domains: domains.into_iter().map(|(k, d)| (k.parse().unwrap(), d)).collect(),
+            completed,
+            running,
+            budget,
+            preemptions,
+            history,
+            lost_accelerator_seconds,
+            started_at,
+            active_seconds,
+            // The time of completion is written with the terminal condition only.
+            ended,
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn every_ledger_is_read_back_as_it_was_written(ledger in ledger()) {
+        let status = write(ledger.clone());
+        prop_assert_eq!(Ledger::read(&status, &sample()), ledger);
+    }
+
+    #[test]
+    fn a_status_that_was_written_from_a_ledger_is_written_the_same_again(ledger in ledger()) {
+        let status = write(ledger);
+        prop_assert_eq!(write(Ledger::read(&status, &sample())), status);
+    }
+}
+
+#[test]
+fn entries_are_written_in_the_order_of_the_spec() {
+    let mut ledger = Ledger::default();
+    for key in ["gone.0", "a.10", "a.2", "b.1"] {
+        ledger
+            .domains
+            .insert(key.parse().unwrap(), DomainLedger::default());
+    }
+    let keys: Vec<String> = write(ledger).domains.into_iter().map(|d| d.key).collect();
+    assert_eq!(keys, ["b.1", "a.2", "a.10", "gone.0"]);
+}
+
+#[test]
+fn what_does_not_parse_is_absent_and_the_rest_is_read() {
+    let mut domain = DomainLedger {
+        attempt: 3,
+        ..DomainLedger::default()
+    };
+    domain.incident = Some(OpenIncident {
+        attempt: 3,
+        cause: Cause::new(CauseKind::NodeLost, DateTime::UNIX_EPOCH),
+        action: FailureAction::RestartGang,
+        counted: true,
+        stage: IncidentStage::Ordered,
+        replace: [Member::new("b", 0, 0)].into_iter().collect(),
+        old_pods: ["u1".parse().unwrap()].into(),
+        not_before: None,
+        detected_at: DateTime::UNIX_EPOCH,
+        decided_at: DateTime::UNIX_EPOCH,
+        ordered_at: None,
+        arrived_at: None,
+    });
+    let ledger = Ledger {
+        domains: BTreeMap::from([("b.0".parse().unwrap(), domain)]),
+        ..Ledger::default()
+    };
+    let mut status = write(ledger);
+    let incident = status.domains[0].incident.as_mut().unwrap();
+    incident.replace = vec!["no range".into()];
+    incident.old_pods.push(String::new());
+    status
+        .domains
+        .push(lockstep_api::workload::DomainStatus::default());
+    status.groups[0] = GroupStatus {
+        name: "b".into(),
+        completed_indexes: "zzz".into(),
+        world_indexes: Some("3-1".into()),
+        ..GroupStatus::default()
+    };
+    let read = Ledger::read(&status, &sample());
+    assert_eq!((read.domains.len(), read.completed.len()), (1, 0));
+    assert!(read.running.is_empty(), "all members belong together");
+    let incident = read.incident("b.0").unwrap();
+    assert_eq!((incident.replace.len(), incident.old_pods.len()), (0, 1));
+    assert!(incident.counted);
+}

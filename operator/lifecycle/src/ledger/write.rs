@@ -1,0 +1,222 @@
+//! From the ledger to a status: the only place where its ledger part is written.
+
+use lockstep_api::condition::{Condition, ConditionStatus};
+use lockstep_api::gangs::Gang;
+use lockstep_api::ids::{DomainKey, GangKey};
+use lockstep_api::member::format_indexes;
+use lockstep_api::membership::completion_index;
+use lockstep_api::workload::{
+    Accounting, AvoidedNode, DomainStatus, GangStatus, Group, GroupStatus, Incident, Restarts,
+    TrainingWorkloadSpec, TrainingWorkloadStatus,
+};
+
+use super::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident};
+use crate::summary::Summary;
+use crate::summary::counts::Counts;
+
+impl Ledger {
+    /// The status that holds this ledger and that summary. Entries are in the order of the spec;
+    /// what an edited spec no longer has, and has not been taken down yet, comes last.
+    pub fn into_status(
+        self,
+        spec: &TrainingWorkloadSpec,
+        gangs: &[Gang],
+        summary: Summary,
+    ) -> TrainingWorkloadStatus {
+        let groups = spec
+            .groups
+            .iter()
+            .map(|g| group_status(&self, g, summary.groups.get(&g.name)))
+            .collect();
+        // Every field is named: one that is added must be written.
+        let Self {
+            applied,
+            gangs: mut gang_entries,
+            domains: mut domain_entries,
+            completed: _,
+            running: _,
+            highest_attempt,
+            budget,
+            preemptions,
+            history,
+            lost_accelerator_seconds,
+            started_at,
+            active_seconds,
+            ended,
+        } = self;
+        let Summary {
+            observed_generation,
+            phase,
+            ready,
+            mut conditions,
+            groups: _,
+            scheduled_time,
+            accelerators,
+        } = summary;
+        let mut gang_list = Vec::new();
+        let mut domain_list = Vec::new();
+        for gang in gangs {
+            if let Some((key, entry)) = gang_entries.remove_entry(gang.key.as_str()) {
+                gang_list.push(gang_status(key, entry));
+            }
+            for domain in &gang.domains {
+                if let Some((key, entry)) = domain_entries.remove_entry(domain.key.as_str()) {
+                    domain_list.push(domain_status(key, entry));
+                }
+            }
+        }
+        gang_list.extend(gang_entries.into_iter().map(|(k, e)| gang_status(k, e)));
+        domain_list.extend(domain_entries.into_iter().map(|(k, e)| domain_status(k, e)));
+        let completion_time = ended.as_ref().and_then(|e| e.completed_at);
+        conditions.extend(ended.map(terminal_condition));
+        TrainingWorkloadStatus {
+            observed_generation,
+            phase: Some(phase),
+            ready,
+            attempt: highest_attempt,
+            conditions,
+            applied,
+            gangs: gang_list,
+            domains: domain_list,
+            restarts: restarts(budget),
+            preemptions,
+            groups,
+            start_time: started_at,
+            scheduled_time,
+            completion_time,
+            history,
+            accounting: Accounting {
+                accelerators,
+                lost_accelerator_seconds,
+            },
+            active_seconds,
+        }
+    }
+}
+
+fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
+    let GangLedger {
+        started,
+        released,
+        backoff,
+        placement_tries,
+        avoid,
+    } = entry;
+    let avoid = avoid.into_iter().map(|(node, avoidance)| AvoidedNode {
+        node: node.into(),
+        reason: avoidance.reason,
+        until: avoidance.until,
+    });
+    GangStatus {
+        key: key.into(),
+        started,
+        released,
+        backoff,
+        placement_tries,
+        avoid: avoid.collect(),
+    }
+}
+
+fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
+    let DomainLedger {
+        attempt,
+        incident,
+        tries,
+        healthy_since,
+        restarts_seen,
+    } = entry;
+    DomainStatus {
+        key: key.into(),
+        attempt,
+        incident: incident.map(incident_status),
+        in_place_tries: tries,
+        healthy_since,
+        restarts_seen,
+    }
+}
+
+fn incident_status(incident: OpenIncident) -> Incident {
+    let OpenIncident {
+        attempt,
+        cause,
+        action,
+        counted,
+        stage,
+        replace,
+        old_pods,
+        not_before,
+        detected_at,
+        decided_at,
+        ordered_at,
+        arrived_at,
+    } = incident;
+    Incident {
+        attempt,
+        cause,
+        action,
+        counted,
+        stage,
+        replace: replace.to_ranges(),
+        old_pods: old_pods.into_iter().map(String::from).collect(),
+        not_before,
+        detected_at,
+        decided_at,
+        ordered_at,
+        arrived_at,
+    }
+}
+
+fn group_status(ledger: &Ledger, group: &Group, counts: Option<&Counts>) -> GroupStatus {
+    let Counts {
+        desired,
+        created,
+        ready,
+        active,
+        succeeded,
+        failed,
+    } = counts.copied().unwrap_or_default();
+    let completed = ledger.completed.iter().filter(|m| m.group == group.name);
+    let mut indexes: Vec<i32> = completed.map(|m| completion_index(group, m)).collect();
+    indexes.sort_unstable();
+    let running = ledger.running.get(&group.name);
+    GroupStatus {
+        name: group.name.clone(),
+        desired,
+        created,
+        ready,
+        active,
+        succeeded,
+        failed,
+        completed_indexes: format_indexes(&indexes),
+        world_indexes: running
+            .map(|indexes| format_indexes(&indexes.iter().copied().collect::<Vec<i32>>())),
+    }
+}
+
+fn restarts(budget: Budget) -> Restarts {
+    let Budget {
+        total,
+        in_place,
+        recreated,
+        counted,
+        counted_at,
+    } = budget;
+    Restarts {
+        total,
+        in_place,
+        recreated,
+        counted,
+        counted_at,
+    }
+}
+
+fn terminal_condition(end: End) -> Condition {
+    Condition {
+        type_: end.outcome.condition().into(),
+        status: ConditionStatus::True,
+        reason: end.reason,
+        message: end.message,
+        last_transition_time: end.at,
+        observed_generation: end.observed_generation,
+    }
+}

@@ -1,0 +1,93 @@
+//! The containers that stop together with the training container of a pod.
+//!
+//! Where the kubelet restarts all containers of a pod (RestartAllContainers), it gives each of the
+//! others SIGTERM and two seconds, one after the other and whatever the pod's grace period. What
+//! has ended when it looks costs it nothing.
+
+use super::{NodePod, Record};
+
+/// Ids of the other containers that still run from before the training container was stopped or
+/// ended. Younger ones belong to the next attempt.
+pub(super) fn companions<'a>(
+    pod: &'a NodePod,
+    record: &Record,
+) -> impl Iterator<Item = String> + use<'a> {
+    let until = record
+        .stopping_since
+        .or(record.exited_at)
+        .filter(|_| pod.restarts_whole);
+    let running = pod.others.iter().filter(|c| c.exit.is_none());
+    running
+        .filter(move |c| until.is_some_and(|t| c.created_at <= t))
+        .map(|c| c.id.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use chrono::{DateTime, Utc};
+
+    use super::*;
+    use crate::node::{Exit, SeenContainer};
+
+    fn at(s: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(s, 0).unwrap()
+    }
+
+    fn container(id: &str, created: i64, ended: Option<i64>) -> SeenContainer {
+        let exit = ended.map(|s| Exit {
+            code: 0,
+            reason: "Completed".into(),
+            at: at(s),
+        });
+        SeenContainer {
+            id: id.into(),
+            created_at: at(created),
+            exit,
+        }
+    }
+
+    fn stopped_with(
+        restarts_whole: bool,
+        stopping_since: Option<i64>,
+        exited_at: Option<i64>,
+    ) -> Vec<String> {
+        let others = vec![
+            container("init", 0, Some(1)),
+            container("old", 2, None),
+            container("young", 6, None),
+        ];
+        let pod = NodePod {
+            restarts_whole,
+            others,
+            ..NodePod::default()
+        };
+        let record = Record {
+            container_id: "training".into(),
+            attempt: 1,
+            seen_at: at(2),
+            stopping_since: stopping_since.map(at),
+            exited_at: exited_at.map(at),
+        };
+        companions(&pod, &record).collect()
+    }
+
+    #[test]
+    fn what_runs_beside_a_stopped_container_stops_with_it_and_what_was_made_later_does_not() {
+        assert_eq!(stopped_with(true, Some(5), None), ["old"]);
+        assert_eq!(
+            stopped_with(true, Some(5), Some(7)),
+            ["old"],
+            "what came after the stop stays"
+        );
+    }
+
+    #[test]
+    fn what_runs_beside_a_container_that_failed_by_itself_stops_too() {
+        assert_eq!(stopped_with(true, None, Some(5)), ["old"]);
+    }
+
+    #[test]
+    fn where_containers_restart_alone_the_others_are_left_alone() {
+        assert!(stopped_with(false, Some(5), None).is_empty());
+    }
+}

@@ -1,0 +1,137 @@
+//! Pins a pod to its node, as the DaemonSet controller does.
+
+use k8s_openapi::api::core::v1::{
+    Affinity, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec,
+    Toleration,
+};
+
+/// Adds `matchFields metadata.name` to the required node affinity. Terms are alternatives, so the
+/// pin goes into each of them; a term that selects nothing stays as it is, because with the pin it
+/// would select the node.
+pub(super) fn pin(spec: &mut PodSpec, node: &str) {
+    let pin = NodeSelectorRequirement {
+        key: "metadata.name".into(),
+        operator: "In".into(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let required = spec
+        .affinity
+        .get_or_insert_with(Affinity::default)
+        .node_affinity
+        .get_or_insert_with(NodeAffinity::default)
+        .required_during_scheduling_ignored_during_execution
+        .get_or_insert_with(|| NodeSelector {
+            node_selector_terms: vec![],
+        });
+    if required.node_selector_terms.is_empty() {
+        let term = NodeSelectorTerm {
+            match_fields: Some(vec![pin]),
+            match_expressions: None,
+        };
+        required.node_selector_terms.push(term);
+        return;
+    }
+    for term in &mut required.node_selector_terms {
+        if selects_something(term) {
+            term.match_fields
+                .get_or_insert_with(Vec::new)
+                .push(pin.clone());
+        }
+    }
+}
+
+fn selects_something(term: &NodeSelectorTerm) -> bool {
+    let some =
+        |list: &Option<Vec<NodeSelectorRequirement>>| list.as_ref().is_some_and(|l| !l.is_empty());
+    some(&term.match_expressions) || some(&term.match_fields)
+}
+
+/// Taints that the node controller puts on a node that it does not hear from.
+const UNREACHABLE: [&str; 2] = [
+    "node.kubernetes.io/not-ready",
+    "node.kubernetes.io/unreachable",
+];
+
+/// Lets the pod stay on a node that is not heard from: whether its members are lost is decided by
+/// `nodeLostSeconds`, not by eviction after the API server's default of 300 s. A toleration that
+/// the template has for the taint stays.
+pub(super) fn tolerate_unreachable_nodes(spec: &mut PodSpec) {
+    let tolerations = spec.tolerations.get_or_insert_with(Vec::new);
+    for key in UNREACHABLE {
+        let has = |t: &Toleration| {
+            t.key.as_deref() == Some(key)
+                && t.effect
+                    .as_deref()
+                    .is_none_or(|e| e.is_empty() || e == "NoExecute")
+        };
+        if !tolerations.iter().any(has) {
+            tolerations.push(Toleration {
+                key: Some(key.into()),
+                operator: Some("Exists".into()),
+                effect: Some("NoExecute".into()),
+                ..Toleration::default()
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn terms(spec: serde_json::Value) -> serde_json::Value {
+        let mut spec: PodSpec = serde_json::from_value(spec).unwrap();
+        pin(&mut spec, "n1");
+        let affinity = spec.affinity.unwrap().node_affinity.unwrap();
+        serde_json::to_value(
+            affinity
+                .required_during_scheduling_ignored_during_execution
+                .unwrap(),
+        )
+        .unwrap()["nodeSelectorTerms"]
+            .clone()
+    }
+
+    #[test]
+    fn the_pin_is_anded_into_every_term_of_the_users_affinity() {
+        let wanted = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+        assert_eq!(
+            terms(json!({"containers": []})),
+            json!([{"matchFields": [wanted]}])
+        );
+        let a = json!({"key": "zone", "operator": "In", "values": ["a"]});
+        let b = json!({"key": "zone", "operator": "In", "values": ["b"]});
+        let with = json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{"matchExpressions": [a]}, {"matchExpressions": [b]}]}}}});
+        assert_eq!(
+            terms(with),
+            json!([{"matchExpressions": [a], "matchFields": [wanted]}, {"matchExpressions": [b], "matchFields": [wanted]}])
+        );
+    }
+
+    #[test]
+    fn a_term_that_selects_nothing_does_not_become_one_that_selects_the_node() {
+        let with = json!({"containers": [], "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            {"nodeSelectorTerms": [{}]}}}});
+        assert_eq!(terms(with), json!([{}]));
+    }
+
+    #[test]
+    fn a_users_own_toleration_for_unreachable_nodes_stays() {
+        let mut spec: PodSpec = serde_json::from_value(json!({"containers": [], "tolerations": [
+            {"key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 5}]}))
+        .unwrap();
+        tolerate_unreachable_nodes(&mut spec);
+        let tolerations = spec.tolerations.unwrap();
+        assert_eq!(tolerations.len(), 2);
+        assert_eq!(tolerations[0].toleration_seconds, Some(5));
+        assert_eq!(
+            (
+                tolerations[1].key.as_deref(),
+                tolerations[1].toleration_seconds
+            ),
+            (Some(UNREACHABLE[0]), None)
+        );
+    }
+}

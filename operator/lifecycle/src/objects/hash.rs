@@ -1,0 +1,106 @@
+//! Hash of the parts of a spec that running pods were made from.
+
+use lockstep_api::names::short_hash;
+use lockstep_api::workload::TrainingWorkloadSpec;
+use serde_json::{Value, json};
+
+/// The hash that pods carry: when it differs from that of the spec, the pods are replaced. Replica
+/// counts are left out, since resizing is handled member by member, and so is everything that may
+/// change while running.
+///
+/// Absent and empty fields hash alike, so that an optional field added by a later version changes
+/// no hash and an upgrade restarts nothing.
+pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
+    let groups: Vec<Value> = spec
+        .groups
+        .iter()
+        .map(|g| json!({"name": g.name, "size": g.size, "template": g.template, "dependsOn": g.depends_on}))
+        .collect();
+    let mut value = json!({
+        "groups": groups,
+        "priorityClassName": spec.priority_class_name,
+        "policy": spec.scheduling.policy,
+        "scope": spec.scheduling.gang.scope,
+        "topology": spec.scheduling.topology,
+        "disruptionMode": spec.scheduling.disruption_mode,
+        "preemptionPolicy": spec.scheduling.preemption_policy,
+        "rules": spec.failure_policy.rules,
+        "restartScope": spec.failure_policy.restart_scope,
+        "withoutSupervisor": spec.failure_policy.in_place.without_supervisor,
+        "network": spec.network,
+    });
+    prune(&mut value);
+    short_hash(&[&value.to_string()])
+}
+
+/// Removes nulls, empty objects and empty lists.
+fn prune(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.values_mut().for_each(prune);
+            fields.retain(|_, v| !is_empty(v));
+        }
+        Value::Array(items) => items.iter_mut().for_each(prune),
+        _ => {}
+    }
+}
+
+fn is_empty(value: &Value) -> bool {
+    match value {
+        Value::Null => true,
+        Value::Object(fields) => fields.is_empty(),
+        Value::Array(items) => items.is_empty(),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::spec;
+
+    fn with(change: impl Fn(&mut Value)) -> String {
+        let mut v = json!({"groups": [{"name": "a", "replicas": 2, "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}}]});
+        change(&mut v);
+        spec_hash(&spec(v))
+    }
+
+    #[test]
+    fn what_may_change_while_running_does_not_change_the_hash() {
+        let base = with(|_| {});
+        assert_eq!(with(|v| v["groups"][0]["replicas"] = json!(5)), base);
+        assert_eq!(with(|v| v["suspend"] = json!(true)), base);
+        assert_eq!(with(|v| v["restartNonce"] = json!(7)), base);
+        assert_eq!(
+            with(|v| v["failurePolicy"] =
+                json!({"limits": {"maxRestarts": 1}, "nodeLostSeconds": 5})),
+            base
+        );
+        assert_eq!(with(|v| v["activeDeadlineSeconds"] = json!(9)), base);
+    }
+
+    #[test]
+    fn what_pods_are_made_from_changes_the_hash() {
+        let base = with(|_| {});
+        assert_ne!(
+            with(|v| v["groups"][0]["template"]["spec"]["containers"][0]["image"] = json!("j")),
+            base
+        );
+        assert_ne!(with(|v| v["groups"][0]["size"] = json!(2)), base);
+        assert_ne!(with(|v| v["network"] = json!({"port": 4000})), base);
+        assert_ne!(with(|v| v["priorityClassName"] = json!("high")), base);
+    }
+
+    #[test]
+    fn an_empty_optional_field_hashes_like_an_absent_one() {
+        let base = with(|_| {});
+        assert_eq!(
+            with(|v| v["groups"][0]["template"]["metadata"] = json!({"labels": {}})),
+            base
+        );
+        assert_eq!(
+            with(|v| v["groups"][0]["template"]["spec"]["volumes"] = json!([])),
+            base
+        );
+    }
+}

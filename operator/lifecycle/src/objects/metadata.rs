@@ -1,0 +1,33 @@
+//! Metadata of the objects that are made for a workload.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use lockstep_api::names::labels;
+use lockstep_api::{TRAINING_GROUP, VERSION};
+
+use crate::view::WorkloadView;
+
+/// Metadata of an object made for the workload: its namespace, its controller and the label with
+/// its UID.
+pub(super) fn metadata(view: &WorkloadView, name: String) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: Some(view.namespace().to_owned()),
+        labels: Some(BTreeMap::from([
+            (labels::WORKLOAD.to_owned(), view.name().to_owned()),
+            (labels::WORKLOAD_UID.to_owned(), view.uid().to_owned()),
+        ])),
+        // No blockOwnerDeletion: it would need a right on the owner's finalizers, and nothing here
+        // outlives the owner.
+        owner_references: Some(vec![OwnerReference {
+            api_version: format!("{TRAINING_GROUP}/{VERSION}"),
+            kind: "TrainingWorkload".into(),
+            name: view.name().to_owned(),
+            uid: view.uid().to_owned(),
+            controller: Some(true),
+            block_owner_deletion: None,
+        }]),
+        ..ObjectMeta::default()
+    }
+}

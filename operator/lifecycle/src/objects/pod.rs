@@ -1,0 +1,191 @@
+//! The pod of a member.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
+use lockstep_api::member::Member;
+use lockstep_api::names::{
+    PREEMPTION_GATE, annotations, hostname, labels, pod_group_name, pod_name,
+};
+use lockstep_api::workload::{FailureAction, Group};
+
+use super::hash::spec_hash;
+use super::metadata::metadata;
+use super::restart::{Codes, compile};
+use super::training::training_container;
+use super::{affinity, env};
+use crate::pods::DEFAULT_CONTAINER;
+use crate::tier::Tier;
+use crate::view::WorkloadView;
+use lockstep_api::membership::Membership;
+
+/// What a pod is made from beside the spec.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PodPlan<'a> {
+    /// The member.
+    pub member: &'a Member,
+    /// Key of its gang.
+    pub gang: &'a str,
+    /// Key of its restart domain.
+    pub domain: &'a str,
+    /// Attempt of the domain.
+    pub attempt: i64,
+    /// Node that it is pinned to, with the id of the placement; None for a dry run.
+    pub place: Option<(&'a str, &'a str)>,
+    /// UID of the pod that it replaces, or empty.
+    pub replaces: &'a str,
+    /// Whether it waits for the victims of a preemption.
+    pub gated: bool,
+    /// Restart tier.
+    pub tier: Tier,
+}
+
+/// Builds the pod; None when the member is not one of those that run together.
+pub(crate) fn pod(
+    view: &WorkloadView,
+    membership: &Membership<'_>,
+    plan: PodPlan<'_>,
+) -> Option<Pod> {
+    let group = view
+        .spec()
+        .groups
+        .iter()
+        .find(|g| g.name == plan.member.group)?;
+    let rank = membership.place(plan.member)?;
+    let template = &group.template.0;
+    let training = training_container(template)?;
+    let mut spec = template.spec.clone()?;
+    let default = FailureAction::default_for(view.spec().scheduling.policy);
+    let codes = Codes::of(&view.spec().failure_policy, &group.name, training, default);
+    compile(&mut spec, training, &codes, plan.tier);
+    let variables = env::variables(view, membership, plan.member, rank);
+    for container in spec
+        .containers
+        .iter_mut()
+        .chain(spec.init_containers.iter_mut().flatten())
+    {
+        env::inject(container, &variables);
+    }
+    affinity::tolerate_unreachable_nodes(&mut spec);
+    if let Some((node, _)) = plan.place {
+        affinity::pin(&mut spec, node);
+    }
+    identify(view, &plan, &mut spec);
+
+    let mut meta = metadata(
+        view,
+        pod_name(view.name(), view.uid(), plan.member, plan.replaces),
+    );
+    meta.labels = Some(pod_labels(
+        view,
+        group,
+        &plan,
+        meta.labels.take().unwrap_or_default(),
+    ));
+    meta.annotations = Some(pod_annotations(view, group, &plan, training));
+    Some(Pod {
+        metadata: meta,
+        spec: Some(spec),
+        status: None,
+    })
+}
+
+/// Names, priority, scheduler and gate.
+fn identify(view: &WorkloadView, plan: &PodPlan<'_>, spec: &mut PodSpec) {
+    spec.hostname = Some(hostname(view.name(), plan.member));
+    spec.subdomain = Some(view.subdomain().to_owned());
+    spec.priority_class_name
+        .clone_from(&view.spec().priority_class_name);
+    spec.scheduler_name
+        .get_or_insert_with(|| "default-scheduler".into());
+    if plan.gated {
+        let gate = PodSchedulingGate {
+            name: PREEMPTION_GATE.into(),
+        };
+        spec.scheduling_gates
+            .get_or_insert_with(Vec::new)
+            .push(gate);
+    }
+}
+
+fn pod_labels(
+    view: &WorkloadView,
+    group: &Group,
+    plan: &PodPlan<'_>,
+    ours: BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut out = group
+        .template
+        .0
+        .metadata
+        .as_ref()
+        .and_then(|m| m.labels.clone())
+        .unwrap_or_default();
+    out.extend(ours);
+    for (key, value) in [
+        (labels::GROUP, plan.member.group.clone()),
+        (labels::REPLICA, plan.member.replica.to_string()),
+        (labels::INDEX, plan.member.index.to_string()),
+        (labels::DOMAIN, plan.domain.to_owned()),
+        (
+            labels::POD_GROUP,
+            pod_group_name(view.name(), view.uid(), plan.gang),
+        ),
+        (labels::PUBLISHED, view.uid().to_owned()),
+    ] {
+        out.insert(key.to_owned(), value);
+    }
+    out
+}
+
+fn pod_annotations(
+    view: &WorkloadView,
+    group: &Group,
+    plan: &PodPlan<'_>,
+    training: &str,
+) -> BTreeMap<String, String> {
+    let mut out = group
+        .template
+        .0
+        .metadata
+        .as_ref()
+        .and_then(|m| m.annotations.clone())
+        .unwrap_or_default();
+    for (key, value) in [
+        (annotations::SPEC_HASH, spec_hash(view.spec())),
+        (annotations::TIER, plan.tier.to_string()),
+        (annotations::ATTEMPT, plan.attempt.to_string()),
+        (
+            annotations::PLACEMENT,
+            plan.place.map_or("", |(_, id)| id).to_owned(),
+        ),
+        // The agent learns from it which container trains.
+        (DEFAULT_CONTAINER, training.to_owned()),
+    ] {
+        out.insert(key.to_owned(), value);
+    }
+    out
+}
+
+/// One pod for each group, for a dry run: the tier with rules of the older feature shows whether
+/// the API server keeps them.
+pub(crate) fn dry_run_pods(view: &WorkloadView) -> Vec<Pod> {
+    let membership = Membership::whole(view.spec());
+    let groups = view.spec().groups.iter().filter(|g| g.members() > 0);
+    groups
+        .filter_map(|g| {
+            let member = Member::new(g.name.as_str(), 0, 0);
+            let plan = PodPlan {
+                member: &member,
+                gang: &g.name,
+                domain: &g.name,
+                attempt: 1,
+                place: None,
+                replaces: "dry-run",
+                gated: false,
+                tier: Tier::RestartRules,
+            };
+            pod(view, &membership, plan)
+        })
+        .collect()
+}

@@ -1,0 +1,136 @@
+//! Service, Workload, `PodGroup` and `RestartOrder`.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use lockstep_api::names::{labels, pod_group_name};
+use lockstep_api::scheduling::{
+    BasicPolicy, ControllerRef, GangPolicy, GangSpec, PodGroupDisruptionMode, PodGroupPolicy,
+    PodGroupTemplate, SchedulingConstraints, TopologyConstraint, WorkloadRef,
+};
+use lockstep_api::workload::DisruptionMode;
+use lockstep_api::{
+    PodGroup, PodGroupSpec, RestartOrder, RestartOrderSpec, TRAINING_GROUP, Workload, WorkloadSpec,
+};
+
+use super::metadata::metadata;
+use crate::view::{Priority, ServiceContent, WorkloadView};
+use lockstep_api::gangs::Gang;
+
+/// What the Service is to contain.
+pub(crate) fn service_content(view: &WorkloadView) -> ServiceContent {
+    ServiceContent {
+        selector: BTreeMap::from([(labels::PUBLISHED.to_owned(), view.uid().to_owned())]),
+        publish_not_ready_addresses: view.spec().network.publish_not_ready_addresses,
+    }
+}
+
+/// The headless Service that gives members their names.
+pub(crate) fn service(view: &WorkloadView) -> Service {
+    let content = service_content(view);
+    Service {
+        metadata: metadata(view, view.subdomain().to_owned()),
+        spec: Some(ServiceSpec {
+            cluster_ip: Some("None".into()),
+            selector: Some(content.selector),
+            publish_not_ready_addresses: Some(content.publish_not_ready_addresses),
+            ..ServiceSpec::default()
+        }),
+        status: None,
+    }
+}
+
+/// What a gang's template and its pod group share.
+fn gang_spec(view: &WorkloadView, gang: &Gang) -> GangSpec {
+    let scheduling = &view.spec().scheduling;
+    let (priority, preemption) = match view.priority {
+        Priority::Resolved { value, preemption } => (value, Some(preemption)),
+        Priority::Unknown => (0, None),
+    };
+    GangSpec {
+        scheduling_policy: if gang.basic {
+            PodGroupPolicy {
+                basic: Some(BasicPolicy {}),
+                gang: None,
+            }
+        } else {
+            PodGroupPolicy {
+                gang: Some(GangPolicy {
+                    min_count: gang.min_count,
+                }),
+                basic: None,
+            }
+        },
+        scheduling_constraints: scheduling.topology.as_ref().map(|t| SchedulingConstraints {
+            topology: vec![TopologyConstraint {
+                key: t.key.clone(),
+                mode: t.mode,
+                scope: t.scope,
+            }],
+        }),
+        disruption_mode: match gang.disruption {
+            DisruptionMode::All => PodGroupDisruptionMode {
+                all: Some(BasicPolicy {}),
+                single: None,
+            },
+            DisruptionMode::Single => PodGroupDisruptionMode {
+                single: Some(BasicPolicy {}),
+                all: None,
+            },
+        },
+        priority_class_name: view.spec().priority_class_name.clone(),
+        priority,
+        preemption_policy: scheduling.preemption_policy.or(preemption),
+    }
+}
+
+/// The Workload's content: one template for each kind of gang.
+fn workload_spec(view: &WorkloadView, gangs: &[Gang]) -> WorkloadSpec {
+    let mut templates: Vec<PodGroupTemplate> = Vec::new();
+    for gang in gangs {
+        if templates.iter().all(|t| t.name != gang.template) {
+            templates.push(PodGroupTemplate {
+                name: gang.template.clone(),
+                gang: gang_spec(view, gang),
+            });
+        }
+    }
+    WorkloadSpec {
+        controller_ref: ControllerRef {
+            api_group: TRAINING_GROUP.into(),
+            kind: "TrainingWorkload".into(),
+            name: view.name().to_owned(),
+        },
+        pod_group_templates: templates,
+    }
+}
+
+/// The Workload.
+pub(crate) fn workload(view: &WorkloadView, gangs: &[Gang]) -> Workload {
+    let mut object = Workload::new(view.name(), workload_spec(view, gangs));
+    object.metadata = metadata(view, view.name().to_owned());
+    object
+}
+
+/// The pod group of a gang.
+pub(crate) fn pod_group(view: &WorkloadView, gang: &Gang) -> PodGroup {
+    let name = pod_group_name(view.name(), view.uid(), &gang.key);
+    let spec = PodGroupSpec {
+        workload_ref: WorkloadRef {
+            workload_name: view.name().to_owned(),
+            template_name: gang.template.clone(),
+        },
+        gang_key: gang.key.clone(),
+        gang: gang_spec(view, gang),
+    };
+    let mut object = PodGroup::new(&name, spec);
+    object.metadata = metadata(view, name);
+    object
+}
+
+/// The orders of the workload.
+pub(crate) fn restart_order(view: &WorkloadView, spec: RestartOrderSpec) -> RestartOrder {
+    let mut object = RestartOrder::new(view.name(), spec);
+    object.metadata = metadata(view, view.name().to_owned());
+    object
+}

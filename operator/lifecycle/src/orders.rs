@@ -1,0 +1,91 @@
+//! The content of the `RestartOrder`: which members the agents restart in place.
+
+use chrono::TimeDelta;
+use lockstep_api::RestartOrderSpec;
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::membership::Membership;
+use lockstep_api::restart_order::DomainOrder;
+
+use crate::facts::Facts;
+use crate::ledger::{DomainLedger, Ledger};
+use crate::wake::Wake;
+
+/// The order that is out for a domain.
+fn present<'a>(facts: &Facts<'a>, key: &str) -> Option<&'a DomainOrder> {
+    let order = facts.view.order.as_ref().filter(|o| o.owned)?;
+    order.content.domains.iter().find(|d| d.key == key)
+}
+
+/// Whether the order for an attempt of a domain is out.
+pub(crate) fn is_ordered(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
+    present(facts, domain).is_some_and(|o| o.attempt >= attempt)
+}
+
+/// What the order should say.
+pub(crate) fn wanted(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    membership: &Membership<'_>,
+    wake: &mut Wake,
+) -> RestartOrderSpec {
+    let mut domains = Vec::new();
+    for domain in facts.gangs.iter().flat_map(|g| &g.domains) {
+        let Some(entry) = ledger.domain(&domain.key) else {
+            continue;
+        };
+        let members = domain.members.iter();
+        let running: Vec<&Member> = members.filter(|m| membership.contains(m)).collect();
+        domains.extend(domain_order(facts, &domain.key, entry, &running, wake));
+    }
+    RestartOrderSpec {
+        workload_uid: facts.view.uid().to_owned(),
+        domains,
+    }
+}
+
+/// An order for the present attempt and members is left as it is, so that closing an incident
+/// writes nothing; one for a new attempt goes out when the back-off of its incident is over.
+fn domain_order(
+    facts: &Facts<'_>,
+    key: &str,
+    domain: &DomainLedger,
+    running: &[&Member],
+    wake: &mut Wake,
+) -> Option<DomainOrder> {
+    let present = present(facts, key);
+    if present.is_some_and(|o| o.attempt >= domain.attempt && o.world == running.len() as i32) {
+        return present.cloned();
+    }
+    let not_before = domain.incident.as_ref().and_then(|i| i.not_before);
+    if not_before.is_some_and(|t| !facts.due(t).passed(wake)) {
+        return present.cloned();
+    }
+    Some(new_order(facts, key, domain, running))
+}
+
+fn new_order(
+    facts: &Facts<'_>,
+    key: &str,
+    domain: &DomainLedger,
+    running: &[&Member],
+) -> DomainOrder {
+    let incident = domain.incident.as_ref();
+    let mut members = MemberSet::default();
+    for member in running {
+        if incident.is_none_or(|i| !i.replace.contains(member)) {
+            members.insert((*member).clone());
+        }
+    }
+    let deadline = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
+    DomainOrder {
+        key: key.to_owned(),
+        attempt: domain.attempt,
+        members: members.to_ranges(),
+        world: running.len() as i32,
+        // Without a supervisor nothing waits for the release.
+        released_attempt: domain.attempt,
+        since: incident.map(|i| i.cause.time),
+        coordinator: None,
+        deadline: incident.map(|_| facts.now + deadline),
+    }
+}

@@ -1,0 +1,61 @@
+//! The one driver: from the view of a workload to what is done next.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::names::MANAGED_BY;
+
+use crate::diff;
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::plan::{Pass, Plan};
+use crate::record::record;
+use crate::summary::summarize;
+use crate::view::WorkloadView;
+use crate::wake::Wake;
+
+/// Decides what to do about a workload.
+///
+/// The stages that change the ledger come first, in a fixed order; if any of them has something to
+/// record, that is all this pass does. Otherwise the difference between what the ledger wants and
+/// what is there becomes actions; and where there is none, the summary is brought up to date.
+pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
+    let before = view.status();
+    if hands_off(view) {
+        return Pass {
+            plan: Plan::Idle(Box::new(before)),
+            requeue_after: None,
+        };
+    }
+    let facts = Facts::new(view, now);
+    let known = Ledger::read(&before, view.spec());
+    let mut ledger = known.clone();
+    let wake = facts.node_wake.min(record(&facts, &mut ledger));
+    let changed = ledger != known;
+    let (actions, diff_wake) = if changed {
+        (Vec::new(), Wake::NEVER)
+    } else {
+        diff::actions(&facts, &ledger)
+    };
+    let wake = wake.min(diff_wake);
+    if !actions.is_empty() {
+        return Pass {
+            plan: Plan::Act(actions),
+            requeue_after: wake.after(now),
+        };
+    }
+    let (summary, summary_wake) = summarize(&facts, &ledger, &before);
+    let status = Box::new(ledger.into_status(view.spec(), &facts.gangs, summary));
+    Pass {
+        plan: if changed {
+            Plan::Record(status)
+        } else {
+            Plan::Idle(status)
+        },
+        requeue_after: wake.min(summary_wake).after(now),
+    }
+}
+
+/// Whether the object is another controller's, or on its way out: the garbage collector removes
+/// what is owned.
+fn hands_off(view: &WorkloadView) -> bool {
+    view.deleting() || view.spec().managed_by != MANAGED_BY
+}

@@ -1,0 +1,94 @@
+//! Stage 02: Members that have succeeded, and the end of the workload by success or deadline.
+
+use chrono::TimeDelta;
+use lockstep_api::condition::reasons;
+use lockstep_api::workload::{OnTimeout, SuccessOperator};
+
+use crate::facts::Facts;
+use crate::ledger::{Ledger, Outcome};
+use crate::waiting::scheduling_timed_out;
+use crate::wake::Wake;
+
+/// Records members that have succeeded, and ends the workload when that is enough or a deadline has
+/// passed.
+pub(super) fn record_completions(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
+    latch(facts, ledger);
+    let mut wake = Wake::NEVER;
+    if let Some((outcome, reason, message)) = end(facts, ledger, &mut wake) {
+        ledger.finish(facts, outcome, reason, message);
+    }
+    wake
+}
+
+/// Members stay finished when their pods are garbage-collected. While an incident is handled
+/// nothing is latched, because the container that ended may be one of the old attempt.
+fn latch(facts: &Facts<'_>, ledger: &mut Ledger) {
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        for domain in &gang.domains {
+            let Some(entry) = ledger.domains.get(domain.key.as_str()) else {
+                continue;
+            };
+            if entry.incident.is_some() {
+                continue;
+            }
+            for member in &domain.members {
+                let pod = facts.current(entry, member);
+                if pod.is_some_and(|p| facts.succeeded(member, p)) {
+                    ledger.completed.insert(member.clone());
+                }
+            }
+        }
+    }
+}
+
+/// How the workload ends now, if it does.
+fn end(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    wake: &mut Wake,
+) -> Option<(Outcome, &'static str, String)> {
+    let spec = facts.spec();
+    if is_success(facts, ledger) {
+        let message = match spec.success_policy.operator {
+            SuccessOperator::All => "all groups selected by successPolicy succeeded",
+            SuccessOperator::Any => "a group selected by successPolicy succeeded",
+        };
+        return Some((Outcome::Complete, reasons::SUCCESS_POLICY, message.into()));
+    }
+    if let (Some(limit), Some(start)) = (spec.active_deadline_seconds, ledger.started_at) {
+        let deadline = start + TimeDelta::seconds(limit - ledger.active_seconds);
+        if facts.due(deadline).passed(wake) {
+            let message = format!("activeDeadlineSeconds: {limit} s have passed");
+            return Some((Outcome::Failed, reasons::DEADLINE_EXCEEDED, message));
+        }
+    }
+    match spec.scheduling.on_timeout {
+        OnTimeout::Fail if scheduling_timed_out(facts, ledger, wake) => {
+            let limit = spec.scheduling.timeout_seconds;
+            let message = format!("not scheduled within scheduling.timeoutSeconds: {limit} s");
+            Some((Outcome::Failed, reasons::SCHEDULING_TIMEOUT, message))
+        }
+        OnTimeout::Fail | OnTimeout::Wait => None,
+    }
+}
+
+/// Whether the success policy is met. A group without running members can neither succeed nor
+/// prevent success.
+fn is_success(facts: &Facts<'_>, ledger: &Ledger) -> bool {
+    let policy = &facts.spec().success_policy;
+    let membership = ledger.membership(facts.spec());
+    let mut results = Vec::new();
+    for group in &facts.spec().groups {
+        let selected = policy.groups.is_empty() || policy.groups.contains(&group.name);
+        if selected && membership.size_of(&group.name) > 0 {
+            results.push(membership.complete(&group.name, &ledger.completed));
+        }
+    }
+    match policy.operator {
+        SuccessOperator::All => !results.is_empty() && results.iter().all(|done| *done),
+        SuccessOperator::Any => results.iter().any(|done| *done),
+    }
+}

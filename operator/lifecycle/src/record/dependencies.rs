@@ -1,0 +1,34 @@
+//! Stage 03: Waits that are over: for other groups, after a refusal, away from a node.
+
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::waiting::dependencies_met;
+use crate::wake::Wake;
+
+/// Dependencies are looked at until they are met once; times of waiting end by themselves.
+pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
+    let mut started = Vec::new();
+    for (key, entry) in &ledger.gangs {
+        let gang = facts.gang(key.as_str()).filter(|_| !entry.started);
+        if gang.is_some_and(|g| dependencies_met(facts, ledger, g)) {
+            started.push(key.clone());
+        }
+    }
+    for key in started {
+        if let Some(entry) = ledger.gangs.get_mut(&key) {
+            entry.started = true;
+        }
+    }
+    let mut wake = Wake::NEVER;
+    for entry in ledger.gangs.values_mut() {
+        if let Some(backoff) = &entry.backoff
+            && facts.due(backoff.until).passed(&mut wake)
+        {
+            entry.backoff = None;
+        }
+        entry
+            .avoid
+            .retain(|_, a| !facts.due(a.until).passed(&mut wake));
+    }
+    wake
+}

@@ -1,0 +1,109 @@
+//! Stage 07: Failures of the members of every gang that is placed, and the progress of their
+//! incidents.
+
+use crate::facts::Facts;
+use crate::failure::incident::{join, open, over_budget};
+use crate::failure::policy::Failure;
+use crate::failure::respond::respond;
+use crate::failure::scope::{Consequence, DomainScope};
+use crate::failure::unreported::{Unreported, count_kubelet_restarts};
+use crate::failure::{detect, progress};
+use crate::ledger::ops::ReleaseReason;
+use crate::ledger::{DomainLedger, Ledger, Outcome};
+use crate::wake::Wake;
+
+/// Looks for failures in every domain whose gang is placed, and moves its incident on.
+pub(super) fn follow_failures(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
+    let mut wake = Wake::NEVER;
+    let membership = ledger.membership(facts.spec());
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_none() {
+            continue;
+        }
+        for domain in &gang.domains {
+            let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
+            match step(facts, ledger, &scope, &mut wake) {
+                Some(Consequence::FailWorkload(reason, message)) => {
+                    ledger.finish(facts, Outcome::Failed, reason, message);
+                    return wake;
+                }
+                Some(Consequence::ReleaseGang(reason, message)) => {
+                    let why = ReleaseReason { reason, message };
+                    ledger.release_gang(facts, &gang.key, Some(why));
+                    break;
+                }
+                None => {}
+            }
+        }
+    }
+    wake
+}
+
+fn step(
+    facts: &Facts<'_>,
+    ledger: &mut Ledger,
+    scope: &DomainScope<'_>,
+    wake: &mut Wake,
+) -> Option<Consequence> {
+    let (late, new) = failures(facts, scope, ledger.domain(scope.key())?);
+    if !late.is_empty() {
+        let consequence = join(facts, ledger, scope, &late);
+        if consequence.is_some() {
+            return consequence;
+        }
+    }
+    if let Some(response) = respond(facts, &new) {
+        return open(facts, ledger, scope, response);
+    }
+    if ledger.incident(scope.key()).is_none() {
+        match count_kubelet_restarts(facts, ledger, scope, wake) {
+            Unreported::Nothing => {}
+            Unreported::OverBudget => {
+                return Some(over_budget(&facts.spec().failure_policy.limits));
+            }
+            Unreported::Failure(failure) => {
+                if let Some(response) = respond(facts, &[*failure]) {
+                    return open(facts, ledger, scope, response);
+                }
+            }
+        }
+    }
+    progress::advance(facts, ledger, scope, wake)
+}
+
+/// The failures of a domain: those that belong to its open incident, and those of its present
+/// attempt.
+fn failures(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    domain: &DomainLedger,
+) -> (Vec<Failure>, Vec<Failure>) {
+    let (mut late, mut new) = (Vec::new(), Vec::new());
+    for &member in &scope.unfinished {
+        let Some(pod) = facts.current(domain, member) else {
+            // Basic members come and go one by one; a gang that ran has lost a pod whose end was
+            // not seen.
+            let ran = domain.healthy_since.is_some() && domain.incident.is_none();
+            if ran && !scope.gang.basic {
+                let node = scope.assigned.get(member).copied().unwrap_or_default();
+                new.push(detect::vanished(member, node, facts.now));
+            }
+            continue;
+        };
+        let restarting = domain
+            .domain_incident()
+            .filter(|i| !i.replace.contains(member));
+        let Some(incident) = restarting else {
+            new.extend(detect::failure_of(facts, domain, member, pod));
+            continue;
+        };
+        if let Some(exit) = detect::exit_at_attempt(facts, domain, member, pod) {
+            new.push(exit);
+        } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
+            late.push(dead);
+        } else {
+            late.extend(detect::late_exit(facts, incident.attempt, member, pod));
+        }
+    }
+    (late, new)
+}

@@ -1,0 +1,74 @@
+//! Stage 08: Elastic gangs: which of the members run together.
+//!
+//! The scheduler loop decides which members are placed; from `minCount` on, those that are run
+//! together.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::TrainingWorkloadSpec;
+
+use crate::facts::Facts;
+use crate::failure::resize::{restart_changed, set_running};
+use crate::ledger::Ledger;
+
+/// Lets the members that are placed run together, once they are enough.
+pub(super) fn follow_placements(facts: &Facts<'_>, ledger: &mut Ledger) {
+    let spec = facts.spec();
+    let was = ledger.membership(spec);
+    // Whether each member of a gang with other members than before runs from now on.
+    let mut runs: BTreeMap<&Member, bool> = BTreeMap::new();
+    for gang in facts.gangs.iter().filter(|g| !g.basic) {
+        if facts.placement(ledger, &gang.key).is_some() {
+            runs.extend(changed_members(facts, ledger, gang, &was));
+        }
+    }
+    if runs.is_empty() {
+        return;
+    }
+    for group in &spec.groups {
+        if runs.keys().any(|m| m.group == group.name) {
+            set_running(ledger, group, |m| {
+                runs.get(m).copied().unwrap_or_else(|| was.contains(m))
+            });
+        }
+    }
+    let is = ledger.membership(spec);
+    let message = format!(
+        "continues with {} members instead of {}",
+        total(spec, &is),
+        total(spec, &was)
+    );
+    restart_changed(facts, ledger, &was, &is, &message);
+}
+
+/// Whether each member of the gang is to run, where that differs from before and is enough.
+fn changed_members<'g>(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &'g Gang,
+    was: &Membership<'_>,
+) -> Vec<(&'g Member, bool)> {
+    let assigned = facts.assigned_nodes(&gang.key);
+    let mut out = Vec::new();
+    let (mut count, mut differs) = (0_usize, false);
+    for member in gang.members() {
+        // Members that have succeeded need no node any more.
+        let finished = ledger.completed.contains(member) && was.contains(member);
+        let runs = assigned.contains_key(member) || finished;
+        count += usize::from(runs);
+        differs |= runs != was.contains(member);
+        out.push((member, runs));
+    }
+    let enough = count >= gang.min_count.max(0) as usize;
+    if enough && differs { out } else { Vec::new() }
+}
+
+fn total(spec: &TrainingWorkloadSpec, membership: &Membership<'_>) -> i32 {
+    spec.groups
+        .iter()
+        .map(|g| membership.size_of(&g.name))
+        .sum()
+}

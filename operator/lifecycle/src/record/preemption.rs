@@ -1,0 +1,55 @@
+//! Stage 04: Gangs that are preempted release their placements and queue again, uncounted.
+//!
+//! The scheduler loop says so on the pod group; kube-scheduler says so on the pod that it takes,
+//! and a gang whose unit of disruption is the whole goes with it.
+
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::gangs::Gang;
+use lockstep_api::scheduling::Placement;
+use lockstep_api::workload::{Cause, CauseKind, DisruptionMode, FailureAction};
+
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+
+/// Releases the placements of gangs that are preempted.
+pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
+    for gang in &facts.gangs {
+        let Some(placement) = facts.placement(ledger, &gang.key) else {
+            continue;
+        };
+        let by = facts
+            .preemptor(&gang.key, placement)
+            .or_else(|| taken_member(facts, gang, placement));
+        let Some(message) = by else { continue };
+        let cause = Cause {
+            reason: reasons::PREEMPTION_BY_SCHEDULER.into(),
+            message,
+            ..Cause::new(CauseKind::Preempted, facts.now)
+        };
+        for domain in &gang.domains {
+            let action = FailureAction::RecreateGang;
+            ledger.record_interruption(facts, &domain.key, &cause, action);
+        }
+        ledger.preemptions += 1;
+        ledger.release_gang(facts, &gang.key, None);
+    }
+}
+
+/// The message of a member's `DisruptionTarget`, when kube-scheduler has taken it from the present
+/// placement. A pod of an earlier one may be stuck on a lost node.
+fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &Placement) -> Option<String> {
+    match gang.disruption {
+        DisruptionMode::All => {}
+        DisruptionMode::Single => return None,
+    }
+    for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
+        let present = pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
+        if let Some(taken) = pod.condition(types::DISRUPTION_TARGET)
+            && taken.reason == reasons::PREEMPTION_BY_SCHEDULER
+            && present
+        {
+            return Some(taken.message.clone());
+        }
+    }
+    None
+}

@@ -1,0 +1,43 @@
+//! Stage 05: a gang of which the API server refused a pod releases its placement whole, since a
+//! part of it is of no use.
+
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Gang;
+use lockstep_api::scheduling::Placement;
+
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::ledger::ops::ReleaseReason;
+use crate::view::{Refusal, RefusalKind, Target};
+
+/// Releases the placements of gangs of which a pod was refused.
+pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
+    for gang in &facts.gangs {
+        let Some(placement) = facts.placement(ledger, &gang.key) else {
+            continue;
+        };
+        let Some(refusal) = refused_pod(facts, gang, placement) else {
+            continue;
+        };
+        let reason = match refusal.kind {
+            RefusalKind::QuotaExceeded => reasons::QUOTA_EXCEEDED,
+            RefusalKind::Forbidden => reasons::FORBIDDEN,
+            RefusalKind::Invalid => reasons::INVALID_TEMPLATE,
+            RefusalKind::NameTaken => reasons::NAME_CONFLICT,
+        };
+        let message = refusal.message.clone();
+        ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
+    }
+}
+
+/// A refusal since the placement was decided; an older one was answered by releasing the placement
+/// before this one.
+fn refused_pod<'a>(facts: &Facts<'a>, gang: &Gang, placement: &Placement) -> Option<&'a Refusal> {
+    facts.view.refusals.iter().find(|refusal| {
+        let of_gang = match &refusal.target {
+            Target::Pod(member) => gang.members().any(|m| m == member),
+            Target::Object(..) => false,
+        };
+        of_gang && refusal.at >= placement.decided_at
+    })
+}

@@ -1,0 +1,119 @@
+//! Stage 01: Changes of the spec: first application, suspension, edits, resizing, requested
+//! restarts.
+
+use std::collections::BTreeMap;
+
+use chrono::Duration;
+use lockstep_api::ids::{DomainKey, GangKey};
+use lockstep_api::workload::{AppliedSpec, Cause, CauseKind};
+
+use crate::facts::Facts;
+use crate::failure::{incident, resize};
+use crate::ledger::{DomainLedger, Ledger};
+use crate::objects::hash::spec_hash;
+use crate::view::Priority;
+
+/// Follows the spec.
+pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
+    if facts.spec().suspend {
+        suspend(facts, ledger);
+        return;
+    }
+    let Some(applied) = ledger.applied.clone() else {
+        if is_valid(facts) {
+            apply(facts, ledger);
+        }
+        return;
+    };
+    ledger.started_at.get_or_insert(facts.now);
+    let wanted = wanted(facts);
+    if applied.spec_hash != wanted.spec_hash {
+        if is_valid(facts) {
+            ledger.release_all(facts);
+            apply(facts, ledger);
+        }
+        return;
+    }
+    if applied == wanted {
+        return;
+    }
+    let resized = applied.replicas != wanted.replicas;
+    let restart_requested = applied.restart_nonce != wanted.restart_nonce;
+    ledger.applied = Some(wanted);
+    align_entries(facts, ledger);
+    if resized {
+        resize::follow_replicas(facts, ledger, &applied.replicas);
+    }
+    if restart_requested {
+        let cause = Cause::requested(
+            CauseKind::Requested,
+            facts.now,
+            "spec.restartNonce was raised",
+        );
+        incident::restart_all(facts, ledger, &cause);
+    }
+}
+
+/// Whether the priority class exists and the API server accepts the pods of this spec.
+fn is_valid(facts: &Facts<'_>) -> bool {
+    let hash = spec_hash(facts.spec());
+    let accepted = facts
+        .view
+        .dry_run
+        .as_ref()
+        .is_some_and(|d| d.spec_hash == hash && d.invalid.is_none());
+    accepted && facts.view.priority != Priority::Unknown
+}
+
+fn wanted(facts: &Facts<'_>) -> AppliedSpec {
+    let spec = facts.spec();
+    AppliedSpec {
+        spec_hash: spec_hash(spec),
+        restart_nonce: spec.restart_nonce,
+        replicas: spec.groups.iter().map(|g| g.replicas).collect(),
+    }
+}
+
+fn apply(facts: &Facts<'_>, ledger: &mut Ledger) {
+    ledger.applied = Some(wanted(facts));
+    ledger.started_at.get_or_insert(facts.now);
+    align_entries(facts, ledger);
+}
+
+/// Brings the entries of gangs and domains in line with the spec. A new domain starts at the
+/// highest attempt there is, so that the attempt of the workload never goes back.
+fn align_entries(facts: &Facts<'_>, ledger: &mut Ledger) {
+    let attempt = ledger.highest_attempt.max(1);
+    let mut gangs = BTreeMap::new();
+    let mut domains = BTreeMap::new();
+    for gang in &facts.gangs {
+        if let Some(key) = GangKey::read(Some(&gang.key)) {
+            let known = ledger.gangs.remove(&key);
+            gangs.insert(key, known.unwrap_or_default());
+        }
+        for domain in &gang.domains {
+            if let Some(key) = DomainKey::read(Some(&domain.key)) {
+                let known = ledger.domains.remove(&key);
+                let new = DomainLedger {
+                    attempt,
+                    ..DomainLedger::default()
+                };
+                domains.insert(key, known.unwrap_or(new));
+                ledger.highest_attempt = attempt;
+            }
+        }
+    }
+    ledger.gangs = gangs;
+    ledger.domains = domains;
+}
+
+fn suspend(facts: &Facts<'_>, ledger: &mut Ledger) {
+    ledger.release_all(facts);
+    for gang in ledger.gangs.values_mut() {
+        gang.backoff = None;
+        gang.placement_tries = 0;
+    }
+    if let Some(since) = ledger.started_at.take() {
+        ledger.active_seconds += (facts.now - since).max(Duration::zero()).num_seconds();
+    }
+}

@@ -1,0 +1,138 @@
+//! Stage 06: members that their nodes did not start. The placement was wrong, not the workload.
+//! Before a gang first runs it releases everything; later only the member is placed elsewhere,
+//! while the others hold their nodes.
+
+use chrono::TimeDelta;
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Gang;
+use lockstep_api::ids::NodeName;
+use lockstep_api::member::Member;
+
+use crate::facts::Facts;
+use crate::failure::{detect, incident};
+use crate::ledger::ops::ReleaseReason;
+use crate::ledger::{Avoidance, DomainLedger, Ledger};
+use crate::pods::{ContainerView, PodPhase, PodView};
+use crate::wake::Wake;
+
+/// A member that its node cannot start.
+struct StartFailure {
+    member: Member,
+    node: String,
+    reason: &'static str,
+    message: String,
+}
+
+/// Answers start failures of every gang that is placed.
+pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
+    let mut wake = Wake::NEVER;
+    for gang in &facts.gangs {
+        if facts.placement(ledger, &gang.key).is_some() {
+            let failures = start_failures(facts, ledger, gang, &mut wake);
+            answer(facts, ledger, gang, &failures);
+        }
+    }
+    wake
+}
+
+fn answer(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, failures: &[StartFailure]) {
+    let Some(first) = failures.first() else {
+        return;
+    };
+    for failure in failures {
+        if let Some(node) = NodeName::read(Some(&failure.node)) {
+            ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
+        }
+    }
+    let domains = gang.domains.iter();
+    let under_way = domains
+        .filter_map(|d| ledger.domain(&d.key))
+        .any(DomainLedger::under_way);
+    if under_way || gang.basic {
+        let failures = failures
+            .iter()
+            .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))
+            .collect();
+        incident::place_elsewhere(facts, ledger, gang, failures);
+    } else {
+        let message = format!(
+            "member {} on node {}: {}",
+            first.member, first.node, first.message
+        );
+        let reason = first.reason;
+        ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
+    }
+}
+
+/// What a kubelet sees at the moment and the scheduler does not will soon be seen by both; then the
+/// node is not avoided for long.
+fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
+    let settings = &facts.view.settings;
+    let wait = if reason == reasons::REJECTED_BY_NODE {
+        settings.retry
+    } else {
+        settings.avoid
+    };
+    Avoidance {
+        reason: reason.into(),
+        until: facts.now + wait,
+    }
+}
+
+fn start_failures(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    wake: &mut Wake,
+) -> Vec<StartFailure> {
+    let assigned = facts.assigned_nodes(&gang.key);
+    let mut out = Vec::new();
+    for domain in &gang.domains {
+        let Some(entry) = ledger.domain(&domain.key) else {
+            continue;
+        };
+        for member in domain.members.iter().filter(|m| assigned.contains_key(*m)) {
+            let pod = facts.current(entry, member);
+            if let Some(pod) = pod.filter(|p| !p.terminating() && !p.gated) {
+                out.extend(start_failure(facts, member, pod, wake));
+            }
+        }
+    }
+    out
+}
+
+fn start_failure(
+    facts: &Facts<'_>,
+    member: &Member,
+    pod: &PodView,
+    wake: &mut Wake,
+) -> Option<StartFailure> {
+    let node = pod.node.as_ref().or(pod.pinned.as_ref())?;
+    let limit = facts.spec().failure_policy.start_deadline_seconds;
+    let started = facts
+        .trainer(member, pod)
+        .is_some_and(ContainerView::started);
+    let (reason, message) = if pod.phase == PodPhase::Failed && !pod.has_run() {
+        let message = format!("{}: {}", pod.reason, pod.message);
+        (reasons::REJECTED_BY_NODE, message)
+    } else if pod.terminal() || started {
+        return None;
+    } else if pod.node.is_some() && facts.lost(node) {
+        let message = "the node was lost before the pod started".to_owned();
+        (reasons::NODE_LOST, message)
+    } else if facts
+        .due(pod.created_at + TimeDelta::seconds(limit))
+        .passed(wake)
+    {
+        let message = format!("containers did not start within {limit} s");
+        (reasons::START_DEADLINE_EXCEEDED, message)
+    } else {
+        return None;
+    };
+    Some(StartFailure {
+        member: member.clone(),
+        node: node.clone(),
+        reason,
+        message,
+    })
+}

@@ -1,0 +1,111 @@
+//! The condition `Admitted`: whether the gangs are placed, and what the first that is not waits
+//! for.
+
+use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::gangs::Gang;
+
+use super::value::{ConditionValue, condition};
+use crate::facts::{Facts, PlacementState};
+use crate::ledger::{GangLedger, Ledger};
+use crate::waiting::{dependencies_met, scheduling_timed_out};
+use crate::wake::Wake;
+
+/// What the condition is computed from.
+pub(super) struct Admission<'v, 'a> {
+    pub facts: &'v Facts<'a>,
+    pub ledger: &'v Ledger,
+}
+
+impl Admission<'_, '_> {
+    pub fn condition(&self, wake: &mut Wake) -> ConditionValue {
+        if self.facts.spec().suspend {
+            return condition(false, reasons::SUSPENDED, "");
+        }
+        if self.ledger.applied.is_none() {
+            return condition(false, reasons::QUEUED, "the workload is being validated");
+        }
+        let mut waiting = Vec::new();
+        for gang in &self.facts.gangs {
+            if let Some(entry) = self.ledger.gang(&gang.key) {
+                waiting.extend(self.wait_of(gang, entry, wake));
+            }
+        }
+        let total = self.ledger.gangs.len();
+        let placed = total - waiting.len();
+        match waiting.into_iter().next() {
+            None => condition(
+                true,
+                reasons::SCHEDULED,
+                partial_gangs(self.facts, self.ledger)
+                    .unwrap_or_else(|| "all gangs are placed".into()),
+            ),
+            Some(only) if total == 1 => only,
+            Some(first) => condition(
+                false,
+                &first.reason,
+                format!("{placed} of {total} gangs are placed; {}", first.message),
+            ),
+        }
+    }
+
+    /// Why a gang is not placed; None when it is.
+    fn wait_of(&self, gang: &Gang, entry: &GangLedger, wake: &mut Wake) -> Option<ConditionValue> {
+        let (facts, key) = (self.facts, &gang.key);
+        let group = facts.pod_group_status(key);
+        if let PlacementState::Placed(placement) = facts.placement_state(key, entry) {
+            let intent = group?.preemption.as_ref();
+            let intent = intent.filter(|p| p.placement == placement.id)?;
+            let message = format!("gang {key}: {}", intent.explanation);
+            return Some(condition(false, reasons::PREEMPTING, message));
+        }
+        if !entry.started && !dependencies_met(facts, self.ledger, gang) {
+            let message = format!("gang {key} is waiting for the groups in dependsOn");
+            return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
+        }
+        if let Some(backoff) = &entry.backoff {
+            let until = backoff.until.format("%H:%M:%S");
+            let message = format!("gang {key}: {}; retry at {until} UTC", backoff.message);
+            return Some(condition(false, &backoff.reason, message));
+        }
+        if let Some(by) = group
+            .and_then(|s| find(&s.conditions, types::DISRUPTION_TARGET))
+            .filter(|c| c.status == true.into())
+        {
+            let message = format!("gang {key}: {}", by.message);
+            return Some(condition(false, reasons::PREEMPTED, message));
+        }
+        let late = if scheduling_timed_out(facts, self.ledger, wake) {
+            "; scheduling.timeoutSeconds has passed"
+        } else {
+            ""
+        };
+        let answer = group.and_then(|s| find(&s.conditions, types::POD_GROUP_INITIALLY_SCHEDULED));
+        Some(match answer {
+            Some(c) if c.status != true.into() => {
+                let message = format!("gang {key}: {}{late}", c.message);
+                condition(false, &c.reason, message)
+            }
+            Some(_) | None => {
+                let message = format!("gang {key} is queued{late}");
+                condition(false, reasons::QUEUED, message)
+            }
+        })
+    }
+}
+
+/// What is missing of gangs that are placed with some of their members only.
+pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
+    let membership = ledger.membership(facts.spec());
+    let mut out = Vec::new();
+    for gang in &facts.gangs {
+        let running = gang.members().filter(|m| membership.contains(m)).count();
+        let size = gang.size();
+        if running < size {
+            out.push(format!(
+                "gang {} is placed with {running} of {size} members (minCount {})",
+                gang.key, gang.min_count
+            ));
+        }
+    }
+    (!out.is_empty()).then(|| out.join("; "))
+}

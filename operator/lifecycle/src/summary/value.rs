@@ -1,0 +1,17 @@
+//! What one condition says.
+
+/// Status, reason and message.
+pub(super) struct ConditionValue {
+    pub status: bool,
+    pub reason: String,
+    pub message: String,
+}
+
+/// What a condition says.
+pub(super) fn condition(status: bool, reason: &str, message: impl Into<String>) -> ConditionValue {
+    ConditionValue {
+        status,
+        reason: reason.into(),
+        message: message.into(),
+    }
+}

@@ -1,0 +1,214 @@
+//! Create, run, restart in place, complete, suspend.
+
+use lockstep_api::condition::{ConditionStatus, find, reasons, types};
+use lockstep_api::workload::Phase;
+use serde_json::json;
+
+use super::{gang, gang_with};
+use crate::testing::World;
+use crate::{Plan, decide};
+
+#[test]
+fn a_gang_is_created_whole_and_runs() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.ready.as_str(), s.attempt),
+        (Some(Phase::Running), "4/4", 1)
+    );
+    assert_eq!(w.condition("Ready"), "AllMembersReady");
+    assert_eq!(w.condition("Reconciling"), "!Reconciled");
+    assert_eq!(s.accounting.accelerators, 32);
+}
+
+#[test]
+fn a_settled_workload_is_left_alone() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    assert!(w.is_idle());
+}
+
+#[test]
+fn what_the_cluster_serves_of_upstream_scheduling_shows_in_a_condition_once_it_is_known() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    let found = |native: Option<&[&str]>| {
+        let mut view = w.view();
+        view.native = native.map(|v| v.iter().map(|s| (*s).to_owned()).collect());
+        let Plan::Idle(status) = decide(&view, w.now).plan else {
+            panic!("nothing is left to do");
+        };
+        find(&status.conditions, types::NATIVE_SCHEDULING).map(|c| (c.status, c.reason.clone()))
+    };
+    assert_eq!(found(None), None);
+    assert_eq!(
+        found(Some(&[])),
+        Some((ConditionStatus::False, reasons::NOT_SERVED.to_owned()))
+    );
+    assert_eq!(
+        found(Some(&["v1beta1"])),
+        Some((ConditionStatus::False, reasons::NOT_USED.to_owned()))
+    );
+}
+
+#[test]
+fn a_gang_that_does_not_fit_has_no_pods() {
+    let mut w = World::new(gang(9));
+    w.settle();
+    assert!(w.pods.is_empty());
+    assert_eq!(w.condition("Admitted"), "!Unschedulable");
+    assert_eq!(w.status().phase, Some(Phase::Pending));
+}
+
+#[test]
+fn a_gang_restarts_in_place_with_every_pod_kept_and_every_container_restarted_once() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 2, 42);
+    w.settle();
+    assert_eq!(w.uids(), before);
+    assert_eq!(w.restarts(), [1, 1, 1, 1]);
+    let s = w.status();
+    let h = &s.history[0];
+    assert_eq!(
+        (s.attempt, s.history.len(), h.attempt, h.cause.exit_code),
+        (2, 1, 2, Some(42))
+    );
+    assert_eq!(
+        (s.restarts.total, s.restarts.in_place, s.restarts.counted),
+        (1, 1, 1)
+    );
+    assert!(h.recovered_at.is_some());
+    assert_eq!((s.phase, s.ready.as_str()), (Some(Phase::Running), "4/4"));
+}
+
+#[test]
+fn members_that_die_together_are_one_incident_and_restart_once() {
+    for quick in [false, true] {
+        let mut w = World::new(gang(4));
+        w.settle();
+        let before = w.uids();
+        w.nodes.values_mut().for_each(|n| n.quick = quick);
+        for i in 0..4 {
+            w.exit("g", i, 1);
+        }
+        w.settle();
+        assert_eq!((w.uids(), w.restarts()), (before, vec![1, 1, 1, 1]));
+        let s = w.status();
+        assert_eq!((s.attempt, s.history.len(), s.restarts.counted), (2, 1, 1));
+    }
+}
+
+#[test]
+fn the_true_exit_code_survives_a_masked_last_state() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    w.nodes.values_mut().for_each(|n| n.quick = true);
+    w.exit("g", 1, 42);
+    let node = w.pod("g", 1).shown.node.clone().unwrap();
+    w.kubelet(&node);
+    // What the kubelet shows after it has removed the container.
+    let pod = w.pod("g", 1);
+    for c in pod.shown.containers.values_mut() {
+        c.last = c.last.take().map(|l| crate::pods::Termination {
+            exit_code: 137,
+            reason: "RestartingAllContainers".into(),
+            ..l
+        });
+    }
+    w.settle();
+    assert_eq!(w.status().history[0].cause.exit_code, Some(42));
+}
+
+#[test]
+fn a_workload_whose_members_all_succeed_is_complete() {
+    let mut w = World::new(gang(3));
+    w.settle();
+    for i in 0..3 {
+        w.exit("g", i, 0);
+    }
+    w.settle();
+    assert_eq!(
+        (w.condition("Complete"), w.status().phase),
+        ("SuccessPolicy".into(), Some(Phase::Succeeded))
+    );
+    assert_eq!(w.status().groups[0].completed_indexes, "0-2");
+    assert_eq!(w.pods.len(), 3, "ended pods stay for their logs");
+}
+
+#[test]
+fn a_suspended_workload_holds_nothing_and_comes_back() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    w.edit(|s| s.suspend = true);
+    w.settle();
+    assert!(w.pods.is_empty());
+    assert!(
+        w.groups
+            .values()
+            .all(|g| g.status.as_ref().unwrap().placement.is_none()),
+        "the placement is released"
+    );
+    assert_eq!(
+        (w.condition("Suspended"), w.status().phase),
+        ("Suspended".into(), Some(Phase::Suspended))
+    );
+    assert_eq!(w.status().ready, "0/0");
+    w.edit(|s| s.suspend = false);
+    w.settle();
+    assert_eq!(
+        (w.status().phase, w.status().ready),
+        (Some(Phase::Running), "4/4".into())
+    );
+    assert!(w.status().history.is_empty(), "nothing of it is a failure");
+}
+
+#[test]
+fn a_workload_created_suspended_makes_nothing() {
+    let mut w = World::new(gang_with(2, &json!({"suspend": true})));
+    w.settle();
+    assert!(w.pods.is_empty() && w.groups.is_empty() && w.service.is_none());
+    assert_eq!(w.status().phase, Some(Phase::Suspended));
+}
+
+#[test]
+fn a_quick_suspend_edit_resume_is_noticed() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    let before = w.uids();
+    w.edit(|s| {
+        s.groups[0].template.0.spec.as_mut().unwrap().containers[0].image = Some("new".into());
+    });
+    w.settle();
+    assert!(
+        w.uids()
+            .values()
+            .all(|uid| before.values().all(|old| old != uid))
+    );
+    assert!(
+        w.pods
+            .iter()
+            .all(|p| p.spec.containers[0].image.as_deref() == Some("new"))
+    );
+    assert_eq!((w.pods.len(), w.status().phase), (2, Some(Phase::Running)));
+}
+
+#[test]
+fn an_ended_workload_is_deleted_after_its_time_to_live() {
+    let mut w = World::new(gang_with(1, &json!({"ttlSecondsAfterFinished": 100})));
+    w.settle();
+    w.exit("g", 0, 0);
+    w.settle();
+    assert!(!w.deleted);
+    w.wait(101);
+    assert!(w.deleted);
+}
+
+#[test]
+fn another_controllers_workload_is_left_alone() {
+    let mut w = World::new(gang_with(2, &json!({"managedBy": "other.dev/x"})));
+    w.settle();
+    assert!(w.written.is_empty() && w.groups.is_empty());
+}

@@ -1,0 +1,276 @@
+//! Gangs that run with fewer members than they would like.
+
+use lockstep_api::condition::{find, types};
+use lockstep_api::workload::{CauseKind, FailureAction, Phase};
+use serde_json::{Value, json};
+
+use super::gang_with;
+use crate::testing::World;
+
+/// A world with capacity for so many members on each node.
+fn world(workload: Value, slots: [usize; 4]) -> World {
+    let mut w = World::new(workload);
+    for (node, slots) in w.nodes.values_mut().zip(slots) {
+        node.slots = slots;
+    }
+    w
+}
+
+/// A gang of four that can do with two.
+fn elastic(more: &Value) -> Value {
+    let mut spec = gang_with(4, more);
+    spec["scheduling"]["gang"]["minCount"] = json!(2);
+    spec
+}
+
+/// A variable in the pods that are not on their way out, by member.
+fn env(w: &World, name: &str) -> Vec<String> {
+    let live = w.pods.iter().filter(|p| !p.shown.terminating());
+    let mut all: Vec<_> = live
+        .map(|p| {
+            let var = p.spec.containers[0]
+                .env
+                .iter()
+                .flatten()
+                .find(|e| e.name == name)
+                .unwrap();
+            (p.shown.identity.member.clone(), var.value.clone().unwrap())
+        })
+        .collect();
+    all.sort();
+    all.into_iter().map(|(_, value)| value).collect()
+}
+
+fn message(w: &World, type_: &str) -> String {
+    find(&w.status().conditions, type_).unwrap().message.clone()
+}
+
+#[test]
+fn a_gang_with_capacity_for_some_of_its_members_runs_with_these_and_they_know_it() {
+    let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
+    w.settle();
+    assert_eq!(
+        (env(&w, "PET_NNODES"), env(&w, "PET_NODE_RANK")),
+        (
+            vec!["3".into(); 3],
+            vec!["0".into(), "1".into(), "2".into()]
+        )
+    );
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.ready.as_str(), w.condition("Ready").as_str()),
+        (Some(Phase::Running), "3/4", "AllMembersReady")
+    );
+    assert_eq!(s.groups[0].world_indexes.as_deref(), Some("0-2"));
+    assert_eq!(
+        (message(&w, types::ADMITTED), s.restarts.total),
+        (
+            "gang workload is placed with 3 of 4 members (minCount 2)".into(),
+            0
+        )
+    );
+    assert_eq!(w.order.as_ref().unwrap().content.domains[0].world, 3);
+}
+
+#[test]
+fn a_gang_without_capacity_for_its_minimum_waits() {
+    let mut w = world(elastic(&json!({})), [1, 0, 0, 0]);
+    w.settle();
+    assert_eq!(
+        (w.condition("Admitted").as_str(), w.pods.len()),
+        ("!Unschedulable", 0)
+    );
+}
+
+#[test]
+fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
+    let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
+    w.settle();
+    let before: Vec<_> = (0..3).map(|i| w.pod("g", i).shown.node.clone()).collect();
+    w.nodes.get_mut("n2").unwrap().slots = 2;
+    w.settle();
+    assert_eq!(
+        w.status().ready,
+        "3/4",
+        "not at once: every restart costs work"
+    );
+    w.wait(61);
+    let s = w.status();
+    assert_eq!(
+        (env(&w, "PET_NNODES"), s.ready.as_str()),
+        (vec!["4".to_owned(); 4], "4/4")
+    );
+    assert_eq!(
+        (
+            s.groups[0].world_indexes.clone(),
+            s.restarts.counted,
+            s.history.len()
+        ),
+        (None, 0, 1)
+    );
+    let h = &s.history[0];
+    assert_eq!(
+        (h.cause.kind, h.action),
+        (CauseKind::Resize, FailureAction::RecreateGang)
+    );
+    assert_eq!(h.cause.message, "continues with 4 members instead of 3");
+    assert_eq!(
+        (0..3)
+            .map(|i| w.pod("g", i).shown.node.clone())
+            .collect::<Vec<_>>(),
+        before,
+        "nodes are kept"
+    );
+    w.wait(3600);
+    assert_eq!(w.status().history.len(), 1);
+}
+
+#[test]
+fn a_gang_that_begins_to_finish_does_not_start_over_to_grow_and_is_complete_without_the_others() {
+    let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
+    w.settle();
+    w.nodes.get_mut("n2").unwrap().slots = 2;
+    w.exit("g", 0, 0);
+    w.settle();
+    w.wait(600);
+    assert_eq!(
+        (w.status().ready.as_str(), w.status().history.len()),
+        ("2/3", 0)
+    );
+    w.exit("g", 1, 0);
+    w.exit("g", 2, 0);
+    w.settle();
+    assert_eq!(
+        (
+            w.condition("Complete").as_str(),
+            w.status().groups[0].completed_indexes.as_str()
+        ),
+        ("SuccessPolicy", "0-2")
+    );
+}
+
+#[test]
+fn it_goes_on_with_fewer_members_when_a_lost_one_finds_no_capacity() {
+    let mut w = world(elastic(&json!({})), [1, 1, 1, 1]);
+    w.settle();
+    assert_eq!(w.status().ready, "4/4");
+    w.lose("n1");
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (env(&w, "PET_NNODES"), s.phase),
+        (vec!["3".to_owned(); 3], Some(Phase::Running))
+    );
+    assert_eq!(env(&w, "PET_NODE_RANK"), ["0", "1", "2"], "ranks close up");
+    assert_eq!(
+        (s.ready.as_str(), s.groups[0].world_indexes.as_deref()),
+        ("3/4", Some("0,2-3"))
+    );
+    assert_eq!(
+        (s.history.len(), s.restarts.counted, s.history[0].cause.kind),
+        (1, 1, CauseKind::NodeLost)
+    );
+    let node = w.nodes.get_mut("n1").unwrap();
+    (node.alive, node.silent_since) = (true, None);
+    w.wait(400);
+    assert_eq!(
+        (w.status().ready.as_str(), w.status().restarts.counted),
+        ("4/4", 1)
+    );
+}
+
+#[test]
+fn it_stays_as_it_is_when_a_lost_member_finds_capacity() {
+    let mut w = world(elastic(&json!({})), [1, 1, 1, 2]);
+    w.settle();
+    let before = w.uids();
+    w.lose("n1");
+    w.settle();
+    let after = w.uids();
+    assert_eq!(
+        before.iter().filter(|(m, u)| after[*m] == **u).count(),
+        3,
+        "the others restart in place"
+    );
+    assert_eq!(
+        (w.status().ready.as_str(), w.status().history.len()),
+        ("4/4", 1)
+    );
+}
+
+#[test]
+fn below_its_minimum_it_holds_its_nodes_for_a_while_and_then_waits_whole() {
+    let mut w = world(elastic(&json!({})), [1, 1, 0, 0]);
+    w.settle();
+    assert_eq!(w.status().ready, "2/4");
+    w.lose("n1");
+    w.settle();
+    assert_eq!(
+        (w.status().phase, w.uids().len()),
+        (Some(Phase::Restarting), 1)
+    );
+    w.wait(400);
+    assert_eq!(
+        (w.status().phase, w.uids().len()),
+        (Some(Phase::Pending), 0)
+    );
+}
+
+#[test]
+fn members_that_replicas_add_join_when_they_have_capacity_and_until_then_the_others_run_on() {
+    let mut w = world(gang_with(2, &json!({})), [2, 0, 0, 0]);
+    w.settle();
+    let before = w.uids();
+    w.edit(|s| s.groups[0].replicas = 4);
+    w.settle();
+    assert_eq!(
+        (w.uids(), w.status().ready.as_str(), w.status().phase),
+        (before.clone(), "2/4", Some(Phase::Running))
+    );
+    w.nodes.get_mut("n1").unwrap().slots = 1;
+    w.wait(3600);
+    assert_eq!(w.uids(), before, "capacity for a part of them is of no use");
+    w.nodes.get_mut("n1").unwrap().slots = 2;
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.ready.as_str(), s.restarts.counted, s.restarts.total),
+        ("4/4", 0, 1)
+    );
+    assert_eq!(env(&w, "PET_NNODES"), ["4", "4", "4", "4"]);
+}
+
+#[test]
+fn replicas_that_are_worlds_of_their_own_do_not_restart_when_another_joins() {
+    let spec = elastic(
+        &json!({"network": {"world": "Replica"}, "failurePolicy": {"restartScope": "Replica"}}),
+    );
+    let mut w = world(spec, [2, 1, 0, 0]);
+    w.settle();
+    let before = w.uids();
+    assert_eq!(
+        (w.status().phase, w.status().ready.as_str()),
+        (Some(Phase::Running), "3/4")
+    );
+    w.nodes.get_mut("n2").unwrap().slots = 1;
+    w.wait(61);
+    let after = w.uids();
+    assert!(
+        before.iter().all(|(m, u)| after[m] == *u),
+        "{before:?} {after:?}"
+    );
+    assert_eq!(
+        (w.status().ready.as_str(), w.status().history.len()),
+        ("4/4", 0)
+    );
+    w.lose("n2");
+    w.settle();
+    assert_eq!(
+        (w.status().ready.as_str(), w.status().phase),
+        ("3/4", Some(Phase::Running))
+    );
+    assert!(
+        before.iter().all(|(m, u)| w.uids()[m] == *u),
+        "the replica that is gone was a world of its own"
+    );
+}

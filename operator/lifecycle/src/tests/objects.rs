@@ -1,0 +1,210 @@
+//! What is made for a workload, and the events about it.
+
+use lockstep_api::names::{annotations, labels};
+use serde_json::json;
+
+use super::{gang, gang_with};
+use crate::EventType::{Normal, Warning};
+use crate::testing::World;
+use crate::{Action, Plan, decide, transitions};
+
+/// The pods that the manager would create, as it would send them.
+fn created(w: &mut World) -> Vec<k8s_openapi::api::core::v1::Pod> {
+    loop {
+        if let Plan::Act(actions) = decide(&w.view(), w.now).plan {
+            let pods: Vec<_> = actions
+                .into_iter()
+                .filter_map(|a| match a {
+                    Action::CreatePod { pod, .. } => Some(*pod),
+                    _ => None,
+                })
+                .collect();
+            if !pods.is_empty() {
+                return pods;
+            }
+        }
+        w.pass(usize::MAX);
+        w.schedule();
+    }
+}
+
+#[test]
+fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
+    let mut w = World::new(gang_with(3, &json!({"priorityClassName": "research"})));
+    let pods = created(&mut w);
+    let pod = &pods[1];
+    let meta = &pod.metadata;
+    assert!(meta.name.as_ref().unwrap().starts_with("w-g-1-0-"));
+    let owner = &meta.owner_references.as_ref().unwrap()[0];
+    assert_eq!(
+        (
+            owner.uid.as_str(),
+            owner.controller,
+            owner.block_owner_deletion
+        ),
+        ("w-uid", Some(true), None)
+    );
+    let label = |key: &str| meta.labels.as_ref().unwrap()[key].as_str();
+    assert_eq!(
+        (
+            label(labels::GROUP),
+            label(labels::REPLICA),
+            label(labels::INDEX)
+        ),
+        ("g", "1", "0")
+    );
+    assert_eq!(
+        (label(labels::DOMAIN), label(labels::PUBLISHED)),
+        ("workload", "w-uid")
+    );
+    let note = |key: &str| meta.annotations.as_ref().unwrap()[key].as_str();
+    assert_eq!(
+        (note(annotations::ATTEMPT), note(annotations::TIER)),
+        ("1", "restart-all")
+    );
+    assert_eq!(note("kubectl.kubernetes.io/default-container"), "t");
+    let spec = pod.spec.as_ref().unwrap();
+    assert_eq!(
+        (spec.hostname.as_deref(), spec.subdomain.as_deref()),
+        (Some("w-g-1-0"), Some("w"))
+    );
+    assert_eq!(spec.priority_class_name.as_deref(), Some("research"));
+    assert_eq!(spec.tolerations.as_ref().unwrap().len(), 2);
+    let env = |name: &str| {
+        spec.containers[0]
+            .env
+            .iter()
+            .flatten()
+            .find(|e| e.name == name)
+            .and_then(|e| e.value.clone())
+            .unwrap()
+    };
+    assert_eq!(
+        (env("PET_NODE_RANK"), env("PET_NNODES"), env("MASTER_ADDR")),
+        ("1".into(), "3".into(), "w-g-0-0.w".into())
+    );
+    assert_eq!(
+        (
+            env("LOCKSTEP_REPLICA"),
+            env("PET_RDZV_ID"),
+            env("MASTER_PORT")
+        ),
+        ("1".into(), "w-uid".into(), "29500".into())
+    );
+}
+
+#[test]
+fn orders_come_before_deletions_and_deletions_before_pods() {
+    let mut w = World::new(gang(4));
+    w.settle();
+    w.exit("g", 0, 1);
+    w.nodes.get_mut("n1").unwrap().agent = false;
+    w.agent("n0");
+    while !matches!(decide(&w.view(), w.now).plan, Plan::Act(_)) {
+        w.pass(usize::MAX);
+    }
+    let Plan::Act(actions) = decide(&w.view(), w.now).plan else {
+        unreachable!()
+    };
+    assert!(matches!(actions[0], Action::Update { .. }), "{actions:?}");
+    assert_eq!(
+        actions.len(),
+        1,
+        "pods are touched once the order is known to be out"
+    );
+}
+
+#[test]
+fn the_priority_of_what_exists_survives_a_change_of_its_class() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    w.priority = crate::view::Priority::Resolved {
+        value: 99,
+        preemption: lockstep_api::scheduling::PreemptionPolicy::Never,
+    };
+    assert!(w.is_idle());
+    w.priority = crate::view::Priority::Unknown;
+    assert!(w.is_idle());
+}
+
+#[test]
+fn a_pod_of_another_owner_with_our_labels_is_not_ours() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    w.edit(|s| s.suspend = true);
+    w.pods[0].shown.owner_uid = "another".into();
+    while w.pass(usize::MAX) {}
+    assert!(!w.pods[0].shown.terminating());
+    assert!(w.pods[1].shown.terminating());
+}
+
+#[test]
+fn an_old_pod_is_taken_out_of_the_service_before_its_replacement_is_made() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    w.lose("n0");
+    let names: Vec<String> = w.pods.iter().map(|p| p.shown.name.clone()).collect();
+    w.settle();
+    let old = w
+        .pods
+        .iter()
+        .filter(|p| names.contains(&p.shown.name) && p.shown.terminating());
+    assert!(old.clone().count() > 0 && old.clone().all(|p| !p.shown.identity.published));
+}
+
+#[test]
+fn each_transition_is_told_once() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    w.exit("g", 1, 42);
+    w.settle();
+    for i in 0..2 {
+        w.exit("g", i, 0);
+    }
+    w.settle();
+    let mut before = lockstep_api::TrainingWorkloadStatus::default();
+    let mut events = Vec::new();
+    for status in &w.written {
+        events.extend(
+            transitions(&before, status)
+                .into_iter()
+                .map(|e| (e.type_, e.reason)),
+        );
+        before = status.clone();
+    }
+    let events: Vec<_> = events.iter().map(|(t, r)| (*t, r.as_str())).collect();
+    assert_eq!(
+        events,
+        [
+            (Normal, "Queued"),
+            (Normal, "Scheduled"),
+            (Normal, "AllMembersReady"),
+            (Warning, "RestartGang"),
+            (Normal, "Recovered"),
+            (Normal, "SuccessPolicy"),
+        ]
+    );
+}
+
+#[test]
+fn a_refused_pod_group_holds_back_the_pods_like_every_refused_object() {
+    let mut w = World::new(gang(2));
+    while !matches!(
+        decide(&w.view(), w.now).plan,
+        Plan::Act(actions) if matches!(actions[0], Action::CreatePod { .. })
+    ) {
+        w.pass(usize::MAX);
+        w.schedule();
+    }
+    // Another manager version wants another content, and the API server says no.
+    let group = w.groups.get_mut("workload").unwrap();
+    group.spec.workload_ref.template_name = "other".into();
+    w.refusals = vec![crate::view::Refusal {
+        target: crate::view::Target::Object("PodGroup", group.metadata.name.clone().unwrap()),
+        kind: crate::view::RefusalKind::Forbidden,
+        message: "no".into(),
+        at: w.now,
+    }];
+    let plan = decide(&w.view(), w.now).plan;
+    assert!(!matches!(plan, Plan::Act(_)), "{plan:?}");
+}

@@ -1,0 +1,79 @@
+//! What a gang waits for before it is placed: other groups, and for how long at most.
+
+use chrono::TimeDelta;
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::{DependencyCondition, Group};
+
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::wake::Wake;
+
+/// Whether the groups that a gang depends on are ready or have succeeded. A gang of the whole
+/// workload depends on none.
+pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
+    let groups = &facts.spec().groups;
+    let Some(group) = groups.iter().find(|g| g.name == gang.template) else {
+        return true;
+    };
+    if group.depends_on.is_empty() {
+        return true;
+    }
+    let membership = ledger.membership(facts.spec());
+    for dependency in &group.depends_on {
+        let Some(other) = groups.iter().find(|g| g.name == dependency.group) else {
+            continue;
+        };
+        let met = match dependency.condition {
+            DependencyCondition::Succeeded => membership.complete(&other.name, &ledger.completed),
+            DependencyCondition::Ready => is_ready(facts, ledger, other, &membership),
+        };
+        if !met {
+            return false;
+        }
+    }
+    true
+}
+
+/// Whether every member of a group that runs is ready or has succeeded.
+fn is_ready(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    group: &Group,
+    membership: &Membership<'_>,
+) -> bool {
+    for replica in 0..group.replicas {
+        for index in 0..group.size {
+            let member = Member::new(group.name.as_str(), replica, index);
+            let ready = ledger.completed.contains(&member)
+                || facts.pods_of(&member).iter().any(|p| p.ready());
+            if membership.contains(&member) && !ready {
+                return false;
+            }
+        }
+    }
+    true
+}
+
+/// Whether a gang has been queued for longer than `scheduling.timeoutSeconds`.
+pub(crate) fn scheduling_timed_out(facts: &Facts<'_>, ledger: &Ledger, wake: &mut Wake) -> bool {
+    let limit = facts.spec().scheduling.timeout_seconds;
+    if limit <= 0 {
+        return false;
+    }
+    for key in ledger.gangs.keys() {
+        let queued_at = facts
+            .pod_group_status(key.as_str())
+            .and_then(|s| s.queued_at);
+        let Some(queued_at) = queued_at else { continue };
+        if facts.placement(ledger, key.as_str()).is_none()
+            && facts
+                .due(queued_at + TimeDelta::seconds(limit))
+                .passed(wake)
+        {
+            return true;
+        }
+    }
+    false
+}

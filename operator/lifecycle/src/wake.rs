@@ -1,0 +1,75 @@
+//! When to look again although nothing changed, as a value: a question about a deadline also yields
+//! the time at which the answer turns, and the driver takes the earliest of all.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+
+/// The earliest time at which a decision may come out differently by time alone.
+#[must_use = "a wake-up that is dropped is a deadline that passes unnoticed"]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Wake(Option<DateTime<Utc>>);
+
+impl Wake {
+    /// Time alone changes nothing.
+    pub const NEVER: Self = Self(None);
+
+    /// The earlier of two.
+    pub fn min(self, other: Self) -> Self {
+        Self(self.0.into_iter().chain(other.0).min())
+    }
+
+    /// How long until then.
+    pub fn after(self, now: DateTime<Utc>) -> Option<Duration> {
+        (self.0? - now).to_std().ok()
+    }
+}
+
+/// A deadline, as it stands now.
+#[must_use = "ask `passed`"]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Due {
+    /// It has passed.
+    Passed,
+    /// It will pass then.
+    At(DateTime<Utc>),
+}
+
+impl Due {
+    /// A deadline at that time.
+    pub fn of(at: DateTime<Utc>, now: DateTime<Utc>) -> Self {
+        if now >= at {
+            Self::Passed
+        } else {
+            Self::At(at)
+        }
+    }
+
+    /// Whether it has passed; if not, `wake` is set for it. There is no other way to ask.
+    pub fn passed(self, wake: &mut Wake) -> bool {
+        match self {
+            Self::Passed => true,
+            Self::At(at) => {
+                *wake = wake.min(Wake(Some(at)));
+                false
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_deadline_that_is_asked_for_in_vain_sets_the_wake_up_and_the_earliest_counts() {
+        let at = |s| DateTime::from_timestamp(s, 0).unwrap();
+        let mut wake = Wake::NEVER;
+        assert!(Due::of(at(5), at(5)).passed(&mut wake));
+        assert_eq!(wake, Wake::NEVER);
+        assert!(!Due::of(at(9), at(5)).passed(&mut wake));
+        assert!(!Due::of(at(7), at(5)).passed(&mut wake));
+        assert_eq!(wake.after(at(5)), Some(Duration::from_secs(2)));
+        assert_eq!(wake.min(Wake::NEVER), wake);
+    }
+}

@@ -1,0 +1,145 @@
+//! One error for requests to the API server, by what it means to the sender.
+
+use std::time::Duration;
+
+use kube::error::Status;
+use thiserror::Error;
+
+use super::deadline::DeadlineExceeded;
+use crate::lease::NotLeading;
+
+/// What the failure of a request means to the sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ErrorClass {
+    /// The object has changed since it was read, or its UID is another.
+    Conflict,
+    /// An object of that name exists.
+    AlreadyExists,
+    /// The object does not exist.
+    NotFound,
+    /// Quota, policy, Pod Security or RBAC.
+    Forbidden,
+    /// The object is not valid.
+    Invalid,
+    /// The server asks to come back later.
+    Throttled,
+    /// No answer in time: the effect is unknown.
+    Timeout,
+    /// This process may not write any more.
+    NotLeading,
+    /// Anything else.
+    Other,
+}
+
+impl ErrorClass {
+    /// The word for metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Conflict => "conflict",
+            Self::AlreadyExists => "already_exists",
+            Self::NotFound => "not_found",
+            Self::Forbidden => "forbidden",
+            Self::Invalid => "invalid",
+            Self::Throttled => "throttled",
+            Self::Timeout => "timeout",
+            Self::NotLeading => "not_leading",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A request that failed.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
+pub struct ApiError {
+    /// What kind of failure.
+    pub class: ErrorClass,
+    /// The server's own words, without the prefix that the client puts before them.
+    pub message: String,
+    /// How long the server asks to wait before the request is repeated.
+    pub retry_after: Duration,
+}
+
+impl ApiError {
+    /// A failure that this process has found by itself.
+    pub(crate) fn new(class: ErrorClass, message: impl Into<String>) -> Self {
+        Self {
+            class,
+            message: message.into(),
+            retry_after: Duration::ZERO,
+        }
+    }
+}
+
+impl From<kube::Error> for ApiError {
+    fn from(error: kube::Error) -> Self {
+        let class = classify(&error);
+        match error {
+            kube::Error::Api(status) => Self {
+                class,
+                retry_after: retry_after(&status),
+                message: status.message,
+            },
+            other => Self::new(class, other.to_string()),
+        }
+    }
+}
+
+fn classify(error: &kube::Error) -> ErrorClass {
+    match error {
+        kube::Error::Api(s) if s.is_already_exists() => ErrorClass::AlreadyExists,
+        kube::Error::Api(s) if s.is_conflict() || names_another_uid(s) => ErrorClass::Conflict,
+        kube::Error::Api(s) if s.is_not_found() => ErrorClass::NotFound,
+        kube::Error::Api(s) if s.is_forbidden() => ErrorClass::Forbidden,
+        kube::Error::Api(s) if s.is_invalid() || s.code == 400 => ErrorClass::Invalid,
+        kube::Error::Api(s) if s.code == 429 => ErrorClass::Throttled,
+        kube::Error::Api(s) if s.code == 504 => ErrorClass::Timeout,
+        kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
+        kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
+        _ => ErrorClass::Other,
+    }
+}
+
+/// Whether a patch was meant for an object that has another UID. The API server knows no
+/// precondition in patches: it says 422, because the field is immutable.
+fn names_another_uid(status: &Status) -> bool {
+    let causes = status.details.iter().flat_map(|d| &d.causes);
+    status.is_invalid() && causes.into_iter().any(|c| c.field == "metadata.uid")
+}
+
+fn retry_after(status: &Status) -> Duration {
+    let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+    Duration::from_secs(seconds.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn error(code: u16, reason: &str) -> ApiError {
+        ApiError::from(kube::Error::Api(
+            Status::failure("m", reason).with_code(code).boxed(),
+        ))
+    }
+
+    #[test]
+    fn an_existing_name_is_told_from_a_conflict() {
+        assert_eq!(error(409, "AlreadyExists").class, ErrorClass::AlreadyExists);
+        assert_eq!(error(409, "Conflict").class, ErrorClass::Conflict);
+        assert_eq!(error(409, "Conflict").message, "m");
+    }
+
+    #[test]
+    fn a_patch_of_an_object_that_was_recreated_is_a_conflict_and_not_invalid() {
+        let because = |field: &str| {
+            let details = json!({"causes": [{"reason": "FieldValueInvalid",
+                "message": "field is immutable", "field": field}]});
+            let details = serde_json::from_value(details).unwrap();
+            let status = Status::failure("m", "Invalid").with_code(422);
+            ApiError::from(kube::Error::Api(status.with_details(details).boxed())).class
+        };
+        assert_eq!(because("metadata.uid"), ErrorClass::Conflict);
+        assert_eq!(because("spec.domains"), ErrorClass::Invalid);
+    }
+}

@@ -1,0 +1,97 @@
+//! What the components are made with, from the configuration. They know nothing of it.
+
+use std::time::Duration;
+
+use lockstep_lifecycle::Settings;
+
+use super::{Config, Span, time};
+use crate::api::clients::Deadlines;
+use crate::index::AgentSelector;
+use crate::lease::Timing;
+use crate::queue::Backoff;
+use crate::workload::Limits;
+
+impl Config {
+    /// Durations of the election.
+    pub fn timing(&self) -> Timing {
+        let e = &self.leader_election;
+        Timing {
+            lease: time(e.lease_duration),
+            renew: time(e.renew_deadline),
+            retry: time(e.retry_period),
+        }
+    }
+
+    /// Deadlines of requests.
+    pub fn deadlines(&self) -> Deadlines {
+        Deadlines {
+            read: time(self.client.read_timeout),
+            write: time(self.client.write_timeout),
+        }
+    }
+
+    /// Period of the pass over everything; zero: none.
+    pub fn resync_period(&self) -> Duration {
+        time(self.resync_period)
+    }
+
+    /// Back-off of watches.
+    pub fn watch_backoff(&self) -> Backoff {
+        Backoff {
+            first: time(self.client.watch_backoff_min),
+            max: time(self.client.watch_backoff_max),
+        }
+    }
+
+    /// Back-off of failing workloads.
+    pub fn pass_backoff(&self) -> Backoff {
+        Backoff {
+            first: time(self.workloads.retry_min),
+            max: time(self.workloads.retry_max),
+        }
+    }
+
+    /// Limits of the workload controller.
+    pub fn limits(&self) -> Limits {
+        Limits {
+            concurrency: self.workloads.concurrency,
+            in_flight: self.workloads.requests_in_flight,
+        }
+    }
+
+    /// How the index recognises agents, for a manager in this namespace.
+    pub fn agent_selector(&self, namespace: &str) -> AgentSelector {
+        let own = self.agents.namespace.is_empty();
+        AgentSelector {
+            namespace: if own {
+                namespace.to_owned()
+            } else {
+                self.agents.namespace.clone()
+            },
+            label: (
+                self.agents.label_key.clone(),
+                self.agents.label_value.clone(),
+            ),
+        }
+    }
+
+    /// Constants of the decisions.
+    pub fn settings(&self) -> Settings {
+        let w = &self.workloads;
+        let delta =
+            |span: Span| chrono::TimeDelta::from_std(time(span)).unwrap_or(chrono::TimeDelta::MAX);
+        Settings {
+            incident_backoff: delta(w.incident_backoff_min),
+            incident_backoff_max: delta(w.incident_backoff_max),
+            healthy_reset: delta(w.healthy_reset),
+            placement_backoff: delta(w.placement_backoff_min),
+            placement_backoff_max: delta(w.placement_backoff_max),
+            avoid: delta(w.avoid_node),
+            retry: delta(w.refusal_retry),
+            report_grace: delta(w.report_grace),
+            recreate_tries: w.recreate_tries,
+            recreate_takes: delta(w.recreate_takes),
+            accelerators: self.scheduler.accelerators.clone(),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! What the scheduler reads of pod groups and workloads, kept up to date: it is woken when that
+//! differs, and by nothing else that happens to them.
+
+use std::sync::Arc;
+
+use lockstep_scheduler::{GangInput, GangSources};
+
+use super::state::{Key, State, Touched, controller_uid};
+
+impl State {
+    /// Reads the gang of a pod group again; one that is gone is forgotten.
+    pub(super) fn read_gang(&mut self, key: &Key, touched: &mut Touched) {
+        let old = self.gang_inputs.get(key);
+        let new = self.gang_input(key, old.map(|old| &**old));
+        if old.map(|old| &**old) == new.as_ref() {
+            return;
+        }
+        touched.scheduler = true;
+        match new {
+            Some(new) => {
+                self.gang_inputs.insert(key.clone(), Arc::new(new));
+            }
+            None => {
+                self.gang_inputs.remove(key);
+            }
+        }
+    }
+
+    /// Reads the gangs of a workload again: their pod groups are named after it.
+    pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
+        let first = Key::new(&workload.namespace, format!("{}-", workload.name));
+        let named =
+            |key: &Key| key.namespace == first.namespace && key.name.starts_with(&first.name);
+        let keys: Vec<Key> = self
+            .pod_groups
+            .range(first.clone()..)
+            .map(|(key, _)| key)
+            .take_while(|key| named(key))
+            .cloned()
+            .collect();
+        for key in keys {
+            self.read_gang(&key, touched);
+        }
+    }
+
+    /// Reads the gangs of a priority class again.
+    pub(super) fn read_gangs_of_class(&mut self, class: &str, touched: &mut Touched) {
+        let of_class = self
+            .pod_groups
+            .iter()
+            .filter(|(_, group)| group.spec.gang.priority_class_name.as_deref() == Some(class));
+        let keys: Vec<Key> = of_class.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.read_gang(&key, touched);
+        }
+    }
+
+    fn gang_input(&self, key: &Key, previous: Option<&GangInput>) -> Option<GangInput> {
+        let group = self.pod_groups.get(key)?;
+        let uid = controller_uid(&**group)?;
+        // As for pods: an owner of another namespace is none.
+        let of_namespace = |owner: &&Key| owner.namespace == key.namespace;
+        let owner = self.workload_keys.get(uid).filter(of_namespace)?;
+        let workload = self.workloads.get(owner)?;
+        let class = group
+            .spec
+            .gang
+            .priority_class_name
+            .as_ref()
+            .and_then(|name| self.priority_classes.get(name));
+        let sources = GangSources {
+            key,
+            group,
+            workload,
+            preemption_priority: class.and_then(|c| c.preemption_priority),
+        };
+        sources.read(previous)
+    }
+}

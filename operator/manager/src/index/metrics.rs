@@ -1,0 +1,30 @@
+//! Metrics of the watches.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::registry::Registry;
+
+/// Failures of watches by kind.
+#[derive(Clone, Debug, Default)]
+pub struct WatchErrors(Family<KindLabel, Counter>);
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabel {
+    kind: &'static str,
+}
+
+impl WatchErrors {
+    /// A counter that is shown in the registry.
+    pub fn register(registry: &mut Registry) -> Self {
+        let errors = Self::default();
+        let help = "Failures of watches";
+        registry.register("lockstep_watch_errors", help, errors.0.clone());
+        errors
+    }
+
+    /// A watch has failed.
+    pub fn count(&self, kind: &'static str) {
+        self.0.get_or_create(&KindLabel { kind }).inc();
+    }
+}

@@ -1,0 +1,314 @@
+//! The queue of keys that need a pass (why it is our own: ADR 0015).
+//!
+//! Each key is in the queue once and worked on by one worker at a time; a key added while it is
+//! worked on comes again afterwards. Failures of a key make it wait longer each time, with jitter,
+//! without holding up others.
+
+mod metrics;
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::hash::Hash;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::clock::{Clock, Random};
+
+pub use metrics::QueueMetrics;
+
+/// Waits between attempts at a key that keeps failing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Backoff {
+    /// Wait after the first failure.
+    pub first: Duration,
+    /// Longest wait.
+    pub max: Duration,
+}
+
+impl Backoff {
+    /// The wait after so many failures in a row: doubling from the first.
+    pub fn wait(&self, failures: u32) -> Duration {
+        self.first
+            .saturating_mul(
+                1_u32
+                    .checked_shl(failures.saturating_sub(1))
+                    .unwrap_or(u32::MAX),
+            )
+            .min(self.max)
+    }
+}
+
+/// A queue of keys. Clones share it.
+#[derive(Clone)]
+pub struct Queue<K> {
+    inner: Arc<Mutex<Inner<K>>>,
+    wake: Arc<Notify>,
+    backoff: Backoff,
+    random: Random,
+    clock: Arc<dyn Clock>,
+    metrics: QueueMetrics,
+}
+
+struct Inner<K> {
+    ready: VecDeque<K>,
+    /// When each key in `ready` was added.
+    added: HashMap<K, Instant>,
+    delayed: BTreeSet<(Instant, K)>,
+    due: HashMap<K, Instant>,
+    /// Keys being worked on, and whether they were added again meanwhile.
+    working: HashMap<K, Instant>,
+    again: HashSet<K>,
+    failures: HashMap<K, u32>,
+}
+
+impl<K: Clone + Ord + Hash> Queue<K> {
+    /// An empty queue.
+    pub fn new(
+        backoff: Backoff,
+        random: Random,
+        clock: Arc<dyn Clock>,
+        metrics: QueueMetrics,
+    ) -> Self {
+        let inner = Inner {
+            ready: VecDeque::new(),
+            added: HashMap::new(),
+            delayed: BTreeSet::new(),
+            due: HashMap::new(),
+            working: HashMap::new(),
+            again: HashSet::new(),
+            failures: HashMap::new(),
+        };
+        Self {
+            inner: Arc::new(Mutex::new(inner)),
+            wake: Arc::new(Notify::new()),
+            backoff,
+            random,
+            clock,
+            metrics,
+        }
+    }
+
+    /// The key needs a pass now.
+    pub fn add(&self, key: K) {
+        let now = self.clock.monotonic();
+        self.inner.lock().push(key, now, &self.metrics);
+        self.wake.notify_one();
+    }
+
+    /// The key needs a pass after this time; an earlier one that is already planned stays.
+    pub fn add_after(&self, key: K, wait: Duration) {
+        let mut inner = self.inner.lock();
+        let at = self.clock.monotonic() + wait;
+        if inner.due.get(&key).is_some_and(|due| *due <= at) {
+            return;
+        }
+        inner.undelay(&key);
+        inner.due.insert(key.clone(), at);
+        inner.delayed.insert((at, key));
+        drop(inner);
+        self.wake.notify_one();
+    }
+
+    /// Waits for the next key. It is ours until [`Queue::done`].
+    pub async fn next(&self) -> K {
+        loop {
+            let next_due = {
+                let mut inner = self.inner.lock();
+                let now = self.clock.monotonic();
+                inner.mature(now, &self.metrics);
+                if let Some(key) = inner.pop(now, &self.metrics) {
+                    return key;
+                }
+                inner.delayed.first().map(|(at, _)| *at)
+            };
+            tokio::select! {
+                biased;
+                () = self.wake.notified() => {}
+                () = sleep_until(next_due) => {}
+            }
+        }
+    }
+
+    /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the
+    /// time given where that is longer (a server that asks to come back later).
+    pub fn done(&self, key: &K, outcome: Result<(), Duration>) {
+        let now = self.clock.monotonic();
+        let wait = {
+            let mut inner = self.inner.lock();
+            if let Some(started) = inner.working.remove(key) {
+                self.metrics.worked(now - started);
+            }
+            if inner.again.remove(key) {
+                inner.push(key.clone(), now, &self.metrics);
+            }
+            match outcome {
+                Ok(()) => {
+                    inner.failures.remove(key);
+                    None
+                }
+                Err(least) => {
+                    let failures = inner.failures.entry(key.clone()).or_default();
+                    *failures = failures.saturating_add(1);
+                    Some(
+                        self.random
+                            .jittered(self.backoff.wait(*failures))
+                            .max(least),
+                    )
+                }
+            }
+        };
+        self.wake.notify_one();
+        if let Some(wait) = wait {
+            self.metrics.retried();
+            self.add_after(key.clone(), wait);
+        }
+    }
+}
+
+impl<K: Clone + Ord + Hash> Inner<K> {
+    fn push(&mut self, key: K, now: Instant, metrics: &QueueMetrics) {
+        if self.working.contains_key(&key) {
+            self.again.insert(key);
+            return;
+        }
+        if self.added.contains_key(&key) {
+            return;
+        }
+        self.undelay(&key);
+        self.added.insert(key.clone(), now);
+        self.ready.push_back(key);
+        metrics.added(self.ready.len());
+    }
+
+    fn pop(&mut self, now: Instant, metrics: &QueueMetrics) -> Option<K> {
+        let key = self.ready.pop_front()?;
+        if let Some(added) = self.added.remove(&key) {
+            metrics.taken(now - added, self.ready.len());
+        }
+        self.working.insert(key.clone(), now);
+        Some(key)
+    }
+
+    fn undelay(&mut self, key: &K) {
+        if let Some(at) = self.due.remove(key) {
+            self.delayed.remove(&(at, key.clone()));
+        }
+    }
+
+    fn mature(&mut self, now: Instant, metrics: &QueueMetrics) {
+        while let Some((at, key)) = self.delayed.first().cloned() {
+            if at > now {
+                break;
+            }
+            self.undelay(&key);
+            self.push(key, now, metrics);
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Instant>) {
+    match at {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock::SystemClock;
+
+    fn queue() -> Queue<&'static str> {
+        let backoff = Backoff {
+            first: Duration::from_secs(1),
+            max: Duration::from_mins(1),
+        };
+        Queue::new(
+            backoff,
+            Random::seeded(1),
+            Arc::new(SystemClock),
+            QueueMetrics::default(),
+        )
+    }
+
+    async fn nothing_within(queue: &Queue<&'static str>, secs: u64) -> bool {
+        tokio::time::timeout(Duration::from_secs(secs), queue.next())
+            .await
+            .is_err()
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_twice_comes_once() {
+        let q = queue();
+        q.add("a");
+        q.add("b");
+        q.add("a");
+        assert_eq!((q.next().await, q.next().await), ("a", "b"));
+        q.done(&"a", Ok(()));
+        q.done(&"b", Ok(()));
+        assert!(nothing_within(&q, 100).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_key_added_while_worked_on_comes_again_only_afterwards() {
+        let q = queue();
+        q.add("a");
+        assert_eq!(q.next().await, "a");
+        q.add("a");
+        assert!(nothing_within(&q, 100).await);
+        q.done(&"a", Ok(()));
+        assert_eq!(q.next().await, "a");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_earlier_of_two_delays_holds_and_an_add_overtakes_both() {
+        let q = queue();
+        q.add_after("a", Duration::from_secs(50));
+        q.add_after("a", Duration::from_secs(10));
+        q.add_after("a", Duration::from_secs(30));
+        let start = SystemClock.monotonic();
+        assert_eq!(q.next().await, "a");
+        assert_eq!((SystemClock.monotonic() - start).as_secs(), 10);
+        q.done(&"a", Ok(()));
+        q.add_after("a", Duration::from_secs(50));
+        q.add("a");
+        assert_eq!(q.next().await, "a");
+        q.done(&"a", Ok(()));
+        assert!(nothing_within(&q, 100).await);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_failing_key_waits_longer_each_time_and_a_success_forgets_it() {
+        let q = queue();
+        let mut waits = Vec::new();
+        q.add("a");
+        for _ in 0..8 {
+            let start = SystemClock.monotonic();
+            assert_eq!(q.next().await, "a");
+            waits.push((SystemClock.monotonic() - start).as_secs_f64());
+            q.done(&"a", Err(Duration::ZERO));
+        }
+        assert!(waits[1] >= 0.75 && waits[1] <= 1.01, "{waits:?}");
+        assert!(waits[5] >= 12.0 && waits[5] <= 16.01, "{waits:?}");
+        assert!(waits[7] >= 45.0 && waits[7] <= 60.01, "{waits:?}");
+        assert_eq!(q.next().await, "a");
+        q.done(&"a", Ok(()));
+        q.add("a");
+        q.next().await;
+        q.done(&"a", Err(Duration::ZERO));
+        let start = SystemClock.monotonic();
+        q.next().await;
+        assert!((SystemClock.monotonic() - start) <= Duration::from_millis(1001));
+        q.done(&"a", Err(Duration::from_secs(30)));
+        let start = SystemClock.monotonic();
+        q.next().await;
+        assert_eq!(
+            (SystemClock.monotonic() - start).as_secs(),
+            30,
+            "the server asked for more than the back-off"
+        );
+    }
+}

@@ -1,0 +1,14 @@
+//! What a cycle reads, out of the index.
+
+use lockstep_scheduler::SchedulingInput;
+
+use crate::index::State;
+
+/// Takes what a cycle reads out of the index.
+pub(super) fn scheduling_input(state: &State) -> SchedulingInput {
+    SchedulingInput {
+        cluster: state.model.snapshot(),
+        gangs: state.gang_inputs.values().cloned().collect(),
+        budgets: state.budgets.values().cloned().collect(),
+    }
+}

@@ -1,0 +1,221 @@
+//! What is sent, and what becomes of answers that say no or nothing.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use http::{Method, Request, Response};
+use http_body_util::BodyExt;
+use kube::Client;
+use kube::client::Body;
+use lockstep_api::scheduling::{Placement, PodGroupStatus};
+use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated};
+use parking_lot::Mutex;
+use prometheus_client::metrics::counter::Counter;
+use serde_json::{Value, json};
+use tower::{BoxError, service_fn};
+
+use crate::api::clients::Clients;
+use crate::events::Events;
+use crate::index::Key;
+use crate::scheduler::act::StepSender;
+use crate::scheduler::metrics::SchedulerMetrics;
+
+/// One request: method, path with query, body.
+type Call = (Method, String, Value);
+/// Code and body; `None`: the connection is cut.
+type Answer = fn(&Call) -> Option<(u16, Value)>;
+
+/// An actor whose requests are answered by a function, and the requests.
+fn actor(answer: Answer) -> (StepSender, Arc<Mutex<Vec<Call>>>) {
+    let calls = Arc::new(Mutex::new(Vec::new()));
+    let seen = calls.clone();
+    let service = service_fn(move |request: Request<Body>| {
+        let seen = seen.clone();
+        async move {
+            let (head, body) = request.into_parts();
+            let bytes = body.collect().await?.to_bytes();
+            let call = (
+                head.method,
+                head.uri.to_string(),
+                serde_json::from_slice(&bytes).unwrap_or(Value::Null),
+            );
+            let answer = answer(&call);
+            seen.lock().push(call);
+            let (code, value) = answer.ok_or("cut off")?;
+            let body = Body::from(serde_json::to_vec(&value)?);
+            Ok::<_, BoxError>(Response::builder().status(code).body(body)?)
+        }
+    });
+    let client = Client::new(service, "ml");
+    let (events, _) = Events::channel(Counter::default());
+    let clients = Clients {
+        read: client.clone(),
+        write: client.clone(),
+        lease: client,
+    };
+    (
+        StepSender::new(&clients, events, SchedulerMetrics::default()),
+        calls,
+    )
+}
+
+fn failure(code: u16, reason: &str) -> (u16, Value) {
+    (
+        code,
+        json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": reason, "code": code}),
+    )
+}
+
+fn group(version: &str) -> Value {
+    json!({"apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": "a", "namespace": "ml", "uid": "u", "resourceVersion": version},
+        "spec": {"workloadRef": {"workloadName": "a", "templateName": "t"}, "gangKey": "workload",
+            "schedulingPolicy": {"basic": {}}}})
+}
+
+fn write(vacated: Option<Vacated>) -> Step {
+    let placement = Placement {
+        members: 1,
+        ..Placement::default()
+    };
+    Step::Status(Box::new(StatusWrite {
+        key: Key::new("ml", "a"),
+        uid: "pg-a".into(),
+        resource_version: "1".into(),
+        read: PodGroupStatus::default(),
+        status: PodGroupStatus {
+            placement: Some(placement),
+            ..PodGroupStatus::default()
+        },
+        vacated,
+    }))
+}
+
+fn now() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_795_000_000, 0).unwrap()
+}
+
+#[tokio::test]
+async fn a_status_is_written_with_the_version_it_was_decided_from_and_remembered() {
+    let (actor, calls) = actor(|_| Some((200, group("9"))));
+    let mut memory = Memory::default();
+    let acted = actor.act(vec![write(None)], &mut memory, now()).await;
+    assert!(acted.unsure.is_empty() && !acted.again && memory.awaits(&Key::new("ml", "a")));
+    let (method, path, body) = calls.lock().remove(0);
+    assert_eq!(method, Method::PATCH);
+    assert!(
+        path.starts_with("/apis/scheduling.lockstep.dev/v1alpha1/namespaces/ml/podgroups/a/status"),
+        "{path}"
+    );
+    assert_eq!(
+        (
+            &body["metadata"]["resourceVersion"],
+            &body["metadata"]["uid"]
+        ),
+        (&json!("1"), &json!("pg-a"))
+    );
+    assert_eq!(body["status"]["placement"]["members"], 1);
+}
+
+#[tokio::test]
+async fn a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass() {
+    let (actor, _) = actor(|(method, path, _)| {
+        let list = json!({"kind": "PodGroupList", "apiVersion": "scheduling.lockstep.dev/v1alpha1", "metadata": {},
+            "items": [group("9")]});
+        (method == Method::GET && path.contains("fieldSelector=metadata.name%3Da"))
+            .then_some((200, list))
+    });
+    let mut memory = Memory::default();
+    let acted = actor.act(vec![write(None)], &mut memory, now()).await;
+    assert_eq!(acted.unsure, BTreeSet::from([Key::new("ml", "a")]));
+    assert!(actor.look_up(acted.unsure, &mut memory).await.is_empty());
+    assert!(memory.awaits(&Key::new("ml", "a")));
+}
+
+#[tokio::test]
+async fn what_cannot_be_looked_up_stays_unsure() {
+    let (actor, _) = actor(|_| None);
+    let unsure = BTreeSet::from([Key::new("ml", "a")]);
+    assert_eq!(
+        actor.look_up(unsure.clone(), &mut Memory::default()).await,
+        unsure
+    );
+}
+
+#[tokio::test]
+async fn room_is_not_given_to_others_while_the_server_knows_a_pod_that_the_watch_does_not() {
+    let answer: Answer = |(method, ..)| {
+        let pod = json!({"metadata": {"name": "p", "uid": "late"}});
+        let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
+            "items": [pod]});
+        Some((
+            200,
+            if method == Method::GET {
+                list
+            } else {
+                group("9")
+            },
+        ))
+    };
+    for (seen, sent) in [("early", 1), ("late", 2)] {
+        let (actor, calls) = actor(answer);
+        let vacated = Vacated {
+            workload_uid: "w".into(),
+            seen: [seen.to_owned()].into(),
+        };
+        let acted = actor
+            .act(vec![write(Some(vacated))], &mut Memory::default(), now())
+            .await;
+        assert_eq!((calls.lock().len(), acted.again), (sent, sent == 1));
+    }
+}
+
+#[tokio::test]
+async fn a_budget_stops_an_eviction_until_force_is_allowed() {
+    for (by_force, methods) in [
+        (false, vec![Method::POST]),
+        (true, vec![Method::POST, Method::DELETE]),
+    ] {
+        let (actor, calls) = actor(|(method, ..)| {
+            if method == Method::POST {
+                Some(failure(429, "TooManyRequests"))
+            } else {
+                Some((200, json!({"kind": "Status", "status": "Success"})))
+            }
+        });
+        let step = Step::Evict {
+            namespace: "ml".into(),
+            name: "p".into(),
+            uid: "u".into(),
+            by_force,
+        };
+        let acted = actor.act(vec![step], &mut Memory::default(), now()).await;
+        let sent: Vec<Method> = calls.lock().iter().map(|c| c.0.clone()).collect();
+        assert_eq!((sent, acted.again), (methods, !by_force));
+        let uid = |body: &Value| {
+            body.pointer("/deleteOptions/preconditions/uid")
+                .or(body.pointer("/preconditions/uid"))
+                .cloned()
+        };
+        assert!(
+            calls.lock().iter().all(|c| uid(&c.2) == Some(json!("u"))),
+            "another pod of that name is not touched"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_conflict_is_decided_anew_and_an_object_that_is_gone_is_no_failure() {
+    let (conflicting, _) = actor(|_| Some(failure(409, "Conflict")));
+    let (gone, _) = actor(|_| Some(failure(404, "NotFound")));
+    let now = now();
+    let acted = conflicting
+        .act(vec![write(None)], &mut Memory::default(), now)
+        .await;
+    assert!(acted.again && acted.unsure.is_empty());
+    let acted = gone
+        .act(vec![write(None)], &mut Memory::default(), now)
+        .await;
+    assert!(!acted.again && acted.unsure.is_empty());
+}

@@ -1,0 +1,156 @@
+//! What kube-scheduler says of a pod that it has no node for.
+//!
+//! Our pods are pinned, so one node was judged and all others were ruled out by the pin. The words
+//! are those of `FitError` (`pkg/scheduler/framework/types.go`): `0/N nodes are available: REASONS.
+//! REPORT OF PREEMPTION`, the reasons counted and joined by commas.
+
+/// End of the beginning of every message about nodes.
+const PREAMBLE: &str = " nodes are available: ";
+/// Reasons that a pin gives nodes that it does not name: since 1.24 as nodes that were not looked
+/// at, with the names of the plugins that ruled them out, before as nodes that were.
+const RULED_OUT: [&str; 2] = [
+    "node(s) didn't satisfy plugin(s) [",
+    "node(s) didn't match Pod's node affinity/selector",
+];
+
+/// Whether a pinned pod was refused for lack of capacity alone, which eviction can mend. What is
+/// not known counts as another cause: evicting for it could be of no use.
+pub fn lacks_capacity_only(message: &str) -> bool {
+    let candidate = on_pinned_node(message);
+    !candidate.is_empty() && candidate.iter().all(|reason| lack_of_capacity(reason))
+}
+
+/// Why a pinned pod was refused, in kube-scheduler's words, without what it says of nodes that the
+/// pin rules out and of its own preemption. The whole message where nothing else is left.
+pub fn why_refused(message: &str) -> String {
+    let candidate = on_pinned_node(message);
+    if candidate.is_empty() {
+        message.to_owned()
+    } else {
+        candidate.join(", ")
+    }
+}
+
+/// The reasons that concern the node that the pod is pinned to.
+fn on_pinned_node(message: &str) -> Vec<&str> {
+    let reasons = message
+        .split_once(PREAMBLE)
+        .map_or(message, |(_, reasons)| reasons);
+    let reasons = reasons
+        .split_once(". ")
+        .map_or(reasons, |(reasons, _)| reasons);
+    let reasons = reasons.strip_suffix('.').unwrap_or(reasons);
+    reasons
+        .split(", ")
+        .filter(|reason| !reason.is_empty() && !ruled_out_by_pin(reason))
+        .collect()
+}
+
+fn ruled_out_by_pin(reason: &str) -> bool {
+    let [plugins, affinity] = RULED_OUT;
+    let reason = uncounted(reason);
+    reason == affinity
+        || reason
+            .strip_prefix(plugins)
+            .is_some_and(|names| names.contains("NodeAffinity"))
+}
+
+fn lack_of_capacity(reason: &str) -> bool {
+    let reason = uncounted(reason);
+    reason == "Too many pods" || reason.starts_with("Insufficient ")
+}
+
+/// A reason without the number of nodes in front of it.
+fn uncounted(reason: &str) -> &str {
+    reason
+        .trim_start_matches(|c: char| c.is_ascii_digit())
+        .trim_start()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Words of kube-scheduler 1.36.2 about pods pinned to one of three nodes, and what of them
+    /// concerns that node.
+    const RECORDED: [(&str, &str, bool); 9] = [
+        (
+            "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new \
+             claims to deallocate, preemption: 0/3 nodes are available: 1 No preemption victims found for incoming pod, 2 \
+             Preemption is not helpful for scheduling.",
+            "1 Insufficient nvidia.com/gpu",
+            true,
+        ),
+        (
+            "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy plugin(s) [NodeAffinity \
+             NodeResourcesFit].",
+            "1 Insufficient nvidia.com/gpu",
+            true,
+        ),
+        (
+            "0/3 nodes are available: 1 Insufficient cpu, 1 Too many pods, 2 node(s) didn't satisfy plugin(s) [NodeAffinity].",
+            "1 Insufficient cpu, 1 Too many pods",
+            true,
+        ),
+        (
+            "0/3 nodes are available: persistentvolumeclaim \"none\" not found. not found",
+            "persistentvolumeclaim \"none\" not found",
+            false,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) had untolerated taint(s), 2 node(s) didn't satisfy plugin(s) [NodeAffinity]. no \
+             new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful for scheduling.",
+            "1 node(s) had untolerated taint(s)",
+            false,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) didn't match pod anti-affinity rules, 2 node(s) didn't satisfy plugin(s) \
+             [NodeAffinity]. no new claims to deallocate, preemption: 0/3 nodes are available: 1 No preemption victims found \
+             for incoming pod, 2 Preemption is not helpful for scheduling.",
+            "1 node(s) didn't match pod anti-affinity rules",
+            false,
+        ),
+        (
+            "0/3 nodes are available: 1 node(s) didn't have free ports for the requested pod ports, 2 node(s) didn't satisfy \
+             plugin(s) [NodeAffinity]. no new claims to deallocate",
+            "1 node(s) didn't have free ports for the requested pod ports",
+            false,
+        ),
+        (
+            "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 1 node(s) had volume node affinity conflict.",
+            "1 Insufficient nvidia.com/gpu, 1 node(s) had volume node affinity conflict",
+            false,
+        ),
+        (
+            "running PreFilter plugin \"X\": broken",
+            "running PreFilter plugin \"X\": broken",
+            false,
+        ),
+    ];
+
+    #[test]
+    fn only_insufficient_resources_and_too_many_pods_are_a_lack_of_capacity() {
+        for (message, why, capacity) in RECORDED {
+            assert_eq!(
+                (lacks_capacity_only(message), why_refused(message).as_str()),
+                (capacity, why),
+                "{message}"
+            );
+        }
+        assert!(!lacks_capacity_only(""));
+    }
+
+    #[test]
+    fn where_every_node_is_ruled_out_the_whole_message_is_the_reason_and_it_is_none_of_capacity() {
+        for message in [
+            "0/3 nodes are available: 3 node(s) didn't satisfy plugin(s) [NodeAffinity]. no new claims to deallocate",
+            "0/3 nodes are available: 1 node(s) didn't match Pod's node affinity/selector, 2 node(s) didn't satisfy plugin(s) \
+             [NodeAffinity]. no new claims to deallocate",
+        ] {
+            assert_eq!(
+                (lacks_capacity_only(message), why_refused(message).as_str()),
+                (false, message)
+            );
+        }
+    }
+}

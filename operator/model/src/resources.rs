@@ -1,0 +1,218 @@
+//! What a pod asks for, as kube-scheduler counts it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::ResourceRequirements;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+
+use crate::pod::PodSpecView;
+use crate::quantity::{InvalidQuantity, MAX_AMOUNT, milli, units};
+
+/// CPU, counted in thousandths.
+pub const CPU: &str = "cpu";
+/// Memory, counted in bytes.
+pub const MEMORY: &str = "memory";
+/// Pods, counted in pods.
+pub const PODS: &str = "pods";
+
+/// Amounts by resource name: CPU in thousandths, everything else in whole units. Zero amounts are
+/// left out.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Resources(BTreeMap<String, i64>);
+
+impl Resources {
+    /// Reads a map of quantities as it stands in an object.
+    pub fn parse(quantities: &BTreeMap<String, Quantity>) -> Result<Self, InvalidQuantity> {
+        let mut out = Self::default();
+        for (name, quantity) in quantities {
+            let amount = if name == CPU {
+                milli(&quantity.0)?
+            } else {
+                units(&quantity.0)?
+            };
+            out.set(name, amount);
+        }
+        Ok(out)
+    }
+
+    /// The amount of a resource.
+    pub fn get(&self, name: &str) -> i64 {
+        self.0.get(name).copied().unwrap_or(0)
+    }
+
+    /// The resources with an amount, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, i64)> {
+        self.0.iter().map(|(name, &amount)| (name.as_str(), amount))
+    }
+
+    fn set(&mut self, name: &str, amount: i64) {
+        if amount > 0 {
+            self.0.insert(name.to_owned(), amount.min(MAX_AMOUNT));
+        } else {
+            self.0.remove(name);
+        }
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            self.set(name, self.get(name) + amount);
+        }
+    }
+
+    fn raise(&mut self, other: &Self) {
+        for (name, amount) in other.iter() {
+            self.set(name, self.get(name).max(amount));
+        }
+    }
+}
+
+impl<N: Into<String>> FromIterator<(N, i64)> for Resources {
+    fn from_iter<I: IntoIterator<Item = (N, i64)>>(amounts: I) -> Self {
+        let mut out = Self::default();
+        for (name, amount) in amounts {
+            out.set(&name.into(), amount);
+        }
+        out
+    }
+}
+
+/// What a pod with this spec holds on its node, the pod itself included.
+///
+/// As `PodRequests` of k8s.io/component-helpers/resource counts: the sum of the containers and
+/// sidecars, or what some init container needs beside the sidecars started before it, whichever is
+/// more; requests of the pod as a whole replace that; overhead comes on top. A missing request is
+/// the limit, as the API server defaults it.
+pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
+    let mut running = Resources::default();
+    for container in &spec.containers {
+        running.add(&requests(container.resources.as_ref())?);
+    }
+    let mut sidecars = Resources::default();
+    let mut starting = Resources::default();
+    for container in &spec.init_containers {
+        let mut own = requests(container.resources.as_ref())?;
+        if container.restart_policy.as_deref() == Some("Always") {
+            running.add(&own);
+            sidecars.add(&own);
+            starting.raise(&sidecars);
+        } else {
+            own.add(&sidecars);
+            starting.raise(&own);
+        }
+    }
+    running.raise(&starting);
+    let whole = requests(spec.resources.as_ref())?;
+    for (name, amount) in whole.iter().filter(|(name, _)| pod_level(name)) {
+        running.set(name, amount);
+    }
+    running.add(&Resources::parse(&spec.overhead)?);
+    running.set(PODS, 1);
+    Ok(running)
+}
+
+/// Resources that a pod may request as a whole (`IsSupportedPodLevelResource`).
+fn pod_level(name: &str) -> bool {
+    name == CPU || name == MEMORY || name.starts_with("hugepages-")
+}
+
+fn requests(resources: Option<&ResourceRequirements>) -> Result<Resources, InvalidQuantity> {
+    let Some(resources) = resources else {
+        return Ok(Resources::default());
+    };
+    let limits = resources.limits.as_ref();
+    let requests = resources.requests.as_ref();
+    let mut quantities = limits.cloned().unwrap_or_default();
+    quantities.extend(
+        requests
+            .into_iter()
+            .flatten()
+            .map(|(name, q)| (name.clone(), q.clone())),
+    );
+    Resources::parse(&quantities)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use k8s_openapi::api::core::v1::PodSpec;
+    use serde_json::{Value, json};
+
+    fn count(spec: Value) -> BTreeMap<String, i64> {
+        let spec: PodSpecView = serde_json::from_value(spec).unwrap();
+        let mut out = pod_requests(&spec).unwrap().0;
+        assert_eq!(out.remove(PODS), Some(1));
+        out
+    }
+
+    fn cpu(amount: &str) -> Value {
+        json!({"resources": {"requests": {"cpu": amount}}})
+    }
+
+    fn sidecar(amount: &str) -> Value {
+        json!({"restartPolicy": "Always", "resources": {"requests": {"cpu": amount}}})
+    }
+
+    #[test]
+    fn containers_add_up_and_a_missing_request_is_the_limit() {
+        let got = count(json!({"containers": [
+            {"resources": {"limits": {"nvidia.com/gpu": "8", "cpu": "4"}, "requests": {"cpu": "2"}}},
+            {"resources": {"requests": {"memory": "1Gi"}}}, {}]}));
+        assert_eq!(
+            got,
+            [("cpu", 2000), ("memory", 1 << 30), ("nvidia.com/gpu", 8)]
+                .map(|(n, a)| (n.to_owned(), a))
+                .into()
+        );
+    }
+
+    #[test]
+    fn an_init_container_counts_with_the_sidecars_started_before_it() {
+        for (init, expected) in [
+            (vec![cpu("5")], 5000),
+            (vec![cpu("1")], 2000),
+            (vec![sidecar("1"), cpu("4")], 5000),
+            (vec![cpu("4"), sidecar("1")], 4000),
+            (vec![sidecar("1"), sidecar("2")], 5000),
+            (vec![sidecar("1"), cpu("2"), sidecar("3")], 6000),
+        ] {
+            let got = count(json!({"containers": [cpu("2")], "initContainers": init}));
+            assert_eq!(got.get("cpu"), Some(&expected), "{init:?}");
+        }
+    }
+
+    #[test]
+    fn requests_of_the_whole_pod_replace_those_of_its_containers_and_overhead_comes_on_top() {
+        let got = count(json!({
+            "containers": [{"resources": {"requests": {"cpu": "2", "nvidia.com/gpu": "1"}}}],
+            "resources": {"requests": {"cpu": "3", "nvidia.com/gpu": "9"}},
+            "overhead": {"cpu": "250m", "memory": "10Mi"}}));
+        assert_eq!(
+            got,
+            [("cpu", 3250), ("memory", 10 << 20), ("nvidia.com/gpu", 1)]
+                .map(|(n, a)| (n.to_owned(), a))
+                .into()
+        );
+    }
+
+    #[test]
+    fn a_bad_quantity_is_reported() {
+        let spec: PodSpecView =
+            serde_json::from_value(json!({"containers": [cpu("lots")]})).unwrap();
+        assert_eq!(
+            pod_requests(&spec).unwrap_err().to_string(),
+            "\"lots\" is not a quantity"
+        );
+    }
+
+    #[test]
+    fn a_template_and_a_pod_made_from_it_ask_for_the_same() {
+        let spec = json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "8"}}}],
+            "initContainers": [{"name": "i", "restartPolicy": "Always", "resources": {"requests": {"cpu": "1"}}}]});
+        let template: PodSpec = serde_json::from_value(spec.clone()).unwrap();
+        let pod: PodSpecView = serde_json::from_value(spec).unwrap();
+        assert_eq!(
+            pod_requests(&PodSpecView::from(&template)),
+            pod_requests(&pod)
+        );
+    }
+}

@@ -1,0 +1,180 @@
+//! Starts the training process.
+
+use std::ffi::{OsStr, OsString};
+use std::io::{self, ErrorKind};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use lockstep_wire::Release;
+use rustix::process::Pid;
+
+/// The program does not exist; what a shell says then.
+const NOT_FOUND: u8 = 127;
+/// The program cannot be executed.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// The variable by which torchrun tells one rendezvous from another.
+const RENDEZVOUS: &str = "PET_RDZV_ID";
+
+/// Why the child does not run.
+#[derive(Debug)]
+pub struct NotStarted {
+    pub code: u8,
+    pub message: String,
+}
+
+/// Starts the command with these variables on top of the environment.
+///
+/// It gets a process group of its own: scripts kill theirs on exit, and the supervisor is not part
+/// of that. Signal handlers and the signal mask are those of a fresh process.
+pub fn start(
+    command: &[OsString],
+    environment: Vec<(&'static str, OsString)>,
+) -> Result<Pid, NotStarted> {
+    let (program, args) = command.split_first().ok_or_else(|| NotStarted {
+        code: NOT_FOUND,
+        message: "there is no command".to_owned(),
+    })?;
+    let child = Command::new(program)
+        .args(args)
+        .envs(environment)
+        .process_group(0)
+        .spawn();
+    // Dropping the handle neither waits nor kills: the child is reaped with its orphans.
+    let child = child.map_err(|error| NotStarted {
+        code: code_of(&error),
+        message: format!("{}: {error}", program.display()),
+    })?;
+    Ok(Pid::from_child(&child))
+}
+
+/// The exit code for a program that could not be executed.
+pub fn code_of(error: &io::Error) -> u8 {
+    if error.kind() == ErrorKind::NotFound {
+        NOT_FOUND
+    } else {
+        NOT_EXECUTABLE
+    }
+}
+
+/// What the child of this attempt finds in its environment, beyond or instead of what the pod says.
+/// Variables to keep are those that the user's manifest sets.
+pub fn environment(
+    release: &Release,
+    rendezvous: Option<OsString>,
+    keep: &[OsString],
+) -> Vec<(&'static str, OsString)> {
+    let attempt = release.attempt.to_string();
+    let mut id = rendezvous.unwrap_or_default();
+    if !id.is_empty() {
+        id.push("-");
+    }
+    id.push(&attempt);
+    let world = release.world.to_string();
+    let mut all: Vec<(&'static str, OsString)> = vec![
+        ("LOCKSTEP_ATTEMPT", attempt.into()),
+        ("LOCKSTEP_PEERS", (*release.peers).into()),
+        ("LOCKSTEP_MEMBERS", OsString::from(&world)),
+        ("PET_NNODES", world.into()),
+        (RENDEZVOUS, id),
+    ];
+    if let Some(rank) = release.rank {
+        all.push(("PET_NODE_RANK", rank.to_string().into()));
+    }
+    if let Some(coordinator) = release.coordinator {
+        let (ip, port) = (coordinator.ip.to_string(), coordinator.port.to_string());
+        for (name, value) in [
+            ("MASTER_ADDR", &ip),
+            ("PET_MASTER_ADDR", &ip),
+            ("MASTER_PORT", &port),
+            ("PET_MASTER_PORT", &port),
+        ] {
+            all.push((name, value.into()));
+        }
+    }
+    all.retain(|(name, _)| !keep.iter().any(|kept| kept == OsStr::new(name)));
+    all
+}
+
+/// The rendezvous id that all attempts of the workload have in common.
+pub fn common_rendezvous() -> Option<OsString> {
+    std::env::var_os(RENDEZVOUS)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+    use std::net::IpAddr;
+
+    use lockstep_wire::{Coordinator, Release, Text};
+
+    use super::environment;
+
+    fn release() -> Release {
+        let coordinator = Some(Coordinator {
+            ip: IpAddr::from([10, 0, 0, 7]),
+            port: 29_503,
+        });
+        Release {
+            attempt: 3,
+            coordinator,
+            world: 32,
+            rank: Some(6),
+            peers: Text::cut("workers-0:0-31"),
+        }
+    }
+
+    fn text(environment: Vec<(&'static str, OsString)>) -> BTreeMap<&'static str, String> {
+        environment
+            .into_iter()
+            .map(|(name, value)| (name, value.into_string().unwrap()))
+            .collect()
+    }
+
+    #[test]
+    fn the_child_learns_its_attempt_and_where_to_rendezvous() {
+        let found = text(environment(&release(), Some("uid".into()), &[]));
+        let expected = [
+            ("LOCKSTEP_ATTEMPT", "3"),
+            ("LOCKSTEP_PEERS", "workers-0:0-31"),
+            ("LOCKSTEP_MEMBERS", "32"),
+            ("MASTER_ADDR", "10.0.0.7"),
+            ("MASTER_PORT", "29503"),
+            ("PET_MASTER_ADDR", "10.0.0.7"),
+            ("PET_MASTER_PORT", "29503"),
+            ("PET_NNODES", "32"),
+            ("PET_NODE_RANK", "6"),
+            ("PET_RDZV_ID", "uid-3"),
+        ];
+        assert_eq!(
+            found,
+            expected
+                .map(|(name, value)| (name, value.to_owned()))
+                .into()
+        );
+    }
+
+    #[test]
+    fn what_the_release_does_not_say_stays_as_the_pod_has_it() {
+        let bare = Release {
+            coordinator: None,
+            rank: None,
+            ..release()
+        };
+        let found = text(environment(&bare, None, &[]));
+        assert_eq!(found["PET_RDZV_ID"], "3");
+        assert!(!found.contains_key("MASTER_ADDR") && !found.contains_key("PET_NODE_RANK"));
+    }
+
+    #[test]
+    fn variables_of_the_manifest_are_kept() {
+        let found = text(environment(
+            &release(),
+            None,
+            &["MASTER_ADDR".into(), "MASTER_PORT".into()],
+        ));
+        assert!(!found.contains_key("MASTER_ADDR") && !found.contains_key("MASTER_PORT"));
+        assert_eq!(found["PET_MASTER_ADDR"], "10.0.0.7");
+    }
+}

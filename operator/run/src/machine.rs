@@ -1,0 +1,562 @@
+//! What the supervisor does: a function of its state, an event and the time. No I/O.
+//!
+//! ```text
+//!              Hold            Release of exactly this attempt
+//!   Held 0 ----------> Held n ---------------------------------> Running n
+//!                        ^  ^                                      |    |
+//!        tree is gone    |  |   Hold m > n, tree is gone           |    | child ends by itself
+//!                        |  +------------------- Ended n <---------|----+
+//!                     Stopping m <---------------------------------+
+//!                                        Hold m > n
+//!   every state --> Leaving: kills what is left, then exits with one code
+//! ```
+//!
+//! What holds whatever happens, and is held by the property tests: a child starts only on the
+//! release of the attempt that the supervisor is held for, and only while no process of an earlier
+//! one is left; attempts rise; an arrival is said only when nothing runs; every way out has its
+//! code.
+
+mod event;
+
+use lockstep_wire::{Exit, ExitReason, FromAgent, FromSupervisor, Release, Text};
+
+pub use event::{Action, Ending, Event, Moment, SignalNumber, Visible, Waits};
+
+const SIGKILL: SignalNumber = 9;
+
+/// Signals that ask a process to end: SIGINT, SIGQUIT, SIGTERM. A pod can name its own stop signal.
+const STOPPING: [SignalNumber; 3] = [2, 3, 15];
+/// What a shell adds to the number of the signal that ended a process.
+const SIGNAL_BASE: u8 = 128;
+
+/// The child and what descends from it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Tree {
+    None,
+    Alive,
+    Dying { since: Moment, reported: bool },
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// At the barrier of this attempt; of none yet if 0.
+    Held { attempt: u64 },
+    /// The child runs.
+    Running,
+    /// On order, on the way to the barrier of this attempt.
+    Stopping { attempt: u64 },
+    /// The child has ended by itself; the decision is awaited.
+    Ended,
+    /// On the way out.
+    Leaving { code: u8 },
+    /// Out.
+    Left,
+}
+
+/// A child that ended by itself.
+#[derive(Clone, Debug)]
+struct OwnExit {
+    exit: Exit,
+    at: Moment,
+}
+
+enum Due {
+    /// Killed processes are still alive.
+    Survivors,
+    /// Leave with the child's code, for this reason.
+    GiveUp(String),
+}
+
+/// State of one supervisor.
+#[derive(Debug)]
+pub struct Machine {
+    waits: Waits,
+    phase: Phase,
+    tree: Tree,
+    /// Attempt of the child that runs, or ran last; 0 before the first.
+    ran: u64,
+    /// The signal to stop that was passed on to that child. No other child follows: its end ends
+    /// the container.
+    stop: Option<SignalNumber>,
+    /// How that child ended, unless by order.
+    exit: Option<OwnExit>,
+    /// Since when there is no agent.
+    agent_away: Option<Moment>,
+    /// When the manager was last known to be alive.
+    manager_seen: Moment,
+    /// Since when there is no child.
+    idle_since: Moment,
+    /// What [`Machine::print_once`] printed last.
+    notice: String,
+    actions: Vec<Action>,
+}
+
+impl Machine {
+    pub fn new(waits: Waits, now: Moment) -> Self {
+        Self {
+            waits,
+            phase: Phase::Held { attempt: 0 },
+            tree: Tree::None,
+            ran: 0,
+            stop: None,
+            exit: None,
+            agent_away: Some(now),
+            manager_seen: now,
+            idle_since: now,
+            notice: String::new(),
+            actions: vec![Action::Print(
+                "held: waiting for the agent of this node".to_owned(),
+            )],
+        }
+    }
+
+    /// Takes an event and returns what is to be done, in this order.
+    pub fn on(&mut self, event: Event, now: Moment) -> Vec<Action> {
+        if self.phase != Phase::Left {
+            match event {
+                Event::AgentCame => self.agent_came(),
+                Event::AgentWent => self.agent_went(now),
+                Event::Order(order) => self.order(order, now),
+                Event::Signal(signal) => self.signal(signal, now),
+                Event::Started => self.started(),
+                Event::NotStarted { code, message } => self.not_started(code, message, now),
+                Event::ChildEnded { ending, oom_kills } => self.child_ended(ending, oom_kills, now),
+                Event::TreeGone => self.tree_gone(),
+                Event::Time => {}
+            }
+            self.pass_deadlines(now);
+        }
+        std::mem::take(&mut self.actions)
+    }
+
+    /// When [`Event::Time`] is to be given, at the latest.
+    pub fn next_deadline(&self) -> Option<Moment> {
+        self.due().map(|(at, _)| at)
+    }
+
+    /// Whether descendants are to be killed until none is left.
+    pub fn kills_tree(&self) -> bool {
+        matches!(self.tree, Tree::Dying { .. })
+    }
+
+    pub fn visible(&self) -> Visible {
+        match self.phase {
+            Phase::Running => Visible::Running,
+            _ if self.ran == 0 => Visible::Starting,
+            _ => Visible::Held(self.idle_since),
+        }
+    }
+
+    fn agent_came(&mut self) {
+        if self.agent_away.take().is_some() {
+            self.print("the agent is connected");
+        }
+        if let Some(own) = &self.exit {
+            self.actions
+                .push(Action::Send(FromSupervisor::Exited(own.exit.clone())));
+        }
+        if let Tree::Dying { reported: true, .. } = self.tree {
+            self.actions
+                .push(Action::ReportSurvivors { attempt: self.ran });
+        }
+        match self.phase {
+            Phase::Held { attempt } => self.send(FromSupervisor::Arrived { attempt }),
+            Phase::Running => self.send(FromSupervisor::Started { attempt: self.ran }),
+            Phase::Stopping { .. } | Phase::Ended | Phase::Leaving { .. } | Phase::Left => {}
+        }
+    }
+
+    fn agent_went(&mut self, now: Moment) {
+        if self.agent_away.is_none() {
+            self.agent_away = Some(now);
+            self.print("the agent is away");
+        }
+    }
+
+    fn order(&mut self, order: FromAgent, now: Moment) {
+        match order {
+            // The connection is the shell's business.
+            FromAgent::Welcome { .. } => {}
+            FromAgent::Hold { attempt } => self.hold(attempt, now),
+            FromAgent::Release(release) => self.release(release),
+            FromAgent::Waiting { message } => {
+                self.manager_seen = now;
+                self.print_once(&message);
+            }
+            FromAgent::Complete { attempt } => self.complete(attempt, now),
+            FromAgent::Exit { attempt } => self.exit_as_decided(attempt, now),
+        }
+    }
+
+    fn hold(&mut self, attempt: u64, now: Moment) {
+        match self.phase {
+            Phase::Held { attempt: held } if attempt >= held => self.arrive(attempt),
+            Phase::Stopping { attempt: ordered } if attempt >= ordered => {
+                self.phase = Phase::Stopping { attempt }
+            }
+            Phase::Running if attempt > self.ran => self.stop_for(attempt, now),
+            // The agent has missed that the release arrived.
+            Phase::Running if attempt == self.ran => self.send(FromSupervisor::Started { attempt }),
+            Phase::Ended if attempt > self.ran => {
+                if self.tree == Tree::None {
+                    self.arrive_cleaned(attempt);
+                } else {
+                    self.phase = Phase::Stopping { attempt };
+                }
+            }
+            Phase::Leaving { .. } | Phase::Left => {}
+            _ => self.print_once(&format!(
+                "ignored: an order to hold for attempt {attempt}, which is over"
+            )),
+        }
+    }
+
+    fn stop_for(&mut self, attempt: u64, now: Moment) {
+        self.print(&format!(
+            "attempt {attempt} is ordered: stopping attempt {}",
+            self.ran
+        ));
+        match self.stop {
+            None => {
+                self.phase = Phase::Stopping { attempt };
+                self.kill_tree(now);
+            }
+            // The container is about to end: it does not come back to a barrier, but it must not
+            // hold one up either.
+            Some(signal) => self.leave(code_of_signal(signal), now),
+        }
+    }
+
+    fn release(&mut self, release: Release) {
+        match self.phase {
+            Phase::Held { attempt } if attempt > 0 && release.attempt == attempt => {
+                self.print(&format!("attempt {attempt} starts{}", rendezvous(&release)));
+                self.ran = attempt;
+                self.exit = None;
+                self.phase = Phase::Running;
+                self.tree = Tree::Alive;
+                self.actions.push(Action::Start(release));
+            }
+            Phase::Running if release.attempt == self.ran => {
+                self.send(FromSupervisor::Started { attempt: self.ran });
+            }
+            _ => {
+                self.print_once(&format!(
+                    "ignored: a release for attempt {}, which is not held here",
+                    release.attempt
+                ));
+            }
+        }
+    }
+
+    fn complete(&mut self, attempt: u64, now: Moment) {
+        let done = self
+            .exit
+            .as_ref()
+            .is_some_and(|own| own.exit.attempt == attempt && own.exit.code == 0);
+        if done && self.phase == Phase::Ended {
+            self.print("all members are done");
+            self.leave(0, now);
+        }
+    }
+
+    fn exit_as_decided(&mut self, attempt: u64, now: Moment) {
+        let Some(own) = self.exit.as_ref().filter(|own| own.exit.attempt == attempt) else {
+            return;
+        };
+        let code = own.exit.code;
+        if matches!(
+            self.phase,
+            Phase::Ended | Phase::Stopping { .. } | Phase::Held { .. }
+        ) {
+            self.print(&format!("the policy ends this container: exit code {code}"));
+            self.leave(code, now);
+        }
+    }
+
+    fn signal(&mut self, signal: SignalNumber, now: Moment) {
+        let stops = STOPPING.contains(&signal);
+        match self.phase {
+            Phase::Running => {
+                if stops {
+                    self.stop = Some(signal);
+                }
+                self.actions.push(Action::Forward(signal));
+            }
+            Phase::Ended if stops => {
+                let code = self
+                    .exit
+                    .as_ref()
+                    .map_or(code_of_signal(signal), |own| own.exit.code);
+                self.leave(code, now);
+            }
+            Phase::Held { .. } | Phase::Stopping { .. } if stops => {
+                self.leave(code_of_signal(signal), now);
+            }
+            _ => {}
+        }
+    }
+
+    fn started(&mut self) {
+        if matches!(self.phase, Phase::Running) {
+            self.send(FromSupervisor::Started { attempt: self.ran });
+        }
+    }
+
+    fn not_started(&mut self, code: u8, message: String, now: Moment) {
+        if !matches!(self.phase, Phase::Running) {
+            return;
+        }
+        self.tree = Tree::None;
+        self.idle_since = now;
+        self.phase = Phase::Ended;
+        let exit = Exit {
+            attempt: self.ran,
+            code,
+            signal: None,
+            oom_kills: 0,
+            reason: ExitReason::StartError,
+            message: Text::cut(message),
+        };
+        self.report(exit, now);
+    }
+
+    fn child_ended(&mut self, ending: Ending, oom_kills: u32, now: Moment) {
+        match self.phase {
+            Phase::Running => {
+                let exit = self.exit_of(ending, oom_kills);
+                let code = exit.code;
+                self.phase = if self.stop.is_some() {
+                    Phase::Leaving { code }
+                } else {
+                    Phase::Ended
+                };
+                self.report(exit, now);
+                // Where the first process of a container ends, all others end.
+                self.kill_tree(now);
+            }
+            // SIGKILL was ordered. An end of another kind came before it, and is a fact of its own.
+            Phase::Stopping { .. } | Phase::Leaving { .. } => {
+                if ending != Ending::Signal(SIGKILL) && self.exit.is_none() {
+                    let exit = self.exit_of(ending, oom_kills);
+                    if let Phase::Leaving { code } = &mut self.phase {
+                        *code = exit.code;
+                    }
+                    self.report(exit, now);
+                }
+            }
+            Phase::Held { .. } | Phase::Ended | Phase::Left => {}
+        }
+    }
+
+    fn exit_of(&self, ending: Ending, oom_kills: u32) -> Exit {
+        let (code, signal) = match (ending, self.stop) {
+            (Ending::Signal(signal), _) => (code_of_signal(signal), Some(signal)),
+            // It was stopped, not done, even if it says so.
+            (Ending::Code(0), Some(signal)) => (code_of_signal(signal), None),
+            (Ending::Code(code), _) => (code, None),
+        };
+        let reason = match (code, self.stop) {
+            (_, Some(_)) => ExitReason::Terminated,
+            (0, None) => ExitReason::Completed,
+            (_, None) if oom_kills > 0 => ExitReason::OomKilled,
+            (_, None) => ExitReason::Error,
+        };
+        Exit {
+            attempt: self.ran,
+            code,
+            signal,
+            oom_kills,
+            reason,
+            message: Text::default(),
+        }
+    }
+
+    fn report(&mut self, exit: Exit, now: Moment) {
+        self.print(&ended(&exit));
+        self.manager_seen = now;
+        self.send(FromSupervisor::Exited(exit.clone()));
+        self.exit = Some(OwnExit { exit, at: now });
+    }
+
+    fn tree_gone(&mut self) {
+        if !self.kills_tree() {
+            return;
+        }
+        self.tree = Tree::None;
+        match self.phase {
+            Phase::Stopping { attempt } => self.arrive_cleaned(attempt),
+            Phase::Leaving { code } => self.exit(code),
+            Phase::Held { .. } | Phase::Running | Phase::Ended | Phase::Left => {}
+        }
+    }
+
+    fn arrive_cleaned(&mut self, attempt: u64) {
+        self.actions.push(Action::CleanSharedMemory);
+        self.arrive(attempt);
+    }
+
+    fn arrive(&mut self, attempt: u64) {
+        if (self.phase != Phase::Held { attempt }) {
+            self.print(&format!("held at the barrier of attempt {attempt}"));
+            self.phase = Phase::Held { attempt };
+        }
+        self.send(FromSupervisor::Arrived { attempt });
+    }
+
+    fn kill_tree(&mut self, now: Moment) {
+        if self.tree == Tree::Alive {
+            self.tree = Tree::Dying {
+                since: now,
+                reported: false,
+            };
+            self.idle_since = now;
+            self.actions.push(Action::KillTree);
+        }
+    }
+
+    fn leave(&mut self, code: u8, now: Moment) {
+        self.phase = Phase::Leaving { code };
+        match self.tree {
+            Tree::Alive => self.kill_tree(now),
+            Tree::Dying {
+                reported: false, ..
+            } => {}
+            // What has outlived its time is not waited for again.
+            Tree::None | Tree::Dying { reported: true, .. } => self.exit(code),
+        }
+    }
+
+    fn exit(&mut self, code: u8) {
+        self.print(&format!("exit code {code}"));
+        self.phase = Phase::Left;
+        self.actions.push(Action::Exit(code));
+    }
+
+    fn pass_deadlines(&mut self, now: Moment) {
+        while let Some((at, due)) = self.due()
+            && at <= now
+        {
+            match due {
+                Due::Survivors => self.survivors(),
+                Due::GiveUp(why) => {
+                    self.print(&why);
+                    let code = self
+                        .exit
+                        .as_ref()
+                        .map_or(code_of_signal(SIGKILL), |own| own.exit.code);
+                    self.leave(code, now);
+                }
+            }
+        }
+    }
+
+    fn survivors(&mut self) {
+        if let Tree::Dying { reported, .. } = &mut self.tree {
+            *reported = true;
+        }
+        self.actions
+            .push(Action::ReportSurvivors { attempt: self.ran });
+        if let Phase::Leaving { code } = self.phase {
+            self.exit(code);
+        }
+    }
+
+    /// What happens next by itself, and when. Nothing that is due twice at the same moment.
+    fn due(&self) -> Option<(Moment, Due)> {
+        let survivors = match self.tree {
+            Tree::Dying {
+                since,
+                reported: false,
+            } => Some((since + self.waits.survivors, Due::Survivors)),
+            _ => None,
+        };
+        let give_up = match self.phase {
+            Phase::Ended | Phase::Held { .. } | Phase::Stopping { .. } => self.gives_up(),
+            Phase::Running | Phase::Leaving { .. } | Phase::Left => None,
+        };
+        [survivors, give_up]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| *at)
+    }
+
+    /// When waiting ends, with the child's code. A child that was stopped on order has no code of
+    /// its own, and waits on.
+    fn gives_up(&self) -> Option<(Moment, Due)> {
+        let own = self.exit.as_ref()?;
+        if own.exit.code == 0 {
+            let why = "the other members are not done in time";
+            return (self.phase == Phase::Ended)
+                .then(|| (own.at + self.waits.complete, Due::GiveUp(why.to_owned())));
+        }
+        let agent = self.agent_away.map(|since| {
+            (
+                since.max(own.at) + self.waits.agent_away,
+                "the agent stays away",
+            )
+        });
+        // From the order to hold on, the incident is decided and recorded.
+        let decided = self.phase != Phase::Ended;
+        let manager = (!decided).then(|| {
+            (
+                self.manager_seen + self.waits.manager_away,
+                "no decision has come",
+            )
+        });
+        let (at, why) = [agent, manager]
+            .into_iter()
+            .flatten()
+            .min_by_key(|(at, _)| *at)?;
+        Some((at, Due::GiveUp(format!("{why} after a failure"))))
+    }
+
+    fn send(&mut self, message: FromSupervisor) {
+        self.actions.push(Action::Send(message));
+    }
+
+    /// What is said again and again is printed once.
+    fn print_once(&mut self, line: &str) {
+        if self.notice != line {
+            self.print(line);
+            line.clone_into(&mut self.notice);
+        }
+    }
+
+    fn print(&mut self, line: &str) {
+        self.actions.push(Action::Print(line.to_owned()));
+    }
+}
+
+/// The exit code that stands for the end by a signal.
+fn code_of_signal(signal: SignalNumber) -> u8 {
+    SIGNAL_BASE.saturating_add(signal)
+}
+
+fn rendezvous(release: &Release) -> String {
+    let members = if release.world == 1 {
+        "1 member".to_owned()
+    } else {
+        format!("{} members", release.world)
+    };
+    match release.coordinator {
+        Some(c) => format!(
+            ": {members}, coordinator {}",
+            std::net::SocketAddr::new(c.ip, c.port)
+        ),
+        None => format!(": {members}"),
+    }
+}
+
+fn ended(exit: &Exit) -> String {
+    let what = match (exit.reason, exit.signal) {
+        (ExitReason::StartError, _) => format!("could not start: {}", exit.message),
+        (ExitReason::OomKilled, _) => format!("ended with code {}, out of memory", exit.code),
+        (_, Some(signal)) => format!("ended by signal {signal}"),
+        (_, None) => format!("ended with code {}", exit.code),
+    };
+    format!("attempt {} {what}", exit.attempt)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,96 @@
+//! What goes into the machine and what comes out.
+
+use std::time::Duration;
+
+use lockstep_wire::{FromAgent, FromSupervisor, Release};
+
+/// Time since the machine booted.
+pub type Moment = Duration;
+
+/// How long the supervisor waits for what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Waits {
+    /// After a failure, for an agent that is away.
+    pub agent_away: Duration,
+    /// After a failure, for a decision or a sign of life of the manager.
+    pub manager_away: Duration,
+    /// After exit 0, for the other members of the domain.
+    pub complete: Duration,
+    /// For killed processes to be gone.
+    pub survivors: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Self {
+            agent_away: Duration::from_mins(1),
+            manager_away: Duration::from_mins(2),
+            complete: Duration::from_mins(5),
+            survivors: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Number of a signal.
+pub type SignalNumber = u8;
+
+/// How a process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    Code(u8),
+    Signal(SignalNumber),
+}
+
+/// What happens to the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// An agent is connected, in place of the one before if there was one. It knows nothing yet.
+    AgentCame,
+    /// The connection to the agent has ended.
+    AgentWent,
+    /// The agent says something.
+    Order(FromAgent),
+    /// A signal other than SIGCHLD has arrived.
+    Signal(SignalNumber),
+    /// The child asked for by [`Action::Start`] runs.
+    Started,
+    /// The child asked for by [`Action::Start`] could not be started.
+    NotStarted { code: u8, message: String },
+    /// The child has ended.
+    ChildEnded { ending: Ending, oom_kills: u32 },
+    /// No process that descends from the supervisor is left.
+    TreeGone,
+    /// Time has passed: [`Machine::next_deadline`].
+    Time,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Start the child; answered by [`Event::Started`] or [`Event::NotStarted`].
+    Start(Release),
+    /// Send a signal to the child.
+    Forward(SignalNumber),
+    /// Kill every descendant until none is left; answered by [`Event::TreeGone`].
+    KillTree,
+    /// Unlink what the child has left in shared memory.
+    CleanSharedMemory,
+    /// Send to the agent. Lost if there is none: what matters is said again when one comes.
+    Send(FromSupervisor),
+    /// Send which descendants of this attempt are still alive.
+    ReportSurvivors { attempt: u64 },
+    /// Print a line.
+    Print(String),
+    /// Exit. The last action there is.
+    Exit(u8),
+}
+
+/// What probes need to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Visible {
+    /// No child has run yet.
+    Starting,
+    /// There is no child, since this moment.
+    Held(Moment),
+    Running,
+}

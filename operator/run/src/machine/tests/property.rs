@@ -1,0 +1,271 @@
+//! What holds whatever happens, in whichever order.
+
+use std::time::Duration;
+
+use lockstep_wire::{FromAgent, FromSupervisor, Text};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+use super::{START, USR1, release};
+use crate::machine::{Action, Ending, Event, Machine, Moment, Waits};
+
+/// What can happen from outside. What cannot happen in the state of the world is left out when it
+/// is its turn.
+#[derive(Clone, Debug)]
+enum Step {
+    AgentComes,
+    AgentGoes,
+    Order(FromAgent),
+    Signal(u8),
+    /// The child ends by itself.
+    ChildEnds {
+        ending: Ending,
+        oom_kills: u32,
+    },
+    /// Everything that was killed is gone.
+    TreeDies,
+    Seconds(u64),
+    /// The next start fails.
+    BreakProgram,
+}
+
+fn steps() -> impl Strategy<Value = Step> {
+    let attempts = 1u64..6;
+    let orders = prop_oneof![
+        4 => attempts.clone().prop_map(|attempt| FromAgent::Hold { attempt }),
+        4 => attempts.clone().prop_map(release),
+        1 => Just(FromAgent::Waiting { message: Text::cut("3/4 members") }),
+        1 => attempts.clone().prop_map(|attempt| FromAgent::Complete { attempt }),
+        1 => attempts.prop_map(|attempt| FromAgent::Exit { attempt }),
+    ];
+    let endings = prop_oneof![
+        (0u8..4).prop_map(Ending::Code),
+        prop_oneof![Just(9u8), Just(11)].prop_map(Ending::Signal)
+    ];
+    prop_oneof![
+        2 => Just(Step::AgentComes),
+        1 => Just(Step::AgentGoes),
+        12 => orders.prop_map(Step::Order),
+        1 => prop_oneof![Just(2u8), Just(15), Just(USR1)].prop_map(Step::Signal),
+        4 => (endings, 0u32..2).prop_map(|(ending, oom_kills)| Step::ChildEnds { ending, oom_kills }),
+        4 => Just(Step::TreeDies),
+        3 => (0u64..200).prop_map(Step::Seconds),
+        1 => Just(Step::BreakProgram),
+    ]
+}
+
+/// The child and what descends from it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Tree {
+    Gone,
+    Alive,
+    Killed,
+}
+
+/// The processes, and all that was said, beside the machine.
+struct World {
+    machine: Machine,
+    now: Moment,
+    agent: bool,
+    breaks: bool,
+    /// The child itself is alive.
+    child: bool,
+    tree: Tree,
+    /// Highest attempt that was ordered while an agent was connected.
+    held: u64,
+    /// Releases that have come, of any attempt.
+    released: Vec<u64>,
+    /// Attempt that started last.
+    started: u64,
+    /// Codes that the supervisor may exit with.
+    codes: Vec<u8>,
+    /// The attempt that failed by itself and has not been followed by another, and its code.
+    failed: Option<(u64, u8)>,
+    exited: Option<u8>,
+}
+
+impl World {
+    fn new() -> Self {
+        let now = Duration::from_secs(START);
+        Self {
+            machine: Machine::new(Waits::default(), now),
+            now,
+            agent: false,
+            breaks: false,
+            child: false,
+            tree: Tree::Gone,
+            held: 0,
+            released: Vec::new(),
+            started: 0,
+            codes: Vec::new(),
+            failed: None,
+            exited: None,
+        }
+    }
+
+    fn take(&mut self, step: Step) -> Result<(), TestCaseError> {
+        match step {
+            Step::AgentComes => {
+                self.agent = true;
+                self.give(Event::AgentCame)
+            }
+            Step::AgentGoes if self.agent => {
+                self.agent = false;
+                self.give(Event::AgentWent)
+            }
+            Step::Order(order) if self.agent => {
+                match &order {
+                    FromAgent::Hold { attempt } => self.held = self.held.max(*attempt),
+                    FromAgent::Release(release) => self.released.push(release.attempt),
+                    _ => {}
+                }
+                self.give(Event::Order(order))
+            }
+            Step::Signal(signal) => {
+                if signal != USR1 {
+                    self.codes.push(128 + signal);
+                }
+                self.give(Event::Signal(signal))
+            }
+            Step::ChildEnds { ending, oom_kills } if self.child => {
+                self.child = false;
+                self.give(Event::ChildEnded { ending, oom_kills })
+            }
+            Step::TreeDies if self.tree == Tree::Killed => self.tree_dies(),
+            Step::Seconds(seconds) => {
+                self.now += Duration::from_secs(seconds);
+                self.give(Event::Time)
+            }
+            Step::BreakProgram => {
+                self.breaks = true;
+                Ok(())
+            }
+            Step::AgentGoes | Step::Order(_) | Step::ChildEnds { .. } | Step::TreeDies => Ok(()),
+        }
+    }
+
+    fn tree_dies(&mut self) -> Result<(), TestCaseError> {
+        if std::mem::take(&mut self.child) {
+            self.give(Event::ChildEnded {
+                ending: Ending::Signal(9),
+                oom_kills: 0,
+            })?;
+        }
+        self.tree = Tree::Gone;
+        self.give(Event::TreeGone)
+    }
+
+    fn give(&mut self, event: Event) -> Result<(), TestCaseError> {
+        let actions = self.machine.on(event, self.now);
+        prop_assert!(
+            self.exited.is_none() || actions.is_empty(),
+            "nothing is done after the exit: {actions:?}"
+        );
+        let mut next = None;
+        for action in actions {
+            prop_assert!(self.exited.is_none(), "the exit is the last action");
+            match action {
+                Action::Start(release) => {
+                    prop_assert!(self.tree == Tree::Gone, "two trees at once");
+                    prop_assert!(self.agent, "no release comes without an agent");
+                    prop_assert_eq!(
+                        release.attempt,
+                        self.held,
+                        "released for exactly the attempt that is held"
+                    );
+                    prop_assert!(self.released.contains(&release.attempt));
+                    prop_assert!(release.attempt > self.started, "attempts rise");
+                    self.started = release.attempt;
+                    self.failed = None;
+                    self.codes.retain(|code| *code >= 128);
+                    next = Some(self.start());
+                }
+                Action::KillTree => {
+                    prop_assert!(self.tree == Tree::Alive);
+                    self.tree = Tree::Killed;
+                }
+                Action::Forward(_) => {
+                    prop_assert!(self.child, "a signal for a child that is not there");
+                }
+                Action::CleanSharedMemory => {
+                    prop_assert!(self.tree == Tree::Gone, "shared memory of living processes");
+                }
+                Action::Send(message) => self.hears(&message)?,
+                Action::ReportSurvivors { .. } => prop_assert!(self.tree == Tree::Killed),
+                Action::Exit(code) => {
+                    prop_assert!(
+                        self.codes.contains(&code),
+                        "exit code {code}, not one of {:?}",
+                        self.codes
+                    );
+                    self.exited = Some(code);
+                }
+                Action::Print(_) => {}
+            }
+        }
+        prop_assert!(
+            self.machine.next_deadline().is_none_or(|at| at > self.now),
+            "time does not stand still"
+        );
+        next.map_or(Ok(()), |event| self.give(event))
+    }
+
+    fn start(&mut self) -> Event {
+        if std::mem::take(&mut self.breaks) {
+            return Event::NotStarted {
+                code: 127,
+                message: "no such file".to_owned(),
+            };
+        }
+        (self.child, self.tree) = (true, Tree::Alive);
+        Event::Started
+    }
+
+    fn hears(&mut self, message: &FromSupervisor) -> Result<(), TestCaseError> {
+        match message {
+            FromSupervisor::Arrived { attempt } => {
+                prop_assert!(self.tree == Tree::Gone, "arrived while something runs");
+                prop_assert_eq!(*attempt, self.held);
+            }
+            FromSupervisor::Started { attempt } => {
+                prop_assert!(self.child && *attempt == self.started);
+            }
+            FromSupervisor::Exited(exit) => {
+                prop_assert!(!self.child && exit.attempt == self.started);
+                self.codes.push(exit.code);
+                self.failed = (exit.code != 0).then_some((exit.attempt, exit.code));
+            }
+            FromSupervisor::Hello { .. } | FromSupervisor::Survivors { .. } => {
+                prop_assert!(false, "not the machine's");
+            }
+        }
+        Ok(())
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_child_without_its_release_and_no_exit_without_its_code(steps in vec(steps(), 1..80)) {
+        let mut world = World::new();
+        for step in steps {
+            world.take(step)?;
+        }
+        // However it was left: without an agent a failure ends the container with its code, and
+        // nothing starts.
+        let ran = world.child && world.tree == Tree::Alive;
+        let failed = world.failed;
+        let started = world.started;
+        world.take(Step::AgentGoes)?;
+        world.take(Step::TreeDies)?;
+        world.take(Step::Seconds(3600))?;
+        prop_assert_eq!(world.started, started);
+        match failed {
+            Some((attempt, code)) if attempt == started => {
+                let others: Vec<u8> = world.codes.iter().copied().filter(|c| *c >= 128).collect();
+                let right = |exit| exit == code || others.contains(&exit);
+                prop_assert!(world.exited.is_some_and(right), "{:?} instead of {code}", world.exited);
+            }
+            _ => prop_assert!(!ran || world.exited.is_none(), "training goes on without agent and manager"),
+        }
+    }
+}

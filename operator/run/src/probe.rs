@@ -1,0 +1,115 @@
+//! Probes of a container whose child may be held: `lockstep-run probe KIND -- COMMAND`.
+
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::Command;
+use std::time::Duration;
+
+use crate::child;
+use crate::clock;
+use crate::machine::{Moment, Visible};
+use crate::say::say;
+use crate::state;
+
+/// What the kubelet does with the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Liveness,
+    Startup,
+    Readiness,
+}
+
+/// One call of a probe.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    pub kind: Kind,
+    /// The supervisor's folder.
+    pub folder: PathBuf,
+    /// How long a held container stays ready.
+    pub ready_while_held: Duration,
+    pub command: Vec<OsString>,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    /// What the user's probe says.
+    Ask,
+}
+
+/// Answers for a held child, or becomes the user's probe. Returns the exit code.
+pub fn probe(options: &Options) -> u8 {
+    match answer(
+        options.kind,
+        state::read(&options.folder),
+        clock::now(),
+        options.ready_while_held,
+    ) {
+        Answer::Yes => 0,
+        Answer::No => {
+            say("held");
+            1
+        }
+        Answer::Ask => ask(&options.command),
+    }
+}
+
+fn ask(command: &[OsString]) -> u8 {
+    let Some((program, args)) = command.split_first() else {
+        return 0;
+    };
+    let error = Command::new(program).args(args).exec();
+    say(&format!("{}: {error}", program.display()));
+    child::code_of(&error)
+}
+
+/// A child that is held is healthy. A restart is over before readiness would be lost, so that it
+/// causes no write of the pod's status; before its first start a member is not ready.
+fn answer(kind: Kind, state: Option<Visible>, now: Moment, ready_while_held: Duration) -> Answer {
+    match (state, kind) {
+        (None | Some(Visible::Running), _) => Answer::Ask,
+        (Some(Visible::Starting), Kind::Readiness) => Answer::No,
+        (Some(Visible::Held(since)), Kind::Readiness)
+            if now.saturating_sub(since) > ready_while_held =>
+        {
+            Answer::No
+        }
+        (Some(Visible::Starting | Visible::Held(_)), _) => Answer::Yes,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::{Answer, Kind, answer};
+    use crate::machine::Visible;
+
+    #[test]
+    fn held_members_are_alive_and_ready_for_a_while() {
+        let secs = Duration::from_secs;
+        let ask = |kind, state| answer(kind, state, secs(100), secs(10));
+        for kind in [Kind::Liveness, Kind::Startup] {
+            assert_eq!(ask(kind, Some(Visible::Starting)), Answer::Yes);
+            assert_eq!(ask(kind, Some(Visible::Held(secs(1)))), Answer::Yes);
+            assert_eq!(ask(kind, Some(Visible::Running)), Answer::Ask);
+            assert_eq!(
+                ask(kind, None),
+                Answer::Ask,
+                "without a supervisor the probe is the user's"
+            );
+        }
+        let ready = |state| ask(Kind::Readiness, Some(state));
+        assert_eq!(ready(Visible::Starting), Answer::No, "it never was ready");
+        assert_eq!(ready(Visible::Held(secs(90))), Answer::Yes);
+        assert_eq!(ready(Visible::Held(secs(89))), Answer::No);
+        assert_eq!(
+            ready(Visible::Held(secs(101))),
+            Answer::Yes,
+            "written after this probe has read the clock"
+        );
+        assert_eq!(ready(Visible::Running), Answer::Ask);
+    }
+}

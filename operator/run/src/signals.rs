@@ -1,0 +1,66 @@
+//! Signals as something that `poll` wakes up for.
+
+use std::io::{self, Read};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::process::Signal;
+use signal_hook::{flag, low_level::pipe};
+
+use crate::machine::SignalNumber;
+
+/// Signals that are passed on to the child. Handlers are needed for that, and for pid 1 to receive
+/// them at all.
+const PASSED_ON: [Signal; 6] = [
+    Signal::HUP,
+    Signal::INT,
+    Signal::QUIT,
+    Signal::USR1,
+    Signal::USR2,
+    Signal::TERM,
+];
+
+/// The handlers, and what they have seen.
+pub struct Signals {
+    wakes: UnixStream,
+    seen: Vec<(SignalNumber, Arc<AtomicBool>)>,
+}
+
+impl Signals {
+    /// Installs the handlers.
+    pub fn new() -> io::Result<Self> {
+        let (wakes, wake) = UnixStream::pair()?;
+        wakes.set_nonblocking(true)?;
+        pipe::register(Signal::CHILD.as_raw(), wake.try_clone()?)?;
+        let mut seen = Vec::new();
+        for signal in PASSED_ON.map(Signal::as_raw) {
+            let flag = Arc::new(AtomicBool::new(false));
+            // The flag first: who is woken up finds it.
+            flag::register(signal, flag.clone())?;
+            pipe::register(signal, wake.try_clone()?)?;
+            seen.push((signal as SignalNumber, flag));
+        }
+        Ok(Self { wakes, seen })
+    }
+
+    /// Signals that have arrived since the last call. Of SIGCHLD nothing is said: who wakes up
+    /// looks for the dead.
+    pub fn take(&mut self) -> Vec<SignalNumber> {
+        let mut bytes = [0; 64];
+        // Drained before the flags are read, so that a signal in between wakes up again.
+        while self.wakes.read(&mut bytes).is_ok_and(|read| read > 0) {}
+        let arrived = self
+            .seen
+            .iter()
+            .filter(|(_, flag)| flag.swap(false, Ordering::SeqCst));
+        arrived.map(|(signal, _)| *signal).collect()
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wakes.as_fd()
+    }
+}

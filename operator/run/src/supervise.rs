@@ -1,0 +1,283 @@
+//! The shell around the machine: signals, processes, the socket. Decides nothing.
+
+use std::collections::VecDeque;
+use std::ffi::OsString;
+use std::io;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use lockstep_wire::{FromSupervisor, Text, VERSIONS};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::child;
+use crate::clock;
+use crate::link::{Link, LinkEvent};
+use crate::machine::{Action, Event, Machine, Moment, SignalNumber, Visible, Waits};
+use crate::oom::OomCounter;
+use crate::say::say;
+use crate::shared_memory::SharedMemory;
+use crate::signals::Signals;
+use crate::state;
+use crate::tree;
+
+/// Variable that holds the UID of the pod, where the manifest sets it.
+const POD_UID: &str = "LOCKSTEP_POD_UID";
+/// For the last report to leave the process.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// Between two looks at processes that are being killed: at first, and at most. SIGCHLD wakes up
+/// earlier.
+const LOOK: Duration = Duration::from_millis(1);
+const LOOK_MAX: Duration = Duration::from_millis(250);
+
+/// What to supervise, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// The folder that the agent can reach.
+    pub folder: PathBuf,
+    pub command: Vec<OsString>,
+    pub waits: Waits,
+    /// Where children leave segments of shared memory.
+    pub shared_memory: SharedMemoryFolder,
+    /// Variables that the child gets as the pod has them.
+    pub keep: Vec<OsString>,
+}
+
+/// Which leftovers are cleaned.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SharedMemoryFolder {
+    /// `/dev/shm`, unless the pod has it in common with the host.
+    OfContainer,
+    Folder(PathBuf),
+    None,
+}
+
+/// Supervises until there is an exit code.
+pub fn supervise(options: Options) -> io::Result<u8> {
+    let mut supervisor = Supervisor::new(options)?;
+    loop {
+        if let Some(code) = supervisor.turn() {
+            supervisor.link.flush(clock::now, LAST_WORDS);
+            return Ok(code);
+        }
+        supervisor.wait()?;
+    }
+}
+
+struct Supervisor {
+    options: Options,
+    machine: Machine,
+    signals: Signals,
+    link: Link,
+    shared_memory: Option<SharedMemory>,
+    oom: OomCounter,
+    /// The counter when the child started.
+    oom_before: u64,
+    /// The child, until it is reaped.
+    child: Option<Pid>,
+    visible: Option<Visible>,
+    look_at: Moment,
+    look_again: Duration,
+}
+
+impl Supervisor {
+    fn new(options: Options) -> io::Result<Self> {
+        let now = clock::now();
+        let signals = Signals::new()?;
+        // Orphans of the child become children of this process, also where it is not pid 1.
+        set_child_subreaper(Some(getpid()))?;
+        let mut start_id = [0; 8];
+        getrandom(&mut start_id, GetRandomFlags::empty())?;
+        let hello = FromSupervisor::Hello {
+            versions: VERSIONS,
+            pod_uid: Text::cut(std::env::var(POD_UID).unwrap_or_default()),
+            start_id: u64::from_ne_bytes(start_id),
+        };
+        Ok(Self {
+            machine: Machine::new(options.waits.clone(), now),
+            signals,
+            link: Link::new(&options.folder, &hello, now),
+            shared_memory: match &options.shared_memory {
+                SharedMemoryFolder::OfContainer => SharedMemory::of_container(),
+                SharedMemoryFolder::Folder(folder) => Some(SharedMemory::new(folder)),
+                SharedMemoryFolder::None => None,
+            },
+            oom: OomCounter::find(),
+            oom_before: 0,
+            child: None,
+            visible: None,
+            look_at: now,
+            look_again: LOOK,
+            options,
+        })
+    }
+
+    /// Does all that can be done without waiting. The dead come first, then signals, then the
+    /// agent: a child that ended by itself was neither stopped by a signal nor by an order that
+    /// arrived in the same turn.
+    fn turn(&mut self) -> Option<u8> {
+        // Drained before the dead are looked for, so that one who dies meanwhile wakes up again.
+        let signals = self.signals.take();
+        if let Some(code) = self.reap() {
+            return Some(code);
+        }
+        for signal in signals {
+            if let Some(code) = self.give(Event::Signal(signal)) {
+                return Some(code);
+            }
+        }
+        for event in self.link.turn(clock::now()) {
+            let event = match event {
+                LinkEvent::Came => Event::AgentCame,
+                LinkEvent::Went => Event::AgentWent,
+                LinkEvent::Said(order) => Event::Order(order),
+            };
+            if let Some(code) = self.give(event) {
+                return Some(code);
+            }
+        }
+        if let Some(code) = self.give(Event::Time) {
+            return Some(code);
+        }
+        self.kill_tree();
+        None
+    }
+
+    fn reap(&mut self) -> Option<u8> {
+        let reaped = tree::reap(self.child);
+        if let Some(ending) = reaped.child {
+            self.child = None;
+            let oom_kills = self.oom.read().saturating_sub(self.oom_before);
+            let event = Event::ChildEnded {
+                ending,
+                oom_kills: oom_kills.try_into().unwrap_or(u32::MAX),
+            };
+            if let Some(code) = self.give(event) {
+                return Some(code);
+            }
+        }
+        if reaped.none_left && self.machine.kills_tree() {
+            self.give(Event::TreeGone)
+        } else {
+            None
+        }
+    }
+
+    fn kill_tree(&mut self) {
+        let now = clock::now();
+        if self.machine.kills_tree() && now >= self.look_at {
+            tree::kill_all(self.child);
+            self.look_at = now + self.look_again;
+            self.look_again = (self.look_again * 2).min(LOOK_MAX);
+        }
+    }
+
+    /// Gives an event to the machine, does what it says, and gives it what came of that.
+    fn give(&mut self, event: Event) -> Option<u8> {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            for action in self.machine.on(event, clock::now()) {
+                match action {
+                    Action::Exit(code) => return Some(code),
+                    action => events.extend(self.act(action)),
+                }
+            }
+            self.show();
+        }
+        None
+    }
+
+    fn act(&mut self, action: Action) -> Option<Event> {
+        match action {
+            Action::Start(release) => return Some(self.start(&release)),
+            Action::Forward(signal) => self.forward(signal),
+            Action::KillTree => (self.look_at, self.look_again) = (Moment::ZERO, LOOK),
+            Action::CleanSharedMemory => self.clean_shared_memory(),
+            Action::Send(message) => self.link.send(&message),
+            Action::ReportSurvivors { attempt } => {
+                let (count, text) = tree::survivors();
+                say(&format!(
+                    "{count} processes of attempt {attempt} survive SIGKILL: {text}"
+                ));
+                self.link.send(&FromSupervisor::Survivors {
+                    attempt,
+                    count,
+                    message: Text::cut(text),
+                });
+            }
+            Action::Print(line) => say(&line),
+            // Ends the loop that calls this.
+            Action::Exit(_) => {}
+        }
+        None
+    }
+
+    fn start(&mut self, release: &lockstep_wire::Release) -> Event {
+        if let Some(shared_memory) = &mut self.shared_memory {
+            shared_memory.remember();
+        }
+        self.oom_before = self.oom.read();
+        let environment =
+            child::environment(release, child::common_rendezvous(), &self.options.keep);
+        match child::start(&self.options.command, environment) {
+            Ok(pid) => {
+                self.child = Some(pid);
+                Event::Started
+            }
+            Err(child::NotStarted { code, message }) => Event::NotStarted { code, message },
+        }
+    }
+
+    fn forward(&self, signal: SignalNumber) {
+        if let (Some(child), Some(signal)) = (self.child, Signal::from_named_raw(signal.into())) {
+            // The child is not reaped yet, so this is no other process; if it has ended, that shows
+            // in the next turn.
+            let _ = kill_process(child, signal);
+        }
+    }
+
+    fn clean_shared_memory(&self) {
+        let removed = self.shared_memory.as_ref().map_or(0, SharedMemory::clean);
+        if removed > 0 {
+            say(&format!("unlinked {removed} files in shared memory"));
+        }
+    }
+
+    /// Lets probes know. They answer as before where that fails.
+    fn show(&mut self) {
+        let visible = Some(self.machine.visible());
+        if self.visible != visible {
+            self.visible = visible;
+            if let Some(Err(error)) =
+                visible.map(|visible| state::write(&self.options.folder, visible))
+            {
+                say(&format!("cannot write the state for probes: {error}"));
+            }
+        }
+    }
+
+    /// Waits until something happens or is due.
+    fn wait(&self) -> io::Result<()> {
+        let look = self.machine.kills_tree().then_some(self.look_at);
+        let due = [
+            self.machine.next_deadline(),
+            self.link.next_deadline(),
+            look,
+        ]
+        .into_iter()
+        .flatten()
+        .min();
+        let timeout = due.map(|due| due.saturating_sub(clock::now()));
+        let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        fds.extend(self.link.fds());
+        match poll(
+            &mut fds,
+            timeout.and_then(|timeout| timeout.try_into().ok()).as_ref(),
+        ) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}

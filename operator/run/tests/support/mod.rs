@@ -1,0 +1,301 @@
+//! A supervisor as a real process, and the agent that talks to it.
+#![allow(dead_code, reason = "each test binary uses its part")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a helper of a test fails the test by panicking"
+)]
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use lockstep_wire::{
+    Coordinator, Exit, ExitReason, FrameReader, FromAgent, FromSupervisor, Message, Release,
+    SOCKET, Text,
+};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lockstep-run");
+/// In the environment of a supervisor and all that descends from it: no two tests have the same.
+const MARK: &str = "LOCKSTEP_TEST_MARK";
+/// What takes longer has failed. No test waits for it to pass.
+const PATIENCE: Duration = Duration::from_mins(1);
+const LOOK: Duration = Duration::from_millis(2);
+
+static NEXT: AtomicU32 = AtomicU32::new(0);
+
+/// Waits until the condition holds.
+pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
+    for _ in 0..PATIENCE.as_millis() / LOOK.as_millis() {
+        if holds() {
+            return;
+        }
+        thread::sleep(LOOK);
+    }
+    panic!("not within {PATIENCE:?}: {what}");
+}
+
+/// A supervisor.
+pub struct Run {
+    process: Child,
+    folder: TempDir,
+    mark: String,
+}
+
+impl Run {
+    /// Supervises a shell script with these options.
+    pub fn script(options: &[&str], script: &str) -> Self {
+        Self::new(&[], options, &["sh", "-c", script])
+    }
+
+    /// Supervises a command, itself started through others if there are some. All run in a folder
+    /// of their own.
+    pub fn new(through: &[&str], options: &[&str], command: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let mark = format!(
+            "{}-{}",
+            std::process::id(),
+            NEXT.fetch_add(1, Ordering::Relaxed)
+        );
+        let all: Vec<&str> = [
+            through,
+            &[
+                PROGRAM,
+                "exec",
+                "--dir",
+                folder.path().to_str().unwrap(),
+                "--keep-shm",
+            ],
+        ]
+        .concat()
+        .into_iter()
+        .chain(options.iter().copied())
+        .chain(["--"])
+        .chain(command.iter().copied())
+        .collect();
+        let process = Command::new(all[0])
+            .args(&all[1..])
+            .env(MARK, &mark)
+            .env("PET_RDZV_ID", "uid")
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stderr(File::create(folder.path().join("log")).unwrap())
+            .spawn()
+            .unwrap();
+        Self {
+            process,
+            folder,
+            mark,
+        }
+    }
+
+    /// Connects as the agent of the node does, and is heard.
+    pub fn agent(&self) -> Agent {
+        let mut agent = self.stranger();
+        let FromSupervisor::Hello { start_id, .. } = agent.hears() else {
+            panic!("no hello");
+        };
+        agent.start_id = start_id;
+        agent.says(&FromAgent::Welcome { version: 1 });
+        agent
+    }
+
+    /// Connects and says nothing.
+    pub fn stranger(&self) -> Agent {
+        let path = self.folder.path().join(SOCKET);
+        let mut stream = None;
+        until("the supervisor listens", || {
+            stream = UnixStream::connect(&path).ok();
+            stream.is_some()
+        });
+        let stream = stream.unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        Agent {
+            stream,
+            reader: FrameReader::default(),
+            start_id: 0,
+        }
+    }
+
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Waits for a file that the script writes, and returns its text without the last line break.
+    pub fn file(&self, name: &str) -> String {
+        let path = self.path(name);
+        let mut text = String::new();
+        until(&format!("{name} is written"), || {
+            text = fs::read_to_string(&path).unwrap_or_default();
+            text.ends_with('\n')
+        });
+        text.trim_end().to_owned()
+    }
+
+    /// What the supervisor has printed.
+    pub fn log(&self) -> String {
+        fs::read_to_string(self.path("log")).unwrap()
+    }
+
+    pub fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.process), signal).unwrap();
+    }
+
+    /// Processes that descend from this supervisor, wherever they are in the tree of processes now.
+    pub fn descendants(&self) -> Vec<i32> {
+        let own = self.process.id() as i32;
+        marked(&self.mark)
+            .into_iter()
+            .filter(|pid| *pid != own)
+            .collect()
+    }
+
+    pub fn has_exited(&mut self) -> bool {
+        self.process.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let mut status = None;
+        until("the supervisor exits", || {
+            status = self.process.try_wait().unwrap();
+            status.is_some()
+        });
+        status.unwrap().code()
+    }
+
+    /// Children of the supervisor that have died and were not reaped.
+    pub fn zombies(&self) -> usize {
+        let parent = format!(" Z {} ", self.process.id());
+        let entries = fs::read_dir("/proc").unwrap().flatten();
+        entries
+            .filter(|e| {
+                fs::read_to_string(e.path().join("stat")).is_ok_and(|stat| stat.contains(&parent))
+            })
+            .count()
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // Both fail only for processes that have ended, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // Again for what was forked meanwhile.
+        until("nothing of this test is left", || {
+            let left = marked(&self.mark);
+            for pid in &left {
+                let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+            }
+            left.is_empty()
+        });
+    }
+}
+
+fn marked(mark: &str) -> Vec<i32> {
+    let wanted = format!("{MARK}={mark}");
+    let has = |environment: &[u8]| {
+        environment
+            .split(|b| *b == 0)
+            .any(|variable| variable == wanted.as_bytes())
+    };
+    let entries = fs::read_dir("/proc").unwrap().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter(|pid| fs::read(format!("/proc/{pid}/environ")).is_ok_and(|e| has(&e)))
+        .collect()
+}
+
+/// The agent's end of a connection.
+pub struct Agent {
+    stream: UnixStream,
+    reader: FrameReader,
+    pub start_id: u64,
+}
+
+impl Agent {
+    pub fn says(&mut self, message: &FromAgent) {
+        self.stream.write_all(&message.encode()).unwrap();
+    }
+
+    pub fn writes(&mut self, bytes: &[u8]) {
+        self.stream.write_all(bytes).unwrap();
+    }
+
+    /// The next frame.
+    pub fn hears(&mut self) -> FromSupervisor {
+        self.next()
+            .unwrap_or_else(|| panic!("the supervisor has closed the connection"))
+    }
+
+    /// The next frame; none if the connection is closed.
+    pub fn next(&mut self) -> Option<FromSupervisor> {
+        let mut bytes = [0; 512];
+        loop {
+            if let Some(frame) = self.reader.next_frame().unwrap() {
+                return Some(frame);
+            }
+            match self.stream.read(&mut bytes) {
+                Ok(0) => return None,
+                Err(error) if error.kind() == ErrorKind::ConnectionReset => return None,
+                read => self.reader.push(&bytes[..read.unwrap()]),
+            }
+        }
+    }
+
+    pub fn hold(&mut self, attempt: u64) {
+        self.says(&FromAgent::Hold { attempt });
+    }
+
+    pub fn hears_arrival(&mut self, attempt: u64) {
+        assert_eq!(self.hears(), FromSupervisor::Arrived { attempt });
+    }
+
+    /// Orders the attempt, waits for the arrival, releases it and waits for the start.
+    pub fn starts(&mut self, attempt: u64) {
+        self.hold(attempt);
+        while self.hears() != (FromSupervisor::Arrived { attempt }) {}
+        self.says(&release(attempt));
+        assert_eq!(self.hears(), FromSupervisor::Started { attempt });
+    }
+
+    /// Waits for the child's end, and returns its code and what it means.
+    pub fn hears_exit(&mut self, attempt: u64) -> (u8, ExitReason) {
+        let heard = self.hears();
+        let FromSupervisor::Exited(Exit {
+            attempt: ended,
+            code,
+            reason,
+            ..
+        }) = heard
+        else {
+            panic!("{heard:?} instead of an exit");
+        };
+        assert_eq!(ended, attempt);
+        (code, reason)
+    }
+}
+
+pub fn release(attempt: u64) -> FromAgent {
+    let coordinator = Coordinator {
+        ip: [10, 0, 0, 7].into(),
+        port: 29_500 + attempt as u16,
+    };
+    FromAgent::Release(Release {
+        attempt,
+        coordinator: Some(coordinator),
+        world: 4,
+        rank: None,
+        peers: Text::cut("workers-0:0-3"),
+    })
+}

@@ -1,0 +1,344 @@
+//! Intents to preempt: validated again in every cycle, then carried out step by step.
+//!
+//! The status of the preemptor's pod group holds the intent, and everything else is derived from
+//! what is there: victims that are gone need nothing, victims that are no victims make the intent
+//! void, and nothing is evicted unless the preemptor's pods exist, fit with the victims gone, and
+//! do not fit otherwise. So a new leader resumes an intent where the last one left it, and one that
+//! was forged evicts nothing.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_engine::{Amounts, NodeIx};
+use lockstep_model::{GangPhase, Pod};
+
+use super::place::place_in_free;
+use super::victims::{Found, Progress, find_victims, hold};
+use crate::capacity::Capacity;
+use crate::context::{Context, Wake};
+use crate::intent_id::intent_id;
+use crate::memory::Memory;
+use crate::messages;
+use crate::occupancy::occupancy;
+use crate::plan::Step;
+use crate::refusal::{record_eviction, why_no_preemption};
+use crate::state::GangState;
+
+/// What this stage wants done.
+#[derive(Default)]
+pub(super) struct Pursued {
+    pub steps: Vec<Step>,
+    pub wake: Wake,
+}
+
+/// Drops intents that are void on their face.
+pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &mut [GangState]) {
+    for gang in gangs {
+        let Some(intent) = &gang.status.preemption else {
+            continue;
+        };
+        if gang.phase() == GangPhase::Finished || gang.input.released() {
+            gang.status.preemption = None;
+        } else if gang.phase() != GangPhase::Active || !genuine(gang, intent) {
+            withdraw(context, capacity, gang);
+        }
+    }
+}
+
+/// Carries intents on. Runs after capacity is reserved.
+pub(super) fn pursue(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+) -> Pursued {
+    let mut out = Pursued::default();
+    let mut valid = Vec::new();
+    for at in 0..gangs.len() {
+        let Some(intent) = gangs[at].status.preemption.clone() else {
+            continue;
+        };
+        let found = find_victims(context, gangs, at, &intent);
+        // What is terminating already is lost either way, and the capacity that it leaves may be
+        // used.
+        let forbidden = why_no_preemption(context, &gangs[at]).is_some();
+        let found = found.filter(|all| !forbidden || !all.iter().any(Found::stays));
+        let Some(found) = found else {
+            withdraw(context, capacity, &mut gangs[at]);
+            continue;
+        };
+        if found.iter().any(|f| f.evicted) {
+            record_eviction(&mut gangs[at], &intent);
+        }
+        let there = found.iter().filter(|f| f.progress != Progress::Gone);
+        capacity
+            .evicting
+            .extend(there.map(|f| f.victim.uid.clone()));
+        valid.push((at, intent, found));
+    }
+    for (at, intent, found) in &valid {
+        pursue_one(
+            context, memory, capacity, gangs, *at, intent, found, &mut out,
+        );
+    }
+    // Victims that were only going to be told, of an intent that has just been dropped or
+    // shortened, stay: to count their capacity as leaving would make the next intent one victim
+    // short, and so on for ever.
+    for (at, _, found) in &valid {
+        let intent = gangs[*at].status.preemption.as_ref();
+        for victim in found.iter().filter(|f| f.progress == Progress::Here) {
+            let uid = &victim.victim.uid;
+            if !intent.is_some_and(|i| i.victims.iter().any(|v| v.uid == *uid)) {
+                capacity.evicting.remove(uid);
+            }
+        }
+    }
+    out
+}
+
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the parts of a cycle, and one of its intents"
+)]
+fn pursue_one(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    at: usize,
+    intent: &Preemption,
+    found: &[Found],
+    out: &mut Pursued,
+) {
+    let gang = &gangs[at];
+    let unbound = gang.unbound();
+    if unbound.is_empty() {
+        gangs[at].status.preemption = None;
+        return;
+    }
+    let pods: Option<Vec<(Arc<Pod>, String)>> = unbound
+        .iter()
+        .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
+        .collect();
+    // Not all pods are there: the workload is still creating them, or a quota refuses them. Nothing
+    // is evicted in vain.
+    let Some(pods) = pods else { return };
+    let here: Vec<&Found> = found
+        .iter()
+        .filter(|f| f.progress == Progress::Here)
+        .collect();
+    if here.is_empty() {
+        // While a victim runs, kube-scheduler would preempt by itself for pods that it sees.
+        if found.iter().all(|f| f.progress != Progress::Told) {
+            nominate(&pods, out);
+        }
+        return;
+    }
+    let nodes: BTreeSet<NodeIx> = unbound
+        .values()
+        .filter_map(|n| context.cluster.ordinal(n))
+        .collect();
+    let after = free_after_terminations(context, capacity, gangs, &nodes, out);
+    if !fits(&after) {
+        withdraw(context, capacity, &mut gangs[at]);
+        return;
+    }
+    let begun = here.len() < found.len();
+    if !begun && move_to_free_capacity(context, memory, capacity, &mut gangs[at]) {
+        return;
+    }
+    let spared = can_stay(&here, after);
+    if spared.is_empty() {
+        record_eviction(&mut gangs[at], intent);
+        for victim in here {
+            evict(context, memory, gangs, at, intent, victim, out);
+        }
+    } else {
+        let victims = intent.victims.iter();
+        let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
+        gangs[at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
+    }
+}
+
+fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
+    after.values().flatten().all(|&free| free >= 0)
+}
+
+/// UIDs of victims that can stay, given what is free with all of them gone; the most important come
+/// first.
+fn can_stay<'f>(here: &[&'f Found], mut after: BTreeMap<NodeIx, Amounts>) -> BTreeSet<&'f str> {
+    let mut by_importance = here.to_vec();
+    by_importance.sort_by_key(|f| {
+        let victim = &f.victim;
+        (
+            Reverse(victim.priority),
+            Reverse(victim.cost),
+            victim.uid.clone(),
+        )
+    });
+    let mut spared = BTreeSet::new();
+    for candidate in by_importance {
+        let mut with = after.clone();
+        hold(&mut with, &candidate.holds);
+        if fits(&with) {
+            after = with;
+            spared.insert(candidate.victim.uid.as_str());
+        }
+    }
+    spared
+}
+
+/// The intent without victims that can stay; the next cycle goes on with it.
+fn reduced(mut intent: Preemption, victims: Vec<Victim>) -> Preemption {
+    intent.cost = victims.iter().map(|v| v.cost).fold(0, i64::saturating_add);
+    intent.explanation = messages::reduced(&victims, intent.cost);
+    // What was proven was proven of another question.
+    (intent.proven, intent.at_least, intent.next_best) = (false, 0, None);
+    intent.victims = victims;
+    intent.id = intent_id(&intent);
+    intent
+}
+
+/// Whether the gang fits into free capacity by now; then it moves there, and needs no victims.
+fn move_to_free_capacity(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gang: &mut GangState,
+) -> bool {
+    let mut left = capacity.clone();
+    let mut moved = gang.clone();
+    left.vacate(context, &mut moved);
+    if !place_in_free(context, memory, &mut left, &mut moved) {
+        return false;
+    }
+    moved.status.preemption = None;
+    (*capacity, *gang) = (left, moved);
+    true
+}
+
+/// What is free on these nodes once everything that is leaving has left.
+fn free_after_terminations(
+    context: &Context<'_>,
+    capacity: &Capacity,
+    gangs: &[GangState],
+    nodes: &BTreeSet<NodeIx>,
+    out: &mut Pursued,
+) -> BTreeMap<NodeIx, Amounts> {
+    let mut after: BTreeMap<NodeIx, Amounts> = nodes
+        .iter()
+        .map(|&n| (n, capacity.free(n).iter().copied().collect()))
+        .collect();
+    let leaving = occupancy(context, capacity, gangs).leaving();
+    if let Some(until) = leaving.until {
+        out.wake.at(until);
+    }
+    for (node, amounts) in leaving.held {
+        for (free, amount) in after.get_mut(&node).into_iter().flatten().zip(amounts) {
+            *free += amount;
+        }
+    }
+    after
+}
+
+fn evict(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gangs: &mut [GangState],
+    at: usize,
+    intent: &Preemption,
+    found: &Found,
+    out: &mut Pursued,
+) {
+    let victim = &found.victim;
+    let text = messages::preempted_by(&gangs[at], intent, victim.cost);
+    let Some(pod) = &found.pod else {
+        let preempted = gangs.iter_mut().find(|g| g.uid() == victim.uid);
+        if let Some(gang) = preempted {
+            gang.preempted = Some(text);
+        }
+        return;
+    };
+    unassign(gangs, pod);
+    if !pod.disrupted {
+        out.steps.push(Step::MarkPod {
+            namespace: victim.namespace.clone(),
+            name: victim.name.clone(),
+            uid: victim.uid.clone(),
+            message: text,
+        });
+    }
+    let last = memory.evicted_at.get(&victim.uid).copied();
+    let retry = context.settings.retry;
+    if last.is_some_and(|last| !context.due(last, retry, &mut out.wake)) {
+        return;
+    }
+    memory.evicted_at.insert(victim.uid.clone(), context.now);
+    let first = first_request(context, &mut gangs[at], &victim.uid);
+    let by_force = context
+        .settings
+        .delete_after
+        .is_some_and(|wait| context.due(first, wait, &mut out.wake));
+    out.steps.push(Step::Evict {
+        namespace: victim.namespace.clone(),
+        name: victim.name.clone(),
+        uid: victim.uid.clone(),
+        by_force,
+    });
+}
+
+/// When the eviction of a victim was first requested: now, unless the intent says another time. A
+/// pod whose eviction is requested again is one whose budgets have refused it.
+fn first_request(
+    context: &Context<'_>,
+    gang: &mut GangState,
+    victim: &str,
+) -> chrono::DateTime<chrono::Utc> {
+    let intent = gang.status.preemption.as_mut();
+    let noted = intent.and_then(|i| i.victims.iter_mut().find(|v| v.uid == victim));
+    noted.map_or(context.now, |victim| {
+        *victim.eviction_requested_at.get_or_insert(context.now)
+    })
+}
+
+/// A member that is evicted by itself has no node any more. (A gang that goes whole releases its
+/// placement itself.)
+fn unassign(gangs: &mut [GangState], pod: &Pod) {
+    let Some(member) = &pod.member else { return };
+    let owner = gangs
+        .iter_mut()
+        .find(|g| g.all_pods().any(|p| p.uid == pod.uid));
+    if let Some(assigned) = owner.and_then(|gang| gang.assigned.as_mut()) {
+        Arc::make_mut(assigned).remove(member);
+    }
+}
+
+fn nominate(pods: &[(Arc<Pod>, String)], out: &mut Pursued) {
+    for (pod, node) in pods {
+        if pod.nominated.as_ref() != Some(node) {
+            out.steps.push(Step::Nominate {
+                namespace: pod.namespace.clone(),
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+                node: node.clone(),
+            });
+        }
+    }
+}
+
+/// Gives up an intent and the nodes that it was to free.
+fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState) {
+    gang.status.preemption = None;
+    capacity.vacate(context, gang);
+}
+
+/// Whether an intent is this gang's own, unchanged, and for the placement that it has.
+fn genuine(gang: &GangState, intent: &Preemption) -> bool {
+    let placement = gang.input.group.status.placement.as_ref();
+    intent.preemptor_uid == gang.uid()
+        && intent.id == intent_id(intent)
+        && placement.is_some_and(|p| p.id == intent.placement)
+        && gang.unmoved()
+}

@@ -1,0 +1,177 @@
+//! Placements that exist: released, or no longer possible on some node.
+
+use std::collections::{BTreeSet, HashSet};
+use std::sync::Arc;
+
+use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::member::Member;
+use lockstep_model::{Assignments, GangPhase, Pod};
+
+use crate::context::{Context, Wake};
+use crate::memory::Memory;
+use crate::messages;
+use crate::refusal::note_refusals;
+use crate::state::GangState;
+
+/// What this stage found.
+pub(super) struct Maintained {
+    /// Pods that kube-scheduler refuses, by UID.
+    pub refused: HashSet<String>,
+    pub wake: Wake,
+}
+
+/// Takes away placements that were released and nodes that cannot be used. Runs before anything is
+/// reserved.
+pub(super) fn maintain_placements(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gangs: &mut [GangState],
+) -> Maintained {
+    let mut refused = HashSet::new();
+    let mut wake = Wake::default();
+    for gang in gangs {
+        note_refusals(context, memory, gang, &mut refused, &mut wake);
+        if gang.phase() == GangPhase::Finished {
+            continue;
+        }
+        if gang.assigned.is_none() {
+            adopt_running_pods(gang);
+        } else if gang.input.released() {
+            clear_when_empty(context, gang, &mut wake);
+        } else if !gang.disrupted() {
+            follow_bound_pods(gang);
+            give_up_lost_nodes(context, memory, gang);
+        }
+    }
+    Maintained { refused, wake }
+}
+
+/// A member whose pod was bound just when it was assigned elsewhere keeps the node that the pod
+/// has: nothing would take the pod away, and its new node would stay empty.
+fn follow_bound_pods(gang: &mut GangState) {
+    let mut moved: Vec<(Member, String)> = Vec::new();
+    for (member, node) in gang.unfinished_assigned() {
+        if gang.pod_at(member, node).is_some() {
+            continue;
+        }
+        let pods = gang.pods.get(member).into_iter().flatten();
+        let bound = pods
+            .filter(|p| p.alive() && !p.disrupted && !gang.replaced(member, p))
+            .find_map(|p| p.bound.clone());
+        moved.extend(bound.map(|node| (member.clone(), node)));
+    }
+    if let (false, Some(assigned)) = (moved.is_empty(), &mut gang.assigned) {
+        Arc::make_mut(assigned).extend(moved);
+    }
+}
+
+/// A placement that was released goes once nothing of the gang is left, so that its capacity is
+/// promised to others only when it is free.
+fn clear_when_empty(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
+    let left: Vec<&Arc<Pod>> = gang.all_pods().filter(|p| !p.ended()).collect();
+    if left.iter().any(|pod| !stranded(context, pod, wake)) {
+        return;
+    }
+    let preempted = gang.disrupted();
+    gang.assigned = None;
+    gang.status.preemption = None;
+    if !preempted {
+        gang.status.queued_at = None;
+        return;
+    }
+    let conditions = &mut gang.status.conditions;
+    let told =
+        find(conditions, types::DISRUPTION_TARGET).map_or("preempted", |c| c.message.as_str());
+    let text = messages::requeued(told);
+    upsert(
+        conditions,
+        types::DISRUPTION_TARGET,
+        false,
+        reasons::PREEMPTED,
+        text,
+        gang.input.group.generation,
+        context.now,
+    );
+}
+
+/// Whether a pod is on a node that does not answer and should long have ended: its end will not be
+/// reported.
+fn stranded(context: &Context<'_>, pod: &Pod, wake: &mut Wake) -> bool {
+    let (Some(end), Some(node)) = (pod.terminating, pod.bound.as_deref()) else {
+        return false;
+    };
+    let ordinal = context.cluster.ordinal(node);
+    let answers = ordinal
+        .and_then(|n| context.cluster.node(n))
+        .is_some_and(|n| n.ready);
+    !answers && context.due(end, context.settings.rules.overdue, wake)
+}
+
+/// A gang whose placement was lost has the nodes that its pods run on: the pods are there, and hold
+/// their capacity.
+fn adopt_running_pods(gang: &mut GangState) {
+    let running = gang.all_pods().filter(|p| p.alive() && !p.disrupted);
+    let nodes: Assignments = running
+        .filter_map(|p| Some((p.member.clone()?, p.bound.clone()?)))
+        .collect();
+    gang.assigned = Some(nodes).filter(|n| !n.is_empty()).map(Arc::new);
+}
+
+/// Takes away nodes of members that the gang no longer has, and nodes that their members cannot use
+/// (any more).
+fn give_up_lost_nodes(context: &Context<'_>, memory: &mut Memory, gang: &mut GangState) {
+    let lost = lost_members(context, memory, gang);
+    if lost.is_empty() {
+        return;
+    }
+    let mut kept = gang
+        .assigned
+        .take()
+        .map(Arc::unwrap_or_clone)
+        .unwrap_or_default();
+    kept.retain(|member, _| !lost.contains(member));
+    // A gang of which nothing runs yet is placed again as a whole: what it waits for it must not
+    // hold.
+    let running = gang.under_way() || kept.iter().any(|(m, n)| gang.bound(m, n));
+    gang.assigned = Some(kept)
+        .filter(|k| running && !k.is_empty())
+        .map(Arc::new);
+}
+
+fn lost_members(context: &Context<'_>, memory: &mut Memory, gang: &GangState) -> BTreeSet<Member> {
+    let excluded = gang.excluded();
+    let members: BTreeSet<&Member> = gang.input.gang.members().collect();
+    let mut lost = BTreeSet::new();
+    for (member, node) in gang.assigned_members() {
+        let mut pods = gang.pods.get(member).into_iter().flatten();
+        let stays =
+            pods.any(|p| p.bound.as_ref() == Some(node) && p.alive() && !gang.replaced(member, p));
+        let unusable = || excluded.contains(node.as_str());
+        if !members.contains(member)
+            || (!stays
+                && !gang.finished().contains(member)
+                && (unusable() || !usable(context, memory, gang, member, node)))
+        {
+            lost.insert(member.clone());
+        }
+    }
+    lost
+}
+
+/// Whether a new pod of the member may go to the node, capacity aside.
+fn usable(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+    member: &Member,
+    node: &str,
+) -> bool {
+    let templates = &gang.input.workload.templates;
+    let template = templates.iter().find(|t| t.group == member.group);
+    let (Some(ordinal), Some(template)) = (context.cluster.ordinal(node), template) else {
+        return false;
+    };
+    memory
+        .eligible(&gang.input, template, context.cluster)
+        .contains(ordinal)
+}

@@ -1,0 +1,76 @@
+//! One scheduling cycle: stages over the gangs and a ledger of capacity, in this order.
+
+mod intents;
+mod maintain;
+mod place;
+mod preempt;
+mod queue;
+mod reserve;
+mod round;
+mod status;
+mod victims;
+
+use chrono::{DateTime, Utc};
+
+use crate::capacity::Capacity;
+use crate::context::{Context, Wake};
+use crate::input::SchedulingInput;
+use crate::memory::Memory;
+use crate::plan::Plan;
+use crate::settings::Settings;
+use crate::state::GangState;
+
+/// What a cycle came to.
+#[derive(Clone, Debug)]
+pub struct SchedulingCycle {
+    /// What is to be done.
+    pub plan: Plan,
+    /// All gangs as the cycle leaves them, in the order of the input.
+    pub gangs: Vec<GangState>,
+}
+
+/// Plays one cycle.
+pub fn schedule(
+    input: &SchedulingInput,
+    memory: &mut Memory,
+    settings: &Settings,
+    now: DateTime<Utc>,
+) -> SchedulingCycle {
+    let context = Context {
+        cluster: &input.cluster,
+        budgets: &input.budgets,
+        settings,
+        now,
+    };
+    let mut gangs: Vec<GangState> = input
+        .gangs
+        .iter()
+        .map(|gang| GangState::new(memory.latest(gang), &input.cluster, now))
+        .collect();
+    let mut capacity = Capacity::new(&context);
+    let mut wake = Wake::default();
+
+    let maintained = maintain::maintain_placements(&context, memory, &mut gangs);
+    wake.join(maintained.wake);
+    reserve::reserve_assigned(&context, &mut capacity, &gangs);
+    intents::drop_void(&context, &mut capacity, &mut gangs);
+    let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);
+    wake.join(pursued.wake);
+    let queued = queue::serve(&context, memory, &mut capacity, &mut gangs);
+    wake.join(queued.wake);
+    let written = status::write(&context, memory, &capacity, &mut gangs);
+    wake.join(written.wake);
+
+    memory.retain(&gangs, &maintained.refused, |uid| {
+        capacity.evicting.contains(uid)
+    });
+    let mut steps = written.steps;
+    steps.extend(pursued.steps);
+    let plan = Plan {
+        steps,
+        wake_after: wake.after(now),
+        queued: queued.gangs,
+        searches: queued.searches,
+    };
+    SchedulingCycle { plan, gangs }
+}

@@ -1,0 +1,155 @@
+//! What a gang requests, and its placement in free capacity.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::member::Member;
+use lockstep_engine::queue::victim_priority;
+use lockstep_engine::{Cluster, Demand, NodeIx, PreemptionPolicy, place};
+use lockstep_model::{
+    Assignments, EarlierReservations, PlacementAttempt, PlacementRequest, TemplateMembers,
+};
+
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::decision::MemberNodes;
+use crate::memory::Memory;
+use crate::pending::Pending;
+use crate::state::GangState;
+
+/// For what a gang asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Request {
+    /// Members without which it is useless: work may be preempted for them.
+    Required,
+    /// Members that it would like besides: they take free capacity only.
+    Growth,
+}
+
+/// What a gang requests: members that have a node keep it.
+pub(super) fn placement_request(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+    request: Request,
+) -> Result<PlacementRequest, Pending> {
+    let requested = gang.requested_members();
+    let templates = template_members(context, memory, gang, requested.by_group)?;
+    let group = &gang.input.group;
+    let fixed: BTreeMap<Member, NodeIx> = gang
+        .assigned_members()
+        .filter(|(m, _)| requested.all || !gang.finished().contains(*m))
+        .filter_map(|(m, n)| Some((m.clone(), context.cluster.ordinal(n)?)))
+        .collect();
+    let least = match request {
+        Request::Growth => requested.needed.max(fixed.len() as u32),
+        Request::Required if gang.input.gang.basic => fixed.len() as u32 + 1,
+        Request::Required => requested.needed,
+    };
+    let excluded = gang.excluded();
+    Ok(PlacementRequest {
+        min_count: least.min(templates.iter().map(|t| t.members.len() as u32).sum()),
+        templates,
+        priority: group.priority,
+        preemption: if group.preempts && context.settings.preemption_enabled {
+            PreemptionPolicy::LowerPriority
+        } else {
+            PreemptionPolicy::Never
+        },
+        topology: group.topology.clone(),
+        fixed,
+        excluded: excluded
+            .into_iter()
+            .filter_map(|node| context.cluster.ordinal(node))
+            .collect(),
+    })
+}
+
+fn template_members(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+    by_group: Vec<(usize, Vec<Member>)>,
+) -> Result<Vec<TemplateMembers>, Pending> {
+    let mut out = Vec::new();
+    for (number, members) in by_group {
+        let Some(template) = gang.input.workload.templates.get(number) else {
+            continue;
+        };
+        let requests = template
+            .requests
+            .clone()
+            .map_err(Pending::InvalidTemplate)?;
+        out.push(TemplateMembers {
+            members,
+            requests,
+            eligible: memory.eligible(&gang.input, template, context.cluster),
+        });
+    }
+    Ok(out)
+}
+
+/// The cluster as a gang sees it: its own pods that wait for other nodes than it has will go.
+pub(super) fn capacity_for(
+    context: &Context<'_>,
+    capacity: &mut Capacity,
+    gang: &GangState,
+) -> Cluster {
+    let mut free = capacity.visible_to(context, gang.priority());
+    for pod in gang
+        .all_pods()
+        .filter(|p| p.bound.is_none() && !gang.on_assigned_node(p))
+    {
+        if let Some(node) = pod.holds().and_then(|n| context.cluster.ordinal(n)) {
+            free.remove_pod(node, &context.amounts(&pod.requests));
+        }
+    }
+    free
+}
+
+/// A gang's attempt at a placement, behind those that wait before it.
+pub(super) fn attempt<'d>(
+    context: &Context<'_>,
+    gang: &GangState,
+    demand: &'d Demand,
+    earlier: &'d EarlierReservations,
+) -> PlacementAttempt<'d> {
+    PlacementAttempt {
+        demand,
+        // Once it runs, its class may make it count for more.
+        victim_priority: victim_priority(demand.priority, gang.input.preemption_priority),
+        evictable: context.settings.rules.evictable_at_once(),
+        earlier,
+    }
+}
+
+/// Places a gang in free capacity, if there is enough.
+pub(super) fn place_in_free(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gang: &mut GangState,
+) -> bool {
+    let Ok(request) = placement_request(context, memory, gang, Request::Required) else {
+        return false;
+    };
+    let Ok(demand) = request.demand(context.cluster) else {
+        return false;
+    };
+    let free = capacity_for(context, capacity, gang);
+    match place(&free, &demand) {
+        Ok(placement) => {
+            let nodes = request.assign(context.cluster, &placement);
+            capacity.assign(context, gang, by_name(context, &nodes));
+            true
+        }
+        Err(_) => false,
+    }
+}
+
+/// Node names of members.
+pub(super) fn by_name(context: &Context<'_>, nodes: &MemberNodes) -> Assignments {
+    nodes
+        .iter()
+        .map(|(member, &node)| (member.clone(), context.cluster.node_name(node).to_owned()))
+        .collect()
+}

@@ -1,0 +1,252 @@
+//! Capacity that others leave, or have to leave.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::condition::reasons;
+use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_engine::{Cluster, Demand, Infeasible, PreemptionPolicy};
+use lockstep_model::attempt::may_not_preempt;
+use lockstep_model::{Eviction, PlacementRequest, Source};
+
+use super::place::{attempt, by_name};
+use super::round::Round;
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
+use crate::intent_id::intent_id;
+use crate::memory::{Memory, NoVictims};
+use crate::messages;
+use crate::occupancy::{occupancy, occupancy_with_nodes};
+use crate::pending::Pending;
+use crate::refusal::why_no_preemption;
+use crate::state::GangState;
+
+/// Placements in a row that may end with a rejection by some kubelet before its node counts as
+/// useless.
+const REJECTIONS: i32 = 3;
+
+/// A gang that does not fit into free capacity.
+pub(super) struct Unplaced<'q> {
+    /// Its position.
+    pub at: usize,
+    pub request: &'q PlacementRequest,
+    pub demand: &'q Demand,
+    /// The cluster as the gang sees it.
+    pub free: Cluster,
+    /// What is missing.
+    pub short: Infeasible,
+}
+
+/// Finds capacity that others leave, or have to leave.
+pub(super) fn make_capacity(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    unplaced: Unplaced<'_>,
+    round: &mut Round,
+) -> Result<(), Pending> {
+    let Unplaced {
+        at,
+        request,
+        demand,
+        free,
+        short,
+    } = unplaced;
+    let leaving = if let Some(leaving) = round.leaving.take() {
+        leaving
+    } else {
+        let leaving = occupancy(context, capacity, gangs).leaving();
+        if let Some(until) = leaving.until {
+            round.wake.at(until);
+        }
+        leaving.held
+    };
+    let attempt = attempt(context, &gangs[at], demand, &round.earlier);
+    let (free, soon) = attempt.after_terminations(free, &leaving);
+    round.leaving = Some(leaving);
+    if let Some(placement) = soon {
+        let nodes = request.assign(context.cluster, &placement);
+        gangs[at].decision = Decision::AfterTerminations(nodes);
+        return Err(Pending::Terminations);
+    }
+    if demand.preemption == PreemptionPolicy::Never && !gangs[at].input.group.preempts {
+        return Err(Pending::Capacity(may_not_preempt(short)));
+    }
+    let retried = without_rejections(context, &gangs[at], request);
+    if let Some((again, until)) = retried
+        && let Ok(demand) = again.demand(context.cluster)
+        && super::place::attempt(context, &gangs[at], &demand, &round.earlier)
+            .in_free_capacity(&free)
+            .is_ok()
+    {
+        round.wake.at(until);
+        return Err(Pending::RejectingNodes);
+    }
+    if let Some(why) = why_no_preemption(context, &gangs[at]) {
+        return Err(Pending::NoPreemption { short, why });
+    }
+    if let Some(known) = memory.no_victims.gangs.get(gangs[at].uid()) {
+        return Err(known.pending.clone());
+    }
+    if round.searches == context.settings.searches_per_cycle {
+        round.unfinished = true;
+        return Err(Pending::Capacity(short));
+    }
+    round.searches += 1;
+    let table =
+        occupancy_with_nodes(context, memory, capacity, gangs).units(Some(at), demand.priority);
+    let until = table.shielded_until;
+    match attempt.by_preemption(&free, table, &context.settings.rules) {
+        Ok(eviction) => {
+            intend(context, capacity, gangs, at, request, &eviction);
+            round.leaving = None;
+            Ok(())
+        }
+        Err(short) => {
+            let pending = Pending::NoVictims { short, until };
+            let known = NoVictims {
+                version: memory.no_victims.version,
+                until,
+                pending: pending.clone(),
+            };
+            let uid = gangs[at].uid().to_owned();
+            memory.no_victims.gangs.insert(uid, known);
+            Err(pending)
+        }
+    }
+}
+
+/// The request without the nodes that the workload excludes because their kubelets rejected its
+/// pods, and until when it does: what they saw and we did not has most likely passed by then. A
+/// gang that is rejected again and again does not wait for that.
+fn without_rejections(
+    context: &Context<'_>,
+    gang: &GangState,
+    request: &PlacementRequest,
+) -> Option<(PlacementRequest, DateTime<Utc>)> {
+    let workload = &gang.input.workload;
+    if workload.placement_tries > REJECTIONS {
+        return None;
+    }
+    let refusing = &gang.status.excluded_nodes;
+    let mut again = request.clone();
+    let mut latest = None;
+    for avoided in &workload.avoid {
+        let rejected = avoided.reason == reasons::REJECTED_BY_NODE && avoided.until > context.now;
+        if !rejected || refusing.iter().any(|e| e.node == avoided.node) {
+            continue;
+        }
+        if let Some(node) = context.cluster.ordinal(&avoided.node) {
+            again.excluded.remove(node);
+            latest = latest.max(Some(avoided.until));
+        }
+    }
+    Some((again, latest?))
+}
+
+/// Assigns the nodes of its victims to a gang, and notes the intent to evict them.
+fn intend(
+    context: &Context<'_>,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    at: usize,
+    request: &PlacementRequest,
+    eviction: &Eviction,
+) {
+    let decision = decision(context, gangs, request, eviction);
+    let gang = &mut gangs[at];
+    let nodes = by_name(context, &decision.nodes);
+    capacity.assign(context, gang, nodes);
+    let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
+    capacity
+        .evicting
+        .extend(victims.iter().map(|v| v.uid.clone()));
+    let mut intent = Preemption {
+        id: String::new(),
+        preemptor_uid: gang.uid().to_owned(),
+        decided_at: context.now,
+        placement: gang
+            .to_placement(context.now)
+            .map(|p| p.id)
+            .unwrap_or_default(),
+        victims,
+        explanation: String::new(),
+        cost: whole(decision.lost),
+        at_least: whole(decision.at_least),
+        proven: decision.proven,
+        next_best: decision
+            .next_best
+            .as_ref()
+            .map(|next| messages::next_best(&next.victims, whole(next.lost))),
+    };
+    intent.id = intent_id(&intent);
+    let follow_on = &eviction.answer.explanation.follow_on;
+    let caused = follow_on.iter().map(|f| f.lost).sum();
+    intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
+    gang.status.preemption = Some(intent);
+    gang.decision = Decision::Preempts(Box::new(decision));
+}
+
+fn decision(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    request: &PlacementRequest,
+    eviction: &Eviction,
+) -> PreemptionDecision {
+    let (answer, reasons) = (&eviction.answer, &eviction.reasons);
+    let mut victims = Vec::new();
+    for &unit in &answer.victims {
+        let taken = reasons.taken.iter().find(|t| t.unit == unit);
+        victims.extend(victim(gangs, eviction, unit).map(|victim| ChosenVictim {
+            victim,
+            nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
+        }));
+    }
+    let next_best = reasons.runner_up.as_ref().map(|next| {
+        let units = next.victims.iter();
+        OtherVictims {
+            victims: units
+                .filter_map(|&unit| victim(gangs, eviction, unit))
+                .collect(),
+            lost: next.cost.lost,
+            pdb_excess: next.cost.pdb_excess,
+        }
+    });
+    PreemptionDecision {
+        nodes: request.assign(context.cluster, &answer.placement),
+        victims,
+        lost: answer.cost.lost,
+        pdb_excess: answer.cost.pdb_excess,
+        at_least: answer.bound.lost,
+        proven: answer.proven,
+        next_best,
+    }
+}
+
+fn victim(gangs: &[GangState], eviction: &Eviction, unit: usize) -> Option<Victim> {
+    let source = eviction.table.sources.get(unit)?;
+    let of = eviction.table.units.units.get(unit)?;
+    let (kind, namespace, name, uid) = match source {
+        Source::Gang(number) => {
+            let gang = gangs.get(*number)?;
+            let key = &gang.input.key;
+            ("PodGroup", &key.namespace, &key.name, gang.uid())
+        }
+        Source::Pod(pod) => ("Pod", &pod.namespace, &pod.name, pod.uid.as_str()),
+    };
+    Some(Victim {
+        kind: kind.to_owned(),
+        namespace: namespace.clone(),
+        name: name.clone(),
+        uid: uid.to_owned(),
+        priority: of.priority,
+        pods: of.pod_count() as i32,
+        cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
+        eviction_requested_at: None,
+    })
+}
+
+/// Accelerator-seconds as objects hold them.
+fn whole(lost: u128) -> i64 {
+    i64::try_from(lost).unwrap_or(i64::MAX)
+}

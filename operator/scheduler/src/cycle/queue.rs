@@ -1,0 +1,216 @@
+//! The queue: which gang is placed next, and what it waits for if it is not.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_engine::{place, queue::QueuePosition};
+use lockstep_model::GangPhase;
+
+use super::place::{Request, attempt, by_name, capacity_for, placement_request};
+use super::preempt::{Unplaced, make_capacity};
+use super::round::Round;
+use crate::capacity::Capacity;
+use crate::context::{Context, Wake};
+use crate::decision::Decision;
+use crate::growth::members_to_place;
+use crate::memory::Memory;
+use crate::pending::Pending;
+use crate::refusal::{backs_off, retry_excluded_nodes};
+use crate::state::GangState;
+
+/// What came of the queue.
+pub(super) struct Queued {
+    /// Gangs in the queue.
+    pub gangs: usize,
+    /// Searches for victims.
+    pub searches: usize,
+    pub wake: Wake,
+}
+
+/// Goes through the queue: places gangs that fit, preempts work for those that may, notes of the
+/// others what they wait for.
+///
+/// A search for victims that found none is not made again before something has changed. Where there
+/// are more gangs than searches in a cycle, those that were left out come first in the next, so
+/// that no gang waits for a search for ever.
+pub(super) fn serve(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+) -> Queued {
+    let mut round = Round::default();
+    note_queue_time(context, gangs);
+    note_members_to_place(context, gangs, &mut round.wake);
+    let queue = order(gangs);
+    if queue.is_empty() {
+        memory.no_victims.clear();
+        return Queued {
+            gangs: 0,
+            searches: 0,
+            wake: round.wake,
+        };
+    }
+    memory
+        .no_victims
+        .note(context.cluster, context.budgets, gangs);
+    if !memory.no_victims.unfinished {
+        memory.no_victims.expire(context.now);
+    }
+    for &(at, request) in &queue {
+        let served = serve_one(context, memory, capacity, gangs, at, request, &mut round);
+        if let Err(pending) = served {
+            gangs[at].pending = Some(pending);
+        }
+    }
+    let cache = &mut memory.no_victims;
+    let version = cache.version;
+    if round.unfinished || cache.gangs.values().any(|known| known.version != version) {
+        round.wake.at(context.now);
+    }
+    for until in cache.gangs.values().filter_map(|known| known.until) {
+        round.wake.at(until);
+    }
+    cache.unfinished = round.unfinished;
+    Queued {
+        gangs: queue.len(),
+        searches: round.searches,
+        wake: round.wake,
+    }
+}
+
+/// Notes when a gang first asked for capacity since it last held some.
+fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
+    for gang in gangs {
+        if gang.phase() == GangPhase::Active && gang.assigned.is_none() {
+            gang.status.queued_at.get_or_insert(context.now);
+        }
+    }
+}
+
+/// Finds out which members of each gang are to be placed. Runs once the nodes that were lost are
+/// gone.
+fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &mut Wake) {
+    let grow_after = TimeDelta::from_std(context.settings.grow_after).unwrap_or(TimeDelta::MAX);
+    for gang in gangs {
+        let input = &gang.input;
+        // Without nodes all members ask for one, and with all nodes none does.
+        let Some(assigned) = gang
+            .assigned
+            .as_ref()
+            .filter(|a| a.len() < input.gang.size() && gang.phase() == GangPhase::Active)
+        else {
+            continue;
+        };
+        gang.to_place = members_to_place(
+            &input.gang,
+            &input.workload.members,
+            Some(assigned),
+            context.now,
+            grow_after,
+        );
+        if let Some(at) = gang.to_place.grows_at {
+            wake.at(at);
+        }
+    }
+}
+
+/// A gang in the queue: its position, its place among the gangs, and what it asks for.
+type Queueing<'a> = (
+    QueuePosition<Option<DateTime<Utc>>, &'a str>,
+    usize,
+    Request,
+);
+
+/// Gangs that ask for capacity: by priority, then by the time of queueing, then by UID; growth
+/// comes last.
+fn order(gangs: &[GangState]) -> Vec<(usize, Request)> {
+    let mut queue: Vec<Queueing<'_>> = Vec::new();
+    for (at, gang) in gangs.iter().enumerate() {
+        let Some(request) = request_of(gang) else {
+            continue;
+        };
+        let position = match request {
+            Request::Required => QueuePosition::new,
+            Request::Growth => QueuePosition::growth,
+        };
+        let position = position(gang.priority(), gang.status.queued_at, gang.uid());
+        queue.push((position, at, request));
+    }
+    queue.sort_unstable_by(|a, b| a.0.cmp(&b.0));
+    queue
+        .into_iter()
+        .map(|(_, at, request)| (at, request))
+        .collect()
+}
+
+/// What a gang asks for; `None` when it does not ask.
+fn request_of(gang: &GangState) -> Option<Request> {
+    let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
+    if gang.phase() != GangPhase::Active || busy {
+        return None;
+    }
+    let placed = gang.unfinished_assigned().count();
+    let wanted = gang.wanted().count();
+    if wanted == 0 {
+        return None;
+    }
+    let lacking = placed < gang.min_count() as usize && !gang.to_place.growing;
+    if gang.assigned.is_none() || lacking || (gang.input.gang.basic && placed < wanted) {
+        Some(Request::Required)
+    } else if placed < wanted {
+        Some(Request::Growth)
+    } else {
+        None
+    }
+}
+
+/// Places one gang, or says why not.
+fn serve_one(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    at: usize,
+    request: Request,
+    round: &mut Round,
+) -> Result<(), Pending> {
+    // It keeps no capacity from others meanwhile: it is not capacity that it waits for.
+    if let Some(pending) = backs_off(context, &gangs[at], &mut round.wake) {
+        return Err(pending);
+    }
+    let wanted = placement_request(context, memory, &gangs[at], request)?;
+    let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
+    let free = capacity_for(context, capacity, &gangs[at]);
+    let tried = attempt(context, &gangs[at], &demand, &round.earlier).in_free_capacity(&free);
+    let short = match tried {
+        Ok(placement) => {
+            let nodes = wanted.assign(context.cluster, &placement);
+            capacity.assign(context, &mut gangs[at], by_name(context, &nodes));
+            gangs[at].decision = Decision::Placed(nodes);
+            return Ok(());
+        }
+        Err(_) if retry_excluded_nodes(&mut gangs[at]) => {
+            return serve_one(context, memory, capacity, gangs, at, request, round);
+        }
+        Err(short) => short,
+    };
+    if request == Request::Growth {
+        return Ok(());
+    }
+    // Only gangs ahead make the capacity smaller than it is; without them the first answer stands.
+    let reserved = !round.earlier.is_empty() && place(&free, &demand).is_ok();
+    let unplaced = Unplaced {
+        at,
+        request: &wanted,
+        demand: &demand,
+        free,
+        short,
+    };
+    let answer = make_capacity(context, memory, capacity, gangs, unplaced, round);
+    if answer.is_err() {
+        round.earlier.push(context.cluster.free_capacity(), &demand);
+    }
+    if reserved {
+        return answer.map_err(|_| Pending::Reserved);
+    }
+    answer
+}

@@ -1,0 +1,137 @@
+//! The status of each gang in line with what was decided, written where it differs.
+
+use std::collections::BTreeSet;
+
+use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_model::GangPhase;
+
+use crate::capacity::Capacity;
+use crate::context::{Context, Wake};
+use crate::memory::Memory;
+use crate::messages;
+use crate::plan::{StatusWrite, Step, Vacated};
+use crate::state::{GangState, without_words};
+
+/// What this stage wants done.
+#[derive(Default)]
+pub(super) struct Written {
+    pub steps: Vec<Step>,
+    pub wake: Wake,
+}
+
+/// Brings each status in line with what was decided, and writes those that differ.
+pub(super) fn write(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &Capacity,
+    gangs: &mut [GangState],
+) -> Written {
+    let mut out = Written::default();
+    for gang in gangs {
+        compose(context, capacity, gang);
+        let write = write_of(context, memory, gang, &mut out.wake);
+        out.steps.extend(write.map(|w| Step::Status(Box::new(w))));
+    }
+    out
+}
+
+fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
+    if gang.phase() == GangPhase::Finished {
+        return;
+    }
+    gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
+    gang.status.placement = gang.to_placement(context.now);
+    let (generation, now) = (gang.input.group.generation, context.now);
+    let withdrawn = gang.disrupted()
+        && !capacity.evicting.contains(gang.uid())
+        && !gang.input.released()
+        && gang.assigned.is_some();
+    let disruption = if let Some(text) = gang.preempted.clone() {
+        Some((true, reasons::PREEMPTION_BY_SCHEDULER, text))
+    } else if withdrawn {
+        let text = "the preemption was withdrawn".to_owned();
+        Some((false, reasons::SCHEDULED, text))
+    } else {
+        None
+    };
+    let scheduled = scheduled(context, gang);
+    let changes = [
+        (types::DISRUPTION_TARGET, disruption),
+        (types::POD_GROUP_INITIALLY_SCHEDULED, scheduled),
+    ];
+    for (type_, change) in changes {
+        if let Some((status, reason, text)) = change {
+            let conditions = &mut gang.status.conditions;
+            upsert(conditions, type_, status, reason, text, generation, now);
+        }
+    }
+}
+
+/// The write that brings the object to the status, if they differ in more than the words of a
+/// moment ago.
+fn write_of(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+    wake: &mut Wake,
+) -> Option<StatusWrite> {
+    let group = &gang.input.group;
+    if gang.status == group.status {
+        return None;
+    }
+    let interval = context.settings.message_interval;
+    if without_words(&gang.status) == without_words(&group.status)
+        && let Some(told) = memory.told.get(gang.uid()).copied()
+        && !context.due(told, interval, wake)
+    {
+        return None;
+    }
+    memory.told.insert(gang.uid().to_owned(), context.now);
+    let gone = group.status.placement.is_some() && gang.status.placement.is_none();
+    Some(StatusWrite {
+        key: gang.input.key.clone(),
+        uid: gang.uid().to_owned(),
+        resource_version: group.resource_version.clone(),
+        read: group.status.clone(),
+        status: gang.status.clone(),
+        vacated: gone.then(|| Vacated {
+            workload_uid: gang.input.workload.uid.as_str().to_owned(),
+            seen: gang.all_pods().map(|p| p.uid.clone()).collect(),
+        }),
+    })
+}
+
+/// The condition `PodGroupInitiallyScheduled` as it is to be; `None` leaves it as it is.
+fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static str, String)> {
+    if let Some(intent) = &gang.status.preemption {
+        return Some((false, reasons::PREEMPTING, messages::preempting(intent)));
+    }
+    let pending = gang
+        .pending
+        .as_ref()
+        .map(|p| messages::pending(p, context.cluster.dims()));
+    match (&gang.assigned, gang.phase()) {
+        (Some(_), _) if gang.input.released() => None,
+        (Some(assigned), _) => {
+            let nodes = assigned.values().collect::<BTreeSet<_>>().len();
+            let mut text = messages::placed(assigned.len(), nodes);
+            if let Some(pending) = pending {
+                text = format!("{text}; more members wait: {pending}");
+            }
+            Some((true, reasons::SCHEDULED, text))
+        }
+        (None, GangPhase::Active) => {
+            let text = pending.unwrap_or_else(|| messages::WAITING.to_owned());
+            Some((false, reasons::UNSCHEDULABLE, text))
+        }
+        // Before the first attempt there is nothing to say.
+        (None, GangPhase::Held(reason)) => {
+            find(
+                &gang.status.conditions,
+                types::POD_GROUP_INITIALLY_SCHEDULED,
+            )?;
+            Some((false, reason, messages::HELD.to_owned()))
+        }
+        (None, GangPhase::Finished) => None,
+    }
+}

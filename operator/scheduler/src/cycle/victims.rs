@@ -1,0 +1,171 @@
+//! The victims of an intent as they are found.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_engine::{Amounts, NodeIx};
+use lockstep_model::{GangPhase, Pod};
+
+use crate::context::Context;
+use crate::occupancy::{holds, victim_priority};
+use crate::state::GangState;
+
+/// A victim as it is found.
+pub(super) struct Found {
+    pub victim: Victim,
+    pub progress: Progress,
+    /// What it holds.
+    pub holds: Vec<(NodeIx, Amounts)>,
+    /// The pod, for a single one.
+    pub pod: Option<Arc<Pod>>,
+    /// Whether it is marked as preempted.
+    pub evicted: bool,
+}
+
+/// How far a victim is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Progress {
+    /// It is there and has not been told.
+    Here,
+    /// It has been told and has not begun to leave.
+    Told,
+    /// It is terminating.
+    Leaving,
+    /// It holds nothing any more, or what it holds now it got later.
+    Gone,
+}
+
+impl Found {
+    /// Whether it has not begun to leave, so that it need not.
+    pub fn stays(&self) -> bool {
+        matches!(self.progress, Progress::Here | Progress::Told)
+    }
+
+    fn gone(victim: &Victim) -> Self {
+        Self {
+            victim: victim.clone(),
+            progress: Progress::Gone,
+            holds: Vec::new(),
+            pod: None,
+            evicted: false,
+        }
+    }
+}
+
+/// Finds the victims; `None` when the intent names one that may not be a victim.
+pub(super) fn find_victims(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    preemptor: usize,
+    intent: &Preemption,
+) -> Option<Vec<Found>> {
+    let victims = intent.victims.iter();
+    victims
+        .map(|victim| match victim.kind.as_str() {
+            "PodGroup" => find_gang(context, gangs, preemptor, intent, victim),
+            "Pod" => find_pod(context, gangs, preemptor, victim),
+            _ => None,
+        })
+        .collect()
+}
+
+fn find_gang(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    preemptor: usize,
+    intent: &Preemption,
+    victim: &Victim,
+) -> Option<Found> {
+    let Some(at) = gangs.iter().position(|g| g.uid() == victim.uid) else {
+        return Some(Found::gone(victim));
+    };
+    let gang = &gangs[at];
+    let priority = gangs[preemptor].priority();
+    if at == preemptor || !gang.input.whole() || victim_priority(context, gang) >= priority {
+        return None;
+    }
+    let held = holds(context, gang);
+    let placement = gang.input.group.status.placement.as_ref();
+    if held.is_empty() || placement.is_some_and(|p| p.decided_at > intent.decided_at) {
+        return Some(Found::gone(victim));
+    }
+    let evicted = gang.disrupted();
+    let told = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
+    let mut pods = held.iter().map(|h| h.pod.as_ref());
+    let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
+        Progress::Leaving
+    } else if told {
+        Progress::Told
+    } else {
+        Progress::Here
+    };
+    Some(Found {
+        progress,
+        holds: held
+            .iter()
+            .map(|h| (h.node, context.amounts(&h.requests)))
+            .collect(),
+        evicted,
+        ..Found::gone(victim)
+    })
+}
+
+fn find_pod(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    preemptor: usize,
+    victim: &Victim,
+) -> Option<Found> {
+    let Some((node, pod)) = pod_on_nodes_of(context, &gangs[preemptor], &victim.uid) else {
+        return Some(Found::gone(victim));
+    };
+    let gang = gangs
+        .iter()
+        .find(|g| g.all_pods().any(|p| p.uid == pod.uid));
+    let priority = gang.map_or(pod.priority, |gang| victim_priority(context, gang));
+    if pod.protected
+        || priority >= gangs[preemptor].priority()
+        || gang.is_some_and(|gang| gang.input.whole())
+    {
+        return None;
+    }
+    let progress = if pod.terminating.is_some() {
+        Progress::Leaving
+    } else {
+        Progress::Here
+    };
+    Some(Found {
+        progress,
+        holds: vec![(node, context.amounts(&pod.requests))],
+        evicted: pod.disrupted,
+        pod: Some(pod),
+        ..Found::gone(victim)
+    })
+}
+
+/// A bound pod on a node of the gang's placement.
+fn pod_on_nodes_of(
+    context: &Context<'_>,
+    gang: &GangState,
+    uid: &str,
+) -> Option<(NodeIx, Arc<Pod>)> {
+    let nodes: BTreeSet<NodeIx> = gang
+        .assigned_members()
+        .filter_map(|(_, n)| context.cluster.ordinal(n))
+        .collect();
+    nodes.into_iter().find_map(|node| {
+        let mut pods = context.cluster.pods_on(node);
+        let pod = pods.find(|p| p.uid == uid && p.bound.is_some())?;
+        Some((node, Arc::clone(pod)))
+    })
+}
+
+/// Takes what a victim holds out of what is free.
+pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amounts)]) {
+    for (node, amounts) in holds {
+        for (free, amount) in free.get_mut(node).into_iter().flatten().zip(amounts) {
+            *free -= amount;
+        }
+    }
+}

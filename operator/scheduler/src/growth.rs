@@ -1,0 +1,204 @@
+//! Which members of a gang are to be placed now: an elastic gang starts with what it gets, and
+//! grows later.
+//!
+//! Another membership costs a restart. So a gang takes what is free when it is placed, keeps to
+//! that while it starts and while an incident is handled, and grows only when it has run well for a
+//! while; it never preempts to grow.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
+
+/// Which members of a gang are to be placed now.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MembersToPlace {
+    /// `None`: all of its members.
+    pub only: Option<BTreeSet<Member>>,
+    /// Whether the gang runs without those that it lacks: they take free capacity only.
+    pub growing: bool,
+    /// When it may grow, if it only has to wait for that.
+    pub grows_at: Option<DateTime<Utc>>,
+}
+
+/// What the ledger of a workload says about the members of one gang, parsed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct MemberLedger {
+    /// Members that have succeeded.
+    pub completed: BTreeSet<Member>,
+    /// Members that need no capacity any more: they have succeeded, or the rest of their group has
+    /// without them.
+    pub finished: BTreeSet<Member>,
+    /// Members that the current membership leaves out.
+    pub absent: BTreeSet<Member>,
+    /// The gang's restart domains, in its order; those that the ledger does not have yet are left
+    /// out.
+    pub domains: Vec<DomainLedger>,
+}
+
+/// What the ledger says about a restart domain.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct DomainLedger {
+    /// Key of the domain.
+    pub key: String,
+    /// The pods that an incident replaces; `None` while no incident is handled.
+    pub incident: Option<Replacement>,
+    /// Since when all of its members run.
+    pub healthy_since: Option<DateTime<Utc>>,
+}
+
+/// The pods that an incident replaces.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Replacement {
+    /// Members that get a new pod.
+    pub members: BTreeSet<Member>,
+    /// UIDs of the pods that go.
+    pub old_pods: BTreeSet<String>,
+}
+
+impl MemberLedger {
+    /// What the workload's status says about a gang of its spec.
+    pub fn read(
+        gang: &Gang,
+        spec: &TrainingWorkloadSpec,
+        status: Option<&TrainingWorkloadStatus>,
+    ) -> Self {
+        let Some(status) = status else {
+            return Self::default();
+        };
+        let membership = Membership::of(spec, status);
+        let completed = status.completed(&spec.groups);
+        let mut finished = completed.clone();
+        for group in &spec.groups {
+            let partial = membership.size_of(&group.name) < group.members();
+            if partial && membership.complete(&group.name, &completed) {
+                finished.extend(all_members(group));
+            }
+        }
+        let ours: BTreeSet<&Member> = gang.members().collect();
+        let of_gang = |m: &&Member| ours.contains(*m);
+        let domains = gang.domains.iter().filter_map(|domain| {
+            let ledger = status.domains.iter().find(|s| s.key == domain.key)?;
+            Some(DomainLedger {
+                key: ledger.key.clone(),
+                // A range that does not parse names no member: the workload's controller writes the
+                // ledger, and writes it again.
+                incident: ledger.incident.as_ref().map(|incident| Replacement {
+                    members: MemberSet::parse(&incident.replace)
+                        .unwrap_or_default()
+                        .into_iter()
+                        .collect(),
+                    old_pods: incident.old_pods.iter().cloned().collect(),
+                }),
+                healthy_since: ledger.healthy_since,
+            })
+        });
+        Self {
+            domains: domains.collect(),
+            absent: gang
+                .members()
+                .filter(|m| !membership.contains(m))
+                .cloned()
+                .collect(),
+            completed: completed.iter().filter(of_gang).cloned().collect(),
+            finished: finished.iter().filter(of_gang).cloned().collect(),
+        }
+    }
+
+    /// The restart domains of which at least one member is in the current membership.
+    fn domains_in_use<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = &'s DomainLedger> {
+        let in_use = gang
+            .domains
+            .iter()
+            .filter(|d| d.members.iter().any(|m| !self.absent.contains(m)));
+        in_use.filter_map(|d| self.domains.iter().find(|l| l.key == d.key))
+    }
+}
+
+/// Which members are to be placed of a gang that has these nodes; `None` while it has no placement.
+/// It grows once it has run for `grow_after` without incident, or as soon as it can where its user
+/// has raised what it needs.
+pub fn members_to_place(
+    gang: &Gang,
+    ledger: &MemberLedger,
+    assigned: Option<&BTreeMap<Member, String>>,
+    now: DateTime<Utc>,
+    grow_after: TimeDelta,
+) -> MembersToPlace {
+    let Some(assigned) = assigned.filter(|_| !gang.basic) else {
+        return MembersToPlace::default();
+    };
+    let completed = &ledger.completed;
+    let placed = |m: &Member| assigned.contains_key(m) || completed.contains(m);
+    let min_count = gang.min_count.max(0) as usize;
+    let never_ran = |d: &DomainLedger| d.incident.is_none() && d.healthy_since.is_none();
+    if ledger.domains_in_use(gang).all(never_ran) {
+        let enough = gang.members().filter(|m| placed(m)).count() >= min_count;
+        return if enough {
+            MembersToPlace::only(gang, placed)
+        } else {
+            MembersToPlace::default()
+        };
+    }
+    let running = MembersToPlace::only(gang, |m| !ledger.absent.contains(m) || placed(m));
+    let healthy: Option<Vec<DateTime<Utc>>> = ledger
+        .domains_in_use(gang)
+        .map(|d| d.healthy_since.filter(|_| d.incident.is_none()))
+        .collect();
+    let Some(healthy_since) = healthy.and_then(|all| all.into_iter().max()) else {
+        return running;
+    };
+    if running.only.is_none() {
+        return MembersToPlace {
+            growing: true,
+            ..running
+        };
+    }
+    // Members that have succeeded would have to start over.
+    if gang.members().any(|m| completed.contains(m)) {
+        return running;
+    }
+    // Only a gang whose `replicas` or `minCount` was raised can be below its minimum: its growth is
+    // not delayed.
+    let present = gang.members().filter(|m| !ledger.absent.contains(*m));
+    let grows_at = if present.count() < min_count {
+        healthy_since
+    } else {
+        healthy_since + grow_after
+    };
+    if now >= grows_at {
+        return MembersToPlace {
+            growing: true,
+            ..MembersToPlace::default()
+        };
+    }
+    MembersToPlace {
+        growing: true,
+        grows_at: Some(grows_at),
+        ..running
+    }
+}
+
+impl MembersToPlace {
+    /// Whether a member is to be placed.
+    pub fn contains(&self, member: &Member) -> bool {
+        self.only.as_ref().is_none_or(|only| only.contains(member))
+    }
+
+    fn only(gang: &Gang, wanted: impl Fn(&Member) -> bool) -> Self {
+        let all = gang.members().all(&wanted);
+        let only = (!all).then(|| gang.members().filter(|m| wanted(m)).cloned().collect());
+        Self {
+            only,
+            ..Self::default()
+        }
+    }
+}
+
+fn all_members(group: &Group) -> impl Iterator<Item = Member> {
+    let numbers = (0..group.replicas).flat_map(|r| (0..group.size).map(move |i| (r, i)));
+    numbers.map(|(replica, index)| Member::new(group.name.as_str(), replica, index))
+}

@@ -1,0 +1,319 @@
+//! What a scheduling cycle reads, and nothing else.
+//!
+//! The index keeps a [`GangInput`] per pod group and wakes the scheduler when it differs: what is
+//! not in it cannot be read, so no change that matters can be missed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::gangs::{Gang, gangs};
+use lockstep_api::ids::Uid;
+use lockstep_api::key::Key;
+use lockstep_api::names::{MANAGED_BY, annotations, pod_group_name};
+use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstraint};
+use lockstep_api::workload::{AvoidedNode, DisruptionMode};
+use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::gang::assignments;
+use lockstep_model::pod::checkpoint;
+use lockstep_model::quantity::InvalidQuantity;
+use lockstep_model::{Assignments, Budget, Constraints, GangPhase, Resources, Snapshot, Template};
+
+use crate::growth::MemberLedger;
+
+/// The cluster as of one moment.
+#[derive(Clone, Debug)]
+pub struct SchedulingInput {
+    /// Nodes and pods.
+    pub cluster: Snapshot,
+    /// Our gangs, in the order of their keys.
+    pub gangs: Vec<Arc<GangInput>>,
+    /// Disruption budgets.
+    pub budgets: Vec<Arc<Budget>>,
+}
+
+/// One gang: what is read of its pod group and of the workload that controls it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GangInput {
+    /// Namespace and name of the pod group.
+    pub key: Key,
+    /// What is read of the pod group.
+    pub group: PodGroupInput,
+    /// What is read of the workload.
+    pub workload: Arc<WorkloadInput>,
+    /// Its members.
+    pub gang: Arc<Gang>,
+    /// Priority that counts when others want its capacity, once it runs; from its priority class.
+    pub preemption_priority: Option<i32>,
+}
+
+/// What is read of a pod group.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodGroupInput {
+    /// UID.
+    pub uid: Uid,
+    /// Version, a precondition of writes.
+    pub resource_version: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Whether it is being deleted.
+    pub deleting: bool,
+    /// Priority.
+    pub priority: i32,
+    /// Whether it may preempt.
+    pub preempts: bool,
+    /// Whether preemption takes it whole or not at all.
+    pub whole: bool,
+    /// Members to be kept together.
+    pub topology: Option<TopologyConstraint>,
+    /// The status.
+    pub status: PodGroupStatus,
+    /// The placement in the status, parsed.
+    pub assigned: Option<Arc<Assignments>>,
+}
+
+/// What is read of a workload, for one of its gangs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WorkloadInput {
+    /// UID, the owner of the pods.
+    pub uid: Uid,
+    /// Name.
+    pub name: String,
+    /// Generation of the spec.
+    pub generation: i64,
+    /// Whether the gang may have or get capacity, as far as the workload decides that.
+    pub phase: GangPhase,
+    /// The last checkpoint.
+    pub checkpoint: Option<DateTime<Utc>>,
+    /// Pod templates, in the order of the groups in the spec.
+    pub templates: Arc<[TemplateInput]>,
+    /// Id of the placement that the gang has released.
+    pub released: Option<String>,
+    /// Nodes that the workload keeps the gang away from.
+    pub avoid: Vec<AvoidedNode>,
+    /// Placements in a row that ended before all members ran.
+    pub placement_tries: i32,
+    /// What the ledger says about the gang's members.
+    pub members: MemberLedger,
+}
+
+/// What is read of a group's pod template.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TemplateInput {
+    /// Name of the group.
+    pub group: String,
+    /// What one pod holds, where its quantities can be read.
+    pub requests: Result<Arc<Resources>, InvalidQuantity>,
+    /// Which nodes admit it.
+    pub nodes: TemplateNodes,
+}
+
+/// Which nodes admit a template.
+#[derive(Clone, Debug, PartialEq)]
+pub enum TemplateNodes {
+    /// Those that satisfy these constraints.
+    Satisfying(Constraints),
+    /// These, by name: as recorded in a snapshot.
+    Recorded(BTreeSet<String>),
+}
+
+/// The objects that a gang is read from.
+#[derive(Clone, Copy, Debug)]
+pub struct GangSources<'a> {
+    /// Namespace and name of the pod group.
+    pub key: &'a Key,
+    /// The pod group.
+    pub group: &'a PodGroup,
+    /// The workload that controls it.
+    pub workload: &'a TrainingWorkload,
+    /// Priority as a victim, from its priority class.
+    pub preemption_priority: Option<i32>,
+}
+
+impl GangSources<'_> {
+    /// Reads a gang. `None` for a pod group that its workload has not made: it counts only under
+    /// the name that the workload gives it. `previous` is the same gang as read before; what has
+    /// not changed is shared with it.
+    pub fn read(&self, previous: Option<&GangInput>) -> Option<GangInput> {
+        if !self.named_by_workload() {
+            return None;
+        }
+        let previous = previous.filter(|p| self.workload_uid() == Some(p.workload.uid.clone()));
+        let unchanged_spec = previous.filter(|p| {
+            self.workload.metadata.generation == Some(p.workload.generation)
+                && p.gang.key == self.group.spec.gang_key
+        });
+        let gang = match unchanged_spec {
+            Some(previous) => Arc::clone(&previous.gang),
+            None => Arc::new(self.gang()),
+        };
+        let templates = match unchanged_spec {
+            Some(previous) => Arc::clone(&previous.workload.templates),
+            None => self.templates(),
+        };
+        Some(GangInput {
+            key: self.key.clone(),
+            group: PodGroupInput::read(self.group, previous.map(|p| &p.group))?,
+            workload: Arc::new(self.workload(&gang, templates)?),
+            gang,
+            preemption_priority: self.preemption_priority,
+        })
+    }
+
+    fn workload_uid(&self) -> Option<Uid> {
+        Uid::read(self.workload.metadata.uid.as_deref())
+    }
+
+    fn named_by_workload(&self) -> bool {
+        let (group, meta) = (&self.group.metadata, &self.workload.metadata);
+        let (Some(name), Some(uid)) = (&meta.name, &meta.uid) else {
+            return false;
+        };
+        self.workload.spec.managed_by == MANAGED_BY
+            && meta.namespace == group.namespace
+            && group.name.as_ref() == Some(&pod_group_name(name, uid, &self.group.spec.gang_key))
+    }
+
+    /// The gang's members; none when the spec has no such gang any more.
+    fn gang(&self) -> Gang {
+        let key = &self.group.spec.gang_key;
+        let found = gangs(&self.workload.spec)
+            .into_iter()
+            .find(|g| g.key == *key);
+        found.unwrap_or_else(|| Gang {
+            key: key.clone(),
+            template: self.group.spec.workload_ref.template_name.clone(),
+            basic: true,
+            min_count: 0,
+            disruption: DisruptionMode::Single,
+            domains: Vec::new(),
+        })
+    }
+
+    fn templates(&self) -> Arc<[TemplateInput]> {
+        self.workload
+            .spec
+            .groups
+            .iter()
+            .map(|group| {
+                let Template {
+                    requests,
+                    constraints,
+                } = Template::from(group);
+                TemplateInput {
+                    group: group.name.clone(),
+                    requests,
+                    nodes: TemplateNodes::Satisfying(constraints),
+                }
+            })
+            .collect()
+    }
+
+    fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
+        let meta = &self.workload.metadata;
+        let status = self.workload.status.as_ref();
+        let ledger = status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key));
+        let checkpointed = meta
+            .annotations
+            .as_ref()
+            .and_then(|a| a.get(annotations::LAST_CHECKPOINT));
+        Some(WorkloadInput {
+            uid: self.workload_uid()?,
+            name: meta.name.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            phase: self.phase(gang),
+            checkpoint: checkpointed.and_then(|text| checkpoint(text)),
+            templates,
+            released: ledger.and_then(|l| l.released.clone()),
+            avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
+            placement_tries: ledger.map_or(0, |l| l.placement_tries),
+            members: MemberLedger::read(gang, &self.workload.spec, status),
+        })
+    }
+
+    fn phase(&self, gang: &Gang) -> GangPhase {
+        let status = self.workload.status.as_ref();
+        let conditions = status.map_or(&[][..], |s| &s.conditions);
+        let ended = is_true(conditions, types::COMPLETE) || is_true(conditions, types::FAILED);
+        if gang.domains.is_empty() || self.workload.metadata.deletion_timestamp.is_some() || ended {
+            return GangPhase::Finished;
+        }
+        if self.workload.spec.suspend {
+            return GangPhase::Held(reasons::SUSPENDED);
+        }
+        match status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key)) {
+            Some(ledger) if ledger.backoff.is_some() => GangPhase::Held(reasons::BACKING_OFF),
+            Some(ledger) if ledger.started => GangPhase::Active,
+            _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
+        }
+    }
+}
+
+impl PodGroupInput {
+    /// Reads a pod group; `None` without a UID. A placement that `previous` has, too, is not parsed
+    /// again.
+    pub fn read(group: &PodGroup, previous: Option<&Self>) -> Option<Self> {
+        let meta = &group.metadata;
+        let spec = &group.spec.gang;
+        let status = group.status.clone().unwrap_or_default();
+        let assigned = match previous {
+            Some(previous) if previous.status.placement == status.placement => {
+                previous.assigned.clone()
+            }
+            _ => status.placement.as_ref().map(assignments).map(Arc::new),
+        };
+        Some(Self {
+            uid: Uid::read(meta.uid.as_deref())?,
+            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            generation: meta.generation.unwrap_or_default(),
+            deleting: meta.deletion_timestamp.is_some(),
+            priority: spec.priority,
+            preempts: spec.preemption_policy != Some(PreemptionPolicy::Never),
+            whole: spec.disruption_mode.all.is_some(),
+            topology: spec
+                .scheduling_constraints
+                .iter()
+                .flat_map(|c| &c.topology)
+                .next()
+                .cloned(),
+            status,
+            assigned,
+        })
+    }
+}
+
+impl GangInput {
+    /// Whether the gang may have or get capacity.
+    pub fn phase(&self) -> GangPhase {
+        if self.group.deleting {
+            GangPhase::Finished
+        } else {
+            self.workload.phase
+        }
+    }
+
+    /// Whether the workload has released the placement that was read.
+    pub fn released(&self) -> bool {
+        let id = self.group.status.placement.as_ref().map(|p| &p.id);
+        id.is_some() && self.workload.released.as_ref() == id
+    }
+
+    /// Whether preemption takes it whole or not at all; pods of a basic group are on their own.
+    pub fn whole(&self) -> bool {
+        self.group.whole && !self.gang.basic
+    }
+
+    /// When the last incident in one of its restart domains was closed: work before that is not
+    /// lost again.
+    pub fn resumed(&self) -> Option<DateTime<Utc>> {
+        let domains = &self.workload.members.domains;
+        domains.iter().filter_map(|d| d.healthy_since).max()
+    }
+
+    /// What one pod of a group holds.
+    pub fn requests(&self, group: &str) -> Option<&Arc<Resources>> {
+        let template = self.workload.templates.iter().find(|t| t.group == group)?;
+        template.requests.as_ref().ok()
+    }
+}

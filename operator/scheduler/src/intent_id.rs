@@ -1,0 +1,23 @@
+//! The identity of an intent to preempt.
+
+use lockstep_api::names::short_hash;
+use lockstep_api::scheduling::Preemption;
+
+/// Id of an intent: it follows from the content, so that one that something else wrote or changed
+/// is recognised.
+pub(crate) fn intent_id(intent: &Preemption) -> String {
+    let Preemption {
+        preemptor_uid,
+        decided_at,
+        placement,
+        victims,
+        ..
+    } = intent;
+    let mut parts = vec![
+        preemptor_uid.clone(),
+        placement.clone(),
+        decided_at.timestamp_millis().to_string(),
+    ];
+    parts.extend(victims.iter().map(|v| format!("{}/{}", v.kind, v.uid)));
+    short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+}

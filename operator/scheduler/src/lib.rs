@@ -1,0 +1,50 @@
+//! The gang scheduler as a function: what there is and the time in, a list of requests out. No
+//! client, no clock. The manager's loop and `kubectl lockstep whatif` call the same cycle.
+//!
+//! | stage | module |
+//! |---|---|
+//! | what is read of nodes, pods and gangs; the same from a snapshot file | [`input`], [`snapshot`] |
+//! | one gang within a cycle, and what is free | `state`, `capacity` |
+//! | placements that exist: kept, lost, adopted | `cycle::maintain`, `refusal` |
+//! | what is reserved for pods that do not exist yet | `cycle::reserve` |
+//! | preemptions under way | `cycle::intents`, `cycle::victims` |
+//! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
+//! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
+//! | the decision as a list of requests | [`plan`] |
+//!
+//! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
+//! any moment: what must survive is in the status of the pod groups: the placement (the
+//! reservation), the intent to preempt with the time of its first evictions, and what
+//! kube-scheduler refused.
+//!
+//! A cycle first writes what it has decided into the status and acts on a decision only once it is
+//! there: an intent to preempt is persisted, and the preemptor's gated pods exist, before anything
+//! is evicted.
+
+mod capacity;
+mod context;
+mod cycle;
+pub mod decision;
+pub mod growth;
+pub mod input;
+mod intent_id;
+mod memory;
+pub mod messages;
+mod occupancy;
+pub mod pending;
+pub mod plan;
+mod refusal;
+mod settings;
+pub mod snapshot;
+mod state;
+#[cfg(test)]
+mod tests;
+
+pub use cycle::{SchedulingCycle, schedule};
+pub use decision::Decision;
+pub use input::{GangInput, GangSources, SchedulingInput};
+pub use memory::Memory;
+pub use pending::Pending;
+pub use plan::{Plan, StatusWrite, Step, Vacated};
+pub use settings::Settings;
+pub use state::GangState;

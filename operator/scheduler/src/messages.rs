@@ -1,0 +1,227 @@
+//! The words of conditions and events.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Victim};
+use lockstep_engine::Names;
+use lockstep_model::refusal::why_refused;
+
+use crate::pending::{NoPreemption, Pending};
+use crate::state::GangState;
+
+/// Victims that a text names; the others are counted.
+const NAMED: usize = 4;
+
+/// A placement was decided.
+pub(crate) fn placed(members: usize, nodes: usize) -> String {
+    format!(
+        "placed {} on {}",
+        count(members, "member"),
+        count(nodes, "node")
+    )
+}
+
+/// A gang waits, and there is nothing more to say.
+pub(crate) const WAITING: &str = "waiting for capacity";
+
+/// A gang does not ask for capacity.
+pub(crate) const HELD: &str = "the workload is not requesting capacity";
+
+/// Nodes look free and the gang waits all the same: who reads it should not look for missing
+/// capacity.
+const RESERVED: &str =
+    "would fit, but the capacity is reserved for a gang ahead of it in the queue";
+
+/// Why a gang waits that would fit without preemption.
+const REJECTING_NODES: &str = "waiting to retry nodes whose kubelet rejected the pod";
+
+/// What is leaving is enough.
+const TERMINATIONS: &str = "waiting for terminating pods to free enough capacity";
+
+/// No work is evicted for any gang. The key is that of the manager's configuration.
+const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.enabled)";
+
+/// Capacity was made for the gang once, and it could not use it.
+const USELESS_PREEMPTION: &str = "no workload is preempted for it again before its spec changes: kube-scheduler refused its pods after the last preemption";
+
+/// Why a gang waits.
+pub fn pending(pending: &Pending, names: &dyn Names) -> String {
+    match pending {
+        Pending::InvalidTemplate(invalid) => invalid.to_string(),
+        Pending::Unmet(unmet) => unmet.to_string(),
+        Pending::Capacity(short) => short.describe(names),
+        Pending::NoVictims { short, until } => no_victims(&short.describe(names), *until),
+        Pending::NoPreemption { short, why } => {
+            format!("{}; {}", short.describe(names), no_preemption(why))
+        }
+        Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
+        Pending::Terminations => TERMINATIONS.to_owned(),
+        Pending::RejectingNodes => REJECTING_NODES.to_owned(),
+        Pending::Reserved => RESERVED.to_owned(),
+    }
+}
+
+fn no_preemption(why: &NoPreemption) -> String {
+    match why {
+        NoPreemption::Disabled => PREEMPTION_DISABLED.to_owned(),
+        NoPreemption::Refused(refusal) => format!(
+            "no workload is preempted for it: {}, which is not a lack of capacity",
+            refuses(refusal)
+        ),
+        NoPreemption::Useless => USELESS_PREEMPTION.to_owned(),
+    }
+}
+
+/// A gang waits until it is placed once more.
+fn refused(refusal: &Refusal, next_try: DateTime<Utc>) -> String {
+    let next_try = next_try.format("%H:%M:%SZ");
+    format!(
+        "{}; not a lack of capacity, so no workload is preempted for it; next try at {next_try}",
+        refuses(refusal)
+    )
+}
+
+fn refuses(refusal: &Refusal) -> String {
+    let Refusal {
+        pod, node, message, ..
+    } = refusal;
+    format!(
+        "kube-scheduler refuses pod {pod} on {node}: {}",
+        why_refused(message)
+    )
+}
+
+/// A gang waits for its victims. The beginning is kube-scheduler's (KEP-5710).
+pub(crate) fn preempting(intent: &Preemption) -> String {
+    format!(
+        "pod group preemption: found a placement for podgroup, preempting {} victims: {}",
+        intent.victims.len(),
+        intent.explanation
+    )
+}
+
+/// Why these victims. `beyond` is the number of pods evicted beyond their budgets, `caused` the
+/// work that victims destroy by evicting others in turn.
+pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
+    let mut text = format!(
+        "{}; {} accelerator-seconds of work in all",
+        named(&intent.victims, victim),
+        intent.cost
+    );
+    if beyond > 0 {
+        let pods = count(usize::try_from(beyond).unwrap_or(usize::MAX), "pod");
+        text = format!("{text}, {pods} beyond disruption budgets");
+    }
+    if caused > 0 {
+        text = format!("{text}, {caused} of them because victims evict others in turn");
+    }
+    text = format!("{text}; {}", verdict(intent));
+    match &intent.next_best {
+        Some(next) => format!(
+            "{text}; the next best set, {}, costs {}",
+            next.victims.join(", "),
+            next.cost
+        ),
+        None => format!("{text}; no other set was found"),
+    }
+}
+
+/// How good the choice is known to be.
+fn verdict(intent: &Preemption) -> String {
+    if intent.proven {
+        "no cheaper set frees enough capacity".to_owned()
+    } else {
+        format!(
+            "no set that costs less than {} frees enough capacity",
+            intent.at_least
+        )
+    }
+}
+
+/// The next best set of victims as it stands in an intent.
+pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
+    let mut names: Vec<String> = victims.iter().take(NAMED).map(name).collect();
+    if victims.len() > NAMED {
+        names.push(format!("{} more", victims.len() - NAMED));
+    }
+    NextBest {
+        cost,
+        victims: names,
+    }
+}
+
+/// Why these victims, after some of those decided on were found to be able to stay.
+pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
+    let victims = named(victims, victim);
+    format!(
+        "{victims}; {cost} accelerator-seconds of work in all; other victims stay, since capacity has become free"
+    )
+}
+
+/// No set of victims makes capacity for a gang that may preempt. `until`: work may be evicted then
+/// that has not run for long enough.
+fn no_victims(short: &str, until: Option<DateTime<Utc>>) -> String {
+    match until {
+        Some(until) => {
+            let until = until.to_rfc3339_opts(SecondsFormat::Secs, true);
+            format!(
+                "{short}; some of lower priority may not be evicted before {until} (minRuntimeSeconds)"
+            )
+        }
+        None => short.to_owned(),
+    }
+}
+
+fn named(victims: &[Victim], words: fn(&Victim) -> String) -> String {
+    let text = victims
+        .iter()
+        .take(NAMED)
+        .map(words)
+        .collect::<Vec<_>>()
+        .join(", ");
+    if victims.len() > NAMED {
+        format!("{text} and {} more", victims.len() - NAMED)
+    } else {
+        text
+    }
+}
+
+fn name(v: &Victim) -> String {
+    format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name)
+}
+
+fn victim(v: &Victim) -> String {
+    let pods = count(v.pods.max(0) as usize, "pod");
+    format!(
+        "{} (priority {}, {pods}, {} accelerator-seconds)",
+        name(v),
+        v.priority,
+        v.cost
+    )
+}
+
+/// What a victim is told. The beginning is kube-scheduler's. Who else was weighed may be none of
+/// its business.
+pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64) -> String {
+    let (key, priority) = (&preemptor.input.key, preemptor.priority());
+    let mut text = format!(
+        "Preempted by podgroup {}/{} of priority {priority}, which needs the capacity (intent {}): {cost} \
+         accelerator-seconds of work are lost here, {} in all",
+        key.namespace, key.name, intent.id, intent.cost
+    );
+    if intent.proven || intent.at_least > 0 {
+        text = format!("{text}; {}", verdict(intent));
+    }
+    match &intent.next_best {
+        Some(next) => format!("{text}; the next best choice costs {}", next.cost),
+        None => text,
+    }
+}
+
+/// A victim has left and waits again: what it was told stays to be read.
+pub(crate) fn requeued(told: &str) -> String {
+    format!("{told}; evicted and requeued at its original position")
+}
+
+fn count(n: usize, noun: &str) -> String {
+    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
+}

@@ -1,0 +1,107 @@
+//! Which gangs hold what, as the model's occupancy.
+
+use std::sync::Arc;
+
+use lockstep_engine::NodeSet;
+use lockstep_model::occupancy::{Disruption, reservations};
+use lockstep_model::{GangPhase, Occupancy, PlacedGang, Running};
+
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::memory::Memory;
+use crate::state::GangState;
+
+/// All gangs with what they hold.
+pub(crate) fn occupancy<'a>(
+    context: &Context<'a>,
+    capacity: &'a Capacity,
+    gangs: &'a [GangState],
+) -> Occupancy<'a> {
+    Occupancy {
+        cluster: context.cluster,
+        budgets: context.budgets,
+        rules: &context.settings.rules,
+        now: context.now,
+        evicting: &capacity.evicting,
+        gangs: gangs.iter().map(|g| placed_gang(context, g)).collect(),
+    }
+}
+
+/// All gangs with what they hold and, as far as victims that evict others in turn are followed, the
+/// nodes where each could run again.
+pub(crate) fn occupancy_with_nodes<'a>(
+    context: &Context<'a>,
+    memory: &mut Memory,
+    capacity: &'a Capacity,
+    gangs: &'a [GangState],
+) -> Occupancy<'a> {
+    let mut all = occupancy(context, capacity, gangs);
+    if context.settings.rules.follow_on_depth > 0 {
+        for (placed, gang) in all.gangs.iter_mut().zip(gangs) {
+            placed.eligible = nodes_of_one_template(context, memory, gang);
+        }
+    }
+    all
+}
+
+/// What a gang holds: its pods where they take capacity, and its assigned members without pods.
+pub(crate) fn holds(context: &Context<'_>, gang: &GangState) -> Vec<Running> {
+    placed_gang(context, gang).holds(context.cluster)
+}
+
+/// Priority of a gang when others want its capacity.
+pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
+    placed_gang(context, gang).victim_priority()
+}
+
+fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a> {
+    let input = &gang.input;
+    let finished = gang.phase() == GangPhase::Finished;
+    let stray = gang
+        .all_pods()
+        .filter(|p| p.bound.is_none() && !gang.on_assigned_node(p))
+        .map(|p| p.uid.as_str());
+    PlacedGang {
+        uid: gang.uid(),
+        namespace: &input.key.namespace,
+        workload_uid: input.workload.uid.as_str(),
+        priority: gang.priority(),
+        preemption_priority: input.preemption_priority,
+        preempts: input.group.preempts,
+        disruption: Disruption::of(input.whole(), input.gang.basic),
+        leaves: finished || input.released() || gang.disrupted(),
+        checkpoint: input.workload.checkpoint,
+        resumed: input.resumed(),
+        pods: gang.all_pods().collect(),
+        stray: stray.collect(),
+        reserved: reserved(context, gang),
+        eligible: None,
+    }
+}
+
+/// Nodes where a gang of one template could run.
+fn nodes_of_one_template(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+) -> Option<Arc<NodeSet>> {
+    let [template] = &*gang.input.workload.templates else {
+        return None;
+    };
+    Some(memory.eligible(&gang.input, template, context.cluster))
+}
+
+/// Assigned members whose pods do not hold their capacity yet. A gang that has finished, or has
+/// released its placement, keeps none.
+pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Running> {
+    if gang.phase() == GangPhase::Finished || gang.input.released() {
+        return Vec::new();
+    }
+    let assigned = gang.unfinished_assigned().map(|(m, n)| (m, n.as_str()));
+    reservations(
+        context.cluster,
+        assigned,
+        |member, node| gang.pod_at(member, node).is_some(),
+        |member| gang.input.requests(&member.group).cloned(),
+    )
+}

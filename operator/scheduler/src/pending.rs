@@ -1,0 +1,74 @@
+//! Why a gang waits, as data.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::scheduling::Refusal;
+use lockstep_engine::Infeasible;
+use lockstep_model::Unmet;
+use lockstep_model::quantity::InvalidQuantity;
+
+/// Why a gang waits.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Pending {
+    /// A quantity in a pod template cannot be read.
+    InvalidTemplate(InvalidQuantity),
+    /// No node offers a resource, or has the topology label.
+    Unmet(Unmet),
+    /// There is not enough capacity.
+    Capacity(Infeasible),
+    /// There is not enough capacity, and no set of victims makes it.
+    NoVictims {
+        /// What is missing with everything evicted that may be.
+        short: Infeasible,
+        /// When work may be evicted that is still within its guaranteed run time.
+        until: Option<DateTime<Utc>>,
+    },
+    /// There is not enough capacity, and no work may be preempted.
+    NoPreemption {
+        /// What is missing.
+        short: Infeasible,
+        /// Why no work is preempted.
+        why: NoPreemption,
+    },
+    /// kube-scheduler refused the last placements for another reason than capacity.
+    BackingOff {
+        /// The refusal.
+        refusal: Box<Refusal>,
+        /// When the gang is placed again.
+        next_try: DateTime<Utc>,
+    },
+    /// Pods that are terminating leave enough capacity.
+    Terminations,
+    /// It would fit on nodes whose kubelets have rejected its pods, and waits until they may be
+    /// tried again.
+    RejectingNodes,
+    /// It would fit if no gang were ahead of it in the queue.
+    Reserved,
+}
+
+/// Why no work is preempted for a gang, whatever its priority.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoPreemption {
+    /// The configuration turns all evictions off.
+    Disabled,
+    /// kube-scheduler refuses its pods for another reason than capacity.
+    Refused(Box<Refusal>),
+    /// kube-scheduler refused its pods after the last preemption.
+    Useless,
+}
+
+impl Pending {
+    /// One word, for labels and logs.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Self::InvalidTemplate(_) => "invalid_template",
+            Self::Unmet(_) => "unmet",
+            Self::Capacity(_) => "capacity",
+            Self::NoVictims { .. } => "no_victims",
+            Self::NoPreemption { .. } => "no_preemption",
+            Self::BackingOff { .. } => "backing_off",
+            Self::Terminations => "terminations",
+            Self::RejectingNodes => "rejecting_nodes",
+            Self::Reserved => "reserved",
+        }
+    }
+}

@@ -1,0 +1,221 @@
+//! What kube-scheduler refuses: nodes to stay away from, when to try again, and for which gangs no
+//! work is preempted.
+//!
+//! Preemption makes capacity and nothing else. So it is not done for a gang that is refused for
+//! another reason, nor a second time for a gang that was refused after the first, until its spec
+//! changes or it is bound. That is in the status of its pod group, for the next leader.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::condition::reasons;
+use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
+use lockstep_engine::NodeIx;
+use lockstep_model::pod::Stage;
+use lockstep_model::refusal::lacks_capacity_only;
+use lockstep_model::{GangPhase, Pod};
+
+use crate::context::{Context, Wake};
+use crate::memory::Memory;
+use crate::pending::{NoPreemption, Pending};
+use crate::state::GangState;
+
+/// Seconds between the first refusal and the next placement; each further one doubles it.
+const FIRST_BACKOFF: i64 = 5;
+/// Longest time between a refusal and the next placement, in seconds.
+const LONGEST_BACKOFF: i64 = 300;
+
+/// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
+/// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
+pub(crate) fn note_refusals(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &mut GangState,
+    refused: &mut HashSet<String>,
+    wake: &mut Wake,
+) {
+    forget_refusals(gang);
+    expire_exclusions(context, gang, wake);
+    let pods: Vec<Arc<Pod>> = gang
+        .all_pods()
+        .filter(|p| p.stage == Stage::Refused && p.alive())
+        .cloned()
+        .collect();
+    for pod in pods {
+        let Some(node) = pod.pinned.as_deref() else {
+            continue;
+        };
+        refused.insert(pod.uid.clone());
+        let ordinal = context.cluster.ordinal(node);
+        if ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
+            // What was refused while there was no capacity is tried again when there is: that takes
+            // a moment, too, and counts from the first look at the node without them.
+            memory.refused_since.remove(&pod.uid);
+            continue;
+        }
+        let since = *memory
+            .refused_since
+            .entry(pod.uid.clone())
+            .or_insert(context.now);
+        if context.due(since, context.settings.refused_after, wake) {
+            exclude(context, gang, node, wake);
+            record_refusal(context, gang, &pod, node);
+        }
+    }
+}
+
+/// Whether a pod on the node is about to end, so that its capacity is not what it will be.
+fn terminating_on(context: &Context<'_>, node: NodeIx, wake: &mut Wake) -> bool {
+    let mut soon = false;
+    for end in context
+        .cluster
+        .pods_on(node)
+        .filter_map(|pod| pod.terminating)
+    {
+        soon |= !context.due(end, context.settings.rules.overdue, wake);
+    }
+    soon
+}
+
+fn expire_exclusions(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
+    if gang.phase() == GangPhase::Finished {
+        return;
+    }
+    gang.status.excluded_nodes.retain(|e| e.until > context.now);
+    for excluded in &gang.status.excluded_nodes {
+        wake.at(excluded.until);
+    }
+}
+
+fn exclude(context: &Context<'_>, gang: &mut GangState, node: &str, wake: &mut Wake) {
+    let excluded = &mut gang.status.excluded_nodes;
+    if excluded.iter().any(|e| e.node == node) {
+        return;
+    }
+    let time = TimeDelta::from_std(context.settings.avoid_refused).unwrap_or(TimeDelta::MAX);
+    let until = context.now + time;
+    wake.at(until);
+    excluded.push(ExcludedNode {
+        node: node.to_owned(),
+        reason: reasons::UNSCHEDULABLE.to_owned(),
+        until,
+    });
+    excluded.sort_by(|a, b| a.node.cmp(&b.node));
+}
+
+/// Why a gang is not placed now, although there may be capacity: the last placements were refused
+/// for another reason.
+pub(crate) fn backs_off(
+    context: &Context<'_>,
+    gang: &GangState,
+    wake: &mut Wake,
+) -> Option<Pending> {
+    let refusal = gang.status.refusal.as_ref()?;
+    let next_try = next_try(refusal);
+    if context.now >= next_try {
+        return None;
+    }
+    wake.at(next_try);
+    Some(Pending::BackingOff {
+        refusal: Box::new(refusal.clone()),
+        next_try,
+    })
+}
+
+/// Whether nodes that refused the gang may be tried once more, since no other has capacity for it:
+/// what was missing may be there by now. They are no longer excluded then.
+pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
+    if gang.status.refusal.is_none() || gang.status.excluded_nodes.is_empty() {
+        return false;
+    }
+    gang.status.excluded_nodes.clear();
+    true
+}
+
+/// Why no work may be preempted for a gang, whatever its priority.
+pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
+    let last = gang.status.last_preemption.as_ref();
+    if !context.settings.preemption_enabled {
+        Some(NoPreemption::Disabled)
+    } else if let Some(refusal) = &gang.status.refusal {
+        Some(NoPreemption::Refused(Box::new(refusal.clone())))
+    } else if last.is_some_and(|p| p.useless) {
+        Some(NoPreemption::Useless)
+    } else {
+        None
+    }
+}
+
+/// Notes that an intent has evicted work: should that turn out useless, there is no second one.
+pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
+    let last = gang.status.last_preemption.as_ref();
+    if last.is_none_or(|p| p.decided_at != intent.decided_at) {
+        gang.status.last_preemption = Some(LastPreemption {
+            decided_at: intent.decided_at,
+            useless: false,
+            observed: gang.observed_spec(),
+        });
+    }
+}
+
+fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &str) {
+    let now = context.now;
+    // A pod whose member has another node was counted when that node was taken away, and will go.
+    if gang.phase() != GangPhase::Active
+        || gang.input.released()
+        || gang.disrupted()
+        || !gang.on_assigned_node(pod)
+    {
+        return;
+    }
+    if let Some(preemption) = &mut gang.status.last_preemption {
+        preemption.useless = true;
+    }
+    let message = pod.refusal.as_deref().unwrap_or_default();
+    if lacks_capacity_only(message) {
+        return;
+    }
+    let tries = match &gang.status.refusal {
+        // Another pod of the same placement.
+        Some(refusal) if now < next_try(refusal) => return,
+        Some(refusal) => refusal.tries.saturating_add(1),
+        None => 1,
+    };
+    gang.status.refusal = Some(Refusal {
+        pod: pod.name.clone(),
+        node: node.to_owned(),
+        message: message.to_owned(),
+        at: now,
+        tries,
+        observed: gang.observed_spec(),
+    });
+}
+
+/// Drops what was noted of another spec, and of a gang that is bound by now.
+fn forget_refusals(gang: &mut GangState) {
+    if gang.phase() == GangPhase::Finished {
+        return;
+    }
+    let observed = gang.observed_spec();
+    if let Some(refusal) = &gang.status.refusal
+        && (refusal.observed != observed || gang.every_member_bound())
+    {
+        gang.status.refusal = None;
+        gang.status.excluded_nodes.clear();
+    }
+    if let Some(preemption) = &gang.status.last_preemption
+        && (preemption.observed != observed || gang.enough_bound())
+    {
+        gang.status.last_preemption = None;
+    }
+}
+
+/// When a gang is placed again after a refusal.
+fn next_try(refusal: &Refusal) -> DateTime<Utc> {
+    let doublings = u32::try_from(refusal.tries.saturating_sub(1)).unwrap_or(0);
+    let seconds = FIRST_BACKOFF
+        .saturating_mul(2_i64.saturating_pow(doublings))
+        .min(LONGEST_BACKOFF);
+    refusal.at + TimeDelta::seconds(seconds)
+}

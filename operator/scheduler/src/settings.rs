@@ -1,0 +1,48 @@
+//! Constants of the scheduler.
+
+use std::time::Duration;
+
+use lockstep_model::Rules;
+
+/// Constants of the scheduler.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How victims are chosen, weighed and protected.
+    pub rules: Rules,
+    /// Whether work may be evicted for gangs.
+    pub preemption_enabled: bool,
+    /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
+    pub refused_after: Duration,
+    /// How long a gang stays away from a node that refused one of its pods.
+    pub avoid_refused: Duration,
+    /// How long evictions of a foreign pod may be refused by its budgets before it is deleted
+    /// (KEP-5710 spares budgets only as far as possible); `None`: never.
+    pub delete_after: Option<Duration>,
+    /// Time between two attempts of a request that was refused.
+    pub retry: Duration,
+    /// Searches for victims that one cycle makes at most; the others follow in the next cycle.
+    pub searches_per_cycle: usize,
+    /// Shortest time between two messages that tell a waiting gang what is short.
+    pub message_interval: Duration,
+    /// How long a gang runs without incident before it takes free capacity for more of its members.
+    pub grow_after: Duration,
+    /// Changes that arrive within this time are looked at together.
+    pub debounce: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            rules: Rules::default(),
+            preemption_enabled: true,
+            refused_after: Duration::from_secs(5),
+            avoid_refused: Duration::from_mins(10),
+            delete_after: None,
+            retry: Duration::from_secs(1),
+            searches_per_cycle: 4,
+            message_interval: Duration::from_secs(5),
+            grow_after: Duration::from_mins(10),
+            debounce: Duration::from_millis(20),
+        }
+    }
+}

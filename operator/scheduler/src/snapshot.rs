@@ -1,0 +1,346 @@
+//! Gangs as records of a snapshot file, and back. What is made names every field, so that a new one
+//! cannot be forgotten.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use lockstep_api::condition::{is_true, reasons, types, upsert};
+use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::ids::Uid;
+use lockstep_api::key::Key;
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, Preemption, Refusal};
+use lockstep_api::workload::DisruptionMode;
+use lockstep_model::gang::assignments;
+use lockstep_model::quantity::InvalidQuantity;
+use lockstep_model::snapshot::{
+    DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
+    PreemptionRecord, RefusalRecord, ReplacementRecord, TemplateRecord,
+};
+use lockstep_model::{GangPhase, Node, SnapshotFile};
+
+use crate::growth::{DomainLedger, MemberLedger, Replacement};
+use crate::input::{
+    GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
+};
+use crate::intent_id::intent_id;
+
+/// Id of every placement that is read from a file: ids are compared with each other only.
+const RECORDED: &str = "recorded";
+
+/// The record of a gang over these nodes, whose positions the file has.
+pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQuantity> {
+    let GangInput {
+        key,
+        group,
+        workload,
+        gang: shape,
+        preemption_priority,
+    } = gang;
+    let ledger = &workload.members;
+    let templates: Result<Vec<TemplateRecord>, InvalidQuantity> = workload
+        .templates
+        .iter()
+        .map(|template| template_record(template, nodes))
+        .collect();
+    let domains = shape.domains.iter().map(|domain| DomainRecord {
+        ledger: ledger
+            .domains
+            .iter()
+            .find(|l| l.key == domain.key)
+            .map(domain_ledger_record),
+        members: ranges(&domain.members),
+    });
+    let status = &group.status;
+    Ok(GangRecord {
+        namespace: key.namespace.clone(),
+        name: key.name.clone(),
+        uid: group.uid.as_str().to_owned(),
+        workload: workload.name.clone(),
+        workload_uid: workload.uid.as_str().to_owned(),
+        spec: lockstep_api::scheduling::ObservedSpec {
+            generation: group.generation,
+            workload_generation: workload.generation,
+        },
+        phase: match gang.phase() {
+            GangPhase::Active => PhaseRecord::Active,
+            GangPhase::Held(_) => PhaseRecord::Held,
+            GangPhase::Finished => PhaseRecord::Finished,
+        },
+        priority: group.priority,
+        preemption_priority: *preemption_priority,
+        preempts: group.preempts,
+        whole: group.whole,
+        basic: shape.basic,
+        min_count: shape.min_count,
+        topology: group.topology.clone(),
+        domains: domains.collect(),
+        templates: templates?,
+        last_checkpoint: workload.checkpoint,
+        completed: ranges(&ledger.completed),
+        finished: ranges(&ledger.finished),
+        absent: ranges(&ledger.absent),
+        avoid: workload.avoid.clone(),
+        placement_tries: workload.placement_tries,
+        queued_at: status.queued_at,
+        placement: status.placement.as_ref().map(|p| PlacementRecord {
+            decided_at: p.decided_at,
+            nodes: p
+                .nodes
+                .iter()
+                .map(|n| (n.node.clone(), n.members.clone()))
+                .collect(),
+            released: gang.released(),
+        }),
+        preemption: status.preemption.as_ref().map(|intent| PreemptionRecord {
+            decided_at: intent.decided_at,
+            victims: intent.victims.clone(),
+            genuine: genuine(group, intent),
+        }),
+        disrupted: is_true(&status.conditions, types::DISRUPTION_TARGET),
+        refusal: status.refusal.as_ref().map(|refusal| RefusalRecord {
+            at: refusal.at,
+            tries: refusal.tries,
+            observed: refusal.observed,
+        }),
+        last_preemption: status.last_preemption.clone(),
+        excluded_nodes: status.excluded_nodes.clone(),
+    })
+}
+
+fn genuine(group: &PodGroupInput, intent: &Preemption) -> bool {
+    let placement = group.status.placement.as_ref();
+    intent.preemptor_uid == group.uid.as_str()
+        && intent.id == intent_id(intent)
+        && placement.is_some_and(|p| p.id == intent.placement)
+}
+
+fn template_record(
+    template: &TemplateInput,
+    nodes: &[Node],
+) -> Result<TemplateRecord, InvalidQuantity> {
+    let admits = |node: &Node| match &template.nodes {
+        TemplateNodes::Satisfying(constraints) => constraints.admit(node),
+        TemplateNodes::Recorded(names) => names.contains(&node.name),
+    };
+    let positions = nodes.iter().enumerate().filter(|(_, node)| admits(node));
+    let eligible = positions.map(|(at, _)| at).collect();
+    let requests = template.requests.clone()?;
+    Ok(TemplateRecord::of(&template.group, &requests, &eligible))
+}
+
+fn domain_ledger_record(ledger: &DomainLedger) -> DomainLedgerRecord {
+    DomainLedgerRecord {
+        incident: ledger.incident.as_ref().map(|incident| ReplacementRecord {
+            members: ranges(&incident.members),
+            old_pods: incident.old_pods.iter().cloned().collect(),
+        }),
+        healthy_since: ledger.healthy_since,
+    }
+}
+
+/// What a cycle reads of the cluster in a file, and of further gangs. Gangs whose UID is missing
+/// are left out.
+pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> SchedulingInput {
+    let topology_keys = more.iter().filter_map(|g| g.group.topology.as_ref());
+    let cluster = file.model(topology_keys.map(|t| t.key.as_str())).snapshot();
+    let recorded = file.gangs.iter().filter_map(|gang| input(gang, file));
+    let mut gangs: Vec<Arc<GangInput>> = recorded.chain(more).map(Arc::new).collect();
+    gangs.sort_by(|a, b| a.key.cmp(&b.key));
+    SchedulingInput {
+        cluster,
+        gangs,
+        budgets: file
+            .budgets
+            .iter()
+            .map(|b| Arc::new(b.to_budget()))
+            .collect(),
+    }
+}
+
+/// The nodes in a file.
+pub fn nodes(file: &SnapshotFile) -> Vec<Node> {
+    file.nodes.iter().map(NodeRecord::to_node).collect()
+}
+
+/// The gang of a record.
+fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
+    let positions: HashMap<&str, usize> = record
+        .templates
+        .iter()
+        .map(|t| t.group.as_str())
+        .zip(0..)
+        .collect();
+    let uid = Uid::read(Some(&record.uid))?;
+    let status = status(record);
+    let templates = record.templates.iter().map(|template| TemplateInput {
+        group: template.group.clone(),
+        requests: Ok(Arc::new(template.to_requests())),
+        nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
+    });
+    let released = record.placement.as_ref().is_some_and(|p| p.released);
+    Some(GangInput {
+        key: Key::new(&record.namespace, &record.name),
+        group: PodGroupInput {
+            uid,
+            resource_version: String::new(),
+            generation: record.spec.generation,
+            deleting: false,
+            priority: record.priority,
+            preempts: record.preempts,
+            whole: record.whole,
+            topology: record.topology.clone(),
+            assigned: status.placement.as_ref().map(assignments).map(Arc::new),
+            status,
+        },
+        workload: Arc::new(WorkloadInput {
+            uid: Uid::read(Some(&record.workload_uid))?,
+            name: record.workload.clone(),
+            generation: record.spec.workload_generation,
+            phase: match record.phase {
+                PhaseRecord::Active => GangPhase::Active,
+                PhaseRecord::Held => GangPhase::Held(reasons::SUSPENDED),
+                PhaseRecord::Finished => GangPhase::Finished,
+            },
+            checkpoint: record.last_checkpoint,
+            templates: templates.collect(),
+            released: released.then(|| RECORDED.to_owned()),
+            avoid: record.avoid.clone(),
+            placement_tries: record.placement_tries,
+            members: member_ledger(record),
+        }),
+        gang: Arc::new(Gang {
+            key: record.name.clone(),
+            template: String::new(),
+            basic: record.basic,
+            min_count: record.min_count,
+            disruption: if record.whole {
+                DisruptionMode::All
+            } else {
+                DisruptionMode::Single
+            },
+            domains: record
+                .domains
+                .iter()
+                .zip(0..)
+                .map(|(domain, number)| Domain {
+                    key: domain_key(number),
+                    members: in_order_of_groups(&domain.members, &positions),
+                })
+                .collect(),
+        }),
+        preemption_priority: record.preemption_priority,
+    })
+}
+
+fn member_ledger(record: &GangRecord) -> MemberLedger {
+    let domains = record
+        .domains
+        .iter()
+        .zip(0..)
+        .filter_map(|(domain, number)| {
+            let DomainLedgerRecord {
+                incident,
+                healthy_since,
+            } = domain.ledger.as_ref()?;
+            Some(DomainLedger {
+                key: domain_key(number),
+                incident: incident.as_ref().map(|incident| Replacement {
+                    members: members(&incident.members),
+                    old_pods: incident.old_pods.iter().cloned().collect(),
+                }),
+                healthy_since: *healthy_since,
+            })
+        });
+    MemberLedger {
+        completed: members(&record.completed),
+        finished: members(&record.finished),
+        absent: members(&record.absent),
+        domains: domains.collect(),
+    }
+}
+
+fn status(record: &GangRecord) -> PodGroupStatus {
+    let mut conditions = Vec::new();
+    if record.disrupted {
+        upsert(
+            &mut conditions,
+            types::DISRUPTION_TARGET,
+            true,
+            reasons::PREEMPTION_BY_SCHEDULER,
+            "",
+            record.spec.generation,
+            chrono::DateTime::UNIX_EPOCH,
+        );
+    }
+    PodGroupStatus {
+        conditions,
+        placement: record.placement.as_ref().map(placement),
+        preemption: record.preemption.as_ref().map(|p| intent(record, p)),
+        queued_at: record.queued_at,
+        refusal: record.refusal.as_ref().map(|refusal| Refusal {
+            at: refusal.at,
+            tries: refusal.tries,
+            observed: refusal.observed,
+            ..Refusal::default()
+        }),
+        last_preemption: record.last_preemption.clone(),
+        excluded_nodes: record.excluded_nodes.clone(),
+    }
+}
+
+fn placement(record: &PlacementRecord) -> Placement {
+    let nodes = record.nodes.iter().map(|(node, members)| NodePlacement {
+        node: node.clone(),
+        members: members.clone(),
+    });
+    let count: usize = record.nodes.values().map(|m| members(m).len()).sum();
+    Placement {
+        id: RECORDED.to_owned(),
+        decided_at: record.decided_at,
+        members: count as i32,
+        nodes: nodes.collect(),
+    }
+}
+
+fn intent(gang: &GangRecord, record: &PreemptionRecord) -> Preemption {
+    let mut intent = Preemption {
+        preemptor_uid: gang.uid.clone(),
+        decided_at: record.decided_at,
+        placement: RECORDED.to_owned(),
+        victims: record.victims.clone(),
+        ..Preemption::default()
+    };
+    if record.genuine {
+        intent.id = intent_id(&intent);
+    }
+    intent
+}
+
+fn domain_key(number: usize) -> String {
+    format!("domain-{number}")
+}
+
+fn ranges<'m>(members: impl IntoIterator<Item = &'m Member>) -> Vec<String> {
+    let set: MemberSet = members.into_iter().cloned().collect();
+    set.to_ranges()
+}
+
+/// Members of ranges that were checked when the file was read.
+fn members(ranges: &[String]) -> BTreeSet<Member> {
+    let set = MemberSet::parse(ranges).unwrap_or_default();
+    set.into_iter().collect()
+}
+
+/// Members in the order of the groups in the workload's spec, then by number.
+fn in_order_of_groups(ranges: &[String], positions: &HashMap<&str, usize>) -> Vec<Member> {
+    let mut by_group: BTreeMap<usize, Vec<Member>> = BTreeMap::new();
+    for member in members(ranges) {
+        let position = positions.get(member.group.as_str()).copied();
+        by_group
+            .entry(position.unwrap_or(usize::MAX))
+            .or_default()
+            .push(member);
+    }
+    by_group.into_values().flatten().collect()
+}

@@ -1,0 +1,343 @@
+//! One gang within a cycle: what was read of it, and what becomes of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::condition::{Condition, is_true, types};
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::names::short_hash;
+use lockstep_api::scheduling::{NodePlacement, ObservedSpec, Placement, PodGroupStatus};
+use lockstep_api::workload::TopologyScope;
+use lockstep_model::{Assignments, GangPhase, Pod, Snapshot};
+
+use crate::decision::Decision;
+use crate::growth::{MembersToPlace, Replacement};
+use crate::input::{GangInput, PodGroupInput, WorkloadInput};
+use crate::pending::Pending;
+
+/// One gang within a cycle.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GangState {
+    /// What was read of it.
+    pub input: Arc<GangInput>,
+    /// Pods of its members, of the controlling workload by owner UID.
+    pub pods: Arc<BTreeMap<Member, Vec<Arc<Pod>>>>,
+    /// Nodes that its workload keeps it away from now.
+    pub avoided: BTreeSet<String>,
+    /// Which members are to be placed.
+    pub to_place: MembersToPlace,
+    /// The nodes of its members, while it has a placement: as read at first, as decided in the end.
+    pub assigned: Option<Arc<Assignments>>,
+    /// The status as it is to be.
+    pub status: PodGroupStatus,
+    /// Message of the condition DisruptionTarget that it is to get: it is preempted.
+    pub preempted: Option<String>,
+    /// Why it waits.
+    pub pending: Option<Pending>,
+    /// What the queue has decided for it.
+    pub decision: Decision,
+}
+
+/// The members that a gang requests, and how many of them it needs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct RequestedMembers {
+    /// By position of the group in the workload's spec; groups without requested members are left
+    /// out.
+    pub by_group: Vec<(usize, Vec<Member>)>,
+    /// How many of them the gang needs.
+    pub needed: u32,
+    /// Whether members that have finished are among them. Under replica scope all are requested:
+    /// the engine knows replicas of one size.
+    pub all: bool,
+}
+
+impl GangState {
+    /// The gang at the beginning of a cycle.
+    pub fn new(input: Arc<GangInput>, cluster: &Snapshot, now: DateTime<Utc>) -> Self {
+        let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
+        Self {
+            pods: Arc::new(pods_of(&input, cluster)),
+            avoided: avoid.map(|a| a.node.clone()).collect(),
+            to_place: MembersToPlace::default(),
+            assigned: input.group.assigned.clone(),
+            status: input.group.status.clone(),
+            preempted: None,
+            pending: None,
+            decision: Decision::None,
+            input,
+        }
+    }
+
+    /// UID of the pod group.
+    pub fn uid(&self) -> &str {
+        self.input.group.uid.as_str()
+    }
+
+    /// Whether it may have or get capacity.
+    pub fn phase(&self) -> GangPhase {
+        self.input.phase()
+    }
+
+    /// Priority of the gang.
+    pub fn priority(&self) -> i32 {
+        self.input.group.priority
+    }
+
+    /// Members that need no capacity any more.
+    pub fn finished(&self) -> &BTreeSet<Member> {
+        &self.input.workload.members.finished
+    }
+
+    /// All members that have not finished.
+    pub fn unfinished(&self) -> impl Iterator<Item = &Member> {
+        let finished = self.finished();
+        self.input
+            .gang
+            .members()
+            .filter(move |m| !finished.contains(*m))
+    }
+
+    /// The placement as it is to be: the one that was read while the nodes are the same, else a new
+    /// decision.
+    pub fn to_placement(&self, now: DateTime<Utc>) -> Option<Placement> {
+        if self.unmoved() {
+            return self.input.group.status.placement.clone();
+        }
+        let assigned = self.assigned.as_ref()?;
+        Some(new_placement(self.uid(), assigned, now))
+    }
+
+    /// Whether the nodes are those that were read.
+    pub fn unmoved(&self) -> bool {
+        match (&self.input.group.assigned, &self.assigned) {
+            (None, None) => true,
+            // The content is compared only where the cycle has touched it.
+            (Some(read), Some(now)) => Arc::ptr_eq(read, now) || read == now,
+            _ => false,
+        }
+    }
+
+    /// Members with their nodes.
+    pub fn assigned_members(&self) -> impl Iterator<Item = (&Member, &String)> {
+        self.assigned.iter().flat_map(|a| a.iter())
+    }
+
+    /// Members with their nodes, without those that have finished.
+    pub fn unfinished_assigned(&self) -> impl Iterator<Item = (&Member, &String)> {
+        self.assigned_members()
+            .filter(|(m, _)| !self.finished().contains(*m))
+    }
+
+    /// Whether a condition says that it is being preempted.
+    pub fn disrupted(&self) -> bool {
+        is_true(&self.status.conditions, types::DISRUPTION_TARGET)
+    }
+
+    /// All pods of the gang.
+    pub fn all_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        self.pods.values().flatten()
+    }
+
+    /// The pod of a member that takes capacity on a node.
+    pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
+        let pods = self.pods.get(member)?;
+        pods.iter().find(|p| p.holds() == Some(node))
+    }
+
+    /// Whether a pod is on, or waits for, the node of its member.
+    pub fn on_assigned_node(&self, pod: &Pod) -> bool {
+        let member = pod.member.as_ref();
+        let node = member.and_then(|m| self.assigned.as_ref()?.get(m));
+        node.is_some() && node.map(String::as_str) == pod.holds()
+    }
+
+    /// Whether a member's pod is bound to its node and not about to end.
+    pub fn bound(&self, member: &Member, node: &str) -> bool {
+        let mut pods = self.pods.get(member).into_iter().flatten();
+        pods.any(|p| p.alive() && p.bound.as_deref() == Some(node))
+    }
+
+    /// Members with a node whose pods are not bound yet.
+    pub fn unbound(&self) -> Assignments {
+        self.unfinished_assigned()
+            .filter(|(m, n)| !self.bound(m, n))
+            .map(|(m, n)| (m.clone(), n.clone()))
+            .collect()
+    }
+
+    /// The pod that waits for its member's node.
+    pub fn waiting_pod(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
+        let pods = self.pods.get(member)?;
+        pods.iter()
+            .find(|p| p.alive() && p.pinned.as_deref() == Some(node))
+    }
+
+    /// Members that should have a node.
+    pub fn wanted(&self) -> impl Iterator<Item = &Member> {
+        self.unfinished().filter(|m| self.to_place.contains(m))
+    }
+
+    /// Members without which the gang is useless, less those that have finished.
+    pub fn min_count(&self) -> u32 {
+        let gang = &self.input.gang;
+        let finished = gang.size() - self.unfinished().count();
+        (gang.min_count.max(0) as usize).saturating_sub(finished) as u32
+    }
+
+    /// The members that it requests.
+    pub(crate) fn requested_members(&self) -> RequestedMembers {
+        let topology = self.input.group.topology.as_ref();
+        let all = topology.is_some_and(|t| t.scope == TopologyScope::Replica);
+        let (finished, gang) = (self.finished(), &self.input.gang);
+        let requested: Vec<&Member> = gang
+            .members()
+            .filter(|m| all || (self.to_place.contains(m) && !finished.contains(*m)))
+            .collect();
+        let of_group = |name: &str| -> Vec<Member> {
+            let members = requested.iter().filter(|m| m.group == name);
+            members.map(|m| (*m).clone()).collect()
+        };
+        let templates = self.input.workload.templates.iter().enumerate();
+        let by_group = templates
+            .map(|(at, template)| (at, of_group(&template.group)))
+            .filter(|(_, members)| !members.is_empty())
+            .collect();
+        let placed_before = gang
+            .members()
+            .filter(|m| !all && self.to_place.contains(m) && finished.contains(*m))
+            .count();
+        let min_count = usize::try_from(gang.min_count).unwrap_or_default();
+        RequestedMembers {
+            by_group,
+            needed: min_count.saturating_sub(placed_before) as u32,
+            all,
+        }
+    }
+
+    /// Whether every member that has not finished is bound to its node.
+    pub fn every_member_bound(&self) -> bool {
+        self.all_bound(self.unfinished().count())
+    }
+
+    /// Whether the members that have a node are bound to it, and are enough to run. Members of a
+    /// basic group are on their own, so none of them may be missing.
+    pub fn enough_bound(&self) -> bool {
+        if self.input.gang.basic {
+            self.every_member_bound()
+        } else {
+            self.all_bound(self.min_count() as usize)
+        }
+    }
+
+    fn all_bound(&self, least: usize) -> bool {
+        let placed = self.unfinished_assigned().count();
+        placed > 0 && placed >= least && self.unbound().is_empty()
+    }
+
+    /// The spec as it is now.
+    pub fn observed_spec(&self) -> ObservedSpec {
+        ObservedSpec {
+            generation: self.input.group.generation,
+            workload_generation: self.input.workload.generation,
+        }
+    }
+
+    /// Whether an incident replaces this pod of the member.
+    pub fn replaced(&self, member: &Member, pod: &Pod) -> bool {
+        let domains = &self.input.workload.members.domains;
+        let mut incidents = domains.iter().filter_map(|d| d.incident.as_ref());
+        incidents.any(|Replacement { members, old_pods }| {
+            members.contains(member) && old_pods.contains(&pod.uid)
+        })
+    }
+
+    /// Whether the gang has run, or an incident is being handled: its nodes are then kept for it.
+    pub fn under_way(&self) -> bool {
+        let mut domains = self.input.workload.members.domains.iter();
+        domains.any(|d| d.incident.is_some() || d.healthy_since.is_some())
+    }
+
+    /// Nodes that the gang may not be put on now.
+    pub fn excluded(&self) -> BTreeSet<&str> {
+        let refusing = self.status.excluded_nodes.iter();
+        refusing
+            .map(|e| e.node.as_str())
+            .chain(self.avoided.iter().map(String::as_str))
+            .collect()
+    }
+
+    /// The gang as far as a search for victims depends on it: without versions and words, and
+    /// without pods, which the version of the cluster stands for.
+    pub(crate) fn as_searched(&self) -> Self {
+        let input = &self.input;
+        let group = PodGroupInput {
+            resource_version: String::new(),
+            status: PodGroupStatus::default(),
+            ..input.group.clone()
+        };
+        Self {
+            input: Arc::new(GangInput {
+                group,
+                ..(**input).clone()
+            }),
+            pods: Arc::default(),
+            status: without_words(&self.status),
+            pending: None,
+            decision: Decision::None,
+            ..self.clone()
+        }
+    }
+}
+
+/// A status without what only people read.
+pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
+    let conditions = status.conditions.iter().map(|c| Condition {
+        message: String::new(),
+        ..c.clone()
+    });
+    PodGroupStatus {
+        conditions: conditions.collect(),
+        ..status.clone()
+    }
+}
+
+fn pods_of(input: &GangInput, cluster: &Snapshot) -> BTreeMap<Member, Vec<Arc<Pod>>> {
+    let GangInput { key, workload, .. } = input;
+    let WorkloadInput { uid, .. } = &**workload;
+    let mut out: BTreeMap<Member, Vec<Arc<Pod>>> = BTreeMap::new();
+    for pod in cluster.pods_of(uid.as_str()) {
+        let ours = pod.pod_group.as_ref() == Some(&key.name) && pod.namespace == key.namespace;
+        if let Some(member) = pod.member.as_ref().filter(|_| ours) {
+            out.entry(member.clone()).or_default().push(Arc::clone(pod));
+        }
+    }
+    out
+}
+
+/// The nodes as a decision of this moment. Another decision of the same gang has another id.
+fn new_placement(group_uid: &str, assigned: &Assignments, now: DateTime<Utc>) -> Placement {
+    let mut by_node: BTreeMap<&str, MemberSet> = BTreeMap::new();
+    for (member, node) in assigned {
+        by_node.entry(node).or_default().insert(member.clone());
+    }
+    let nodes: Vec<NodePlacement> = by_node
+        .into_iter()
+        .map(|(node, members)| NodePlacement {
+            node: node.to_owned(),
+            members: members.to_ranges(),
+        })
+        .collect();
+    let mut parts = vec![group_uid.to_owned(), now.timestamp_micros().to_string()];
+    for on_node in &nodes {
+        parts.push(on_node.node.clone());
+        parts.extend(on_node.members.iter().cloned());
+    }
+    let parts: Vec<&str> = parts.iter().map(String::as_str).collect();
+    Placement {
+        id: short_hash(&parts),
+        decided_at: now,
+        members: assigned.len() as i32,
+        nodes,
+    }
+}

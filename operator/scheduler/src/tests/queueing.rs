@@ -1,0 +1,234 @@
+//! Whose turn it is, and who is out of reach.
+
+use std::time::Duration;
+
+use lockstep_api::condition::reasons;
+use lockstep_model::Node;
+use serde_json::{Value, json};
+
+use super::world::{Spec, World, resources};
+
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 4,
+    gpus: 1,
+};
+const HIGH: Spec = Spec {
+    priority: 100,
+    members: 4,
+    gpus: 1,
+};
+
+/// A gang of low priority has just started on all there is.
+fn full(min_runtime: u64) -> World {
+    let mut world = World::new(&[("n1", 4)]);
+    world.settings.rules.min_runtime = Duration::from_secs(min_runtime);
+    world.gang("low", LOW);
+    world.settle();
+    world
+}
+
+fn zone(world: &mut World, name: &str, gpus: &str) {
+    let allocatable = resources(&[("cpu", "100"), ("pods", "110"), ("nvidia.com/gpu", gpus)]);
+    let labels = [("zone".to_owned(), name.to_owned())].into();
+    world.model.upsert_node(Node {
+        name: name.into(),
+        allocatable,
+        labels,
+        ready: true,
+        ..Node::default()
+    });
+}
+
+fn of_zone(zone: &str, gpus: i64) -> Value {
+    let container =
+        json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus.to_string()}}});
+    let spec = json!({"nodeSelector": {"zone": zone}, "containers": [container]});
+    json!({"groups": [{"name": "g", "replicas": 1, "template": {"spec": spec}}]})
+}
+
+#[test]
+fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
+    let mut world = World::new(&[]);
+    zone(&mut world, "a", "1");
+    zone(&mut world, "b", "2");
+    world.foreign("elsewhere", "a", 1000, 1);
+    world.foreign("half", "b", 1000, 1);
+    for n in 0..40 {
+        world.gang_with(
+            &format!("a{n:02}"),
+            Spec {
+                priority: 10,
+                members: 1,
+                gpus: 1,
+            },
+            of_zone("a", 1),
+            json!({}),
+        );
+    }
+    world.pass();
+    world.later(1);
+    world.gang_with(
+        "large",
+        Spec {
+            priority: 10,
+            members: 1,
+            gpus: 2,
+        },
+        of_zone("b", 2),
+        json!({}),
+    );
+    world.pass();
+    world.later(1);
+    world.gang_with(
+        "small",
+        Spec {
+            priority: 10,
+            members: 1,
+            gpus: 1,
+        },
+        of_zone("b", 1),
+        json!({}),
+    );
+    world.settle();
+    assert_eq!(
+        world.placement("small"),
+        None,
+        "the large gang was overtaken"
+    );
+    world.remove("half");
+    world.settle();
+    assert_eq!(world.running("large"), 1);
+}
+
+#[test]
+fn gangs_that_find_no_victims_do_not_keep_those_behind_them_from_looking_for_theirs() {
+    let mut world = full(0);
+    world.node("n2", 4, true);
+    world.gang(
+        "top",
+        Spec {
+            priority: 1000,
+            ..HIGH
+        },
+    );
+    world.settle();
+    for n in 0..10 {
+        world.gang(
+            &format!("wide{n}"),
+            Spec {
+                priority: 500,
+                members: 8,
+                gpus: 1,
+            },
+        );
+    }
+    world.gang("high", HIGH);
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (4, 0));
+}
+
+#[test]
+fn a_search_that_found_no_victims_is_repeated_only_after_a_change() {
+    let mut world = full(0);
+    world.gang(
+        "wide",
+        Spec {
+            priority: 100,
+            members: 4,
+            gpus: 2,
+        },
+    );
+    world.node("n2", 1, true);
+    world.node("n3", 8, false);
+    assert_eq!(world.pass().searches, 1);
+    let searches: Vec<usize> = (0..3).map(|_| world.pass().searches).collect();
+    assert_eq!(searches.last(), Some(&0), "{searches:?}");
+    world.node("n2", 2, true);
+    assert_eq!(world.pass().searches, 1);
+}
+
+#[test]
+fn what_has_just_started_is_not_evicted_before_its_time() {
+    let mut world = full(60);
+    world.gang("high", HIGH);
+    let plan = world.pass();
+    let condition = world.condition("high");
+    assert_eq!(
+        (condition.reason.as_str(), world.intent("high")),
+        (reasons::UNSCHEDULABLE, None)
+    );
+    assert!(
+        condition.message.contains("minRuntimeSeconds"),
+        "{}",
+        condition.message
+    );
+    let wait = plan.wake_after.unwrap();
+    assert!(
+        wait <= Duration::from_mins(1),
+        "nobody would look again before {wait:?}"
+    );
+    world.later(i64::try_from(wait.as_secs()).unwrap());
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (4, 0));
+}
+
+#[test]
+fn room_that_could_not_be_taken_back_at_once_is_left_alone() {
+    for (min_runtime, placed) in [(0, true), (60, false)] {
+        let mut world = World::new(&[("n1", 2)]);
+        world.settings.rules.min_runtime = Duration::from_secs(min_runtime);
+        world.foreign("half", "n1", 1000, 1);
+        world.gang("high", Spec { members: 2, ..HIGH });
+        world.pass();
+        world.gang("low", Spec { members: 1, ..LOW });
+        world.pass();
+        assert_eq!(
+            world.placement("low").is_some(),
+            placed,
+            "with {min_runtime} s"
+        );
+    }
+}
+
+#[test]
+fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
+    let mut world = World::new(&[("n1", 4)]);
+    world.preemption_priority.insert("low".into(), 100);
+    world.gang("low", LOW);
+    world.settle();
+    world.gang("high", HIGH);
+    world.pass();
+    assert_eq!(world.intent("high"), None);
+    world.gang(
+        "higher",
+        Spec {
+            priority: 101,
+            ..HIGH
+        },
+    );
+    world.pass();
+    assert_eq!(world.intent("higher").unwrap().victims[0].priority, 100);
+}
+
+#[test]
+fn before_it_runs_a_gang_counts_for_its_priority() {
+    let mut world = World::new(&[("n1", 4)]);
+    world.preemption_priority.insert("low".into(), 1000);
+    world.gang("low", LOW);
+    world.pass();
+    world.gang("high", HIGH);
+    world.pass();
+    assert_eq!(world.intent("high").unwrap().victims[0].priority, 10);
+}
+
+#[test]
+fn an_intent_is_dropped_when_its_victim_has_come_to_count_for_more() {
+    let mut world = full(0);
+    world.gang("high", HIGH);
+    world.pass();
+    assert!(world.intent("high").is_some());
+    world.preemption_priority.insert("low".into(), 100);
+    world.settle();
+    assert_eq!((world.running("low"), world.intent("high")), (4, None));
+}

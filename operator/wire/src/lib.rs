@@ -1,0 +1,35 @@
+//! Frames between the node agent and the supervisor inside a training container (`docs/wire.md`).
+//!
+//! The two talk over a unix stream socket: the supervisor listens at [`SOCKET`] in its folder, the
+//! agent connects. Each frame is its length, a byte that names its kind, and its fields in a fixed
+//! order. The supervisor speaks first: [`FromSupervisor::Hello`] has the versions that it knows,
+//! [`FromAgent::Welcome`] the one that the agent has chosen. No other frame passes before these
+//! two, and their layout never changes, so that any two versions can find out what they have in
+//! common.
+//!
+//! Parsing is total: any bytes give frames or a [`FrameError`], and [`FrameReader`] holds at most
+//! one frame of [`MAX_BODY`] beyond the bytes that it was given last. The crate does no I/O.
+//!
+//! ```
+//! use lockstep_wire::{FrameReader, FromAgent, Message};
+//!
+//! let mut reader = FrameReader::default();
+//! reader.push(&FromAgent::Hold { attempt: 4 }.encode());
+//! assert_eq!(reader.next_frame(), Ok(Some(FromAgent::Hold { attempt: 4 })));
+//! assert_eq!(reader.next_frame::<FromAgent>(), Ok(None));
+//! ```
+
+mod codec;
+mod frame;
+mod message;
+mod text;
+mod version;
+
+pub use codec::FrameError;
+pub use frame::{FrameReader, MAX_BODY, Message};
+pub use message::{Coordinator, Exit, ExitReason, FromAgent, FromSupervisor, Release};
+pub use text::Text;
+pub use version::{VERSIONS, Versions};
+
+/// File name of the socket in the supervisor's folder.
+pub const SOCKET: &str = "agent.sock";

@@ -1,0 +1,345 @@
+//! What the two sides say to each other.
+
+use std::net::IpAddr;
+
+use crate::codec::{Fields, FrameError, Writer};
+use crate::frame::Message;
+use crate::text::Text;
+use crate::version::Versions;
+
+/// Where the members of an attempt rendezvous.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coordinator {
+    /// IP of the coordinator's pod.
+    pub ip: IpAddr,
+    /// Port, other for each attempt, so that a straggler of an old attempt finds no listener.
+    pub port: u16,
+}
+
+/// Lets the child of one attempt start.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Release {
+    /// The attempt. Only a supervisor that is held for exactly this attempt starts its child.
+    pub attempt: u64,
+    /// Where the members rendezvous; without it the child keeps the addresses of its pod's
+    /// environment.
+    pub coordinator: Option<Coordinator>,
+    /// Number of members of this attempt.
+    pub world: u32,
+    /// This member's rank among them, where it differs from that of its pod's environment: ranks of
+    /// an elastic gang close up.
+    pub rank: Option<u32>,
+    /// The members of this attempt, as ranges. For the child, in `LOCKSTEP_PEERS`.
+    pub peers: Text<32_768>,
+}
+
+/// Why a child ended. Names are the reasons of a container status.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ExitReason {
+    /// It exited 0.
+    Completed,
+    /// It exited otherwise, or a signal ended it.
+    Error,
+    /// It did not exit 0, and the kernel has killed a process of the container for memory since it
+    /// started.
+    OomKilled,
+    /// It could not be started. A container without supervisor shows code 128 then; here it is 127
+    /// where the program does not exist and 126 where it cannot be executed.
+    StartError,
+    /// It ended after the supervisor had passed on a signal to stop.
+    Terminated,
+}
+
+/// How the child of one attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exit {
+    /// The attempt.
+    pub attempt: u64,
+    /// Its exit code; 128 + number for a signal. 0 after a signal to stop is 128 + number of that
+    /// signal.
+    pub code: u8,
+    /// The signal that ended it.
+    pub signal: Option<u8>,
+    /// Processes of the container that the kernel has killed for memory since the child started.
+    pub oom_kills: u32,
+    /// What it means.
+    pub reason: ExitReason,
+    /// For people: why the child could not be started.
+    pub message: Text<1024>,
+}
+
+/// From the supervisor to the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromSupervisor {
+    /// First frame of a connection. Its layout never changes; later versions may add fields at its
+    /// end.
+    Hello {
+        /// Versions that the supervisor knows.
+        versions: Versions,
+        /// UID of the pod, empty if the supervisor does not know it. A hint: which pod it is
+        /// follows from the socket's path.
+        pod_uid: Text<64>,
+        /// Random number of this start of the container. Reports of two starts are never taken for
+        /// one.
+        start_id: u64,
+    },
+    /// No process of an earlier attempt is alive, and the supervisor is held at the barrier of this
+    /// attempt. 0 before the first `Hold`.
+    Arrived {
+        /// The attempt of the last `Hold`.
+        attempt: u64,
+    },
+    /// The child of this attempt runs.
+    Started {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// The child has ended by itself, without an order.
+    Exited(Exit),
+    /// Processes of this attempt are still alive although they were killed some time ago: the node
+    /// cannot be used.
+    Survivors {
+        /// The attempt that they belong to.
+        attempt: u64,
+        /// How many.
+        count: u32,
+        /// For people: process IDs, names and states of the first of them.
+        message: Text<1024>,
+    },
+}
+
+/// From the agent to the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum FromAgent {
+    /// First frame of a connection, answers `Hello`. Its layout never changes; later versions may
+    /// add fields at its end.
+    Welcome {
+        /// Version that both sides speak from here on.
+        version: u16,
+    },
+    /// Stop what runs of any earlier attempt, and arrive at the barrier of this one.
+    Hold {
+        /// The attempt.
+        attempt: u64,
+    },
+    /// Start the child.
+    Release(Release),
+    /// What the barrier or the decision waits for. Also says that the manager is alive: see
+    /// `docs/wire.md`.
+    Waiting {
+        /// For people: "31/32 members at the barrier, waiting for workers-0-7 on node-12".
+        message: Text<1024>,
+    },
+    /// All members of the restart domain have exited 0: exit.
+    Complete {
+        /// The attempt whose child exited 0.
+        attempt: u64,
+    },
+    /// The policy recreates the pod or fails the workload: exit with the child's code, so that the
+    /// pod's status has it.
+    Exit {
+        /// The attempt whose child has ended.
+        attempt: u64,
+    },
+}
+
+mod kind {
+    pub(super) const HELLO: u8 = 1;
+    pub(super) const ARRIVED: u8 = 2;
+    pub(super) const STARTED: u8 = 3;
+    pub(super) const EXITED: u8 = 4;
+    pub(super) const SURVIVORS: u8 = 5;
+
+    pub(super) const WELCOME: u8 = 64;
+    pub(super) const HOLD: u8 = 65;
+    pub(super) const RELEASE: u8 = 66;
+    pub(super) const WAITING: u8 = 67;
+    pub(super) const COMPLETE: u8 = 68;
+    pub(super) const EXIT: u8 = 69;
+}
+
+/// Reasons and their numbers in a frame.
+const REASONS: [(u8, ExitReason); 5] = [
+    (0, ExitReason::Completed),
+    (1, ExitReason::Error),
+    (2, ExitReason::OomKilled),
+    (3, ExitReason::StartError),
+    (4, ExitReason::Terminated),
+];
+
+fn reason_from(number: u8) -> Result<ExitReason, FrameError> {
+    let known = REASONS.iter().find(|(n, _)| *n == number);
+    known
+        .map(|(_, reason)| *reason)
+        .ok_or(FrameError::Value("exit reason"))
+}
+
+fn number_of(reason: ExitReason) -> u8 {
+    REASONS
+        .iter()
+        .find(|(_, r)| *r == reason)
+        .map_or(1, |(number, _)| *number)
+}
+
+/// Attempts are numbered from 1.
+fn attempt(fields: &mut Fields<'_>) -> Result<u64, FrameError> {
+    match fields.u64()? {
+        0 => Err(FrameError::Value("attempt")),
+        attempt => Ok(attempt),
+    }
+}
+
+fn exit(fields: &mut Fields<'_>) -> Result<Exit, FrameError> {
+    Ok(Exit {
+        attempt: attempt(fields)?,
+        code: fields.u8()?,
+        signal: fields.optional("signal", Fields::u8)?,
+        oom_kills: fields.u32()?,
+        reason: reason_from(fields.u8()?)?,
+        message: fields.text()?,
+    })
+}
+
+fn coordinator(fields: &mut Fields<'_>) -> Result<Coordinator, FrameError> {
+    Ok(Coordinator {
+        ip: fields.ip()?,
+        port: fields.u16()?,
+    })
+}
+
+fn release(fields: &mut Fields<'_>) -> Result<Release, FrameError> {
+    Ok(Release {
+        attempt: attempt(fields)?,
+        coordinator: fields.optional("coordinator", coordinator)?,
+        world: fields.u32()?,
+        rank: fields.optional("rank", Fields::u32)?,
+        peers: fields.text()?,
+    })
+}
+
+impl Message for FromSupervisor {
+    fn decode(body: &[u8]) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(body);
+        let message = match fields.u8()? {
+            kind::HELLO => {
+                let versions = Versions {
+                    oldest: fields.u16()?,
+                    newest: fields.u16()?,
+                };
+                // Not to the end: a later version may say more.
+                return Ok(Self::Hello {
+                    versions,
+                    pod_uid: fields.text()?,
+                    start_id: fields.u64()?,
+                });
+            }
+            kind::ARRIVED => Self::Arrived {
+                attempt: fields.u64()?,
+            },
+            kind::STARTED => Self::Started {
+                attempt: attempt(&mut fields)?,
+            },
+            kind::EXITED => Self::Exited(exit(&mut fields)?),
+            kind::SURVIVORS => Self::Survivors {
+                attempt: attempt(&mut fields)?,
+                count: fields.u32()?,
+                message: fields.text()?,
+            },
+            other => return Err(FrameError::Kind(other)),
+        };
+        fields.end()?;
+        Ok(message)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Hello {
+                versions,
+                pod_uid,
+                start_id,
+            } => Writer::new(kind::HELLO)
+                .u16(versions.oldest)
+                .u16(versions.newest)
+                .text(pod_uid)
+                .u64(*start_id),
+            Self::Arrived { attempt } => Writer::new(kind::ARRIVED).u64(*attempt),
+            Self::Started { attempt } => Writer::new(kind::STARTED).u64(*attempt),
+            Self::Exited(Exit {
+                attempt,
+                code,
+                signal,
+                oom_kills,
+                reason,
+                message,
+            }) => Writer::new(kind::EXITED)
+                .u64(*attempt)
+                .u8(*code)
+                .optional(*signal, Writer::u8)
+                .u32(*oom_kills)
+                .u8(number_of(*reason))
+                .text(message),
+            Self::Survivors {
+                attempt,
+                count,
+                message,
+            } => Writer::new(kind::SURVIVORS)
+                .u64(*attempt)
+                .u32(*count)
+                .text(message),
+        }
+        .finish()
+    }
+}
+
+impl Message for FromAgent {
+    fn decode(body: &[u8]) -> Result<Self, FrameError> {
+        let mut fields = Fields::new(body);
+        let message = match fields.u8()? {
+            // Not to the end: a later version may say more.
+            kind::WELCOME => {
+                return Ok(Self::Welcome {
+                    version: fields.u16()?,
+                });
+            }
+            kind::HOLD => Self::Hold {
+                attempt: attempt(&mut fields)?,
+            },
+            kind::RELEASE => Self::Release(release(&mut fields)?),
+            kind::WAITING => Self::Waiting {
+                message: fields.text()?,
+            },
+            kind::COMPLETE => Self::Complete {
+                attempt: attempt(&mut fields)?,
+            },
+            kind::EXIT => Self::Exit {
+                attempt: attempt(&mut fields)?,
+            },
+            other => return Err(FrameError::Kind(other)),
+        };
+        fields.end()?;
+        Ok(message)
+    }
+
+    fn encode(&self) -> Vec<u8> {
+        match self {
+            Self::Welcome { version } => Writer::new(kind::WELCOME).u16(*version),
+            Self::Hold { attempt } => Writer::new(kind::HOLD).u64(*attempt),
+            Self::Release(Release {
+                attempt,
+                coordinator,
+                world,
+                rank,
+                peers,
+            }) => Writer::new(kind::RELEASE)
+                .u64(*attempt)
+                .optional(*coordinator, |w, c| w.ip(c.ip).u16(c.port))
+                .u32(*world)
+                .optional(*rank, Writer::u32)
+                .text(peers),
+            Self::Waiting { message } => Writer::new(kind::WAITING).text(message),
+            Self::Complete { attempt } => Writer::new(kind::COMPLETE).u64(*attempt),
+            Self::Exit { attempt } => Writer::new(kind::EXIT).u64(*attempt),
+        }
+        .finish()
+    }
+}

@@ -1,0 +1,50 @@
+//! Which version of the protocol two sides speak.
+
+/// The versions that this crate reads and writes.
+pub const VERSIONS: Versions = Versions {
+    oldest: 1,
+    newest: 1,
+};
+
+/// A range of versions, both ends included.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Versions {
+    /// Oldest version that is understood.
+    pub oldest: u16,
+    /// Newest version that is understood.
+    pub newest: u16,
+}
+
+impl Versions {
+    /// The newest version that both sides know; none where the ranges do not meet.
+    pub fn agree(self, other: Self) -> Option<u16> {
+        let newest = self.newest.min(other.newest);
+        (newest >= self.oldest.max(other.oldest)).then_some(newest)
+    }
+
+    /// Whether a version is in the range.
+    pub fn contains(self, version: u16) -> bool {
+        (self.oldest..=self.newest).contains(&version)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Versions;
+
+    #[test]
+    fn the_newest_version_that_both_know_is_spoken() {
+        let agree = |a: (u16, u16), b: (u16, u16)| {
+            let range = |(oldest, newest)| Versions { oldest, newest };
+            (range(a).agree(range(b)), range(b).agree(range(a)))
+        };
+        assert_eq!(agree((1, 1), (1, 1)), (Some(1), Some(1)));
+        assert_eq!(agree((1, 3), (2, 5)), (Some(3), Some(3)));
+        assert_eq!(agree((1, 2), (3, 4)), (None, None), "no version in common");
+        assert_eq!(
+            agree((2, 1), (1, 2)),
+            (None, None),
+            "a range that holds nothing"
+        );
+    }
+}

@@ -1,0 +1,217 @@
+//! A containerd of its own: root, state and sockets in a folder of the test.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::eventually;
+use lockstep_cluster::process::{Launch, Process, run};
+use rustix::process::{Pid, Signal, kill_process};
+use xtask::image::{Entry, Image, Layer, Target};
+
+use crate::config;
+use crate::kubelet::Kubelet;
+
+/// Folder with other programs than those on the path.
+const PROGRAMS: &str = "LOCKSTEP_CONTAINERD";
+/// Where distributions put the static busybox.
+const BUSYBOX: &str = "/bin/busybox";
+/// The image of every container, with a shell and the tools of busybox.
+pub const IMAGE: &str = "lockstep.test/busybox:1";
+/// The image of sandboxes.
+const PAUSE: &str = "lockstep.test/pause:1";
+const TOOLS: [&str; 8] = [
+    "cat", "echo", "kill", "mkdir", "sh", "sleep", "touch", "true",
+];
+const START: Duration = Duration::from_mins(1);
+const CALL: Duration = Duration::from_mins(1);
+
+/// A containerd. Dropping it ends it and what runs in it.
+#[derive(Debug)]
+pub struct Containerd {
+    folder: PathBuf,
+    socket: PathBuf,
+    programs: Option<PathBuf>,
+    /// Major version.
+    pub major: u32,
+    process: Option<Process>,
+}
+
+impl Containerd {
+    /// Starts one that listens on `socket`, its files in `folder`, with [`IMAGE`] in it.
+    pub async fn start(folder: &Path, socket: &Path) -> Result<Self> {
+        ensure!(rustix::process::geteuid().is_root(), "containers need root");
+        fs::create_dir_all(folder)?;
+        fs::create_dir_all(socket.parent().context("a folder")?)?;
+        let programs = std::env::var_os(PROGRAMS).map(PathBuf::from);
+        let mut containerd = Self {
+            folder: folder.into(),
+            socket: socket.into(),
+            programs,
+            major: 1,
+            process: None,
+        };
+        containerd.major = containerd.installed_major().await?;
+        let text = config::toml(folder, socket, containerd.major, PAUSE);
+        fs::write(containerd.config(), text)?;
+        containerd.restart().await?;
+        containerd.import().await?;
+        Ok(containerd)
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join("config.toml")
+    }
+
+    fn program(&self, name: &str) -> PathBuf {
+        self.programs
+            .as_ref()
+            .map_or_else(|| name.into(), |folder| folder.join(name))
+    }
+
+    async fn installed_major(&self) -> Result<u32> {
+        let text = run(&self.program("containerd"), &["--version"], &[], CALL).await?;
+        // Such as `containerd github.com/containerd/containerd/v2 v2.4.2 abcdef`.
+        let mut numbers = text
+            .split_whitespace()
+            .filter_map(|w| w.trim_start_matches('v').split_once('.'));
+        numbers
+            .find_map(|(major, _)| major.parse().ok())
+            .with_context(|| format!("no version in {text:?}"))
+    }
+
+    /// Starts it, after [`Containerd::kill`] again, and waits until it answers.
+    pub async fn restart(&mut self) -> Result<()> {
+        let mut launch = Launch {
+            name: "containerd".into(),
+            program: self.program("containerd"),
+            args: vec!["--config".into(), self.config().display().to_string()],
+            env: None,
+        };
+        if let Some(folder) = &self.programs {
+            // Its shim is looked for on the path, where that of another version may be.
+            let path = std::env::var("PATH").unwrap_or_default();
+            let path = format!("PATH={}:{path}", folder.display());
+            launch
+                .args
+                .splice(0..0, [path, launch.program.display().to_string()]);
+            launch.program = "env".into();
+        }
+        self.process = Some(Process::start(&launch, &self.folder)?);
+        let kubelet = self.kubelet()?;
+        let log = self.folder.join("containerd.log");
+        eventually("containerd to answer", START, async || {
+            kubelet.version().await
+        })
+        .await
+        .with_context(|| format!("see {}", log.display()))?;
+        Ok(())
+    }
+
+    /// SIGKILL. Containers go on.
+    pub fn kill(&mut self) -> Result<()> {
+        self.process.take().context("it runs")?.kill()
+    }
+
+    /// A kubelet of this runtime.
+    pub fn kubelet(&self) -> Result<Kubelet> {
+        Kubelet::new(&self.socket, &self.folder.join("logs"))
+    }
+
+    async fn import(&self) -> Result<()> {
+        let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
+        let mut entries = vec![Entry::program("bin/busybox", busybox)];
+        entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
+        let layer = Layer::new(entries)?;
+        for (reference, entrypoint) in [
+            (IMAGE, vec!["/bin/sh"]),
+            (PAUSE, vec!["/bin/sleep", "2147483647"]),
+        ] {
+            let image = Image {
+                reference: reference.into(),
+                architecture: Target::here().architecture().into(),
+                entrypoint: entrypoint.into_iter().map(str::to_owned).collect(),
+                user: "0:0".into(),
+                version: "1".into(),
+                layer: layer.clone(),
+            };
+            let archive = self.folder.join("image.tar");
+            fs::write(&archive, image.archive()?)?;
+            let (socket, archive) = (
+                self.socket.display().to_string(),
+                archive.display().to_string(),
+            );
+            let args = ["-a", &socket, "-n", "k8s.io", "images", "import", &archive];
+            run(&self.program("ctr"), &args, &[], CALL).await?;
+        }
+        Ok(())
+    }
+
+    /// Its shims, whose arguments name its socket.
+    fn shims(&self) -> Vec<u32> {
+        let mut found = Vec::new();
+        let socket = self.socket.display().to_string();
+        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
+                continue;
+            };
+            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            if String::from_utf8_lossy(&arguments)
+                .split('\0')
+                .any(|a| a == socket)
+            {
+                found.push(pid);
+            }
+        }
+        found
+    }
+}
+
+impl Drop for Containerd {
+    fn drop(&mut self) {
+        drop(self.process.take());
+        // A shim that is killed leaves its containers behind, so they go first.
+        for shim in self.shims() {
+            for pid in descendants(shim).into_iter().chain([shim]) {
+                kill(pid);
+            }
+        }
+        unmount_below(&self.folder);
+    }
+}
+
+/// Ids of the processes below one, innermost last.
+fn descendants(pid: u32) -> Vec<u32> {
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let mut all = Vec::new();
+    for child in children.split_whitespace().filter_map(|c| c.parse().ok()) {
+        all.push(child);
+        all.extend(descendants(child));
+    }
+    all
+}
+
+fn kill(pid: u32) {
+    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
+        // It fails only for a process that has ended, which is what is wanted.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Root file systems of containers that were killed stay mounted, and their folder could not be
+/// removed.
+fn unmount_below(folder: &Path) {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let below: Vec<&str> = mounts.lines().filter_map(|l| l.split(' ').nth(1)).collect();
+    for mount in below
+        .into_iter()
+        .rev()
+        .filter(|m| Path::new(m).starts_with(folder))
+    {
+        let _ = std::process::Command::new("umount")
+            .args(["-l", mount])
+            .status();
+    }
+}

@@ -1,0 +1,204 @@
+//! What a kubelet does with a runtime, for tests that play its part.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use lockstep_cluster::eventually;
+use tonic::transport::{Channel, Endpoint};
+
+use crate::api::runtime_service_client::RuntimeServiceClient;
+use crate::api::{
+    ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
+    CreateContainerRequest, ImageSpec, LinuxContainerConfig, LinuxContainerSecurityContext,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,
+    PodSandboxConfig, PodSandboxMetadata, RemovePodSandboxRequest, RunPodSandboxRequest,
+    StartContainerRequest, StopPodSandboxRequest, VersionRequest,
+};
+use crate::containerd::IMAGE;
+
+/// Longest time that a call may take on a busy machine.
+const CALL: Duration = Duration::from_mins(1);
+
+/// A connection to a runtime.
+#[derive(Clone, Debug)]
+pub struct Kubelet {
+    client: RuntimeServiceClient<Channel>,
+    logs: PathBuf,
+}
+
+/// A pod's sandbox.
+#[derive(Clone, Debug)]
+pub struct Pod {
+    /// Id of the sandbox.
+    pub sandbox: String,
+    config: PodSandboxConfig,
+}
+
+impl Kubelet {
+    /// Connects when it is first used. Logs of containers go below `logs`.
+    pub fn new(socket: &Path, logs: &Path) -> Result<Self> {
+        let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display()))?.timeout(CALL);
+        Ok(Self {
+            client: RuntimeServiceClient::new(endpoint.connect_lazy()),
+            logs: logs.to_owned(),
+        })
+    }
+
+    /// Name and version.
+    pub async fn version(&self) -> Result<String> {
+        let version = self
+            .client
+            .clone()
+            .version(VersionRequest {})
+            .await?
+            .into_inner();
+        Ok(format!(
+            "{} {}",
+            version.runtime_name, version.runtime_version
+        ))
+    }
+
+    /// Makes a pod on the machine's network.
+    pub async fn run_pod(
+        &self,
+        uid: &str,
+        labels: &[(&str, &str)],
+        annotations: &[(&str, &str)],
+    ) -> Result<Pod> {
+        let options = NamespaceOption {
+            network: NamespaceMode::Node.into(),
+            pid: NamespaceMode::Container.into(),
+        };
+        let config = PodSandboxConfig {
+            metadata: Some(PodSandboxMetadata {
+                name: uid.into(),
+                uid: uid.into(),
+                namespace: "team".into(),
+            }),
+            log_directory: self.logs.join(uid).display().to_string(),
+            labels: text(labels),
+            annotations: text(annotations),
+            linux: Some(LinuxPodSandboxConfig {
+                security_context: Some(LinuxSandboxSecurityContext {
+                    namespace_options: Some(options),
+                }),
+            }),
+        };
+        let request = RunPodSandboxRequest {
+            config: Some(config.clone()),
+        };
+        let answer = self
+            .client
+            .clone()
+            .run_pod_sandbox(request)
+            .await
+            .context("RunPodSandbox")?;
+        Ok(Pod {
+            sandbox: answer.into_inner().pod_sandbox_id,
+            config,
+        })
+    }
+
+    /// Creates and starts a container that runs a script; returns its id. Each of one name has an
+    /// attempt of its own.
+    pub async fn run_container(
+        &self,
+        pod: &Pod,
+        name: &str,
+        attempt: u32,
+        script: &str,
+    ) -> Result<String> {
+        let options = NamespaceOption {
+            network: NamespaceMode::Node.into(),
+            pid: NamespaceMode::Container.into(),
+        };
+        let config = ContainerConfig {
+            metadata: Some(ContainerMetadata {
+                name: name.into(),
+                attempt,
+            }),
+            image: Some(ImageSpec {
+                image: IMAGE.into(),
+            }),
+            command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+            log_path: format!("{name}-{attempt}.log"),
+            linux: Some(LinuxContainerConfig {
+                security_context: Some(LinuxContainerSecurityContext {
+                    namespace_options: Some(options),
+                }),
+            }),
+        };
+        let request = CreateContainerRequest {
+            pod_sandbox_id: pod.sandbox.clone(),
+            config: Some(config),
+            sandbox_config: Some(pod.config.clone()),
+        };
+        let mut client = self.client.clone();
+        let id = client
+            .create_container(request)
+            .await
+            .context("CreateContainer")?
+            .into_inner()
+            .container_id;
+        client
+            .start_container(StartContainerRequest {
+                container_id: id.clone(),
+            })
+            .await
+            .context("StartContainer")?;
+        Ok(id)
+    }
+
+    /// State and end of a container.
+    pub async fn status(&self, id: &str) -> Result<ContainerStatus> {
+        let request = ContainerStatusRequest {
+            container_id: id.to_owned(),
+        };
+        let answer = self
+            .client
+            .clone()
+            .container_status(request)
+            .await
+            .context("ContainerStatus")?;
+        answer.into_inner().status.context("a status")
+    }
+
+    /// Whether a container runs.
+    pub async fn runs(&self, id: &str) -> Result<bool> {
+        Ok(self.status(id).await?.state() == ContainerState::ContainerRunning)
+    }
+
+    /// Waits for the end of a container.
+    pub async fn ended(&self, id: &str, within: Duration) -> Result<ContainerStatus> {
+        eventually(&format!("the end of container {id}"), within, async || {
+            let status = self.status(id).await?;
+            (status.state() == ContainerState::ContainerExited)
+                .then_some(status)
+                .context("it runs")
+        })
+        .await
+    }
+
+    /// Ends and removes a pod.
+    pub async fn remove(&self, pod: &Pod) -> Result<()> {
+        let (mut client, pod_sandbox_id) = (self.client.clone(), pod.sandbox.clone());
+        client
+            .stop_pod_sandbox(StopPodSandboxRequest {
+                pod_sandbox_id: pod_sandbox_id.clone(),
+            })
+            .await?;
+        client
+            .remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id })
+            .await?;
+        Ok(())
+    }
+}
+
+fn text(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+    pairs
+        .iter()
+        .map(|(k, v)| ((*k).to_owned(), (*v).to_owned()))
+        .collect()
+}

@@ -1,0 +1,95 @@
+//! Static programs.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+use clap::ValueEnum;
+
+/// Processor that images are for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Target {
+    /// x86_64.
+    Amd64,
+    /// aarch64.
+    Arm64,
+}
+
+impl Target {
+    /// The processor of this machine.
+    pub fn here() -> Self {
+        if cfg!(target_arch = "aarch64") {
+            Self::Arm64
+        } else {
+            Self::Amd64
+        }
+    }
+
+    /// Rust's name: static, on musl.
+    pub fn triple(self) -> &'static str {
+        match self {
+            Self::Amd64 => "x86_64-unknown-linux-musl",
+            Self::Arm64 => "aarch64-unknown-linux-musl",
+        }
+    }
+
+    /// OCI's name.
+    pub fn architecture(self) -> &'static str {
+        match self {
+            Self::Amd64 => "amd64",
+            Self::Arm64 => "arm64",
+        }
+    }
+}
+
+/// Builds the packages for release and returns the folder of their programs. Paths of this machine
+/// are replaced, so that a build elsewhere gives the same programs.
+pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let folder =
+        std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from);
+    let mut command = Command::new(cargo);
+    command.current_dir(root).args([
+        "build",
+        "--release",
+        "--locked",
+        "--target",
+        target.triple(),
+    ]);
+    command.arg("--target-dir").arg(&folder);
+    for package in packages {
+        command.args(["-p", package]);
+    }
+    command
+        .env("RUSTFLAGS", rust_flags(root)?)
+        .env("SOURCE_DATE_ATTEMPT", "0");
+    // Debug information is stripped; without this the C parts would carry the paths of this machine
+    // in it.
+    command.env(
+        format!("CFLAGS_{}", target.triple().replace('-', "_")),
+        "-g0",
+    );
+    let status = command.status().context("start cargo")?;
+    ensure!(
+        status.success(),
+        "cargo build for {} failed: {status}",
+        target.triple()
+    );
+    Ok(folder.join(target.triple()).join("release"))
+}
+
+fn rust_flags(root: &Path) -> Result<String> {
+    let cargo_home = match std::env::var_os("CARGO_HOME") {
+        Some(home) => PathBuf::from(home),
+        None => std::env::home_dir()
+            .context("a home folder")?
+            .join(".cargo"),
+    };
+    let remap = |from: &Path, to: &str| format!("--remap-path-prefix={}={to}", from.display());
+    Ok([
+        remap(root, "/src"),
+        remap(&cargo_home, "/cargo"),
+        "-Cstrip=symbols".into(),
+    ]
+    .join(" "))
+}

@@ -1,0 +1,5 @@
+//! What the repository checks about itself beside what clippy sees, and what it builds besides
+//! programs.
+
+pub mod image;
+pub mod structure;

@@ -1,0 +1,286 @@
+//! Which file of a crate needs which, and where that goes in a circle.
+//!
+//! A file needs the file that *defines* what it names: `use crate::Plan` is followed through
+//! `pub use plan::Plan` in `lib.rs` to `plan.rs`. A re-export is a signpost and needs nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use petgraph::graph::{DiGraph, NodeIndex};
+use syn::visit::Visit;
+use syn::{Item, UseTree, Visibility};
+
+use super::source::Crate;
+
+/// Module path within a crate.
+type ModulePath = Vec<String>;
+
+/// Groups of files of one crate that need each other in a circle, by path.
+pub fn cycles(krate: &Crate) -> Vec<Vec<String>> {
+    let modules = Modules::of(krate);
+    let mut graph: DiGraph<usize, ()> = DiGraph::new();
+    let nodes: Vec<NodeIndex> = (0..krate.files.len())
+        .map(|ix| graph.add_node(ix))
+        .collect();
+    for (ix, file) in krate.files.iter().enumerate() {
+        let mut needs = Needs {
+            modules: &modules,
+            module: file.module.clone(),
+            files: BTreeSet::new(),
+        };
+        needs.visit_file(&file.syntax);
+        for needed in needs.files.into_iter().filter(|needed| *needed != ix) {
+            graph.add_edge(nodes[ix], nodes[needed], ());
+        }
+    }
+    let mut circles: Vec<Vec<String>> = petgraph::algo::tarjan_scc(&graph)
+        .into_iter()
+        .filter(|circle| circle.len() > 1)
+        .map(|circle| {
+            let mut paths: Vec<String> = circle
+                .into_iter()
+                .map(|node| krate.files[graph[node]].path.display().to_string())
+                .collect();
+            paths.sort();
+            paths
+        })
+        .collect();
+    circles.sort();
+    circles
+}
+
+/// One module: where it is written, what it defines and what it passes on.
+#[derive(Debug, Default)]
+struct Module {
+    file: usize,
+    defines: BTreeSet<String>,
+    /// Re-exported name -> path.
+    passes_on: BTreeMap<String, Vec<String>>,
+    /// Paths of modules that are re-exported whole.
+    passes_on_all: Vec<Vec<String>>,
+}
+
+struct Modules(BTreeMap<ModulePath, Module>);
+
+impl Modules {
+    fn of(krate: &Crate) -> Self {
+        let mut modules = Self(BTreeMap::new());
+        for (ix, file) in krate.files.iter().enumerate() {
+            modules.add(ix, &file.module, &file.syntax.items);
+        }
+        modules
+    }
+
+    fn add(&mut self, file: usize, path: &[String], items: &[Item]) {
+        let mut module = Module {
+            file,
+            ..Module::default()
+        };
+        for item in items {
+            match item {
+                Item::Mod(inner) => {
+                    if let Some((_, items)) = &inner.content {
+                        let path = [path, &[inner.ident.to_string()]].concat();
+                        self.add(file, &path, items);
+                    }
+                }
+                Item::Use(import) if !matches!(import.vis, Visibility::Inherited) => {
+                    for leaf in leaves(&import.tree) {
+                        match leaf.name {
+                            Some(name) => drop(module.passes_on.insert(name, leaf.path)),
+                            None => module.passes_on_all.push(leaf.path),
+                        }
+                    }
+                }
+                item => module.defines.extend(name_of(item)),
+            }
+        }
+        self.0.insert(path.to_vec(), module);
+    }
+
+    /// The file that defines what a path names, as seen from a module; `None` for other crates.
+    fn resolve(&self, from: &[String], path: &[String], depth: usize) -> Option<usize> {
+        let (mut at, mut rest): (ModulePath, &[String]) = match path.first()?.as_str() {
+            "crate" => (Vec::new(), &path[1..]),
+            "self" => (from.to_vec(), &path[1..]),
+            "super" => (from.split_last()?.1.to_vec(), &path[1..]),
+            first => {
+                let child = [from, &[first.to_owned()]].concat();
+                self.0
+                    .contains_key(&child)
+                    .then_some((from.to_vec(), path))?
+            }
+        };
+        while let Some((next, after)) = rest.split_first() {
+            if next == "super" {
+                at.pop()?;
+            } else if self
+                .0
+                .contains_key(&[&at[..], std::slice::from_ref(next)].concat())
+            {
+                at.push(next.clone());
+            } else {
+                break;
+            }
+            rest = after;
+        }
+        let module = self.0.get(&at)?;
+        let Some(name) = rest.first().filter(|_| depth < 16) else {
+            return Some(module.file);
+        };
+        if module.defines.contains(name) {
+            return Some(module.file);
+        }
+        if let Some(target) = module.passes_on.get(name) {
+            return self.resolve(&at, target, depth + 1);
+        }
+        let defined_by = |target: &Vec<String>| {
+            let full = [&target[..], std::slice::from_ref(name)].concat();
+            let file = self.resolve(&at, &full, depth + 1)?;
+            let defines = |m: &Module| m.file == file && m.defines.contains(name);
+            self.0.values().any(defines).then_some(file)
+        };
+        let passed_on = module.passes_on_all.iter().find_map(defined_by);
+        passed_on.or(Some(module.file))
+    }
+}
+
+/// One name that a `use` brings in; without a name it is everything.
+struct Leaf {
+    name: Option<String>,
+    path: Vec<String>,
+}
+
+fn leaves(tree: &UseTree) -> Vec<Leaf> {
+    fn walk(tree: &UseTree, prefix: &[String], out: &mut Vec<Leaf>) {
+        match tree {
+            UseTree::Path(path) => {
+                let prefix = [prefix, &[path.ident.to_string()]].concat();
+                walk(&path.tree, &prefix, out);
+            }
+            UseTree::Name(name) if name.ident == "self" => out.push(Leaf {
+                name: prefix.last().cloned(),
+                path: prefix.to_vec(),
+            }),
+            UseTree::Name(name) => out.push(Leaf {
+                name: Some(name.ident.to_string()),
+                path: [prefix, &[name.ident.to_string()]].concat(),
+            }),
+            UseTree::Rename(rename) => out.push(Leaf {
+                name: Some(rename.rename.to_string()),
+                path: [prefix, &[rename.ident.to_string()]].concat(),
+            }),
+            UseTree::Glob(_) => out.push(Leaf {
+                name: None,
+                path: prefix.to_vec(),
+            }),
+            UseTree::Group(group) => group.items.iter().for_each(|t| walk(t, prefix, out)),
+        }
+    }
+    let mut out = Vec::new();
+    walk(tree, &[], &mut out);
+    out
+}
+
+fn name_of(item: &Item) -> Option<String> {
+    let ident = match item {
+        Item::Const(i) => &i.ident,
+        Item::Enum(i) => &i.ident,
+        Item::Fn(i) => &i.sig.ident,
+        Item::Static(i) => &i.ident,
+        Item::Struct(i) => &i.ident,
+        Item::Trait(i) => &i.ident,
+        Item::Type(i) => &i.ident,
+        Item::Macro(i) => i.ident.as_ref()?,
+        _ => return None,
+    };
+    Some(ident.to_string())
+}
+
+/// Collects the files that a file needs.
+struct Needs<'m> {
+    modules: &'m Modules,
+    module: ModulePath,
+    files: BTreeSet<usize>,
+}
+
+impl<'ast> Visit<'ast> for Needs<'_> {
+    fn visit_item_use(&mut self, import: &'ast syn::ItemUse) {
+        if matches!(import.vis, Visibility::Inherited) {
+            for leaf in leaves(&import.tree) {
+                self.files
+                    .extend(self.modules.resolve(&self.module, &leaf.path, 0));
+            }
+        }
+    }
+
+    fn visit_item_mod(&mut self, inner: &'ast syn::ItemMod) {
+        self.module.push(inner.ident.to_string());
+        syn::visit::visit_item_mod(self, inner);
+        self.module.pop();
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
+        if names.len() > 1 {
+            self.files
+                .extend(self.modules.resolve(&self.module, &names, 0));
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::structure::source::SourceFile;
+
+    fn krate(files: &[(&str, &str)]) -> Crate {
+        let file = |(path, text): &(&str, &str)| {
+            let stem = path.trim_end_matches(".rs").trim_end_matches("mod");
+            let names = stem.split('/').filter(|n| !n.is_empty() && *n != "lib");
+            SourceFile {
+                path: path.into(),
+                module: names.map(str::to_owned).collect(),
+                syntax: syn::parse_file(text).unwrap(),
+            }
+        };
+        Crate {
+            name: "k".into(),
+            files: files.iter().map(file).collect(),
+        }
+    }
+
+    #[test]
+    fn a_circle_is_found_through_re_exports_and_paths_without_use() {
+        let found = cycles(&krate(&[
+            ("lib.rs", "mod plan; mod act; pub use plan::Plan;"),
+            ("plan.rs", "pub struct Plan; fn f() { crate::act::send() }"),
+            ("act.rs", "use crate::Plan; pub fn send() {}"),
+        ]));
+        assert_eq!(found, [["act.rs", "plan.rs"]]);
+    }
+
+    #[test]
+    fn a_folder_that_only_passes_names_on_closes_no_circle() {
+        let found = cycles(&krate(&[
+            ("lib.rs", "pub mod a;"),
+            (
+                "a/mod.rs",
+                "mod b; mod c; pub use b::B; pub use self::c::*;",
+            ),
+            ("a/b.rs", "use super::C; pub struct B(C);"),
+            ("a/c.rs", "pub struct C;"),
+        ]));
+        assert_eq!(found, Vec::<Vec<String>>::new());
+    }
+
+    #[test]
+    fn a_folder_that_defines_what_its_files_need_and_needs_them_is_a_circle() {
+        let found = cycles(&krate(&[
+            ("lib.rs", "mod a;"),
+            ("a/mod.rs", "mod b; use b::f; pub struct A; fn g() { f() }"),
+            ("a/b.rs", "use super::A; pub fn f() {}"),
+        ]));
+        assert_eq!(found, [["a/b.rs", "a/mod.rs"]]);
+    }
+}

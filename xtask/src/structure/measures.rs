@@ -1,0 +1,168 @@
+//! How long and how dense the code is.
+
+use std::collections::BTreeSet;
+
+use proc_macro2::{Span, TokenStream, TokenTree};
+use quote::ToTokens;
+use syn::spanned::Spanned;
+use syn::visit::Visit;
+
+use super::source::Crate;
+
+/// A function and its size.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Function {
+    /// Lines from `fn` to the closing brace.
+    pub lines: usize,
+    /// Tokens of signature and body; the brackets of a group are two.
+    pub tokens: usize,
+    /// File and name.
+    pub name: String,
+}
+
+/// What is counted of a crate. Comments and documentation are in none of the numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Measures {
+    /// Lines that hold a token.
+    pub lines: usize,
+    /// Tokens.
+    pub tokens: usize,
+    /// Closures.
+    pub closures: usize,
+    /// Closures that are given a name: `let x = |..| ..`.
+    pub named_closures: usize,
+    /// The file with the most lines of text, and how many.
+    pub longest_file: (usize, String),
+    /// All functions, in the order of the files.
+    pub functions: Vec<Function>,
+}
+
+impl Measures {
+    /// Tokens per line of code.
+    pub fn tokens_per_line(&self) -> f64 {
+        self.tokens as f64 / self.lines.max(1) as f64
+    }
+
+    /// Closures per hundred lines of code.
+    pub fn closures_per_100_lines(&self) -> f64 {
+        100.0 * self.closures as f64 / self.lines.max(1) as f64
+    }
+
+    /// The function with the most lines.
+    pub fn longest_function(&self) -> Function {
+        self.functions.iter().max().cloned().unwrap_or_default()
+    }
+
+    /// Adds those of another crate.
+    pub fn add(&mut self, other: &Self) {
+        self.lines += other.lines;
+        self.tokens += other.tokens;
+        self.closures += other.closures;
+        self.named_closures += other.named_closures;
+        self.longest_file = self.longest_file.clone().max(other.longest_file.clone());
+        self.functions.extend(other.functions.iter().cloned());
+    }
+}
+
+/// Measures a crate.
+pub fn measure(krate: &Crate) -> Measures {
+    let mut measures = Measures::default();
+    for file in &krate.files {
+        let path = file.path.display().to_string();
+        let mut counter = Counter {
+            file: &path,
+            measures: &mut measures,
+        };
+        counter.visit_file(&file.syntax);
+        let mut lines = BTreeSet::new();
+        measures.tokens += count(file.syntax.to_token_stream(), Some(&mut lines));
+        measures.lines += lines.len();
+        let last = lines.last().copied().unwrap_or_default();
+        measures.longest_file = measures.longest_file.clone().max((last, path));
+    }
+    measures
+}
+
+struct Counter<'m> {
+    file: &'m str,
+    measures: &'m mut Measures,
+}
+
+impl Counter<'_> {
+    fn function(&mut self, signature: &syn::Signature, block: &syn::Block) {
+        let first = signature.fn_token.span().start().line;
+        let last = block.span().end().line;
+        self.measures.functions.push(Function {
+            lines: last + 1 - first,
+            tokens: count(signature.to_token_stream(), None) + count(block.to_token_stream(), None),
+            name: format!("{}:{}", self.file, signature.ident),
+        });
+    }
+}
+
+impl<'ast> Visit<'ast> for Counter<'_> {
+    fn visit_item_fn(&mut self, function: &'ast syn::ItemFn) {
+        self.function(&function.sig, &function.block);
+        syn::visit::visit_item_fn(self, function);
+    }
+
+    fn visit_impl_item_fn(&mut self, function: &'ast syn::ImplItemFn) {
+        self.function(&function.sig, &function.block);
+        syn::visit::visit_impl_item_fn(self, function);
+    }
+
+    fn visit_local(&mut self, local: &'ast syn::Local) {
+        let named = matches!(&local.pat, syn::Pat::Ident(_));
+        let closure = local
+            .init
+            .as_ref()
+            .is_some_and(|i| matches!(*i.expr, syn::Expr::Closure(_)));
+        self.measures.named_closures += usize::from(named && closure);
+        syn::visit::visit_local(self, local);
+    }
+
+    fn visit_expr_closure(&mut self, closure: &'ast syn::ExprClosure) {
+        self.measures.closures += 1;
+        syn::visit::visit_expr_closure(self, closure);
+    }
+}
+
+/// Tokens without documentation; notes the lines on which they are.
+fn count(stream: TokenStream, mut lines: Option<&mut BTreeSet<usize>>) -> usize {
+    let mut total = 0;
+    let mut tokens = stream.into_iter().peekable();
+    while let Some(token) = tokens.next() {
+        if matches!(&token, TokenTree::Punct(p) if p.as_char() == '#') {
+            tokens.next_if(|t| matches!(t, TokenTree::Punct(p) if p.as_char() == '!'));
+            if tokens.next_if(is_documentation).is_some() {
+                continue;
+            }
+        }
+        match token {
+            TokenTree::Group(group) => {
+                note(&mut lines, group.span_open());
+                note(&mut lines, group.span_close());
+                total += 2 + count(group.stream(), lines.as_deref_mut());
+            }
+            leaf => {
+                note(&mut lines, leaf.span());
+                total += 1;
+            }
+        }
+    }
+    total
+}
+
+fn note(lines: &mut Option<&mut BTreeSet<usize>>, span: Span) {
+    if let Some(lines) = lines {
+        lines.extend(span.start().line..=span.end().line);
+    }
+}
+
+fn is_documentation(token: &TokenTree) -> bool {
+    let TokenTree::Group(group) = token else {
+        return false;
+    };
+    let first = group.stream().into_iter().next();
+    matches!(first, Some(TokenTree::Ident(name)) if name == "doc")
+}

@@ -1,0 +1,48 @@
+//! Public type names.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use syn::{Item, Visibility};
+
+use super::source::Crate;
+
+/// Names of public types that are defined in more than one place of these crates, with the files
+/// that define them.
+pub fn duplicate_types(crates: &[Crate]) -> BTreeMap<String, BTreeSet<String>> {
+    let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for file in crates.iter().flat_map(|krate| &krate.files) {
+        for name in public_types(&file.syntax.items) {
+            places
+                .entry(name)
+                .or_default()
+                .push(file.path.display().to_string());
+        }
+    }
+    places.retain(|_, files| files.len() > 1);
+    places
+        .into_iter()
+        .map(|(name, files)| (name, files.into_iter().collect()))
+        .collect()
+}
+
+fn public_types(items: &[Item]) -> Vec<String> {
+    let mut names = Vec::new();
+    for item in items {
+        let (vis, ident) = match item {
+            Item::Enum(i) => (&i.vis, &i.ident),
+            Item::Struct(i) => (&i.vis, &i.ident),
+            Item::Trait(i) => (&i.vis, &i.ident),
+            Item::Type(i) => (&i.vis, &i.ident),
+            Item::Mod(i) => {
+                let inner = i.content.iter().flat_map(|(_, items)| public_types(items));
+                names.extend(inner);
+                continue;
+            }
+            _ => continue,
+        };
+        if matches!(vis, Visibility::Public(_)) {
+            names.push(ident.to_string());
+        }
+    }
+    names
+}
