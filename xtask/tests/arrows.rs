@@ -34,13 +34,11 @@ const ALLOWED: &[(&str, &[&str])] = &[
     ("lockstep-agent", &["lockstep-api", "lockstep-lifecycle"]),
     ("lockstep-wire", &[]),
     ("lockstep-run", &["lockstep-wire"]),
-    // What is a gang of a manifest is said in one place.
     (
         "lockstep-cli",
         &[
             "lockstep-api",
             "lockstep-engine",
-            "lockstep-lifecycle",
             "lockstep-model",
             "lockstep-scheduler",
         ],

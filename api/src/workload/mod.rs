@@ -16,8 +16,8 @@ pub use failure::{
 };
 pub use group::{Dependency, DependencyCondition, Group};
 pub use schedule::{
-    DisruptionMode, Gang, GangScope, OnTimeout, PreemptionPolicy, Scheduling, SchedulingPolicy,
-    Topology, TopologyMode, TopologyScope,
+    DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
+    SchedulingPolicy, Topology, TopologyMode, TopologyScope,
 };
 pub use spec::{
     Coordinator, Network, SuccessOperator, SuccessPolicy, TrainingWorkload, TrainingWorkloadSpec,

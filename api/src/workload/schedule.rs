@@ -15,7 +15,7 @@ pub struct Scheduling {
     pub policy: SchedulingPolicy,
     /// What is placed together.
     #[serde(default)]
-    pub gang: Gang,
+    pub gang: GangScheduling,
     /// What preemption takes: All, whole gangs only; Single, single pods. Default: All for gangs (a
     /// gang that loses one member is useless), Single for policy Basic.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -48,7 +48,7 @@ pub enum SchedulingPolicy {
 /// The unit of placement.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
-pub struct Gang {
+pub struct GangScheduling {
     /// Workload: all members are one gang. Group: one gang per group. Replica: one gang per replica
     /// of each group.
     #[serde(default)]

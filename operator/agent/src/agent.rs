@@ -34,7 +34,7 @@ const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(1);
 
 /// Reads the node's clock.
-pub type Clock = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
+pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// What one agent runs on.
 pub struct Agent<R, S> {
@@ -49,7 +49,7 @@ pub struct Agent<R, S> {
     /// The orders of the cluster.
     pub orders: watch::Receiver<Orders>,
     /// The node's clock.
-    pub now: Clock,
+    pub now: Now,
     /// Changes within this time are told in one write.
     pub debounce: Duration,
     /// What it counts.

@@ -65,7 +65,7 @@ pub enum Command {
         namespace: Option<String>,
         /// What the manager's configuration says.
         #[command(flatten)]
-        rules: Preemption,
+        rules: PreemptionArgs,
         /// Format of the answer.
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
@@ -85,7 +85,7 @@ pub enum Command {
         /// them.
         #[arg(long)]
         hash_names: bool,
-        /// Only pods and gangs of this namespace, where you may not list others: their room then
+        /// Only pods and gangs of this namespace, where you may not list others: their capacity then
         /// counts as free.
         #[arg(short, long, conflicts_with = "all_namespaces")]
         namespace: Option<String>,
@@ -103,13 +103,13 @@ pub enum Command {
 /// The parts of the manager's configuration that the answer depends on; names and defaults are
 /// those of `scheduler.preemption`.
 #[derive(Debug, Group)]
-pub struct Preemption {
+pub struct PreemptionArgs {
     /// How victims are chosen; as `algorithm` of the manager's configuration.
     #[arg(long, value_enum, default_value = "least-cost")]
-    pub algorithm: Algorithm,
+    pub algorithm: AlgorithmArg,
     /// What comes first when priorities and lost work disagree; as `order` of the configuration.
     #[arg(long, value_enum, default_value = "strict-priority")]
-    pub order: Order,
+    pub order: OrderArg,
     /// Seconds that work runs before it may be evicted; as `minRuntimeSeconds` of the
     /// configuration.
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
@@ -120,8 +120,8 @@ pub struct Preemption {
     pub follow_on_depth: u8,
 }
 
-impl From<&Preemption> for Rules {
-    fn from(args: &Preemption) -> Self {
+impl From<&PreemptionArgs> for Rules {
+    fn from(args: &PreemptionArgs) -> Self {
         Self {
             algorithm: args.algorithm.into(),
             order: args.order.into(),
@@ -143,7 +143,7 @@ pub enum Format {
 
 /// How victims are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Algorithm {
+pub enum AlgorithmArg {
     /// The least work lost.
     LeastCost,
     /// KEP-5710 as released.
@@ -152,27 +152,27 @@ pub enum Algorithm {
 
 /// What comes first when priorities and lost work disagree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum Order {
-    /// The lowest priorities that can make room.
+pub enum OrderArg {
+    /// The lowest priorities whose eviction frees enough capacity.
     StrictPriority,
     /// The least work, whatever its priority.
     LeastWork,
 }
 
-impl From<Algorithm> for engine::Algorithm {
-    fn from(algorithm: Algorithm) -> Self {
+impl From<AlgorithmArg> for engine::Algorithm {
+    fn from(algorithm: AlgorithmArg) -> Self {
         match algorithm {
-            Algorithm::LeastCost => Self::LeastCost,
-            Algorithm::Kep => Self::Kep,
+            AlgorithmArg::LeastCost => Self::LeastCost,
+            AlgorithmArg::Kep => Self::Kep,
         }
     }
 }
 
-impl From<Order> for engine::Order {
-    fn from(order: Order) -> Self {
+impl From<OrderArg> for engine::VictimOrder {
+    fn from(order: OrderArg) -> Self {
         match order {
-            Order::StrictPriority => Self::StrictPriority,
-            Order::LeastWork => Self::LeastWork,
+            OrderArg::StrictPriority => Self::StrictPriority,
+            OrderArg::LeastWork => Self::LeastWork,
         }
     }
 }

@@ -18,7 +18,7 @@ use lockstep_model::{Budget, Node, Pod};
 use serde::de::DeserializeOwned;
 
 use crate::args::Connection;
-use crate::explain::Happened;
+use crate::explain::{Happened, Story};
 
 /// Longest wait for the answer to one request.
 const DEADLINE: Duration = Duration::from_secs(30);
@@ -46,23 +46,12 @@ pub struct Objects {
     pub unread: Vec<String>,
 }
 
-/// What status and events say about one workload.
-#[derive(Debug)]
-pub struct Story {
-    /// The workload.
-    pub workload: TrainingWorkload,
-    /// Its pod groups.
-    pub groups: Vec<PodGroup>,
-    /// Events about it and about its pod groups.
-    pub events: Vec<Happened>,
-}
-
 /// A connection to the cluster.
-pub struct Cluster {
+pub struct ClusterReader {
     client: Client,
 }
 
-impl Cluster {
+impl ClusterReader {
     /// Connects as kubectl would.
     pub async fn connect(connection: &Connection) -> Result<Self> {
         let options = KubeConfigOptions {

@@ -12,7 +12,7 @@ use lockstep_model::{Rules, SnapshotFile};
 use serde::Serialize;
 
 use crate::args::{Args, Command, Format};
-use crate::cluster::Cluster;
+use crate::cluster::ClusterReader;
 use crate::explain::explain;
 use crate::whatif::{Answer, what_if};
 use crate::{file, record};
@@ -51,7 +51,7 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
             namespace,
             output,
         } => {
-            let cluster = Cluster::connect(&args.connection).await?;
+            let cluster = ClusterReader::connect(&args.connection).await?;
             let namespace = namespace.as_deref().unwrap_or(cluster.namespace());
             let answer = explain(&cluster.story(namespace, name).await?);
             print(&answer, *output)?;
@@ -91,7 +91,7 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
             namespace,
             all_namespaces: _,
         } => {
-            let cluster = Cluster::connect(&args.connection).await?;
+            let cluster = ClusterReader::connect(&args.connection).await?;
             let mut snapshot = take(&cluster, namespace.clone(), now).await?;
             if *hash_names {
                 snapshot = snapshot.pseudonymized(&RandomState::new());
@@ -117,7 +117,7 @@ async fn ask(
     let (snapshot, default) = if let Some(path) = snapshot {
         (file::read_snapshot(path)?, DEFAULT_NAMESPACE.to_owned())
     } else {
-        let cluster = Cluster::connect(&args.connection).await?;
+        let cluster = ClusterReader::connect(&args.connection).await?;
         (
             take(&cluster, None, now).await?,
             cluster.namespace().to_owned(),
@@ -132,7 +132,7 @@ async fn ask(
 }
 
 async fn take(
-    cluster: &Cluster,
+    cluster: &ClusterReader,
     namespace: Option<String>,
     now: DateTime<Utc>,
 ) -> Result<SnapshotFile> {

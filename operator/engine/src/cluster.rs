@@ -1,10 +1,10 @@
 //! The nodes, what they have and what is left of it, kept up to date pod by pod.
 
-use crate::problem::{Amounts, DomainIx, KeyIx, NodeIx, Placement, Shape};
+use crate::problem::{Amounts, DomainIx, GangPlacement, KeyIx, NodeIx, Shape};
 
 /// What the cluster knows of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Node {
+pub struct ClusterNode {
     /// What the node offers, one amount per dimension.
     pub allocatable: Amounts,
     /// The node's domain for each topology key in use; `None` where it carries no label.
@@ -59,7 +59,7 @@ impl Cluster {
 
     /// Adds a node or changes what it offers; pods already counted on it stay counted. Missing
     /// dimensions are zero.
-    pub fn upsert_node(&mut self, node: NodeIx, spec: &Node) {
+    pub fn upsert_node(&mut self, node: NodeIx, spec: &ClusterNode) {
         self.grow(node);
         let base = node * self.dims;
         for dim in 0..self.dims {
@@ -76,7 +76,7 @@ impl Cluster {
     /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may
     /// come back.
     pub fn remove_node(&mut self, node: NodeIx) {
-        let gone = Node {
+        let gone = ClusterNode {
             allocatable: Amounts::new(),
             domains: Vec::new(),
             schedulable: false,
@@ -95,12 +95,12 @@ impl Cluster {
     }
 
     /// Reserves the capacity of a placement until its pods are counted themselves.
-    pub fn reserve(&mut self, shapes: &[Shape], placement: &Placement) {
+    pub fn reserve(&mut self, shapes: &[Shape], placement: &GangPlacement) {
         self.hold_placement(shapes, placement, 1);
     }
 
     /// Releases what [`Cluster::reserve`] reserved.
-    pub fn release(&mut self, shapes: &[Shape], placement: &Placement) {
+    pub fn release(&mut self, shapes: &[Shape], placement: &GangPlacement) {
         self.hold_placement(shapes, placement, -1);
     }
 
@@ -172,7 +172,7 @@ impl Cluster {
         &self.free
     }
 
-    fn hold_placement(&mut self, shapes: &[Shape], placement: &Placement, sign: i64) {
+    fn hold_placement(&mut self, shapes: &[Shape], placement: &GangPlacement, sign: i64) {
         for assignment in &placement.assignments {
             if let Some(shape) = shapes.get(assignment.shape) {
                 self.hold(
@@ -209,8 +209,8 @@ mod tests {
     use super::*;
     use crate::problem::Assignment;
 
-    fn node(cpu: i64, gpus: i64) -> Node {
-        Node {
+    fn node(cpu: i64, gpus: i64) -> ClusterNode {
+        ClusterNode {
             allocatable: smallvec![cpu, gpus],
             domains: vec![Some(3)],
             schedulable: true,
@@ -254,7 +254,7 @@ mod tests {
         let mut cluster = Cluster::new(2, 2);
         for ix in 0..3 {
             let amount = 10 * ix as i64;
-            let spec = Node {
+            let spec = ClusterNode {
                 allocatable: smallvec![amount + 1, amount + 2],
                 domains: vec![Some(ix), Some(ix + 5)],
                 schedulable: true,
@@ -290,7 +290,7 @@ mod tests {
         let mut cluster = Cluster::new(2, 1);
         cluster.upsert_node(0, &node(1000, 8));
         let shapes = [Shape::new([100, 2].as_slice(), 3)];
-        let placement = Placement {
+        let placement = GangPlacement {
             assignments: vec![Assignment {
                 shape: 0,
                 replica: 0,

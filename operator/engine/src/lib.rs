@@ -63,16 +63,16 @@ pub mod queue;
 #[cfg(test)]
 mod test_runner;
 
-pub use cluster::{Cluster, Node};
+pub use cluster::{Cluster, ClusterNode};
 pub use infeasible::{Infeasible, Names, Shortfall};
 pub use objective::{Bound, EvictionCost};
 pub use placement::place;
 pub use preempt::{
-    Algorithm, Explanation, FollowOn, Options, Order, Preemption, Reasons, RunnerUp, Spared, Taken,
-    explain, preempt, preempt_kep_in_order,
+    Algorithm, Explanation, FollowOn, PreemptionAnswer, PreemptionOptions, Reasons, RunnerUp,
+    Spared, Taken, VictimOrder, explain, preempt, preempt_kep_in_order,
 };
 pub use problem::{
-    Amounts, Assignment, CascadeIx, Demand, DimIx, DomainIx, KeyIx, NodeIx, NodeSet, PdbIx,
-    Placement, Pods, PreemptionPolicy, Running, Scope, Shape, ShapeIx, Topology, TopologyMode,
-    Unit, UnitIx, Units,
+    Amounts, Assignment, CascadeIx, Demand, DimIx, DomainIx, EvictionPolicy, GangPlacement, KeyIx,
+    NodeIx, NodeSet, PdbIx, Pods, RunningMembers, Scope, Shape, ShapeIx, TopologyDemand,
+    TopologyStrictness, Unit, UnitIx, Units,
 };

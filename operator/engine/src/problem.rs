@@ -45,7 +45,7 @@ pub struct Shape {
     pub eligible: Option<Arc<NodeSet>>,
     /// Members that run already. They stay, count towards `min` and `count`, and the cluster
     /// accounts for them as pods.
-    pub running: Vec<Running>,
+    pub running: Vec<RunningMembers>,
 }
 
 impl Shape {
@@ -69,7 +69,7 @@ impl Shape {
 
 /// Members of a gang that run already on one node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct RunningMembers {
     /// Replica they belong to; 0 unless the scope is [`Scope::Replica`].
     pub replica: u32,
     /// Node they run on.
@@ -80,7 +80,7 @@ pub struct Running {
 
 /// Whether the gang may evict at all.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum PreemptionPolicy {
+pub enum EvictionPolicy {
     /// Units of strictly lower priority may be evicted.
     #[default]
     LowerPriority,
@@ -90,7 +90,7 @@ pub enum PreemptionPolicy {
 
 /// How binding a topology is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TopologyMode {
+pub enum TopologyStrictness {
     /// The gang waits rather than be spread.
     Required,
     /// The gang is kept together where it fits so; nothing is evicted for that.
@@ -108,11 +108,11 @@ pub enum Scope {
 
 /// Members that are to share a topology domain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Topology {
+pub struct TopologyDemand {
     /// The topology key. Nodes without a value for it are not used when the mode is `Required`.
     pub key: KeyIx,
     /// How binding it is.
-    pub mode: TopologyMode,
+    pub mode: TopologyStrictness,
     /// What has to share a domain.
     pub scope: Scope,
 }
@@ -128,9 +128,9 @@ pub struct Demand {
     /// Priority; only units strictly below it may be evicted.
     pub priority: i32,
     /// Whether the gang may evict.
-    pub preemption: PreemptionPolicy,
+    pub preemption: EvictionPolicy,
     /// Members to be kept together.
-    pub topology: Option<Topology>,
+    pub topology: Option<TopologyDemand>,
     /// Nodes not to be used: refused by kube-scheduler before, suspected of being broken.
     pub excluded: NodeSet,
 }
@@ -142,7 +142,7 @@ impl Demand {
             shapes: vec![Shape::new(request, count)],
             min_count: count,
             priority,
-            preemption: PreemptionPolicy::LowerPriority,
+            preemption: EvictionPolicy::LowerPriority,
             topology: None,
             excluded: NodeSet::new(),
         }
@@ -199,12 +199,12 @@ pub struct Assignment {
 
 /// Where the new pods of a gang are placed, by shape, replica and node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Placement {
+pub struct GangPlacement {
     /// Sorted, at most one entry per shape, replica and node.
     pub assignments: Vec<Assignment>,
 }
 
-impl Placement {
+impl GangPlacement {
     /// Pods placed.
     pub fn count(&self) -> u32 {
         self.assignments.iter().map(|s| s.count).sum()

@@ -10,8 +10,9 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, Demand, Infeasible, Node, NodeSet, Pods, Preemption, PreemptionPolicy, Running, Scope,
-    Shape, Topology, TopologyMode, Unit, Units, preempt_kep_in_order,
+    Cluster, ClusterNode, Demand, EvictionPolicy, Infeasible, NodeSet, Pods, PreemptionAnswer,
+    RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units,
+    preempt_kep_in_order,
 };
 use smallvec::smallvec;
 
@@ -33,7 +34,7 @@ fn nodes(cpus: &[i64]) -> Case {
         let allocatable = smallvec![cpu * CPU, 1];
         cluster.upsert_node(
             ix,
-            &Node {
+            &ClusterNode {
                 allocatable,
                 domains: vec![Some(ix)],
                 schedulable: true,
@@ -99,7 +100,7 @@ impl Case {
         self
     }
 
-    fn answer(&self, demand: &Demand) -> Result<Preemption, Infeasible> {
+    fn answer(&self, demand: &Demand) -> Result<PreemptionAnswer, Infeasible> {
         let node_order: Vec<_> = (0..self.cluster.node_count()).collect();
         preempt_kep_in_order(&self.cluster, &self.units, demand, &node_order)
     }
@@ -267,7 +268,7 @@ fn p17_the_gangs_policy_decides_whether_it_evicts() {
         .pod("b", LOW, 0)
         .pod("c", LOW, 0);
     let never = Demand {
-        preemption: PreemptionPolicy::Never,
+        preemption: EvictionPolicy::Never,
         ..gang(3)
     };
     assert!(matches!(
@@ -297,9 +298,9 @@ fn p18_only_eligible_nodes_are_cleared() {
 /// As upstream's required affinity of the members to each other by zone.
 fn in_one_zone(demand: Demand) -> Demand {
     Demand {
-        topology: Some(Topology {
+        topology: Some(TopologyDemand {
             key: 0,
-            mode: TopologyMode::Required,
+            mode: TopologyStrictness::Required,
             scope: Scope::Gang,
         }),
         ..demand
@@ -463,7 +464,7 @@ fn for_a_single_pod_one_victim_counts_less_than_two_and_the_first_node_wins_a_ti
     case.units.units[1].start = 0;
     assert_eq!(case.evicts(&gang(1)), ["a"]);
     let mut with_running = gang(1);
-    with_running.shapes[0].running = vec![Running {
+    with_running.shapes[0].running = vec![RunningMembers {
         replica: 0,
         node: 0,
         count: 1,

@@ -3,8 +3,9 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Algorithm, Amounts, Cluster, Demand, Names, Node, NodeSet, Options, Order, Pods, Preemption,
-    Running, Scope, Spared, Topology, TopologyMode, Unit, Units, explain, place, preempt,
+    Algorithm, Amounts, Cluster, ClusterNode, Demand, Names, NodeSet, Pods, PreemptionAnswer,
+    PreemptionOptions, RunningMembers, Scope, Spared, TopologyDemand, TopologyStrictness, Unit,
+    Units, VictimOrder, explain, place, preempt,
 };
 use smallvec::smallvec;
 
@@ -14,7 +15,7 @@ const GPUS: i64 = 8;
 struct Case {
     cluster: Cluster,
     units: Units,
-    options: Options,
+    options: PreemptionOptions,
 }
 
 fn racks(sizes: &[usize]) -> Case {
@@ -24,7 +25,7 @@ fn racks(sizes: &[usize]) -> Case {
         .enumerate()
         .flat_map(|(rack, &size)| std::iter::repeat_n(rack, size));
     for (ix, rack) in racks.enumerate() {
-        let spec = Node {
+        let spec = ClusterNode {
             allocatable: smallvec![GPUS],
             domains: vec![Some(rack)],
             schedulable: true,
@@ -34,7 +35,7 @@ fn racks(sizes: &[usize]) -> Case {
     Case {
         cluster,
         units: Units::default(),
-        options: Options::default(),
+        options: PreemptionOptions::default(),
     }
 }
 
@@ -60,7 +61,7 @@ impl Case {
         self.units.units.last_mut().expect("just added")
     }
 
-    fn answer(&self, demand: &Demand) -> Preemption {
+    fn answer(&self, demand: &Demand) -> PreemptionAnswer {
         preempt(&self.cluster, &self.units, demand, &self.options)
             .expect("the gang fits after preemption")
     }
@@ -74,9 +75,9 @@ fn gang(gpus: i64, count: u32) -> Demand {
     Demand::homogeneous([gpus].as_slice(), count, 100)
 }
 
-fn in_one_rack(mode: TopologyMode, demand: Demand) -> Demand {
+fn in_one_rack(mode: TopologyStrictness, demand: Demand) -> Demand {
     Demand {
-        topology: Some(Topology {
+        topology: Some(TopologyDemand {
             key: 0,
             mode,
             scope: Scope::Gang,
@@ -101,7 +102,7 @@ fn strict_priority_takes_dear_work_of_low_priority_before_cheap_work_of_higher()
     case.unit(10, 9_000, GPUS, &[0]);
     case.unit(50, 10, GPUS, &[1]);
     assert_eq!(case.victims(&gang(GPUS, 1)), [0]);
-    case.options.order = Order::LeastWork;
+    case.options.order = VictimOrder::LeastWork;
     assert_eq!(case.victims(&gang(GPUS, 1)), [1]);
 }
 
@@ -131,7 +132,7 @@ fn a_victim_that_would_evict_in_turn_brings_that_cost() {
     case.unit(20, 100, GPUS, &[0]);
     case.unit(5, 700, GPUS, &[1]).preempts = false;
     case.unit(20, 300, GPUS, &[2]).preempts = false;
-    case.options.order = Order::LeastWork;
+    case.options.order = VictimOrder::LeastWork;
     assert_eq!(case.victims(&gang(GPUS, 1)), [0]);
     case.options.follow_on_depth = 2;
     let answer = case.answer(&gang(GPUS, 1));
@@ -166,10 +167,10 @@ fn a_victim_that_finds_room_elsewhere_evicts_nobody() {
     case.unit(20, 100, 4, &[0]);
     case.unit(20, 200, 4, &[1]);
     case.unit(5, 900, GPUS, &[2]);
-    case.options = Options {
-        order: Order::LeastWork,
+    case.options = PreemptionOptions {
+        order: VictimOrder::LeastWork,
         follow_on_depth: 1,
-        ..Options::default()
+        ..PreemptionOptions::default()
     };
     let answer = case.answer(&gang(GPUS, 1));
     assert_eq!(answer.victims, [0]);
@@ -205,7 +206,7 @@ fn a_gang_bound_to_one_rack_takes_the_rack_that_costs_least() {
     case.unit(10, 400, GPUS, &[2]);
     case.unit(10, 400, GPUS, &[3]);
     assert_eq!(case.victims(&gang(GPUS, 2)), [0, 2], "anywhere");
-    let answer = case.answer(&in_one_rack(TopologyMode::Required, gang(GPUS, 2)));
+    let answer = case.answer(&in_one_rack(TopologyStrictness::Required, gang(GPUS, 2)));
     assert_eq!(answer.victims, [2, 3]);
     assert!(answer.proven);
 }
@@ -215,12 +216,12 @@ fn a_preferred_rack_is_kept_but_evicts_nobody() {
     let mut case = racks(&[2, 2]);
     case.unit(10, 1, GPUS, &[1]);
     case.unit(10, 1, GPUS, &[3]);
-    let spread = case.answer(&in_one_rack(TopologyMode::Preferred, gang(GPUS, 2)));
+    let spread = case.answer(&in_one_rack(TopologyStrictness::Preferred, gang(GPUS, 2)));
     assert_eq!(spread.victims, [], "one free node in each rack does");
     let empty = racks(&[2, 2]);
     let nodes: Vec<usize> = place(
         &empty.cluster,
-        &in_one_rack(TopologyMode::Preferred, gang(GPUS, 2)),
+        &in_one_rack(TopologyStrictness::Preferred, gang(GPUS, 2)),
     )
     .expect("it fits")
     .assignments
@@ -239,9 +240,9 @@ fn each_replica_gets_a_rack_of_its_own_where_they_must_not_be_split() {
     case.unit(10, 800, GPUS, &[5]);
     let mut demand = gang(GPUS, 4);
     demand.shapes[0].replica_size = 2;
-    demand.topology = Some(Topology {
+    demand.topology = Some(TopologyDemand {
         key: 0,
-        mode: TopologyMode::Required,
+        mode: TopologyStrictness::Required,
         scope: Scope::Replica,
     });
     let answer = case.answer(&demand);
@@ -280,14 +281,14 @@ fn a_lost_member_is_replaced_in_the_rack_of_the_others() {
     case.cluster.add_pod(0, &[GPUS]);
     case.cluster.add_pod(1, &[GPUS]);
     case.unit(10, 500, GPUS, &[2]);
-    let mut demand = in_one_rack(TopologyMode::Required, gang(GPUS, 3));
+    let mut demand = in_one_rack(TopologyStrictness::Required, gang(GPUS, 3));
     demand.shapes[0].running = vec![
-        Running {
+        RunningMembers {
             replica: 0,
             node: 0,
             count: 1,
         },
-        Running {
+        RunningMembers {
             replica: 0,
             node: 1,
             count: 1,
@@ -320,8 +321,14 @@ fn a_gang_that_fits_nowhere_is_told_the_rack_that_comes_closest() {
     let mut case = racks(&[1, 2]);
     case.unit(500, 1, GPUS, &[2]);
     case.unit(10, 1, GPUS, &[1]);
-    let demand = in_one_rack(TopologyMode::Required, gang(GPUS, 3));
-    let reason = preempt(&case.cluster, &case.units, &demand, &Options::default()).unwrap_err();
+    let demand = in_one_rack(TopologyStrictness::Required, gang(GPUS, 3));
+    let reason = preempt(
+        &case.cluster,
+        &case.units,
+        &demand,
+        &PreemptionOptions::default(),
+    )
+    .unwrap_err();
     assert_eq!(
         reason.describe(&Words),
         "needs 16 more GPUs in rack r0 for 2 pods, after evicting everything allowed"
@@ -437,7 +444,7 @@ fn the_next_best_set_is_told_with_what_its_units_would_evict_in_turn() {
     case.unit(20, 100, GPUS, &[0]);
     case.unit(5, 700, GPUS, &[1]).preempts = false;
     case.unit(20, 300, GPUS, &[2]).preempts = false;
-    let next_best = |options: &Options| {
+    let next_best = |options: &PreemptionOptions| {
         let demand = gang(GPUS, 1);
         let answer = preempt(&case.cluster, &case.units, &demand, options).expect("it fits");
         let next = explain(&case.cluster, &case.units, &demand, options, &answer)
@@ -445,9 +452,9 @@ fn the_next_best_set_is_told_with_what_its_units_would_evict_in_turn() {
             .expect("there is one");
         (next.victims, next.cost.lost)
     };
-    let mut options = Options {
-        order: Order::LeastWork,
-        ..Options::default()
+    let mut options = PreemptionOptions {
+        order: VictimOrder::LeastWork,
+        ..PreemptionOptions::default()
     };
     assert_eq!(next_best(&options), (vec![2], 300));
     options.follow_on_depth = 2;
@@ -491,9 +498,9 @@ fn sparing_the_victims_of_a_replica_is_worked_out_in_the_other_racks() {
     case.unit(10, 100, GPUS, &[4]);
     case.unit(10, 100, GPUS, &[5]);
     let mut demand = gang(GPUS, 2);
-    demand.topology = Some(Topology {
+    demand.topology = Some(TopologyDemand {
         key: 0,
-        mode: TopologyMode::Required,
+        mode: TopologyStrictness::Required,
         scope: Scope::Replica,
     });
     let answer = case.answer(&demand);
@@ -512,7 +519,7 @@ fn nodes_without_a_rack_hold_no_replica_that_must_share_one() {
     for ix in [2, 3] {
         case.cluster.upsert_node(
             ix,
-            &Node {
+            &ClusterNode {
                 allocatable: smallvec![GPUS],
                 domains: vec![None],
                 schedulable: true,
@@ -520,9 +527,9 @@ fn nodes_without_a_rack_hold_no_replica_that_must_share_one() {
         );
     }
     let mut demand = gang(GPUS, 2);
-    demand.topology = Some(Topology {
+    demand.topology = Some(TopologyDemand {
         key: 0,
-        mode: TopologyMode::Required,
+        mode: TopologyStrictness::Required,
         scope: Scope::Replica,
     });
     assert_eq!(case.victims(&demand), [0], "though the others are free");
@@ -569,11 +576,14 @@ fn the_reasons_of_a_gang_bound_to_a_rack_compare_within_that_rack() {
     let wherever = gang(GPUS, 1);
     assert_eq!(next_best(&wherever), (vec![vec![2]], Some(50), 3));
     assert_eq!(
-        next_best(&in_one_rack(TopologyMode::Preferred, wherever.clone())),
+        next_best(&in_one_rack(
+            TopologyStrictness::Preferred,
+            wherever.clone()
+        )),
         (vec![vec![2]], Some(50), 3)
     );
     assert_eq!(
-        next_best(&in_one_rack(TopologyMode::Required, wherever)),
+        next_best(&in_one_rack(TopologyStrictness::Required, wherever)),
         (vec![vec![2]], Some(400), 1)
     );
 }

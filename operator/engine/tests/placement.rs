@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, Demand, Infeasible, Node, NodeSet, Running, Scope, Shape, Topology, TopologyMode,
-    place,
+    Cluster, ClusterNode, Demand, Infeasible, NodeSet, RunningMembers, Scope, Shape,
+    TopologyDemand, TopologyStrictness, place,
 };
 use smallvec::smallvec;
 
@@ -19,7 +19,7 @@ fn cluster(nodes: &[(i64, i64)], racks: &[usize]) -> Cluster {
         let allocatable = smallvec![cpus * 1_000, 1 << 40, 100, gpus];
         cluster.upsert_node(
             ix,
-            &Node {
+            &ClusterNode {
                 allocatable,
                 domains: vec![Some(rack)],
                 schedulable: true,
@@ -43,9 +43,9 @@ fn gang(shapes: Vec<Shape>) -> Demand {
 
 fn within_racks(scope: Scope, demand: Demand) -> Demand {
     Demand {
-        topology: Some(Topology {
+        topology: Some(TopologyDemand {
             key: 0,
-            mode: TopologyMode::Required,
+            mode: TopologyStrictness::Required,
             scope,
         }),
         ..demand
@@ -84,7 +84,7 @@ fn demands_that_contradict_themselves_are_refused() {
     let more = "a shape needs or runs more pods than it counts";
     assert_eq!(refused(&|d| d.shapes[0].min = 5), more);
     assert_eq!(
-        refused(&|d| d.shapes[0].running = vec![Running {
+        refused(&|d| d.shapes[0].running = vec![RunningMembers {
             replica: 0,
             node: 0,
             count: 5
@@ -104,7 +104,7 @@ fn demands_that_contradict_themselves_are_refused() {
     );
     let replica = "a running member belongs to no replica";
     assert_eq!(
-        refused(&|d| d.shapes[0].running = vec![Running {
+        refused(&|d| d.shapes[0].running = vec![RunningMembers {
             replica: 2,
             node: 0,
             count: 1
@@ -113,7 +113,7 @@ fn demands_that_contradict_themselves_are_refused() {
     );
     let crowd = "the running members of a replica are too many or in two domains";
     assert_eq!(
-        refused(&|d| d.shapes[0].running = vec![Running {
+        refused(&|d| d.shapes[0].running = vec![RunningMembers {
             replica: 0,
             node: 0,
             count: 3
@@ -125,7 +125,7 @@ fn demands_that_contradict_themselves_are_refused() {
 #[test]
 fn running_members_in_two_racks_cannot_be_kept_in_one() {
     let cluster = cluster(&[(8, 8), (8, 8)], &[0, 1]);
-    let runs = |replica, node| Running {
+    let runs = |replica, node| RunningMembers {
         replica,
         node,
         count: 1,
@@ -158,7 +158,7 @@ fn a_gang_that_runs_whole_needs_no_room_in_a_rack_whose_nodes_are_all_excluded()
             ..gang(vec![shape(1, 1, 1)])
         },
     );
-    demand.shapes[0].running = vec![Running {
+    demand.shapes[0].running = vec![RunningMembers {
         replica: 0,
         node: 1,
         count: 1,
@@ -282,7 +282,7 @@ fn shapes_that_no_order_packs_are_searched_for_until_the_search_takes_too_long()
 #[test]
 fn a_replica_whose_rack_has_no_usable_node_is_told_what_misses_beside_those_placed() {
     let mut racks = cluster(&[(8, 8), (8, 8)], &[0, 1]);
-    let spec = Node {
+    let spec = ClusterNode {
         allocatable: smallvec![8_000, 1 << 40, 100, 8],
         domains: vec![Some(1)],
         schedulable: false,
@@ -291,7 +291,7 @@ fn a_replica_whose_rack_has_no_usable_node_is_told_what_misses_beside_those_plac
     let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 4)]));
     demand.shapes[0].replica_size = 2;
     demand.shapes[0].running = [0, 1]
-        .map(|ix| Running {
+        .map(|ix| RunningMembers {
             replica: ix as u32,
             node: ix,
             count: 1,
@@ -376,7 +376,7 @@ fn what_the_gang_needs_beyond_its_shapes_minima_is_taken_from_the_shapes_in_orde
         demand.min_count = min_count;
         assert_eq!(demand.needed(), needed, "of {min_count}");
     }
-    demand.shapes[1].running = vec![Running {
+    demand.shapes[1].running = vec![RunningMembers {
         replica: 0,
         node: 0,
         count: 3,
@@ -390,7 +390,7 @@ fn a_preferred_rack_that_is_too_small_spreads_replicas_over_the_roomiest_racks_a
     let racks = cluster(&[(8, 1), (8, 2), (8, 4), (8, 4)], &[0, 1, 2, 2]);
     let mut demand = within_racks(Scope::Replica, gang(vec![shape(1, 1, 9)]));
     demand.shapes[0].replica_size = 3;
-    demand.topology.as_mut().unwrap().mode = TopologyMode::Preferred;
+    demand.topology.as_mut().unwrap().mode = TopologyStrictness::Preferred;
     let placement = place(&racks, &demand).expect("it fits");
     let of = |replica: u32| -> Vec<(usize, u32)> {
         placement
@@ -438,7 +438,7 @@ fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
     }
     let mut unlabelled = racks.clone();
     for ix in 0..3 {
-        let spec = Node {
+        let spec = ClusterNode {
             allocatable: smallvec![8_000, 1 << 40, 100, 8],
             domains: vec![None],
             schedulable: true,

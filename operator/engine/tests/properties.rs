@@ -6,8 +6,8 @@ mod support;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
-    Cluster, Demand, Infeasible, Node, Options, Order, Placement, PreemptionPolicy, Scope,
-    TopologyMode, place, preempt, preempt_kep_in_order,
+    Cluster, ClusterNode, Demand, EvictionPolicy, GangPlacement, Infeasible, PreemptionOptions,
+    Scope, TopologyStrictness, VictimOrder, place, preempt, preempt_kep_in_order,
 };
 use proptest::prelude::*;
 use smallvec::smallvec;
@@ -54,7 +54,7 @@ fn over_questions(
             &question.cluster,
             &question.units,
             &question.demand,
-            &Options::default(),
+            &PreemptionOptions::default(),
         ) {
             Ok(answer) => seen.preempting += u32::from(!answer.victims.is_empty()),
             Err(_) => seen.infeasible += 1,
@@ -75,7 +75,7 @@ struct Group {
 }
 
 /// Pods placed of one shape.
-fn count_of(placement: &Placement, shape: usize) -> u32 {
+fn count_of(placement: &GangPlacement, shape: usize) -> u32 {
     let seats = placement.assignments.iter().filter(|s| s.shape == shape);
     seats.map(|s| s.count).sum()
 }
@@ -84,7 +84,7 @@ fn count_of(placement: &Placement, shape: usize) -> u32 {
 fn check_placement(
     question: &Question,
     victims: &[usize],
-    placement: &Placement,
+    placement: &GangPlacement,
 ) -> Result<(), TestCaseError> {
     let mut cluster = question.without(victims);
     let demand = &question.demand;
@@ -131,7 +131,7 @@ fn check_placement(
             );
         }
     }
-    if topology.mode == TopologyMode::Preferred {
+    if topology.mode == TopologyStrictness::Preferred {
         return Ok(());
     }
     // Where members of one replica, or of the whole gang, are: those that run and those that are
@@ -180,15 +180,15 @@ fn check_placement(
 #[test]
 fn answers_are_valid_whole_lower_in_priority_needed_and_no_more_than_needed() {
     let seen = over_questions(SMALL, |question, _| {
-        let least_work = Options {
-            order: Order::LeastWork,
-            ..Options::default()
+        let least_work = PreemptionOptions {
+            order: VictimOrder::LeastWork,
+            ..PreemptionOptions::default()
         };
-        let without_search = Options {
+        let without_search = PreemptionOptions {
             work_budget: 0,
-            ..Options::default()
+            ..PreemptionOptions::default()
         };
-        for options in [Options::default(), least_work, without_search] {
+        for options in [PreemptionOptions::default(), least_work, without_search] {
             let Ok(answer) = preempt(
                 &question.cluster,
                 &question.units,
@@ -209,7 +209,7 @@ fn answers_are_valid_whole_lower_in_priority_needed_and_no_more_than_needed() {
             );
             prop_assert_eq!(answer.cost, question.units.eviction_cost(&answer.victims));
             if !answer.victims.is_empty() {
-                prop_assert!(question.demand.preemption == PreemptionPolicy::LowerPriority);
+                prop_assert!(question.demand.preemption == EvictionPolicy::LowerPriority);
                 prop_assert!(
                     !question.fits_without(&[]),
                     "without victims it does not fit"
@@ -286,7 +286,7 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
 }
 
 /// The cluster with a placement in it.
-fn filled(cluster: &Cluster, demand: &Demand, placement: &Placement) -> Cluster {
+fn filled(cluster: &Cluster, demand: &Demand, placement: &GangPlacement) -> Cluster {
     let mut filled = cluster.clone();
     filled.reserve(&demand.shapes, placement);
     filled
@@ -299,7 +299,7 @@ fn a_gang_that_gets_no_room_would_get_none_if_all_candidates_went() {
             &question.cluster,
             &question.units,
             &question.demand,
-            &Options::default(),
+            &PreemptionOptions::default(),
         ) {
             Err(Infeasible::InsufficientCapacity(short)) => {
                 prop_assert!(!question.fits_without(&question.candidates()));
@@ -310,7 +310,7 @@ fn a_gang_that_gets_no_room_would_get_none_if_all_candidates_went() {
             }
             Err(Infeasible::MayNotPreempt(_)) => {
                 prop_assert!(
-                    question.demand.preemption == PreemptionPolicy::Never
+                    question.demand.preemption == EvictionPolicy::Never
                         && !question.fits_without(&[])
                 );
             }
@@ -326,7 +326,14 @@ fn a_gang_that_gets_no_room_would_get_none_if_all_candidates_went() {
 #[test]
 fn answering_again_and_placing_the_answer_changes_nothing() {
     let seen = over_questions(SMALL, |question, _| {
-        let ask = |q: &Question| preempt(&q.cluster, &q.units, &q.demand, &Options::default());
+        let ask = |q: &Question| {
+            preempt(
+                &q.cluster,
+                &q.units,
+                &q.demand,
+                &PreemptionOptions::default(),
+            )
+        };
         let answer = ask(question);
         prop_assert_eq!(
             &answer,
@@ -349,16 +356,16 @@ fn claims_of_proof_and_bounds_hold_against_enumeration_and_are_close_to_it() {
         (0, 0, 0, 0, 0);
     let (mut lost, mut least_lost, mut bounded, mut hasty) = (0, 0, 0, 0);
     let seen = over_questions(SMALL, |question, _| {
-        let least_work = Options {
-            order: Order::LeastWork,
-            ..Options::default()
+        let least_work = PreemptionOptions {
+            order: VictimOrder::LeastWork,
+            ..PreemptionOptions::default()
         };
         // Answers that are not searched for are often not the best, and must not claim to be.
-        let without_search = Options {
+        let without_search = PreemptionOptions {
             work_budget: 0,
-            ..Options::default()
+            ..PreemptionOptions::default()
         };
-        for options in [Options::default(), least_work, without_search] {
+        for options in [PreemptionOptions::default(), least_work, without_search] {
             let Ok(answer) = preempt(
                 &question.cluster,
                 &question.units,
@@ -454,7 +461,7 @@ fn the_keps_algorithm_too_evicts_only_lower_priorities_and_makes_room() {
             &question.cluster,
             &question.units,
             &question.demand,
-            &Options::default(),
+            &PreemptionOptions::default(),
         );
         prop_assert!(
             answer.is_ok() == default.is_ok(),
@@ -492,7 +499,7 @@ fn under_strict_priority_no_lower_bound_would_have_done() {
             &question.cluster,
             &question.units,
             &question.demand,
-            &Options::default(),
+            &PreemptionOptions::default(),
         ) else {
             return Ok(());
         };
@@ -521,9 +528,9 @@ fn where_the_answer_is_proven_another_free_node_never_makes_it_costlier() {
     let seen = over_questions(SMALL, |question, _| {
         // Strict priority may lower the bound with more room and then pay more work for less
         // priority.
-        let options = Options {
-            order: Order::LeastWork,
-            ..Options::default()
+        let options = PreemptionOptions {
+            order: VictimOrder::LeastWork,
+            ..PreemptionOptions::default()
         };
         let ask = |q: &Question| preempt(&q.cluster, &q.units, &q.demand, &options);
         let Ok(answer) = ask(question) else {
@@ -531,7 +538,7 @@ fn where_the_answer_is_proven_another_free_node_never_makes_it_costlier() {
         };
         let mut roomier = question.clone();
         let node = roomier.cluster.node_count();
-        let spec = Node {
+        let spec = ClusterNode {
             allocatable: smallvec![8, 4],
             domains: vec![Some(0)],
             schedulable: true,

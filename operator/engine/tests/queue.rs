@@ -9,7 +9,8 @@ mod serve;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
-    Cluster, Demand, Node, NodeIx, Options, Order, Placement, Pods, Unit, Units, place, preempt,
+    Cluster, ClusterNode, Demand, GangPlacement, NodeIx, Pods, PreemptionOptions, Unit, Units,
+    VictimOrder, place, preempt,
     queue::{self, QueuePosition},
 };
 use proptest::prelude::*;
@@ -25,7 +26,7 @@ type Job = (i64, i64, u32, u32);
 fn cluster(nodes: usize) -> Cluster {
     let mut cluster = Cluster::new(2, 0);
     for ix in 0..nodes {
-        let spec = Node {
+        let spec = ClusterNode {
             allocatable: smallvec![CPUS, GPUS],
             domains: vec![],
             schedulable: true,
@@ -58,7 +59,7 @@ fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCa
 /// Runs a queue in discrete time from free room alone; returns when each gang started.
 fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> BTreeMap<usize, u32> {
     let mut room = cluster(nodes);
-    let mut ends: Vec<(u32, Demand, Placement)> = Vec::new();
+    let mut ends: Vec<(u32, Demand, GangPlacement)> = Vec::new();
     for &job in running {
         let demand = demand(job, 0);
         if let Ok(placement) = place(&room, &demand) {
@@ -194,7 +195,7 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
 fn behind_a_gang_of_one_shape_what_is_left_over_beside_its_pods_may_be_used_behind_several_nothing_of_what_they_ask_for()
  {
     let mut room = Cluster::new(3, 0);
-    let spec = Node {
+    let spec = ClusterNode {
         allocatable: smallvec![8, 4, 9],
         domains: vec![],
         schedulable: true,
@@ -261,7 +262,7 @@ fn work_is_protected_until_it_has_had_its_run_time() {
 struct Gang {
     demand: Demand,
     standing: i32,
-    placed: Option<Placement>,
+    placed: Option<GangPlacement>,
 }
 
 fn unit(gang: &Gang) -> Unit {
@@ -296,13 +297,13 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
     let strategy = (2..4usize, prop::collection::vec(gang, 3..8), any::<bool>());
     let cases = over(&strategy, |(nodes, raw, strict)| {
         let order = if strict {
-            Order::StrictPriority
+            VictimOrder::StrictPriority
         } else {
-            Order::LeastWork
+            VictimOrder::LeastWork
         };
-        let options = Options {
+        let options = PreemptionOptions {
             order,
-            ..Options::default()
+            ..PreemptionOptions::default()
         };
         let mut gangs: Vec<Gang> = raw
             .into_iter()

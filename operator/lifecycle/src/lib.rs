@@ -42,7 +42,7 @@ mod wake;
 pub use pass::decide;
 pub use plan::{Action, Object, Pass, Plan};
 pub use pods::PodView;
-pub use settings::Settings;
+pub use settings::LifecycleSettings;
 pub use tier::Tier;
 pub use transitions::{EventNote, EventType, transitions};
 pub use view::WorkloadView;

@@ -44,7 +44,7 @@ pub struct PodView {
     /// Address.
     pub pod_ip: Option<String>,
     /// Conditions that are there, by type.
-    pub conditions: ByName<PodConditionView>,
+    pub conditions: ByName<ConditionView>,
     /// Statuses of init and regular containers, by name.
     pub containers: ByName<ContainerView>,
 }
@@ -191,7 +191,7 @@ impl From<&str> for PodPhase {
 
 /// A condition of a pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct PodConditionView {
+pub struct ConditionView {
     /// True, False or Unknown.
     pub status: String,
     /// Reason.
@@ -284,7 +284,7 @@ impl PodView {
     }
 
     /// Whether a condition is there with status True.
-    pub fn condition(&self, type_: &str) -> Option<&PodConditionView> {
+    pub fn condition(&self, type_: &str) -> Option<&ConditionView> {
         self.conditions.get(type_).filter(|c| c.status == "True")
     }
 

@@ -5,7 +5,7 @@ use lockstep_api::names::ACCELERATORS;
 
 /// What the decisions are tuned by. The defaults are those of the shipped configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
+pub struct LifecycleSettings {
     /// Wait before the second counted incident in a row is acted on; the first is not delayed. It
     /// doubles from there.
     pub incident_backoff: TimeDelta,
@@ -37,7 +37,7 @@ pub struct Settings {
     pub accelerators: Vec<String>,
 }
 
-impl Default for Settings {
+impl Default for LifecycleSettings {
     fn default() -> Self {
         Self {
             incident_backoff: TimeDelta::seconds(10),
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn the_wait_doubles_from_the_first_to_the_maximum() {
-        let s = Settings::default();
+        let s = LifecycleSettings::default();
         let waits: Vec<i64> = (0..8)
             .map(|n| doubling(s.incident_backoff, s.incident_backoff_max, n).num_seconds())
             .collect();

@@ -13,7 +13,7 @@ use lockstep_api::{PodGroup, RestartOrderSpec, TrainingWorkload, WorkloadSpec};
 
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
-use crate::settings::Settings;
+use crate::settings::LifecycleSettings;
 
 /// One workload and all that belongs to it.
 #[derive(Clone, Debug)]
@@ -44,9 +44,9 @@ pub struct WorkloadView {
     /// looked yet.
     pub native: Option<Arc<[String]>>,
     /// Requests of earlier passes that were refused, until they succeed.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedRequest>,
     /// Constants.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<LifecycleSettings>,
 }
 
 impl WorkloadView {
@@ -174,7 +174,7 @@ pub struct DryRun {
 /// A request that the API server refused for good, as opposed to a conflict or a timeout, which are
 /// just repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct RefusedRequest {
     /// What was to be written.
     pub target: Target,
     /// Why not.

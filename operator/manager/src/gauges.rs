@@ -1,4 +1,4 @@
-//! Gauges that are computed from the index when somebody looks, so that none can drift.
+//! Gauges that are computed from the index when they are read, so that none can drift.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
 use crate::clock::Clock;
-use crate::index::{Index, Kind};
+use crate::index::{Index, WatchedKind};
 use crate::lease::Tenure;
 
 /// The gauges of a process.
@@ -42,7 +42,7 @@ impl Collector for Gauges {
             [(name, leads)],
         )?;
         let pending = self.index.pending();
-        let synced = Kind::ALL.map(|k| {
+        let synced = WatchedKind::ALL.map(|k| {
             (
                 [("kind", k.name())],
                 i64::from(!pending.contains(&k.name())),
@@ -59,7 +59,8 @@ impl Collector for Gauges {
         let objects = state
             .counts()
             .map(|(kind, count)| ([("kind", kind.name())], count as i64));
-        let mut unreadable: BTreeMap<&str, i64> = Kind::ALL.iter().map(|k| (k.name(), 0)).collect();
+        let mut unreadable: BTreeMap<&str, i64> =
+            WatchedKind::ALL.iter().map(|k| (k.name(), 0)).collect();
         for (kind, _) in state.unreadable.keys() {
             *unreadable.entry(kind.name()).or_default() += 1;
         }
@@ -122,7 +123,7 @@ impl Collector for Gauges {
     }
 }
 
-/// Whether a gang without room asks for some; the others are suspended, back off or wait for a
+/// Whether a gang without placement is in the queue; the others are suspended, back off or wait for a
 /// dependency.
 fn is_waiting(status: &PodGroupStatus) -> bool {
     let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use lockstep_engine::queue::{ReservedCapacity, fits_empty};
 use lockstep_engine::{
-    Amounts, Cluster, Demand, Infeasible, NodeIx, Placement, Preemption, PreemptionPolicy, Reasons,
-    explain, place, preempt,
+    Amounts, Cluster, Demand, EvictionPolicy, GangPlacement, Infeasible, NodeIx, PreemptionAnswer,
+    Reasons, explain, place, preempt,
 };
 
 use crate::rules::Rules;
@@ -31,8 +31,8 @@ impl EarlierReservations {
         }
         self.waiting += 1;
         match demand.preemption {
-            PreemptionPolicy::Never => self.never.add(cluster, demand),
-            PreemptionPolicy::LowerPriority => {
+            EvictionPolicy::Never => self.never.add(cluster, demand),
+            EvictionPolicy::LowerPriority => {
                 self.preempting
                     .entry(demand.priority)
                     .or_default()
@@ -75,7 +75,7 @@ pub struct PlacementAttempt<'a> {
 
 impl PlacementAttempt<'_> {
     /// In what is free.
-    pub fn in_free_capacity(&self, free: &Cluster) -> Result<Placement, Infeasible> {
+    pub fn in_free_capacity(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
         if self.earlier.is_empty() {
             place(free, self.demand)
         } else {
@@ -89,7 +89,7 @@ impl PlacementAttempt<'_> {
         &self,
         mut free: Cluster,
         leaving: &[(NodeIx, Amounts)],
-    ) -> (Cluster, Option<Placement>) {
+    ) -> (Cluster, Option<GangPlacement>) {
         for (node, amounts) in leaving {
             free.remove_pod(*node, amounts);
         }
@@ -127,7 +127,7 @@ pub struct Eviction {
     /// Everything that could have been evicted.
     pub table: UnitTable,
     /// The answer.
-    pub answer: Preemption,
+    pub answer: PreemptionAnswer,
     /// Why these and no others.
     pub reasons: Reasons,
 }
@@ -143,7 +143,7 @@ pub fn may_not_preempt(short: Infeasible) -> Infeasible {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_engine::{Node, NodeIx, NodeSet};
+    use lockstep_engine::{ClusterNode, NodeIx, NodeSet};
     use proptest::prelude::*;
 
     const NODES: usize = 4;
@@ -152,7 +152,7 @@ mod tests {
     fn can_take_back(blocked: &Demand, priority: i32, evictable: bool) -> bool {
         evictable
             && priority < blocked.priority
-            && blocked.preemption == PreemptionPolicy::LowerPriority
+            && blocked.preemption == EvictionPolicy::LowerPriority
     }
 
     /// The capacity that gangs behind all of `blocked` may use: what none of those could ever use
@@ -172,7 +172,7 @@ mod tests {
         for (node, &free) in free.iter().enumerate() {
             cluster.upsert_node(
                 node,
-                &Node {
+                &ClusterNode {
                     allocatable: [16, 8].as_slice().into(),
                     domains: vec![],
                     schedulable: true,
@@ -187,9 +187,9 @@ mod tests {
         (1..5i64, 1..9i64, 1..5u32, 0..3i32, any::<bool>(), 0..NODES).prop_map(
             |(cpu, gpus, count, priority, never, excluded)| Demand {
                 preemption: if never {
-                    PreemptionPolicy::Never
+                    EvictionPolicy::Never
                 } else {
-                    PreemptionPolicy::LowerPriority
+                    EvictionPolicy::LowerPriority
                 },
                 excluded: [excluded].into_iter().collect::<NodeSet>(),
                 ..Demand::homogeneous([cpu, gpus].as_slice(), count, priority)
@@ -206,14 +206,14 @@ mod tests {
             standing in 0..4i32,
             evictable: bool,
         ) {
-            let room = cluster(&free);
+            let cluster_now = cluster(&free);
             let mut ahead = EarlierReservations::default();
             for demand in &waiting {
-                ahead.push(&room, demand);
+                ahead.push(&cluster_now, demand);
             }
-            let binds = |d: &&Demand| fits_empty(&room, d) && !can_take_back(d, standing, evictable);
-            let expected = capacity_behind(&room, &waiting.iter().filter(binds).collect::<Vec<_>>());
-            let got = PlacementAttempt { demand: &asking, victim_priority: standing, evictable, earlier: &ahead }.behind(room);
+            let binds = |d: &&Demand| fits_empty(&cluster_now, d) && !can_take_back(d, standing, evictable);
+            let expected = capacity_behind(&cluster_now, &waiting.iter().filter(binds).collect::<Vec<_>>());
+            let got = PlacementAttempt { demand: &asking, victim_priority: standing, evictable, earlier: &ahead }.behind(cluster_now);
             let free = |c: &Cluster| (0..NODES).map(|n: NodeIx| c.free(n).to_vec()).collect::<Vec<_>>();
             prop_assert_eq!(free(&got), free(&expected));
         }

@@ -3,11 +3,11 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use lockstep_engine::{Cluster, Node as EngineNode, NodeIx};
+use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
 use crate::dims::Dims;
-use crate::eligibility::{ClassId, NodeClass};
 use crate::node::Node;
+use crate::node_class::{ClassId, NodeClass};
 use crate::pod::Pod;
 use crate::resources::Resources;
 
@@ -468,7 +468,7 @@ mod tests {
     }
 
     proptest! {
-        /// The free room after any events is what the surviving nodes offer less what the surviving
+        /// The free capacity after any events is what the surviving nodes offer less what the surviving
         /// pods hold.
         #[test]
         fn events_in_any_order_leave_the_room_of_what_is_there(events in events()) {

@@ -1,7 +1,5 @@
-//! Which nodes a pod may run on: selectors, required affinity, taints, cordons.
-//!
-//! Nodes that agree in everything but their name form a class, so that a template is judged once
-//! per class and not once per node.
+//! Which nodes a pod may run on: selectors, required affinity, taints, cordons. A template is judged
+//! once per class of nodes ([`crate::node_class`]) and not once per node.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -14,56 +12,12 @@ use lockstep_engine::NodeSet;
 
 use crate::cluster::Snapshot;
 use crate::node::Node;
+use crate::node_class::{BINDING_EFFECTS, ClassId, HOSTNAME};
 
-/// Label that every node has a value of its own for; left out of classes.
-const HOSTNAME: &str = "kubernetes.io/hostname";
 /// The one field that kube-scheduler knows in `matchFields`.
 const NAME_FIELD: &str = "metadata.name";
 /// Taint that a cordon stands for.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
-/// Effects that keep a pod away; `PreferNoSchedule` does not.
-const BINDING_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
-
-/// Identifies a class of nodes; never used for another class later.
-pub type ClassId = u64;
-
-/// What nodes of one class have in common.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct NodeClass {
-    labels: BTreeMap<String, String>,
-    /// Key, value, effect; sorted, binding effects only.
-    taints: Vec<(String, String, String)>,
-    unschedulable: bool,
-    ready: bool,
-}
-
-impl NodeClass {
-    /// The class of a node.
-    pub fn of(node: &Node) -> Self {
-        let mut labels = node.labels.clone();
-        labels.remove(HOSTNAME);
-        let binding = |t: &&Taint| BINDING_EFFECTS.contains(&t.effect.as_str());
-        let mut taints: Vec<_> = node
-            .taints
-            .iter()
-            .filter(binding)
-            .map(|t| {
-                (
-                    t.key.clone(),
-                    t.value.clone().unwrap_or_default(),
-                    t.effect.clone(),
-                )
-            })
-            .collect();
-        taints.sort();
-        Self {
-            labels,
-            taints,
-            unschedulable: node.unschedulable,
-            ready: node.ready,
-        }
-    }
-}
 
 /// The constraints of a pod template on its node.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -111,7 +65,7 @@ impl Constraints {
                 .any(|t| expressions(t) || fields(t))
     }
 
-    /// Whether a pod with these constraints may be put on the node. Room is not looked at.
+    /// Whether a pod with these constraints may be put on the node. Capacity is not looked at.
     pub fn admit(&self, node: &Node) -> bool {
         node.ready
             && self
@@ -254,6 +208,7 @@ fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::node_class::NodeClass;
     use serde_json::{Value, json};
 
     fn constraints(mut spec: Value) -> Constraints {

@@ -5,9 +5,9 @@
 //! |---|---|
 //! | [`quantity`], [`resources`] | quantities as bounded integers; what a pod asks for, as kube-scheduler counts it |
 //! | [`pod`], [`node`], [`pdb`], [`priority_class`] | trimmed objects |
-//! | [`wire`] | the parts of the real objects that they are read from |
+//! | [`wire`], [`pod_view`] | the parts of the real objects that they are read from |
 //! | [`cluster`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it |
-//! | [`eligibility`] | which nodes a template may run on |
+//! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
 //! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
 //! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
@@ -21,9 +21,11 @@ pub mod dims;
 pub mod eligibility;
 pub mod gang;
 pub mod node;
+pub mod node_class;
 pub mod occupancy;
 pub mod pdb;
 pub mod pod;
+pub mod pod_view;
 pub mod priority_class;
 pub mod quantity;
 pub mod refusal;
@@ -40,9 +42,10 @@ pub use attempt::{EarlierReservations, Eviction, PlacementAttempt};
 pub use cluster::{ClusterModel, Snapshot};
 pub use cost::CostModel;
 pub use dims::Dims;
-pub use eligibility::{ClassId, Constraints, NodeClass, Verdicts};
+pub use eligibility::{Constraints, Verdicts};
 pub use gang::{Assignments, GangPhase};
 pub use node::Node;
+pub use node_class::{ClassId, NodeClass};
 pub use occupancy::{Occupancy, PlacedGang};
 pub use pdb::Budget;
 pub use pod::Pod;
@@ -51,4 +54,4 @@ pub use request::{PlacementRequest, Template, TemplateMembers, Unmet};
 pub use resources::Resources;
 pub use rules::Rules;
 pub use snapshot::SnapshotFile;
-pub use units::{GangUnit, Running, Source, UnitTable};
+pub use units::{GangUnit, Occupant, Source, UnitTable};

@@ -14,7 +14,7 @@ use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::resources::Resources;
 use crate::rules::Rules;
-use crate::units::{GangUnit, Running, UnitTable, UnitsBuilder};
+use crate::units::{GangUnit, Occupant, UnitTable, UnitsBuilder};
 
 /// A gang with what it holds.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct PlacedGang<'a> {
     /// Its pods that wait for a node that their member no longer has: they go anyway.
     pub stray: HashSet<&'a str>,
     /// Its members with a node whose pods do not hold capacity yet.
-    pub reserved: Vec<Running>,
+    pub reserved: Vec<Occupant>,
     /// Nodes where it could run again, for the cost of what victims do next; `None` is every node.
     pub eligible: Option<Arc<NodeSet>>,
 }
@@ -108,11 +108,11 @@ pub struct Leaving {
 
 impl PlacedGang<'_> {
     /// Its pods where they hold capacity, and what is reserved for members without pods.
-    pub fn holds(&self, cluster: &Snapshot) -> Vec<Running> {
+    pub fn holds(&self, cluster: &Snapshot) -> Vec<Occupant> {
         let mut out = self.reserved.clone();
         out.extend(self.pods.iter().filter_map(|pod| {
             let node = cluster.ordinal(pod.holds()?)?;
-            Some(Running {
+            Some(Occupant {
                 node,
                 requests: Arc::clone(&pod.requests),
                 pod: Some(Arc::clone(pod)),
@@ -147,11 +147,11 @@ pub fn reservations<'s>(
     assigned: impl Iterator<Item = (&'s Member, &'s str)>,
     taken: impl Fn(&Member, &str) -> bool,
     mut requests: impl FnMut(&Member) -> Option<Arc<Resources>>,
-) -> Vec<Running> {
+) -> Vec<Occupant> {
     let missing = assigned.filter(|(member, node)| !taken(member, node));
     missing
         .filter_map(|(member, node)| {
-            Some(Running {
+            Some(Occupant {
                 node: cluster.ordinal(node)?,
                 requests: requests(member)?,
                 pod: None,

@@ -4,16 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::{
-    Affinity, Container, PodSchedulingGate, PodSpec, ResourceRequirements,
-};
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use k8s_openapi::api::core::v1::Affinity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
-use serde::Deserialize;
 
+use crate::pod_view::{PodSpecView, PodStatusView};
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_requests};
 
@@ -81,95 +78,6 @@ pub enum Stage {
     Refused,
     /// Succeeded or failed: it holds nothing any more.
     Ended,
-}
-
-/// The parts of a pod's `spec` that are read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodSpecView {
-    /// `spec.containers`.
-    pub containers: Vec<ContainerResources>,
-    /// `spec.initContainers`.
-    pub init_containers: Vec<ContainerResources>,
-    /// `spec.overhead`.
-    pub overhead: BTreeMap<String, Quantity>,
-    /// `spec.resources`: of the pod as a whole.
-    pub resources: Option<ResourceRequirements>,
-    /// `spec.nodeName`.
-    pub node_name: Option<String>,
-    /// `spec.affinity`, for the pin.
-    pub affinity: Option<Affinity>,
-    /// `spec.priority`.
-    pub priority: Option<i32>,
-    /// `spec.preemptionPolicy`.
-    pub preemption_policy: Option<String>,
-    /// `spec.schedulingGates`.
-    pub scheduling_gates: Vec<PodSchedulingGate>,
-}
-
-/// The parts of a container that are read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct ContainerResources {
-    /// Requests and limits.
-    pub resources: Option<ResourceRequirements>,
-    /// `Always` on an init container makes it a sidecar.
-    pub restart_policy: Option<String>,
-}
-
-/// The parts of a pod's `status` that are read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct PodStatusView {
-    /// `status.phase`.
-    pub phase: Option<String>,
-    /// `status.startTime`.
-    pub start_time: Option<Time>,
-    /// `status.nominatedNodeName`.
-    pub nominated_node_name: Option<String>,
-    /// `status.conditions`.
-    pub conditions: Vec<PodConditionView>,
-}
-
-/// The parts of a pod's condition that are read.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(default)]
-pub struct PodConditionView {
-    /// Type.
-    #[serde(rename = "type")]
-    pub type_: String,
-    /// Status.
-    pub status: String,
-    /// Reason.
-    pub reason: Option<String>,
-    /// Message.
-    pub message: Option<String>,
-}
-
-impl From<&Container> for ContainerResources {
-    fn from(c: &Container) -> Self {
-        Self {
-            resources: c.resources.clone(),
-            restart_policy: c.restart_policy.clone(),
-        }
-    }
-}
-
-impl From<&PodSpec> for PodSpecView {
-    fn from(spec: &PodSpec) -> Self {
-        let all = |c: &[Container]| c.iter().map(ContainerResources::from).collect();
-        Self {
-            containers: all(&spec.containers),
-            init_containers: all(spec.init_containers.as_deref().unwrap_or_default()),
-            overhead: spec.overhead.clone().unwrap_or_default(),
-            resources: spec.resources.clone(),
-            node_name: spec.node_name.clone(),
-            affinity: spec.affinity.clone(),
-            priority: spec.priority,
-            preemption_policy: spec.preemption_policy.clone(),
-            scheduling_gates: spec.scheduling_gates.clone().unwrap_or_default(),
-        }
-    }
 }
 
 impl Pod {
@@ -253,7 +161,7 @@ impl Pod {
         })
     }
 
-    /// The node on which it takes room: bound, else pinned, else nominated. Pods that have ended
+    /// The node whose capacity it takes: bound, else pinned, else nominated. Pods that have ended
     /// take none.
     pub fn holds(&self) -> Option<&str> {
         let node = self

@@ -9,12 +9,12 @@ use lockstep_api::member::Member;
 use lockstep_api::scheduling::TopologyConstraint;
 use lockstep_api::workload::{Group, TopologyMode, TopologyScope};
 use lockstep_engine as engine;
-use lockstep_engine::{Demand, NodeIx, NodeSet, Placement, PreemptionPolicy, Shape};
+use lockstep_engine::{Demand, EvictionPolicy, GangPlacement, NodeIx, NodeSet, Shape};
 use thiserror::Error;
 
 use crate::cluster::Snapshot;
 use crate::eligibility::Constraints;
-use crate::pod::PodSpecView;
+use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_requests};
 
@@ -28,7 +28,7 @@ pub struct PlacementRequest {
     /// Priority.
     pub priority: i32,
     /// Whether it may preempt.
-    pub preemption: PreemptionPolicy,
+    pub preemption: EvictionPolicy,
     /// Members to be kept together.
     pub topology: Option<TopologyConstraint>,
     /// Members that stay where they are. The snapshot counts what they hold.
@@ -120,7 +120,11 @@ impl PlacementRequest {
     ///
     /// Members take the places in rank order, over nodes in the order of topology domain and name,
     /// so that neighbouring ranks share nodes and domains.
-    pub fn assign(&self, snapshot: &Snapshot, placement: &Placement) -> BTreeMap<Member, NodeIx> {
+    pub fn assign(
+        &self,
+        snapshot: &Snapshot,
+        placement: &GangPlacement,
+    ) -> BTreeMap<Member, NodeIx> {
         let mut out = self.fixed.clone();
         let key = self
             .topology
@@ -160,7 +164,7 @@ impl PlacementRequest {
             .is_some_and(|t| t.scope == TopologyScope::Replica)
     }
 
-    fn running(&self, template: &TemplateMembers, by_replica: bool) -> Vec<engine::Running> {
+    fn running(&self, template: &TemplateMembers, by_replica: bool) -> Vec<engine::RunningMembers> {
         let mut counts: BTreeMap<(u32, NodeIx), u32> = BTreeMap::new();
         for (member, replica) in template.with_replica_ordinals() {
             if let Some(&node) = self.fixed.get(member) {
@@ -171,7 +175,7 @@ impl PlacementRequest {
         }
         counts
             .into_iter()
-            .map(|((replica, node), count)| engine::Running {
+            .map(|((replica, node), count)| engine::RunningMembers {
                 replica,
                 node,
                 count,
@@ -205,16 +209,16 @@ impl TemplateMembers {
 fn topology(
     constraint: &TopologyConstraint,
     snapshot: &Snapshot,
-) -> Result<engine::Topology, Unmet> {
+) -> Result<engine::TopologyDemand, Unmet> {
     let key = snapshot
         .dims()
         .key(&constraint.key)
         .ok_or_else(|| Unmet::TopologyKey(constraint.key.clone()))?;
-    Ok(engine::Topology {
+    Ok(engine::TopologyDemand {
         key,
         mode: match constraint.mode {
-            TopologyMode::Required => engine::TopologyMode::Required,
-            TopologyMode::Preferred => engine::TopologyMode::Preferred,
+            TopologyMode::Required => engine::TopologyStrictness::Required,
+            TopologyMode::Preferred => engine::TopologyStrictness::Preferred,
         },
         scope: match constraint.scope {
             TopologyScope::Gang => engine::Scope::Gang,
@@ -262,7 +266,7 @@ mod tests {
                 eligible: Arc::new((0..snapshot.node_count()).collect()),
             }],
             priority: 0,
-            preemption: PreemptionPolicy::LowerPriority,
+            preemption: EvictionPolicy::LowerPriority,
             topology: None,
             fixed: BTreeMap::new(),
             excluded: NodeSet::new(),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::ResourceRequirements;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
-use crate::pod::PodSpecView;
+use crate::pod_view::PodSpecView;
 use crate::quantity::{InvalidQuantity, MAX_AMOUNT, milli, units};
 
 /// CPU, counted in thousandths.

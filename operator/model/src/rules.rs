@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_engine::{Algorithm, Options, Order};
+use lockstep_engine::{Algorithm, PreemptionOptions, VictimOrder};
 
 use crate::cost::CostModel;
 
@@ -13,7 +13,7 @@ pub struct Rules {
     /// How victims are chosen.
     pub algorithm: Algorithm,
     /// Whether priority or lost work comes first.
-    pub order: Order,
+    pub order: VictimOrder,
     /// How many evictions that victims would cause in turn are followed (KEP-5710's second
     /// principle).
     pub follow_on_depth: u8,
@@ -29,7 +29,7 @@ impl Default for Rules {
     fn default() -> Self {
         Self {
             algorithm: Algorithm::LeastCost,
-            order: Order::StrictPriority,
+            order: VictimOrder::StrictPriority,
             follow_on_depth: 1,
             min_runtime: Duration::ZERO,
             overdue: Duration::from_secs(30),
@@ -40,23 +40,23 @@ impl Default for Rules {
 
 impl Rules {
     /// For the engine.
-    pub fn options(&self) -> Options {
+    pub fn options(&self) -> PreemptionOptions {
         let Self {
             algorithm,
             order,
             follow_on_depth,
             ..
         } = *self;
-        Options {
+        PreemptionOptions {
             algorithm,
             order,
             follow_on_depth,
-            ..Options::default()
+            ..PreemptionOptions::default()
         }
     }
 
     /// Whether work can be evicted as soon as it has started, so that a waiting gang can take its
-    /// room back at once.
+    /// capacity back at once.
     pub fn evictable_at_once(&self) -> bool {
         self.min_runtime.is_zero()
     }

@@ -42,22 +42,22 @@ pub struct GangUnit {
     pub priority: i32,
     /// Whether it would preempt when it queues again.
     pub preempts: bool,
-    /// What it holds: pods, and seats reserved for pods that are not there yet.
-    pub holds: Vec<Running>,
+    /// What it holds: pods, and capacity assigned to pods that are not there yet.
+    pub holds: Vec<Occupant>,
     /// Accelerator-seconds that evicting it destroys.
     pub cost: u64,
     /// Nodes where it could run again; `None` is every node.
     pub eligible: Option<Arc<NodeSet>>,
 }
 
-/// One pod of a gang, or the seat reserved for it.
+/// One pod of a gang, or the node assigned to it before it is there.
 #[derive(Clone, Debug)]
-pub struct Running {
+pub struct Occupant {
     /// The node.
     pub node: NodeIx,
     /// What it holds.
     pub requests: Arc<Resources>,
-    /// The pod; `None` for a seat.
+    /// The pod; `None` while it is not there yet.
     pub pod: Option<Arc<Pod>>,
 }
 
@@ -131,7 +131,7 @@ impl<'a> UnitsBuilder<'a> {
         );
     }
 
-    /// Adds a single pod where it holds room, with the priority of its gang if it has one, and the
+    /// Adds a single pod where it holds capacity, with the priority of its gang if it has one, and the
     /// accelerator-seconds that evicting it destroys. `cascade` stands for the gang that restarts
     /// as a whole when this pod goes, from [`UnitsBuilder::cascade`]; `eligible` for the nodes
     /// where the pod could run again, where they are known.
@@ -169,7 +169,7 @@ impl<'a> UnitsBuilder<'a> {
         self.table.units.cascade_loss.len() - 1
     }
 
-    /// Notes that somebody is left out until then.
+    /// Notes that a unit is left out until then.
     pub fn shielded_until(&mut self, end: DateTime<Utc>) {
         let first = &mut self.table.shielded_until;
         *first = Some(first.map_or(end, |f| f.min(end)));
@@ -234,7 +234,7 @@ mod tests {
         let pods: Vec<_> = s.pods_on(0).cloned().collect();
         let holds = pods
             .iter()
-            .map(|p| Running {
+            .map(|p| Occupant {
                 node: 0,
                 requests: Arc::clone(&p.requests),
                 pod: Some(Arc::clone(p)),

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::machine::Waits;
-use crate::probe::{self, Kind};
+use crate::probe::{self, ProbeKind};
 use crate::supervise::{self, SharedMemoryFolder};
 
 /// What `lockstep-run help` prints.
@@ -47,8 +47,8 @@ pub enum Call {
     Help,
     Version,
     Init(PathBuf),
-    Exec(supervise::Options),
-    Probe(probe::Options),
+    Exec(supervise::SuperviseOptions),
+    Probe(probe::ProbeOptions),
 }
 
 /// Reads the arguments after the program's name. `home` is the folder that the program is in.
@@ -74,8 +74,8 @@ pub fn parse(args: impl IntoIterator<Item = OsString>, home: PathBuf) -> Result<
 fn exec(
     mut args: impl Iterator<Item = OsString>,
     home: PathBuf,
-) -> Result<supervise::Options, String> {
-    let mut options = supervise::Options {
+) -> Result<supervise::SuperviseOptions, String> {
+    let mut options = supervise::SuperviseOptions {
         folder: home,
         command: Vec::new(),
         waits: Waits::default(),
@@ -105,15 +105,15 @@ fn exec(
 fn probe(
     mut args: impl Iterator<Item = OsString>,
     home: PathBuf,
-) -> Result<probe::Options, String> {
+) -> Result<probe::ProbeOptions, String> {
     let kind = args.next().unwrap_or_default();
     let kind = match kind.to_str() {
-        Some("liveness") => Kind::Liveness,
-        Some("startup") => Kind::Startup,
-        Some("readiness") => Kind::Readiness,
+        Some("liveness") => ProbeKind::Liveness,
+        Some("startup") => ProbeKind::Startup,
+        Some("readiness") => ProbeKind::Readiness,
         _ => return Err("probe needs liveness, startup or readiness".to_owned()),
     };
-    let mut options = probe::Options {
+    let mut options = probe::ProbeOptions {
         kind,
         folder: home,
         ready_while_held: Duration::from_secs(10),
@@ -179,7 +179,7 @@ mod tests {
 
     use super::{Call, HELP, parse};
     use crate::machine::Waits;
-    use crate::probe::Kind;
+    use crate::probe::ProbeKind;
     use crate::supervise::SharedMemoryFolder;
 
     fn call(line: &str) -> Result<Call, String> {
@@ -230,7 +230,7 @@ mod tests {
         };
         assert_eq!(
             (options.kind, &*options.folder),
-            (Kind::Readiness, Path::new("/d"))
+            (ProbeKind::Readiness, Path::new("/d"))
         );
         assert_eq!(
             (options.ready_while_held, options.command.len()),

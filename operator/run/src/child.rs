@@ -107,12 +107,12 @@ mod tests {
     use std::ffi::OsString;
     use std::net::IpAddr;
 
-    use lockstep_wire::{Coordinator, Release, Text};
+    use lockstep_wire::{Release, Rendezvous, Text};
 
     use super::environment;
 
     fn release() -> Release {
-        let coordinator = Some(Coordinator {
+        let coordinator = Some(Rendezvous {
             ip: IpAddr::from([10, 0, 0, 7]),
             port: 29_503,
         });

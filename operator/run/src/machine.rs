@@ -16,11 +16,12 @@
 //! one is left; attempts rise; an arrival is said only when nothing runs; every way out has its
 //! code.
 
+mod deadlines;
 mod event;
 
-use lockstep_wire::{Exit, ExitReason, FromAgent, FromSupervisor, Release, Text};
+use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text};
 
-pub use event::{Action, Ending, Event, Moment, SignalNumber, Visible, Waits};
+pub use event::{Effect, Ending, Event, Moment, SignalNumber, Visible, Waits};
 
 const SIGKILL: SignalNumber = 9;
 
@@ -56,15 +57,8 @@ enum Phase {
 /// A child that ended by itself.
 #[derive(Clone, Debug)]
 struct OwnExit {
-    exit: Exit,
+    exit: ChildExit,
     at: Moment,
-}
-
-enum Due {
-    /// Killed processes are still alive.
-    Survivors,
-    /// Leave with the child's code, for this reason.
-    GiveUp(String),
 }
 
 /// State of one supervisor.
@@ -88,7 +82,7 @@ pub struct Machine {
     idle_since: Moment,
     /// What [`Machine::print_once`] printed last.
     notice: String,
-    actions: Vec<Action>,
+    actions: Vec<Effect>,
 }
 
 impl Machine {
@@ -104,14 +98,14 @@ impl Machine {
             manager_seen: now,
             idle_since: now,
             notice: String::new(),
-            actions: vec![Action::Print(
+            actions: vec![Effect::Print(
                 "held: waiting for the agent of this node".to_owned(),
             )],
         }
     }
 
     /// Takes an event and returns what is to be done, in this order.
-    pub fn on(&mut self, event: Event, now: Moment) -> Vec<Action> {
+    pub fn on(&mut self, event: Event, now: Moment) -> Vec<Effect> {
         if self.phase != Phase::Left {
             match event {
                 Event::AgentCame => self.agent_came(),
@@ -153,11 +147,11 @@ impl Machine {
         }
         if let Some(own) = &self.exit {
             self.actions
-                .push(Action::Send(FromSupervisor::Exited(own.exit.clone())));
+                .push(Effect::Send(FromSupervisor::Exited(own.exit.clone())));
         }
         if let Tree::Dying { reported: true, .. } = self.tree {
             self.actions
-                .push(Action::ReportSurvivors { attempt: self.ran });
+                .push(Effect::ReportSurvivors { attempt: self.ran });
         }
         match self.phase {
             Phase::Held { attempt } => self.send(FromSupervisor::Arrived { attempt }),
@@ -235,7 +229,7 @@ impl Machine {
                 self.exit = None;
                 self.phase = Phase::Running;
                 self.tree = Tree::Alive;
-                self.actions.push(Action::Start(release));
+                self.actions.push(Effect::Start(release));
             }
             Phase::Running if release.attempt == self.ran => {
                 self.send(FromSupervisor::Started { attempt: self.ran });
@@ -281,7 +275,7 @@ impl Machine {
                 if stops {
                     self.stop = Some(signal);
                 }
-                self.actions.push(Action::Forward(signal));
+                self.actions.push(Effect::Forward(signal));
             }
             Phase::Ended if stops => {
                 let code = self
@@ -310,7 +304,7 @@ impl Machine {
         self.tree = Tree::None;
         self.idle_since = now;
         self.phase = Phase::Ended;
-        let exit = Exit {
+        let exit = ChildExit {
             attempt: self.ran,
             code,
             signal: None,
@@ -349,7 +343,7 @@ impl Machine {
         }
     }
 
-    fn exit_of(&self, ending: Ending, oom_kills: u32) -> Exit {
+    fn exit_of(&self, ending: Ending, oom_kills: u32) -> ChildExit {
         let (code, signal) = match (ending, self.stop) {
             (Ending::Signal(signal), _) => (code_of_signal(signal), Some(signal)),
             // It was stopped, not done, even if it says so.
@@ -362,7 +356,7 @@ impl Machine {
             (_, None) if oom_kills > 0 => ExitReason::OomKilled,
             (_, None) => ExitReason::Error,
         };
-        Exit {
+        ChildExit {
             attempt: self.ran,
             code,
             signal,
@@ -372,7 +366,7 @@ impl Machine {
         }
     }
 
-    fn report(&mut self, exit: Exit, now: Moment) {
+    fn report(&mut self, exit: ChildExit, now: Moment) {
         self.print(&ended(&exit));
         self.manager_seen = now;
         self.send(FromSupervisor::Exited(exit.clone()));
@@ -392,7 +386,7 @@ impl Machine {
     }
 
     fn arrive_cleaned(&mut self, attempt: u64) {
-        self.actions.push(Action::CleanSharedMemory);
+        self.actions.push(Effect::CleanSharedMemory);
         self.arrive(attempt);
     }
 
@@ -411,7 +405,7 @@ impl Machine {
                 reported: false,
             };
             self.idle_since = now;
-            self.actions.push(Action::KillTree);
+            self.actions.push(Effect::KillTree);
         }
     }
 
@@ -430,89 +424,11 @@ impl Machine {
     fn exit(&mut self, code: u8) {
         self.print(&format!("exit code {code}"));
         self.phase = Phase::Left;
-        self.actions.push(Action::Exit(code));
-    }
-
-    fn pass_deadlines(&mut self, now: Moment) {
-        while let Some((at, due)) = self.due()
-            && at <= now
-        {
-            match due {
-                Due::Survivors => self.survivors(),
-                Due::GiveUp(why) => {
-                    self.print(&why);
-                    let code = self
-                        .exit
-                        .as_ref()
-                        .map_or(code_of_signal(SIGKILL), |own| own.exit.code);
-                    self.leave(code, now);
-                }
-            }
-        }
-    }
-
-    fn survivors(&mut self) {
-        if let Tree::Dying { reported, .. } = &mut self.tree {
-            *reported = true;
-        }
-        self.actions
-            .push(Action::ReportSurvivors { attempt: self.ran });
-        if let Phase::Leaving { code } = self.phase {
-            self.exit(code);
-        }
-    }
-
-    /// What happens next by itself, and when. Nothing that is due twice at the same moment.
-    fn due(&self) -> Option<(Moment, Due)> {
-        let survivors = match self.tree {
-            Tree::Dying {
-                since,
-                reported: false,
-            } => Some((since + self.waits.survivors, Due::Survivors)),
-            _ => None,
-        };
-        let give_up = match self.phase {
-            Phase::Ended | Phase::Held { .. } | Phase::Stopping { .. } => self.gives_up(),
-            Phase::Running | Phase::Leaving { .. } | Phase::Left => None,
-        };
-        [survivors, give_up]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(at, _)| *at)
-    }
-
-    /// When waiting ends, with the child's code. A child that was stopped on order has no code of
-    /// its own, and waits on.
-    fn gives_up(&self) -> Option<(Moment, Due)> {
-        let own = self.exit.as_ref()?;
-        if own.exit.code == 0 {
-            let why = "the other members are not done in time";
-            return (self.phase == Phase::Ended)
-                .then(|| (own.at + self.waits.complete, Due::GiveUp(why.to_owned())));
-        }
-        let agent = self.agent_away.map(|since| {
-            (
-                since.max(own.at) + self.waits.agent_away,
-                "the agent stays away",
-            )
-        });
-        // From the order to hold on, the incident is decided and recorded.
-        let decided = self.phase != Phase::Ended;
-        let manager = (!decided).then(|| {
-            (
-                self.manager_seen + self.waits.manager_away,
-                "no decision has come",
-            )
-        });
-        let (at, why) = [agent, manager]
-            .into_iter()
-            .flatten()
-            .min_by_key(|(at, _)| *at)?;
-        Some((at, Due::GiveUp(format!("{why} after a failure"))))
+        self.actions.push(Effect::Exit(code));
     }
 
     fn send(&mut self, message: FromSupervisor) {
-        self.actions.push(Action::Send(message));
+        self.actions.push(Effect::Send(message));
     }
 
     /// What is said again and again is printed once.
@@ -524,7 +440,7 @@ impl Machine {
     }
 
     fn print(&mut self, line: &str) {
-        self.actions.push(Action::Print(line.to_owned()));
+        self.actions.push(Effect::Print(line.to_owned()));
     }
 }
 
@@ -548,7 +464,7 @@ fn rendezvous(release: &Release) -> String {
     }
 }
 
-fn ended(exit: &Exit) -> String {
+fn ended(exit: &ChildExit) -> String {
     let what = match (exit.reason, exit.signal) {
         (ExitReason::StartError, _) => format!("could not start: {}", exit.message),
         (ExitReason::OomKilled, _) => format!("ended with code {}, out of memory", exit.code),

@@ -14,7 +14,7 @@ use crate::state;
 
 /// What the kubelet does with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProbeKind {
     Liveness,
     Startup,
     Readiness,
@@ -22,8 +22,8 @@ pub enum Kind {
 
 /// One call of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
-    pub kind: Kind,
+pub struct ProbeOptions {
+    pub kind: ProbeKind,
     /// The supervisor's folder.
     pub folder: PathBuf,
     /// How long a held container stays ready.
@@ -40,7 +40,7 @@ enum Answer {
 }
 
 /// Answers for a held child, or becomes the user's probe. Returns the exit code.
-pub fn probe(options: &Options) -> u8 {
+pub fn probe(options: &ProbeOptions) -> u8 {
     match answer(
         options.kind,
         state::read(&options.folder),
@@ -67,11 +67,16 @@ fn ask(command: &[OsString]) -> u8 {
 
 /// A child that is held is healthy. A restart is over before readiness would be lost, so that it
 /// causes no write of the pod's status; before its first start a member is not ready.
-fn answer(kind: Kind, state: Option<Visible>, now: Moment, ready_while_held: Duration) -> Answer {
+fn answer(
+    kind: ProbeKind,
+    state: Option<Visible>,
+    now: Moment,
+    ready_while_held: Duration,
+) -> Answer {
     match (state, kind) {
         (None | Some(Visible::Running), _) => Answer::Ask,
-        (Some(Visible::Starting), Kind::Readiness) => Answer::No,
-        (Some(Visible::Held(since)), Kind::Readiness)
+        (Some(Visible::Starting), ProbeKind::Readiness) => Answer::No,
+        (Some(Visible::Held(since)), ProbeKind::Readiness)
             if now.saturating_sub(since) > ready_while_held =>
         {
             Answer::No
@@ -84,14 +89,14 @@ fn answer(kind: Kind, state: Option<Visible>, now: Moment, ready_while_held: Dur
 mod tests {
     use std::time::Duration;
 
-    use super::{Answer, Kind, answer};
+    use super::{Answer, ProbeKind, answer};
     use crate::machine::Visible;
 
     #[test]
     fn held_members_are_alive_and_ready_for_a_while() {
         let secs = Duration::from_secs;
         let ask = |kind, state| answer(kind, state, secs(100), secs(10));
-        for kind in [Kind::Liveness, Kind::Startup] {
+        for kind in [ProbeKind::Liveness, ProbeKind::Startup] {
             assert_eq!(ask(kind, Some(Visible::Starting)), Answer::Yes);
             assert_eq!(ask(kind, Some(Visible::Held(secs(1)))), Answer::Yes);
             assert_eq!(ask(kind, Some(Visible::Running)), Answer::Ask);
@@ -101,7 +106,7 @@ mod tests {
                 "without a supervisor the probe is the user's"
             );
         }
-        let ready = |state| ask(Kind::Readiness, Some(state));
+        let ready = |state| ask(ProbeKind::Readiness, Some(state));
         assert_eq!(ready(Visible::Starting), Answer::No, "it never was ready");
         assert_eq!(ready(Visible::Held(secs(90))), Answer::Yes);
         assert_eq!(ready(Visible::Held(secs(89))), Answer::No);

@@ -15,7 +15,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::child;
 use crate::clock;
 use crate::link::{Link, LinkEvent};
-use crate::machine::{Action, Event, Machine, Moment, SignalNumber, Visible, Waits};
+use crate::machine::{Effect, Event, Machine, Moment, SignalNumber, Visible, Waits};
 use crate::oom::OomCounter;
 use crate::say::say;
 use crate::shared_memory::SharedMemory;
@@ -34,7 +34,7 @@ const LOOK_MAX: Duration = Duration::from_millis(250);
 
 /// What to supervise, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct SuperviseOptions {
     /// The folder that the agent can reach.
     pub folder: PathBuf,
     pub command: Vec<OsString>,
@@ -55,7 +55,7 @@ pub enum SharedMemoryFolder {
 }
 
 /// Supervises until there is an exit code.
-pub fn supervise(options: Options) -> io::Result<u8> {
+pub fn supervise(options: SuperviseOptions) -> io::Result<u8> {
     let mut supervisor = Supervisor::new(options)?;
     loop {
         if let Some(code) = supervisor.turn() {
@@ -67,7 +67,7 @@ pub fn supervise(options: Options) -> io::Result<u8> {
 }
 
 struct Supervisor {
-    options: Options,
+    options: SuperviseOptions,
     machine: Machine,
     signals: Signals,
     link: Link,
@@ -83,7 +83,7 @@ struct Supervisor {
 }
 
 impl Supervisor {
-    fn new(options: Options) -> io::Result<Self> {
+    fn new(options: SuperviseOptions) -> io::Result<Self> {
         let now = clock::now();
         let signals = Signals::new()?;
         // Orphans of the child become children of this process, also where it is not pid 1.
@@ -180,7 +180,7 @@ impl Supervisor {
         while let Some(event) = events.pop_front() {
             for action in self.machine.on(event, clock::now()) {
                 match action {
-                    Action::Exit(code) => return Some(code),
+                    Effect::Exit(code) => return Some(code),
                     action => events.extend(self.act(action)),
                 }
             }
@@ -189,14 +189,14 @@ impl Supervisor {
         None
     }
 
-    fn act(&mut self, action: Action) -> Option<Event> {
+    fn act(&mut self, action: Effect) -> Option<Event> {
         match action {
-            Action::Start(release) => return Some(self.start(&release)),
-            Action::Forward(signal) => self.forward(signal),
-            Action::KillTree => (self.look_at, self.look_again) = (Moment::ZERO, LOOK),
-            Action::CleanSharedMemory => self.clean_shared_memory(),
-            Action::Send(message) => self.link.send(&message),
-            Action::ReportSurvivors { attempt } => {
+            Effect::Start(release) => return Some(self.start(&release)),
+            Effect::Forward(signal) => self.forward(signal),
+            Effect::KillTree => (self.look_at, self.look_again) = (Moment::ZERO, LOOK),
+            Effect::CleanSharedMemory => self.clean_shared_memory(),
+            Effect::Send(message) => self.link.send(&message),
+            Effect::ReportSurvivors { attempt } => {
                 let (count, text) = tree::survivors();
                 say(&format!(
                     "{count} processes of attempt {attempt} survive SIGKILL: {text}"
@@ -207,9 +207,9 @@ impl Supervisor {
                     message: Text::cut(text),
                 });
             }
-            Action::Print(line) => say(&line),
+            Effect::Print(line) => say(&line),
             // Ends the loop that calls this.
-            Action::Exit(_) => {}
+            Effect::Exit(_) => {}
         }
         None
     }

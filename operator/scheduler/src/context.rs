@@ -7,7 +7,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_engine::Amounts;
 use lockstep_model::{Budget, Resources, Snapshot};
 
-use crate::settings::Settings;
+use crate::settings::SchedulerSettings;
 
 /// What every stage of a cycle reads.
 #[derive(Clone, Copy, Debug)]
@@ -17,7 +17,7 @@ pub(crate) struct Context<'a> {
     /// Disruption budgets.
     pub budgets: &'a [Arc<Budget>],
     /// Constants.
-    pub settings: &'a Settings,
+    pub settings: &'a SchedulerSettings,
     /// The moment.
     pub now: DateTime<Utc>,
 }

@@ -45,6 +45,6 @@ pub use decision::Decision;
 pub use input::{GangInput, GangSources, SchedulingInput};
 pub use memory::Memory;
 pub use pending::Pending;
-pub use plan::{Plan, StatusWrite, Step, Vacated};
-pub use settings::Settings;
+pub use plan::{SchedulingPlan, StatusWrite, Step, Vacated};
+pub use settings::SchedulerSettings;
 pub use state::GangState;

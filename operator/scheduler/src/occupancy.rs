@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockstep_engine::NodeSet;
 use lockstep_model::occupancy::{Disruption, reservations};
-use lockstep_model::{GangPhase, Occupancy, PlacedGang, Running};
+use lockstep_model::{GangPhase, Occupancy, Occupant, PlacedGang};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
@@ -45,7 +45,7 @@ pub(crate) fn occupancy_with_nodes<'a>(
 }
 
 /// What a gang holds: its pods where they take capacity, and its assigned members without pods.
-pub(crate) fn holds(context: &Context<'_>, gang: &GangState) -> Vec<Running> {
+pub(crate) fn holds(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
     placed_gang(context, gang).holds(context.cluster)
 }
 
@@ -93,7 +93,7 @@ fn nodes_of_one_template(
 
 /// Assigned members whose pods do not hold their capacity yet. A gang that has finished, or has
 /// released its placement, keeps none.
-pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Running> {
+pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
     if gang.phase() == GangPhase::Finished || gang.input.released() {
         return Vec::new();
     }

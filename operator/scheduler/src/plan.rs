@@ -8,7 +8,7 @@ use lockstep_api::scheduling::PodGroupStatus;
 
 /// What a cycle wants done.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Plan {
+pub struct SchedulingPlan {
     /// Requests, in the order in which they are sent. They are independent of each other: one that
     /// fails is decided again in the next cycle.
     pub steps: Vec<Step>,

@@ -6,7 +6,7 @@ use lockstep_model::Rules;
 
 /// Constants of the scheduler.
 #[derive(Clone, Debug)]
-pub struct Settings {
+pub struct SchedulerSettings {
     /// How victims are chosen, weighed and protected.
     pub rules: Rules,
     /// Whether work may be evicted for gangs.
@@ -30,7 +30,7 @@ pub struct Settings {
     pub debounce: Duration,
 }
 
-impl Default for Settings {
+impl Default for SchedulerSettings {
     fn default() -> Self {
         Self {
             rules: Rules::default(),

@@ -27,7 +27,7 @@ mod version;
 
 pub use codec::FrameError;
 pub use frame::{FrameReader, MAX_BODY, Message};
-pub use message::{Coordinator, Exit, ExitReason, FromAgent, FromSupervisor, Release};
+pub use message::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Rendezvous};
 pub use text::Text;
 pub use version::{VERSIONS, Versions};
 

@@ -9,7 +9,7 @@ use crate::version::Versions;
 
 /// Where the members of an attempt rendezvous.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coordinator {
+pub struct Rendezvous {
     /// IP of the coordinator's pod.
     pub ip: IpAddr,
     /// Port, other for each attempt, so that a straggler of an old attempt finds no listener.
@@ -23,7 +23,7 @@ pub struct Release {
     pub attempt: u64,
     /// Where the members rendezvous; without it the child keeps the addresses of its pod's
     /// environment.
-    pub coordinator: Option<Coordinator>,
+    pub coordinator: Option<Rendezvous>,
     /// Number of members of this attempt.
     pub world: u32,
     /// This member's rank among them, where it differs from that of its pod's environment: ranks of
@@ -52,7 +52,7 @@ pub enum ExitReason {
 
 /// How the child of one attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Exit {
+pub struct ChildExit {
     /// The attempt.
     pub attempt: u64,
     /// Its exit code; 128 + number for a signal. 0 after a signal to stop is 128 + number of that
@@ -95,7 +95,7 @@ pub enum FromSupervisor {
         attempt: u64,
     },
     /// The child has ended by itself, without an order.
-    Exited(Exit),
+    Exited(ChildExit),
     /// Processes of this attempt are still alive although they were killed some time ago: the node
     /// cannot be used.
     Survivors {
@@ -189,8 +189,8 @@ fn attempt(fields: &mut Fields<'_>) -> Result<u64, FrameError> {
     }
 }
 
-fn exit(fields: &mut Fields<'_>) -> Result<Exit, FrameError> {
-    Ok(Exit {
+fn exit(fields: &mut Fields<'_>) -> Result<ChildExit, FrameError> {
+    Ok(ChildExit {
         attempt: attempt(fields)?,
         code: fields.u8()?,
         signal: fields.optional("signal", Fields::u8)?,
@@ -200,8 +200,8 @@ fn exit(fields: &mut Fields<'_>) -> Result<Exit, FrameError> {
     })
 }
 
-fn coordinator(fields: &mut Fields<'_>) -> Result<Coordinator, FrameError> {
-    Ok(Coordinator {
+fn coordinator(fields: &mut Fields<'_>) -> Result<Rendezvous, FrameError> {
+    Ok(Rendezvous {
         ip: fields.ip()?,
         port: fields.u16()?,
     })
@@ -264,7 +264,7 @@ impl Message for FromSupervisor {
                 .u64(*start_id),
             Self::Arrived { attempt } => Writer::new(kind::ARRIVED).u64(*attempt),
             Self::Started { attempt } => Writer::new(kind::STARTED).u64(*attempt),
-            Self::Exited(Exit {
+            Self::Exited(ChildExit {
                 attempt,
                 code,
                 signal,

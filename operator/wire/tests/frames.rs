@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 
 use lockstep_wire::{
-    Coordinator, Exit, ExitReason, FrameError, FrameReader, FromAgent, FromSupervisor, MAX_BODY,
-    Message, Release, Text, VERSIONS, Versions,
+    ChildExit, ExitReason, FrameError, FrameReader, FromAgent, FromSupervisor, MAX_BODY, Message,
+    Release, Rendezvous, Text, VERSIONS, Versions,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -18,8 +18,8 @@ fn text<const MAX: usize>() -> impl Strategy<Value = Text<MAX>> {
     ]
 }
 
-fn coordinators() -> impl Strategy<Value = Coordinator> {
-    (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| Coordinator { ip, port })
+fn coordinators() -> impl Strategy<Value = Rendezvous> {
+    (any::<IpAddr>(), any::<u16>()).prop_map(|(ip, port)| Rendezvous { ip, port })
 }
 
 fn reasons() -> impl Strategy<Value = ExitReason> {
@@ -55,7 +55,7 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
             text()
         )
             .prop_map(|(attempt, code, signal, oom_kills, reason, message)| {
-                FromSupervisor::Exited(Exit {
+                FromSupervisor::Exited(ChildExit {
                     attempt,
                     code,
                     signal,
@@ -199,7 +199,7 @@ fn error_of<M: Message>(bytes: &[u8]) -> Option<FrameError> {
 fn the_longest_messages_fit_into_a_frame() {
     let longest = Release {
         attempt: u64::MAX,
-        coordinator: Some(Coordinator {
+        coordinator: Some(Rendezvous {
             ip: IpAddr::from([0xff_u16; 8]),
             port: u16::MAX,
         }),

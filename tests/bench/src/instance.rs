@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use lockstep_engine::{Cluster, Demand, Node, Pods, PreemptionPolicy, Shape, Unit, Units};
+use lockstep_engine::{Cluster, ClusterNode, Demand, EvictionPolicy, Pods, Shape, Unit, Units};
 use serde::{Deserialize, Serialize};
 use smallvec::smallvec;
 
@@ -130,7 +130,7 @@ impl Instance {
     pub fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new(1, 0);
         for (ix, node) in self.nodes.iter().enumerate() {
-            let spec = Node {
+            let spec = ClusterNode {
                 allocatable: smallvec![node.gpus],
                 domains: Vec::new(),
                 schedulable: true,
@@ -184,7 +184,7 @@ impl Instance {
             min_count: shapes.iter().map(|s| s.count).sum(),
             shapes,
             priority: self.preemptor.priority,
-            preemption: PreemptionPolicy::LowerPriority,
+            preemption: EvictionPolicy::LowerPriority,
             topology: None,
             excluded: lockstep_engine::NodeSet::new(),
         }

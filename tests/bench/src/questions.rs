@@ -1,8 +1,8 @@
 //! The questions whose answers are timed and whose instructions are counted: one list for both.
 
 use lockstep_engine::{
-    Demand, Infeasible, Options, Placement, Preemption, Running, Scope, Shape, Topology,
-    TopologyMode, place, preempt,
+    Demand, GangPlacement, Infeasible, PreemptionAnswer, PreemptionOptions, RunningMembers, Scope,
+    Shape, TopologyDemand, TopologyStrictness, place, preempt,
 };
 
 use crate::scenes::{Scene, busy, gang, idle, pods_of};
@@ -24,9 +24,9 @@ pub struct Question {
 /// What the engine says.
 pub enum Answer {
     /// To a gang that only takes free capacity.
-    Placed(Result<Placement, Infeasible>),
+    Placed(Result<GangPlacement, Infeasible>),
     /// To a gang that may evict.
-    Preempted(Result<Preemption, Infeasible>),
+    Preempted(Result<PreemptionAnswer, Infeasible>),
 }
 
 impl Question {
@@ -34,7 +34,12 @@ impl Question {
     pub fn ask(&self) -> Answer {
         let Scene { cluster, units } = &self.scene;
         if self.may_evict {
-            Answer::Preempted(preempt(cluster, units, &self.demand, &Options::default()))
+            Answer::Preempted(preempt(
+                cluster,
+                units,
+                &self.demand,
+                &PreemptionOptions::default(),
+            ))
         } else {
             Answer::Placed(place(cluster, &self.demand))
         }
@@ -149,7 +154,7 @@ pub fn replace(nodes: usize) -> Question {
     let members = fifth(nodes);
     let mut demand = gang(1, members);
     demand.shapes[0].running = (0..members as usize - 1)
-        .map(|node| Running {
+        .map(|node| RunningMembers {
             replica: 0,
             node,
             count: 1,
@@ -217,10 +222,10 @@ fn tenth(nodes: usize) -> u32 {
     (nodes as u32 / 10).max(10)
 }
 
-fn one_rack(scope: Scope) -> Topology {
-    Topology {
+fn one_rack(scope: Scope) -> TopologyDemand {
+    TopologyDemand {
         key: 0,
-        mode: TopologyMode::Required,
+        mode: TopologyStrictness::Required,
         scope,
     }
 }

@@ -1,6 +1,6 @@
 //! Clusters of any size for the speed benchmarks, the same ones every time.
 
-use lockstep_engine::{Amounts, Cluster, Demand, Node, NodeIx, Pods, Unit, Units};
+use lockstep_engine::{Amounts, Cluster, ClusterNode, Demand, NodeIx, Pods, Unit, Units};
 use smallvec::smallvec;
 
 /// Nodes of a rack.
@@ -50,7 +50,7 @@ fn small() -> Amounts {
 pub fn idle(nodes: usize) -> Scene {
     let mut cluster = Cluster::new(4, 1);
     for ix in 0..nodes {
-        let spec = Node {
+        let spec = ClusterNode {
             allocatable: smallvec![64_000, 512 * GIB, 110, 8],
             domains: vec![Some(ix / RACK)],
             schedulable: true,

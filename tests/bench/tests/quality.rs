@@ -1,7 +1,9 @@
 //! The engine's answers against optima proven by another solver.
 
 use lockstep_bench::{instance::Instance, ratio::ratio_greedy};
-use lockstep_engine::{Options, Order, Preemption, preempt, preempt_kep_in_order};
+use lockstep_engine::{
+    PreemptionAnswer, PreemptionOptions, VictimOrder, preempt, preempt_kep_in_order,
+};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
@@ -33,7 +35,7 @@ fn fixtures() -> Vec<(Instance, Known)> {
         .collect()
 }
 
-fn answer(instance: &Instance, options: &Options) -> Preemption {
+fn answer(instance: &Instance, options: &PreemptionOptions) -> PreemptionAnswer {
     let (units, _) = instance.units();
     preempt(&instance.cluster(), &units, &instance.demand(), options)
         .expect("every instance can be answered")
@@ -45,14 +47,14 @@ fn answers_come_within_a_tenth_of_the_optimum_without_more_budget_excess_and_cla
     let mut exact = 0;
     for (instance, known) in fixtures() {
         for (order, optimum) in [
-            (Order::StrictPriority, known.strict),
-            (Order::LeastWork, known.least_work),
+            (VictimOrder::StrictPriority, known.strict),
+            (VictimOrder::LeastWork, known.least_work),
         ] {
             let answer = answer(
                 &instance,
-                &Options {
+                &PreemptionOptions {
                     order,
-                    ..Options::default()
+                    ..PreemptionOptions::default()
                 },
             );
             let mine = Optimum {
@@ -116,9 +118,9 @@ fn the_ratio_greedy_makes_room_and_loses_more_than_the_engine() {
         greedy += units.eviction_cost(&victims).lost;
         engine += answer(
             &instance,
-            &Options {
-                order: Order::LeastWork,
-                ..Options::default()
+            &PreemptionOptions {
+                order: VictimOrder::LeastWork,
+                ..PreemptionOptions::default()
             },
         )
         .cost

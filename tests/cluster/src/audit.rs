@@ -236,7 +236,7 @@ fn is_over(run: &Path) -> bool {
     pid.is_none_or(|pid| test_kill_process(pid).is_err())
 }
 
-/// Removes a folder, unless somebody else was faster.
+/// Removes a folder, unless another process was faster.
 fn remove(folder: &Path) -> std::io::Result<()> {
     match std::fs::remove_dir_all(folder) {
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),

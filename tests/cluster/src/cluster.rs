@@ -241,7 +241,7 @@ impl Cluster {
         self.client_for(&self.kubeconfig).await
     }
 
-    /// A client with somebody else's token, such as `sa:NAMESPACE:NAME` or `user:NAME`.
+    /// A client with another token, such as `sa:NAMESPACE:NAME` or `user:NAME`.
     pub async fn client_as(&self, token: &str) -> Result<Client> {
         self.client_for(&self.kubeconfig_for(token)?).await
     }

@@ -84,7 +84,7 @@ pub fn folder() -> Result<&'static Path> {
     Ok(&reaper()?.folder)
 }
 
-/// Keeps the folder, for somebody to look at after a failure.
+/// Keeps the folder, to be looked at after a failure.
 pub fn keep_folder() -> Result<()> {
     reaper()?.say("keep", "")
 }

@@ -387,7 +387,7 @@ impl Scenario<'_> {
             .collect())
     }
 
-    /// What somebody who looks for the reason of a failure wants to see.
+    /// What helps to find the reason of a failure.
     async fn report(&self) {
         // Losing the report must not hide the failure itself.
         let _ = reaper::keep_folder();

@@ -35,7 +35,7 @@ enum Sweep {
     Create,
     /// A member of a running gang dies.
     Restart,
-    /// A gang of higher priority needs the room of another.
+    /// A gang of higher priority needs the capacity of another.
     Preempt,
 }
 

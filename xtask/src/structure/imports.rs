@@ -219,6 +219,9 @@ impl<'ast> Visit<'ast> for Needs<'_> {
         self.module.pop();
     }
 
+    /// `pub(in crate::preempt)` says who may look, not what the file needs.
+    fn visit_visibility(&mut self, _: &'ast Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let names: Vec<String> = path.segments.iter().map(|s| s.ident.to_string()).collect();
         if names.len() > 1 {

@@ -10,9 +10,10 @@ use chrono::DateTime;
 use lockstep_api::names::labels;
 use lockstep_lifecycle::node::{Exit, SeenContainer};
 
-use super::Ended;
 use super::api::{ContainerEventResponse, ContainerState, ContainerStatus};
-use super::view::Pod;
+
+/// A container that ended, under its name.
+pub(super) type Ended = (String, SeenContainer);
 
 /// Most ends that are kept for one pod. A runtime lists one or two per container; the rest are
 /// removed ones.
@@ -85,9 +86,8 @@ impl Exits {
             .is_some_and(|ends| ends.contains_key(container_id))
     }
 
-    /// Forgets the pods that are gone.
-    pub(super) fn keep_only(&mut self, pods: &[Pod]) {
-        let uids: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
+    /// Forgets the pods that are gone; these, by UID, are left.
+    pub(super) fn keep_only(&mut self, uids: &BTreeSet<&str>) {
         self.0.retain(|uid, _| uids.contains(uid.as_str()));
     }
 

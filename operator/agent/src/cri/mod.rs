@@ -11,6 +11,7 @@
     reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
 )]
 
+pub mod api;
 mod calls;
 mod events;
 mod exits;
@@ -20,7 +21,6 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, TryStreamExt, stream};
-use lockstep_lifecycle::node::SeenContainer;
 use tokio::time::{Instant, sleep_until};
 
 pub use self::calls::{EndpointError, Socket};
@@ -31,12 +31,6 @@ use self::events::{Event, Events};
 use self::exits::Exits;
 use crate::metrics::Metrics;
 use crate::runtime::{Runtime, RuntimeError, Sandbox};
-
-/// Generated from `proto/api.proto` by `make generate`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
-pub mod api {
-    include!("generated/runtime.v1.rs");
-}
 
 /// Most calls in flight for the exits of one listing.
 const STATUS_CALLS: usize = 8;
@@ -206,7 +200,8 @@ impl Runtime for CriRuntime {
         // A container that was removed before this listing has ended before, too: its event is here
         // by now, and is the only one to tell its code.
         let news = self.take_waiting();
-        self.exits.keep_only(&pods);
+        self.exits
+            .keep_only(&pods.iter().map(|p| p.uid.as_str()).collect());
         self.learn_exits(&pods, &containers).await?;
         self.members = !pods.is_empty();
         self.metrics.members.set(pods.len() as i64);
@@ -260,6 +255,3 @@ fn states(containers: &[Container]) -> Vec<(String, i32)> {
     states.sort_unstable();
     states
 }
-
-/// A container that ended, under its name.
-type Ended = (String, SeenContainer);

@@ -361,7 +361,7 @@ fn answer(world: &mut World, method: &Method, body: &[u8]) -> Response<Body> {
     Response::new(Body::from(text))
 }
 
-/// Somebody wrote the object.
+/// Another client wrote the object.
 fn touch(world: &mut World) {
     world.version += 1;
     if let Some(object) = &mut world.object {

@@ -4,18 +4,27 @@
 mod render;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::PodGroup;
 use lockstep_api::condition::{Condition, ConditionStatus, find, is_true, reasons, types};
 use lockstep_api::scheduling::{NextBest, PodGroupStatus, Preemption, Victim};
 use lockstep_api::workload::Phase;
+use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
-use crate::cluster::Story;
+/// What status and events say about one workload.
+#[derive(Debug)]
+pub struct Story {
+    /// The workload.
+    pub workload: TrainingWorkload,
+    /// Its pod groups.
+    pub groups: Vec<PodGroup>,
+    /// Events about it and about its pod groups.
+    pub events: Vec<Happened>,
+}
 
 /// What there is to say about a workload.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Explanation {
+pub struct WorkloadReport {
     /// Namespace.
     pub namespace: String,
     /// Name.
@@ -44,15 +53,15 @@ pub struct GangStory {
     /// Priority.
     pub priority: i32,
     /// In a word.
-    pub state: GangState,
+    pub state: GangReportState,
     /// Since when it has been in the queue; kept while it runs, for the case that it is preempted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub queued_at: Option<DateTime<Utc>>,
-    /// Members with a seat.
+    /// Members that are placed.
     pub members: i32,
-    /// Nodes with a seat.
+    /// Nodes that they are placed on.
     pub nodes: usize,
-    /// What the scheduler says about its room.
+    /// What the scheduler says about its placement.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub message: String,
     /// What it was told when it was preempted last.
@@ -80,9 +89,9 @@ pub struct Evicts {
     pub lost: i64,
     /// Why these.
     pub explanation: String,
-    /// Whether no cheaper set makes room.
+    /// Whether no cheaper set frees enough capacity.
     pub proven: bool,
-    /// No set that makes room costs less than this, in accelerator-seconds.
+    /// No set that frees enough capacity costs less than this, in accelerator-seconds.
     pub at_least: i64,
     /// The next best set that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -91,16 +100,16 @@ pub struct Evicts {
 
 /// How a gang is, in a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub enum GangState {
+pub enum GangReportState {
     /// The scheduler has not said anything yet.
     Unseen,
-    /// It waits for room.
+    /// It waits for capacity.
     Waits,
-    /// It does not ask for room now.
+    /// It is not in the queue now.
     Held,
     /// It waits for its victims to leave.
     Preempts,
-    /// It has its room.
+    /// It is placed.
     Placed,
     /// It has to leave.
     IsPreempted,
@@ -127,7 +136,7 @@ pub struct Happened {
 }
 
 /// Puts together what status and events say.
-pub fn explain(story: &Story) -> Explanation {
+pub fn explain(story: &Story) -> WorkloadReport {
     let Story {
         workload,
         groups,
@@ -148,7 +157,7 @@ pub fn explain(story: &Story) -> Explanation {
             .map(|a| (a.node.clone(), a.reason.clone()))
             .collect();
     }
-    Explanation {
+    WorkloadReport {
         namespace: workload.metadata.namespace.clone().unwrap_or_default(),
         workload: workload.metadata.name.clone().unwrap_or_default(),
         phase: status.phase,
@@ -193,21 +202,21 @@ fn gang(group: &PodGroup) -> GangStory {
     }
 }
 
-fn state(status: &PodGroupStatus) -> GangState {
+fn state(status: &PodGroupStatus) -> GangReportState {
     let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
     if is_true(&status.conditions, types::DISRUPTION_TARGET) {
-        GangState::IsPreempted
+        GangReportState::IsPreempted
     } else if status.preemption.is_some() {
-        GangState::Preempts
+        GangReportState::Preempts
     } else if status.placement.is_some() {
-        GangState::Placed
+        GangReportState::Placed
     } else {
         match scheduled.map(|c| c.reason.as_str()) {
-            None => GangState::Unseen,
+            None => GangReportState::Unseen,
             Some(reasons::SUSPENDED | reasons::BACKING_OFF | reasons::WAITING_FOR_DEPENDENCY) => {
-                GangState::Held
+                GangReportState::Held
             }
-            Some(_) => GangState::Waits,
+            Some(_) => GangReportState::Waits,
         }
     }
 }

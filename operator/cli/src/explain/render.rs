@@ -5,10 +5,10 @@ use std::fmt;
 use chrono::{DateTime, SecondsFormat, Utc};
 use lockstep_api::workload::Phase;
 
-use super::{Explanation, GangState, GangStory};
+use super::{GangReportState, GangStory, WorkloadReport};
 use crate::table::Table;
 
-impl fmt::Display for Explanation {
+impl fmt::Display for WorkloadReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let phase = self
             .phase
@@ -70,7 +70,7 @@ impl fmt::Display for Explanation {
     }
 }
 
-impl GangState {
+impl GangReportState {
     fn words(self) -> &'static str {
         match self {
             Self::Unseen => "unseen",

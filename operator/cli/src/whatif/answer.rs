@@ -43,7 +43,7 @@ pub struct GangAnswer {
     /// Where they go, by topology domain and name of the node.
     pub nodes: Vec<OnNode>,
     /// Who leaves for it.
-    pub victims: Vec<Victim>,
+    pub victims: Vec<EvictedUnit>,
     /// Accelerator-seconds of work that the victims lose.
     pub lost: u64,
     /// Pods evicted although their disruption budgets do not allow it.
@@ -54,7 +54,7 @@ pub struct GangAnswer {
     pub proven: bool,
     /// The next best set of victims that was found.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub next_best: Option<NextBest>,
+    pub next_best: Option<SecondBest>,
     /// Why it does not fit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
@@ -89,7 +89,7 @@ pub struct OnNode {
 /// A unit that leaves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Victim {
+pub struct EvictedUnit {
     /// `podgroup` or `pod`.
     pub kind: String,
     /// Namespace.
@@ -111,13 +111,13 @@ pub struct Victim {
 /// Another set of victims, for comparison.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NextBest {
+pub struct SecondBest {
     /// Accelerator-seconds of work that they would lose.
     pub lost: u64,
     /// Pods that would be evicted although their disruption budgets do not allow it.
     pub pods_beyond_budgets: u64,
     /// Who would leave.
-    pub victims: Vec<Victim>,
+    pub victims: Vec<EvictedUnit>,
 }
 
 impl GangAnswer {

@@ -13,9 +13,9 @@ use lockstep_engine::{Names, NodeIx};
 use lockstep_model::{Rules, Snapshot, SnapshotFile};
 use lockstep_scheduler::decision::{ChosenVictim, MemberNodes, OtherVictims, PreemptionDecision};
 use lockstep_scheduler::snapshot::scheduling_input;
-use lockstep_scheduler::{Decision, GangState, Memory, Settings, messages, schedule};
+use lockstep_scheduler::{Decision, GangState, Memory, SchedulerSettings, messages, schedule};
 
-pub use answer::{Answer, GangAnswer, NextBest, OnNode, Verdict, Victim};
+pub use answer::{Answer, EvictedUnit, GangAnswer, OnNode, SecondBest, Verdict};
 
 use crate::gangs::{self, AskedGang};
 
@@ -35,10 +35,10 @@ pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) 
         let is_asked = asked.iter().any(|a| a.input.group.uid == gang.group.uid);
         is_asked || !same || !waits
     });
-    let settings = Settings {
+    let settings = SchedulerSettings {
         rules: rules.clone(),
         searches_per_cycle: usize::MAX,
-        ..Settings::default()
+        ..SchedulerSettings::default()
     };
     let cycle = schedule(&input, &mut Memory::default(), &settings, file.taken_at);
     let mut answers = Vec::new();
@@ -99,7 +99,7 @@ fn note_victims(cluster: &Snapshot, preemption: &PreemptionDecision, answer: &mu
              victims,
              lost,
              pdb_excess,
-         }| NextBest {
+         }| SecondBest {
             lost: amount(*lost),
             pods_beyond_budgets: *pdb_excess,
             victims: victims.iter().map(|v| shown(cluster, v, &[])).collect(),
@@ -111,8 +111,8 @@ fn shown(
     cluster: &Snapshot,
     victim: &lockstep_api::scheduling::Victim,
     nodes: &[NodeIx],
-) -> Victim {
-    Victim {
+) -> EvictedUnit {
+    EvictedUnit {
         kind: victim.kind.to_lowercase(),
         namespace: victim.namespace.clone(),
         name: victim.name.clone(),

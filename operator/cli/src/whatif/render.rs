@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::answer::{Answer, GangAnswer, NextBest, Verdict, Victim};
+use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::table::Table;
 
 /// Victims of the next best set that a line names; the others are counted.
@@ -92,7 +92,7 @@ impl Verdict {
     }
 }
 
-impl Victim {
+impl EvictedUnit {
     fn named(&self) -> String {
         format!("{} {}/{}", self.kind, self.namespace, self.name)
     }
@@ -134,12 +134,12 @@ impl fmt::Display for Remarks<'_> {
     }
 }
 
-fn words(other: &NextBest) -> String {
+fn words(other: &SecondBest) -> String {
     let mut text = other
         .victims
         .iter()
         .take(NAMED)
-        .map(Victim::named)
+        .map(EvictedUnit::named)
         .collect::<Vec<_>>()
         .join(", ");
     if other.victims.len() > NAMED {

@@ -21,7 +21,8 @@ use lockstep_cli::whatif::{GangAnswer, Verdict, what_if};
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::{ClusterModel, Pod};
 use lockstep_scheduler::{
-    Decision, GangSources, GangState, Memory, SchedulingInput, Settings, messages, schedule,
+    Decision, GangSources, GangState, Memory, SchedulerSettings, SchedulingInput, messages,
+    schedule,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -429,10 +430,10 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
         gangs,
         budgets: objects.budgets.iter().cloned().map(Arc::new).collect(),
     };
-    let settings = Settings {
+    let settings = SchedulerSettings {
         rules: rules(),
         searches_per_cycle: usize::MAX,
-        ..Settings::default()
+        ..SchedulerSettings::default()
     };
     let cycle = schedule(&input, &mut Memory::default(), &settings, now());
     let new = cycle

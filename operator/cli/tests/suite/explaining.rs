@@ -1,7 +1,7 @@
 //! What people are told about a workload that is there.
 
 use lockstep_api::PodGroup;
-use lockstep_cli::cluster::Story;
+use lockstep_cli::explain::Story;
 use lockstep_cli::explain::{Happened, explain};
 use serde_json::{Value, json};
 

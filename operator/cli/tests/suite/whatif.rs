@@ -8,10 +8,10 @@ use std::time::Duration;
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{Answer, Verdict, what_if};
-use lockstep_engine::{Demand, Order, preempt};
+use lockstep_engine::{Demand, VictimOrder, preempt};
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::units::UnitsBuilder;
-use lockstep_model::{ClusterModel, CostModel, GangUnit, Rules, Running};
+use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, Rules};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -54,7 +54,7 @@ workload: no other set of victims was found
 #[test]
 fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
     let rules = Rules {
-        order: Order::LeastWork,
+        order: VictimOrder::LeastWork,
         follow_on_depth: 0,
         ..rules()
     };
@@ -83,7 +83,7 @@ workload: next best: pod ml/web; 29760 accelerator-seconds
 #[test]
 fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
     let rules = Rules {
-        order: Order::LeastWork,
+        order: VictimOrder::LeastWork,
         ..rules()
     };
     let asked = workload(manifest("new", 1, 8, &json!({})));
@@ -331,8 +331,8 @@ fn live(
             .pods
             .iter()
             .filter(|p| p.pod_group == group.metadata.name);
-        let held: Vec<Running> = of_group
-            .map(|p| Running {
+        let held: Vec<Occupant> = of_group
+            .map(|p| Occupant {
                 node: snapshot.ordinal(p.holds().unwrap()).unwrap(),
                 requests: Arc::clone(&p.requests),
                 pod: Some(Arc::new(p.clone())),

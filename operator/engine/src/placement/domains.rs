@@ -6,7 +6,7 @@ use super::{
 };
 use crate::{
     infeasible::Infeasible,
-    problem::{Assignment, DomainIx, KeyIx, NodeIx, Scope, ShapeIx, Topology},
+    problem::{Assignment, DomainIx, KeyIx, NodeIx, Scope, ShapeIx, TopologyDemand},
 };
 
 /// The whole gang within one domain: where most members fit, then where least stays over.
@@ -316,7 +316,7 @@ fn shortest(
 pub(super) fn place_spread(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
-    topology: Topology,
+    topology: TopologyDemand,
 ) -> Result<Vec<Assignment>, Infeasible> {
     let mut domains = instance.nodes_by_domain(topology.key);
     let total = |nodes: &Vec<NodeIx>| -> u64 {

@@ -13,7 +13,7 @@ pub(crate) use instance::{PlacementInstance, deciding_dim, slots};
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
-    problem::{Demand, Placement, Scope, TopologyMode},
+    problem::{Demand, GangPlacement, Scope, TopologyStrictness},
 };
 
 /// Places a gang in free capacity, or says what is missing.
@@ -21,7 +21,7 @@ use crate::{
 /// The members that the gang needs are placed all or not at all, then as many of the others as fit.
 /// Full and half-full nodes and domains are used before empty ones, so that whole nodes and racks
 /// stay free.
-pub fn place(cluster: &Cluster, demand: &Demand) -> Result<Placement, Infeasible> {
+pub fn place(cluster: &Cluster, demand: &Demand) -> Result<GangPlacement, Infeasible> {
     check(cluster, demand)?;
     place_in(
         &PlacementInstance::new(cluster, demand),
@@ -34,7 +34,7 @@ pub fn place(cluster: &Cluster, demand: &Demand) -> Result<Placement, Infeasible
 pub(crate) fn place_in(
     instance: &PlacementInstance<'_>,
     mut free: Vec<i64>,
-) -> Result<Placement, Infeasible> {
+) -> Result<GangPlacement, Infeasible> {
     let mut assigned = match instance.demand.topology {
         None => pack::place_anywhere(instance, &mut free, &instance.nodes)?,
         Some(topology) => {
@@ -43,7 +43,7 @@ pub(crate) fn place_in(
                 Scope::Replica => domains::place_replicas(instance, &mut free, topology.key),
             };
             match (together, topology.mode) {
-                (Err(_), TopologyMode::Preferred) => {
+                (Err(_), TopologyStrictness::Preferred) => {
                     domains::place_spread(instance, &mut free, topology)?
                 }
                 (result, _) => result?,
@@ -58,7 +58,7 @@ pub(crate) fn place_in(
         }
         same
     });
-    Ok(Placement {
+    Ok(GangPlacement {
         assignments: assigned,
     })
 }

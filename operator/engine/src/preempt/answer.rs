@@ -2,7 +2,7 @@
 
 use crate::{
     objective::{Bound, EvictionCost},
-    problem::{Placement, UnitIx},
+    problem::{GangPlacement, UnitIx},
 };
 
 /// How victims are chosen.
@@ -18,7 +18,7 @@ pub enum Algorithm {
 
 /// What comes first when priorities and lost work disagree. Read by [`Algorithm::LeastCost`] only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Order {
+pub enum VictimOrder {
     /// Only units up to the lowest priority bound under which the gang can fit at all.
     #[default]
     StrictPriority,
@@ -28,22 +28,22 @@ pub enum Order {
 
 /// How a preemption is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Options {
+pub struct PreemptionOptions {
     /// How victims are chosen.
     pub algorithm: Algorithm,
     /// What comes first when priorities and lost work disagree.
-    pub order: Order,
+    pub order: VictimOrder,
     /// Steps the search may spend. Counted, not timed, so that equal questions have equal answers.
     pub work_budget: u64,
     /// How many evictions that victims cause in turn are followed; 0 ignores where victims go.
     pub follow_on_depth: u8,
 }
 
-impl Default for Options {
+impl Default for PreemptionOptions {
     fn default() -> Self {
         Self {
             algorithm: Algorithm::LeastCost,
-            order: Order::StrictPriority,
+            order: VictimOrder::StrictPriority,
             // Keeps a decision over 1,000 nodes below ten milliseconds on one core.
             work_budget: 300_000,
             follow_on_depth: 0,
@@ -53,12 +53,12 @@ impl Default for Options {
 
 /// The units to evict, and where the gang is placed then.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preemption {
+pub struct PreemptionAnswer {
     /// Units to evict, ascending. Empty when the gang fits as it is. Without any one of them the
     /// gang does not fit.
     pub victims: Vec<UnitIx>,
     /// Where the gang is placed.
-    pub placement: Placement,
+    pub placement: GangPlacement,
     /// What the victims cost.
     pub cost: EvictionCost,
     /// A lower bound of what any answer costs.
@@ -69,9 +69,9 @@ pub struct Preemption {
     pub explanation: Explanation,
 }
 
-impl Preemption {
+impl PreemptionAnswer {
     /// The answer for a gang that fits into free capacity.
-    pub(super) fn without_victims(placement: Placement) -> Self {
+    pub(super) fn without_victims(placement: GangPlacement) -> Self {
         Self {
             victims: Vec::new(),
             placement,

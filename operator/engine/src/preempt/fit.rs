@@ -2,7 +2,7 @@
 
 use crate::{
     placement::{PlacementInstance, pack::multiple_of},
-    problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyMode},
+    problem::{Amounts, DomainIx, NodeIx, Scope, ShapeIx, TopologyStrictness},
 };
 
 /// How much is needed of one shape.
@@ -37,7 +37,9 @@ impl FitCondition {
     /// The condition for the pods that the gang needs.
     pub fn new(placement: &PlacementInstance<'_>) -> Self {
         let demand = placement.demand;
-        let together = demand.topology.filter(|t| t.mode == TopologyMode::Required);
+        let together = demand
+            .topology
+            .filter(|t| t.mode == TopologyStrictness::Required);
         let replicas = together.filter(|t| t.scope == Scope::Replica);
         let mut shapes: Vec<ShapeNeed> = demand
             .needed()

@@ -9,7 +9,7 @@
 use std::cmp::Reverse;
 
 use super::{
-    answer::{Algorithm, FollowOn, Options, Preemption},
+    answer::{Algorithm, FollowOn, PreemptionAnswer, PreemptionOptions},
     instance::{CandidateIx, PreemptionInstance},
     least_cost,
 };
@@ -18,7 +18,7 @@ use crate::{
     infeasible::Infeasible,
     objective::Price,
     placement::{PlacementInstance, place},
-    problem::{Demand, NodeSet, Placement, PreemptionPolicy, Shape, Unit, UnitIx, Units},
+    problem::{Demand, EvictionPolicy, GangPlacement, NodeSet, Shape, Unit, UnitIx, Units},
 };
 
 /// Steps for each eviction that is followed.
@@ -32,9 +32,9 @@ const ROUNDS: usize = 4;
 /// is taken.
 pub(super) fn preempt(
     mut instance: PreemptionInstance<'_>,
-    options: &Options,
-) -> Result<Preemption, Infeasible> {
-    let mut best: Option<Preemption> = None;
+    options: &PreemptionOptions,
+) -> Result<PreemptionAnswer, Infeasible> {
+    let mut best: Option<PreemptionAnswer> = None;
     for round in 0..ROUNDS {
         let mut answer = least_cost::preempt(&instance, options)?;
         let caused = follow(
@@ -75,7 +75,7 @@ pub(super) fn follow(
     units: &Units,
     demand: &Demand,
     victims: &[UnitIx],
-    placement: &Placement,
+    placement: &GangPlacement,
     depth: u8,
 ) -> Vec<FollowOn> {
     if depth == 0 {
@@ -171,10 +171,10 @@ impl<'a> AfterEviction<'a> {
             pdb_allowed: self.units.pdb_allowed.clone(),
             cascade_loss: self.units.cascade_loss.clone(),
         };
-        let options = Options {
+        let options = PreemptionOptions {
             algorithm: Algorithm::LeastCost,
             work_budget: WORK_BUDGET,
-            ..Options::default()
+            ..PreemptionOptions::default()
         };
         let placement = PlacementInstance::new(&self.capacity, &demand);
         let instance = PreemptionInstance::new(&placement, &still_running);
@@ -208,7 +208,7 @@ fn as_demand(unit: &Unit) -> Demand {
         min_count: shapes.iter().map(|s| s.count).sum(),
         shapes,
         priority: unit.priority,
-        preemption: PreemptionPolicy::LowerPriority,
+        preemption: EvictionPolicy::LowerPriority,
         topology: None,
         excluded: NodeSet::new(),
     }

@@ -7,7 +7,7 @@ use crate::{
     infeasible::Infeasible,
     objective::{Price, UnitCost, Weights},
     placement::PlacementInstance,
-    problem::{Demand, DomainIx, KeyIx, NodeIx, Placement, Unit, UnitIx, Units},
+    problem::{Demand, DomainIx, GangPlacement, KeyIx, NodeIx, Unit, UnitIx, Units},
 };
 
 /// Ordinal of a candidate within its [`PreemptionInstance`].
@@ -311,7 +311,7 @@ impl DomainInstances {
     }
 
     /// Turns the node ordinals of a domain's placement into those of the whole cluster.
-    pub fn to_whole(&self, domain: DomainIx, placement: &mut Placement) {
+    pub fn to_whole(&self, domain: DomainIx, placement: &mut GangPlacement) {
         for assignment in &mut placement.assignments {
             assignment.node = self.nodes[domain][assignment.node];
         }

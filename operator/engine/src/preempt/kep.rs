@@ -4,14 +4,14 @@
 use std::cmp::Reverse;
 
 use super::{
-    answer::{Explanation, Preemption},
+    answer::{Explanation, PreemptionAnswer},
     instance::{CandidateIx, PreemptionInstance, after_evicting},
 };
 use crate::{
     infeasible::Infeasible,
     objective::Bound,
     placement::{place_in, slots},
-    problem::{Assignment, Demand, NodeIx, Placement, Unit},
+    problem::{Assignment, Demand, GangPlacement, NodeIx, Unit},
 };
 
 /// Answers with the gang placed by best fit, or member by member on the first node of `node_order`
@@ -19,7 +19,7 @@ use crate::{
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
-) -> Result<Preemption, Infeasible> {
+) -> Result<PreemptionAnswer, Infeasible> {
     let all: Vec<CandidateIx> = (0..instance.candidates.len()).collect();
     let (victims, placement) = if is_single_pod(instance.demand) {
         for_pod(instance, node_order).ok_or(())
@@ -29,7 +29,7 @@ pub(super) fn preempt(
     .or_else(|()| for_gang(instance, node_order, &all))?;
     let victims = instance.unit_ordinals(victims);
     let cost = instance.units.eviction_cost(&victims);
-    Ok(Preemption {
+    Ok(PreemptionAnswer {
         victims,
         placement,
         cost,
@@ -44,7 +44,7 @@ fn for_gang(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
     all: &[CandidateIx],
-) -> Result<(Vec<CandidateIx>, Placement), Infeasible> {
+) -> Result<(Vec<CandidateIx>, GangPlacement), Infeasible> {
     let free = instance.free_without(all.iter().copied());
     let placement = match (node_order, instance.demand.topology) {
         (Some(order), None) => first_fit(instance, free.clone(), order).ok_or(()),
@@ -66,8 +66,8 @@ fn first_fit(
     instance: &PreemptionInstance<'_>,
     mut free: Vec<i64>,
     order: &[NodeIx],
-) -> Option<Placement> {
-    let mut placement = Placement::default();
+) -> Option<GangPlacement> {
+    let mut placement = GangPlacement::default();
     for (shape_ix, wanted) in instance.demand.wanted().into_iter().enumerate() {
         let shape = &instance.demand.shapes[shape_ix];
         let mut left = wanted;
@@ -114,7 +114,7 @@ fn importance(unit: &Unit, candidate: CandidateIx) -> impl Ord + use<> {
 fn reprieve(
     instance: &PreemptionInstance<'_>,
     mut free: Vec<i64>,
-    placement: &Placement,
+    placement: &GangPlacement,
     evicted: &[CandidateIx],
 ) -> Vec<CandidateIx> {
     let mut used = vec![false; instance.placement.cluster.node_count()];
@@ -179,7 +179,7 @@ fn is_single_pod(demand: &Demand) -> bool {
 fn for_pod(
     instance: &PreemptionInstance<'_>,
     node_order: Option<&[NodeIx]>,
-) -> Option<(Vec<CandidateIx>, Placement)> {
+) -> Option<(Vec<CandidateIx>, GangPlacement)> {
     let shape_ix = instance.demand.wanted().iter().position(|&w| w > 0)?;
     let shape = &instance.demand.shapes[shape_ix];
     let mut on_node: Vec<Vec<CandidateIx>> =
@@ -200,7 +200,7 @@ fn for_pod(
         if slots(instance.placement.free_on(&free, node), &shape.request) == 0 {
             continue;
         }
-        let placement = Placement {
+        let placement = GangPlacement {
             assignments: vec![Assignment {
                 shape: shape_ix,
                 replica: 0,

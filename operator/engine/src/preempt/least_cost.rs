@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 
 use super::{
-    answer::{Explanation, Options, Order, Preemption},
+    answer::{Explanation, PreemptionAnswer, PreemptionOptions, VictimOrder},
     bound::{
         branch_and_bound::prove,
         components::{lower_bound, select},
@@ -29,7 +29,7 @@ use crate::{
     infeasible::Infeasible,
     objective::{Bound, EvictionCost, Price, Weights},
     placement::{PlacementInstance, domains::pins, place_in},
-    problem::{KeyIx, Placement, Scope, TopologyMode},
+    problem::{GangPlacement, KeyIx, Scope, TopologyStrictness},
 };
 
 /// Maximum rounds of re-pricing units that exceed a disruption budget.
@@ -38,12 +38,12 @@ const BUDGET_ROUNDS: usize = 4;
 /// Answers without regard to what victims do when they are placed again.
 pub(super) fn preempt(
     instance: &PreemptionInstance<'_>,
-    options: &Options,
-) -> Result<Preemption, Infeasible> {
+    options: &PreemptionOptions,
+) -> Result<PreemptionAnswer, Infeasible> {
     let topology = instance
         .demand
         .topology
-        .filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
+        .filter(|t| t.mode == TopologyStrictness::Required && t.scope == Scope::Gang);
     if let Some(topology) = topology {
         return in_best_domain(instance, options, topology.key);
     }
@@ -63,9 +63,9 @@ struct DomainQuestion<'a> {
 /// The gang in the domain where it costs least; each domain is solved by itself.
 fn in_best_domain(
     instance: &PreemptionInstance<'_>,
-    options: &Options,
+    options: &PreemptionOptions,
     key: KeyIx,
-) -> Result<Preemption, Infeasible> {
+) -> Result<PreemptionAnswer, Infeasible> {
     let pin = pins(instance.placement, key)?;
     let domains = DomainInstances::new(instance.placement, key);
     let placements: Vec<Option<PlacementInstance<'_>>> = (0..domains.len())
@@ -135,7 +135,7 @@ fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
 fn place_after(
     instance: &PreemptionInstance<'_>,
     solution: &Solution,
-) -> Result<Placement, Infeasible> {
+) -> Result<GangPlacement, Infeasible> {
     let evicted = solution.set.victims.iter().copied();
     place_in(instance.placement, instance.free_without(evicted))
 }
@@ -152,10 +152,10 @@ impl Solution {
     fn into_preemption(
         self,
         instance: &PreemptionInstance<'_>,
-        placement: Placement,
+        placement: GangPlacement,
         priority_bound: Option<i32>,
-    ) -> Preemption {
-        Preemption {
+    ) -> PreemptionAnswer {
+        PreemptionAnswer {
             victims: instance.unit_ordinals(self.set.victims),
             placement,
             cost: self.set.cost,
@@ -366,10 +366,10 @@ fn penalise_excess(
 /// priorities set no bound.
 fn priority_bound(
     instance: &PreemptionInstance<'_>,
-    order: Order,
+    order: VictimOrder,
 ) -> Result<Option<i32>, Infeasible> {
     fits_without(instance, None).map_err(after_evicting)?;
-    if order == Order::LeastWork {
+    if order == VictimOrder::LeastWork {
         return Ok(None);
     }
     let mut levels: Vec<i32> = (0..instance.candidates.len())
@@ -386,7 +386,7 @@ fn priority_bound(
 fn fits_without(
     instance: &PreemptionInstance<'_>,
     bound: Option<i32>,
-) -> Result<Placement, Infeasible> {
+) -> Result<GangPlacement, Infeasible> {
     let pool = instance.candidates_up_to(bound);
     let evicted = (0..pool.len()).filter(|&c| pool[c]);
     place_in(instance.placement, instance.free_without(evicted))

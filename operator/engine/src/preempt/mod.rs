@@ -23,14 +23,16 @@ mod search;
 #[cfg(test)]
 mod testing;
 
-pub use answer::{Algorithm, Explanation, FollowOn, Options, Order, Preemption};
+pub use answer::{
+    Algorithm, Explanation, FollowOn, PreemptionAnswer, PreemptionOptions, VictimOrder,
+};
 pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
 
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
     placement::{PlacementInstance, check, place_in},
-    problem::{Demand, NodeIx, PreemptionPolicy, Units},
+    problem::{Demand, EvictionPolicy, NodeIx, Units},
 };
 use instance::PreemptionInstance;
 
@@ -46,8 +48,8 @@ pub fn preempt(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
-    options: &Options,
-) -> Result<Preemption, Infeasible> {
+    options: &PreemptionOptions,
+) -> Result<PreemptionAnswer, Infeasible> {
     decide(cluster, units, demand, |instance| match options.algorithm {
         Algorithm::Kep => kep::preempt(&instance, None),
         Algorithm::LeastCost => follow_on::preempt(instance, options),
@@ -66,7 +68,7 @@ pub fn preempt_kep_in_order(
     units: &Units,
     demand: &Demand,
     node_order: &[NodeIx],
-) -> Result<Preemption, Infeasible> {
+) -> Result<PreemptionAnswer, Infeasible> {
     decide(cluster, units, demand, |instance| {
         kep::preempt(&instance, Some(node_order))
     })
@@ -77,15 +79,15 @@ fn decide(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
-    algorithm: impl FnOnce(PreemptionInstance<'_>) -> Result<Preemption, Infeasible>,
-) -> Result<Preemption, Infeasible> {
+    algorithm: impl FnOnce(PreemptionInstance<'_>) -> Result<PreemptionAnswer, Infeasible>,
+) -> Result<PreemptionAnswer, Infeasible> {
     check(cluster, demand)?;
     let placing = PlacementInstance::new(cluster, demand);
     let short = match place_in(&placing, cluster.free_table().to_vec()) {
-        Ok(placement) => return Ok(Preemption::without_victims(placement)),
+        Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
         Err(reason) => reason,
     };
-    if demand.preemption == PreemptionPolicy::Never {
+    if demand.preemption == EvictionPolicy::Never {
         return Err(match short {
             Infeasible::InsufficientCapacity(s) => Infeasible::MayNotPreempt(s),
             other => other,

@@ -8,7 +8,7 @@ use super::{
     instance::{CandidateIx, PreemptionInstance},
 };
 use crate::{
-    cluster::{Cluster, Node},
+    cluster::{Cluster, ClusterNode},
     placement::PlacementInstance,
     problem::{Demand, NodeIx, Pods, Unit, Units},
     test_runner::runner,
@@ -27,7 +27,7 @@ impl Question {
     pub fn new(nodes: &[i64], pods: u32, request: i64) -> Self {
         let mut cluster = Cluster::new(1, 0);
         for (node, &amount) in nodes.iter().enumerate() {
-            let spec = Node {
+            let spec = ClusterNode {
                 allocatable: smallvec![amount],
                 domains: Vec::new(),
                 schedulable: true,

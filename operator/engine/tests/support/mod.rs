@@ -7,8 +7,8 @@ pub mod runs;
 use std::sync::Arc;
 
 use lockstep_engine::{
-    Cluster, Demand, EvictionCost, Node, NodeIx, NodeSet, Pods, PreemptionPolicy, Running, Scope,
-    Shape, Topology, TopologyMode, Unit, UnitIx, Units, place,
+    Cluster, ClusterNode, Demand, EvictionCost, EvictionPolicy, NodeIx, NodeSet, Pods,
+    RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, UnitIx, Units, place,
 };
 use proptest::prelude::*;
 use smallvec::{SmallVec, smallvec};
@@ -78,13 +78,16 @@ fn raw_unit(mix: Mix) -> impl Strategy<Value = RawUnit> {
         })
 }
 
-fn topology() -> impl Strategy<Value = Option<Topology>> {
+fn topology() -> impl Strategy<Value = Option<TopologyDemand>> {
     let some = (
-        prop::sample::select(vec![TopologyMode::Required, TopologyMode::Preferred]),
+        prop::sample::select(vec![
+            TopologyStrictness::Required,
+            TopologyStrictness::Preferred,
+        ]),
         prop::sample::select(vec![Scope::Gang, Scope::Replica]),
     )
         .prop_map(|(mode, scope)| {
-            Some(Topology {
+            Some(TopologyDemand {
                 key: 0,
                 mode,
                 scope,
@@ -151,7 +154,7 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
             )| {
                 let mut cluster = Cluster::new(2, 1);
                 for ix in 0..nodes {
-                    let spec = Node {
+                    let spec = ClusterNode {
                         allocatable: smallvec![CPUS, GPUS],
                         domains: vec![Some(ix % DOMAINS)],
                         schedulable: true,
@@ -224,7 +227,7 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
     let bound = |scope: Scope| {
         demand
             .topology
-            .is_some_and(|t| t.mode == TopologyMode::Required && t.scope == scope)
+            .is_some_and(|t| t.mode == TopologyStrictness::Required && t.scope == scope)
     };
     let spec = &demand.shapes[shape];
     let elsewhere = demand
@@ -236,7 +239,7 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
         return;
     }
     let (replicas, size) = match demand.topology {
-        Some(Topology {
+        Some(TopologyDemand {
             scope: Scope::Replica,
             ..
         }) => (spec.count / spec.replica_size, spec.replica_size),
@@ -255,7 +258,7 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
         .find(|r| (r.replica, r.node) == (replica, node))
     {
         Some(known) => known.count += 1,
-        None => running.push(Running {
+        None => running.push(RunningMembers {
             replica,
             node,
             count: 1,
@@ -265,7 +268,7 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
 
 fn demand(
     shapes: Vec<RawShape>,
-    topology: Option<Topology>,
+    topology: Option<TopologyDemand>,
     preempts: bool,
     elastic: u32,
     priority: i32,
@@ -289,9 +292,9 @@ fn demand(
         shapes,
         priority,
         preemption: if preempts {
-            PreemptionPolicy::LowerPriority
+            EvictionPolicy::LowerPriority
         } else {
-            PreemptionPolicy::Never
+            EvictionPolicy::Never
         },
         topology,
         excluded: NodeSet::new(),

@@ -1,6 +1,6 @@
 //! Whether a gang fits, by trying everything: slow, and sharing no thought with the engine.
 
-use lockstep_engine::{Cluster, Demand, NodeIx, Scope, Shape, TopologyMode};
+use lockstep_engine::{Cluster, Demand, NodeIx, Scope, Shape, TopologyStrictness};
 
 /// Members of one shape that have to go somewhere, together where the topology says so.
 #[derive(Clone, Copy)]
@@ -14,7 +14,7 @@ struct Lot {
 pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
     let key = demand
         .topology
-        .filter(|t| t.mode == TopologyMode::Required)
+        .filter(|t| t.mode == TopologyStrictness::Required)
         .map(|t| (t.key, t.scope));
     let lots = |domain| {
         let needed = demand.needed().into_iter().enumerate();

@@ -1,7 +1,7 @@
 //! The plain way to serve a queue, for the promises that the queue makes.
 
 use lockstep_engine::{
-    Cluster, Demand, Infeasible, Placement, PreemptionPolicy, place,
+    Cluster, Demand, EvictionPolicy, GangPlacement, Infeasible, place,
     queue::{QueuePosition, ReservedCapacity, fits_empty},
 };
 
@@ -9,7 +9,7 @@ use lockstep_engine::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Served {
     /// It runs here.
-    Placed(Placement),
+    Placed(GangPlacement),
     /// It waits, and those behind it leave its slots alone.
     Blocked(Infeasible),
     /// It waits, and would wait even in an empty cluster: it blocks no other.
@@ -51,9 +51,7 @@ pub fn serve(
 
 /// Whether a blocked gang can take back the capacity of work of this priority once it runs.
 fn can_take_back(blocked: &Demand, priority: i32, evictable: bool) -> bool {
-    evictable
-        && priority < blocked.priority
-        && blocked.preemption == PreemptionPolicy::LowerPriority
+    evictable && priority < blocked.priority && blocked.preemption == EvictionPolicy::LowerPriority
 }
 
 /// The capacity that gangs behind all of `blocked` may use: what none of those could ever use

@@ -8,7 +8,7 @@ use lockstep_api::scheduling::Placement;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::ledger::ops::ReleaseReason;
-use crate::view::{Refusal, RefusalKind, Target};
+use crate::view::{RefusalKind, RefusedRequest, Target};
 
 /// Releases the placements of gangs of which a pod was refused.
 pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
@@ -32,7 +32,11 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
 
 /// A refusal since the placement was decided; an older one was answered by releasing the placement
 /// before this one.
-fn refused_pod<'a>(facts: &Facts<'a>, gang: &Gang, placement: &Placement) -> Option<&'a Refusal> {
+fn refused_pod<'a>(
+    facts: &Facts<'a>,
+    gang: &Gang,
+    placement: &Placement,
+) -> Option<&'a RefusedRequest> {
     facts.view.refusals.iter().find(|refusal| {
         let of_gang = match &refusal.target {
             Target::Pod(member) => gang.members().any(|m| m == member),

@@ -12,7 +12,7 @@ use crate::cause::describe;
 use crate::facts::Facts;
 use crate::ledger::{End, Ledger, Outcome};
 use crate::objects::hash::spec_hash;
-use crate::view::{Priority, Refusal, RefusalKind, Target};
+use crate::view::{Priority, RefusalKind, RefusedRequest, Target};
 use crate::wake::Wake;
 
 /// All conditions but the terminal ones, which belong to the ledger. The order is fixed.
@@ -173,7 +173,7 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
 /// met again since is over.
 fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
     let patience = facts.view.settings.retry * 2;
-    for Refusal {
+    for RefusedRequest {
         target,
         kind,
         message,

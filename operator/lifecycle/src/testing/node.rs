@@ -7,7 +7,7 @@ use lockstep_api::node_agent::capabilities;
 use super::World;
 use crate::node::{self, Exit, NodePod, NodeView, Records, SeenContainer};
 use crate::nodes::NodeInfo;
-use crate::pods::{ContainerState, ContainerView, PodConditionView, PodPhase, Termination};
+use crate::pods::{ConditionView, ContainerState, ContainerView, PodPhase, Termination};
 use crate::tier::RESTART_ALL_FEATURE;
 
 /// A node.
@@ -213,9 +213,9 @@ fn sync(p: &mut super::SimPod, id: &str, now: chrono::DateTime<chrono::Utc>) {
     if running {
         p.shown.phase = PodPhase::Running;
     }
-    let ready = PodConditionView {
+    let ready = ConditionView {
         status: if running { "True" } else { "False" }.into(),
-        ..PodConditionView::default()
+        ..ConditionView::default()
     };
     p.shown.conditions.insert("Ready".into(), ready);
 }

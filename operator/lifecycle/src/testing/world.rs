@@ -15,9 +15,10 @@ use super::{SimNode, spec};
 use crate::node::{NodePod, SeenContainer};
 use crate::nodes::AgentInfo;
 use crate::pods::{Identity, PodPhase, PodView};
-use crate::settings::Settings;
+use crate::settings::LifecycleSettings;
 use crate::view::{
-    DryRun, Held, Priority, Refusal, RefusalKind, ServiceContent, Target, WorkloadId, WorkloadView,
+    DryRun, Held, Priority, RefusalKind, RefusedRequest, ServiceContent, Target, WorkloadId,
+    WorkloadView,
 };
 use crate::{Action, Object, Plan, decide};
 
@@ -49,7 +50,7 @@ pub(crate) struct World {
     pub order: Option<Held<RestartOrderSpec>>,
     pub nodes: BTreeMap<String, SimNode>,
     pub priority: Priority,
-    pub settings: Settings,
+    pub settings: LifecycleSettings,
     /// The API server's answer to a dry run.
     pub invalid: Option<String>,
     /// Pods that a quota lets in; None: all.
@@ -61,7 +62,7 @@ pub(crate) struct World {
     /// Every status that was written.
     pub written: Vec<TrainingWorkloadStatus>,
     /// Requests that the API server has refused.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedRequest>,
     dry_run: Option<DryRun>,
     seen_uids: BTreeSet<String>,
 }
@@ -88,7 +89,7 @@ impl World {
                 value: 0,
                 preemption: PreemptionPolicy::PreemptLowerPriority,
             },
-            settings: Settings::default(),
+            settings: LifecycleSettings::default(),
             invalid: None,
             quota: None,
             deleted: false,
@@ -216,7 +217,7 @@ impl World {
                 self.pod_named(&name, &uid).shown.identity.published = false;
             }
             Action::MarkDisrupted { name, uid, message } => {
-                let condition = crate::pods::PodConditionView {
+                let condition = crate::pods::ConditionView {
                     status: "True".into(),
                     reason: "PreemptionByScheduler".into(),
                     message,
@@ -318,7 +319,7 @@ impl World {
         {
             let target = Target::Pod(member.clone());
             let (kind, message) = (RefusalKind::QuotaExceeded, "exceeded quota".to_owned());
-            self.refusals = vec![Refusal {
+            self.refusals = vec![RefusedRequest {
                 target,
                 kind,
                 message,

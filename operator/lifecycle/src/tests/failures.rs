@@ -91,7 +91,7 @@ fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
         .flat_map(|s| &s.domains)
         .filter_map(|d| d.incident.as_ref())
         .any(|i| !i.old_pods.is_empty());
-    assert!(!listed, "a status has no room for the pods of a large gang");
+    assert!(!listed, "a status does not hold the pods of a large gang");
     assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
     assert_eq!(
         w.groups["workload"].status.clone().unwrap().placement,
@@ -227,7 +227,7 @@ fn an_evicted_pod_costs_no_budget() {
     let pod = w.pod("g", 1);
     pod.shown.deleted_at = Some(now);
     let reason = "EvictionByEvictionAPI".to_owned();
-    let condition = crate::pods::PodConditionView {
+    let condition = crate::pods::ConditionView {
         status: "True".into(),
         reason,
         ..Default::default()

@@ -199,7 +199,7 @@ fn a_refused_pod_group_holds_back_the_pods_like_every_refused_object() {
     // Another manager version wants another content, and the API server says no.
     let group = w.groups.get_mut("workload").unwrap();
     group.spec.workload_ref.template_name = "other".into();
-    w.refusals = vec![crate::view::Refusal {
+    w.refusals = vec![crate::view::RefusedRequest {
         target: crate::view::Target::Object("PodGroup", group.metadata.name.clone().unwrap()),
         kind: crate::view::RefusalKind::Forbidden,
         message: "no".into(),

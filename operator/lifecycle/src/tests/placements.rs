@@ -6,7 +6,7 @@ use serde_json::json;
 
 use super::{gang, gang_with};
 use crate::testing::World;
-use crate::view::{Priority, Refusal, RefusalKind, Target};
+use crate::view::{Priority, RefusalKind, RefusedRequest, Target};
 use crate::{Action, Plan, decide};
 
 #[test]
@@ -142,7 +142,7 @@ fn a_member_taken_by_kube_scheduler_requeues_the_whole_gang() {
     w.settle();
     let (before, now) = (w.uids(), w.now);
     let pod = w.pod("g", 1);
-    let condition = crate::pods::PodConditionView {
+    let condition = crate::pods::ConditionView {
         status: "True".into(),
         reason: "PreemptionByScheduler".into(),
         ..Default::default()
@@ -446,7 +446,7 @@ fn an_order_that_the_api_server_finds_invalid_stalls_and_is_tried_again_after_a_
     assert!(update(&w));
     let target = Target::Object("RestartOrder", "w".into());
     let message = "spec.domains[0].world: Invalid value".into();
-    w.refusals = vec![Refusal {
+    w.refusals = vec![RefusedRequest {
         target,
         kind: RefusalKind::Invalid,
         message,

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use lockstep_lifecycle::Settings;
+use lockstep_lifecycle::LifecycleSettings;
 
 use super::{Config, Span, time};
 use crate::api::clients::Deadlines;
 use crate::index::AgentSelector;
 use crate::lease::Timing;
-use crate::queue::Backoff;
+use crate::queue::RetryBackoff;
 use crate::workload::Limits;
 
 impl Config {
@@ -36,16 +36,16 @@ impl Config {
     }
 
     /// Back-off of watches.
-    pub fn watch_backoff(&self) -> Backoff {
-        Backoff {
+    pub fn watch_backoff(&self) -> RetryBackoff {
+        RetryBackoff {
             first: time(self.client.watch_backoff_min),
             max: time(self.client.watch_backoff_max),
         }
     }
 
     /// Back-off of failing workloads.
-    pub fn pass_backoff(&self) -> Backoff {
-        Backoff {
+    pub fn pass_backoff(&self) -> RetryBackoff {
+        RetryBackoff {
             first: time(self.workloads.retry_min),
             max: time(self.workloads.retry_max),
         }
@@ -76,11 +76,11 @@ impl Config {
     }
 
     /// Constants of the decisions.
-    pub fn settings(&self) -> Settings {
+    pub fn settings(&self) -> LifecycleSettings {
         let w = &self.workloads;
         let delta =
             |span: Span| chrono::TimeDelta::from_std(time(span)).unwrap_or(chrono::TimeDelta::MAX);
-        Settings {
+        LifecycleSettings {
             incident_backoff: delta(w.incident_backoff_min),
             incident_backoff_max: delta(w.incident_backoff_max),
             healthy_reset: delta(w.healthy_reset),

@@ -8,11 +8,11 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
-use lockstep_lifecycle::Settings;
+use lockstep_lifecycle::LifecycleSettings;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use scheduler::{Algorithm, Order, Preemption, Scheduler};
+pub use scheduler::{AlgorithmConfig, OrderConfig, PreemptionConfig, SchedulerConfig};
 
 /// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
 /// `500ms`).
@@ -33,7 +33,7 @@ pub struct Config {
     /// How workloads are driven.
     pub workloads: WorkloadConfig,
     /// How gangs are placed and who is preempted.
-    pub scheduler: Scheduler,
+    pub scheduler: SchedulerConfig,
     /// How the node agents are found.
     pub agents: AgentConfig,
 }
@@ -47,7 +47,7 @@ impl Default for Config {
             client: ClientConfig::default(),
             resync_period: secs(600),
             workloads: WorkloadConfig::default(),
-            scheduler: Scheduler::default(),
+            scheduler: SchedulerConfig::default(),
             agents: AgentConfig::default(),
         }
     }
@@ -155,8 +155,8 @@ pub struct WorkloadConfig {
     pub refusal_retry: Span,
     /// How long pod status waits for the agent's report of the true exit code.
     pub report_grace: Span,
-    /// Restarts with new pods, after the in-place attempts are used up, before a gang gives its
-    /// room back.
+    /// Restarts with new pods, after the in-place tries are used up, before a gang gives its
+    /// placement back.
     pub recreate_tries: i32,
     /// What replacing a pod takes: a kubelet's crash back-off that is longer is not waited for.
     pub recreate_takes: Span,
@@ -164,7 +164,7 @@ pub struct WorkloadConfig {
 
 impl Default for WorkloadConfig {
     fn default() -> Self {
-        let settings = Settings::default();
+        let settings = LifecycleSettings::default();
         let span = |delta: chrono::TimeDelta| Span::from(delta.to_std().unwrap_or_default());
         Self {
             concurrency: 16,
@@ -342,13 +342,13 @@ mod tests {
         let defaults = Config::default();
         assert_eq!(Config::parse(&defaults.to_yaml()).unwrap(), defaults);
         assert_eq!(Config::parse("").unwrap(), defaults);
-        assert_eq!(defaults.settings(), Settings::default());
+        assert_eq!(defaults.settings(), LifecycleSettings::default());
     }
 
     #[test]
     fn preemption_is_enabled_unless_the_configuration_disables_it() {
         let enabled = |text: &str| {
-            lockstep_scheduler::Settings::from(&Config::parse(text).unwrap().scheduler)
+            lockstep_scheduler::SchedulerSettings::from(&Config::parse(text).unwrap().scheduler)
                 .preemption_enabled
         };
         assert!(enabled("") && !enabled("scheduler: {preemption: {enabled: false}}"));

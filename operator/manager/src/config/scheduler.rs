@@ -5,7 +5,7 @@ use std::time::Duration;
 use kube::core::Duration as Span;
 use lockstep_engine as engine;
 use lockstep_model::{CostModel, Rules};
-use lockstep_scheduler::Settings;
+use lockstep_scheduler::SchedulerSettings;
 use serde::{Deserialize, Serialize};
 
 use super::{secs, time};
@@ -21,32 +21,32 @@ const DELETE_AFTER: Duration = Duration::from_secs(30);
 /// How gangs are placed and who is preempted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Scheduler {
+pub struct SchedulerConfig {
     /// Changes of the cluster that arrive within this time are looked at together.
     pub debounce: Span,
     /// A pinned pod that kube-scheduler has refused for this long is planned elsewhere.
     pub refused_pin: Span,
     /// How long the gang stays away from that node.
     pub refused_pin_memory: Span,
-    /// How long a gang that has room for some of its members runs without incident before it takes
-    /// free room for more: that restarts it once.
+    /// How long a gang that is placed with some of its members runs without incident before it takes
+    /// free capacity for more: that restarts it once.
     pub grow_after: Span,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
     /// Preemption.
-    pub preemption: Preemption,
+    pub preemption: PreemptionConfig,
 }
 
-impl Default for Scheduler {
+impl Default for SchedulerConfig {
     fn default() -> Self {
-        let settings = Settings::default();
+        let settings = SchedulerSettings::default();
         Self {
             debounce: settings.debounce.into(),
             refused_pin: settings.refused_after.into(),
             refused_pin_memory: settings.avoid_refused.into(),
             grow_after: settings.grow_after.into(),
             accelerators: settings.rules.costs.accelerators,
-            preemption: Preemption::default(),
+            preemption: PreemptionConfig::default(),
         }
     }
 }
@@ -54,14 +54,14 @@ impl Default for Scheduler {
 /// Who is preempted for whom.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Preemption {
+pub struct PreemptionConfig {
     /// Whether work is evicted for gangs at all. `false` stops evictions at once: preemptions that
     /// have been decided are withdrawn, and only victims whose pods are ending already go.
     pub enabled: bool,
     /// How victims are chosen.
-    pub algorithm: Algorithm,
+    pub algorithm: AlgorithmConfig,
     /// What `LeastCost` puts first.
-    pub order: Order,
+    pub order: OrderConfig,
     /// Time that a restart costs a gang besides the work that is lost.
     pub restart_overhead: Span,
     /// Longest time since a checkpoint that counts: never to checkpoint buys no immunity.
@@ -69,7 +69,7 @@ pub struct Preemption {
     /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
     /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0,
-    /// gangs behind one that waits take only room that this could never use: what has just started
+    /// gangs behind one that waits take only capacity that this could never use: what has just started
     /// could not be taken back.
     pub min_runtime_seconds: u64,
     /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to
@@ -80,13 +80,13 @@ pub struct Preemption {
     pub delete_when_eviction_is_refused: bool,
 }
 
-impl Default for Preemption {
+impl Default for PreemptionConfig {
     fn default() -> Self {
-        let settings = Settings::default();
+        let settings = SchedulerSettings::default();
         Self {
             enabled: settings.preemption_enabled,
-            algorithm: Algorithm::LeastCost,
-            order: Order::StrictPriority,
+            algorithm: AlgorithmConfig::LeastCost,
+            order: OrderConfig::StrictPriority,
             restart_overhead: secs(settings.rules.costs.restart_overhead_seconds.unsigned_abs()),
             lost_work_cap: secs(settings.rules.costs.cap_seconds.unsigned_abs()),
             cpu_weight_milli: settings.rules.costs.cpu_weight_milli,
@@ -99,7 +99,7 @@ impl Default for Preemption {
 
 /// How victims are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Algorithm {
+pub enum AlgorithmConfig {
     /// The set that destroys the least work.
     LeastCost,
     /// KEP-5710.
@@ -108,14 +108,14 @@ pub enum Algorithm {
 
 /// What `LeastCost` puts first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Order {
-    /// Units of the lowest priorities that make room at all.
+pub enum OrderConfig {
+    /// Units of the lowest priorities whose eviction frees enough capacity at all.
     StrictPriority,
     /// Least work over all lower priorities.
     LeastWork,
 }
 
-impl Preemption {
+impl PreemptionConfig {
     /// What must hold, and how to say that it does not.
     pub(super) fn rules(&self) -> [(bool, &'static str); 3] {
         [
@@ -135,18 +135,18 @@ impl Preemption {
     }
 }
 
-impl From<&Scheduler> for Settings {
-    fn from(config: &Scheduler) -> Self {
+impl From<&SchedulerConfig> for SchedulerSettings {
+    fn from(config: &SchedulerConfig) -> Self {
         let preemption = &config.preemption;
         let seconds = |span| i64::try_from(time(span).as_secs()).unwrap_or(i64::MAX);
         let rules = Rules {
             algorithm: match preemption.algorithm {
-                Algorithm::LeastCost => engine::Algorithm::LeastCost,
-                Algorithm::Kep => engine::Algorithm::Kep,
+                AlgorithmConfig::LeastCost => engine::Algorithm::LeastCost,
+                AlgorithmConfig::Kep => engine::Algorithm::Kep,
             },
             order: match preemption.order {
-                Order::StrictPriority => engine::Order::StrictPriority,
-                Order::LeastWork => engine::Order::LeastWork,
+                OrderConfig::StrictPriority => engine::VictimOrder::StrictPriority,
+                OrderConfig::LeastWork => engine::VictimOrder::LeastWork,
             },
             follow_on_depth: preemption.follow_on_depth,
             min_runtime: Duration::from_secs(preemption.min_runtime_seconds),

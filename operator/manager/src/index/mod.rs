@@ -13,6 +13,7 @@ mod state;
 mod tests;
 mod view;
 mod watch;
+mod watched_kind;
 mod wire;
 
 use std::collections::{BTreeSet, HashSet};
@@ -31,69 +32,13 @@ pub use progress::OwnWrites;
 pub use state::{Key, State, controller_uid};
 pub use view::Known;
 pub use watch::{Watching, watch_all};
+pub use watched_kind::WatchedKind;
 
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;
 use kinds::Watched;
 use progress::{Seen, version};
 use state::Touched;
-
-/// The kinds that are watched.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// Our workloads.
-    TrainingWorkload,
-    /// Our orders.
-    RestartOrder,
-    /// Our agents.
-    NodeAgent,
-    /// Our Workload.
-    Workload,
-    /// Our PodGroup.
-    PodGroup,
-    /// Services of workloads.
-    Service,
-    /// All pods.
-    Pod,
-    /// All nodes.
-    Node,
-    /// All priority classes.
-    PriorityClass,
-    /// All disruption budgets.
-    PodDisruptionBudget,
-}
-
-impl Kind {
-    /// All of them.
-    pub const ALL: [Self; 10] = [
-        Self::TrainingWorkload,
-        Self::RestartOrder,
-        Self::NodeAgent,
-        Self::Workload,
-        Self::PodGroup,
-        Self::Service,
-        Self::Pod,
-        Self::Node,
-        Self::PriorityClass,
-        Self::PodDisruptionBudget,
-    ];
-
-    /// The name of the kind.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::TrainingWorkload => "TrainingWorkload",
-            Self::RestartOrder => "RestartOrder",
-            Self::NodeAgent => "NodeAgent",
-            Self::Workload => "Workload",
-            Self::PodGroup => "PodGroup",
-            Self::Service => "Service",
-            Self::Pod => "Pod",
-            Self::Node => "Node",
-            Self::PriorityClass => "PriorityClass",
-            Self::PodDisruptionBudget => "PodDisruptionBudget",
-        }
-    }
-}
 
 /// The index.
 pub struct Index {
@@ -103,7 +48,7 @@ pub struct Index {
     queue: Queue<Key>,
     clock: Arc<dyn Clock>,
     scheduler: Notify,
-    pending: signal::Sender<BTreeSet<Kind>>,
+    pending: signal::Sender<BTreeSet<WatchedKind>>,
 }
 
 impl Index {
@@ -116,7 +61,7 @@ impl Index {
             queue,
             clock,
             scheduler: Notify::new(),
-            pending: signal::Sender::new(Kind::ALL.into_iter().collect()),
+            pending: signal::Sender::new(WatchedKind::ALL.into_iter().collect()),
         })
     }
 

@@ -12,7 +12,7 @@ use lockstep_api::ids::ResourceVersion;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::Kind;
+use super::watched_kind::WatchedKind;
 
 /// Longest wait for an own write to appear. A watch that is behind for longer than this cannot be
 /// told from a write whose object was deleted again before the watch was restarted; the
@@ -21,10 +21,10 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The highest version that each watch has shown.
 #[derive(Debug, Default)]
-pub(super) struct Seen(Mutex<HashMap<Kind, u64>>);
+pub(super) struct Seen(Mutex<HashMap<WatchedKind, u64>>);
 
 impl Seen {
-    pub(super) fn note(&self, kind: Kind, version: Option<u64>) {
+    pub(super) fn note(&self, kind: WatchedKind, version: Option<u64>) {
         if let Some(version) = version {
             let mut seen = self.0.lock();
             let highest = seen.entry(kind).or_default();
@@ -32,7 +32,7 @@ impl Seen {
         }
     }
 
-    fn has(&self, kind: Kind, version: u64) -> bool {
+    fn has(&self, kind: WatchedKind, version: u64) -> bool {
         self.0
             .lock()
             .get(&kind)
@@ -47,11 +47,11 @@ pub fn version(resource_version: Option<&str>) -> Option<u64> {
 
 /// Writes of one workload that have not been seen yet.
 #[derive(Clone, Debug, Default)]
-pub struct OwnWrites(HashMap<Kind, (u64, Instant)>);
+pub struct OwnWrites(HashMap<WatchedKind, (u64, Instant)>);
 
 impl OwnWrites {
     /// Remembers a write.
-    pub fn wrote(&mut self, kind: Kind, written: &ResourceVersion, now: Instant) {
+    pub fn wrote(&mut self, kind: WatchedKind, written: &ResourceVersion, now: Instant) {
         if let Some(version) = version(Some(written.as_str())) {
             let entry = self.0.entry(kind).or_insert((version, now));
             *entry = (version.max(entry.0), now);
@@ -82,12 +82,12 @@ mod tests {
             OwnWrites::default(),
             SystemClock.monotonic(),
         );
-        writes.wrote(Kind::Pod, &at("12"), now);
-        writes.wrote(Kind::Pod, &at("10"), now);
-        seen.note(Kind::Node, Some(99));
-        seen.note(Kind::Pod, Some(11));
+        writes.wrote(WatchedKind::Pod, &at("12"), now);
+        writes.wrote(WatchedKind::Pod, &at("10"), now);
+        seen.note(WatchedKind::Node, Some(99));
+        seen.note(WatchedKind::Pod, Some(11));
         assert!(!writes.caught_up(&seen, now));
-        seen.note(Kind::Pod, Some(12));
+        seen.note(WatchedKind::Pod, Some(12));
         assert!(writes.caught_up(&seen, now));
     }
 
@@ -98,7 +98,7 @@ mod tests {
             OwnWrites::default(),
             SystemClock.monotonic(),
         );
-        writes.wrote(Kind::Pod, &at("12"), now);
+        writes.wrote(WatchedKind::Pod, &at("12"), now);
         assert!(!writes.caught_up(&seen, now + PATIENCE - Duration::from_secs(1)));
         assert!(writes.caught_up(&seen, now + PATIENCE));
     }
@@ -106,7 +106,7 @@ mod tests {
     #[test]
     fn a_version_that_is_no_number_is_not_waited_for() {
         let mut writes = OwnWrites::default();
-        writes.wrote(Kind::Pod, &at("opaque"), SystemClock.monotonic());
+        writes.wrote(WatchedKind::Pod, &at("opaque"), SystemClock.monotonic());
         assert!(writes.caught_up(&Seen::default(), SystemClock.monotonic()));
     }
 }

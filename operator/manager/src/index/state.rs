@@ -11,7 +11,7 @@ use lockstep_lifecycle::view::{Held, ServiceContent};
 use lockstep_model::{Budget, ClusterModel, PriorityClass};
 use lockstep_scheduler::GangInput;
 
-use super::Kind;
+use super::watched_kind::WatchedKind;
 
 pub use lockstep_api::key::Key;
 
@@ -82,7 +82,7 @@ pub struct State {
     /// Versions of `scheduling.k8s.io` that serve pod groups, once that is known.
     pub native: Option<Arc<[String]>>,
     /// Objects of ours that could not be read, and why. They are left alone.
-    pub unreadable: BTreeMap<(Kind, Key), String>,
+    pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }
 
 impl State {
@@ -115,28 +115,22 @@ impl State {
     }
 
     /// Number of objects of each kind.
-    pub fn counts(&self) -> [(Kind, usize); Kind::ALL.len()] {
-        Kind::ALL.map(|kind| {
+    pub fn counts(&self) -> [(WatchedKind, usize); WatchedKind::ALL.len()] {
+        WatchedKind::ALL.map(|kind| {
             let count = match kind {
-                Kind::TrainingWorkload => self.workloads.len(),
-                Kind::RestartOrder => self.orders.len(),
-                Kind::NodeAgent => self.agents.len(),
-                Kind::Workload => self.scheduling.len(),
-                Kind::PodGroup => self.pod_groups.len(),
-                Kind::Service => self.services.len(),
-                Kind::Pod => self.pods.len(),
-                Kind::Node => self.nodes.len(),
-                Kind::PriorityClass => self.priority_classes.len(),
-                Kind::PodDisruptionBudget => self.budgets.len(),
+                WatchedKind::TrainingWorkload => self.workloads.len(),
+                WatchedKind::RestartOrder => self.orders.len(),
+                WatchedKind::NodeAgent => self.agents.len(),
+                WatchedKind::Workload => self.scheduling.len(),
+                WatchedKind::PodGroup => self.pod_groups.len(),
+                WatchedKind::Service => self.services.len(),
+                WatchedKind::Pod => self.pods.len(),
+                WatchedKind::Node => self.nodes.len(),
+                WatchedKind::PriorityClass => self.priority_classes.len(),
+                WatchedKind::PodDisruptionBudget => self.budgets.len(),
             };
             (kind, count)
         })
-    }
-
-    pub(super) fn touch_uid(&self, uid: &str, touched: &mut Touched) {
-        if let Some(key) = self.workload_keys.get(uid) {
-            touched.workloads.insert(key.clone());
-        }
     }
 
     /// An object of this namespace has changed that names a workload by UID: one of another
@@ -154,14 +148,16 @@ impl State {
     /// A node has changed: every workload that has a pod or a placed member there needs a pass.
     pub(super) fn touch_node(&self, node: &NodeName, touched: &mut Touched) {
         for uid in self.on_node.get(node).into_iter().flat_map(HashMap::keys) {
-            self.touch_uid(uid.as_str(), touched);
+            touched
+                .workloads
+                .extend(self.workload_keys.get(uid.as_str()).cloned());
         }
-        for group in self.pod_groups.values() {
+        for (key, group) in &self.pod_groups {
             let placement = group.status.as_ref().and_then(|s| s.placement.as_ref());
             if placement.is_some_and(|p| p.nodes.iter().any(|n| *node == *n.node))
                 && let Some(uid) = controller_uid(&**group)
             {
-                self.touch_uid(uid, touched);
+                self.touch_owner(&key.namespace, uid, touched);
             }
         }
     }

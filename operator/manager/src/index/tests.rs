@@ -2,7 +2,7 @@
 
 use kube::runtime::watcher::Event;
 use lockstep_api::names::labels;
-use lockstep_lifecycle::Settings;
+use lockstep_lifecycle::LifecycleSettings;
 use lockstep_lifecycle::view::Priority;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::kinds::{Agents, Nodes, Orders, PodGroups, Pods, PriorityClasses, Watched, Workloads};
 use super::*;
 use crate::clock::SystemClock;
-use crate::queue::{Backoff, QueueMetrics};
+use crate::queue::{QueueMetrics, RetryBackoff};
 use crate::resync::resync;
 
 const TIME: &str = "2026-11-21T10:00:00Z";
@@ -22,7 +22,7 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
-        let backoff = Backoff {
+        let backoff = RetryBackoff {
             first: std::time::Duration::from_secs(1),
             max: std::time::Duration::from_secs(1),
         };
@@ -104,7 +104,7 @@ fn known() -> Known {
     Known {
         dry_run: None,
         refusals: Vec::new(),
-        settings: Arc::new(Settings::default()),
+        settings: Arc::new(LifecycleSettings::default()),
     }
 }
 
@@ -195,8 +195,11 @@ async fn an_object_without_an_identity_is_refused_at_the_border_and_counted() {
     let state = f.index.read();
     assert_eq!(state.members_of("ml", "uid-llama").count(), 0);
     assert!(state.pod_groups.is_empty() && state.nodes.is_empty());
-    let kinds: Vec<Kind> = state.unreadable.keys().map(|(kind, _)| *kind).collect();
-    assert_eq!(kinds, [Kind::PodGroup, Kind::Pod, Kind::Node]);
+    let kinds: Vec<WatchedKind> = state.unreadable.keys().map(|(kind, _)| *kind).collect();
+    assert_eq!(
+        kinds,
+        [WatchedKind::PodGroup, WatchedKind::Pod, WatchedKind::Node]
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -292,10 +295,7 @@ async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
     );
     assert_eq!(view.nodes.keys().collect::<Vec<_>>(), ["n1", "n3"]);
     assert_eq!(view.pod_groups.keys().collect::<Vec<_>>(), ["workload"]);
-    assert!(
-        !view.order.unwrap().owned,
-        "an order of somebody else under our name"
-    );
+    assert!(!view.order.unwrap().owned, "a foreign order under our name");
     assert!(
         f.index
             .read()

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use lockstep_api::ids::Uid;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_lifecycle::view::{DryRun, Held, Priority, Refusal, WorkloadId};
-use lockstep_lifecycle::{PodView, Settings, WorkloadView};
+use lockstep_lifecycle::view::{DryRun, Held, Priority, RefusedRequest, WorkloadId};
+use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
 
 use super::state::{Identified, Key, State, controller_uid};
 
@@ -17,9 +17,9 @@ pub struct Known {
     /// Verdict on the template.
     pub dry_run: Option<DryRun>,
     /// Refused requests.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedRequest>,
     /// Constants.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<LifecycleSettings>,
 }
 
 impl State {

@@ -16,7 +16,7 @@ use super::kinds::{
 };
 use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
-use crate::queue::Backoff;
+use crate::queue::RetryBackoff;
 
 /// How kinds are watched.
 #[derive(Clone)]
@@ -27,7 +27,7 @@ pub struct Watching {
     /// listed in pages.
     pub streaming_lists: bool,
     /// Wait after failures in a row.
-    pub backoff: Backoff,
+    pub backoff: RetryBackoff,
     /// Jitter.
     pub random: Random,
     /// Counts failures.

@@ -10,7 +10,7 @@ use lockstep_api::names::labels;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::pods::{
-    ContainerState, ContainerView, Identity, PodConditionView, PodPhase, Termination,
+    ConditionView, ContainerState, ContainerView, Identity, PodPhase, Termination,
 };
 use lockstep_model::Pod;
 use lockstep_model::pod::Stage;
@@ -61,8 +61,8 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     Some((workload, view))
 }
 
-fn condition(c: &ConditionWire) -> PodConditionView {
-    PodConditionView {
+fn condition(c: &ConditionWire) -> ConditionView {
+    ConditionView {
         status: c.status.clone(),
         reason: c.reason.clone().unwrap_or_default(),
         message: c.message.clone().unwrap_or_default(),

@@ -1,7 +1,7 @@
 //! Leader election on a `coordination.k8s.io/v1` Lease.
 //!
 //! The rules are those of client-go's leader election: a lease is judged by when *we* saw it
-//! change, never by the times that somebody else wrote into it, so clocks need not agree. Every
+//! change, never by the times that another candidate wrote into it, so clocks need not agree. Every
 //! write carries the resourceVersion that it was decided from. The decision is a pure function
 //! ([`decide`]); [`task`] does the calls.
 //!
@@ -13,6 +13,7 @@ pub mod task;
 
 use std::time::Duration;
 
+use lockstep_api::ids::ResourceVersion;
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -38,7 +39,7 @@ pub struct Observed {
     /// How often the lease has changed hands.
     pub transitions: i32,
     /// Version of the object.
-    pub resource_version: String,
+    pub resource_version: ResourceVersion,
     /// When we first saw this version.
     pub since: Instant,
 }
@@ -152,7 +153,7 @@ mod tests {
             holder: holder.into(),
             duration: Duration::from_secs(15),
             transitions: 3,
-            resource_version: "7".into(),
+            resource_version: "7".parse().unwrap(),
             since,
         }
     }

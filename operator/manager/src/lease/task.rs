@@ -7,6 +7,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use lockstep_api::ids::ResourceVersion;
 use serde_json::{Value, json};
 use thiserror::Error;
 use tokio::sync::watch;
@@ -190,7 +191,8 @@ impl Candidate<'_> {
                 "leaseTransitions": seen.transitions.saturating_add(1),
             });
         }
-        let patch = json!({"metadata": {"resourceVersion": seen.resource_version}, "spec": spec});
+        let patch =
+            json!({"metadata": {"resourceVersion": seen.resource_version.as_str()}, "spec": spec});
         self.patch(api, deadline, &patch).await
     }
 
@@ -207,7 +209,7 @@ impl Candidate<'_> {
     /// Lets the next candidate in at once. Failure costs others the lease duration, nothing else.
     async fn release(&self, api: &Api<Lease>, seen: &Observed) {
         let patch = json!({
-            "metadata": {"resourceVersion": seen.resource_version},
+            "metadata": {"resourceVersion": seen.resource_version.as_str()},
             "spec": {"holderIdentity": "", "leaseDurationSeconds": 1},
         });
         match self.patch(api, self.timing.retry, &patch).await {
@@ -224,7 +226,10 @@ fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timi
         *observed = None;
         return;
     };
-    let resource_version = lease.metadata.resource_version.clone().unwrap_or_default();
+    let Some(resource_version) = ResourceVersion::read(lease.metadata.resource_version.as_deref())
+    else {
+        return;
+    };
     if observed
         .as_ref()
         .is_some_and(|o| o.resource_version == resource_version)

@@ -21,14 +21,14 @@ pub use metrics::QueueMetrics;
 
 /// Waits between attempts at a key that keeps failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Backoff {
+pub struct RetryBackoff {
     /// Wait after the first failure.
     pub first: Duration,
     /// Longest wait.
     pub max: Duration,
 }
 
-impl Backoff {
+impl RetryBackoff {
     /// The wait after so many failures in a row: doubling from the first.
     pub fn wait(&self, failures: u32) -> Duration {
         self.first
@@ -46,7 +46,7 @@ impl Backoff {
 pub struct Queue<K> {
     inner: Arc<Mutex<Inner<K>>>,
     wake: Arc<Notify>,
-    backoff: Backoff,
+    backoff: RetryBackoff,
     random: Random,
     clock: Arc<dyn Clock>,
     metrics: QueueMetrics,
@@ -67,7 +67,7 @@ struct Inner<K> {
 impl<K: Clone + Ord + Hash> Queue<K> {
     /// An empty queue.
     pub fn new(
-        backoff: Backoff,
+        backoff: RetryBackoff,
         random: Random,
         clock: Arc<dyn Clock>,
         metrics: QueueMetrics,
@@ -222,7 +222,7 @@ mod tests {
     use crate::clock::SystemClock;
 
     fn queue() -> Queue<&'static str> {
-        let backoff = Backoff {
+        let backoff = RetryBackoff {
             first: Duration::from_secs(1),
             max: Duration::from_mins(1),
         };

@@ -255,7 +255,7 @@ impl StepSender {
     }
 }
 
-/// Success, somebody else's success, or something to try again.
+/// Success, another writer's success, or something to try again.
 fn settled<T>(object: &str, what: &str, answer: Result<T, ApiError>) -> StepResult {
     let Err(error) = answer else {
         return StepResult::Nothing;

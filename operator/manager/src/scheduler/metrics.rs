@@ -10,7 +10,7 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use crate::metrics::seconds;
-use lockstep_scheduler::Plan;
+use lockstep_scheduler::SchedulingPlan;
 
 /// What the scheduler decides.
 #[derive(Clone, Debug)]
@@ -52,7 +52,7 @@ impl Default for SchedulerMetrics {
 
 impl SchedulerMetrics {
     /// A pass has been decided in this time.
-    pub fn decided(&self, plan: &Plan, time: Duration) {
+    pub fn decided(&self, plan: &SchedulingPlan, time: Duration) {
         let kind = match (plan.searches, plan.queued) {
             (0, 0) => "upkeep",
             (0, _) => "placement",

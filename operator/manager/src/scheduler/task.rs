@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
-use lockstep_scheduler::{Memory, Settings, schedule};
+use lockstep_scheduler::{Memory, SchedulerSettings, schedule};
 
 use super::act::StepSender;
 use super::input::scheduling_input;
@@ -20,7 +20,7 @@ use crate::index::Index;
 pub struct Scheduler {
     index: Arc<Index>,
     clock: Arc<dyn Clock>,
-    settings: Settings,
+    settings: SchedulerSettings,
     actor: StepSender,
 }
 
@@ -30,7 +30,7 @@ impl Scheduler {
         index: Arc<Index>,
         clients: &Clients,
         clock: Arc<dyn Clock>,
-        settings: Settings,
+        settings: SchedulerSettings,
         events: Events,
         metrics: SchedulerMetrics,
     ) -> Self {

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
 use lockstep_api::ids::Uid;
-use lockstep_lifecycle::Settings;
-use lockstep_lifecycle::view::{DryRun, Refusal, Target};
+use lockstep_lifecycle::LifecycleSettings;
+use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -29,7 +29,7 @@ pub(super) struct Remembered {
     /// When the status was last written.
     pub summarized: Option<Instant>,
     dry_run: Option<DryRun>,
-    refusals: BTreeMap<Target, Refusal>,
+    refusals: BTreeMap<Target, RefusedRequest>,
 }
 
 impl Memories {
@@ -54,7 +54,7 @@ impl Memories {
 
 impl Remembered {
     /// What goes into the next view.
-    pub fn known(&self, settings: &Arc<Settings>) -> Known {
+    pub fn known(&self, settings: &Arc<LifecycleSettings>) -> Known {
         Known {
             dry_run: self.dry_run.clone(),
             refusals: self.refusals.values().cloned().collect(),

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::TrainingWorkloadStatus;
-use lockstep_lifecycle::{Action, Plan, Settings, WorkloadView, decide, transitions};
+use lockstep_lifecycle::{Action, LifecycleSettings, Plan, WorkloadView, decide, transitions};
 use tokio::task::{Id, JoinSet};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info, warn};
@@ -32,7 +32,7 @@ use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::Written;
 use crate::clock::Clock;
 use crate::events::Events;
-use crate::index::{Index, Key, Kind};
+use crate::index::{Index, Key, WatchedKind};
 use crate::queue::Queue;
 use act::ActionSender;
 use memory::{Memories, Memory};
@@ -59,7 +59,7 @@ pub struct Parts {
     /// Clocks.
     pub clock: Arc<dyn Clock>,
     /// Constants of the decisions.
-    pub settings: Arc<Settings>,
+    pub settings: Arc<LifecycleSettings>,
     /// Limits.
     pub limits: Limits,
     /// Where transitions are told.
@@ -161,7 +161,7 @@ impl Controller {
                 self.parts.metrics.passes.ended(PassResult::Error, time);
                 self.parts.metrics.passes.failed(failure.class);
                 match failure.class {
-                    // Somebody else was faster, or leads now: nothing that a person has to know.
+                    // Another writer was faster, or another process leads now: nothing that a person has to know.
                     ErrorClass::Conflict | ErrorClass::NotLeading => {
                         debug!(workload = %key, error = %failure.message, "pass is repeated");
                     }
@@ -235,7 +235,9 @@ impl Controller {
         let now = self.parts.clock.monotonic();
         {
             let mut memory = memory.lock();
-            memory.writes.wrote(Kind::TrainingWorkload, &version, now);
+            memory
+                .writes
+                .wrote(WatchedKind::TrainingWorkload, &version, now);
             memory.summarized = Some(now);
         }
         self.parts

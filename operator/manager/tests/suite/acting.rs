@@ -11,7 +11,7 @@ use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
 use lockstep_lifecycle::view::{Priority, RefusalKind, Target, WorkloadId};
-use lockstep_lifecycle::{Action, Object, Settings, WorkloadView};
+use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
 use lockstep_manager::api::Actor;
 use lockstep_manager::api::error::ErrorClass;
 use lockstep_manager::workload::act::{ActionResults, ActionSender};
@@ -44,7 +44,7 @@ fn view() -> WorkloadView {
         native: None,
         dry_run: None,
         refusals: Vec::new(),
-        settings: Arc::new(Settings::default()),
+        settings: Arc::new(LifecycleSettings::default()),
     }
 }
 

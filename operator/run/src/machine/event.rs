@@ -52,9 +52,9 @@ pub enum Event {
     Order(FromAgent),
     /// A signal other than SIGCHLD has arrived.
     Signal(SignalNumber),
-    /// The child asked for by [`Action::Start`] runs.
+    /// The child asked for by [`Effect::Start`] runs.
     Started,
-    /// The child asked for by [`Action::Start`] could not be started.
+    /// The child asked for by [`Effect::Start`] could not be started.
     NotStarted { code: u8, message: String },
     /// The child has ended.
     ChildEnded { ending: Ending, oom_kills: u32 },
@@ -66,7 +66,7 @@ pub enum Event {
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Action {
+pub enum Effect {
     /// Start the child; answered by [`Event::Started`] or [`Event::NotStarted`].
     Start(Release),
     /// Send a signal to the child.

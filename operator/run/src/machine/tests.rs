@@ -4,9 +4,9 @@ mod property;
 
 use std::time::Duration;
 
-use lockstep_wire::{Exit, ExitReason, FromAgent, FromSupervisor, Release, Text};
+use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text};
 
-use super::{Action, Ending, Event, Machine, Moment, Visible, Waits};
+use super::{Effect, Ending, Event, Machine, Moment, Visible, Waits};
 
 const TERM: u8 = 15;
 const USR1: u8 = 10;
@@ -62,39 +62,39 @@ impl Scene {
     }
 
     /// What is done about an event, prints left out.
-    fn gives(&mut self, event: Event) -> Vec<Action> {
+    fn gives(&mut self, event: Event) -> Vec<Effect> {
         let mut actions = self.machine.on(event, self.now());
-        actions.retain(|action| !matches!(action, Action::Print(_)));
+        actions.retain(|action| !matches!(action, Effect::Print(_)));
         actions
     }
 
-    fn order(&mut self, order: FromAgent) -> Vec<Action> {
+    fn order(&mut self, order: FromAgent) -> Vec<Effect> {
         self.gives(Event::Order(order))
     }
 
-    fn ends(&mut self, ending: Ending) -> Vec<Action> {
+    fn ends(&mut self, ending: Ending) -> Vec<Effect> {
         self.gives(Event::ChildEnded {
             ending,
             oom_kills: 0,
         })
     }
 
-    fn after(&mut self, seconds: u64) -> Vec<Action> {
+    fn after(&mut self, seconds: u64) -> Vec<Effect> {
         self.second += seconds;
         self.gives(Event::Time)
     }
 }
 
-fn arrived(attempt: u64) -> Action {
-    Action::Send(FromSupervisor::Arrived { attempt })
+fn arrived(attempt: u64) -> Effect {
+    Effect::Send(FromSupervisor::Arrived { attempt })
 }
 
-fn started(attempt: u64) -> Action {
-    Action::Send(FromSupervisor::Started { attempt })
+fn started(attempt: u64) -> Effect {
+    Effect::Send(FromSupervisor::Started { attempt })
 }
 
-fn exited(attempt: u64, code: u8, signal: Option<u8>, reason: ExitReason) -> Action {
-    Action::Send(FromSupervisor::Exited(Exit {
+fn exited(attempt: u64, code: u8, signal: Option<u8>, reason: ExitReason) -> Effect {
+    Effect::Send(FromSupervisor::Exited(ChildExit {
         attempt,
         code,
         signal,
@@ -117,7 +117,7 @@ fn the_first_start_goes_through_the_barrier() {
     assert_eq!(scene.order(release(2)), [], "held for attempt 1, not 2");
     assert!(matches!(
         scene.order(release(1))[..],
-        [Action::Start(Release { attempt: 1, .. })]
+        [Effect::Start(Release { attempt: 1, .. })]
     ));
     assert_eq!(scene.gives(Event::Started), [started(1)]);
     assert_eq!(scene.machine.visible(), Visible::Running);
@@ -128,7 +128,7 @@ fn a_running_child_is_stopped_whole_before_the_supervisor_arrives() {
     let mut scene = Scene::running(3);
     assert_eq!(
         scene.order(FromAgent::Hold { attempt: 4 }),
-        [Action::KillTree]
+        [Effect::KillTree]
     );
     assert_eq!(scene.order(release(4)), [], "it has not arrived");
     assert_eq!(
@@ -138,21 +138,21 @@ fn a_running_child_is_stopped_whole_before_the_supervisor_arrives() {
     );
     assert_eq!(
         scene.gives(Event::TreeGone),
-        [Action::CleanSharedMemory, arrived(4)]
+        [Effect::CleanSharedMemory, arrived(4)]
     );
-    assert!(matches!(scene.order(release(4))[..], [Action::Start(_)]));
+    assert!(matches!(scene.order(release(4))[..], [Effect::Start(_)]));
 }
 
 #[test]
 fn a_failure_is_reported_at_once_and_waits_for_the_decision() {
     let mut scene = Scene::running(1);
-    let reported = [exited(1, 7, None, ExitReason::Error), Action::KillTree];
+    let reported = [exited(1, 7, None, ExitReason::Error), Effect::KillTree];
     assert_eq!(scene.ends(Ending::Code(7)), reported);
     assert_eq!(scene.gives(Event::TreeGone), []);
     assert_eq!(scene.order(release(1)), [], "an attempt starts once");
     assert_eq!(
         scene.order(FromAgent::Hold { attempt: 2 }),
-        [Action::CleanSharedMemory, arrived(2)]
+        [Effect::CleanSharedMemory, arrived(2)]
     );
 }
 
@@ -166,7 +166,7 @@ fn a_policy_that_ends_the_container_shows_the_childs_code() {
     );
     assert_eq!(
         scene.order(FromAgent::Exit { attempt: 1 }),
-        [Action::Exit(42)]
+        [Effect::Exit(42)]
     );
     assert_eq!(
         scene.order(FromAgent::Hold { attempt: 2 }),
@@ -181,7 +181,7 @@ fn a_policy_can_end_the_container_of_a_failed_child_that_was_held_already() {
     scene.order(FromAgent::Hold { attempt: 2 });
     assert_eq!(
         scene.order(FromAgent::Exit { attempt: 1 }),
-        [Action::Exit(42)]
+        [Effect::Exit(42)]
     );
 }
 
@@ -197,7 +197,7 @@ fn an_order_that_comes_before_the_tree_is_gone_arrives_when_it_is() {
     );
     assert_eq!(
         scene.gives(Event::TreeGone),
-        [Action::CleanSharedMemory, arrived(3)]
+        [Effect::CleanSharedMemory, arrived(3)]
     );
 }
 
@@ -211,7 +211,7 @@ fn a_child_that_fails_while_it_is_being_stopped_is_reported() {
     );
     assert_eq!(
         scene.gives(Event::TreeGone),
-        [Action::CleanSharedMemory, arrived(2)]
+        [Effect::CleanSharedMemory, arrived(2)]
     );
 }
 
@@ -267,15 +267,15 @@ fn an_agent_that_comes_back_hears_all_that_matters() {
 #[test]
 fn a_signal_to_stop_is_passed_on_and_exit_0_after_it_is_no_success() {
     let mut scene = Scene::running(1);
-    assert_eq!(scene.gives(Event::Signal(TERM)), [Action::Forward(TERM)]);
+    assert_eq!(scene.gives(Event::Signal(TERM)), [Effect::Forward(TERM)]);
     let reported = [
         exited(1, 143, None, ExitReason::Terminated),
-        Action::KillTree,
+        Effect::KillTree,
     ];
     assert_eq!(scene.ends(Ending::Code(0)), reported);
     assert_eq!(
         scene.gives(Event::TreeGone),
-        [Action::Exit(143)],
+        [Effect::Exit(143)],
         "the kubelet waits: no decision is"
     );
 }
@@ -285,13 +285,13 @@ fn a_child_that_fails_after_a_signal_to_stop_keeps_its_code() {
     let mut scene = Scene::running(1);
     scene.gives(Event::Signal(TERM));
     scene.ends(Ending::Code(5));
-    assert_eq!(scene.gives(Event::TreeGone), [Action::Exit(5)]);
+    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(5)]);
 }
 
 #[test]
 fn other_signals_are_passed_on_and_mean_nothing() {
     let mut scene = Scene::running(1);
-    assert_eq!(scene.gives(Event::Signal(USR1)), [Action::Forward(USR1)]);
+    assert_eq!(scene.gives(Event::Signal(USR1)), [Effect::Forward(USR1)]);
     assert_eq!(
         scene.ends(Ending::Code(0))[0],
         exited(1, 0, None, ExitReason::Completed)
@@ -302,20 +302,20 @@ fn other_signals_are_passed_on_and_mean_nothing() {
 #[test]
 fn a_signal_to_stop_ends_a_supervisor_without_child() {
     let mut held = Scene::with_agent();
-    assert_eq!(held.gives(Event::Signal(TERM)), [Action::Exit(143)]);
+    assert_eq!(held.gives(Event::Signal(TERM)), [Effect::Exit(143)]);
     assert_eq!(
         Scene::ended(1, 7).gives(Event::Signal(TERM)),
-        [Action::Exit(7)]
+        [Effect::Exit(7)]
     );
     assert_eq!(
         Scene::ended(1, 0).gives(Event::Signal(TERM)),
-        [Action::Exit(0)],
+        [Effect::Exit(0)],
         "it was done before"
     );
     let mut stopping = Scene::running(1);
     stopping.order(FromAgent::Hold { attempt: 2 });
     assert_eq!(stopping.gives(Event::Signal(TERM)), []);
-    assert_eq!(stopping.gives(Event::TreeGone), [Action::Exit(143)]);
+    assert_eq!(stopping.gives(Event::TreeGone), [Effect::Exit(143)]);
 }
 
 #[test]
@@ -324,10 +324,10 @@ fn an_order_to_hold_after_a_signal_to_stop_ends_the_container() {
     scene.gives(Event::Signal(TERM));
     assert_eq!(
         scene.order(FromAgent::Hold { attempt: 2 }),
-        [Action::KillTree]
+        [Effect::KillTree]
     );
     scene.ends(Ending::Signal(9));
-    assert_eq!(scene.gives(Event::TreeGone), [Action::Exit(143)]);
+    assert_eq!(scene.gives(Event::TreeGone), [Effect::Exit(143)]);
 }
 
 #[test]
@@ -341,13 +341,13 @@ fn exit_0_waits_until_all_are_done() {
     );
     assert_eq!(
         scene.order(FromAgent::Complete { attempt: 1 }),
-        [Action::Exit(0)]
+        [Effect::Exit(0)]
     );
 
     let mut crash_of_a_peer = Scene::ended(1, 0);
     assert_eq!(
         crash_of_a_peer.order(FromAgent::Hold { attempt: 2 }),
-        [Action::CleanSharedMemory, arrived(2)]
+        [Effect::CleanSharedMemory, arrived(2)]
     );
     assert_eq!(
         crash_of_a_peer.after(10_000),
@@ -358,7 +358,7 @@ fn exit_0_waits_until_all_are_done() {
     let mut no_end = Scene::ended(1, 0);
     assert_eq!(no_end.gives(Event::AgentWent), []);
     assert_eq!(no_end.after(299), []);
-    assert_eq!(no_end.after(1), [Action::Exit(0)]);
+    assert_eq!(no_end.after(1), [Effect::Exit(0)]);
 }
 
 #[test]
@@ -373,7 +373,7 @@ fn after_a_failure_an_agent_is_waited_for_a_minute() {
     scene.second += 20;
     scene.gives(Event::AgentWent);
     assert_eq!(scene.after(59), []);
-    assert_eq!(scene.after(1), [Action::Exit(7)]);
+    assert_eq!(scene.after(1), [Effect::Exit(7)]);
 
     let mut back_in_time = Scene::ended(1, 7);
     back_in_time.gives(Event::AgentWent);
@@ -390,7 +390,7 @@ fn a_minute_without_agent_begins_no_earlier_than_the_failure() {
     scene.ends(Ending::Code(7));
     scene.gives(Event::TreeGone);
     assert_eq!(scene.after(59), []);
-    assert_eq!(scene.after(1), [Action::Exit(7)]);
+    assert_eq!(scene.after(1), [Effect::Exit(7)]);
 }
 
 #[test]
@@ -413,7 +413,7 @@ fn without_a_decision_a_failure_ends_the_container_unless_the_manager_shows_that
     assert_eq!(scene.after(119), []);
     assert_eq!(scene.order(waiting()), []);
     assert_eq!(scene.after(119), []);
-    assert_eq!(scene.after(1), [Action::Exit(7)]);
+    assert_eq!(scene.after(1), [Effect::Exit(7)]);
 
     let mut decided = Scene::ended(1, 7);
     decided.order(FromAgent::Hold { attempt: 2 });
@@ -425,16 +425,16 @@ fn survivors_are_reported_and_arrive_late() {
     let mut scene = Scene::running(1);
     scene.order(FromAgent::Hold { attempt: 2 });
     assert_eq!(scene.after(9), []);
-    assert_eq!(scene.after(1), [Action::ReportSurvivors { attempt: 1 }]);
+    assert_eq!(scene.after(1), [Effect::ReportSurvivors { attempt: 1 }]);
     assert_eq!(scene.after(1000), [], "once");
     assert_eq!(
         scene.gives(Event::AgentCame),
-        [Action::ReportSurvivors { attempt: 1 }],
+        [Effect::ReportSurvivors { attempt: 1 }],
         "to each agent"
     );
     assert_eq!(
         scene.gives(Event::TreeGone),
-        [Action::CleanSharedMemory, arrived(2)]
+        [Effect::CleanSharedMemory, arrived(2)]
     );
 }
 
@@ -445,7 +445,7 @@ fn survivors_do_not_keep_the_supervisor() {
     scene.ends(Ending::Code(0));
     assert_eq!(
         scene.after(10),
-        [Action::ReportSurvivors { attempt: 1 }, Action::Exit(143)]
+        [Effect::ReportSurvivors { attempt: 1 }, Effect::Exit(143)]
     );
 
     let mut reported_before = Scene::running(1);
@@ -453,7 +453,7 @@ fn survivors_do_not_keep_the_supervisor() {
     reported_before.after(10);
     assert_eq!(
         reported_before.gives(Event::Signal(TERM)),
-        [Action::Exit(143)]
+        [Effect::Exit(143)]
     );
 }
 
@@ -464,7 +464,7 @@ fn a_kill_for_memory_is_named() {
         ending: Ending::Code(7),
         oom_kills: 1,
     });
-    let expected = Exit {
+    let expected = ChildExit {
         attempt: 1,
         code: 7,
         signal: None,
@@ -472,7 +472,7 @@ fn a_kill_for_memory_is_named() {
         reason: ExitReason::OomKilled,
         message: Text::default(),
     };
-    assert_eq!(actions[0], Action::Send(FromSupervisor::Exited(expected)));
+    assert_eq!(actions[0], Effect::Send(FromSupervisor::Exited(expected)));
 }
 
 #[test]
@@ -484,7 +484,7 @@ fn a_child_that_cannot_start_has_failed() {
         code: 127,
         message: "no such file".to_owned(),
     });
-    let expected = Exit {
+    let expected = ChildExit {
         attempt: 1,
         code: 127,
         signal: None,
@@ -492,10 +492,10 @@ fn a_child_that_cannot_start_has_failed() {
         reason: ExitReason::StartError,
         message: Text::cut("no such file"),
     };
-    assert_eq!(actions, [Action::Send(FromSupervisor::Exited(expected))]);
+    assert_eq!(actions, [Effect::Send(FromSupervisor::Exited(expected))]);
     assert_eq!(
         scene.order(FromAgent::Exit { attempt: 1 }),
-        [Action::Exit(127)],
+        [Effect::Exit(127)],
         "nothing is left to kill"
     );
 }
@@ -522,7 +522,7 @@ fn what_is_waited_for_is_printed_when_it_changes() {
             .machine
             .on(Event::Order(waiting), Duration::from_secs(START))
     };
-    let print = |text: &str| vec![Action::Print(text.to_owned())];
+    let print = |text: &str| vec![Effect::Print(text.to_owned())];
     assert_eq!(said("31/32 members"), print("31/32 members"));
     assert_eq!(said("31/32 members"), []);
     assert_eq!(said("32/32 members"), print("32/32 members"));

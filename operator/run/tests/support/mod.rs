@@ -16,7 +16,7 @@ use std::thread;
 use std::time::Duration;
 
 use lockstep_wire::{
-    Coordinator, Exit, ExitReason, FrameReader, FromAgent, FromSupervisor, Message, Release,
+    ChildExit, ExitReason, FrameReader, FromAgent, FromSupervisor, Message, Release, Rendezvous,
     SOCKET, Text,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -272,7 +272,7 @@ impl Agent {
     /// Waits for the child's end, and returns its code and what it means.
     pub fn hears_exit(&mut self, attempt: u64) -> (u8, ExitReason) {
         let heard = self.hears();
-        let FromSupervisor::Exited(Exit {
+        let FromSupervisor::Exited(ChildExit {
             attempt: ended,
             code,
             reason,
@@ -287,7 +287,7 @@ impl Agent {
 }
 
 pub fn release(attempt: u64) -> FromAgent {
-    let coordinator = Coordinator {
+    let coordinator = Rendezvous {
         ip: [10, 0, 0, 7].into(),
         port: 29_500 + attempt as u16,
     };

@@ -16,15 +16,15 @@ use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::input::SchedulingInput;
 use crate::memory::Memory;
-use crate::plan::Plan;
-use crate::settings::Settings;
+use crate::plan::SchedulingPlan;
+use crate::settings::SchedulerSettings;
 use crate::state::GangState;
 
 /// What a cycle came to.
 #[derive(Clone, Debug)]
 pub struct SchedulingCycle {
     /// What is to be done.
-    pub plan: Plan,
+    pub plan: SchedulingPlan,
     /// All gangs as the cycle leaves them, in the order of the input.
     pub gangs: Vec<GangState>,
 }
@@ -33,7 +33,7 @@ pub struct SchedulingCycle {
 pub fn schedule(
     input: &SchedulingInput,
     memory: &mut Memory,
-    settings: &Settings,
+    settings: &SchedulerSettings,
     now: DateTime<Utc>,
 ) -> SchedulingCycle {
     let context = Context {
@@ -66,7 +66,7 @@ pub fn schedule(
     });
     let mut steps = written.steps;
     steps.extend(pursued.steps);
-    let plan = Plan {
+    let plan = SchedulingPlan {
         steps,
         wake_after: wake.after(now),
         queued: queued.gangs,

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lockstep_api::member::Member;
 use lockstep_engine::queue::victim_priority;
-use lockstep_engine::{Cluster, Demand, NodeIx, PreemptionPolicy, place};
+use lockstep_engine::{Cluster, Demand, EvictionPolicy, NodeIx, place};
 use lockstep_model::{
     Assignments, EarlierReservations, PlacementAttempt, PlacementRequest, TemplateMembers,
 };
@@ -51,9 +51,9 @@ pub(super) fn placement_request(
         templates,
         priority: group.priority,
         preemption: if group.preempts && context.settings.preemption_enabled {
-            PreemptionPolicy::LowerPriority
+            EvictionPolicy::LowerPriority
         } else {
-            PreemptionPolicy::Never
+            EvictionPolicy::Never
         },
         topology: group.topology.clone(),
         fixed,

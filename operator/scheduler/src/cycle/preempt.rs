@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_engine::{Cluster, Demand, Infeasible, PreemptionPolicy};
+use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::{Eviction, PlacementRequest, Source};
 
@@ -69,7 +69,7 @@ pub(super) fn make_capacity(
         gangs[at].decision = Decision::AfterTerminations(nodes);
         return Err(Pending::Terminations);
     }
-    if demand.preemption == PreemptionPolicy::Never && !gangs[at].input.group.preempts {
+    if demand.preemption == EvictionPolicy::Never && !gangs[at].input.group.preempts {
         return Err(Pending::Capacity(may_not_preempt(short)));
     }
     let retried = without_rejections(context, &gangs[at], request);

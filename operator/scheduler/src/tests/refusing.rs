@@ -409,7 +409,7 @@ fn a_new_leader_counts_the_time_for_which_budgets_have_refused_an_eviction() {
     world.settings.delete_after = Some(std::time::Duration::from_secs(30));
     world.foreign("web", "n1", 1, 1);
     world.gang("high", Spec { members: 1, ..HIGH });
-    let forced = |plan: &crate::Plan| {
+    let forced = |plan: &crate::SchedulingPlan| {
         let steps = plan.steps.iter();
         steps
             .filter_map(|step| match step {

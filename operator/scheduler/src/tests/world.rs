@@ -16,7 +16,9 @@ use lockstep_model::pod::Stage;
 use lockstep_model::{Budget, ClusterModel, Node, Pod, Resources};
 use serde_json::{Value, json};
 
-use crate::{GangSources, Memory, Plan, SchedulingInput, Settings, Step, schedule};
+use crate::{
+    GangSources, Memory, SchedulerSettings, SchedulingInput, SchedulingPlan, Step, schedule,
+};
 use lockstep_api::key::Key;
 
 /// What kube-scheduler says of a pinned pod that lacks accelerators on its node.
@@ -27,7 +29,7 @@ pub(super) const INSUFFICIENT: &str = "0/3 nodes are available: 1 Insufficient n
 /// Everything there is.
 pub(super) struct World {
     pub now: DateTime<Utc>,
-    pub settings: Settings,
+    pub settings: SchedulerSettings,
     pub memory: Memory,
     pub model: ClusterModel,
     pub workloads: BTreeMap<String, TrainingWorkload>,
@@ -61,7 +63,7 @@ impl World {
     pub fn new(nodes: &[(&str, i64)]) -> Self {
         let mut world = Self {
             now: DateTime::from_timestamp(1_795_000_000, 0).unwrap(),
-            settings: Settings::default(),
+            settings: SchedulerSettings::default(),
             memory: Memory::default(),
             model: ClusterModel::default(),
             workloads: BTreeMap::new(),
@@ -198,7 +200,7 @@ impl World {
     }
 
     /// One pass, of which everything succeeds.
-    pub fn pass(&mut self) -> Plan {
+    pub fn pass(&mut self) -> SchedulingPlan {
         let input = self.input();
         let plan = schedule(&input, &mut self.memory, &self.settings, self.now).plan;
         for step in &plan.steps {

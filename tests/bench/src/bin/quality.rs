@@ -17,13 +17,14 @@ use lockstep_bench::{
     ratio::ratio_greedy,
 };
 use lockstep_engine::{
-    Assignment, Cluster, Demand, Options, Order, Preemption, Units, preempt, preempt_kep_in_order,
+    Assignment, Cluster, Demand, PreemptionAnswer, PreemptionOptions, Units, VictimOrder, preempt,
+    preempt_kep_in_order,
 };
 
 /// Who answers.
 #[derive(Clone, Copy)]
 enum Arm {
-    Engine(Order),
+    Engine(VictimOrder),
     Kep,
     Ratio,
 }
@@ -34,8 +35,8 @@ fn main() -> Result<()> {
         bail!("usage: bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]");
     };
     let order = match args.get(2).map_or("strict", String::as_str) {
-        "strict" => Order::StrictPriority,
-        "least-work" => Order::LeastWork,
+        "strict" => VictimOrder::StrictPriority,
+        "least-work" => VictimOrder::LeastWork,
         other => bail!("objective {other} is neither strict nor least-work"),
     };
     let arm = match args.get(3).map_or("engine", String::as_str) {
@@ -91,9 +92,9 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
             &cluster,
             &units,
             &demand,
-            &Options {
+            &PreemptionOptions {
                 order,
-                ..Options::default()
+                ..PreemptionOptions::default()
             },
         )?),
         Arm::Kep => Some(kep(&cluster, &units, &demand)?),
@@ -126,7 +127,7 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
 }
 
 /// The KEP's greedy, members to the first node that has capacity.
-fn kep(cluster: &Cluster, units: &Units, demand: &Demand) -> Result<Preemption> {
+fn kep(cluster: &Cluster, units: &Units, demand: &Demand) -> Result<PreemptionAnswer> {
     let node_order: Vec<_> = (0..cluster.node_count()).collect();
     Ok(preempt_kep_in_order(cluster, units, demand, &node_order)?)
 }

@@ -18,7 +18,7 @@ pub async fn perform(stage: &mut Stage, t: &Scenario<'_>) {
         .step("a gang is placed whole", async |s| placed(s, t).await)
         .await;
     stage
-        .step("a gang without room waits, and says why", async |s| {
+        .step("a gang without capacity waits, and says why", async |s| {
             waiting(s, t).await
         })
         .await;
@@ -33,13 +33,12 @@ pub async fn perform(stage: &mut Stage, t: &Scenario<'_>) {
         })
         .await;
     stage
-        .step(
-            "a more important gang takes a whole gang's room",
-            async |s| preempted(s, t).await,
-        )
+        .step("a more important gang preempts a whole gang", async |s| {
+            preempted(s, t).await
+        })
         .await;
     stage
-        .step("the victim runs again when there is room", async |s| {
+        .step("the victim runs again when there is capacity", async |s| {
             resumed(s, t).await
         })
         .await;

@@ -52,7 +52,7 @@ pub async fn perform(stage: &mut Stage, t: &Scenario<'_>, trainings: &Trainings)
         )
         .await;
     stage
-        .step("it goes on from there when there is room", async |s| {
+        .step("it goes on from there when there is capacity", async |s| {
             show.goes_on(s).await
         })
         .await;
@@ -175,7 +175,7 @@ impl Show<'_> {
             .patch("TrainingWorkload", &version, GPT, saved)
             .await?;
         s.say(&format!(
-            "   `gpt` is at step {}; `urgent`, priority production, needs its room",
+            "   `gpt` is at step {}; `urgent`, priority production, needs its capacity",
             progress.step
         ));
         let patch = json!({"priorityClassName": "production"});

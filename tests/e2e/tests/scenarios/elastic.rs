@@ -98,7 +98,7 @@ async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody
         .await?;
         ensure!(
             uids(&low) == uids(&t.running("low").await?),
-            "somebody was evicted"
+            "a pod was evicted"
         );
         ensure!(
             uids(&before) == uids(&t.running("g").await?),
@@ -124,7 +124,7 @@ async fn it_grows_when_room_appears_with_one_uncounted_restart_and_evicts_nobody
             "{status:?}"
         );
         let low = t.workloads().get("low").await?.status.context("status")?;
-        ensure!(low.preemptions == 0, "somebody was evicted");
+        ensure!(low.preemptions == 0, "a pod was evicted");
         Ok(())
     })
     .await

@@ -70,7 +70,7 @@ async fn a_quota_that_refuses_one_pod_leaves_nothing_and_evicts_nobody() -> Resu
         t.no_pods("greedy").await?;
         ensure!(
             uids(&before) == uids(&t.running("victim").await?),
-            "somebody was evicted"
+            "a pod was evicted"
         );
         Ok(())
     })

@@ -1,4 +1,4 @@
-//! A more important gang takes the room of others.
+//! A more important gang takes the capacity of others.
 
 use anyhow::{Context, Result, ensure};
 use chrono::SecondsFormat;
@@ -289,8 +289,8 @@ async fn a_forged_intent_in_a_pod_group_evicts_nobody() -> Result<()> {
             Ok(())
         })
         .await?;
-        ensure!(uids(&before[0]) == uids(&t.running("a").await?), "the forged intent evicted somebody");
-        ensure!(uids(&before[1]) == uids(&t.running("b").await?), "the forged intent evicted somebody");
+        ensure!(uids(&before[0]) == uids(&t.running("a").await?), "the forged intent evicted a pod");
+        ensure!(uids(&before[1]) == uids(&t.running("b").await?), "the forged intent evicted a pod");
         Ok(())
     })
     .await

@@ -107,7 +107,7 @@ async fn sample_minimal_is_placed_together_and_restarted_together() -> Result<()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn sample_topology_keeps_each_slice_in_a_rack_and_places_both_or_none() -> Result<()> {
-    // Seven nodes: the second rack has room for three members of four.
+    // Seven nodes: the second rack has capacity for three members of four.
     scenario(
         cluster().await?,
         "slices-none",

@@ -6,7 +6,7 @@ mod reasons;
 pub use reasons::{Reasons, RunnerUp, Spared, Taken};
 
 use super::{
-    answer::{Algorithm, Options, Preemption},
+    answer::{Algorithm, PreemptionAnswer, PreemptionOptions},
     fit::FitCondition,
     follow_on,
     instance::{CandidateIx, DomainInstances, PreemptionInstance},
@@ -18,7 +18,7 @@ use super::{
 use crate::{
     cluster::Cluster,
     placement::PlacementInstance,
-    problem::{Demand, NodeIx, Scope, TopologyMode, UnitIx, Units},
+    problem::{Demand, NodeIx, Scope, TopologyStrictness, UnitIx, Units},
 };
 
 /// Victims whose sparing is worked out: those with the largest savings. Others are only listed.
@@ -32,8 +32,8 @@ pub fn explain(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
-    options: &Options,
-    answer: &Preemption,
+    options: &PreemptionOptions,
+    answer: &PreemptionAnswer,
 ) -> Reasons {
     let mut reasons = compare_in_domain(cluster, units, demand, options, answer);
     if options.algorithm == Algorithm::LeastCost
@@ -56,14 +56,14 @@ fn compare_in_domain(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
-    options: &Options,
-    answer: &Preemption,
+    options: &PreemptionOptions,
+    answer: &PreemptionAnswer,
 ) -> Reasons {
     let placement = PlacementInstance::new(cluster, demand);
     let instance = PreemptionInstance::new(&placement, units);
     let topology = demand
         .topology
-        .filter(|t| t.mode == TopologyMode::Required && t.scope == Scope::Gang);
+        .filter(|t| t.mode == TopologyStrictness::Required && t.scope == Scope::Gang);
     let first = answer.placement.assignments.first();
     let Some((topology, domain)) =
         topology.and_then(|t| Some((t, cluster.domain(first?.node, t.key)?)))
@@ -81,8 +81,8 @@ fn compare_in_domain(
 /// `to_whole` turns the instance's node ordinals into those of the cluster.
 fn compare(
     instance: &PreemptionInstance<'_>,
-    options: &Options,
-    answer: &Preemption,
+    options: &PreemptionOptions,
+    answer: &PreemptionAnswer,
     to_whole: impl Fn(NodeIx) -> NodeIx,
 ) -> Reasons {
     let pool = instance.candidates_up_to(answer.explanation.priority_bound);
@@ -124,7 +124,11 @@ fn compare(
 }
 
 /// Why each candidate that is no victim was spared; `state` is the set of victims.
-fn spared(state: &VictimState<'_>, pool: &[bool], answer: &Preemption) -> Vec<(UnitIx, Spared)> {
+fn spared(
+    state: &VictimState<'_>,
+    pool: &[bool],
+    answer: &PreemptionAnswer,
+) -> Vec<(UnitIx, Spared)> {
     // What a unit frees beside all others of the pool is the most that it can free.
     let mut whole_pool = VictimState::new(state.instance, state.fit);
     for candidate in (0..pool.len()).filter(|&c| pool[c]) {
@@ -146,7 +150,7 @@ fn why_spared(
     state: &VictimState<'_>,
     whole_pool: &mut VictimState<'_>,
     candidate: CandidateIx,
-    answer: &Preemption,
+    answer: &PreemptionAnswer,
 ) -> Spared {
     let beyond = state.marginal_excess(candidate);
     if beyond > 0 && answer.cost.pdb_excess == 0 {
@@ -167,7 +171,7 @@ fn why_spared(
 fn used_nodes(
     instance: &PreemptionInstance<'_>,
     candidate: CandidateIx,
-    answer: &Preemption,
+    answer: &PreemptionAnswer,
     to_whole: impl Fn(NodeIx) -> NodeIx,
 ) -> Vec<NodeIx> {
     let mut nodes = Vec::new();

@@ -6,7 +6,7 @@ use super::*;
 use crate::{
     objective::EvictionCost,
     preempt::{
-        Options, explain, preempt,
+        PreemptionOptions, explain, preempt,
         search::state::VictimState,
         testing::{Question, over_questions},
     },
@@ -59,7 +59,7 @@ fn sparing_is_worked_out_first_for_victims_that_break_a_budget() {
         units,
         demand,
     } = &question;
-    let options = Options::default();
+    let options = PreemptionOptions::default();
     let answer = preempt(cluster, units, demand, &options).expect("it fits");
     assert_eq!(answer.victims, (0..40).collect::<Vec<_>>());
     let reasons = explain(cluster, units, demand, &options, &answer);

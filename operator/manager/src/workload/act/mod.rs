@@ -15,21 +15,21 @@ use std::ops::ControlFlow;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::ResourceVersion;
-use lockstep_lifecycle::view::{DryRun, Refusal, Target};
+use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, WorkloadView};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Actor;
 use crate::api::error::{ApiError, ErrorClass};
-use crate::index::Kind;
+use crate::index::WatchedKind;
 
 /// What has become of a pass's actions.
 #[derive(Debug, Default)]
 pub struct ActionResults {
     /// Versions that were written.
-    pub writes: Vec<(Kind, ResourceVersion)>,
+    pub writes: Vec<(WatchedKind, ResourceVersion)>,
     /// What was refused for good; feeds the next view.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<RefusedRequest>,
     /// What was accepted; an earlier refusal of it is over.
     pub accepted: Vec<Target>,
     /// Verdict on the template, where it was asked for.
@@ -66,14 +66,14 @@ impl ActionResults {
 /// What has become of one action.
 #[derive(Debug)]
 enum ActionResult {
-    Wrote(Kind, ResourceVersion),
-    Accepted(Target, Kind, ResourceVersion),
+    Wrote(WatchedKind, ResourceVersion),
+    Accepted(Target, WatchedKind, ResourceVersion),
     /// There was nothing to do any more.
     Nothing,
     /// Best effort.
     Ignored(ErrorClass),
     Judged(DryRun),
-    Refused(Refusal),
+    Refused(RefusedRequest),
     Failed(ApiError),
 }
 

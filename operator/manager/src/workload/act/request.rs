@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
-use lockstep_lifecycle::view::{DryRun, Refusal, RefusalKind, Target};
+use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -18,7 +18,7 @@ use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
     Precondition, Written, by_name, create, delete, mark_disrupted, patch_pod, patch_spec,
 };
-use crate::index::{Kind, controller_uid};
+use crate::index::{WatchedKind, controller_uid};
 
 impl ActionSender {
     pub(super) async fn send(
@@ -48,7 +48,8 @@ impl ActionSender {
                 best_effort(mark_disrupted(&pods, &name, &uid, &message, now).await)
             }
             Action::DeletePod { name, uid } => {
-                self.delete::<Pod>(view, &name, &uid, Kind::Pod).await
+                self.delete::<Pod>(view, &name, &uid, WatchedKind::Pod)
+                    .await
             }
             Action::RemoveGate { name, uid } => {
                 let gate = json!([{"$patch": "delete", "name": PREEMPTION_GATE}]);
@@ -57,16 +58,21 @@ impl ActionSender {
                 changed(patch_pod(&pods, &name, &Patch::Strategic(patch)).await)
             }
             Action::CreatePod { member, pod } => {
-                self.create(view, Kind::Pod, Target::Pod(member), &*pod, now)
+                self.create(view, WatchedKind::Pod, Target::Pod(member), &*pod, now)
                     .await
             }
             Action::DeletePodGroup { name, uid } => {
-                self.delete::<PodGroup>(view, &name, &uid, Kind::PodGroup)
+                self.delete::<PodGroup>(view, &name, &uid, WatchedKind::PodGroup)
                     .await
             }
             Action::DeleteWorkload { uid } => {
-                self.delete::<TrainingWorkload>(view, view.name(), &uid, Kind::TrainingWorkload)
-                    .await
+                self.delete::<TrainingWorkload>(
+                    view,
+                    view.name(),
+                    &uid,
+                    WatchedKind::TrainingWorkload,
+                )
+                .await
             }
         }
     }
@@ -112,11 +118,20 @@ impl ActionSender {
     ) -> ActionResult {
         let target = Target::Object(object.kind(), object.name().to_owned());
         match object {
-            Object::Service(o) => self.create(view, Kind::Service, target, &*o, now).await,
-            Object::Workload(o) => self.create(view, Kind::Workload, target, &*o, now).await,
-            Object::PodGroup(o) => self.create(view, Kind::PodGroup, target, &*o, now).await,
+            Object::Service(o) => {
+                self.create(view, WatchedKind::Service, target, &*o, now)
+                    .await
+            }
+            Object::Workload(o) => {
+                self.create(view, WatchedKind::Workload, target, &*o, now)
+                    .await
+            }
+            Object::PodGroup(o) => {
+                self.create(view, WatchedKind::PodGroup, target, &*o, now)
+                    .await
+            }
             Object::RestartOrder(o) => {
-                self.create(view, Kind::RestartOrder, target, &*o, now)
+                self.create(view, WatchedKind::RestartOrder, target, &*o, now)
                     .await
             }
         }
@@ -125,7 +140,7 @@ impl ActionSender {
     async fn create<K>(
         &self,
         view: &WorkloadView,
-        kind: Kind,
+        kind: WatchedKind,
         target: Target,
         object: &K,
         now: DateTime<Utc>,
@@ -148,12 +163,12 @@ impl ActionSender {
     }
 
     /// The name is taken: by our own earlier create whose answer was lost, by something on its way
-    /// out, or by somebody else. Names of pods contain the incarnation, so the same name under our
+    /// out, or by another client. Names of pods contain the incarnation, so the same name under our
     /// UID is the same pod.
     async fn adopt<K>(
         &self,
         view: &WorkloadView,
-        kind: Kind,
+        kind: WatchedKind,
         target: Target,
         object: &K,
         now: DateTime<Utc>,
@@ -180,7 +195,7 @@ impl ActionSender {
             Some(uid) if uid == view.uid() || left_over(view, &found) => {
                 still_leaving(kind, object)
             }
-            _ => ActionResult::Refused(Refusal {
+            _ => ActionResult::Refused(RefusedRequest {
                 target,
                 kind: RefusalKind::NameTaken,
                 message: format!(
@@ -211,7 +226,7 @@ impl ActionSender {
                 let new = json!({"selector": spec.selector, "publishNotReadyAddresses": spec.publish_not_ready_addresses});
                 let api: Api<Service> = self.actor.writes(namespace);
                 (
-                    Kind::Service,
+                    WatchedKind::Service,
                     patch_spec(&api, name, on, &json!(old), &new).await,
                 )
             }
@@ -219,7 +234,7 @@ impl ActionSender {
                 let old = json!(view.scheduling.as_ref().map(|s| &s.content));
                 let api: Api<Workload> = self.actor.writes(namespace);
                 (
-                    Kind::Workload,
+                    WatchedKind::Workload,
                     patch_spec(&api, name, on, &old, &json!(o.spec)).await,
                 )
             }
@@ -227,7 +242,7 @@ impl ActionSender {
                 let old = json!(view.pod_groups.get(&o.spec.gang_key).map(|g| &g.spec));
                 let api: Api<PodGroup> = self.actor.writes(namespace);
                 (
-                    Kind::PodGroup,
+                    WatchedKind::PodGroup,
                     patch_spec(&api, name, on, &old, &json!(o.spec)).await,
                 )
             }
@@ -235,7 +250,7 @@ impl ActionSender {
                 let old = json!(view.order.as_ref().map(|s| &s.content));
                 let api: Api<RestartOrder> = self.actor.writes(namespace);
                 (
-                    Kind::RestartOrder,
+                    WatchedKind::RestartOrder,
                     patch_spec(&api, name, on, &old, &json!(o.spec)).await,
                 )
             }
@@ -252,7 +267,7 @@ impl ActionSender {
         view: &WorkloadView,
         name: &str,
         uid: &str,
-        kind: Kind,
+        kind: WatchedKind,
     ) -> ActionResult
     where
         K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
@@ -270,7 +285,7 @@ impl ActionSender {
     }
 }
 
-fn accepted(target: Target, kind: Kind, written: Written) -> ActionResult {
+fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult {
     match written {
         Written::At(version) => ActionResult::Accepted(target, kind, version),
         Written::Unchanged => ActionResult::Nothing,
@@ -287,7 +302,7 @@ fn refused(target: Target, error: ApiError, now: DateTime<Utc>) -> ActionResult 
         ErrorClass::Invalid => RefusalKind::Invalid,
         _ => return ActionResult::Failed(error),
     };
-    ActionResult::Refused(Refusal {
+    ActionResult::Refused(RefusedRequest {
         target,
         kind,
         message: error.message,
@@ -296,7 +311,7 @@ fn refused(target: Target, error: ApiError, now: DateTime<Utc>) -> ActionResult 
 }
 
 /// The name is free as soon as what has it is gone.
-fn still_leaving<K: ResourceExt>(kind: Kind, object: &K) -> ActionResult {
+fn still_leaving<K: ResourceExt>(kind: WatchedKind, object: &K) -> ActionResult {
     ActionResult::Failed(ApiError::new(
         ErrorClass::Conflict,
         format!(
@@ -314,7 +329,7 @@ fn gone(error: &ApiError) -> bool {
 
 fn changed(result: Result<Written, ApiError>) -> ActionResult {
     match result {
-        Ok(Written::At(version)) => ActionResult::Wrote(Kind::Pod, version),
+        Ok(Written::At(version)) => ActionResult::Wrote(WatchedKind::Pod, version),
         Ok(Written::Unchanged) => ActionResult::Nothing,
         Err(error) if gone(&error) => ActionResult::Nothing,
         Err(error) => ActionResult::Failed(error),

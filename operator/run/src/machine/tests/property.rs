@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{START, USR1, release};
-use crate::machine::{Action, Ending, Event, Machine, Moment, Waits};
+use crate::machine::{Effect, Ending, Event, Machine, Moment, Waits};
 
 /// What can happen from outside. What cannot happen in the state of the world is left out when it
 /// is its turn.
@@ -165,7 +165,7 @@ impl World {
         for action in actions {
             prop_assert!(self.exited.is_none(), "the exit is the last action");
             match action {
-                Action::Start(release) => {
+                Effect::Start(release) => {
                     prop_assert!(self.tree == Tree::Gone, "two trees at once");
                     prop_assert!(self.agent, "no release comes without an agent");
                     prop_assert_eq!(
@@ -180,19 +180,19 @@ impl World {
                     self.codes.retain(|code| *code >= 128);
                     next = Some(self.start());
                 }
-                Action::KillTree => {
+                Effect::KillTree => {
                     prop_assert!(self.tree == Tree::Alive);
                     self.tree = Tree::Killed;
                 }
-                Action::Forward(_) => {
+                Effect::Forward(_) => {
                     prop_assert!(self.child, "a signal for a child that is not there");
                 }
-                Action::CleanSharedMemory => {
+                Effect::CleanSharedMemory => {
                     prop_assert!(self.tree == Tree::Gone, "shared memory of living processes");
                 }
-                Action::Send(message) => self.hears(&message)?,
-                Action::ReportSurvivors { .. } => prop_assert!(self.tree == Tree::Killed),
-                Action::Exit(code) => {
+                Effect::Send(message) => self.hears(&message)?,
+                Effect::ReportSurvivors { .. } => prop_assert!(self.tree == Tree::Killed),
+                Effect::Exit(code) => {
                     prop_assert!(
                         self.codes.contains(&code),
                         "exit code {code}, not one of {:?}",
@@ -200,7 +200,7 @@ impl World {
                     );
                     self.exited = Some(code);
                 }
-                Action::Print(_) => {}
+                Effect::Print(_) => {}
             }
         }
         prop_assert!(

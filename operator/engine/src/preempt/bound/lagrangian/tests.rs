@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::placement::PlacementInstance;
 use crate::preempt::{
-    Options,
+    PreemptionOptions,
     bound::components::{bound_of_components, lower_bound, select},
     preempt,
     search::state::VictimState,
@@ -224,7 +224,7 @@ fn the_example_of_the_engine_page() {
     assert_eq!((dual.bound, dual.multiplier), (750, (900 << FRACTION) / 16));
     assert_eq!(lower_bound(&relaxation, &dual.sets), 800);
     assert_eq!(select(&relaxation, &dual.sets), Some(vec![1, 2, 3]));
-    let options = Options::default();
+    let options = PreemptionOptions::default();
     let answer = preempt(
         &question.cluster,
         &question.units,

@@ -6,9 +6,9 @@ use smallvec::smallvec;
 
 use super::*;
 use crate::{
-    cluster::{Cluster, Node},
+    cluster::{Cluster, ClusterNode},
     placement::PlacementInstance,
-    problem::{Demand, Pods, Scope, Shape, Topology, TopologyMode, Unit, Units},
+    problem::{Demand, Pods, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units},
 };
 
 /// Five nodes of four accelerators, two in each of two racks and one in none. The last takes no pod
@@ -21,7 +21,7 @@ fn cluster() -> Cluster {
     {
         cluster.upsert_node(
             ix,
-            &Node {
+            &ClusterNode {
                 allocatable: smallvec![4],
                 domains: vec![rack],
                 schedulable: true,
@@ -88,9 +88,9 @@ fn two_replicas() -> Demand {
     let mut demand = Demand::homogeneous([1].as_slice(), 6, 100);
     demand.shapes[0].replica_size = 3;
     Demand {
-        topology: Some(Topology {
+        topology: Some(TopologyDemand {
             key: 0,
-            mode: TopologyMode::Required,
+            mode: TopologyStrictness::Required,
             scope: Scope::Replica,
         }),
         ..demand
@@ -193,9 +193,9 @@ fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_chang
 fn work_is_counted_in_visits_of_nodes_and_a_placement_that_is_tried_as_four_of_each() {
     let mut cluster = cluster();
     let units = running(&mut cluster);
-    let together = Topology {
+    let together = TopologyDemand {
         key: 0,
-        mode: TopologyMode::Required,
+        mode: TopologyStrictness::Required,
         scope: Scope::Gang,
     };
     let demand = Demand {

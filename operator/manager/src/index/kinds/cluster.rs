@@ -1,0 +1,245 @@
+//! Kinds of the cluster that the scheduler counts on.
+
+use std::sync::Arc;
+
+use lockstep_api::ids::{NodeName, Uid};
+use lockstep_lifecycle::PodView;
+use lockstep_lifecycle::nodes::NodeInfo;
+use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire, Unreadable};
+use lockstep_model::{Budget, Node, Pod, PriorityClass};
+
+use super::super::state::{Key, PodEntry, State, Touched, node_key};
+use super::super::watched_kind::WatchedKind;
+use super::super::wire::{member, node_info};
+use super::{AgentSelector, Watched, node_name};
+
+/// `Pod`.
+pub(in crate::index) struct Pods;
+
+/// A pod as the scheduler and as its workload see it.
+pub(in crate::index) struct PodObject {
+    uid: Uid,
+    pod: Pod,
+    member: Option<(Uid, PodView)>,
+    ready: bool,
+}
+
+impl Watched for Pods {
+    type Wire = PodWire;
+    type Object = PodObject;
+    const KIND: WatchedKind = WatchedKind::Pod;
+
+    fn read(wire: PodWire) -> Result<PodObject, String> {
+        let pod = wire.scheduling().map_err(|error| error.to_string())?;
+        let uid =
+            Uid::read(Some(&pod.uid)).ok_or_else(|| Unreadable::Missing("uid").to_string())?;
+        Ok(PodObject {
+            uid,
+            member: member(&wire, &pod),
+            ready: wire.ready(),
+            pod,
+        })
+    }
+
+    fn apply(
+        state: &mut State,
+        agents: &AgentSelector,
+        key: Key,
+        object: PodObject,
+        touched: &mut Touched,
+    ) {
+        let PodObject {
+            uid,
+            pod,
+            member,
+            ready,
+        } = object;
+        let entry = PodEntry {
+            uid,
+            member: member.map(|(workload, view)| (workload, Arc::new(view))),
+        };
+        let (label, value) = &agents.label;
+        if key.namespace == agents.namespace && pod.labels.get(label) == Some(value) {
+            let seen = NodeName::read(pod.bound.as_deref()).map(|node| (node, ready));
+            for node in state.set_agent_pod(&key, seen) {
+                state.touch_node(&node, touched);
+            }
+        }
+        let old = state.pods.remove(&key);
+        if let Some(old) = old.as_ref().filter(|old| old.uid != entry.uid) {
+            state.model.remove_pod(old.uid.as_str());
+        }
+        touched.scheduler |= state.model.upsert_pod(pod);
+        let old_member = old.and_then(|o| o.member);
+        if old_member != entry.member {
+            if let Some((workload, view)) = &old_member {
+                state.unlink_member(&key, workload, view);
+                state.touch_owner(&key.namespace, workload.as_str(), touched);
+            }
+            if let Some((workload, view)) = &entry.member {
+                state.link_member(&key, workload, view);
+                state.touch_owner(&key.namespace, workload.as_str(), touched);
+            }
+        }
+        state.pods.insert(key, entry);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        for node in state.set_agent_pod(key, None) {
+            state.touch_node(&node, touched);
+        }
+        let Some(old) = state.pods.remove(key) else {
+            return;
+        };
+        state.model.remove_pod(old.uid.as_str());
+        touched.scheduler = true;
+        if let Some((workload, view)) = &old.member {
+            state.unlink_member(key, workload, view);
+            state.touch_owner(&key.namespace, workload.as_str(), touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.pods.keys().cloned().collect()
+    }
+}
+
+/// `Node`.
+pub(in crate::index) struct Nodes;
+
+/// A node as the scheduler and as its members see it.
+pub(in crate::index) struct NodeObject {
+    name: NodeName,
+    node: Node,
+    info: NodeInfo,
+}
+
+impl Watched for Nodes {
+    type Wire = NodeWire;
+    type Object = NodeObject;
+    const KIND: WatchedKind = WatchedKind::Node;
+
+    fn read(wire: NodeWire) -> Result<NodeObject, String> {
+        Ok(NodeObject {
+            name: node_name(&wire)?,
+            node: wire.scheduling().map_err(|error| error.to_string())?,
+            info: node_info(&wire),
+        })
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        _: Key,
+        object: NodeObject,
+        touched: &mut Touched,
+    ) {
+        let NodeObject { name, node, info } = object;
+        touched.scheduler |= state.model.upsert_node(node);
+        if state.nodes.get(&name).is_none_or(|old| **old != info) {
+            state.touch_node(&name, touched);
+            state.nodes.insert(name, Arc::new(info));
+            touched.scheduler = true;
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        state.model.remove_node(&key.name);
+        if let Some((name, _)) = state.nodes.remove_entry(key.name.as_str()) {
+            state.touch_node(&name, touched);
+            touched.scheduler = true;
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.nodes.keys().map(node_key).collect()
+    }
+}
+
+/// `PriorityClass`.
+pub(in crate::index) struct PriorityClasses;
+
+impl Watched for PriorityClasses {
+    type Wire = PriorityClassWire;
+    type Object = PriorityClass;
+    const KIND: WatchedKind = WatchedKind::PriorityClass;
+
+    fn read(wire: PriorityClassWire) -> Result<PriorityClass, String> {
+        wire.scheduling().map_err(|error| error.to_string())
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        class: PriorityClass,
+        touched: &mut Touched,
+    ) {
+        if state.priority_classes.get(&key.name) != Some(&class) {
+            touch_class(state, &key.name, class.default, touched);
+            state.priority_classes.insert(key.name.clone(), class);
+            state.read_gangs_of_class(&key.name, touched);
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if let Some(old) = state.priority_classes.remove(&key.name) {
+            touch_class(state, &key.name, old.default, touched);
+            state.read_gangs_of_class(&key.name, touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        let names = state.priority_classes.keys();
+        names.map(|name| Key::new("", name)).collect()
+    }
+}
+
+/// Workloads of a class, and with the default class those without one, may be judged anew.
+fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) {
+    let concerned =
+        state
+            .workloads
+            .iter()
+            .filter(|(_, w)| match w.spec.priority_class_name.as_deref() {
+                Some(class) => class == name,
+                None => default,
+            });
+    touched
+        .workloads
+        .extend(concerned.map(|(key, _)| key.clone()));
+}
+
+/// `PodDisruptionBudget`.
+pub(in crate::index) struct Budgets;
+
+impl Watched for Budgets {
+    type Wire = BudgetWire;
+    type Object = Budget;
+    const KIND: WatchedKind = WatchedKind::PodDisruptionBudget;
+
+    fn read(wire: BudgetWire) -> Result<Budget, String> {
+        wire.scheduling().map_err(|error| error.to_string())
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        budget: Budget,
+        touched: &mut Touched,
+    ) {
+        if state.budgets.get(&key).is_none_or(|old| **old != budget) {
+            state.budgets.insert(key, Arc::new(budget));
+            touched.scheduler = true;
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        touched.scheduler |= state.budgets.remove(key).is_some();
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.budgets.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,262 @@
+//! Our own kinds, and the Services that workloads own.
+
+use k8s_openapi::api::core::v1::Service;
+use kube::core::DeserializeGuard;
+use lockstep_api::ids::{NodeName, Uid};
+use lockstep_api::names::MANAGED_BY;
+use lockstep_api::{
+    NodeAgent, NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload,
+};
+use lockstep_lifecycle::view::{Held, ServiceContent};
+
+use super::super::state::{Identified, Key, State, Touched, controller_uid, node_key};
+use super::super::watched_kind::WatchedKind;
+use super::{AgentSelector, Watched, guarded, identified, node_name};
+
+/// `TrainingWorkload`.
+pub(in crate::index) struct Workloads;
+
+impl Watched for Workloads {
+    type Wire = DeserializeGuard<TrainingWorkload>;
+    type Object = Identified<TrainingWorkload>;
+    const KIND: WatchedKind = WatchedKind::TrainingWorkload;
+
+    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
+        guarded(wire)
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        workload: Self::Object,
+        touched: &mut Touched,
+    ) {
+        if workload.object.spec.managed_by != MANAGED_BY {
+            return Self::delete(state, &key, touched);
+        }
+        let old = state.workloads.get(&key);
+        if let Some(old) = old.and_then(|old| old.metadata.uid.as_deref())
+            && workload.uid != *old
+        {
+            state.workload_keys.remove(old);
+        }
+        state.workload_keys.insert(workload.uid, key.clone());
+        state.workloads.insert(key.clone(), workload.object);
+        state.read_gangs_of(&key, touched);
+        touched.workloads.insert(key);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if let Some(old) = state.workloads.remove(key) {
+            if let Some(uid) = old.metadata.uid.as_deref() {
+                state.workload_keys.remove(uid);
+            }
+            state.read_gangs_of(key, touched);
+            touched.workloads.insert(key.clone());
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.workloads.keys().cloned().collect()
+    }
+}
+
+/// Our `PodGroup`.
+pub(in crate::index) struct PodGroups;
+
+impl Watched for PodGroups {
+    type Wire = DeserializeGuard<PodGroup>;
+    type Object = Identified<PodGroup>;
+    const KIND: WatchedKind = WatchedKind::PodGroup;
+
+    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
+        guarded(wire)
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        group: Self::Object,
+        touched: &mut Touched,
+    ) {
+        let group = group.object;
+        let constraints = &group.spec.gang.scheduling_constraints;
+        for topology in constraints.iter().flat_map(|c| &c.topology) {
+            state.model.use_topology_key(&topology.key);
+        }
+        if let Some(uid) = controller_uid(&*group) {
+            state.touch_owner(&key.namespace, uid, touched);
+        }
+        state.pod_groups.insert(key.clone(), group);
+        state.read_gang(&key, touched);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if let Some(old) = state.pod_groups.remove(key) {
+            if let Some(uid) = controller_uid(&*old) {
+                state.touch_owner(&key.namespace, uid, touched);
+            }
+            state.read_gang(key, touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.pod_groups.keys().cloned().collect()
+    }
+}
+
+/// Our `Workload`: named like the `TrainingWorkload`.
+pub(in crate::index) struct SchedulingWorkloads;
+
+impl Watched for SchedulingWorkloads {
+    type Wire = DeserializeGuard<Workload>;
+    type Object = Identified<Workload>;
+    const KIND: WatchedKind = WatchedKind::Workload;
+
+    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
+        guarded(wire)
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        workload: Self::Object,
+        touched: &mut Touched,
+    ) {
+        touched.workloads.insert(key.clone());
+        state.scheduling.insert(key, workload);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if state.scheduling.remove(key).is_some() {
+            touched.workloads.insert(key.clone());
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.scheduling.keys().cloned().collect()
+    }
+}
+
+/// `RestartOrder`: named like the workload.
+pub(in crate::index) struct Orders;
+
+impl Watched for Orders {
+    type Wire = DeserializeGuard<RestartOrder>;
+    type Object = Identified<RestartOrder>;
+    const KIND: WatchedKind = WatchedKind::RestartOrder;
+
+    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
+        guarded(wire)
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        order: Self::Object,
+        touched: &mut Touched,
+    ) {
+        touched.workloads.insert(key.clone());
+        state.orders.insert(key, order);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if state.orders.remove(key).is_some() {
+            touched.workloads.insert(key.clone());
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.orders.keys().cloned().collect()
+    }
+}
+
+/// `NodeAgent`: named like its node.
+pub(in crate::index) struct Agents;
+
+impl Watched for Agents {
+    type Wire = DeserializeGuard<NodeAgent>;
+    type Object = (NodeName, NodeAgentStatus);
+    const KIND: WatchedKind = WatchedKind::NodeAgent;
+
+    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
+        let agent = wire.0.map_err(|invalid| invalid.error)?;
+        Ok((node_name(&agent)?, agent.status.unwrap_or_default()))
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        _: Key,
+        (node, status): Self::Object,
+        touched: &mut Touched,
+    ) {
+        if state.set_agent(&node, status) {
+            state.touch_node(&node, touched);
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if let Some((node, _)) = state.agents.remove_entry(key.name.as_str()) {
+            state.touch_node(&node, touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.agents.keys().map(node_key).collect()
+    }
+}
+
+/// `Service` with the workload label.
+pub(in crate::index) struct Services;
+
+impl Watched for Services {
+    type Wire = Service;
+    type Object = Identified<Service>;
+    const KIND: WatchedKind = WatchedKind::Service;
+
+    fn read(wire: Service) -> Result<Self::Object, String> {
+        identified(wire)
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        service: Self::Object,
+        touched: &mut Touched,
+    ) {
+        let spec = service.object.spec.as_ref();
+        let content = ServiceContent {
+            selector: spec.and_then(|s| s.selector.clone()).unwrap_or_default(),
+            publish_not_ready_addresses: spec
+                .and_then(|s| s.publish_not_ready_addresses)
+                .unwrap_or_default(),
+        };
+        let owner = Uid::read(controller_uid(&*service.object));
+        if let Some(owner) = &owner {
+            state.touch_owner(&key.namespace, owner.as_str(), touched);
+        }
+        let held = Held {
+            uid: service.uid,
+            resource_version: service.version,
+            owned: false,
+            content,
+        };
+        state.services.insert(key, (owner, held));
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if let Some((Some(owner), _)) = state.services.remove(key) {
+            state.touch_owner(&key.namespace, owner.as_str(), touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.services.keys().cloned().collect()
+    }
+}

@@ -1,0 +1,53 @@
+//! Classes of nodes: those that agree in everything but their name.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Taint;
+
+use crate::node::Node;
+
+/// Label that every node has a value of its own for; left out of classes.
+pub(crate) const HOSTNAME: &str = "kubernetes.io/hostname";
+/// Effects that keep a pod away; `PreferNoSchedule` does not.
+pub(crate) const BINDING_EFFECTS: [&str; 2] = ["NoSchedule", "NoExecute"];
+
+/// Identifies a class of nodes; never used for another class later.
+pub type ClassId = u64;
+
+/// What nodes of one class have in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct NodeClass {
+    labels: BTreeMap<String, String>,
+    /// Key, value, effect; sorted, binding effects only.
+    taints: Vec<(String, String, String)>,
+    unschedulable: bool,
+    ready: bool,
+}
+
+impl NodeClass {
+    /// The class of a node.
+    pub fn of(node: &Node) -> Self {
+        let mut labels = node.labels.clone();
+        labels.remove(HOSTNAME);
+        let binding = |t: &&Taint| BINDING_EFFECTS.contains(&t.effect.as_str());
+        let mut taints: Vec<_> = node
+            .taints
+            .iter()
+            .filter(binding)
+            .map(|t| {
+                (
+                    t.key.clone(),
+                    t.value.clone().unwrap_or_default(),
+                    t.effect.clone(),
+                )
+            })
+            .collect();
+        taints.sort();
+        Self {
+            labels,
+            taints,
+            unschedulable: node.unschedulable,
+            ready: node.ready,
+        }
+    }
+}
