@@ -18,14 +18,16 @@
 //! wants one of them.
 //!
 //! ```
-//! use lockstep_engine::{Cluster, Demand, Node, Options, Pods, Unit, Units, place, preempt};
+//! use lockstep_engine::{
+//!     Cluster, ClusterNode, Demand, Pods, PreemptionOptions, Unit, Units, place, preempt,
+//! };
 //! use smallvec::smallvec;
 //!
 //! const CPU_AND_GPU: usize = 2;
 //! let mut cluster = Cluster::new(CPU_AND_GPU, 0);
 //! let mut units = Units::default();
 //! for (node, cost) in [(0, 90_000), (1, 700)] {
-//!     cluster.upsert_node(node, &Node { allocatable: smallvec![4000, 8], domains: vec![], schedulable: true });
+//!     cluster.upsert_node(node, &ClusterNode { allocatable: smallvec![4000, 8], domains: vec![], schedulable: true });
 //!     cluster.add_pod(node, &[1000, 8]);
 //!     units.units.push(Unit {
 //!         pods: vec![Pods { request: smallvec![1000, 8], nodes: vec![node] }],
@@ -44,7 +46,7 @@
 //! let reason = place(&cluster, &gang).unwrap_err();
 //! assert_eq!(reason.to_string(), "8 pods of shape 0 do not fit: resource 1 is short by 8");
 //!
-//! let answer = preempt(&cluster, &units, &gang, &Options::default())?;
+//! let answer = preempt(&cluster, &units, &gang, &PreemptionOptions::default())?;
 //! assert_eq!(answer.victims, [1], "the unit that loses less work goes");
 //! assert_eq!(answer.placement.assignments[0].node, 1);
 //! # Ok::<(), lockstep_engine::Infeasible>(())
