@@ -103,6 +103,9 @@ impl PlacedGang<'_, '_> {
 
     /// Adds the pods that are missing, up to so many requests in all.
     pub fn create(&self, limit: usize, out: &mut Vec<Action>, wake: &mut Wake) {
+        if self.facts.has_strays() {
+            return;
+        }
         let gated = self.is_preempting();
         // A gang that has not run yet was answered by releasing its placement.
         let holds = self.gang.basic || self.ledger.is_under_way(self.gang);

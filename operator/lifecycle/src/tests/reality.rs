@@ -263,3 +263,15 @@ fn a_restart_whose_last_state_has_no_time_is_counted_although_its_report_was_los
     w.wait(30);
     assert_eq!(w.status().restarts.counted, 1);
 }
+
+#[test]
+fn a_pod_that_has_lost_its_labels_is_replaced_and_not_left_behind() {
+    let mut w = World::new(gang(2));
+    w.settle();
+    let uid = w.pod("g", 0).shown.uid.clone();
+    w.pod("g", 0).shown.identity.member = None;
+    w.settle();
+    assert!(w.pods.iter().all(|p| p.shown.uid != uid), "it still runs");
+    assert_eq!(w.uids().len(), 2);
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
