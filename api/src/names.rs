@@ -93,14 +93,19 @@ pub fn pod_name(workload: &str, workload_uid: &str, member: &Member, replaces: &
 }
 
 /// Name of a gang's PodGroup. The hash of the workload's UID keeps workload `a` with group `b-c`
-/// and workload `a-b` with group `c` apart.
+/// and workload `a-b` with group `c` apart. The name is the value of a label of the gang's pods, so
+/// that of a long workload is cut.
 pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> String {
-    format!(
-        "{workload}-{}-{}",
-        gang_key.replace('.', "-"),
-        short_hash(&[workload_uid, gang_key])
-    )
+    let key = gang_key.replace('.', "-");
+    let hash = short_hash(&[workload_uid, gang_key]);
+    let left = MAX_LABEL_VALUE.saturating_sub(key.len() + hash.len() + 2);
+    let workload: String = workload.chars().take(left).collect();
+    let workload = workload.trim_end_matches(['-', '.']);
+    format!("{workload}-{key}-{hash}")
 }
+
+/// Longest value of a label, and longest DNS label.
+const MAX_LABEL_VALUE: usize = 63;
 
 /// Key of the one gang or domain that holds the whole workload.
 pub const WHOLE: &str = "workload";
@@ -125,6 +130,18 @@ mod tests {
             pod_name("a", "u1", &Member::new("b-c", 0, 0), ""),
             pod_name("a-b", "u2", &Member::new("c", 0, 0), "")
         );
+    }
+
+    #[test]
+    fn the_pod_group_of_the_longest_workload_is_a_valid_label_value() {
+        let longest = "a".repeat(MAX_LABEL_VALUE - "-g-0-0".len());
+        let key = replica_key(&"g".repeat(40), 19_999);
+        for (workload, key) in [(longest.as_str(), WHOLE), (&longest, &key), ("a-b", WHOLE)] {
+            let name = pod_group_name(workload, "uid", key);
+            assert!(name.len() <= MAX_LABEL_VALUE, "{name}");
+        }
+        let cut = format!("{}-x", "a".repeat(MAX_LABEL_VALUE - 19));
+        assert!(!pod_group_name(&cut, "uid", WHOLE).contains("--"));
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub(crate) struct Facts<'a> {
     /// When a node that is not ready will count as lost.
     pub node_wake: Wake,
     pods: BTreeMap<&'a Member, Vec<&'a PodView>>,
+    /// Pods of ours whose labels name no member any more.
+    strays: Vec<&'a PodView>,
     reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
     arrivals: BTreeMap<&'a str, Arrival<'a>>,
     training: BTreeMap<&'a str, &'a str>,
@@ -71,6 +73,7 @@ impl<'a> Facts<'a> {
             gangs: gangs(view.spec()),
             node_wake,
             pods: pods_by_member(view),
+            strays: strays(view),
             reports: reports_by_pod(view),
             arrivals: arrivals_by_pod(view),
             training: training_containers(view.spec()),
@@ -97,9 +100,16 @@ impl<'a> Facts<'a> {
         Due::of(at, self.now)
     }
 
-    /// Pods of ours, by member.
+    /// Pods of ours, by member; those that name none come last.
     pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
-        self.pods.values().flatten().copied()
+        let of_members = self.pods.values().flatten().copied();
+        of_members.chain(self.strays.iter().copied())
+    }
+
+    /// Whether pods of ours are left whose labels name no member: they are deleted, and their names
+    /// may be those of the pods to be made.
+    pub fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
     }
 
     /// Pods of a member, oldest first.
@@ -327,6 +337,13 @@ fn pods_by_member(view: &WorkloadView) -> BTreeMap<&Member, Vec<&PodView>> {
         pods.sort_by_key(|p| (p.created_at, &p.uid));
     }
     out
+}
+
+fn strays(view: &WorkloadView) -> Vec<&PodView> {
+    let ours = view.pods.iter().filter(|p| p.owner_uid == view.uid());
+    ours.filter(|p| p.identity.member.is_none())
+        .map(AsRef::as_ref)
+        .collect()
 }
 
 fn reports_by_pod(view: &WorkloadView) -> BTreeMap<&str, Vec<(&str, &Report)>> {

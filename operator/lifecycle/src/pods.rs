@@ -307,6 +307,14 @@ impl ContainerView {
         matches!(self.state, ContainerState::Running { .. })
     }
 
+    /// Since when it runs.
+    pub fn running_since(&self) -> Option<DateTime<Utc>> {
+        match &self.state {
+            ContainerState::Running { started_at } => *started_at,
+            ContainerState::Waiting { .. } | ContainerState::Terminated(_) => None,
+        }
+    }
+
     /// How it ended, if it does not run now.
     pub fn terminated(&self) -> Option<&Termination> {
         match &self.state {

@@ -6,6 +6,7 @@ mod failures;
 mod objects;
 mod placements;
 mod property;
+mod reality;
 
 use serde_json::{Value, json};
 

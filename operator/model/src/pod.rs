@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::Affinity;
+use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
@@ -211,7 +211,8 @@ pub(crate) fn utc(time: &Time) -> Option<DateTime<Utc>> {
 }
 
 /// The node that every term of the required affinity names in `matchFields`, as our pods and those
-/// of `DaemonSet`s have.
+/// of `DaemonSet`s have. A term may name others besides (the template's own); one that is empty
+/// selects nothing.
 fn pin(affinity: &Affinity) -> Option<String> {
     let terms = &affinity
         .node_affinity
@@ -219,17 +220,32 @@ fn pin(affinity: &Affinity) -> Option<String> {
         .required_during_scheduling_ignored_during_execution
         .as_ref()?
         .node_selector_terms;
-    let mut nodes = terms.iter().map(|term| {
-        term.match_fields
-            .iter()
-            .flatten()
-            .find_map(|r| match r.values.as_deref() {
-                Some([node]) if r.key == "metadata.name" && r.operator == "In" => Some(node),
-                _ => None,
-            })
-    });
-    let first = nodes.next()??;
-    nodes.all(|n| n == Some(first)).then(|| first.clone())
+    let mut terms = terms.iter().filter(|t| !selects_nothing(t)).map(named);
+    // Ours is the last that a term names.
+    let mut common: Vec<&String> = terms.next()?;
+    for others in terms {
+        common.retain(|node| others.contains(node));
+    }
+    common.last().map(|node| (*node).clone())
+}
+
+fn selects_nothing(term: &NodeSelectorTerm) -> bool {
+    let empty = |list: &Option<Vec<_>>| list.as_ref().is_none_or(Vec::is_empty);
+    empty(&term.match_fields) && empty(&term.match_expressions)
+}
+
+/// The nodes that a term names one by one.
+fn named(term: &NodeSelectorTerm) -> Vec<&String> {
+    let mut nodes = Vec::new();
+    for field in term.match_fields.iter().flatten() {
+        if let Some([node]) = field.values.as_deref()
+            && field.key == "metadata.name"
+            && field.operator == "In"
+        {
+            nodes.push(node);
+        }
+    }
+    nodes
 }
 
 #[cfg(test)]
@@ -299,6 +315,16 @@ mod tests {
             None
         );
         assert_eq!(pinned(&json!([])), None);
+    }
+
+    #[test]
+    fn the_pin_is_found_beside_nodes_that_the_template_names_and_beside_empty_terms() {
+        let field = |n: &str| json!({"key": "metadata.name", "operator": "In", "values": [n]});
+        let pinned_to = |terms| pinned(&terms);
+        let either = json!([{"matchFields": [field("n1"), field("n2")]}, {"matchFields": [field("n2"), field("n2")]}]);
+        assert_eq!(pinned_to(either).as_deref(), Some("n2"));
+        let empty = json!([{}, {"matchFields": [field("n1")]}]);
+        assert_eq!(pinned_to(empty).as_deref(), Some("n1"));
     }
 
     #[test]

@@ -5,9 +5,11 @@
 //! | [`objects`] | Service, Workload, pod groups, `RestartOrder`, dry runs |
 //! | [`pods`] | pods of one gang: deletions, gates, creations |
 //! | [`removal`] | deletions of pods, and which stay |
+//! | [`refused`] | requests that are not repeated yet |
 
 mod objects;
 mod pods;
+mod refused;
 mod removal;
 
 use std::collections::BTreeSet;
@@ -91,7 +93,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                 };
                 placed.repair(out);
                 if complete && entry.started && entry.backoff.is_none() {
-                    placed.create(MAX_CREATES, &mut creates);
+                    placed.create(MAX_CREATES, &mut creates, wake);
                 }
             }
             PlacementState::Released => vacate(facts, ledger, gang, out),

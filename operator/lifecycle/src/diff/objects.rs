@@ -6,6 +6,7 @@ use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::membership::Membership;
 use lockstep_api::scheduling::GangSpec;
 
+use super::refused::is_recently_refused;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::objects::hash::spec_hash;
@@ -53,16 +54,18 @@ pub(super) fn ensure_all(
     wake: &mut Wake,
 ) -> bool {
     let view = facts.view;
-    if view.priority == Priority::Unknown {
-        // The class was deleted: what exists keeps the number that it was given.
-        return false;
-    }
     let mut results = vec![service(facts, out, wake)];
-    if !facts.gangs.is_empty() {
-        results.push(workload(facts, out, wake));
-    }
-    for gang in &facts.gangs {
-        results.push(pod_group(facts, gang, out, wake));
+    if view.priority == Priority::Unknown {
+        // The class was deleted: what exists keeps the number that it was given, restarts in place
+        // go on, and the API server would refuse pods that name the class.
+        results.push(Ensured::Blocked);
+    } else {
+        if !facts.gangs.is_empty() {
+            results.push(workload(facts, out, wake));
+        }
+        for gang in &facts.gangs {
+            results.push(pod_group(facts, gang, out, wake));
+        }
     }
     let surplus = delete_surplus_pod_groups(facts, out);
     let wanted = orders::wanted(facts, ledger, membership, wake);
@@ -86,7 +89,8 @@ fn ensure<T>(
         Some(_) if same => return Ensured::Same,
         Some(_) | None => {}
     }
-    if is_recently_refused(facts, &object, wake) {
+    let target = Target::Object(object.kind(), object.name().to_owned());
+    if is_recently_refused(facts, &target, wake) {
         return Ensured::Blocked;
     }
     out.push(match present {
@@ -98,17 +102,6 @@ fn ensure<T>(
         None => Action::Create(object),
     });
     Ensured::Requested
-}
-
-/// A refused request is repeated after a while, not in every pass.
-fn is_recently_refused(facts: &Facts<'_>, object: &Object, wake: &mut Wake) -> bool {
-    let target = Target::Object(object.kind(), object.name().to_owned());
-    let retry = facts.view.settings.retry;
-    let mut recent = false;
-    for refusal in facts.view.refusals.iter().filter(|r| r.target == target) {
-        recent |= !facts.due(refusal.at + retry).passed(wake);
-    }
-    recent
 }
 
 fn service(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {

@@ -5,6 +5,7 @@ use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
+use super::refused::is_recently_refused;
 use super::removal::{delete, unpublish};
 use crate::facts::{AssignedNodes, Facts};
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
@@ -12,8 +13,10 @@ use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::orders::is_ordered;
 use crate::plan::Action;
-use crate::pods::PodView;
+use crate::pods::{ContainerView, PodView};
 use crate::tier::Tier;
+use crate::view::Target;
+use crate::wake::Wake;
 
 /// A gang that is placed.
 pub(super) struct PlacedGang<'v, 'a> {
@@ -99,10 +102,17 @@ impl PlacedGang<'_, '_> {
     }
 
     /// Adds the pods that are missing, up to so many requests in all.
-    pub fn create(&self, limit: usize, out: &mut Vec<Action>) {
+    pub fn create(&self, limit: usize, out: &mut Vec<Action>, wake: &mut Wake) {
+        if self.facts.has_strays() {
+            return;
+        }
         let gated = self.is_preempting();
+        // A gang that has not run yet was answered by releasing its placement.
+        let holds = self.gang.basic || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
-            if !is_ordered(self.facts, &domain.key, entry.attempt) {
+            if !is_ordered(self.facts, &domain.key, entry.attempt)
+                || self.old_attempt_runs(domain, entry)
+            {
                 continue;
             }
             for member in &domain.members {
@@ -110,11 +120,36 @@ impl PlacedGang<'_, '_> {
                     return;
                 }
                 let finished = self.ledger.completed.contains(member);
-                if !finished && self.membership.contains(member) {
+                let refused =
+                    holds && is_recently_refused(self.facts, &Target::Pod(member.clone()), wake);
+                if !finished && !refused && self.membership.contains(member) {
                     out.extend(self.create_one(domain, entry, member, gated));
                 }
             }
         }
+    }
+
+    /// Whether a pod that an incident replaces may still run its training container. New pods for
+    /// a whole domain are made where nothing else keeps two attempts apart: both would meet at the
+    /// same address.
+    fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger) -> bool {
+        let Some(incident) = &entry.incident else {
+            return false;
+        };
+        incident.action.replaces_pods()
+            && domain.members.iter().any(|member| {
+                let pods = self.facts.pods_of(member).iter();
+                pods.filter(|pod| incident.replaces_pod(pod))
+                    .any(|pod| self.may_run(member, pod))
+            })
+    }
+
+    /// Whether the training container of a pod runs, or may be started again.
+    fn may_run(&self, member: &Member, pod: &PodView) -> bool {
+        let Some(node) = &pod.node else { return false };
+        let container = self.facts.trainer(member, pod);
+        let runs = container.is_some_and(ContainerView::running);
+        !pod.terminal() && !self.facts.lost(node) && (runs || !pod.terminating())
     }
 
     fn create_one(

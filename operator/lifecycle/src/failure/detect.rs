@@ -158,11 +158,8 @@ pub(crate) fn unreported_restart(
     pod: &PodView,
     wake: &mut Wake,
 ) -> Option<Failure> {
-    let last = pod
-        .containers
-        .get(facts.training(&member.group))?
-        .last
-        .as_ref()?;
+    let container = pod.containers.get(facts.training(&member.group))?;
+    let last = container.last.as_ref()?;
     let known = report_of(facts, member, pod, last.id.as_deref());
     // The true code is on its way: the agent sees it before the kubelet tells the API server.
     let reporting = pod
@@ -170,8 +167,10 @@ pub(crate) fn unreported_restart(
         .as_deref()
         .is_some_and(|n| facts.agent(n).is_some());
     if known.is_none() && reporting {
-        let deadline = last.finished_at? + facts.view.settings.report_grace;
-        if !facts.due(deadline).passed(wake) {
+        // The kubelet shows no times of containers that it ended to restart all of a pod.
+        let ended_by = last.finished_at.or(container.running_since());
+        let deadline = ended_by.map(|at| at + facts.view.settings.report_grace);
+        if deadline.is_some_and(|at| !facts.due(at).passed(wake)) {
             return None;
         }
     }

@@ -6,9 +6,10 @@ use std::ops::ControlFlow;
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
-    Cause, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
+    Cause, CauseKind, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
 };
 
 use super::members::restarts_in_place;
@@ -17,12 +18,19 @@ use super::respond::{Response, respond};
 use super::scope::{Consequence, DomainScope};
 use crate::cause::describe;
 use crate::facts::Facts;
-use crate::ledger::{DomainLedger, Ledger, OpenIncident};
+use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::settings::doubling;
 use crate::tier::Tier;
 
 /// The kubelet's own back-off between restarts of a container: first wait, and longest.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
+
+/// Restart domains that lose the same node within this time share one incident's charge.
+const ONE_LOSS: TimeDelta = TimeDelta::seconds(30);
+
+/// Restarts in a row for failures that take no budget, after which the member that failed is placed
+/// on another node.
+const UNCOUNTED_TRIES: i32 = 2;
 
 /// What an incident takes over from the one that it supersedes.
 struct Superseded {
@@ -67,6 +75,7 @@ pub(crate) fn open_uncounted(
         action,
         cause,
         counted: false,
+        failed: replace.clone(),
         replace,
         avoid: Vec::new(),
     };
@@ -125,10 +134,11 @@ fn charge(
     }
     // A failure before the restart of a charged incident has brought all members back is not
     // charged again (docs/decisions/0010).
-    let paid = superseded
+    let superseded_paid = superseded
         .incident
         .as_ref()
         .is_some_and(|i| i.counted && !i.affects_single_pods());
+    let paid = superseded_paid || has_paid_for_node(facts, ledger, &response.cause);
     let charged = response.counted && !paid;
     if charged && !ledger.budget.charge(&policy.limits, facts.now) {
         return ControlFlow::Break(over_budget(&policy.limits));
@@ -143,6 +153,24 @@ fn charge(
         ));
     }
     ControlFlow::Continue(charged)
+}
+
+/// Whether the loss of this node has just been charged to another restart domain: it is one
+/// incident however many domains had members there.
+fn has_paid_for_node(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> bool {
+    let same = |other: &Cause| other.kind == CauseKind::NodeLost && other.node == cause.node;
+    let open = ledger
+        .domains
+        .values()
+        .filter_map(|d| d.incident.as_ref())
+        .filter(|i| i.counted && same(&i.cause))
+        .map(|i| i.detected_at);
+    let closed = ledger
+        .history
+        .iter()
+        .filter(|h| h.counted && same(&h.cause))
+        .map(|h| h.time);
+    cause.kind == CauseKind::NodeLost && open.chain(closed).any(|at| facts.now - at <= ONE_LOSS)
 }
 
 /// Records the incident.
@@ -170,6 +198,14 @@ fn begin(
             replace.insert(member.clone());
         }
     }
+    if !response.counted && repeats(&response.cause) && tries >= UNCOUNTED_TRIES {
+        // Nothing else would ever end the row.
+        replace.extend(response.failed.iter().cloned());
+        avoid_node_of(facts, ledger, scope, &response.cause);
+    }
+    let Some(domain) = ledger.domain(scope.key()) else {
+        return;
+    };
     let mut incident = build(
         facts,
         domain,
@@ -191,10 +227,34 @@ fn begin(
     for (node, avoidance) in response.avoid {
         ledger.avoid_node(&scope.gang.key, node, avoidance);
     }
-    let tries = tries.saturating_add(i32::from(response.counted));
+    let backs_off = response.counted || repeats(&response.cause);
+    let tries = tries.saturating_add(i32::from(backs_off));
     ledger.open_incident(scope.key(), incident, tries);
     if action.raises_attempt() {
-        ledger.forget_unfinished(facts.spec(), scope.all.iter().copied());
+        ledger.forget_unfinished(facts.spec(), scope.gang, scope.all.iter().copied());
+    }
+}
+
+/// Whether a cause may come again because of the restart itself. Drains, lost nodes and requests
+/// come from outside.
+fn repeats(cause: &Cause) -> bool {
+    match cause.kind {
+        CauseKind::ContainerExit | CauseKind::PodFailed | CauseKind::Hang => true,
+        CauseKind::PodDeleted
+        | CauseKind::NodeLost
+        | CauseKind::Preempted
+        | CauseKind::Requested
+        | CauseKind::Resize => false,
+    }
+}
+
+fn avoid_node_of(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, cause: &Cause) {
+    if let Some(node) = NodeName::read(Some(&cause.node)) {
+        let avoidance = Avoidance {
+            reason: reasons::FAILED_MEMBER.into(),
+            until: facts.now + facts.view.settings.avoid,
+        };
+        ledger.avoid_node(&scope.gang.key, node, avoidance);
     }
 }
 
@@ -229,6 +289,7 @@ fn build(
         settings.incident_backoff_max,
         tries,
     );
+    let backs_off = counted || repeats(cause);
     OpenIncident {
         attempt: domain.attempt + i64::from(action.raises_attempt()),
         cause: cause.clone(),
@@ -237,7 +298,7 @@ fn build(
         stage: IncidentStage::Decided,
         replace: BTreeSet::new().into_iter().collect(),
         old_pods: BTreeSet::new(),
-        not_before: (counted && !wait.is_zero()).then(|| facts.now + wait),
+        not_before: (backs_off && !wait.is_zero()).then(|| facts.now + wait),
         detected_at: facts.now,
         decided_at: facts.now,
         ordered_at: None,
@@ -346,7 +407,8 @@ pub(crate) fn restart_all(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause)
             continue;
         }
         for domain in &gang.domains {
-            let scope = DomainScope::of_restart(facts, &membership, gang, domain);
+            let done = ledger.done_members(facts.spec(), gang);
+            let scope = DomainScope::of_restart(facts, &membership, gang, domain, &done);
             // One restart serves all requests of one pass.
             let opened = ledger
                 .domain(scope.key())
@@ -388,7 +450,8 @@ pub(crate) fn place_elsewhere(
             incident.replace_members(facts, [member]);
             continue;
         }
-        let scope = DomainScope::of_restart(facts, &membership, gang, domain);
+        let done = ledger.done_members(facts.spec(), gang);
+        let scope = DomainScope::of_restart(facts, &membership, gang, domain, &done);
         let action = FailureAction::RestartPod;
         open_uncounted(
             facts,

@@ -1,6 +1,6 @@
 //! Moves an open incident on, and notices when all members run.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
 use lockstep_api::workload::IncidentStage;
@@ -11,6 +11,7 @@ use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::orders::is_ordered;
 use crate::pods::ContainerView;
+use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
 
 /// One step of a domain that has no new failure.
@@ -115,27 +116,40 @@ fn replacement_timeout(
 ) -> Option<Consequence> {
     let domain = ledger.domain(scope.key())?;
     let gang = ledger.gang(&scope.gang.key)?;
+    let ordered_at = domain.incident.as_ref()?.ordered_at?;
     let mut unplaced: Vec<String> = Vec::new();
     for &member in &scope.unfinished {
         let node = scope.assigned.get(member);
         let placed = node.is_some_and(|n| facts.usable(gang, n));
-        if !placed && facts.current(domain, member).is_none() {
-            unplaced.push(member.to_string());
+        let refusal = refused_since(facts, member, ordered_at);
+        if (!placed || refusal.is_some()) && facts.current(domain, member).is_none() {
+            let why = refusal.map_or(String::new(), |r| format!(" ({})", r.message));
+            unplaced.push(format!("{member}{why}"));
         }
     }
     let limit = facts.spec().failure_policy.replacement_timeout_seconds;
-    let deadline = domain.incident.as_ref()?.ordered_at? + TimeDelta::seconds(limit);
+    let deadline = ordered_at + TimeDelta::seconds(limit);
     if unplaced.is_empty() || !facts.due(deadline).passed(wake) {
         return None;
     }
     let message = format!(
-        "no replacement node was found within {limit} s for {}",
+        "no replacement was possible within {limit} s for {}",
         unplaced.join(", ")
     );
     Some(Consequence::ReleaseGang(
         reasons::REPLACEMENT_TIMEOUT,
         message,
     ))
+}
+
+/// The API server's refusal of a member's replacement.
+fn refused_since<'a>(
+    facts: &Facts<'a>,
+    member: &Member,
+    since: DateTime<Utc>,
+) -> Option<&'a RefusedRequest> {
+    let mut refusals = facts.view.refusals.iter();
+    refusals.find(|r| r.target == Target::Pod(member.clone()) && r.at >= since)
 }
 
 fn note_arrival(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &mut DomainLedger) {

@@ -71,15 +71,17 @@ pub(crate) fn restart_changed(
             continue;
         }
         for domain in &gang.domains {
-            let scope = DomainScope::of_restart(facts, is, gang, domain);
+            let done = ledger.done_members(facts.spec(), gang);
+            let scope = DomainScope::of_restart(facts, is, gang, domain, &done);
             let begun = domain.members.iter().any(|m| was.contains(m));
             let moved = scope
                 .all
                 .iter()
                 .any(|m| position(was, m) != position(is, m));
-            if scope.all.is_empty() {
+            let over = domain.members.iter().all(|m| !is.contains(m));
+            if over {
                 reset(facts, ledger, scope.key());
-            } else if begun && moved {
+            } else if begun && moved && !gang.basic {
                 recreate(facts, ledger, &scope, message);
             }
         }

@@ -1,5 +1,7 @@
 //! One restart domain with its gang, and what its failures may ask of the workload.
 
+use std::collections::BTreeSet;
+
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
@@ -65,15 +67,21 @@ impl<'s> DomainScope<'s> {
         }
     }
 
-    /// The scope of a restart that has nothing to do with where members run.
+    /// The scope of a restart that has nothing to do with where members run. Members that are
+    /// `done` have no part in it.
     pub fn of_restart(
         facts: &'s Facts<'s>,
         membership: &Membership<'_>,
         gang: &'s Gang,
         domain: &'s Domain,
+        done: &BTreeSet<Member>,
     ) -> Self {
-        let members = domain.members.iter();
-        let all: Vec<&Member> = members.filter(|m| membership.contains(m)).collect();
+        let mut all = Vec::new();
+        for member in &domain.members {
+            if membership.contains(member) && !done.contains(member) {
+                all.push(member);
+            }
+        }
         Self {
             gang,
             domain,

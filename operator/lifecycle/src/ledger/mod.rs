@@ -15,6 +15,7 @@ mod write;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Gang;
 use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, RunningIndexes};
@@ -171,6 +172,14 @@ impl Ledger {
     /// The entry of a restart domain.
     pub fn domain(&self, key: &str) -> Option<&DomainLedger> {
         self.domains.get(key)
+    }
+
+    /// Whether members of a gang have all run at the present placement, or are being restarted.
+    pub fn is_under_way(&self, gang: &Gang) -> bool {
+        let domains = gang.domains.iter();
+        domains
+            .filter_map(|d| self.domain(&d.key))
+            .any(DomainLedger::under_way)
     }
 
     /// The incident that a restart domain handles.

@@ -1,7 +1,10 @@
 //! The changes of the ledger that stages have in common. They call nothing above, and each leaves
 //! the ledger as a whole consistent.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::gangs::Gang;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::names::annotations;
@@ -141,7 +144,10 @@ impl Ledger {
             .iter()
             .filter(|h| h.domain == domain)
             .find_map(|h| h.recovered_at);
-        let since = [last_checkpoint(facts), restarted, self.started_at]
+        // Time in the queue is no work, and the clock of a node may be anywhere.
+        let held_since = held_since(facts, domain).or(self.started_at);
+        let failed_at = held_since.map_or(failed_at, |held| failed_at.max(held));
+        let since = [last_checkpoint(facts), restarted, held_since]
             .into_iter()
             .flatten()
             .max()
@@ -186,7 +192,7 @@ impl Ledger {
                 };
             }
         }
-        self.forget_unfinished(facts.spec(), gang.members());
+        self.forget_unfinished(facts.spec(), gang, gang.members());
     }
 
     /// Releases every placement that is held.
@@ -197,24 +203,48 @@ impl Ledger {
         }
     }
 
-    /// Members start over: what they have finished counts only where their whole group has.
+    /// Members start over: what they have finished counts only where they are
+    /// [done](Self::done_members).
     pub fn forget_unfinished<'m>(
         &mut self,
         spec: &TrainingWorkloadSpec,
+        gang: &Gang,
         members: impl IntoIterator<Item = &'m Member>,
     ) {
-        let membership = self.membership(spec);
-        let finished: Vec<&str> = spec
-            .groups
-            .iter()
-            .map(|g| g.name.as_str())
-            .filter(|name| membership.complete(name, &self.completed))
-            .collect();
+        let done = self.done_members(spec, gang);
         for member in members {
-            if !finished.contains(&member.group.as_str()) {
+            if !done.contains(member) {
                 self.completed.remove(member);
             }
         }
+    }
+
+    /// Members of a gang that have finished whatever becomes of the others: their whole group or
+    /// restart domain has, or they stand alone. They never run again.
+    pub fn done_members(&self, spec: &TrainingWorkloadSpec, gang: &Gang) -> BTreeSet<Member> {
+        let membership = self.membership(spec);
+        let finished_group = |name: &str| membership.complete(name, &self.completed);
+        let groups: Vec<&str> = spec
+            .groups
+            .iter()
+            .map(|g| g.name.as_str())
+            .filter(|name| finished_group(name))
+            .collect();
+        let mut done = BTreeSet::new();
+        for domain in &gang.domains {
+            let mut running = domain.members.iter().filter(|m| membership.contains(m));
+            let finished_domain = running.all(|m| self.completed.contains(m));
+            for member in domain
+                .members
+                .iter()
+                .filter(|m| self.completed.contains(*m))
+            {
+                if gang.basic || finished_domain || groups.contains(&member.group.as_str()) {
+                    done.insert(member.clone());
+                }
+            }
+        }
+        done
     }
 
     /// Records that a gang stays away from a node; of two times the later counts.
@@ -324,6 +354,16 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
         (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
         _ => 0,
     }
+}
+
+/// Since when the gang of a domain holds the capacity that it has, or has just released.
+fn held_since(facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
+    let gang = facts
+        .gangs
+        .iter()
+        .find(|g| g.domains.iter().any(|d| d.key == domain))?;
+    let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
+    Some(placement.decided_at)
 }
 
 /// The time of the last checkpoint that an annotation tells.

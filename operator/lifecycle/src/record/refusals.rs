@@ -1,5 +1,6 @@
-//! Stage 05: a gang of which the API server refused a pod releases its placement whole, since a
-//! part of it is of no use.
+//! Stage 05: a gang of which the API server refused a pod before it ran releases its placement
+//! whole, since a part of it is of no use. One that runs already, or whose members stand alone,
+//! holds its nodes while the pod is tried again.
 
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
@@ -16,6 +17,9 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
         let Some(placement) = facts.placement(ledger, &gang.key) else {
             continue;
         };
+        if gang.basic || ledger.is_under_way(gang) {
+            continue;
+        }
         let Some(refusal) = refused_pod(facts, gang, placement) else {
             continue;
         };

@@ -2,7 +2,7 @@
 //! Before a gang first runs it releases everything; later only the member is placed elsewhere,
 //! while the others hold their nodes.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::NodeName;
@@ -11,7 +11,7 @@ use lockstep_api::member::Member;
 use crate::facts::Facts;
 use crate::failure::{detect, incident};
 use crate::ledger::ops::ReleaseReason;
-use crate::ledger::{Avoidance, DomainLedger, Ledger};
+use crate::ledger::{Avoidance, Ledger};
 use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
 
@@ -44,11 +44,7 @@ fn answer(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, failures: &[Start
             ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
         }
     }
-    let domains = gang.domains.iter();
-    let under_way = domains
-        .filter_map(|d| ledger.domain(&d.key))
-        .any(DomainLedger::under_way);
-    if under_way || gang.basic {
+    if gang.basic || ledger.is_under_way(gang) {
         let failures = failures
             .iter()
             .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))
@@ -94,17 +90,28 @@ fn start_failures(
         for member in domain.members.iter().filter(|m| assigned.contains_key(*m)) {
             let pod = facts.current(entry, member);
             if let Some(pod) = pod.filter(|p| !p.terminating() && !p.gated) {
-                out.extend(start_failure(facts, member, pod, wake));
+                let evicts = facts
+                    .pod_group_status(&gang.key)
+                    .is_some_and(|s| s.preemption.is_some() || s.last_preemption.is_some());
+                out.extend(start_failure(facts, member, pod, evicts, wake));
             }
         }
     }
     out
 }
 
+/// Since when a kubelet can start the pod: it was bound, or at first when it was made.
+fn may_start_since(pod: &PodView) -> DateTime<Utc> {
+    let bound = pod.condition("PodScheduled").and_then(|c| c.since);
+    bound.map_or(pod.created_at, |at| at.max(pod.created_at))
+}
+
+/// `evicts`: work has been evicted for the gang, which has not been bound since.
 fn start_failure(
     facts: &Facts<'_>,
     member: &Member,
     pod: &PodView,
+    evicts: bool,
     wake: &mut Wake,
 ) -> Option<StartFailure> {
     let node = pod.node.as_ref().or(pod.pinned.as_ref())?;
@@ -120,8 +127,11 @@ fn start_failure(
     } else if pod.node.is_some() && facts.lost(node) {
         let message = "the node was lost before the pod started".to_owned();
         (reasons::NODE_LOST, message)
+    } else if pod.node.is_none() && evicts {
+        // Its victims may take as long as they are granted to end; the scheduler watches that.
+        return None;
     } else if facts
-        .due(pod.created_at + TimeDelta::seconds(limit))
+        .due(may_start_since(pod) + TimeDelta::seconds(limit))
         .passed(wake)
     {
         let message = format!("containers did not start within {limit} s");

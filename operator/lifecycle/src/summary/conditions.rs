@@ -10,7 +10,7 @@ use super::counts::Counts;
 use super::value::{ConditionValue, condition};
 use crate::cause::describe;
 use crate::facts::Facts;
-use crate::ledger::{End, Ledger, Outcome};
+use crate::ledger::{DomainLedger, End, Ledger, Outcome};
 use crate::objects::hash::spec_hash;
 use crate::view::{Priority, RefusalKind, RefusedRequest, Target};
 use crate::wake::Wake;
@@ -127,7 +127,7 @@ fn stalled(
     if ledger.ended.is_some() || spec.suspend {
         return none;
     }
-    if facts.view.priority == Priority::Unknown && ledger.applied.is_none() {
+    if facts.view.priority == Priority::Unknown && needs_class(ledger) {
         let class = spec.priority_class_name.as_deref().unwrap_or_default();
         let message = format!("spec.priorityClassName: no PriorityClass \"{class}\" exists");
         return condition(true, reasons::INVALID_PRIORITY_CLASS, message);
@@ -148,6 +148,12 @@ fn stalled(
     foreign_object(facts)
         .or_else(|| refused_object(facts, wake))
         .unwrap_or(none)
+}
+
+/// Whether something is to be made for which the priority class must exist.
+fn needs_class(ledger: &Ledger) -> bool {
+    let awaits_pods = |d: &DomainLedger| d.incident.as_ref().is_some_and(|i| !i.replace.is_empty());
+    ledger.applied.is_none() || ledger.domains.values().any(awaits_pods)
 }
 
 /// An object with a name that we need and that is not ours.

@@ -244,7 +244,7 @@ fn a_refused_pin_is_followed_to_the_new_node() {
     );
 }
 
-fn two_groups(condition: &str) -> serde_json::Value {
+pub(super) fn two_groups(condition: &str) -> serde_json::Value {
     let template = json!({"spec": {"containers": [{"name": "t", "image": "i"}]}});
     json!({"scheduling": {"gang": {"scope": "Group"}}, "groups": [
         {"name": "a", "template": template},

@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::Resource;
+use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
-use lockstep_api::names::labels;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::pods::{
@@ -21,14 +22,14 @@ use crate::time_conversion::to_chrono;
 /// Taint of a node that its operator has declared dead.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 
-/// A pod as the decisions about its workload see it, where it carries a workload's label; with the
-/// UID in that label. Bound, pinned, nominated and gated are read once, for the scheduler.
+/// A pod as the decisions about its workload see it, where a workload controls it; with that
+/// workload's UID. Labels decide about nothing: who takes one off a pod does not make it another's.
+/// Bound, pinned, nominated and gated are read once, for the scheduler.
 pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     let none = BTreeMap::new();
     let pod_labels = wire.metadata.labels.as_ref().unwrap_or(&none);
     let annotations = wire.metadata.annotations.as_ref().unwrap_or(&none);
-    let workload = pod_labels.get(labels::WORKLOAD_UID)?;
-    let workload = Uid::read(Some(workload))?;
+    let workload = workload_of(wire)?;
     let status = &wire.status;
     let view = PodView {
         name: pod.name.clone(),
@@ -40,7 +41,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
         nominated: pod.nominated.clone(),
         gated: pod.stage == Stage::Gated,
         created_at: time(wire.metadata.creation_timestamp.as_ref()).unwrap_or_default(),
-        deleted_at: time(wire.metadata.deletion_timestamp.as_ref()),
+        deleted_at: deletion_requested_at(wire),
         phase: PodPhase::from(status.phase.as_str()),
         reason: status.reason.clone(),
         message: status.message.clone(),
@@ -103,6 +104,22 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
     }
 }
 
+/// UID of the workload that controls a pod.
+fn workload_of(wire: &PodWire) -> Option<Uid> {
+    let owners = wire.metadata.owner_references.as_ref()?;
+    let owner = owners
+        .iter()
+        .find(|o| o.controller == Some(true) && o.kind == TrainingWorkload::kind(&()))?;
+    Uid::read(Some(&owner.uid))
+}
+
+/// When the deletion of a pod was asked for: its deletion timestamp is when the grace will be over.
+fn deletion_requested_at(wire: &PodWire) -> Option<DateTime<Utc>> {
+    let over = time(wire.metadata.deletion_timestamp.as_ref())?;
+    let grace = wire.metadata.deletion_grace_period_seconds.unwrap_or(0);
+    Some(over - TimeDelta::try_seconds(grace).unwrap_or_default())
+}
+
 /// A node as decisions about its members see it.
 pub fn node_info(wire: &NodeWire) -> NodeInfo {
     NodeInfo {
@@ -123,11 +140,14 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_member_is_read_with_its_container_states() {
+    fn a_member_is_read_with_its_container_states_and_the_time_at_which_its_deletion_was_asked_for()
+    {
         let wire: PodWire = serde_json::from_value(json!({
             "metadata": {"name": "p", "namespace": "ml", "uid": "u", "resourceVersion": "9",
                 "creationTimestamp": "2026-11-21T10:00:00Z",
-                "labels": {labels::WORKLOAD_UID: "w"}},
+                "deletionTimestamp": "2026-11-21T10:02:30Z", "deletionGracePeriodSeconds": 30,
+                "ownerReferences": [{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+                    "name": "llama", "uid": "w", "controller": true}]},
             "spec": {"nodeName": "n1", "containers": [{"name": "t", "image": "i"}]},
             "status": {"phase": "Running", "podIP": "10.0.0.1",
                 "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-11-21T10:00:05Z"}],
@@ -147,7 +167,11 @@ mod tests {
             (c.ready, c.restart_count, c.id.as_deref()),
             (true, 1, Some("containerd://b"))
         );
-        assert!(c.running() && wire.ready());
+        assert_eq!(
+            view.deleted_at.unwrap().to_rfc3339(),
+            "2026-11-21T10:02:00+00:00"
+        );
+        assert!(c.running());
         assert_eq!(c.last.as_ref().map(|t| t.exit_code), Some(137));
     }
 }
