@@ -14,7 +14,7 @@ use futures_util::future::{Either, select};
 use kube::Client;
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::capabilities;
-use lockstep_lifecycle::node::{NodePod, NodeView, Records, Stop, decide};
+use lockstep_lifecycle::node::{NodeView, Records, Stop, decide};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -189,7 +189,7 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         let pods: Vec<_> = in_time("list", self.runtime.list())
             .await?
             .into_iter()
-            .filter_map(node_pod)
+            .filter_map(Sandbox::into_member)
             .collect();
         self.readiness.done(Part::Runtime);
         let plan = {
@@ -278,14 +278,6 @@ fn tell(wanted: &watch::Sender<NodeAgentStatus>, status: NodeAgentStatus) {
         *told = status;
         different
     });
-}
-
-/// A member's pod with its training containers; None for other pods.
-fn node_pod(mut sandbox: Sandbox) -> Option<NodePod> {
-    let mut pod = NodePod::read(&sandbox.pod_uid, &sandbox.labels, &sandbox.annotations)?;
-    pod.containers = sandbox.containers.remove(&pod.training).unwrap_or_default();
-    pod.others = sandbox.containers.into_values().flatten().collect();
-    Some(pod)
 }
 
 async fn in_time<T>(

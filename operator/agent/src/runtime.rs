@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::future::Future;
 
 use futures_util::future::BoxFuture;
-use lockstep_lifecycle::node::SeenContainer;
+use lockstep_lifecycle::node::{NodePod, SeenContainer};
 use thiserror::Error;
 
 /// A container runtime as one node's agent sees it.
@@ -37,6 +37,16 @@ pub struct Sandbox {
     pub annotations: BTreeMap<String, String>,
     /// Its containers that were started, by name.
     pub containers: BTreeMap<String, Vec<SeenContainer>>,
+}
+
+impl Sandbox {
+    /// A member's pod with its training containers; None for other pods.
+    pub fn into_member(mut self) -> Option<NodePod> {
+        let mut pod = NodePod::read(&self.pod_uid, &self.labels, &self.annotations)?;
+        pod.containers = self.containers.remove(&pod.training).unwrap_or_default();
+        pod.others = self.containers.into_values().flatten().collect();
+        Some(pod)
+    }
 }
 
 /// Why the runtime did not answer.

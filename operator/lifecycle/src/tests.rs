@@ -1,6 +1,5 @@
 //! Scenarios over the cluster in memory.
 
-mod basics;
 mod elastic;
 mod failures;
 mod objects;

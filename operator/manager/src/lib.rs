@@ -8,6 +8,7 @@
 //! | place gangs, preempt | `scheduler` | in `scheduler::act` alone |
 //! | who may act | `lease` | in `lease::task` alone |
 //! | connections, errors, preconditions | [`api`] | yes |
+//! | the same without tasks, step by step, for simulations | [`stepped`] | given |
 
 pub mod api;
 pub mod clock;
@@ -23,6 +24,7 @@ mod resync;
 mod run;
 pub mod scheduler;
 pub mod server;
+pub mod stepped;
 mod time_conversion;
 mod upstream_scheduling;
 pub mod workload;

@@ -4,6 +4,7 @@
 //! The index is a set of tables behind one lock; nothing awaits while holding it. A change yields
 //! the workloads that need a pass, which go into the queue, and a wake-up of the scheduler.
 
+mod feeds;
 mod gangs;
 mod kinds;
 mod metrics;
@@ -20,12 +21,14 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use kube::Resource as _;
 use kube::runtime::watcher::Event;
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
 
+pub use feeds::Feeds;
 pub use kinds::AgentSelector;
 pub use metrics::WatchErrors;
 pub use progress::OwnWrites;
@@ -85,6 +88,11 @@ impl Index {
     /// Ends when something has changed that the scheduler looks at, since the last call.
     pub async fn scheduler_dirty(&self) {
         self.scheduler.notified().await;
+    }
+
+    /// Whether something has changed that the scheduler looks at, since the last call.
+    pub(crate) fn scheduler_woken(&self) -> bool {
+        self.scheduler.notified().now_or_never().is_some()
     }
 
     /// Every workload needs a pass, each at another moment of the last quarter of the period.

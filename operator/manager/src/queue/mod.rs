@@ -115,21 +115,29 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     /// Waits for the next key. It is ours until [`Queue::done`].
     pub async fn next(&self) -> K {
         loop {
-            let next_due = {
-                let mut inner = self.inner.lock();
-                let now = self.clock.monotonic();
-                inner.mature(now, &self.metrics);
-                if let Some(key) = inner.pop(now, &self.metrics) {
-                    return key;
-                }
-                inner.delayed.first().map(|(at, _)| *at)
-            };
+            if let Some(key) = self.try_next() {
+                return key;
+            }
+            let next_due = self.next_due();
             tokio::select! {
                 biased;
                 () = self.wake.notified() => {}
                 () = sleep_until(next_due) => {}
             }
         }
+    }
+
+    /// The next key, where one is due now. It is ours until [`Queue::done`].
+    pub fn try_next(&self) -> Option<K> {
+        let mut inner = self.inner.lock();
+        let now = self.clock.monotonic();
+        inner.mature(now, &self.metrics);
+        inner.pop(now, &self.metrics)
+    }
+
+    /// When the first of the keys that wait is due; those that are due already are not looked at.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.inner.lock().delayed.first().map(|(at, _)| *at)
     }
 
     /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the

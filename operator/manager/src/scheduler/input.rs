@@ -5,7 +5,7 @@ use lockstep_scheduler::SchedulingInput;
 use crate::index::State;
 
 /// Takes what a cycle reads out of the index.
-pub(super) fn scheduling_input(state: &State) -> SchedulingInput {
+pub(crate) fn scheduling_input(state: &State) -> SchedulingInput {
     SchedulingInput {
         cluster: state.model.snapshot(),
         gangs: state.gang_inputs.values().cloned().collect(),

@@ -7,7 +7,7 @@
 //! | send what was decided | `act` | yes |
 
 mod act;
-mod input;
+pub(crate) mod input;
 pub(crate) mod metrics;
 pub mod task;
 #[cfg(test)]

@@ -14,14 +14,28 @@ use super::metrics::SchedulerMetrics;
 use crate::api::clients::Clients;
 use crate::clock::Clock;
 use crate::events::Events;
-use crate::index::Index;
+use crate::index::{Index, Key};
 
 /// The scheduler loop.
 pub struct Scheduler {
     index: Arc<Index>,
     clock: Arc<dyn Clock>,
-    settings: SchedulerSettings,
+    pub(crate) settings: SchedulerSettings,
     actor: StepSender,
+    memory: Memory,
+    /// Pod groups of which it is not known whether they were written.
+    unsure: BTreeSet<Key>,
+}
+
+/// What a cycle came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CycleSummary {
+    /// Requests that were decided.
+    pub requests: usize,
+    /// Searches for victims.
+    pub searches: usize,
+    /// When to look again although nothing changed.
+    pub wake_after: Option<Duration>,
 }
 
 impl Scheduler {
@@ -40,38 +54,48 @@ impl Scheduler {
             clock,
             settings,
             actor,
+            memory: Memory::default(),
+            unsure: BTreeSet::new(),
         }
     }
 
     /// Schedules until stopped; the pass in hand is finished. The index is complete and this
     /// process leads: writes are refused by the client once it does not.
-    pub async fn run(self, stop: CancellationToken) {
-        let mut memory = Memory::default();
-        let mut unsure = BTreeSet::new();
+    pub async fn run(mut self, stop: CancellationToken) {
         let mut wake_after = Some(Duration::ZERO);
-        loop {
-            if !self.pause(wake_after, &stop).await {
-                return;
-            }
-            unsure = self.actor.look_up(unsure, &mut memory).await;
-            if !unsure.is_empty() {
-                wake_after = Some(self.settings.retry);
-                continue;
-            }
-            let began = self.clock.monotonic();
-            let input = scheduling_input(&self.index.read());
-            let now = self.clock.wall();
-            let plan = schedule(&input, &mut memory, &self.settings, now).plan;
-            drop(input);
-            self.actor
-                .metrics
-                .decided(&plan, self.clock.monotonic() - began);
-            // Own status writes come back as changes; everything else is looked at again when it
-            // has to be.
-            let acted = self.actor.act(plan.steps, &mut memory, now).await;
-            let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);
-            wake_after = plan.wake_after.into_iter().chain(retry).min();
-            unsure = acted.unsure;
+        while self.pause(wake_after, &stop).await {
+            wake_after = self.cycle().await.wake_after;
+        }
+    }
+
+    /// One cycle: look up what is unsure, decide, act.
+    pub(crate) async fn cycle(&mut self) -> CycleSummary {
+        let unsure = std::mem::take(&mut self.unsure);
+        self.unsure = self.actor.look_up(unsure, &mut self.memory).await;
+        if !self.unsure.is_empty() {
+            return CycleSummary {
+                wake_after: Some(self.settings.retry),
+                ..CycleSummary::default()
+            };
+        }
+        let began = self.clock.monotonic();
+        let input = scheduling_input(&self.index.read());
+        let now = self.clock.wall();
+        let plan = schedule(&input, &mut self.memory, &self.settings, now).plan;
+        drop(input);
+        self.actor
+            .metrics
+            .decided(&plan, self.clock.monotonic() - began);
+        let (requests, searches) = (plan.steps.len(), plan.searches);
+        // Own status writes come back as changes; everything else is looked at again when it has to
+        // be.
+        let acted = self.actor.act(plan.steps, &mut self.memory, now).await;
+        let retry = (acted.again || !acted.unsure.is_empty()).then_some(self.settings.retry);
+        self.unsure = acted.unsure;
+        CycleSummary {
+            requests,
+            searches,
+            wake_after: plan.wake_after.into_iter().chain(retry).min(),
         }
     }
 

@@ -14,7 +14,7 @@ use crate::api::error::ErrorClass;
 use crate::metrics::seconds;
 
 /// Metrics of the workload controller.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct WorkloadMetrics {
     /// Passes over workloads.
     pub passes: PassMetrics,

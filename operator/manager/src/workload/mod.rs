@@ -148,6 +148,20 @@ impl Controller {
         }
     }
 
+    /// One pass over a key that the queue has handed out.
+    pub(crate) async fn pass_over(&self, key: &Key) {
+        let outcome = self.timed_pass(key).await;
+        self.parts.queue.done(key, outcome);
+    }
+
+    /// What the next pass over a workload would look at.
+    pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
+        let index = self.parts.index.read();
+        let memory = self.memories.of(key, &index.uid_of(key)?);
+        let known = memory.lock().known(&self.parts.settings);
+        index.view(key, known)
+    }
+
     async fn timed_pass(&self, key: &Key) -> Passed {
         let started = self.parts.clock.monotonic();
         let outcome = self.pass(key).await;

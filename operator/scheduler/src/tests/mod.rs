@@ -5,6 +5,5 @@ mod elastic;
 mod invariants;
 mod placing;
 mod preempting;
-mod queueing;
 mod refusing;
 mod world;

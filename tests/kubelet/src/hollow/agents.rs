@@ -1,7 +1,6 @@
 //! The agents of the nodes: the real library, each with its own identity, over the simulated
 //! runtime.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,7 +22,6 @@ use lockstep_agent::runtime::{Runtime as AgentRuntime, RuntimeError, Sandbox};
 use lockstep_agent::store::MemoryStore;
 use lockstep_agent::{Agent, AgentArgs};
 use lockstep_api::names::labels;
-use lockstep_lifecycle::node::{Exit, SeenContainer};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -31,8 +29,7 @@ use tokio::time::timeout;
 use super::args::Options;
 use super::nodes::{DEADLINE, NodeInfo};
 use crate::clock::Clock;
-use crate::model::State;
-use crate::runtime::{Runtime, Snapshot};
+use crate::runtime::Runtime;
 
 /// Name of the pods of agents, and the value of their label `app.kubernetes.io/name`.
 const NAME: &str = "lockstep-agent";
@@ -53,7 +50,7 @@ impl AgentRuntime for AgentView {
             .runtime
             .table()
             .look(|pod| pod.labels.contains_key(labels::WORKLOAD_UID));
-        Ok(ours.into_iter().map(sandbox).collect())
+        Ok(ours.into_iter().map(Sandbox::from).collect())
     }
 
     fn stop(&self, container_id: &str) -> BoxFuture<'static, Result<(), RuntimeError>> {
@@ -66,41 +63,6 @@ impl AgentRuntime for AgentView {
             // The node is gone with its process.
             std::future::pending::<()>().await;
         }
-    }
-}
-
-fn sandbox(snapshot: Snapshot) -> Sandbox {
-    let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
-    for seen in snapshot.containers {
-        let exit = match seen.view.state {
-            State::Creating => continue,
-            State::Running { .. } => None,
-            State::Exited {
-                finished_at,
-                exit_code,
-                reason,
-                ..
-            } => Some(Exit {
-                code: exit_code,
-                reason,
-                at: finished_at,
-            }),
-        };
-        let container = SeenContainer {
-            id: seen.view.id,
-            created_at: seen.created_at,
-            exit,
-        };
-        containers
-            .entry(seen.view.name)
-            .or_default()
-            .push(container);
-    }
-    Sandbox {
-        pod_uid: snapshot.pod.uid.clone(),
-        labels: snapshot.pod.labels.clone(),
-        annotations: snapshot.pod.annotations.clone(),
-        containers,
     }
 }
 

@@ -4,6 +4,7 @@
 //! its node, which the kubelet reads at its relist and the node's agent at once, as over CRI.
 
 mod later;
+mod pretend;
 mod program;
 mod reaper;
 mod script;
@@ -20,11 +21,12 @@ use thiserror::Error;
 
 use crate::model::{Action, PodDesc, PodView};
 
+pub use pretend::{Effect, Pretend};
 pub use reaper::Reaper;
 pub use script::{OnTerm, Script};
 pub use simulated::Simulated;
 pub use subprocess::Subprocess;
-pub use table::{Changed, Ended, Snapshot, Table};
+pub use table::{Changed, Ended, Seen, Snapshot, Table};
 
 /// The kubelet's side of the runtime of one node.
 pub trait Runtime: Send + Sync + 'static {

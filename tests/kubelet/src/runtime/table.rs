@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_agent::runtime::Sandbox;
+use lockstep_lifecycle::node::{Exit, SeenContainer};
 use parking_lot::Mutex;
 use tokio::sync::{mpsc, watch};
 
@@ -65,6 +67,44 @@ pub struct Seen {
     pub view: ContainerView,
     /// When it was created.
     pub created_at: DateTime<Utc>,
+}
+
+impl From<Snapshot> for Sandbox {
+    /// A container that was not started is not listed.
+    fn from(snapshot: Snapshot) -> Self {
+        let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
+        for seen in snapshot.containers {
+            let exit = match seen.view.state {
+                State::Creating => continue,
+                State::Running { .. } => None,
+                State::Exited {
+                    finished_at,
+                    exit_code,
+                    reason,
+                    ..
+                } => Some(Exit {
+                    code: exit_code,
+                    reason,
+                    at: finished_at,
+                }),
+            };
+            let container = SeenContainer {
+                id: seen.view.id,
+                created_at: seen.created_at,
+                exit,
+            };
+            containers
+                .entry(seen.view.name)
+                .or_default()
+                .push(container);
+        }
+        Self {
+            pod_uid: snapshot.pod.uid.clone(),
+            labels: snapshot.pod.labels.clone(),
+            annotations: snapshot.pod.annotations.clone(),
+            containers,
+        }
+    }
 }
 
 /// The shared state of one node's runtime.

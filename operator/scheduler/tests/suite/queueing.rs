@@ -3,10 +3,8 @@
 use std::time::Duration;
 
 use lockstep_api::condition::reasons;
-use lockstep_model::Node;
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
-
-use super::world::{Spec, World, resources};
 
 const LOW: Spec = Spec {
     priority: 10,
@@ -20,24 +18,12 @@ const HIGH: Spec = Spec {
 };
 
 /// A gang of low priority has just started on all there is.
-fn full(min_runtime: u64) -> World {
-    let mut world = World::new(&[("n1", 4)]);
-    world.settings.rules.min_runtime = Duration::from_secs(min_runtime);
+fn full(min_runtime: u64) -> Gangs {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.scheduler_settings().rules.min_runtime = Duration::from_secs(min_runtime);
     world.gang("low", LOW);
     world.settle();
     world
-}
-
-fn zone(world: &mut World, name: &str, gpus: &str) {
-    let allocatable = resources(&[("cpu", "100"), ("pods", "110"), ("nvidia.com/gpu", gpus)]);
-    let labels = [("zone".to_owned(), name.to_owned())].into();
-    world.model.upsert_node(Node {
-        name: name.into(),
-        allocatable,
-        labels,
-        ready: true,
-        ..Node::default()
-    });
 }
 
 fn of_zone(zone: &str, gpus: i64) -> Value {
@@ -49,9 +35,9 @@ fn of_zone(zone: &str, gpus: i64) -> Value {
 
 #[test]
 fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
-    let mut world = World::new(&[]);
-    zone(&mut world, "a", "1");
-    zone(&mut world, "b", "2");
+    let mut world = Gangs::new(&[]);
+    world.zone("a", 1, &json!({"zone": "a"}));
+    world.zone("b", 2, &json!({"zone": "b"}));
     world.foreign("elsewhere", "a", 1000, 1);
     world.foreign("half", "b", 1000, 1);
     for n in 0..40 {
@@ -63,7 +49,6 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
                 gpus: 1,
             },
             of_zone("a", 1),
-            json!({}),
         );
     }
     world.pass();
@@ -76,7 +61,6 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
             gpus: 2,
         },
         of_zone("b", 2),
-        json!({}),
     );
     world.pass();
     world.later(1);
@@ -88,7 +72,6 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
             gpus: 1,
         },
         of_zone("b", 1),
-        json!({}),
     );
     world.settle();
     assert_eq!(
@@ -96,7 +79,7 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
         None,
         "the large gang was overtaken"
     );
-    world.remove("half");
+    world.remove(WatchedKind::Pod, &Key::new("ml", "half"));
     world.settle();
     assert_eq!(world.running("large"), 1);
 }
@@ -176,8 +159,8 @@ fn what_has_just_started_is_not_evicted_before_its_time() {
 #[test]
 fn room_that_could_not_be_taken_back_at_once_is_left_alone() {
     for (min_runtime, placed) in [(0, true), (60, false)] {
-        let mut world = World::new(&[("n1", 2)]);
-        world.settings.rules.min_runtime = Duration::from_secs(min_runtime);
+        let mut world = Gangs::new(&[("n1", 2)]);
+        world.scheduler_settings().rules.min_runtime = Duration::from_secs(min_runtime);
         world.foreign("half", "n1", 1000, 1);
         world.gang("high", Spec { members: 2, ..HIGH });
         world.pass();
@@ -193,8 +176,8 @@ fn room_that_could_not_be_taken_back_at_once_is_left_alone() {
 
 #[test]
 fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
-    let mut world = World::new(&[("n1", 4)]);
-    world.preemption_priority.insert("low".into(), 100);
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.preemption_priority("low", 100);
     world.gang("low", LOW);
     world.settle();
     world.gang("high", HIGH);
@@ -213,8 +196,8 @@ fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
 
 #[test]
 fn before_it_runs_a_gang_counts_for_its_priority() {
-    let mut world = World::new(&[("n1", 4)]);
-    world.preemption_priority.insert("low".into(), 1000);
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.preemption_priority("low", 1000);
     world.gang("low", LOW);
     world.pass();
     world.gang("high", HIGH);
@@ -228,7 +211,7 @@ fn an_intent_is_dropped_when_its_victim_has_come_to_count_for_more() {
     world.gang("high", HIGH);
     world.pass();
     assert!(world.intent("high").is_some());
-    world.preemption_priority.insert("low".into(), 100);
+    world.preemption_priority("low", 100);
     world.settle();
     assert_eq!((world.running("low"), world.intent("high")), (4, None));
 }

@@ -2,15 +2,15 @@
 
 use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::workload::Phase;
+use lockstep_lifecycle::{Plan, decide};
+use lockstep_sim::Solo;
+use lockstep_sim::pods::node_of;
+use lockstep_sim::solo::{gang, gang_with};
 use serde_json::json;
-
-use super::{gang, gang_with};
-use crate::testing::World;
-use crate::{Plan, decide};
 
 #[test]
 fn a_gang_is_created_whole_and_runs() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     let s = w.status();
     assert_eq!(
@@ -24,19 +24,20 @@ fn a_gang_is_created_whole_and_runs() {
 
 #[test]
 fn a_settled_workload_is_left_alone() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     assert!(w.is_idle());
 }
 
 #[test]
 fn what_the_cluster_serves_of_upstream_scheduling_shows_in_a_condition_once_it_is_known() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
+    let (view, now) = (w.view(), w.now());
     let found = |native: Option<&[&str]>| {
-        let mut view = w.view();
+        let mut view = view.clone();
         view.native = native.map(|v| v.iter().map(|s| (*s).to_owned()).collect());
-        let Plan::Idle(status) = decide(&view, w.now).plan else {
+        let Plan::Idle(status) = decide(&view, now).plan else {
             panic!("nothing is left to do");
         };
         find(&status.conditions, types::NATIVE_SCHEDULING).map(|c| (c.status, c.reason.clone()))
@@ -54,16 +55,16 @@ fn what_the_cluster_serves_of_upstream_scheduling_shows_in_a_condition_once_it_i
 
 #[test]
 fn a_gang_that_does_not_fit_has_no_pods() {
-    let mut w = World::new(gang(9));
+    let mut w = Solo::new(gang(9));
     w.settle();
-    assert!(w.pods.is_empty());
+    assert!(w.pods().is_empty());
     assert_eq!(w.condition("Admitted"), "!Unschedulable");
     assert_eq!(w.status().phase, Some(Phase::Pending));
 }
 
 #[test]
 fn a_gang_restarts_in_place_with_every_pod_kept_and_every_container_restarted_once() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     let before = w.uids();
     w.exit("g", 2, 42);
@@ -87,10 +88,10 @@ fn a_gang_restarts_in_place_with_every_pod_kept_and_every_container_restarted_on
 #[test]
 fn members_that_die_together_are_one_incident_and_restart_once() {
     for quick in [false, true] {
-        let mut w = World::new(gang(4));
+        let mut w = Solo::new(gang(4));
         w.settle();
         let before = w.uids();
-        w.nodes.values_mut().for_each(|n| n.quick = quick);
+        w.faults(|f| f.quick = quick);
         for i in 0..4 {
             w.exit("g", i, 1);
         }
@@ -103,28 +104,24 @@ fn members_that_die_together_are_one_incident_and_restart_once() {
 
 #[test]
 fn the_true_exit_code_survives_a_masked_last_state() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
-    w.nodes.values_mut().for_each(|n| n.quick = true);
+    // The kubelet shows what it shows after a restart of all containers: 137.
+    w.faults(|f| f.quick = true);
     w.exit("g", 1, 42);
-    let node = w.pod("g", 1).shown.node.clone().unwrap();
+    let node = node_of(&w.pod("g", 1)).unwrap().to_owned();
     w.kubelet(&node);
-    // What the kubelet shows after it has removed the container.
-    let pod = w.pod("g", 1);
-    for c in pod.shown.containers.values_mut() {
-        c.last = c.last.take().map(|l| crate::pods::Termination {
-            exit_code: 137,
-            reason: "RestartingAllContainers".into(),
-            ..l
-        });
-    }
+    let status = w.pod("g", 1).status.unwrap();
+    let shown = &status.container_statuses.unwrap()[0];
+    let last = shown.last_state.clone().unwrap().terminated.unwrap();
+    assert_eq!((shown.restart_count, last.exit_code), (1, 137));
     w.settle();
     assert_eq!(w.status().history[0].cause.exit_code, Some(42));
 }
 
 #[test]
 fn a_workload_whose_members_all_succeed_is_complete() {
-    let mut w = World::new(gang(3));
+    let mut w = Solo::new(gang(3));
     w.settle();
     for i in 0..3 {
         w.exit("g", i, 0);
@@ -135,18 +132,18 @@ fn a_workload_whose_members_all_succeed_is_complete() {
         ("SuccessPolicy".into(), Some(Phase::Succeeded))
     );
     assert_eq!(w.status().groups[0].completed_indexes, "0-2");
-    assert_eq!(w.pods.len(), 3, "ended pods stay for their logs");
+    assert_eq!(w.pods().len(), 3, "ended pods stay for their logs");
 }
 
 #[test]
 fn a_suspended_workload_holds_nothing_and_comes_back() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     w.edit(|s| s.suspend = true);
     w.settle();
-    assert!(w.pods.is_empty());
+    assert!(w.pods().is_empty());
     assert!(
-        w.groups
+        w.groups()
             .values()
             .all(|g| g.status.as_ref().unwrap().placement.is_none()),
         "the placement is released"
@@ -167,15 +164,15 @@ fn a_suspended_workload_holds_nothing_and_comes_back() {
 
 #[test]
 fn a_workload_created_suspended_makes_nothing() {
-    let mut w = World::new(gang_with(2, &json!({"suspend": true})));
+    let mut w = Solo::new(gang_with(2, &json!({"suspend": true})));
     w.settle();
-    assert!(w.pods.is_empty() && w.groups.is_empty() && w.service.is_none());
+    assert!(w.pods().is_empty() && w.groups().is_empty() && w.service().is_none());
     assert_eq!(w.status().phase, Some(Phase::Suspended));
 }
 
 #[test]
 fn a_quick_suspend_edit_resume_is_noticed() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
     let before = w.uids();
     w.edit(|s| {
@@ -188,27 +185,30 @@ fn a_quick_suspend_edit_resume_is_noticed() {
             .all(|uid| before.values().all(|old| old != uid))
     );
     assert!(
-        w.pods
+        w.pods()
             .iter()
-            .all(|p| p.spec.containers[0].image.as_deref() == Some("new"))
+            .all(|p| p.spec.as_ref().unwrap().containers[0].image.as_deref() == Some("new"))
     );
-    assert_eq!((w.pods.len(), w.status().phase), (2, Some(Phase::Running)));
+    assert_eq!(
+        (w.pods().len(), w.status().phase),
+        (2, Some(Phase::Running))
+    );
 }
 
 #[test]
 fn an_ended_workload_is_deleted_after_its_time_to_live() {
-    let mut w = World::new(gang_with(1, &json!({"ttlSecondsAfterFinished": 100})));
+    let mut w = Solo::new(gang_with(1, &json!({"ttlSecondsAfterFinished": 100})));
     w.settle();
     w.exit("g", 0, 0);
     w.settle();
-    assert!(!w.deleted);
+    assert!(!w.deleted());
     w.wait(101);
-    assert!(w.deleted);
+    assert!(w.deleted());
 }
 
 #[test]
 fn another_controllers_workload_is_left_alone() {
-    let mut w = World::new(gang_with(2, &json!({"managedBy": "other.dev/x"})));
+    let mut w = Solo::new(gang_with(2, &json!({"managedBy": "other.dev/x"})));
     w.settle();
-    assert!(w.written.is_empty() && w.groups.is_empty());
+    assert!(w.written().is_empty() && w.groups().is_empty());
 }

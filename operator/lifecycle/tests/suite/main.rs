@@ -1,0 +1,3 @@
+//! Scenarios with one workload, over a cluster in memory.
+
+mod basics;

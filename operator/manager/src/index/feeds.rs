@@ -1,0 +1,79 @@
+//! The feeds of all kinds in one, told in JSON: for whoever brings the news of a watch himself.
+
+use kube::runtime::watcher::Event;
+use serde_json::{Error, Value, from_value};
+
+use super::kinds::{
+    Agents, Budgets, Nodes, Orders, PodGroups, Pods, PriorityClasses, SchedulingWorkloads,
+    Services, Watched, Workloads,
+};
+use super::{Feed, Index, WatchedKind};
+
+/// What the watches of all kinds have delivered since their last (re)start.
+pub struct Feeds {
+    workloads: Feed<Workloads>,
+    orders: Feed<Orders>,
+    agents: Feed<Agents>,
+    scheduling: Feed<SchedulingWorkloads>,
+    pod_groups: Feed<PodGroups>,
+    services: Feed<Services>,
+    pods: Feed<Pods>,
+    nodes: Feed<Nodes>,
+    priority_classes: Feed<PriorityClasses>,
+    budgets: Feed<Budgets>,
+}
+
+impl Default for Feeds {
+    fn default() -> Self {
+        Self {
+            workloads: Feed::new(),
+            orders: Feed::new(),
+            agents: Feed::new(),
+            scheduling: Feed::new(),
+            pod_groups: Feed::new(),
+            services: Feed::new(),
+            pods: Feed::new(),
+            nodes: Feed::new(),
+            priority_classes: Feed::new(),
+            budgets: Feed::new(),
+        }
+    }
+}
+
+impl Feeds {
+    /// Brings the index up to date with one event of the watch of a kind.
+    ///
+    /// # Errors
+    /// An object that is not of the kind.
+    pub fn handle(
+        &mut self,
+        index: &Index,
+        kind: WatchedKind,
+        event: Event<Value>,
+    ) -> Result<(), Error> {
+        match kind {
+            WatchedKind::TrainingWorkload => handle(&mut self.workloads, index, event),
+            WatchedKind::RestartOrder => handle(&mut self.orders, index, event),
+            WatchedKind::NodeAgent => handle(&mut self.agents, index, event),
+            WatchedKind::Workload => handle(&mut self.scheduling, index, event),
+            WatchedKind::PodGroup => handle(&mut self.pod_groups, index, event),
+            WatchedKind::Service => handle(&mut self.services, index, event),
+            WatchedKind::Pod => handle(&mut self.pods, index, event),
+            WatchedKind::Node => handle(&mut self.nodes, index, event),
+            WatchedKind::PriorityClass => handle(&mut self.priority_classes, index, event),
+            WatchedKind::PodDisruptionBudget => handle(&mut self.budgets, index, event),
+        }
+    }
+}
+
+fn handle<W: Watched>(feed: &mut Feed<W>, index: &Index, event: Event<Value>) -> Result<(), Error> {
+    let event = match event {
+        Event::Apply(object) => Event::Apply(from_value(object)?),
+        Event::Delete(object) => Event::Delete(from_value(object)?),
+        Event::InitApply(object) => Event::InitApply(from_value(object)?),
+        Event::Init => Event::Init,
+        Event::InitDone => Event::InitDone,
+    };
+    feed.handle(index, event);
+    Ok(())
+}

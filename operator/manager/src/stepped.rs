@@ -1,0 +1,177 @@
+//! A manager without tasks of its own: whoever holds it brings the news and says what runs next.
+//!
+//! It is made of the same index, queue, controller and scheduler as [`crate::run`]. What a process
+//! has around them is left out: watches (the news are told), the lease (it leads), events, the pass
+//! over everything that repairs what the watches miss. Dropping it is a crash: what it remembers is
+//! gone.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use kube::runtime::watcher::Event;
+use lockstep_lifecycle::WorkloadView;
+use lockstep_scheduler::SchedulingInput;
+use serde_json::Value;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use crate::api::clients::Clients;
+use crate::clock::{Clock, Random};
+use crate::events::{Events, Reports};
+use crate::index::{Feeds, Index};
+use crate::queue::{Queue, QueueMetrics, RetryBackoff};
+use crate::scheduler::input::scheduling_input;
+use crate::scheduler::metrics::SchedulerMetrics;
+use crate::scheduler::task::Scheduler;
+use crate::workload::metrics::WorkloadMetrics;
+use crate::workload::{Controller, Limits, Parts};
+
+pub use crate::index::{AgentSelector, Key, WatchedKind};
+pub use crate::scheduler::task::CycleSummary;
+
+/// What a stepped manager is made of.
+pub struct SteppedParts {
+    /// Connection of the workload controller.
+    pub controller: Client,
+    /// Connection of the scheduler.
+    pub scheduler: Client,
+    /// Clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Jitter of what failed.
+    pub random: Random,
+    /// How pods of agents are recognised.
+    pub agents: AgentSelector,
+    /// Constants of the decisions about workloads.
+    pub settings: Arc<lockstep_lifecycle::LifecycleSettings>,
+    /// Constants of the scheduler.
+    pub scheduler_settings: lockstep_scheduler::SchedulerSettings,
+}
+
+/// One manager that leads.
+pub struct SteppedManager {
+    index: Arc<Index>,
+    feeds: Feeds,
+    queue: Queue<Key>,
+    controller: Controller,
+    scheduler: Scheduler,
+    /// Kept, so that events have somewhere to go.
+    _events: Reports,
+}
+
+impl SteppedManager {
+    /// A manager that has just begun to lead and knows nothing yet.
+    pub fn new(parts: SteppedParts) -> Self {
+        let SteppedParts {
+            controller,
+            scheduler,
+            clock,
+            random,
+            agents,
+            settings,
+            scheduler_settings,
+        } = parts;
+        let backoff = RetryBackoff {
+            first: Duration::from_secs(1),
+            max: Duration::from_mins(1),
+        };
+        let queue = Queue::new(backoff, random, clock.clone(), QueueMetrics::default());
+        let index = Index::new(agents, queue.clone(), clock.clone());
+        let (events, reports) = Events::channel(Default::default());
+        let controller = Controller::new(Parts {
+            index: index.clone(),
+            queue: queue.clone(),
+            clients: unguarded(controller),
+            clock: clock.clone(),
+            settings,
+            // One request after the other: their order says after which of them it crashes.
+            limits: Limits {
+                concurrency: 1,
+                in_flight: 1,
+            },
+            events: events.clone(),
+            metrics: WorkloadMetrics::default(),
+            stop: CancellationToken::new(),
+        });
+        let scheduler = Scheduler::new(
+            index.clone(),
+            &unguarded(scheduler),
+            clock,
+            scheduler_settings,
+            events,
+            SchedulerMetrics::default(),
+        );
+        Self {
+            index,
+            feeds: Feeds::default(),
+            queue,
+            controller,
+            scheduler,
+            _events: reports,
+        }
+    }
+
+    /// One event of the watch of a kind.
+    ///
+    /// # Errors
+    /// An object that is not of the kind.
+    pub fn hear(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
+        self.feeds.handle(&self.index, kind, event)
+    }
+
+    /// One pass over the next workload that needs one; none: nobody does now.
+    pub async fn pass_next(&self) -> Option<Key> {
+        let key = self.queue.try_next()?;
+        self.controller.pass_over(&key).await;
+        Some(key)
+    }
+
+    /// When the next pass is due, where none is due now.
+    pub fn next_pass(&self) -> Option<Instant> {
+        self.queue.next_due()
+    }
+
+    /// One pass over a workload, whether it needs one or not.
+    pub async fn pass(&self, key: &Key) {
+        self.controller.pass_over(key).await;
+    }
+
+    /// Whether something has changed that the scheduler looks at, since the last call.
+    pub fn scheduler_woken(&self) -> bool {
+        self.index.scheduler_woken()
+    }
+
+    /// One cycle of the scheduler.
+    pub async fn schedule(&mut self) -> CycleSummary {
+        self.scheduler.cycle().await
+    }
+
+    /// Constants of the scheduler, to be changed between two cycles.
+    pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
+        &mut self.scheduler.settings
+    }
+
+    /// What the next pass over a workload would look at.
+    pub fn view(&self, key: &Key) -> Option<WorkloadView> {
+        self.controller.view(key)
+    }
+
+    /// What the next cycle of the scheduler would look at.
+    pub fn scheduling_input(&self) -> SchedulingInput {
+        scheduling_input(&self.index.read())
+    }
+
+    /// Takes note of the versions of `scheduling.k8s.io` that the cluster serves.
+    pub fn set_native(&self, versions: &[String]) {
+        self.index.set_native(versions);
+    }
+}
+
+/// A connection without deadlines and without a fence.
+fn unguarded(client: Client) -> Clients {
+    Clients {
+        read: client.clone(),
+        write: client.clone(),
+        lease: client,
+    }
+}

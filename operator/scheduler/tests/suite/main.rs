@@ -1,0 +1,3 @@
+//! Scenarios with many gangs, over a cluster in memory.
+
+mod queueing;

@@ -1,0 +1,261 @@
+//! A runtime that only pretends, as a function of time: containers are entries in the table, and
+//! what takes time is handed back as an effect with its delay. Who holds it lets that time pass.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use parking_lot::Mutex;
+
+use super::Fault;
+use super::script::{OnTerm, Script};
+use super::table::{Ended, Table};
+use crate::latency::LatencyProfile;
+use crate::model::{Action, ContainerView, PodDesc, SandboxView, State};
+
+/// What happens in the runtime of itself.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Effect {
+    /// The sandbox of a pod is ready, unless it was stopped meanwhile.
+    SandboxReady {
+        /// The pod.
+        pod: Arc<PodDesc>,
+        /// Its IP.
+        ip: String,
+    },
+    /// The sandbox of a pod is stopped and cleaned up.
+    SandboxStopped {
+        /// The pod.
+        pod: Arc<PodDesc>,
+    },
+    /// The process of a container starts, unless it was stopped before.
+    Started {
+        /// Runtime id.
+        id: String,
+    },
+    /// The process of a container ends, unless it has ended before.
+    Ended {
+        /// Runtime id.
+        id: String,
+        /// How.
+        ended: Ended,
+    },
+}
+
+/// Faults that are on.
+#[derive(Debug, Default)]
+struct Faults {
+    /// Added to the start of every container.
+    slow_start: Duration,
+    /// Container ids that neither react to SIGTERM nor pass probes.
+    hung: BTreeSet<String>,
+}
+
+/// The pretended runtime of one node.
+#[derive(Debug)]
+pub struct Pretend {
+    table: Arc<Table>,
+    profile: LatencyProfile,
+    node_name: String,
+    images: Mutex<BTreeSet<String>>,
+    faults: Mutex<Faults>,
+    ips: Arc<AtomicU32>,
+    next_id: AtomicU32,
+}
+
+impl Pretend {
+    /// The runtime of node `node_name`. `ips` numbers the pods of all nodes.
+    pub fn new(
+        node_name: &str,
+        table: Table,
+        profile: LatencyProfile,
+        ips: Arc<AtomicU32>,
+    ) -> Self {
+        Self {
+            table: Arc::new(table),
+            profile,
+            node_name: node_name.to_owned(),
+            images: Mutex::default(),
+            faults: Mutex::default(),
+            ips,
+            next_id: AtomicU32::new(1),
+        }
+    }
+
+    /// What the kubelet and the agent of the node see.
+    pub fn table(&self) -> &Arc<Table> {
+        &self.table
+    }
+
+    /// Begins what the kubelet asks for; what follows from it, and after how long. Repeating an
+    /// action that is under way does nothing.
+    pub fn act(
+        &self,
+        pod: &Arc<PodDesc>,
+        action: &Action,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Effect)> {
+        match action {
+            Action::CreateSandbox => {
+                if !self.table.set_sandbox(pod, SandboxView::Creating) {
+                    return Vec::new();
+                }
+                let ip = pod_ip(self.ips.fetch_add(1, Ordering::Relaxed));
+                let pod = pod.clone();
+                vec![(self.profile.sandbox, Effect::SandboxReady { pod, ip })]
+            }
+            Action::Start { name, attempt } => self.start(pod, name, *attempt, now),
+            Action::Stop {
+                id,
+                grace,
+                pre_stop,
+            } => self.stop(pod, id, *grace, *pre_stop, now),
+            Action::Remove { id } => {
+                self.table.remove(id);
+                Vec::new()
+            }
+            Action::StopSandbox => {
+                if !self.table.set_sandbox(pod, SandboxView::Stopping) {
+                    return Vec::new();
+                }
+                let pod = pod.clone();
+                vec![(self.profile.cleanup, Effect::SandboxStopped { pod })]
+            }
+            Action::DeletePod => Vec::new(),
+        }
+    }
+
+    /// Kills a container at once, as `StopContainer` with timeout 0 does.
+    pub fn kill(&self, id: &str) -> (Duration, Effect) {
+        (self.profile.kill, ended(id, 137))
+    }
+
+    /// Lets an effect happen.
+    pub fn apply(&self, effect: &Effect, now: DateTime<Utc>) {
+        match effect {
+            Effect::SandboxReady { pod, ip } => {
+                if self.table.view(&pod.uid).sandbox == SandboxView::Creating {
+                    let ip = ip.clone();
+                    self.table.set_sandbox(pod, SandboxView::Ready { ip });
+                }
+            }
+            Effect::SandboxStopped { pod } => {
+                self.table.set_sandbox(pod, SandboxView::Stopped);
+            }
+            Effect::Started { id } => {
+                self.table.started(id, now);
+            }
+            Effect::Ended { id, ended } => {
+                self.table.ended(id, ended, now);
+            }
+        }
+    }
+
+    /// Makes something go wrong.
+    pub fn inject(&self, fault: &Fault, now: DateTime<Utc>) {
+        match fault {
+            Fault::End { id, ended } => {
+                self.table.ended(id, ended, now);
+            }
+            Fault::Hang { id } => {
+                self.faults.lock().hung.insert(id.clone());
+                self.table.update(id, |c| {
+                    let fresh = c.unhealthy_since.is_none();
+                    c.unhealthy_since.get_or_insert(now);
+                    fresh
+                });
+            }
+            Fault::SlowStart { by } => self.faults.lock().slow_start = *by,
+        }
+    }
+
+    fn start(
+        &self,
+        pod: &Arc<PodDesc>,
+        name: &str,
+        attempt: i32,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Effect)> {
+        let Some((kind, spec)) = pod.containers().find(|(_, c)| c.name == name) else {
+            return Vec::new();
+        };
+        let number = self.next_id.fetch_add(1, Ordering::Relaxed);
+        let id = format!("{}-{number}", self.node_name);
+        if !self.table.create(&pod.uid, &id, name, attempt, now) {
+            return Vec::new();
+        }
+        let pulled = !self
+            .images
+            .lock()
+            .insert(spec.image.clone().unwrap_or_default());
+        let pull = if pulled {
+            Duration::ZERO
+        } else {
+            self.profile.image_pull
+        };
+        let wait = pull + self.profile.start + self.faults.lock().slow_start;
+        let script = Script::of(kind, spec);
+        let end = script.run.map(|run| (wait + run, ended(&id, script.exit)));
+        std::iter::once((wait, Effect::Started { id }))
+            .chain(end)
+            .collect()
+    }
+
+    fn stop(
+        &self,
+        pod: &Arc<PodDesc>,
+        id: &str,
+        grace: Duration,
+        pre_stop: bool,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Effect)> {
+        let by = now + TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
+        let mut target: Option<ContainerView> = None;
+        self.table.update(id, |c| {
+            let sooner = c.alive() && c.stop_by.is_none_or(|t| by < t);
+            if sooner {
+                c.stop_by = Some(by);
+                target = Some(c.clone());
+            }
+            sooner
+        });
+        let Some(c) = target else {
+            return Vec::new();
+        };
+        let found = pod.containers().find(|(_, spec)| spec.name == c.name);
+        let (hook, on_term) = found.map_or((Duration::ZERO, OnTerm::Exit(143)), |(kind, spec)| {
+            let sleep = spec
+                .lifecycle
+                .as_ref()
+                .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
+            let hook = Duration::from_secs(u64::try_from(sleep.unwrap_or(0)).unwrap_or(0));
+            (
+                if pre_stop { hook } else { Duration::ZERO },
+                Script::of(kind, spec).on_term,
+            )
+        });
+        let term = hook + self.profile.terminate;
+        let hung = self.faults.lock().hung.contains(id);
+        let (wait, code) = match (on_term, c.state) {
+            (_, State::Creating) => (Duration::ZERO, 137),
+            (OnTerm::Exit(code), _) if !hung && term <= grace => (term, code),
+            _ => (grace + self.profile.kill, 137),
+        };
+        vec![(wait, ended(id, code))]
+    }
+}
+
+fn ended(id: &str, code: i32) -> Effect {
+    Effect::Ended {
+        id: id.to_owned(),
+        ended: Ended::with_code(code),
+    }
+}
+
+/// The n-th pod IP: 10.128.0.1 and up, without the first and last of each block of 256.
+fn pod_ip(n: u32) -> String {
+    let (block, host) = (n / 254, n % 254 + 1);
+    format!("10.{}.{}.{host}", 128 + (block >> 8) % 128, block & 0xff)
+}

@@ -1,0 +1,80 @@
+//! The kinds that the API server knows: where they are served, and their Rust types.
+
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::api::scheduling::v1::PriorityClass;
+use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_manager::stepped::WatchedKind;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// A Rust type of a kind.
+pub trait Stored: Serialize + DeserializeOwned {
+    /// The kind.
+    const KIND: WatchedKind;
+}
+
+macro_rules! stored {
+    ($($type:ident),*) => {
+        $(impl Stored for $type {
+            const KIND: WatchedKind = WatchedKind::$type;
+        })*
+    };
+}
+
+stored!(
+    NodeAgent,
+    PodGroup,
+    RestartOrder,
+    TrainingWorkload,
+    Workload,
+    Service,
+    Pod,
+    Node,
+    PriorityClass,
+    PodDisruptionBudget
+);
+
+/// API version of a kind, as in its objects.
+pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
+    match kind {
+        WatchedKind::TrainingWorkload | WatchedKind::RestartOrder | WatchedKind::NodeAgent => {
+            "training.lockstep.dev/v1alpha1"
+        }
+        WatchedKind::Workload | WatchedKind::PodGroup => "scheduling.lockstep.dev/v1alpha1",
+        WatchedKind::Service | WatchedKind::Pod | WatchedKind::Node => "v1",
+        WatchedKind::PriorityClass => "scheduling.k8s.io/v1",
+        WatchedKind::PodDisruptionBudget => "policy/v1",
+    }
+}
+
+/// The kind that is served under a group and version (`v1` for the core) and a resource name.
+pub(crate) fn served(version: &str, resource: &str) -> Option<WatchedKind> {
+    WatchedKind::ALL
+        .into_iter()
+        .find(|kind| api_version(*kind) == version && plural(*kind) == resource)
+}
+
+/// Whether objects of a kind have a namespace.
+pub(crate) fn namespaced(kind: WatchedKind) -> bool {
+    !matches!(
+        kind,
+        WatchedKind::NodeAgent | WatchedKind::Node | WatchedKind::PriorityClass
+    )
+}
+
+fn plural(kind: WatchedKind) -> String {
+    let name = kind.name().to_lowercase();
+    match kind {
+        WatchedKind::PriorityClass => name + "es",
+        WatchedKind::TrainingWorkload
+        | WatchedKind::RestartOrder
+        | WatchedKind::NodeAgent
+        | WatchedKind::Workload
+        | WatchedKind::PodGroup
+        | WatchedKind::Service
+        | WatchedKind::Pod
+        | WatchedKind::Node
+        | WatchedKind::PodDisruptionBudget => name + "s",
+    }
+}

@@ -1,0 +1,20 @@
+//! The API server: objects by kind, the rules of every write, what the manager's watches deliver,
+//! and the requests of its clients.
+
+mod admission;
+mod answer;
+mod kinds;
+mod log;
+mod patch;
+pub(crate) mod server;
+mod store;
+mod watches;
+
+pub use admission::{Admission, Rule, Webhook};
+pub use answer::Refused;
+pub use kinds::Stored;
+pub use log::{Verb, Write};
+pub(crate) use patch::merge;
+pub use server::Line;
+pub use store::{DeleteOptions, Object, Patch, Store};
+pub use watches::Watches;

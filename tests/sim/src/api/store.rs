@@ -1,0 +1,472 @@
+//! Objects by kind, with the rules of the API server for every write.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use lockstep_api::key::Key;
+use lockstep_api::names::labels;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::{Value, json};
+
+use super::admission::Admission;
+use super::answer::Refused;
+use super::kinds::{Stored, api_version, namespaced};
+use super::log::{Verb, Write};
+use super::patch::{merge, strategic};
+use super::watches::Watches;
+use crate::clock::{SimClock, api_time};
+
+/// A stored object.
+pub type Object = Arc<Value>;
+
+/// A patch of one object.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Patch {
+    /// RFC 7386.
+    Merge(Value),
+    /// Lists of conditions and gates are merged by their key.
+    Strategic(Value),
+}
+
+/// Which object a delete is meant for, and how it goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Its UID.
+    pub uid: Option<String>,
+    /// Its version.
+    pub resource_version: Option<String>,
+    /// Seconds; none: what the pod says.
+    pub grace: Option<i64>,
+}
+
+/// The API server's storage.
+pub struct Store {
+    pub(crate) clock: SimClock,
+    objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
+    version: u64,
+    ids: u64,
+    /// Every write, oldest first.
+    pub log: Vec<Write>,
+    /// What the manager's watches have still to deliver.
+    pub watches: Watches,
+    /// What is checked and changed before an object is stored.
+    pub admission: Admission,
+}
+
+impl Store {
+    /// An empty one.
+    pub fn new(clock: SimClock) -> Self {
+        Self {
+            clock,
+            objects: BTreeMap::new(),
+            version: 1,
+            ids: 0,
+            log: Vec::new(),
+            watches: Watches::default(),
+            admission: Admission::default(),
+        }
+    }
+
+    /// The highest version: it rises with every write.
+    pub fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// All objects of a kind, in the order of their keys.
+    pub fn all(&self, kind: WatchedKind) -> impl Iterator<Item = (&Key, &Object)> {
+        self.objects.get(&kind).into_iter().flatten()
+    }
+
+    /// One object as it is stored.
+    pub fn raw(&self, kind: WatchedKind, key: &Key) -> Option<&Object> {
+        self.objects.get(&kind)?.get(key)
+    }
+
+    /// One object.
+    pub fn get<K: Stored>(&self, key: &Key) -> Option<K> {
+        self.raw(K::KIND, key).map(|object| typed(object))
+    }
+
+    /// All objects of a type.
+    pub fn list<K: Stored>(&self) -> Vec<K> {
+        self.all(K::KIND).map(|(_, object)| typed(object)).collect()
+    }
+
+    /// Creates an object. A UID that it brings along is kept: only tests send one.
+    ///
+    /// # Errors
+    /// The name is taken, or admission says no.
+    pub fn create(
+        &mut self,
+        who: &str,
+        kind: WatchedKind,
+        mut object: Value,
+        dry_run: bool,
+    ) -> Result<Object, Refused> {
+        let key = key_of(&object);
+        self.admit(kind, &mut object)?;
+        if self.raw(kind, &key).is_some() {
+            let message = format!("{} {:?} already exists", kind.name(), key.name);
+            return Err(Refused::new(409, "AlreadyExists", message));
+        }
+        self.ids += 1;
+        let id = self.ids;
+        let meta = &mut object["metadata"];
+        if meta["uid"].is_null() {
+            meta["uid"] = json!(format!("{}-{id}", kind.name().to_lowercase()));
+        }
+        meta["creationTimestamp"] = json!(api_time(self.clock.now()));
+        meta["generation"] = json!(1);
+        object["apiVersion"] = json!(api_version(kind));
+        object["kind"] = json!(kind.name());
+        if dry_run {
+            return Ok(Arc::new(object));
+        }
+        Ok(self.save(who, Verb::Create, kind, key, object))
+    }
+
+    fn admit(&self, kind: WatchedKind, object: &mut Value) -> Result<(), Refused> {
+        self.admission.refuse(kind, Verb::Create, object)?;
+        if namespaced(kind) && object["metadata"]["namespace"].is_null() {
+            return Err(Refused::invalid("metadata.namespace is missing"));
+        }
+        if kind == WatchedKind::Pod {
+            self.admission.pod(object, self)?;
+        }
+        Ok(())
+    }
+
+    /// Patches metadata and spec, or the status, of an object.
+    ///
+    /// # Errors
+    /// It is not there, is another, has changed, or admission says no.
+    pub fn patch(
+        &mut self,
+        who: &str,
+        kind: WatchedKind,
+        key: &Key,
+        patch: &Patch,
+        status: bool,
+    ) -> Result<Object, Refused> {
+        let old = self.found(kind, key)?;
+        let (Patch::Merge(changes) | Patch::Strategic(changes)) = patch;
+        let asked = &changes["metadata"];
+        if !asked["uid"].is_null() && asked["uid"] != old["metadata"]["uid"] {
+            return Err(Refused::other_uid());
+        }
+        let (expected, found) = (
+            &asked["resourceVersion"],
+            &old["metadata"]["resourceVersion"],
+        );
+        if !expected.is_null() && expected != found {
+            return Err(Refused::conflict("the object has been modified"));
+        }
+        let verb = if status {
+            Verb::UpdateStatus
+        } else {
+            Verb::Update
+        };
+        let mut changes = changes.clone();
+        if let Some(parts) = changes.as_object_mut() {
+            parts.retain(|part, _| (part == "status") == status);
+        }
+        let mut new = Value::clone(&old);
+        match patch {
+            Patch::Merge(_) => merge(&mut new, &changes),
+            Patch::Strategic(_) => strategic(&mut new, &changes),
+        }
+        self.admission.refuse(kind, verb, &new)?;
+        self.replace(who, verb, kind, key, &old, new)
+    }
+
+    /// Changes an object by hand, whatever its version: what a test or a controller of the cluster
+    /// does.
+    ///
+    /// # Panics
+    /// The object is not there, or is not of the type.
+    pub fn edit<K: Stored>(&mut self, who: &str, key: &Key, change: impl FnOnce(&mut K)) {
+        let old = self
+            .found(K::KIND, key)
+            .unwrap_or_else(|refused| panic!("{}", refused.message));
+        let mut object: K = typed(&old);
+        change(&mut object);
+        let new = serde_json::to_value(object).expect("an object of the API is JSON");
+        let verb = if new["status"] == old["status"] {
+            Verb::Update
+        } else {
+            Verb::UpdateStatus
+        };
+        self.replace(who, verb, K::KIND, key, &old, new)
+            .unwrap_or_else(|refused| panic!("{}", refused.message));
+    }
+
+    fn replace(
+        &mut self,
+        who: &str,
+        verb: Verb,
+        kind: WatchedKind,
+        key: &Key,
+        old: &Object,
+        mut new: Value,
+    ) -> Result<Object, Refused> {
+        if new == **old {
+            return Ok(old.clone());
+        }
+        keep_facts(kind, old, &new)?;
+        if new["spec"] != old["spec"] {
+            let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
+            new["metadata"]["generation"] = json!(generation + 1);
+        }
+        Ok(self.save(who, verb, kind, key.clone(), new))
+    }
+
+    /// Deletes an object: at once, or a pod that runs after its grace period, once its kubelet says
+    /// so.
+    ///
+    /// # Errors
+    /// It is not there, or is another.
+    pub fn delete(
+        &mut self,
+        who: &str,
+        kind: WatchedKind,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Object, Refused> {
+        let old = self.found(kind, key)?;
+        let meta = &old["metadata"];
+        let differs = |wanted: &Option<String>, field: &str| {
+            wanted
+                .as_deref()
+                .is_some_and(|wanted| meta[field].as_str() != Some(wanted))
+        };
+        if differs(&options.uid, "uid") || differs(&options.resource_version, "resourceVersion") {
+            return Err(Refused::conflict("precondition failed"));
+        }
+        let grace = if kind == WatchedKind::Pod {
+            grace_of(&old, options.grace)
+        } else {
+            0
+        };
+        if grace == 0 {
+            return Ok(self.remove(who, kind, key, &old));
+        }
+        let left = meta["deletionGracePeriodSeconds"].as_i64();
+        if left.is_some_and(|left| left <= grace) {
+            return Ok(old);
+        }
+        let mut new = Value::clone(&old);
+        let end = self.clock.now() + chrono::TimeDelta::seconds(grace);
+        new["metadata"]["deletionTimestamp"] = json!(api_time(end));
+        new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
+        new["metadata"]["generation"] = json!(generation + 1);
+        Ok(self.save(who, Verb::Delete, kind, key.clone(), new))
+    }
+
+    /// Evicts a pod (the eviction subresource): budgets may refuse.
+    ///
+    /// # Errors
+    /// As [`Self::delete`], or a budget refuses.
+    pub fn evict(
+        &mut self,
+        who: &str,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Object, Refused> {
+        let old = self.found(WatchedKind::Pod, key)?;
+        let uid = old["metadata"]["uid"].as_str();
+        if options
+            .uid
+            .as_deref()
+            .is_some_and(|wanted| uid != Some(wanted))
+        {
+            return Err(Refused::conflict("precondition failed"));
+        }
+        self.admission.refuse(WatchedKind::Pod, Verb::Evict, &old)?;
+        if !over(&old) && old["metadata"]["deletionTimestamp"].is_null() {
+            self.take_from_budgets(who, &old)?;
+        }
+        let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastTransitionTime": api_time(self.clock.now())});
+        let disrupted = old["status"]["conditions"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|c| c["type"] == "DisruptionTarget"));
+        if !disrupted {
+            let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+            self.patch(who, WatchedKind::Pod, key, &patch, true)?;
+        }
+        self.note(who, Verb::Evict, WatchedKind::Pod, key, &old);
+        self.delete(who, WatchedKind::Pod, key, options)
+    }
+
+    fn take_from_budgets(&mut self, who: &str, pod: &Object) -> Result<(), Refused> {
+        let guards: Vec<Key> = self
+            .all(WatchedKind::PodDisruptionBudget)
+            .filter(|(key, budget)| {
+                pod["metadata"]["namespace"] == *key.namespace && selects(budget, pod)
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in guards {
+            let budget = self.found(WatchedKind::PodDisruptionBudget, &key)?;
+            let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
+            if allowed <= 0 {
+                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                return Err(Refused::new(429, "TooManyRequests", message));
+            }
+            let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": allowed - 1}}));
+            self.patch(who, WatchedKind::PodDisruptionBudget, &key, &patch, true)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an object at once, as an administrator with force does.
+    pub fn remove(&mut self, who: &str, kind: WatchedKind, key: &Key, old: &Object) -> Object {
+        self.version += 1;
+        let mut last = Value::clone(old);
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let last = Arc::new(last);
+        if let Some(objects) = self.objects.get_mut(&kind) {
+            objects.remove(key);
+        }
+        self.note(who, Verb::Gone, kind, key, &last);
+        self.tell(kind, Event::Delete(last.clone()), &last);
+        last
+    }
+
+    /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.
+    pub fn relist(&mut self, kind: WatchedKind) {
+        let objects = self.all(kind).map(|(_, object)| object.clone());
+        let objects = objects.filter(|object| watched(kind, object)).collect();
+        self.watches.relist(kind, objects, self.clock.now());
+    }
+
+    fn found(&self, kind: WatchedKind, key: &Key) -> Result<Object, Refused> {
+        self.raw(kind, key)
+            .cloned()
+            .ok_or_else(|| Refused::not_found(format_args!("{} {:?}", kind.name(), key.name)))
+    }
+
+    fn save(
+        &mut self,
+        who: &str,
+        verb: Verb,
+        kind: WatchedKind,
+        key: Key,
+        mut object: Value,
+    ) -> Object {
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let object = Arc::new(object);
+        self.note(who, verb, kind, &key, &object);
+        self.tell(kind, Event::Apply(object.clone()), &object);
+        self.objects
+            .entry(kind)
+            .or_default()
+            .insert(key, object.clone());
+        object
+    }
+
+    fn note(&mut self, who: &str, verb: Verb, kind: WatchedKind, key: &Key, object: &Object) {
+        self.log.push(Write {
+            at: self.clock.now(),
+            who: who.to_owned(),
+            verb,
+            kind,
+            key: key.clone(),
+            uid: text(&object["metadata"]["uid"]),
+            object: object.clone(),
+        });
+    }
+
+    fn tell(&mut self, kind: WatchedKind, event: Event<Object>, object: &Object) {
+        if watched(kind, object) {
+            self.watches.tell(kind, event, self.clock.now());
+        }
+    }
+}
+
+/// The manager watches Services with its label only.
+fn watched(kind: WatchedKind, object: &Object) -> bool {
+    kind != WatchedKind::Service || !object["metadata"]["labels"][labels::WORKLOAD_UID].is_null()
+}
+
+/// Namespace and name of an object.
+pub(super) fn key_of(object: &Value) -> Key {
+    let meta = &object["metadata"];
+    Key::new(text(&meta["namespace"]), text(&meta["name"]))
+}
+
+/// An object as its type.
+fn typed<K: Stored>(object: &Object) -> K {
+    K::deserialize(&**object)
+        .unwrap_or_else(|error| panic!("{}: {error}: {object}", K::KIND.name()))
+}
+
+fn text(value: &Value) -> String {
+    value.as_str().unwrap_or_default().to_owned()
+}
+
+fn over(pod: &Value) -> bool {
+    matches!(
+        pod["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    )
+}
+
+/// `CheckGracefulDelete` of pods: one that is not bound, or over, goes at once.
+fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
+    if pod["spec"]["nodeName"].is_null() || over(pod) {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
+    asked.or(own).unwrap_or(30)
+}
+
+/// What the product counts on never to change: identity, a binding, a gate that is off, the end of
+/// a pod.
+fn keep_facts(kind: WatchedKind, old: &Value, new: &Value) -> Result<(), Refused> {
+    for field in ["uid", "name", "namespace", "creationTimestamp"] {
+        if old["metadata"][field] != new["metadata"][field] {
+            return Err(Refused::invalid(format!(
+                "metadata.{field}: field is immutable"
+            )));
+        }
+    }
+    if kind != WatchedKind::Pod {
+        return Ok(());
+    }
+    let bound = &old["spec"]["nodeName"];
+    if !bound.is_null() && *bound != new["spec"]["nodeName"] {
+        return Err(Refused::invalid("spec.nodeName: field is immutable"));
+    }
+    let gates = |pod: &Value| {
+        pod["spec"]["schedulingGates"]
+            .as_array()
+            .map_or(0, Vec::len)
+    };
+    if gates(new) > gates(old) {
+        return Err(Refused::invalid(
+            "spec.schedulingGates: only deletion is allowed",
+        ));
+    }
+    if !new["spec"]["nodeName"].is_null() && gates(new) > 0 {
+        return Err(Refused::invalid("a gated pod is not bound"));
+    }
+    if over(old) && old["status"]["phase"] != new["status"]["phase"] {
+        return Err(Refused::invalid(
+            "status.phase: a pod that is over stays so",
+        ));
+    }
+    Ok(())
+}
+
+fn selects(budget: &Value, pod: &Value) -> bool {
+    let labels = budget["spec"]["selector"]["matchLabels"].as_object();
+    labels.is_some_and(|labels| {
+        labels
+            .iter()
+            .all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+    })
+}

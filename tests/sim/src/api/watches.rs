@@ -1,0 +1,75 @@
+//! What the watches of the manager have still to deliver: one queue per kind, each with its lag.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use kube::runtime::watcher::Event;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::Value;
+
+/// News of one kind, oldest first, with the time at which they arrive.
+#[derive(Debug, Default)]
+struct Delivery {
+    waiting: VecDeque<(DateTime<Utc>, Event<Arc<Value>>)>,
+    lag: TimeDelta,
+    held: bool,
+}
+
+/// The watches.
+#[derive(Debug, Default)]
+pub struct Watches(BTreeMap<WatchedKind, Delivery>);
+
+impl Watches {
+    /// From now on news of a kind arrive this much later.
+    pub fn delay(&mut self, kind: WatchedKind, lag: TimeDelta) {
+        self.0.entry(kind).or_default().lag = lag;
+    }
+
+    /// Holds the news of a kind back, or lets them come.
+    pub fn hold(&mut self, kind: WatchedKind, held: bool) {
+        self.0.entry(kind).or_default().held = held;
+    }
+
+    /// Something has happened to an object.
+    pub(super) fn tell(&mut self, kind: WatchedKind, event: Event<Arc<Value>>, now: DateTime<Utc>) {
+        let delivery = self.0.entry(kind).or_default();
+        delivery.waiting.push_back((now + delivery.lag, event));
+    }
+
+    /// The watch of a kind breaks: what was not delivered is lost, and everything is listed anew.
+    pub(super) fn relist(
+        &mut self,
+        kind: WatchedKind,
+        objects: Vec<Arc<Value>>,
+        now: DateTime<Utc>,
+    ) {
+        self.0.entry(kind).or_default().waiting.clear();
+        self.tell(kind, Event::Init, now);
+        for object in objects {
+            self.tell(kind, Event::InitApply(object), now);
+        }
+        self.tell(kind, Event::InitDone, now);
+    }
+
+    /// The next of the news of a kind that have arrived.
+    pub(crate) fn next(&mut self, kind: WatchedKind, now: DateTime<Utc>) -> Option<Event<Value>> {
+        let delivery = self.0.get_mut(&kind).filter(|d| !d.held)?;
+        let (_, event) = delivery.waiting.pop_front_if(|(at, _)| *at <= now)?;
+        let copy = |object: Arc<Value>| Value::clone(&object);
+        Some(match event {
+            Event::Apply(object) => Event::Apply(copy(object)),
+            Event::Delete(object) => Event::Delete(copy(object)),
+            Event::InitApply(object) => Event::InitApply(copy(object)),
+            Event::Init => Event::Init,
+            Event::InitDone => Event::InitDone,
+        })
+    }
+
+    /// When the next news arrive.
+    pub(crate) fn due(&self) -> Option<DateTime<Utc>> {
+        let open = self.0.values().filter(|d| !d.held);
+        open.filter_map(|d| d.waiting.front().map(|(at, _)| *at))
+            .min()
+    }
+}

@@ -1,0 +1,373 @@
+//! The cluster, and who runs next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::key::Key;
+use lockstep_lifecycle::{Plan, WorkloadView, decide};
+use lockstep_manager::stepped::{CycleSummary, WatchedKind};
+use lockstep_scheduler::SchedulingInput;
+use parking_lot::{Mutex, MutexGuard};
+use serde_json::Value;
+
+use crate::api::{Line, Store, Write};
+use crate::clock::SimClock;
+use crate::controllers::collect_garbage;
+use crate::kube_scheduler::{self, Claims};
+use crate::manager::Manager;
+use crate::nodes::SimNode;
+
+/// Rounds after which everything must have come to rest.
+const MOST_ROUNDS: usize = 3000;
+/// Deadlines in a row at which nothing happened: all that is left is somebody who looks now and then.
+const MOST_QUIET: usize = 40;
+
+/// Somebody who does something when it is his turn.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Actor {
+    /// The manager's watch of a kind delivers.
+    Watch(WatchedKind),
+    /// One pass over a workload that needs one.
+    Controller,
+    /// One cycle of our scheduler, where it has to look.
+    Scheduler,
+    /// kube-scheduler.
+    KubeScheduler,
+    /// The garbage collector.
+    GarbageCollector,
+    /// The kubelet of a node.
+    Kubelet(String),
+    /// The agent of a node.
+    Agent(String),
+}
+
+/// A cluster in memory.
+pub struct SimCluster {
+    clock: SimClock,
+    store: Arc<Mutex<Store>>,
+    manager: Manager,
+    nodes: BTreeMap<String, SimNode>,
+    ips: Arc<AtomicU32>,
+    random: fastrand::Rng,
+    /// Claims for volumes that exist.
+    pub claims: Claims,
+    /// How far ahead a deadline may be for [`Self::settle`] to wait for it.
+    pub patience: TimeDelta,
+    /// How long a round takes in which something happened.
+    pub tick: TimeDelta,
+}
+
+impl SimCluster {
+    /// An empty cluster. The same seed and the same calls give the same log.
+    pub fn new(seed: u64) -> Self {
+        Self::with_settings(seed, lockstep_lifecycle::LifecycleSettings::default())
+    }
+
+    /// The same, with constants of the workload controller.
+    pub fn with_settings(seed: u64, lifecycle: lockstep_lifecycle::LifecycleSettings) -> Self {
+        let origin = DateTime::from_timestamp(1_795_000_000, 0).expect("a time");
+        let clock = SimClock::starting_at(origin);
+        let store = Arc::new(Mutex::new(Store::new(clock.clone())));
+        let manager = Manager::start(seed, &store, &clock, lifecycle);
+        Self {
+            clock,
+            store,
+            manager,
+            nodes: BTreeMap::new(),
+            ips: Arc::default(),
+            random: fastrand::Rng::with_seed(seed),
+            claims: Claims::new(),
+            patience: TimeDelta::seconds(60),
+            tick: TimeDelta::seconds(1),
+        }
+    }
+
+    /// The time.
+    pub fn now(&self) -> DateTime<Utc> {
+        self.clock.now()
+    }
+
+    /// Lets time pass, and nothing else.
+    pub fn later(&mut self, seconds: i64) {
+        self.clock.advance(TimeDelta::seconds(seconds));
+    }
+
+    /// Lets time pass, and nothing else.
+    pub fn advance(&mut self, by: TimeDelta) {
+        self.clock.advance(by);
+    }
+
+    /// The API server's storage. Not to be held while others run.
+    pub fn store(&self) -> MutexGuard<'_, Store> {
+        self.store.lock()
+    }
+
+    /// The line between the manager and the API server.
+    pub fn line(&self) -> MutexGuard<'_, Line> {
+        self.manager.line.lock()
+    }
+
+    /// Adds a node with its kubelet and agent.
+    pub fn add_node(&mut self, node: Value) {
+        let node = SimNode::create(&mut self.store.lock(), node, &self.ips);
+        self.nodes.insert(node.name().to_owned(), node);
+    }
+
+    /// A node.
+    ///
+    /// # Panics
+    /// There is none of that name.
+    pub fn node(&mut self, name: &str) -> &mut SimNode {
+        self.nodes
+            .get_mut(name)
+            .unwrap_or_else(|| panic!("there is no node {name}"))
+    }
+
+    /// Names of the nodes, in order.
+    pub fn node_names(&self) -> Vec<String> {
+        self.nodes.keys().cloned().collect()
+    }
+
+    /// Changes the faults of a node.
+    pub fn fault(&mut self, node: &str, change: impl FnOnce(&mut crate::nodes::NodeFaults)) {
+        let node = self.nodes.get_mut(node).expect("the node exists");
+        let before = node.faults;
+        change(&mut node.faults);
+        let mut store = self.store.lock();
+        if before.lost != node.faults.lost {
+            node.show_lost(&mut store);
+        }
+        node.show_agent(&mut store);
+    }
+
+    /// The node is not heard of any more, and the node controller has noticed.
+    pub fn lose(&mut self, node: &str) {
+        self.fault(node, |f| f.lost = true);
+    }
+
+    /// The node is heard of again.
+    pub fn find(&mut self, node: &str) {
+        self.fault(node, |f| f.lost = false);
+    }
+
+    /// One turn of somebody; whether anything was done.
+    pub fn run(&mut self, actor: &Actor) -> bool {
+        let before = self.store.lock().version();
+        let busy = match actor {
+            Actor::Watch(kind) => {
+                self.manager.hear(*kind);
+                false
+            }
+            Actor::Controller => {
+                self.manager.pass_next();
+                false
+            }
+            Actor::Scheduler => {
+                self.manager.schedule_if_due();
+                false
+            }
+            Actor::KubeScheduler => kube_scheduler::turn(&mut self.store.lock(), &self.claims),
+            Actor::GarbageCollector => collect_garbage(&mut self.store.lock()),
+            Actor::Kubelet(node) => {
+                let node = self.nodes.get_mut(node).expect("the node exists");
+                node.kubelet(&mut self.store.lock())
+            }
+            Actor::Agent(node) => {
+                let node = self.nodes.get_mut(node).expect("the node exists");
+                node.agent(&mut self.store.lock())
+            }
+        };
+        busy || self.store.lock().version() != before
+    }
+
+    /// Everybody there is.
+    pub fn actors(&self) -> Vec<Actor> {
+        let watches = WatchedKind::ALL.into_iter().map(Actor::Watch);
+        let central = [
+            Actor::Controller,
+            Actor::Scheduler,
+            Actor::KubeScheduler,
+            Actor::GarbageCollector,
+        ];
+        let kubelets = self.nodes.keys().cloned().map(Actor::Kubelet);
+        let agents = self.nodes.keys().cloned().map(Actor::Agent);
+        watches
+            .chain(central)
+            .chain(kubelets)
+            .chain(agents)
+            .collect()
+    }
+
+    /// One turn of somebody whom the seed picks, after some milliseconds.
+    pub fn step(&mut self) -> Actor {
+        let actors = self.actors();
+        let actor = actors[self.random.usize(..actors.len())].clone();
+        let wait = self.random.i64(0..200);
+        self.clock.advance(TimeDelta::milliseconds(wait));
+        self.run(&actor);
+        actor
+    }
+
+    /// A number below `end` that the seed picks.
+    pub fn pick(&mut self, end: usize) -> usize {
+        self.random.usize(..end)
+    }
+
+    /// Everybody once, the manager until it has nothing to do; whether anything was done.
+    pub fn round(&mut self) -> bool {
+        let before = self.store.lock().version();
+        self.control();
+        self.manager.schedule_if_due();
+        self.manager.hear_all();
+        let mut busy = self.store.lock().version() != before;
+        for actor in self.actors() {
+            let ours = matches!(
+                actor,
+                Actor::Watch(_) | Actor::Controller | Actor::Scheduler
+            );
+            if !ours {
+                busy |= self.run(&actor);
+            }
+        }
+        busy
+    }
+
+    /// Lets everything run until nothing is done any more and no deadline is near; time passes.
+    ///
+    /// # Panics
+    /// It does not come to rest.
+    pub fn settle(&mut self) {
+        let mut quiet = 0;
+        for _ in 0..MOST_ROUNDS {
+            if self.round() {
+                quiet = 0;
+                self.clock.advance(self.tick);
+                continue;
+            }
+            let now = self.now();
+            let patience = now + self.patience;
+            quiet += 1;
+            match self
+                .due()
+                .filter(|at| *at <= patience && quiet < MOST_QUIET)
+            {
+                Some(at) => self
+                    .clock
+                    .advance((at - now).max(TimeDelta::milliseconds(1))),
+                None => return,
+            }
+        }
+        panic!("it does not come to rest:\n{}", self.story(60));
+    }
+
+    /// Lets time pass, and everything settle.
+    pub fn wait(&mut self, seconds: i64) {
+        self.later(seconds);
+        self.settle();
+    }
+
+    /// When somebody goes on by himself.
+    fn due(&self) -> Option<DateTime<Utc>> {
+        let nodes = self.nodes.values().filter_map(SimNode::due);
+        let watches = self.store.lock().watches.due();
+        nodes.chain(watches).chain(self.manager.due()).min()
+    }
+
+    /// Passes of the workload controller until no workload needs one.
+    pub fn control(&mut self) {
+        self.manager.control();
+    }
+
+    /// One pass over a workload, whether it needs one or not; whether anything was written.
+    pub fn pass(&mut self, key: &Key) -> bool {
+        let before = self.line().writes;
+        self.manager.pass(key);
+        self.line().writes != before
+    }
+
+    /// One cycle of our scheduler, whether it has to look or not.
+    pub fn schedule(&mut self) -> CycleSummary {
+        self.manager.schedule()
+    }
+
+    /// One turn of kube-scheduler; whether anything was written.
+    pub fn bind(&mut self) -> bool {
+        self.run(&Actor::KubeScheduler)
+    }
+
+    /// One sync of a node's kubelet; whether anything was done.
+    pub fn kubelet(&mut self, node: &str) -> bool {
+        self.run(&Actor::Kubelet(node.to_owned()))
+    }
+
+    /// One turn of a node's agent; whether anything was done.
+    pub fn agent(&mut self, node: &str) -> bool {
+        self.run(&Actor::Agent(node.to_owned()))
+    }
+
+    /// All kubelets until they have nothing to do now.
+    pub fn kubelets(&mut self) {
+        let nodes = self.node_names();
+        while nodes
+            .iter()
+            .fold(false, |busy, node| self.kubelet(node) | busy)
+        {}
+    }
+
+    /// The manager's process is lost with all that it remembers, and another takes over.
+    pub fn crash(&mut self) {
+        self.manager.restart();
+    }
+
+    /// The manager's process is lost after so many more writes, and another takes over.
+    pub fn crash_after(&mut self, writes: usize) {
+        self.line().cut_after = Some(writes);
+    }
+
+    /// Constants of our scheduler.
+    pub fn scheduler_settings(&mut self) -> &mut lockstep_scheduler::SchedulerSettings {
+        self.manager.scheduler_settings()
+    }
+
+    /// Takes note of the versions of `scheduling.k8s.io` that the cluster serves.
+    pub fn set_native(&mut self, versions: &[&str]) {
+        let versions: Vec<String> = versions.iter().map(|v| (*v).to_owned()).collect();
+        self.manager.set_native(&versions);
+    }
+
+    /// What a pass over a workload would look at now.
+    pub fn view(&mut self, key: &Key) -> Option<WorkloadView> {
+        self.manager.hear_all();
+        self.manager.view(key)
+    }
+
+    /// What a cycle of the scheduler would look at now.
+    pub fn scheduling_input(&mut self) -> SchedulingInput {
+        self.manager.hear_all();
+        self.manager.scheduling_input()
+    }
+
+    /// What a pass over a workload would do now.
+    pub fn plan(&mut self, key: &Key) -> Option<Plan> {
+        let now = self.now();
+        Some(decide(&self.view(key)?, now).plan)
+    }
+
+    /// Whether the controller has nothing to do about a workload, and nothing to write.
+    pub fn is_idle(&mut self, key: &Key) -> bool {
+        let Some(view) = self.view(key) else {
+            return true;
+        };
+        decide(&view, self.now()).plan == Plan::Idle(Box::new(view.status()))
+    }
+
+    /// The last writes, one a line.
+    pub fn story(&self, last: usize) -> String {
+        let store = self.store.lock();
+        let from = store.log.len().saturating_sub(last);
+        let lines: Vec<String> = store.log[from..].iter().map(Write::line).collect();
+        lines.join("\n")
+    }
+}

@@ -1,0 +1,344 @@
+//! A scenario with many gangs: each is the whole of a workload of namespace `ml`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Deref, DerefMut};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::condition::{Condition, find, is_true, types};
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::names::annotations;
+use lockstep_api::scheduling::{Placement, PodGroupStatus, Preemption};
+use lockstep_api::workload::GangStatus;
+use lockstep_api::{PodGroup, TrainingWorkload};
+use serde_json::{Value, json};
+
+use crate::api::{Patch, Verb, merge};
+use crate::nodes::node;
+use crate::pods::{leaving, node_of, over};
+use crate::{CycleSummary, Key, SimCluster, WatchedKind};
+
+const NAMESPACE: &str = "ml";
+
+/// A gang to be made.
+#[derive(Clone, Copy, Debug)]
+pub struct Spec {
+    /// Value of its priority class.
+    pub priority: i32,
+    /// Members, one a replica.
+    pub members: i32,
+    /// Accelerators of each.
+    pub gpus: i64,
+}
+
+/// Gangs and the cluster around them.
+pub struct Gangs {
+    /// The cluster.
+    pub cluster: SimCluster,
+}
+
+impl Deref for Gangs {
+    type Target = SimCluster;
+
+    fn deref(&self) -> &SimCluster {
+        &self.cluster
+    }
+}
+
+impl DerefMut for Gangs {
+    fn deref_mut(&mut self) -> &mut SimCluster {
+        &mut self.cluster
+    }
+}
+
+impl Gangs {
+    /// A cluster of these nodes with so many accelerators.
+    pub fn new(nodes: &[(&str, i64)]) -> Self {
+        Self::with_seed(0, nodes)
+    }
+
+    /// The same, with a seed.
+    pub fn with_seed(seed: u64, nodes: &[(&str, i64)]) -> Self {
+        let mut gangs = Self {
+            cluster: SimCluster::new(seed),
+        };
+        for (name, gpus) in nodes {
+            gangs.node(name, *gpus, true);
+        }
+        gangs
+    }
+
+    /// A node has so many accelerators, and is ready or lost. One of another name is added.
+    pub fn node(&mut self, name: &str, gpus: i64, ready: bool) {
+        let key = Key::new("", name);
+        let amount = Quantity(gpus.to_string());
+        if self.cluster.get::<Node>(&key).is_none() {
+            self.zone(name, gpus, &json!({}));
+        }
+        let there = self
+            .cluster
+            .get::<Node>(&key)
+            .and_then(|n| n.status?.allocatable);
+        if there.is_some_and(|a| a.get("nvidia.com/gpu") != Some(&amount)) {
+            self.cluster.edit::<Node>(&key, |n| {
+                let status = n.status.get_or_insert_default();
+                let allocatable = status.allocatable.get_or_insert_default();
+                allocatable.insert("nvidia.com/gpu".into(), amount);
+            });
+        }
+        if self.cluster.node(name).alive() != ready {
+            self.cluster.fault(name, |f| f.lost = !ready);
+        }
+    }
+
+    /// Adds a node with labels.
+    pub fn zone(&mut self, name: &str, gpus: i64, labels: &Value) {
+        let gpus = gpus.to_string();
+        self.cluster
+            .add_node(node(name, &[("nvidia.com/gpu", &gpus)], labels));
+    }
+
+    /// A gang of one group that goes whole.
+    pub fn gang(&mut self, name: &str, spec: Spec) {
+        self.gang_with(name, spec, json!({}));
+    }
+
+    /// The same, with more in the spec of the workload. Its priority class has its name.
+    pub fn gang_with(&mut self, name: &str, spec: Spec, more: Value) {
+        self.class(name, &json!({"value": spec.priority}));
+        let mut object = json!({
+            "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+            "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("w-{name}")},
+            "spec": {"priorityClassName": name, "failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}},
+                "groups": [{"name": "g", "replicas": spec.members, "template": {"spec": {"containers": [
+                    {"name": "c", "resources": {"limits": {"nvidia.com/gpu": spec.gpus.to_string()}}}]}}}]},
+        });
+        merge(&mut object["spec"], &more);
+        let workload: TrainingWorkload = serde_json::from_value(object).unwrap();
+        self.cluster.create(&workload);
+    }
+
+    /// A gang whose pods name a claim, `data-<name>`, that does not exist until
+    /// [`Self::make_claim`].
+    pub fn gang_with_claim(&mut self, name: &str, spec: Spec) {
+        let claim =
+            json!({"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}});
+        let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": spec.gpus.to_string()}}});
+        let group = json!({"name": "g", "replicas": spec.members,
+            "template": {"spec": {"containers": [container], "volumes": [claim]}}});
+        self.gang_with(name, spec, json!({"groups": [group]}));
+    }
+
+    /// The claim of a gang comes into being.
+    pub fn make_claim(&mut self, name: &str) {
+        let claim = Key::new(NAMESPACE, format!("data-{name}"));
+        self.cluster.claims.insert(claim);
+    }
+
+    /// Priority that a gang has as a victim, once it runs. It may be said before there is the gang.
+    pub fn preemption_priority(&mut self, name: &str, priority: i32) {
+        let notes = json!({annotations::PREEMPTION_PRIORITY: priority.to_string()});
+        self.class(name, &json!({"metadata": {"annotations": notes}}));
+    }
+
+    /// Makes or changes the priority class of a gang.
+    fn class(&mut self, name: &str, more: &Value) {
+        let key = Key::new("", name);
+        let mut store = self.cluster.store();
+        if store.raw(WatchedKind::PriorityClass, &key).is_none() {
+            let class = json!({"metadata": {"name": name}, "value": 0});
+            let made = store.create("user", WatchedKind::PriorityClass, class, false);
+            made.unwrap_or_else(|no| panic!("{}", no.message));
+        }
+        let patch = Patch::Merge(more.clone());
+        let written = store.patch("user", WatchedKind::PriorityClass, &key, &patch, false);
+        written.unwrap_or_else(|no| panic!("{}", no.message));
+    }
+
+    /// A pod of somebody else that runs on a node.
+    pub fn foreign(&mut self, name: &str, node: &str, priority: i32, gpus: i64) {
+        self.foreign_with(name, node, priority, gpus, &json!({}));
+    }
+
+    /// The same, with more in the pod.
+    pub fn foreign_with(&mut self, name: &str, node: &str, priority: i32, gpus: i64, more: &Value) {
+        let mut pod = json!({"metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("uid-{name}")},
+            "spec": {"nodeName": node, "priority": priority, "preemptionPolicy": "PreemptLowerPriority",
+                "containers": [{"name": "c", "image": "i",
+                    "resources": {"limits": {"nvidia.com/gpu": gpus.to_string()}}}]}});
+        merge(&mut pod, more);
+        self.cluster
+            .create::<Pod>(&serde_json::from_value(pod).unwrap());
+        // It runs already: what starts now must not be taken for work that has just begun.
+        while self.cluster.kubelet(node) {}
+    }
+
+    /// One cycle of the scheduler: how many requests and searches it made, when it looks again.
+    pub fn pass(&mut self) -> CycleSummary {
+        self.cluster.control();
+        self.cluster.schedule()
+    }
+
+    /// Cycles and passes, until neither has anything to do: what decisions come to before anybody
+    /// else acts on them.
+    pub fn decide(&mut self) {
+        while self.pass().requests > 0 {}
+        self.cluster.control();
+    }
+
+    /// The workload.
+    pub fn workload(&self, name: &str) -> TrainingWorkload {
+        let key = Key::new(NAMESPACE, name);
+        self.cluster
+            .get(&key)
+            .expect("there is a workload of that name")
+    }
+
+    /// Changes the workload as a user does, or its status by hand.
+    pub fn edit(&mut self, name: &str, change: impl FnOnce(&mut TrainingWorkload)) {
+        let key = Key::new(NAMESPACE, name);
+        self.cluster.edit::<TrainingWorkload>(&key, change);
+    }
+
+    /// What the workload's ledger has for its gang.
+    pub fn ledger(&self, name: &str) -> GangStatus {
+        let status = self.workload(name).status.unwrap_or_default();
+        status.gangs.into_iter().next().unwrap_or_default()
+    }
+
+    /// The pod group of a gang.
+    pub fn group(&self, name: &str) -> Option<PodGroup> {
+        let groups = self.cluster.list::<PodGroup>();
+        groups
+            .into_iter()
+            .find(|g| g.spec.workload_ref.workload_name == name)
+    }
+
+    /// Changes the pod group of a gang by hand: `spec`, `status`, or both.
+    pub fn edit_group(&mut self, name: &str, change: impl FnOnce(&mut PodGroup)) {
+        let key = Key::of(&self.group(name).expect("the gang has a pod group"));
+        self.cluster.edit::<PodGroup>(&key, change);
+    }
+
+    /// Names of all workloads.
+    pub fn names(&self) -> Vec<String> {
+        let workloads = self.cluster.list::<TrainingWorkload>();
+        workloads
+            .into_iter()
+            .filter_map(|w| w.metadata.name)
+            .collect()
+    }
+
+    /// Status of a gang's pod group.
+    pub fn status(&self, name: &str) -> PodGroupStatus {
+        self.group(name).and_then(|g| g.status).unwrap_or_default()
+    }
+
+    /// Where its members are to run.
+    pub fn placement(&self, name: &str) -> Option<Placement> {
+        self.status(name).placement
+    }
+
+    /// The preemption that was decided for it.
+    pub fn intent(&self, name: &str) -> Option<Preemption> {
+        self.status(name).preemption
+    }
+
+    /// Whether it is placed, and why not.
+    pub fn condition(&self, name: &str) -> Condition {
+        let type_ = types::POD_GROUP_INITIALLY_SCHEDULED;
+        let status = self.status(name);
+        let found = find(&status.conditions, type_);
+        found.expect("its pod group has the condition").clone()
+    }
+
+    /// Whether it is being preempted.
+    pub fn disrupted(&self, name: &str) -> bool {
+        is_true(&self.status(name).conditions, types::DISRUPTION_TARGET)
+    }
+
+    /// Whether its workload has released the placement that it has.
+    pub fn released(&self, name: &str) -> bool {
+        let released = self.ledger(name).released;
+        released.is_some() && released == self.placement(name).map(|p| p.id)
+    }
+
+    /// Node of each member that is placed.
+    pub fn assigned(&self, name: &str) -> BTreeMap<Member, String> {
+        let placed = self.placement(name).map(|p| p.nodes).unwrap_or_default();
+        let each = placed.into_iter().flat_map(|at| {
+            let members = MemberSet::parse(&at.members).expect("ranges");
+            members
+                .into_iter()
+                .map(move |member| (member, at.node.clone()))
+                .collect::<Vec<_>>()
+        });
+        each.collect()
+    }
+
+    /// Nodes of a gang's members, in rank order.
+    pub fn nodes(&self, name: &str) -> Vec<String> {
+        self.assigned(name).into_values().collect()
+    }
+
+    /// Pods of a gang.
+    pub fn pods_of(&self, name: &str) -> Vec<Pod> {
+        let uid = format!("w-{name}");
+        let mut pods = self.cluster.list::<Pod>();
+        pods.retain(|pod| {
+            let mut owners = pod.metadata.owner_references.iter().flatten();
+            owners.any(|o| o.controller == Some(true) && o.uid == uid)
+        });
+        pods
+    }
+
+    /// Pods of a gang that are bound, and neither over nor on their way out.
+    pub fn running(&self, name: &str) -> usize {
+        let pods = self.pods_of(name);
+        let runs = |p: &&Pod| node_of(p).is_some() && !over(p) && !leaving(p);
+        pods.iter().filter(runs).count()
+    }
+
+    /// Names of pods that our scheduler has evicted, in order.
+    pub fn evicted(&self) -> Vec<String> {
+        let store = self.cluster.store();
+        let evictions = store
+            .log
+            .iter()
+            .filter(|w| w.verb == Verb::Evict && w.who == "scheduler");
+        evictions.map(|w| w.key.name.clone()).collect()
+    }
+
+    /// How often work was evicted for a gang: what was decided when, for which placement.
+    pub fn preemptions(&self, name: &str) -> usize {
+        let store = self.cluster.store();
+        let mut intent: Option<Preemption> = None;
+        let mut made: BTreeSet<(DateTime<Utc>, String)> = BTreeSet::new();
+        for write in &store.log {
+            let told = &write.object;
+            if write.kind == WatchedKind::PodGroup
+                && told["spec"]["workloadRef"]["workloadName"] == name
+            {
+                intent = serde_json::from_value(told["status"]["preemption"].clone())
+                    .unwrap_or_default();
+            }
+            let marked = write.who == "scheduler"
+                && write.kind == WatchedKind::PodGroup
+                && told["status"]["conditions"].as_array().is_some_and(|all| {
+                    all.iter()
+                        .any(|c| c["type"] == types::DISRUPTION_TARGET && c["status"] == "True")
+                });
+            let Some(decided) = intent
+                .as_ref()
+                .filter(|_| marked || write.verb == Verb::Evict)
+            else {
+                continue;
+            };
+            if decided.victims.iter().any(|v| v.uid == write.uid) {
+                made.insert((decided.decided_at, decided.placement.clone()));
+            }
+        }
+        made.len()
+    }
+}

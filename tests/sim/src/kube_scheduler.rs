@@ -1,0 +1,317 @@
+//! kube-scheduler: binds pods without gates to nodes that admit them, counting everything that is
+//! bound there, and refuses the others in its own words (recorded from kube-scheduler 1.36.2).
+//!
+//! Each filter says why a node is out. What a test needs besides is one more filter.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
+use lockstep_api::key::Key;
+use lockstep_manager::stepped::WatchedKind;
+use lockstep_model::pod_view::PodSpecView;
+use lockstep_model::resources::{PODS, Resources, pod_requests};
+use serde_json::{Value, json};
+
+use crate::api::{Patch, Store};
+use crate::clock::api_time;
+
+const WHO: &str = "kube-scheduler";
+const RULED_OUT: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
+
+/// Claims that exist, by namespace and name. Those of no pod are not asked for.
+pub type Claims = BTreeSet<Key>;
+
+/// One turn: looks at every pod that waits, the most important first; whether anything was written.
+pub(crate) fn turn(store: &mut Store, claims: &Claims) -> bool {
+    let before = store.version();
+    let mut waiting: Vec<Pod> = store.list::<Pod>().into_iter().filter(waits).collect();
+    // Stable: among equals, the order of their names.
+    waiting.sort_by_key(|pod| {
+        (
+            std::cmp::Reverse(priority(pod)),
+            pod.metadata.creation_timestamp.clone(),
+        )
+    });
+    for pod in waiting {
+        let nodes: Vec<Node> = store.list();
+        let pods: Vec<Pod> = store.list();
+        match judge(&pod, &nodes, &pods, claims) {
+            Ok(node) => bind(store, &pod, &node),
+            Err(message) => refuse(store, &pod, &message),
+        }
+    }
+    store.version() != before
+}
+
+fn waits(pod: &Pod) -> bool {
+    let Some(spec) = &pod.spec else { return false };
+    let gated = spec
+        .scheduling_gates
+        .as_ref()
+        .is_some_and(|g| !g.is_empty());
+    let leaving = pod.metadata.deletion_timestamp.is_some();
+    spec.node_name.is_none() && !gated && !leaving && !over(pod)
+}
+
+fn over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+fn priority(pod: &Pod) -> i32 {
+    pod.spec
+        .as_ref()
+        .and_then(|s| s.priority)
+        .unwrap_or_default()
+}
+
+/// The node for a pod, or why there is none.
+fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], claims: &Claims) -> Result<String, String> {
+    let total = nodes.len();
+    if let Some(claim) = missing_claim(pod, claims) {
+        return Err(format!(
+            "0/{total} nodes are available: persistentvolumeclaim {claim:?} not found. not found"
+        ));
+    }
+    let spec = pod.spec.clone().unwrap_or_default();
+    let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
+    let nominated = pod
+        .status
+        .as_ref()
+        .and_then(|s| s.nominated_node_name.clone());
+    let mut fitting = Vec::new();
+    for node in nodes {
+        let why = filter(pod, &spec, node, pods);
+        if why.is_empty() {
+            fitting.push(node.metadata.name.clone().unwrap_or_default());
+        }
+        for reason in why {
+            *reasons.entry(reason).or_default() += 1;
+        }
+    }
+    let preferred = nominated.filter(|node| fitting.contains(node));
+    if let Some(node) = preferred.or_else(|| fitting.into_iter().next()) {
+        return Ok(node);
+    }
+    let mut reasons: Vec<String> = reasons
+        .into_iter()
+        .map(|(reason, count)| format!("{count} {reason}"))
+        .collect();
+    reasons.sort();
+    Err(format!(
+        "0/{total} nodes are available: {}. no new claims to deallocate, preemption: 0/{total} nodes are available: {total} \
+         Preemption is not helpful for scheduling.",
+        reasons.join(", ")
+    ))
+}
+
+/// A claim that the pod names and that is not there.
+fn missing_claim(pod: &Pod, claims: &Claims) -> Option<String> {
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
+    let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
+    let mut missing = named.filter(|name| !claims.contains(&Key::new(namespace, *name)));
+    missing.next().cloned()
+}
+
+/// Why a node is out: the reasons of the first filter that says no.
+fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod]) -> Vec<String> {
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    if pinned(spec).is_some_and(|pin| !pin.iter().any(|n| n == name)) {
+        return vec![RULED_OUT.into()];
+    }
+    let on_node = |other: &&Pod| {
+        let bound = other.spec.as_ref().and_then(|s| s.node_name.as_deref()) == Some(name);
+        bound && !over(other)
+    };
+    let bound: Vec<&Pod> = pods.iter().filter(on_node).collect();
+    let nominated = |other: &&Pod| {
+        let status = other.status.as_ref();
+        let here = status.and_then(|s| s.nominated_node_name.as_deref()) == Some(name);
+        here && waits(other)
+            && other.metadata.uid != pod.metadata.uid
+            && priority(other) >= priority(pod)
+    };
+    let nominated = pods.iter().filter(nominated);
+    let filters: [fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>; 4] =
+        [unschedulable, tainted, unselected, ports];
+    for filter in filters {
+        if let Some(reason) = filter(spec, node, &bound) {
+            return vec![reason.into()];
+        }
+    }
+    let counted: Vec<&Pod> = bound.iter().copied().chain(nominated).collect();
+    let short = short_of(spec, node, &counted);
+    if !short.is_empty() {
+        return short;
+    }
+    anti_affine(pod, spec, &bound).into_iter().collect()
+}
+
+/// Names of nodes that the first term of the required affinity pins the pod to.
+fn pinned(spec: &PodSpec) -> Option<Vec<String>> {
+    let fields = terms(spec)?.first()?.match_fields.as_ref()?;
+    let pin = fields
+        .iter()
+        .find(|f| f.key == "metadata.name" && f.operator == "In")?;
+    pin.values.clone()
+}
+
+fn terms(spec: &PodSpec) -> Option<&Vec<NodeSelectorTerm>> {
+    let affinity = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = affinity
+        .required_during_scheduling_ignored_during_execution
+        .as_ref()?;
+    Some(&required.node_selector_terms)
+}
+
+fn unschedulable(_: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
+    let cordoned = node.spec.as_ref().and_then(|s| s.unschedulable) == Some(true);
+    cordoned.then_some("node(s) were unschedulable")
+}
+
+fn tainted(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
+    let taints = node.spec.iter().flat_map(|s| s.taints.iter().flatten());
+    let mut binding = taints.filter(|t| t.effect != "PreferNoSchedule");
+    let tolerated = |taint: &k8s_openapi::api::core::v1::Taint| {
+        spec.tolerations.iter().flatten().any(|t| {
+            let key = t.key.as_ref().is_none_or(|key| *key == taint.key);
+            let effect = t
+                .effect
+                .as_ref()
+                .is_none_or(|effect| *effect == taint.effect);
+            let exists = t.operator.as_deref() == Some("Exists");
+            key && effect && (exists || t.value == taint.value)
+        })
+    };
+    binding
+        .any(|taint| !tolerated(taint))
+        .then_some("node(s) had untolerated taint(s)")
+}
+
+fn unselected(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
+    let selected = spec
+        .node_selector
+        .iter()
+        .flatten()
+        .all(|(key, value)| labels.get(key) == Some(value));
+    let holds = |r: &NodeSelectorRequirement| {
+        let value = labels.get(&r.key);
+        let listed = value.is_some_and(|v| r.values.iter().flatten().any(|w| w == v));
+        match r.operator.as_str() {
+            "In" => listed,
+            "NotIn" => !listed,
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            other => panic!("operator {other:?} of node affinity is not simulated"),
+        }
+    };
+    // The pin was looked at before.
+    let affine = terms(spec).is_none_or(|terms| {
+        terms
+            .iter()
+            .any(|term| term.match_expressions.iter().flatten().all(holds))
+    });
+    (!selected || !affine).then_some("node(s) didn't match Pod's node affinity/selector")
+}
+
+fn ports(spec: &PodSpec, _: &Node, bound: &[&Pod]) -> Option<&'static str> {
+    let wanted = host_ports(spec);
+    let taken = bound
+        .iter()
+        .filter_map(|p| p.spec.as_ref())
+        .flat_map(host_ports);
+    let clash = taken.into_iter().any(|port| wanted.contains(&port));
+    clash.then_some("node(s) didn't have free ports for the requested pod ports")
+}
+
+fn host_ports(spec: &PodSpec) -> Vec<i32> {
+    let ports = spec
+        .containers
+        .iter()
+        .flat_map(|c| c.ports.iter().flatten());
+    ports.filter_map(|p| p.host_port).collect()
+}
+
+fn short_of(spec: &PodSpec, node: &Node, counted: &[&Pod]) -> Vec<String> {
+    let requests = |spec: &PodSpec| pod_requests(&PodSpecView::from(spec)).unwrap_or_default();
+    let allocatable = node.status.as_ref().and_then(|s| s.allocatable.clone());
+    let allocatable = Resources::parse(&allocatable.unwrap_or_default()).unwrap_or_default();
+    let mut used: BTreeMap<String, i64> = BTreeMap::new();
+    for pod in counted.iter().filter_map(|p| p.spec.as_ref()) {
+        for (name, amount) in requests(pod).iter() {
+            *used.entry(name.to_owned()).or_default() += amount;
+        }
+    }
+    let asked = requests(spec);
+    let short = asked.iter().filter(|(name, amount)| {
+        *amount > 0 && used.get(*name).copied().unwrap_or(0) + amount > allocatable.get(name)
+    });
+    short
+        .map(|(name, _)| match name {
+            PODS => "Too many pods".to_owned(),
+            name => format!("Insufficient {name}"),
+        })
+        .collect()
+}
+
+/// Required anti-affinity by hostname, with label selectors of equality.
+fn anti_affine(pod: &Pod, spec: &PodSpec, bound: &[&Pod]) -> Option<String> {
+    let affinity = spec.affinity.as_ref()?.pod_anti_affinity.as_ref()?;
+    let terms = affinity
+        .required_during_scheduling_ignored_during_execution
+        .iter()
+        .flatten();
+    let mut terms = terms.filter(|t| t.topology_key == "kubernetes.io/hostname");
+    let clash = terms.any(|term| {
+        let selector = term
+            .label_selector
+            .as_ref()
+            .and_then(|s| s.match_labels.as_ref());
+        bound.iter().any(|other| {
+            let labels = other.metadata.labels.clone().unwrap_or_default();
+            let selected = |all: &BTreeMap<String, String>| {
+                all.iter()
+                    .all(|(key, value)| labels.get(key) == Some(value))
+            };
+            other.metadata.namespace == pod.metadata.namespace && selector.is_some_and(selected)
+        })
+    });
+    clash.then(|| "node(s) didn't match pod anti-affinity rules".to_owned())
+}
+
+fn bind(store: &mut Store, pod: &Pod, node: &str) {
+    let key = Key::of(pod);
+    let uid = pod.metadata.uid.clone();
+    let binding = Patch::Merge(json!({"metadata": {"uid": uid}, "spec": {"nodeName": node}}));
+    store
+        .patch(WHO, WatchedKind::Pod, &key, &binding, false)
+        .unwrap_or_else(|no| panic!("{}", no.message));
+    let gone = Value::Null;
+    let condition = json!({"type": "PodScheduled", "status": "True", "reason": gone, "message": gone,
+        "lastTransitionTime": api_time(store.clock.now())});
+    show(store, &key, &condition);
+}
+
+fn refuse(store: &mut Store, pod: &Pod, message: &str) {
+    let conditions = pod
+        .status
+        .iter()
+        .flat_map(|s| s.conditions.iter().flatten());
+    let told = conditions
+        .into_iter()
+        .any(|c| c.type_ == "PodScheduled" && c.message.as_deref() == Some(message));
+    if !told {
+        let condition = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
+            "lastTransitionTime": api_time(store.clock.now())});
+        show(store, &Key::of(pod), &condition);
+    }
+}
+
+fn show(store: &mut Store, pod: &Key, condition: &Value) {
+    let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+    store
+        .patch(WHO, WatchedKind::Pod, pod, &patch, true)
+        .unwrap_or_else(|no| panic!("{}", no.message));
+}

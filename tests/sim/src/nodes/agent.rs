@@ -1,0 +1,96 @@
+//! One agent: the product's decision over what the node's runtime and the orders show.
+
+use std::collections::BTreeMap;
+
+use chrono::TimeDelta;
+use lockstep_agent::runtime::Sandbox;
+use lockstep_api::key::Key;
+use lockstep_api::names::labels;
+use lockstep_api::{NodeAgentStatus, RestartOrder, RestartOrderSpec};
+use lockstep_lifecycle::node::{NodePod, NodeView, decide};
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::json;
+
+use super::{SimNode, introduction};
+use crate::api::{Patch, Store};
+
+impl SimNode {
+    /// One turn of the agent: look, decide, remember, stop, publish; whether anything was done.
+    pub(crate) fn agent(&mut self, store: &mut Store) -> bool {
+        if !self.agent_runs() || self.faults.silent_agent {
+            return false;
+        }
+        let now = self.clock.now();
+        let mut busy = self.introduce(store);
+        let published = self.published.clone().unwrap_or_default();
+        let orders: BTreeMap<String, RestartOrderSpec> = store
+            .list::<RestartOrder>()
+            .into_iter()
+            .map(|order| (order.spec.workload_uid.clone(), order.spec))
+            .collect();
+        let seen = self
+            .runtime
+            .table()
+            .look(|pod| pod.labels.contains_key(labels::WORKLOAD_UID));
+        let pods: Vec<NodePod> = seen
+            .into_iter()
+            .filter_map(|pod| Sandbox::from(pod).into_member())
+            .collect();
+        let plan = decide(
+            &NodeView {
+                orders: &orders,
+                pods: &pods,
+                records: &self.records,
+                published: &published,
+            },
+            now,
+        );
+        busy |= plan.records.is_some();
+        if let Some(records) = plan.records {
+            self.records = records;
+        }
+        if !self.faults.hangs {
+            for stop in plan.stop {
+                let effect = self.runtime.kill(&stop.container_id);
+                self.follow([effect]);
+                busy = true;
+            }
+        }
+        if let Some(status) = plan.status {
+            busy |= self.publish_agent(status, store);
+        }
+        self.agent_wake = plan
+            .wake_after
+            .map(|wait| now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX));
+        busy
+    }
+
+    /// Makes the agent's object when it first runs.
+    fn introduce(&mut self, store: &mut Store) -> bool {
+        if self.published.is_some() {
+            return false;
+        }
+        let object = json!({"metadata": {"name": self.name}, "spec": {}});
+        // It is there already where the node has come back.
+        let _ = store.create(&self.agent_actor(), WatchedKind::NodeAgent, object, false);
+        self.publish_agent(introduction(), store)
+    }
+
+    fn publish_agent(&mut self, status: NodeAgentStatus, store: &mut Store) -> bool {
+        let patch = Patch::Merge(json!({"status": status}));
+        let key = Key::new("", &self.name);
+        let written = store.patch(
+            &self.agent_actor(),
+            WatchedKind::NodeAgent,
+            &key,
+            &patch,
+            true,
+        );
+        self.published = Some(status);
+        written.is_ok()
+    }
+
+    fn agent_actor(&self) -> String {
+        format!("agent:{}", self.name)
+    }
+}

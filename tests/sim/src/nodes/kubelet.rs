@@ -1,0 +1,231 @@
+//! One kubelet: a worker for each pod that is bound to its node, and what it writes.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodStatus};
+use lockstep_api::key::Key;
+use lockstep_kubelet::model::admission::{Rejection, admit};
+use lockstep_kubelet::model::{Action, FEATURE_RESTART_ALL, Outcome, PodDesc, PodWorker};
+use lockstep_manager::stepped::WatchedKind;
+use lockstep_model::pod_view::PodSpecView;
+use lockstep_model::resources::{Resources, pod_requests};
+use serde_json::{Value, json};
+
+use super::{NAMESPACE, SimNode};
+use crate::api::{DeleteOptions, Patch, Store};
+
+/// Syncs of one pod in a row after which it must have nothing to do.
+const MOST_SYNCS: usize = 20;
+
+/// One pod on the node.
+pub(super) struct Slot {
+    pod: Arc<PodDesc>,
+    worker: PodWorker,
+    requests: Resources,
+    published: Option<PodStatus>,
+}
+
+/// Name of a node's kubelet in the log.
+pub(super) fn actor(node: &str) -> String {
+    format!("kubelet:{node}")
+}
+
+impl SimNode {
+    /// One sync of every pod of the node; whether anything was done.
+    pub(crate) fn kubelet(&mut self, store: &mut Store) -> bool {
+        if self.faults.lost {
+            return false;
+        }
+        let mut busy = self.catch_up();
+        self.look(store);
+        self.wake = None;
+        let uids: Vec<String> = self.pods.keys().cloned().collect();
+        for uid in uids {
+            busy |= self.sync(&uid, store);
+        }
+        busy
+    }
+
+    /// Takes in what the API server has for the node.
+    fn look(&mut self, store: &Store) {
+        let here = store.all(WatchedKind::Pod).filter(|(key, pod)| {
+            key.namespace != NAMESPACE && pod["spec"]["nodeName"] == *self.name
+        });
+        let here: Vec<Pod> = here.filter_map(|(key, _)| store.get(key)).collect();
+        let mut missing: Vec<String> = self.pods.keys().cloned().collect();
+        for mut object in here {
+            let status = object.status.take().unwrap_or_default();
+            let Some(pod) = PodDesc::from_api(object) else {
+                continue;
+            };
+            missing.retain(|uid| *uid != pod.uid);
+            match self.pods.get_mut(&pod.uid) {
+                Some(slot) => slot.pod = Arc::new(pod),
+                None => self.take(pod, &status, store),
+            }
+        }
+        for uid in missing {
+            if let Some(slot) = self.pods.get_mut(&uid) {
+                let mut pod = PodDesc::clone(&slot.pod);
+                pod.gone = true;
+                slot.pod = Arc::new(pod);
+            }
+        }
+    }
+
+    /// A pod that the kubelet sees for the first time.
+    fn take(&mut self, pod: PodDesc, status: &PodStatus, store: &Store) {
+        let requests = pod_requests(&PodSpecView::from(&pod.spec)).unwrap_or_default();
+        let mut worker = PodWorker::new(Some(status), self.clock.now());
+        let known = !self.runtime.table().view(&pod.uid).containers.is_empty();
+        if !worker.over() && !known && pod.deletion.is_none() {
+            let verdict = if self.faults.rejects {
+                Err(Rejection {
+                    reason: "OutOfcpu".into(),
+                    message: "Node didn't have enough resource: cpu".into(),
+                })
+            } else {
+                self.admit(&pod, &requests, store)
+            };
+            if let Err(rejection) = verdict {
+                worker.reject(&rejection);
+            }
+        }
+        let slot = Slot {
+            pod: Arc::new(pod),
+            worker,
+            requests,
+            published: None,
+        };
+        self.pods.insert(slot.pod.uid.clone(), slot);
+    }
+
+    fn admit(&self, pod: &PodDesc, requests: &Resources, store: &Store) -> Result<(), Rejection> {
+        let mut used: BTreeMap<&str, i64> = BTreeMap::new();
+        let table = self.runtime.table();
+        let active = self
+            .pods
+            .values()
+            .filter(|slot| slot.worker.active(&table.view(&slot.pod.uid)));
+        for (name, amount) in active.flat_map(|slot| slot.requests.iter()) {
+            *used.entry(name).or_default() += amount;
+        }
+        let node: Option<Node> = store.get(&Key::new("", &self.name));
+        let allocatable = node.and_then(|n| n.status?.allocatable).unwrap_or_default();
+        let allocatable = Resources::parse(&allocatable).unwrap_or_default();
+        let features = [FEATURE_RESTART_ALL.to_owned()];
+        let features = if self.config.restart_all {
+            &features[..]
+        } else {
+            &[]
+        };
+        admit(pod, requests, features, &allocatable, &|name| {
+            used.get(name).copied().unwrap_or(0)
+        })
+    }
+
+    fn sync(&mut self, uid: &str, store: &mut Store) -> bool {
+        let mut busy = false;
+        for _ in 0..MOST_SYNCS {
+            let Some(outcome) = self.step(uid) else {
+                return busy;
+            };
+            let delete = outcome.actions.contains(&Action::DeletePod);
+            let idle = outcome.actions.is_empty() || self.faults.starts_nothing;
+            // Where containers restart quickly, what is in between never shows.
+            if idle || delete || !self.faults.quick {
+                busy |= self.publish(uid, &outcome.status, store);
+            }
+            if let Some(at) = outcome.wake {
+                self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
+            }
+            if delete {
+                return self.let_go(uid, store) || busy;
+            }
+            if idle {
+                return busy;
+            }
+            busy = true;
+            // What the runtime did at once is seen at the next relist.
+            if !self.faults.quick {
+                return busy;
+            }
+        }
+        busy
+    }
+
+    /// One step of a pod's worker, and what it asks of the runtime.
+    fn step(&mut self, uid: &str) -> Option<Outcome> {
+        let view = self.runtime.table().view(uid);
+        let now = self.clock.now();
+        let slot = self.pods.get_mut(uid)?;
+        let mut outcome = slot.worker.sync(&slot.pod, &view, &self.config, now);
+        let pod = slot.pod.clone();
+        if self.faults.starts_nothing {
+            outcome
+                .actions
+                .retain(|a| !matches!(a, Action::CreateSandbox | Action::Start { .. }));
+        }
+        let done = outcome.actions.is_empty() && !outcome.blocked && !view.any_alive();
+        if pod.gone && done {
+            self.runtime.table().forget(uid);
+            self.pods.remove(uid);
+            return None;
+        }
+        for action in &outcome.actions {
+            let effects = self.runtime.act(&pod, action, now);
+            self.follow(effects);
+        }
+        Some(outcome)
+    }
+
+    fn publish(&mut self, uid: &str, status: &PodStatus, store: &mut Store) -> bool {
+        let Some(slot) = self.pods.get_mut(uid) else {
+            return false;
+        };
+        if slot.pod.gone || slot.published.as_ref() == Some(status) {
+            return false;
+        }
+        let key = Key::new(&slot.pod.namespace, &slot.pod.name);
+        let patch = Patch::Strategic(json!({"metadata": {"uid": uid}, "status": complete(status)}));
+        let before = store.version();
+        let _ = store.patch(&actor(&self.name), WatchedKind::Pod, &key, &patch, true);
+        slot.published = Some(status.clone());
+        store.version() != before
+    }
+
+    /// The object goes, with its last container.
+    fn let_go(&mut self, uid: &str, store: &mut Store) -> bool {
+        let Some(slot) = self.pods.get(uid) else {
+            return false;
+        };
+        let key = Key::new(&slot.pod.namespace, &slot.pod.name);
+        let options = DeleteOptions {
+            uid: Some(uid.to_owned()),
+            grace: Some(0),
+            ..DeleteOptions::default()
+        };
+        let deleted = store.delete(&actor(&self.name), WatchedKind::Pod, &key, &options);
+        self.runtime.table().forget(uid);
+        self.pods.remove(uid);
+        deleted.is_ok()
+    }
+}
+
+/// The status with explicit nulls for reasons and messages that no longer apply.
+fn complete(status: &PodStatus) -> Value {
+    let mut status = json!(status);
+    let absent = |object: &mut Value| {
+        for key in ["reason", "message"] {
+            if object[key].is_null() {
+                object[key] = Value::Null;
+            }
+        }
+    };
+    absent(&mut status);
+    for condition in status["conditions"].as_array_mut().into_iter().flatten() {
+        absent(condition);
+    }
+    status
+}

@@ -1,0 +1,269 @@
+//! Nodes: a kubelet over a pretended runtime, and the node's agent.
+
+mod agent;
+mod kubelet;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::NodeAgentStatus;
+use lockstep_api::key::Key;
+use lockstep_api::node_agent::capabilities;
+use lockstep_kubelet::latency::LatencyProfile;
+use lockstep_kubelet::model::{FEATURE_RESTART_ALL, KubeletConfig};
+use lockstep_kubelet::runtime::{Effect, Pretend, Table};
+use lockstep_lifecycle::node::Records;
+use lockstep_manager::stepped::{AgentSelector, WatchedKind};
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::api::{Patch, Store};
+use crate::clock::{SimClock, api_time};
+use kubelet::Slot;
+
+/// Namespace of the operator and its agents.
+const NAMESPACE: &str = "lockstep-system";
+/// Label of the agents' pods.
+const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep-agent");
+
+/// How the manager recognises the agents' pods.
+pub(crate) fn agent_selector() -> AgentSelector {
+    AgentSelector {
+        namespace: NAMESPACE.into(),
+        label: (LABEL.0.into(), LABEL.1.into()),
+    }
+}
+
+/// Faults of a node that a scenario switches on and off.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
+pub struct NodeFaults {
+    /// Kubelet and agent are not heard of; containers go on.
+    pub lost: bool,
+    /// There is no agent.
+    pub no_agent: bool,
+    /// The agent does nothing although its pod is ready.
+    pub silent_agent: bool,
+    /// The kubelet starts nothing.
+    pub starts_nothing: bool,
+    /// Containers survive a stop by the agent.
+    pub hangs: bool,
+    /// The kubelet rejects pods that come to it.
+    pub rejects: bool,
+    /// Containers restart as soon as they have ended, before their end is shown.
+    pub quick: bool,
+}
+
+/// A node.
+pub struct SimNode {
+    name: String,
+    clock: SimClock,
+    /// What goes wrong.
+    pub faults: NodeFaults,
+    /// What its kubelet can do.
+    pub config: KubeletConfig,
+    /// Sandboxes and containers.
+    pub runtime: Pretend,
+    ips: Arc<AtomicU32>,
+    pods: BTreeMap<String, Slot>,
+    later: Vec<(DateTime<Utc>, Effect)>,
+    wake: Option<DateTime<Utc>>,
+    records: Records,
+    published: Option<NodeAgentStatus>,
+    agent_wake: Option<DateTime<Utc>>,
+}
+
+impl SimNode {
+    /// A node, with its objects in the store: itself, and its agent's pod.
+    pub(crate) fn create(store: &mut Store, node: Value, ips: &Arc<AtomicU32>) -> Self {
+        let name = node["metadata"]["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned();
+        let clock = store.clock.clone();
+        let who = kubelet::actor(&name);
+        store
+            .create(&who, WatchedKind::Node, node, false)
+            .unwrap_or_else(|no| panic!("{}", no.message));
+        let agent = json!({"metadata": {"name": agent_pod(&name), "namespace": NAMESPACE, "labels": {LABEL.0: LABEL.1}},
+            "spec": {"nodeName": name, "containers": [{"name": "agent"}]},
+            "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}});
+        store
+            .create("daemonset", WatchedKind::Pod, agent, false)
+            .unwrap_or_else(|no| panic!("{}", no.message));
+        Self {
+            runtime: runtime(&name, ips),
+            name,
+            clock,
+            faults: NodeFaults::default(),
+            config: KubeletConfig::default(),
+            ips: ips.clone(),
+            pods: BTreeMap::new(),
+            later: Vec::new(),
+            wake: None,
+            records: Records::default(),
+            published: None,
+            agent_wake: None,
+        }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Whether kubelet and agent are heard of.
+    pub fn alive(&self) -> bool {
+        !self.faults.lost
+    }
+
+    /// When something on the node goes on by itself.
+    pub(crate) fn due(&self) -> Option<DateTime<Utc>> {
+        if self.faults.lost {
+            return None;
+        }
+        let effects = self.later.iter().map(|(at, _)| *at);
+        effects.chain(self.wake).chain(self.agent_wake).min()
+    }
+
+    /// The agent restarts without its file: it begins with what it has published.
+    pub fn agent_loses_memory(&mut self) {
+        self.records = Records::from_published(
+            self.published
+                .as_ref()
+                .unwrap_or(&NodeAgentStatus::default()),
+        );
+    }
+
+    /// The node reboots: nothing runs any more, and the kubelet begins with what the API server has.
+    pub fn reboot(&mut self) {
+        self.runtime = runtime(&self.name, &self.ips);
+        self.later.clear();
+        self.restart_kubelet();
+    }
+
+    /// The kubelet restarts: its memory is rebuilt from the API and the runtime.
+    pub fn restart_kubelet(&mut self) {
+        self.pods.clear();
+    }
+
+    /// Notes what follows of itself, and lets happen what takes no time.
+    fn follow(&mut self, effects: impl IntoIterator<Item = (std::time::Duration, Effect)>) {
+        let now = self.clock.now();
+        for (wait, effect) in effects {
+            if wait.is_zero() {
+                self.runtime.apply(&effect, now);
+            } else {
+                let at = now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
+                self.later.push((at, effect));
+            }
+        }
+    }
+
+    /// Lets everything happen that is due.
+    fn catch_up(&mut self) -> bool {
+        let now = self.clock.now();
+        self.later.sort_by_key(|(at, _)| *at);
+        let due = self.later.partition_point(|(at, _)| *at <= now);
+        for (at, effect) in self.later.drain(..due) {
+            self.runtime.apply(&effect, at);
+        }
+        due > 0
+    }
+
+    /// Says in the store whether the node is heard of, as the node controller does: Ready, the taint
+    /// of unreachable nodes, and the readiness of its pods.
+    pub(crate) fn show_lost(&self, store: &mut Store) {
+        let (lost, now) = (self.faults.lost, self.clock.now());
+        let key = Key::new("", &self.name);
+        let who = "node-controller";
+        let status = if lost { "Unknown" } else { "True" };
+        let ready = json!({"type": "Ready", "status": status, "lastTransitionTime": api_time(now)});
+        let taints = ["NoSchedule", "NoExecute"].map(
+            |effect| json!({"key": "node.kubernetes.io/unreachable", "effect": effect, "timeAdded": api_time(now)}),
+        );
+        let taints = if lost { json!(taints) } else { Value::Null };
+        let patches = [
+            (
+                Patch::Strategic(json!({"status": {"conditions": [ready]}})),
+                true,
+            ),
+            (Patch::Merge(json!({"spec": {"taints": taints}})), false),
+        ];
+        for (patch, status) in patches {
+            // A node that was deleted stays so.
+            let _ = store.patch(who, WatchedKind::Node, &key, &patch, status);
+        }
+        let here: Vec<Key> = store
+            .all(WatchedKind::Pod)
+            .filter(|(_, pod)| {
+                pod["spec"]["nodeName"] == *self.name && pod["status"]["phase"] == "Running"
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in here {
+            if lost || key.namespace == NAMESPACE {
+                self.show_ready(store, &key, !lost);
+            }
+        }
+    }
+
+    /// Shows the agent's own pod ready or not.
+    pub(crate) fn show_agent(&self, store: &mut Store) {
+        let key = Key::new(NAMESPACE, agent_pod(&self.name));
+        self.show_ready(store, &key, self.agent_runs());
+    }
+
+    fn agent_runs(&self) -> bool {
+        self.alive() && !self.faults.no_agent
+    }
+
+    fn show_ready(&self, store: &mut Store, pod: &Key, ready: bool) {
+        let status = if ready { "True" } else { "False" };
+        let condition = json!({"type": "Ready", "status": status, "lastTransitionTime": api_time(self.clock.now())});
+        let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+        let _ = store.patch("node-controller", WatchedKind::Pod, pod, &patch, true);
+    }
+}
+
+fn runtime(name: &str, ips: &Arc<AtomicU32>) -> Pretend {
+    // Nobody hears of changes: kubelet and agent look when it is their turn.
+    let (kubelet, _) = mpsc::unbounded_channel();
+    Pretend::new(
+        name,
+        Table::new(0, kubelet),
+        LatencyProfile::zero(),
+        ips.clone(),
+    )
+}
+
+fn agent_pod(node: &str) -> String {
+    format!("lockstep-agent-{node}")
+}
+
+/// What an agent says of itself before it has seen anything.
+fn introduction() -> NodeAgentStatus {
+    NodeAgentStatus {
+        capabilities: vec![capabilities::REPORT.into(), capabilities::STOP.into()],
+        ..NodeAgentStatus::default()
+    }
+}
+
+/// A node object that is ready, with so many of each resource and these labels.
+pub fn node(name: &str, resources: &[(&str, &str)], labels: &Value) -> Value {
+    let mut allocatable = json!({"cpu": "100", "memory": "1Ti", "pods": "110"});
+    for (resource, amount) in resources {
+        allocatable[*resource] = json!(amount);
+    }
+    let mut all = json!({"kubernetes.io/hostname": name});
+    crate::api::merge(&mut all, labels);
+    json!({"metadata": {"name": name, "labels": all},
+        "status": {"allocatable": allocatable, "capacity": allocatable,
+            "declaredFeatures": [FEATURE_RESTART_ALL],
+            "nodeInfo": {"kubeletVersion": "v1.37.2", "architecture": "", "bootID": "", "containerRuntimeVersion": "",
+                "kernelVersion": "", "kubeProxyVersion": "", "machineID": "", "operatingSystem": "linux", "osImage": "",
+                "systemUUID": ""},
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}]}})
+}

@@ -1,0 +1,61 @@
+//! Pods as scenarios look at them, and what happens to their containers.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::member::Member;
+use lockstep_kubelet::runtime::{Ended, Fault};
+use lockstep_lifecycle::pods::Identity;
+
+use crate::SimCluster;
+
+/// Which member a pod is; none for pods of others.
+pub fn member_of(pod: &Pod) -> Option<Member> {
+    let none = BTreeMap::new();
+    let labels = pod.metadata.labels.as_ref().unwrap_or(&none);
+    Identity::read(labels, &none).member
+}
+
+/// Whether a pod is on its way out.
+pub fn leaving(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether a pod has ended.
+pub fn over(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
+/// The node that a pod is bound to.
+pub fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// A variable of a pod's first container.
+pub fn env(pod: &Pod, name: &str) -> Option<String> {
+    let container = pod.spec.as_ref()?.containers.first()?;
+    let mut all = container.env.iter().flatten();
+    all.find(|e| e.name == name)?.value.clone()
+}
+
+impl SimCluster {
+    /// The first running container of a pod exits; whether there is one.
+    pub fn exit_pod(&mut self, pod: &Pod, code: i32) -> bool {
+        let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
+            return false;
+        };
+        let now = self.now();
+        let node = self.node(node);
+        let running = node.runtime.table().view(uid);
+        let Some(container) = running.containers.iter().find(|c| c.alive()) else {
+            return false;
+        };
+        let fault = Fault::End {
+            id: container.id.clone(),
+            ended: Ended::with_code(code),
+        };
+        node.runtime.inject(&fault, now);
+        true
+    }
+}

@@ -1,0 +1,272 @@
+//! A scenario with one workload.
+
+use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
+
+use k8s_openapi::api::core::v1::{Pod, Service};
+use lockstep_api::condition::find;
+use lockstep_api::member::Member;
+use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_lifecycle::{Plan, WorkloadView};
+use serde_json::{Value, json};
+
+use crate::api::Verb;
+use crate::nodes::node;
+use crate::pods::{leaving, member_of};
+use crate::{Key, SimCluster, WatchedKind};
+
+/// Accelerators of one member of [`gang`].
+const GPUS: usize = 8;
+
+/// One workload, `ns/w`, and the cluster around it.
+pub struct Solo {
+    /// The cluster.
+    pub cluster: SimCluster,
+    key: Key,
+}
+
+impl Deref for Solo {
+    type Target = SimCluster;
+
+    fn deref(&self) -> &SimCluster {
+        &self.cluster
+    }
+}
+
+impl DerefMut for Solo {
+    fn deref_mut(&mut self) -> &mut SimCluster {
+        &mut self.cluster
+    }
+}
+
+/// A workload of one group of `n` single-member replicas that restarts in place.
+pub fn gang(n: i32) -> Value {
+    json!({
+        "groups": [{"name": "g", "replicas": n, "template": {"spec": {"containers": [{"name": "t", "image": "i",
+            "resources": {"limits": {"nvidia.com/gpu": GPUS.to_string()}}}]}}}],
+        "failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}},
+    })
+}
+
+/// The same with more of the spec, merged at the top.
+pub fn gang_with(n: i32, more: &Value) -> Value {
+    let mut spec = gang(n);
+    for (key, value) in more.as_object().cloned().unwrap_or_default() {
+        let old = &mut spec[&key];
+        match (old.as_object_mut(), value.as_object()) {
+            (Some(old), Some(new)) => old.extend(new.clone()),
+            _ => *old = value,
+        }
+    }
+    spec
+}
+
+impl Solo {
+    /// Four nodes `n0` to `n3` with capacity for two members each, and a workload of that spec.
+    pub fn new(spec: Value) -> Self {
+        Self::with_seed(0, spec)
+    }
+
+    /// The same, with a seed.
+    pub fn with_seed(seed: u64, spec: Value) -> Self {
+        let mut cluster = SimCluster::new(seed);
+        for name in ["n0", "n1", "n2", "n3"] {
+            let gpus = (2 * GPUS).to_string();
+            cluster.add_node(node(name, &[("nvidia.com/gpu", &gpus)], &json!({})));
+        }
+        // As in the stories: a minute is a while.
+        cluster.scheduler_settings().grow_after = std::time::Duration::from_mins(1);
+        let spec: TrainingWorkloadSpec = serde_json::from_value(spec).unwrap();
+        let mut object = TrainingWorkload::new("w", spec);
+        object.metadata.namespace = Some("ns".into());
+        object.metadata.uid = Some("w-uid".into());
+        cluster.create(&object);
+        Self {
+            cluster,
+            key: Key::new("ns", "w"),
+        }
+    }
+
+    /// Namespace and name of the workload.
+    pub fn key(&self) -> &Key {
+        &self.key
+    }
+
+    /// The workload; none: it was deleted.
+    pub fn workload(&self) -> Option<TrainingWorkload> {
+        self.cluster.get(&self.key)
+    }
+
+    /// Whether the workload was deleted.
+    pub fn deleted(&self) -> bool {
+        self.workload().is_none()
+    }
+
+    /// Its status.
+    pub fn status(&self) -> TrainingWorkloadStatus {
+        let status = self.workload().and_then(|w| w.status);
+        status.unwrap_or_default()
+    }
+
+    /// Every status that was written, oldest first.
+    pub fn written(&self) -> Vec<TrainingWorkloadStatus> {
+        let store = self.cluster.store();
+        let ours = store.log.iter().filter(|write| {
+            write.kind == WatchedKind::TrainingWorkload && write.verb == Verb::UpdateStatus
+        });
+        ours.map(|write| serde_json::from_value(write.object["status"].clone()).unwrap())
+            .collect()
+    }
+
+    /// Reason of a condition, with `!` in front when it is False.
+    pub fn condition(&self, type_: &str) -> String {
+        let status = self.status();
+        let Some(c) = find(&status.conditions, type_) else {
+            return "absent".into();
+        };
+        let not = if c.status == true.into() { "" } else { "!" };
+        format!("{not}{}", c.reason)
+    }
+
+    /// Changes the spec as a user does.
+    pub fn edit(&mut self, change: impl FnOnce(&mut TrainingWorkloadSpec)) {
+        let key = self.key.clone();
+        self.cluster
+            .edit::<TrainingWorkload>(&key, |w| change(&mut w.spec));
+    }
+
+    /// What a pass would look at.
+    pub fn view(&mut self) -> WorkloadView {
+        self.cluster.view(&self.key).expect("there is a workload")
+    }
+
+    /// What a pass would do.
+    pub fn plan(&mut self) -> Plan {
+        self.cluster.plan(&self.key).expect("there is a workload")
+    }
+
+    /// One pass, whether needed or not; whether anything was written.
+    pub fn pass(&mut self) -> bool {
+        self.cluster.pass(&self.key)
+    }
+
+    /// Whether the controller has nothing to do and nothing to write.
+    pub fn is_idle(&mut self) -> bool {
+        self.cluster.is_idle(&self.key)
+    }
+
+    /// The node has capacity for so many members.
+    pub fn capacity(&mut self, node: &str, members: usize) {
+        let gpus = (GPUS * members).to_string();
+        let key = Key::new("", node);
+        self.cluster
+            .edit::<k8s_openapi::api::core::v1::Node>(&key, |n| {
+                let status = n.status.get_or_insert_default();
+                let gpus = k8s_openapi::apimachinery::pkg::api::resource::Quantity(gpus);
+                status
+                    .allocatable
+                    .get_or_insert_default()
+                    .insert("nvidia.com/gpu".into(), gpus);
+            });
+    }
+
+    /// The same change of the faults of all nodes.
+    pub fn faults(&mut self, change: impl Fn(&mut crate::NodeFaults)) {
+        for node in self.cluster.node_names() {
+            self.cluster.fault(&node, &change);
+        }
+    }
+
+    /// Pods of the workload's namespace, oldest first.
+    pub fn pods(&self) -> Vec<Pod> {
+        let mut pods = self.cluster.list::<Pod>();
+        pods.retain(|p| p.metadata.namespace.as_deref() == Some("ns"));
+        pods.sort_by_key(|p| {
+            let number = |uid: &str| uid.rsplit('-').next()?.parse::<u64>().ok();
+            p.metadata.uid.as_deref().and_then(number)
+        });
+        pods
+    }
+
+    /// The pod that stands for replica `index` of a group of single members: the newest that is not
+    /// on its way out.
+    pub fn pod(&self, group: &str, index: i32) -> Pod {
+        let member = Member::new(group, index, 0);
+        let mut pods = self.pods();
+        pods.retain(|p| member_of(p).as_ref() == Some(&member) && !leaving(p));
+        pods.pop().expect("the member has a pod")
+    }
+
+    /// Changes the pod of a member by hand.
+    pub fn edit_pod(&mut self, group: &str, index: i32, change: impl FnOnce(&mut Pod)) {
+        let key = Key::of(&self.pod(group, index));
+        self.cluster.edit::<Pod>(&key, change);
+    }
+
+    /// A user deletes the pod of a member.
+    pub fn delete_pod(&mut self, group: &str, index: i32) {
+        let key = Key::of(&self.pod(group, index));
+        self.cluster.delete(WatchedKind::Pod, &key);
+    }
+
+    /// The training container of a member exits.
+    pub fn exit(&mut self, group: &str, index: i32, code: i32) {
+        let pod = self.pod(group, index);
+        assert!(self.cluster.exit_pod(&pod, code), "it runs");
+    }
+
+    /// UIDs of the pods that are there and not on their way out, by name of the member.
+    pub fn uids(&self) -> BTreeMap<String, String> {
+        let there = self.pods().into_iter().filter(|p| !leaving(p));
+        there
+            .filter_map(|p| Some((member_of(&p)?.to_string(), p.metadata.uid?)))
+            .collect()
+    }
+
+    /// Restart counts of the pods that are not on their way out, in the order of their members.
+    pub fn restarts(&self) -> Vec<i32> {
+        let count = |p: &Pod| {
+            let containers = p
+                .status
+                .iter()
+                .flat_map(|s| s.container_statuses.iter().flatten());
+            containers.map(|c| c.restart_count).sum()
+        };
+        let there = self.pods().into_iter().filter(|p| !leaving(p));
+        let mut all: Vec<(Option<Member>, i32)> =
+            there.map(|p| (member_of(&p), count(&p))).collect();
+        all.sort();
+        all.into_iter().map(|(_, n)| n).collect()
+    }
+
+    /// Pod groups by gang key.
+    pub fn groups(&self) -> BTreeMap<String, PodGroup> {
+        let groups = self.cluster.list::<PodGroup>().into_iter();
+        groups.map(|g| (g.spec.gang_key.clone(), g)).collect()
+    }
+
+    /// Changes the pod group of a gang by hand.
+    pub fn edit_group(&mut self, gang: &str, change: impl FnOnce(&mut PodGroup)) {
+        let group = self
+            .groups()
+            .remove(gang)
+            .expect("the gang has a pod group");
+        self.cluster.edit::<PodGroup>(&Key::of(&group), change);
+    }
+
+    /// The Service of the workload.
+    pub fn service(&self) -> Option<Service> {
+        self.cluster.get(&self.key)
+    }
+
+    /// The Workload of that name.
+    pub fn scheduling(&self) -> Option<Workload> {
+        self.cluster.get(&self.key)
+    }
+
+    /// The orders to the agents.
+    pub fn order(&self) -> Option<RestartOrder> {
+        self.cluster.get(&self.key)
+    }
+}
