@@ -4,32 +4,44 @@ use std::collections::BTreeSet;
 
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::Kind;
+use serde_json::Value;
 
 use crate::api::{DeleteOptions, Store};
 
 /// The garbage collector: deletes what has owners of which none is there any more; whether anything
-/// was deleted.
+/// was deleted. An owner of another namespace is none.
 pub(crate) fn collect_garbage(store: &mut Store) -> bool {
-    let uids: BTreeSet<String> = Kind::ALL
-        .into_iter()
-        .flat_map(|kind| store.all(kind))
-        .filter_map(|(_, object)| object["metadata"]["uid"].as_str().map(str::to_owned))
+    let every = || {
+        Kind::ALL
+            .into_iter()
+            .flat_map(|kind| store.all(kind).map(move |o| (kind, o)))
+    };
+    let there: BTreeSet<(&str, &str)> = every()
+        .filter_map(|(_, (key, object))| {
+            let uid = object["metadata"]["uid"].as_str()?;
+            Some((key.namespace.as_str(), uid))
+        })
         .collect();
-    let mut orphans: Vec<(Kind, Key)> = Vec::new();
-    for kind in Kind::ALL {
-        for (key, object) in store.all(kind) {
-            let Some(owners) = object["metadata"]["ownerReferences"].as_array() else {
-                continue;
-            };
-            let there = |owner: &serde_json::Value| {
-                owner["uid"].as_str().is_some_and(|uid| uids.contains(uid))
-            };
+    let owned = |key: &Key, owners: &[Value]| {
+        owners
+            .iter()
+            .filter_map(|owner| owner["uid"].as_str())
+            .any(|uid| {
+                let namespaces = [key.namespace.as_str(), ""];
+                namespaces
+                    .iter()
+                    .any(|namespace| there.contains(&(namespace, uid)))
+            })
+    };
+    let orphans: Vec<(Kind, Key)> = every()
+        .filter(|(_, (key, object))| {
             let leaving = !object["metadata"]["deletionTimestamp"].is_null();
-            if !owners.is_empty() && !leaving && !owners.iter().any(there) {
-                orphans.push((kind, key.clone()));
-            }
-        }
-    }
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            let owners = owners.map(Vec::as_slice).unwrap_or_default();
+            !leaving && !owners.is_empty() && !owned(key, owners)
+        })
+        .map(|(kind, (key, _))| (kind, key.clone()))
+        .collect();
     for (kind, key) in &orphans {
         // Deletes of what was there a moment ago.
         let _ = store.delete("garbage-collector", *kind, key, &DeleteOptions::default());

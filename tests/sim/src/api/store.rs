@@ -29,22 +29,11 @@ pub enum Patch {
     Strategic(Value),
 }
 
-/// Which object a delete is meant for, and how it goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Its UID.
-    pub uid: Option<String>,
-    /// Its version.
-    pub resource_version: Option<String>,
-    /// Seconds; none: what the pod says.
-    pub grace: Option<i64>,
-}
-
 /// The API server's storage.
 pub struct Store {
     pub(crate) clock: SimClock,
-    objects: BTreeMap<Kind, BTreeMap<Key, Object>>,
-    version: u64,
+    pub(super) objects: BTreeMap<Kind, BTreeMap<Key, Object>>,
+    pub(super) version: u64,
     ids: u64,
     /// Every write, oldest first.
     pub log: Vec<Write>,
@@ -221,120 +210,6 @@ impl Store {
         Ok(self.save(who, verb, kind, key.clone(), new))
     }
 
-    /// Deletes an object: at once, or a pod that runs after its grace period, once its kubelet says
-    /// so.
-    ///
-    /// # Errors
-    /// It is not there, or is another.
-    pub fn delete(
-        &mut self,
-        who: &str,
-        kind: Kind,
-        key: &Key,
-        options: &DeleteOptions,
-    ) -> Result<Object, Refused> {
-        let old = self.found(kind, key)?;
-        let meta = &old["metadata"];
-        let differs = |wanted: &Option<String>, field: &str| {
-            wanted
-                .as_deref()
-                .is_some_and(|wanted| meta[field].as_str() != Some(wanted))
-        };
-        if differs(&options.uid, "uid") || differs(&options.resource_version, "resourceVersion") {
-            return Err(Refused::conflict("precondition failed"));
-        }
-        let grace = if kind == Kind::Pod {
-            grace_of(&old, options.grace)
-        } else {
-            0
-        };
-        if grace == 0 {
-            return Ok(self.remove(who, kind, key, &old));
-        }
-        let left = meta["deletionGracePeriodSeconds"].as_i64();
-        if left.is_some_and(|left| left <= grace) {
-            return Ok(old);
-        }
-        let mut new = Value::clone(&old);
-        let end = self.clock.now() + chrono::TimeDelta::seconds(grace);
-        new["metadata"]["deletionTimestamp"] = json!(api_time(end));
-        new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-        let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
-        new["metadata"]["generation"] = json!(generation + 1);
-        Ok(self.save(who, Verb::Delete, kind, key.clone(), new))
-    }
-
-    /// Evicts a pod (the eviction subresource): budgets may refuse.
-    ///
-    /// # Errors
-    /// As [`Self::delete`], or a budget refuses.
-    pub fn evict(
-        &mut self,
-        who: &str,
-        key: &Key,
-        options: &DeleteOptions,
-    ) -> Result<Object, Refused> {
-        let old = self.found(Kind::Pod, key)?;
-        let uid = old["metadata"]["uid"].as_str();
-        if options
-            .uid
-            .as_deref()
-            .is_some_and(|wanted| uid != Some(wanted))
-        {
-            return Err(Refused::conflict("precondition failed"));
-        }
-        self.admission.refuse(Kind::Pod, Verb::Evict, &old)?;
-        if !over(&old) && old["metadata"]["deletionTimestamp"].is_null() {
-            self.take_from_budgets(who, &old)?;
-        }
-        let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting", "lastTransitionTime": api_time(self.clock.now())});
-        let disrupted = old["status"]["conditions"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|c| c["type"] == "DisruptionTarget"));
-        if !disrupted {
-            let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-            self.patch(who, Kind::Pod, key, &patch, true)?;
-        }
-        self.note(who, Verb::Evict, Kind::Pod, key, &old);
-        self.delete(who, Kind::Pod, key, options)
-    }
-
-    fn take_from_budgets(&mut self, who: &str, pod: &Object) -> Result<(), Refused> {
-        let guards: Vec<Key> = self
-            .all(Kind::PodDisruptionBudget)
-            .filter(|(key, budget)| {
-                pod["metadata"]["namespace"] == *key.namespace && selects(budget, pod)
-            })
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in guards {
-            let budget = self.found(Kind::PodDisruptionBudget, &key)?;
-            let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
-            if allowed <= 0 {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                return Err(Refused::new(429, "TooManyRequests", message));
-            }
-            let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": allowed - 1}}));
-            self.patch(who, Kind::PodDisruptionBudget, &key, &patch, true)?;
-        }
-        Ok(())
-    }
-
-    /// Removes an object at once, as an administrator with force does.
-    pub fn remove(&mut self, who: &str, kind: Kind, key: &Key, old: &Object) -> Object {
-        self.version += 1;
-        let mut last = Value::clone(old);
-        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let last = Arc::new(last);
-        if let Some(objects) = self.objects.get_mut(&kind) {
-            objects.remove(key);
-        }
-        self.note(who, Verb::Gone, kind, key, &last);
-        self.tell(kind, Event::Delete(last.clone()), &last);
-        last
-    }
-
     /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.
     pub fn relist(&mut self, kind: Kind) {
         let objects = self.all(kind).map(|(_, object)| object.clone());
@@ -342,13 +217,20 @@ impl Store {
         self.watches.relist(kind, objects, self.clock.now());
     }
 
-    fn found(&self, kind: Kind, key: &Key) -> Result<Object, Refused> {
+    pub(super) fn found(&self, kind: Kind, key: &Key) -> Result<Object, Refused> {
         self.raw(kind, key)
             .cloned()
             .ok_or_else(|| Refused::not_found(format_args!("{} {:?}", kind.name(), key.name)))
     }
 
-    fn save(&mut self, who: &str, verb: Verb, kind: Kind, key: Key, mut object: Value) -> Object {
+    pub(super) fn save(
+        &mut self,
+        who: &str,
+        verb: Verb,
+        kind: Kind,
+        key: Key,
+        mut object: Value,
+    ) -> Object {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
@@ -361,7 +243,7 @@ impl Store {
         object
     }
 
-    fn note(&mut self, who: &str, verb: Verb, kind: Kind, key: &Key, object: &Object) {
+    pub(super) fn note(&mut self, who: &str, verb: Verb, kind: Kind, key: &Key, object: &Object) {
         self.log.push(Write {
             at: self.clock.now(),
             who: who.to_owned(),
@@ -373,7 +255,7 @@ impl Store {
         });
     }
 
-    fn tell(&mut self, kind: Kind, event: Event<Object>, object: &Object) {
+    pub(super) fn tell(&mut self, kind: Kind, event: Event<Object>, object: &Object) {
         if watched(kind, object) {
             self.watches.tell(kind, event, self.clock.now());
         }
@@ -397,24 +279,15 @@ fn typed<K: Stored>(object: &Object) -> K {
         .unwrap_or_else(|error| panic!("{}: {error}: {object}", K::KIND.name()))
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn over(pod: &Value) -> bool {
+pub(super) fn over(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
     )
-}
-
-/// `CheckGracefulDelete` of pods: one that is not bound, or over, goes at once.
-fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
-    if pod["spec"]["nodeName"].is_null() || over(pod) {
-        return 0;
-    }
-    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
-    asked.or(own).unwrap_or(30)
 }
 
 /// What the product counts on never to change: identity, a binding, a gate that is off, the end of
@@ -453,13 +326,4 @@ fn keep_facts(kind: Kind, old: &Value, new: &Value) -> Result<(), Refused> {
         ));
     }
     Ok(())
-}
-
-fn selects(budget: &Value, pod: &Value) -> bool {
-    let labels = budget["spec"]["selector"]["matchLabels"].as_object();
-    labels.is_some_and(|labels| {
-        labels
-            .iter()
-            .all(|(key, value)| pod["metadata"]["labels"][key] == *value)
-    })
 }
