@@ -12,6 +12,7 @@ use kube::Client;
 use kube::runtime::watcher::Event;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_scheduler::SchedulingInput;
+use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -77,7 +78,7 @@ impl SteppedManager {
         };
         let queue = Queue::new(backoff, random, clock.clone(), QueueMetrics::default());
         let index = Index::new(agents, queue.clone(), clock.clone());
-        let (events, reports) = Events::channel(Default::default());
+        let (events, reports) = Events::channel(Counter::default());
         let controller = Controller::new(Parts {
             index: index.clone(),
             queue: queue.clone(),

@@ -51,6 +51,8 @@ pub struct SimCluster {
     nodes: BTreeMap<String, SimNode>,
     ips: Arc<AtomicU32>,
     random: fastrand::Rng,
+    /// Version and claims that kube-scheduler has seen.
+    judged: Option<(u64, Claims)>,
     /// Claims for volumes that exist.
     pub claims: Claims,
     /// How far ahead a deadline may be for [`Self::settle`] to wait for it.
@@ -78,6 +80,7 @@ impl SimCluster {
             nodes: BTreeMap::new(),
             ips: Arc::default(),
             random: fastrand::Rng::with_seed(seed),
+            judged: None,
             claims: Claims::new(),
             patience: TimeDelta::seconds(60),
             tick: TimeDelta::seconds(1),
@@ -168,7 +171,7 @@ impl SimCluster {
                 self.manager.schedule_if_due();
                 false
             }
-            Actor::KubeScheduler => kube_scheduler::turn(&mut self.store.lock(), &self.claims),
+            Actor::KubeScheduler => self.kube_schedule(),
             Actor::GarbageCollector => collect_garbage(&mut self.store.lock()),
             Actor::Kubelet(node) => {
                 let node = self.nodes.get_mut(node).expect("the node exists");
@@ -180,6 +183,17 @@ impl SimCluster {
             }
         };
         busy || self.store.lock().version() != before
+    }
+
+    /// kube-scheduler looks again where something has changed since its last turn.
+    fn kube_schedule(&mut self) -> bool {
+        let mut store = self.store.lock();
+        if self.judged == Some((store.version(), self.claims.clone())) {
+            return false;
+        }
+        let wrote = kube_scheduler::turn(&mut store, &self.claims);
+        self.judged = Some((store.version(), self.claims.clone()));
+        wrote
     }
 
     /// Everybody there is.

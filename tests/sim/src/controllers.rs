@@ -3,13 +3,19 @@
 use std::collections::BTreeSet;
 
 use lockstep_api::key::Key;
+<<<<<<< HEAD
 use lockstep_manager::stepped::WatchedKind;
+=======
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::Value;
+>>>>>>> wt-sim
 
 use crate::api::{DeleteOptions, Store};
 
 /// The garbage collector: deletes what has owners of which none is there any more; whether anything
-/// was deleted.
+/// was deleted. An owner of another namespace is none.
 pub(crate) fn collect_garbage(store: &mut Store) -> bool {
+<<<<<<< HEAD
     let uids: BTreeSet<String> = WatchedKind::ALL
         .into_iter()
         .flat_map(|kind| store.all(kind))
@@ -24,12 +30,39 @@ pub(crate) fn collect_garbage(store: &mut Store) -> bool {
             let there = |owner: &serde_json::Value| {
                 owner["uid"].as_str().is_some_and(|uid| uids.contains(uid))
             };
+=======
+    let every = || {
+        WatchedKind::ALL
+            .into_iter()
+            .flat_map(|kind| store.all(kind).map(move |o| (kind, o)))
+    };
+    let there: BTreeSet<(&str, &str)> = every()
+        .filter_map(|(_, (key, object))| {
+            let uid = object["metadata"]["uid"].as_str()?;
+            Some((key.namespace.as_str(), uid))
+        })
+        .collect();
+    let owned = |key: &Key, owners: &[Value]| {
+        owners
+            .iter()
+            .filter_map(|owner| owner["uid"].as_str())
+            .any(|uid| {
+                let namespaces = [key.namespace.as_str(), ""];
+                namespaces
+                    .iter()
+                    .any(|namespace| there.contains(&(namespace, uid)))
+            })
+    };
+    let orphans: Vec<(WatchedKind, Key)> = every()
+        .filter(|(_, (key, object))| {
+>>>>>>> wt-sim
             let leaving = !object["metadata"]["deletionTimestamp"].is_null();
-            if !owners.is_empty() && !leaving && !owners.iter().any(there) {
-                orphans.push((kind, key.clone()));
-            }
-        }
-    }
+            let owners = object["metadata"]["ownerReferences"].as_array();
+            let owners = owners.map(Vec::as_slice).unwrap_or_default();
+            !leaving && !owners.is_empty() && !owned(key, owners)
+        })
+        .map(|(kind, (key, _))| (kind, key.clone()))
+        .collect();
     for (kind, key) in &orphans {
         // Deletes of what was there a moment ago.
         let _ = store.delete("garbage-collector", *kind, key, &DeleteOptions::default());

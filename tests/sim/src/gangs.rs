@@ -101,11 +101,11 @@ impl Gangs {
 
     /// A gang of one group that goes whole.
     pub fn gang(&mut self, name: &str, spec: Spec) {
-        self.gang_with(name, spec, json!({}));
+        self.gang_with(name, spec, &json!({}));
     }
 
     /// The same, with more in the spec of the workload. Its priority class has its name.
-    pub fn gang_with(&mut self, name: &str, spec: Spec, more: Value) {
+    pub fn gang_with(&mut self, name: &str, spec: Spec, more: &Value) {
         self.class(name, &json!({"value": spec.priority}));
         let mut object = json!({
             "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
@@ -114,7 +114,7 @@ impl Gangs {
                 "groups": [{"name": "g", "replicas": spec.members, "template": {"spec": {"containers": [
                     {"name": "c", "resources": {"limits": {"nvidia.com/gpu": spec.gpus.to_string()}}}]}}}]},
         });
-        merge(&mut object["spec"], &more);
+        merge(&mut object["spec"], more);
         let workload: TrainingWorkload = serde_json::from_value(object).unwrap();
         self.cluster.create(&workload);
     }
@@ -127,7 +127,7 @@ impl Gangs {
         let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": spec.gpus.to_string()}}});
         let group = json!({"name": "g", "replicas": spec.members,
             "template": {"spec": {"containers": [container], "volumes": [claim]}}});
-        self.gang_with(name, spec, json!({"groups": [group]}));
+        self.gang_with(name, spec, &json!({"groups": [group]}));
     }
 
     /// The claim of a gang comes into being.
@@ -205,6 +205,23 @@ impl Gangs {
     pub fn ledger(&self, name: &str) -> GangStatus {
         let status = self.workload(name).status.unwrap_or_default();
         status.gangs.into_iter().next().unwrap_or_default()
+    }
+
+    /// The workload gives its capacity back, by hand.
+    pub fn release(&mut self, name: &str) {
+        let id = self.placement(name).map(|p| p.id);
+        self.edit(name, |w| {
+            let gangs = &mut w.status.get_or_insert_default().gangs;
+            for gang in gangs {
+                gang.released.clone_from(&id);
+            }
+        });
+    }
+
+    /// UID of a gang's pod group, as intents name it.
+    pub fn group_uid(&self, name: &str) -> String {
+        let group = self.group(name).expect("the gang has a pod group");
+        group.metadata.uid.expect("it is stored")
     }
 
     /// The pod group of a gang.

@@ -12,11 +12,17 @@ use lockstep_model::pod_view::PodSpecView;
 use lockstep_model::resources::{PODS, Resources, pod_requests};
 use serde_json::{Value, json};
 
-use crate::api::{Patch, Store};
+use crate::api::{Object, Patch, Store};
 use crate::clock::api_time;
 
 const WHO: &str = "kube-scheduler";
 const RULED_OUT: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
+
+/// Says why a node, with what is bound to it, is out for a pod.
+type Filter = fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>;
+
+/// In kube-scheduler's order; resources and anti-affinity come after them.
+const FILTERS: [Filter; 4] = [unschedulable, tainted, unselected, ports];
 
 /// Claims that exist, by namespace and name. Those of no pod are not asked for.
 pub type Claims = BTreeSet<Key>;
@@ -24,20 +30,25 @@ pub type Claims = BTreeSet<Key>;
 /// One turn: looks at every pod that waits, the most important first; whether anything was written.
 pub(crate) fn turn(store: &mut Store, claims: &Claims) -> bool {
     let before = store.version();
-    let mut waiting: Vec<Pod> = store.list::<Pod>().into_iter().filter(waits).collect();
+    let unbound = |pod: &Object| pod["spec"]["nodeName"].is_null();
+    if !store.all(WatchedKind::Pod).any(|(_, pod)| unbound(pod)) {
+        return false;
+    }
+    let mut pods: Vec<Pod> = store.list();
+    let nodes: Vec<Node> = store.list();
+    let mut waiting: Vec<usize> = (0..pods.len()).filter(|at| waits(&pods[*at])).collect();
     // Stable: among equals, the order of their names.
-    waiting.sort_by_key(|pod| {
-        (
-            std::cmp::Reverse(priority(pod)),
-            pod.metadata.creation_timestamp.clone(),
-        )
+    waiting.sort_by_key(|at| {
+        let created = pods[*at].metadata.creation_timestamp.clone();
+        (std::cmp::Reverse(priority(&pods[*at])), created)
     });
-    for pod in waiting {
-        let nodes: Vec<Node> = store.list();
-        let pods: Vec<Pod> = store.list();
-        match judge(&pod, &nodes, &pods, claims) {
-            Ok(node) => bind(store, &pod, &node),
-            Err(message) => refuse(store, &pod, &message),
+    for at in waiting {
+        match judge(&pods[at], &nodes, &pods, claims) {
+            Ok(node) => {
+                bind(store, &pods[at], &node);
+                pods[at].spec.get_or_insert_default().node_name = Some(node);
+            }
+            Err(message) => refuse(store, &pods[at], &message),
         }
     }
     store.version() != before
@@ -133,9 +144,7 @@ fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod]) -> Vec<String> {
             && priority(other) >= priority(pod)
     };
     let nominated = pods.iter().filter(nominated);
-    let filters: [fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>; 4] =
-        [unschedulable, tainted, unselected, ports];
-    for filter in filters {
+    for filter in FILTERS {
         if let Some(reason) = filter(spec, node, &bound) {
             return vec![reason.into()];
         }

@@ -7,7 +7,8 @@ use lockstep_api::member::Member;
 use lockstep_kubelet::runtime::{Ended, Fault};
 use lockstep_lifecycle::pods::Identity;
 
-use crate::SimCluster;
+use crate::api::{DeleteOptions, Refused};
+use crate::{Key, SimCluster};
 
 /// Which member a pod is; none for pods of others.
 pub fn member_of(pod: &Pod) -> Option<Member> {
@@ -40,6 +41,16 @@ pub fn env(pod: &Pod, name: &str) -> Option<String> {
 }
 
 impl SimCluster {
+    /// Somebody asks for the eviction of a pod; what the API server answers.
+    ///
+    /// # Errors
+    /// A budget or a rule refuses it.
+    pub fn evict(&mut self, pod: &Pod) -> Result<(), Refused> {
+        let key = Key::of(pod);
+        let evicted = self.store().evict("user", &key, &DeleteOptions::default());
+        evicted.map(drop)
+    }
+
     /// The first running container of a pod exits; whether there is one.
     pub fn exit_pod(&mut self, pod: &Pod, code: i32) -> bool {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {

@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
 use k8s_openapi::api::core::v1::{Pod, Service};
-use lockstep_api::condition::find;
-use lockstep_api::member::Member;
+use lockstep_api::condition::{find, reasons, types, upsert};
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::scheduling::{NodePlacement, Placement};
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::{Plan, WorkloadView};
@@ -253,6 +254,51 @@ impl Solo {
             .remove(gang)
             .expect("the gang has a pod group");
         self.cluster.edit::<PodGroup>(&Key::of(&group), change);
+    }
+
+    /// The placement of a gang, written by hand as the scheduler writes it.
+    pub fn place(&mut self, gang: &str, assigned: &BTreeMap<Member, String>) {
+        let now = self.cluster.now();
+        let mut nodes: BTreeMap<&String, MemberSet> = BTreeMap::new();
+        for (member, node) in assigned {
+            nodes.entry(node).or_default().insert(member.clone());
+        }
+        let at = |(node, members): (&String, MemberSet)| NodePlacement {
+            node: node.clone(),
+            members: members.to_ranges(),
+        };
+        let placement = Placement {
+            id: format!("by-hand-{}", self.cluster.store().version()),
+            decided_at: now,
+            members: assigned.len() as i32,
+            nodes: nodes.into_iter().map(at).collect(),
+        };
+        self.edit_group(gang, |group| {
+            let status = group.status.get_or_insert_default();
+            status.placement = Some(placement);
+            let (type_, reason) = (types::POD_GROUP_INITIALLY_SCHEDULED, reasons::SCHEDULED);
+            upsert(&mut status.conditions, type_, true, reason, "", 1, now);
+        });
+    }
+
+    /// The preemption of a gang, announced by hand as the scheduler announces it, for one pass of
+    /// the controller at once: a scheduler that knows of no preemptor takes it back.
+    pub fn preempt(&mut self, gang: &str) {
+        let now = self.cluster.now();
+        self.edit_group(gang, |group| {
+            let conditions = &mut group.status.get_or_insert_default().conditions;
+            let (type_, reason) = (types::DISRUPTION_TARGET, reasons::PREEMPTION_BY_SCHEDULER);
+            upsert(
+                conditions,
+                type_,
+                true,
+                reason,
+                "preempted by ns/boss",
+                1,
+                now,
+            );
+        });
+        self.pass();
     }
 
     /// The Service of the workload.

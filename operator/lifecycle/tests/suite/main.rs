@@ -1,3 +1,6 @@
 //! Scenarios with one workload, over a cluster in memory.
 
+// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+#![cfg(test)]
+
 mod basics;

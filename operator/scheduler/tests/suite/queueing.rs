@@ -48,7 +48,7 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
                 members: 1,
                 gpus: 1,
             },
-            of_zone("a", 1),
+            &of_zone("a", 1),
         );
     }
     world.pass();
@@ -60,7 +60,7 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
             members: 1,
             gpus: 2,
         },
-        of_zone("b", 2),
+        &of_zone("b", 2),
     );
     world.pass();
     world.later(1);
@@ -71,7 +71,7 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
             members: 1,
             gpus: 1,
         },
-        of_zone("b", 1),
+        &of_zone("b", 1),
     );
     world.settle();
     assert_eq!(

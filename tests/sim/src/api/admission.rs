@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::answer::Refused;
 use super::log::Verb;
-use super::store::Store;
+use super::store::{Store, over};
 
 /// Changes a pod before it is stored, or says no.
 pub type Webhook = Box<dyn Fn(&mut Value) -> Result<(), Refused> + Send>;
@@ -65,12 +65,6 @@ impl Admission {
         if let Some(webhook) = &self.webhook {
             webhook(pod)?;
         }
-        let over = |pod: &Value| {
-            matches!(
-                pod["status"]["phase"].as_str(),
-                Some("Succeeded" | "Failed")
-            )
-        };
         let namespace = &pod["metadata"]["namespace"];
         let counted = store
             .all(WatchedKind::Pod)

@@ -14,7 +14,8 @@ use tower::{BoxError, service_fn};
 
 use super::answer::Refused;
 use super::kinds::{api_version, served};
-use super::store::{DeleteOptions, Patch, Store};
+use super::removal::DeleteOptions;
+use super::store::{Patch, Store};
 
 /// The line between the manager and the API server.
 #[derive(Debug, Default)]

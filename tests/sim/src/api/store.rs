@@ -29,22 +29,16 @@ pub enum Patch {
     Strategic(Value),
 }
 
-/// Which object a delete is meant for, and how it goes.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DeleteOptions {
-    /// Its UID.
-    pub uid: Option<String>,
-    /// Its version.
-    pub resource_version: Option<String>,
-    /// Seconds; none: what the pod says.
-    pub grace: Option<i64>,
-}
-
 /// The API server's storage.
 pub struct Store {
     pub(crate) clock: SimClock,
+<<<<<<< HEAD
     objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
     version: u64,
+=======
+    pub(super) objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
+    pub(super) version: u64,
+>>>>>>> wt-sim
     ids: u64,
     /// Every write, oldest first.
     pub log: Vec<Write>,
@@ -221,6 +215,7 @@ impl Store {
         Ok(self.save(who, verb, kind, key.clone(), new))
     }
 
+<<<<<<< HEAD
     /// Deletes an object: at once, or a pod that runs after its grace period, once its kubelet says
     /// so.
     ///
@@ -335,6 +330,8 @@ impl Store {
         last
     }
 
+=======
+>>>>>>> wt-sim
     /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.
     pub fn relist(&mut self, kind: WatchedKind) {
         let objects = self.all(kind).map(|(_, object)| object.clone());
@@ -342,17 +339,29 @@ impl Store {
         self.watches.relist(kind, objects, self.clock.now());
     }
 
+<<<<<<< HEAD
     fn found(&self, kind: WatchedKind, key: &Key) -> Result<Object, Refused> {
+=======
+    pub(super) fn found(&self, kind: WatchedKind, key: &Key) -> Result<Object, Refused> {
+>>>>>>> wt-sim
         self.raw(kind, key)
             .cloned()
             .ok_or_else(|| Refused::not_found(format_args!("{} {:?}", kind.name(), key.name)))
     }
 
+<<<<<<< HEAD
     fn save(
         &mut self,
         who: &str,
         verb: Verb,
         kind: WatchedKind,
+=======
+    pub(super) fn save(
+        &mut self,
+        who: &str,
+        verb: Verb,
+        kind: WatchedKind,
+>>>>>>> wt-sim
         key: Key,
         mut object: Value,
     ) -> Object {
@@ -368,7 +377,11 @@ impl Store {
         object
     }
 
+<<<<<<< HEAD
     fn note(&mut self, who: &str, verb: Verb, kind: WatchedKind, key: &Key, object: &Object) {
+=======
+    pub(super) fn note(&mut self, who: &str, verb: Verb, kind: WatchedKind, key: &Key, object: &Object) {
+>>>>>>> wt-sim
         self.log.push(Write {
             at: self.clock.now(),
             who: who.to_owned(),
@@ -380,7 +393,11 @@ impl Store {
         });
     }
 
+<<<<<<< HEAD
     fn tell(&mut self, kind: WatchedKind, event: Event<Object>, object: &Object) {
+=======
+    pub(super) fn tell(&mut self, kind: WatchedKind, event: Event<Object>, object: &Object) {
+>>>>>>> wt-sim
         if watched(kind, object) {
             self.watches.tell(kind, event, self.clock.now());
         }
@@ -404,24 +421,15 @@ fn typed<K: Stored>(object: &Object) -> K {
         .unwrap_or_else(|error| panic!("{}: {error}: {object}", K::KIND.name()))
 }
 
-fn text(value: &Value) -> String {
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-fn over(pod: &Value) -> bool {
+pub(super) fn over(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
     )
-}
-
-/// `CheckGracefulDelete` of pods: one that is not bound, or over, goes at once.
-fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
-    if pod["spec"]["nodeName"].is_null() || over(pod) {
-        return 0;
-    }
-    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
-    asked.or(own).unwrap_or(30)
 }
 
 /// What the product counts on never to change: identity, a binding, a gate that is off, the end of
@@ -460,13 +468,4 @@ fn keep_facts(kind: WatchedKind, old: &Value, new: &Value) -> Result<(), Refused
         ));
     }
     Ok(())
-}
-
-fn selects(budget: &Value, pod: &Value) -> bool {
-    let labels = budget["spec"]["selector"]["matchLabels"].as_object();
-    labels.is_some_and(|labels| {
-        labels
-            .iter()
-            .all(|(key, value)| pod["metadata"]["labels"][key] == *value)
-    })
 }

@@ -13,7 +13,7 @@ use lockstep_model::resources::{Resources, pod_requests};
 use serde_json::{Value, json};
 
 use super::{NAMESPACE, SimNode};
-use crate::api::{DeleteOptions, Patch, Store};
+use crate::api::{DeleteOptions, Object, Patch, Store};
 
 /// Syncs of one pod in a row after which it must have nothing to do.
 const MOST_SYNCS: usize = 20;
@@ -21,6 +21,8 @@ const MOST_SYNCS: usize = 20;
 /// One pod on the node.
 pub(super) struct Slot {
     pod: Arc<PodDesc>,
+    /// The object that the pod was read from last.
+    seen: Object,
     worker: PodWorker,
     requests: Resources,
     published: Option<PodStatus>,
@@ -52,17 +54,26 @@ impl SimNode {
         let here = store.all(WatchedKind::Pod).filter(|(key, pod)| {
             key.namespace != NAMESPACE && pod["spec"]["nodeName"] == *self.name
         });
-        let here: Vec<Pod> = here.filter_map(|(key, _)| store.get(key)).collect();
+        let here: Vec<(Key, Object)> = here.map(|(k, o)| (k.clone(), o.clone())).collect();
         let mut missing: Vec<String> = self.pods.keys().cloned().collect();
-        for mut object in here {
-            let status = object.status.take().unwrap_or_default();
-            let Some(pod) = PodDesc::from_api(object) else {
+        for (key, object) in here {
+            missing.retain(|uid| object["metadata"]["uid"] != **uid);
+            let uid = object["metadata"]["uid"].as_str().unwrap_or_default();
+            if self
+                .pods
+                .get(uid)
+                .is_some_and(|slot| Arc::ptr_eq(&slot.seen, &object))
+            {
+                continue;
+            }
+            let mut pod: Pod = store.get(&key).expect("it was there a moment ago");
+            let status = pod.status.take().unwrap_or_default();
+            let Some(pod) = PodDesc::from_api(pod) else {
                 continue;
             };
-            missing.retain(|uid| *uid != pod.uid);
             match self.pods.get_mut(&pod.uid) {
-                Some(slot) => slot.pod = Arc::new(pod),
-                None => self.take(pod, &status, store),
+                Some(slot) => (slot.pod, slot.seen) = (Arc::new(pod), object),
+                None => self.take(pod, object, &status, store),
             }
         }
         for uid in missing {
@@ -75,7 +86,7 @@ impl SimNode {
     }
 
     /// A pod that the kubelet sees for the first time.
-    fn take(&mut self, pod: PodDesc, status: &PodStatus, store: &Store) {
+    fn take(&mut self, pod: PodDesc, seen: Object, status: &PodStatus, store: &Store) {
         let requests = pod_requests(&PodSpecView::from(&pod.spec)).unwrap_or_default();
         let mut worker = PodWorker::new(Some(status), self.clock.now());
         let known = !self.runtime.table().view(&pod.uid).containers.is_empty();
@@ -94,6 +105,7 @@ impl SimNode {
         }
         let slot = Slot {
             pod: Arc::new(pod),
+            seen,
             worker,
             requests,
             published: None,

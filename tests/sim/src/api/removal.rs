@@ -1,0 +1,158 @@
+//! Deletion with grace, eviction, and what is gone at once.
+
+use std::sync::Arc;
+
+use kube::runtime::watcher::Event;
+use lockstep_api::key::Key;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::{Value, json};
+
+use super::answer::Refused;
+use super::log::Verb;
+use super::store::{Object, Patch, Store, over};
+use crate::clock::api_time;
+
+/// Which object a delete is meant for, and how it goes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeleteOptions {
+    /// Its UID.
+    pub uid: Option<String>,
+    /// Its version.
+    pub resource_version: Option<String>,
+    /// Seconds; none: what the pod says.
+    pub grace: Option<i64>,
+}
+
+impl Store {
+    /// Deletes an object: at once, or a pod that runs after its grace period, once its kubelet says
+    /// so.
+    ///
+    /// # Errors
+    /// It is not there, or is another.
+    pub fn delete(
+        &mut self,
+        who: &str,
+        kind: WatchedKind,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Object, Refused> {
+        let old = self.found(kind, key)?;
+        let meta = &old["metadata"];
+        let differs = |wanted: &Option<String>, field: &str| {
+            wanted
+                .as_deref()
+                .is_some_and(|wanted| meta[field].as_str() != Some(wanted))
+        };
+        if differs(&options.uid, "uid") || differs(&options.resource_version, "resourceVersion") {
+            return Err(Refused::conflict("precondition failed"));
+        }
+        let grace = if kind == WatchedKind::Pod {
+            grace_of(&old, options.grace)
+        } else {
+            0
+        };
+        if grace == 0 {
+            return Ok(self.remove(who, kind, key, &old));
+        }
+        let left = meta["deletionGracePeriodSeconds"].as_i64();
+        if left.is_some_and(|left| left <= grace) {
+            return Ok(old);
+        }
+        let mut new = Value::clone(&old);
+        let end = self.clock.now() + chrono::TimeDelta::seconds(grace);
+        new["metadata"]["deletionTimestamp"] = json!(api_time(end));
+        new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
+        let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
+        new["metadata"]["generation"] = json!(generation + 1);
+        Ok(self.save(who, Verb::Delete, kind, key.clone(), new))
+    }
+
+    /// Evicts a pod (the eviction subresource): budgets may refuse.
+    ///
+    /// # Errors
+    /// As [`Self::delete`], or a budget refuses.
+    pub fn evict(
+        &mut self,
+        who: &str,
+        key: &Key,
+        options: &DeleteOptions,
+    ) -> Result<Object, Refused> {
+        let old = self.found(WatchedKind::Pod, key)?;
+        let uid = old["metadata"]["uid"].as_str();
+        if options
+            .uid
+            .as_deref()
+            .is_some_and(|wanted| uid != Some(wanted))
+        {
+            return Err(Refused::conflict("precondition failed"));
+        }
+        self.admission.refuse(WatchedKind::Pod, Verb::Evict, &old)?;
+        if !over(&old) && old["metadata"]["deletionTimestamp"].is_null() {
+            self.take_from_budgets(who, &old)?;
+        }
+        let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+            "message": "Eviction API: evicting", "lastTransitionTime": api_time(self.clock.now())});
+        let disrupted = old["status"]["conditions"]
+            .as_array()
+            .is_some_and(|all| all.iter().any(|c| c["type"] == "DisruptionTarget"));
+        if !disrupted {
+            let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
+            self.patch(who, WatchedKind::Pod, key, &patch, true)?;
+        }
+        self.note(who, Verb::Evict, WatchedKind::Pod, key, &old);
+        self.delete(who, WatchedKind::Pod, key, options)
+    }
+
+    fn take_from_budgets(&mut self, who: &str, pod: &Object) -> Result<(), Refused> {
+        let guards: Vec<Key> = self
+            .all(WatchedKind::PodDisruptionBudget)
+            .filter(|(key, budget)| {
+                pod["metadata"]["namespace"] == *key.namespace && selects(budget, pod)
+            })
+            .map(|(key, _)| key.clone())
+            .collect();
+        for key in guards {
+            let budget = self.found(WatchedKind::PodDisruptionBudget, &key)?;
+            let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
+            if allowed <= 0 {
+                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+                return Err(Refused::new(429, "TooManyRequests", message));
+            }
+            let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": allowed - 1}}));
+            self.patch(who, WatchedKind::PodDisruptionBudget, &key, &patch, true)?;
+        }
+        Ok(())
+    }
+
+    /// Removes an object at once, as an administrator with force does.
+    pub fn remove(&mut self, who: &str, kind: WatchedKind, key: &Key, old: &Object) -> Object {
+        self.version += 1;
+        let mut last = Value::clone(old);
+        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        let last = Arc::new(last);
+        if let Some(objects) = self.objects.get_mut(&kind) {
+            objects.remove(key);
+        }
+        self.note(who, Verb::Gone, kind, key, &last);
+        self.tell(kind, Event::Delete(last.clone()), &last);
+        last
+    }
+}
+
+/// `CheckGracefulDelete` of pods: one that is not bound, or over, goes at once.
+fn grace_of(pod: &Value, asked: Option<i64>) -> i64 {
+    if pod["spec"]["nodeName"].is_null() || over(pod) {
+        return 0;
+    }
+    let own = pod["spec"]["terminationGracePeriodSeconds"].as_i64();
+    asked.or(own).unwrap_or(30)
+}
+
+fn selects(budget: &Value, pod: &Value) -> bool {
+    let labels = budget["spec"]["selector"]["matchLabels"].as_object();
+    labels.is_some_and(|labels| {
+        labels
+            .iter()
+            .all(|(key, value)| pod["metadata"]["labels"][key] == *value)
+    })
+}
