@@ -45,6 +45,8 @@ pub enum What {
     Created(String, Box<PodSpec>),
     /// A watch event of a pod.
     Seen(Box<Seen>),
+    /// An event object, by its reason: the last thing recorded, where nothing came of it.
+    Event(String),
 }
 
 /// A watch event of a pod.
@@ -100,7 +102,7 @@ impl Trace {
     pub fn pods(&self) -> impl Iterator<Item = (&str, &PodSpec)> {
         self.lines.iter().filter_map(|l| match &l.what {
             What::Created(name, spec) => Some((name.as_str(), &**spec)),
-            What::Step(_) | What::Seen(_) => None,
+            What::Step(_) | What::Seen(_) | What::Event(_) => None,
         })
     }
 
@@ -108,7 +110,7 @@ impl Trace {
     pub fn seen<'t>(&'t self, pod: &'t str) -> impl Iterator<Item = (i64, &'t Seen)> {
         self.lines.iter().filter_map(move |l| match &l.what {
             What::Seen(seen) if seen.pod == pod => Some((l.ms, &**seen)),
-            What::Step(_) | What::Created(..) | What::Seen(_) => None,
+            What::Step(_) | What::Created(..) | What::Seen(_) | What::Event(_) => None,
         })
     }
 
@@ -132,6 +134,8 @@ fn line(text: &str) -> Line {
     let ms = value["ms"].as_i64().expect("a time");
     let what = if let Some(step) = value["step"].as_str() {
         What::Step(step.to_owned())
+    } else if let Some(reason) = value["event"].as_str() {
+        What::Event(reason.to_owned())
     } else if let Some(spec) = value["spec"].as_object_mut() {
         let (name, spec) = std::mem::take(spec).into_iter().next().expect("a pod");
         What::Created(name, serde_json::from_value(spec).expect("a pod spec"))

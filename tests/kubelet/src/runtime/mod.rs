@@ -21,7 +21,7 @@ use thiserror::Error;
 use crate::model::{Action, PodDesc, PodView};
 
 pub use reaper::Reaper;
-pub use script::{OnTerm, Script};
+pub use script::{FAILED_MOUNT, OnTerm, Script};
 pub use simulated::Simulated;
 pub use subprocess::Subprocess;
 pub use table::{Changed, Ended, Snapshot, Table};

@@ -10,7 +10,7 @@ use chrono::TimeDelta;
 use parking_lot::Mutex;
 
 use super::later::Later;
-use super::script::{OnTerm, Script};
+use super::script::{FAILED_MOUNT, OnTerm, START_ERROR, Script};
 use super::table::{Ended, Table};
 use super::{Fault, Runtime, Unsupported};
 use crate::clock::Clock;
@@ -100,6 +100,16 @@ impl Simulated {
         };
         let wait = pull + shared.profile.start + shared.faults.lock().slow_start;
         let script = Script::of(kind, spec);
+        if let Some(reason) = script.not_created {
+            return self.after(wait, move |s| {
+                s.table.not_created(&id, &reason, s.clock.now());
+            });
+        }
+        if script.end.reason == START_ERROR {
+            return self.after(wait, move |s| {
+                s.table.ended(&id, &script.end, s.clock.now());
+            });
+        }
         let run = script.run;
         let started = id.clone();
         self.after(wait, move |s| {
@@ -107,8 +117,7 @@ impl Simulated {
         });
         if let Some(run) = run {
             self.after(wait + run, move |s| {
-                s.table
-                    .ended(&id, &Ended::with_code(script.exit), s.clock.now());
+                s.table.ended(&id, &script.end, s.clock.now());
             });
         }
     }
@@ -127,18 +136,22 @@ impl Simulated {
         });
         let Some(c) = target else { return };
         let found = pod.containers().find(|(_, spec)| spec.name == c.name);
-        let (hook, on_term) = found.map_or((Duration::ZERO, OnTerm::Exit(143)), |(kind, spec)| {
+        let usual = shared.profile.terminate;
+        let none = (Duration::ZERO, OnTerm::Exit(143), usual);
+        let (hook, on_term, term) = found.map_or(none, |(kind, spec)| {
             let sleep = spec
                 .lifecycle
                 .as_ref()
                 .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
             let hook = Duration::from_secs(u64::try_from(sleep.unwrap_or(0)).unwrap_or(0));
+            let script = Script::of(kind, spec);
             (
                 if pre_stop { hook } else { Duration::ZERO },
-                Script::of(kind, spec).on_term,
+                script.on_term,
+                script.term.unwrap_or(usual),
             )
         });
-        let term = hook + shared.profile.terminate;
+        let term = hook + term;
         let hung = shared.faults.lock().hung.contains(id);
         let (wait, code) = match (on_term, c.state) {
             (_, State::Creating) => (Duration::ZERO, 137),
@@ -157,7 +170,10 @@ impl Runtime for Simulated {
         let shared = &self.shared;
         match action {
             Action::CreateSandbox => {
-                if shared.table.set_sandbox(pod, SandboxView::Creating) {
+                let unmounted =
+                    |(kind, c)| Script::of(kind, c).not_created.as_deref() == Some(FAILED_MOUNT);
+                let created = shared.table.set_sandbox(pod, SandboxView::Creating);
+                if created && !pod.containers().any(unmounted) {
                     let (pod, ip) = (
                         pod.clone(),
                         pod_ip(shared.ips.fetch_add(1, Ordering::Relaxed)),

@@ -87,8 +87,11 @@ fn a_sidecar_keeps_the_pod_running_until_it_has_been_stopped_after_the_last_regu
     assert_eq!(rig.take_log(), ["stop a in 2s", "stop sandbox"]);
     assert_eq!(
         (rig.phase(), rig.condition("Ready")),
-        ("Succeeded", Some(("False", "PodCompleted")))
+        ("Running", Some(("False", "PodCompleted")))
     );
+    rig.advance(1);
+    rig.settle();
+    assert_eq!(rig.phase(), "Succeeded");
 }
 
 #[test]
@@ -222,7 +225,15 @@ fn the_active_deadline_fails_a_running_pod() {
 fn an_evicted_pod_fails_with_reason_and_disruption_target() {
     let mut rig = Rig::new(json!({"restartPolicy": "Always", "containers": [plain("c")]}));
     rig.settle();
+    rig.stubborn = vec!["c"];
     rig.worker.evict("The node was low on resource: memory.");
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.condition("DisruptionTarget")),
+        ("Running", None),
+        "neither is told before its last container has ended"
+    );
+    rig.exit("c", 143);
     rig.settle();
     assert_eq!(
         (rig.phase(), rig.status.reason.as_deref()),
