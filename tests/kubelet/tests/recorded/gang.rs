@@ -58,7 +58,8 @@ pub struct Gang {
     view: Option<WorkloadView>,
     /// Metadata and spec of the pods, as they were created, by index of the replica.
     made: BTreeMap<usize, Value>,
-    recorded: Option<Value>,
+    /// What is shown of them.
+    pods: [Option<Arc<PodView>>; 2],
     /// Whether the recording has begun.
     begun: bool,
 }
@@ -101,7 +102,7 @@ impl Gang {
             groups: BTreeMap::new(),
             view: None,
             made: BTreeMap::new(),
-            recorded: None,
+            pods: [None, None],
             begun: false,
         };
         gang.bring_up();
@@ -183,52 +184,23 @@ impl Gang {
 
     /// The watch shows the recorded pod like this.
     pub fn sees(&mut self, seen: &Seen) {
-        self.begun = true;
         if seen.watch == "DELETED" {
-            self.recorded = None;
+            self.pods[0] = None;
             return;
         }
-        let mut pod = self.made[&0].clone();
-        let created = self
-            .recorded
-            .as_ref()
-            .map(|p| p["metadata"]["creationTimestamp"].clone());
-        pod["metadata"]["creationTimestamp"] =
-            created.unwrap_or_else(|| json!(self.now.trunc_subsecs(0)));
+        let made = self.made.get_mut(&0).expect("a recorded member");
+        if !self.begun {
+            made["metadata"]["creationTimestamp"] = json!(self.now.trunc_subsecs(0));
+            self.begun = true;
+        }
+        let mut pod = made.clone();
         pod["metadata"]["deletionTimestamp"] = json!(seen.deletion_timestamp);
         pod["metadata"]["deletionGracePeriodSeconds"] = json!(seen.deletion_grace_period_seconds);
         pod["spec"]["nodeName"] = json!(seen.node_name);
         pod["status"] = seen.status.clone();
         self.node_lost_since = node_controller_says_unready(&seen.status)
             .then(|| self.node_lost_since.unwrap_or(self.now));
-        self.recorded = Some(pod);
-    }
-
-    fn other(&self) -> Option<Value> {
-        let mut pod = self.made.get(&1)?.clone();
-        pod["spec"]["nodeName"] = json!(OTHER);
-        let running = |list: &str| -> Vec<Value> {
-            let names = pod["spec"][list].as_array().cloned().unwrap_or_default();
-            let status = |c: Value| {
-                let stays = list == "containers" || c["restartPolicy"] == "Always";
-                let state = if stays {
-                    json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}})
-                } else {
-                    json!({"terminated": {"exitCode": 0, "reason": "Completed"}})
-                };
-                json!({"name": c["name"], "ready": true, "restartCount": 0, "started": true,
-                    "containerID": "containerd://other", "state": state})
-            };
-            names.into_iter().map(status).collect()
-        };
-        pod["status"] = json!({
-            "phase": "Running",
-            "conditions": [{"type": "Ready", "status": "True"},
-                {"type": "PodScheduled", "status": "True"}],
-            "initContainerStatuses": running("initContainers"),
-            "containerStatuses": running("containers"),
-        });
-        Some(pod)
+        self.pods[0] = Some(member(pod));
     }
 
     /// Everything that is to be done now.
@@ -308,8 +280,14 @@ impl Gang {
                 pod["metadata"]["namespace"] = json!("ns");
                 pod["metadata"]["creationTimestamp"] = json!(self.now.trunc_subsecs(0));
                 pod["status"] = json!({"phase": "Pending"});
-                self.made
-                    .insert(usize::try_from(member.replica).expect("an index"), pod);
+                let index = usize::from(member.replica == 1);
+                let shown = if index == 1 {
+                    running(pod.clone())
+                } else {
+                    pod.clone()
+                };
+                self.pods[index] = Some(self::member(shown));
+                self.made.insert(index, pod);
             }
             Action::CreatePod { .. }
             | Action::Unpublish { .. }
@@ -343,12 +321,9 @@ impl Gang {
             refusals: Vec::new(),
             settings: Arc::new(Settings::default()),
         };
-        // Before the recording begins the pod stands as it was made.
-        let before = self.made.get(&0).filter(|_| !self.begun).cloned();
-        let pods = [self.recorded.clone().or(before), self.other()];
         WorkloadView {
             workload: Arc::new(self.workload.clone()),
-            pods: pods.into_iter().flatten().map(member).collect(),
+            pods: self.pods.iter().flatten().cloned().collect(),
             pod_groups: self.groups.clone(),
             nodes: self.nodes(),
             agents: self.agents(),
@@ -421,4 +396,31 @@ fn is_about_our_objects(action: &Action) -> bool {
         action,
         Action::DryRun { .. } | Action::Create(_) | Action::Update { .. }
     )
+}
+
+/// The pod as it stands when it runs and is well.
+fn running(mut pod: Value) -> Value {
+    pod["spec"]["nodeName"] = json!(OTHER);
+    let running = |list: &str| -> Vec<Value> {
+        let names = pod["spec"][list].as_array().cloned().unwrap_or_default();
+        let status = |c: Value| {
+            let stays = list == "containers" || c["restartPolicy"] == "Always";
+            let state = if stays {
+                json!({"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+            } else {
+                json!({"terminated": {"exitCode": 0, "reason": "Completed"}})
+            };
+            json!({"name": c["name"], "ready": true, "restartCount": 0, "started": true,
+                    "containerID": "containerd://other", "state": state})
+        };
+        names.into_iter().map(status).collect()
+    };
+    pod["status"] = json!({
+        "phase": "Running",
+        "conditions": [{"type": "Ready", "status": "True"},
+            {"type": "PodScheduled", "status": "True"}],
+        "initContainerStatuses": running("initContainers"),
+        "containerStatuses": running("containers"),
+    });
+    pod
 }
