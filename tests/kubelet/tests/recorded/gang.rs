@@ -35,6 +35,8 @@ pub enum Setting {
     Plain,
     /// Agents that are ready and say nothing, and restarts in place without a supervisor.
     SilentAgents,
+    /// The same agents, and a policy that leaves every exit to the kubelet's own restart.
+    KubeletRestarts,
 }
 
 /// One pass that recorded or asked for something.
@@ -77,7 +79,13 @@ impl Gang {
         };
         let in_place = match setting {
             Setting::Plain => "Deny",
-            Setting::SilentAgents => "Allow",
+            Setting::SilentAgents | Setting::KubeletRestarts => "Allow",
+        };
+        let rules = match setting {
+            Setting::Plain | Setting::SilentAgents => json!([]),
+            Setting::KubeletRestarts => {
+                json!([{"name": "alone", "match": {}, "action": "RestartContainer"}])
+            }
         };
         let template = json!({"spec": {
             "containers": containers(&spec.containers),
@@ -85,7 +93,7 @@ impl Gang {
         }});
         let workload = json!({
             "groups": [{"name": "g", "replicas": 2, "template": template}],
-            "failurePolicy": {"inPlace": {"withoutSupervisor": in_place}},
+            "failurePolicy": {"inPlace": {"withoutSupervisor": in_place}, "rules": rules},
         });
         let mut workload =
             TrainingWorkload::new("w", serde_json::from_value(workload).expect("a spec"));
@@ -356,7 +364,7 @@ impl Gang {
         };
         match self.setting {
             Setting::Plain => BTreeMap::new(),
-            Setting::SilentAgents => {
+            Setting::SilentAgents | Setting::KubeletRestarts => {
                 [(self.node.clone(), agent()), (OTHER.to_owned(), agent())].into()
             }
         }

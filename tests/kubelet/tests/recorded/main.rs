@@ -27,6 +27,18 @@ const AFTERWARDS: TimeDelta = TimeDelta::minutes(20);
 /// an agent's report.
 const PATIENCE: TimeDelta = TimeDelta::seconds(10);
 
+const SETTINGS: [(Setting, &str); 3] = [
+    (Setting::Plain, "no agents, failure policy by default"),
+    (
+        Setting::SilentAgents,
+        "agents that say nothing, restarts in place allowed",
+    ),
+    (
+        Setting::KubeletRestarts,
+        "the same, and every exit is left to the kubelet's own restart",
+    ),
+];
+
 #[test]
 fn the_lifecycle_decides_about_every_recorded_scenario_as_written_down() {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden");
@@ -54,18 +66,18 @@ fn the_lifecycle_decides_about_every_recorded_scenario_as_written_down() {
 fn tell(trace: &Trace) -> String {
     let mut out = format!("{}\n{}\n", trace.name, trace.about);
     for (pod, spec) in trace.pods() {
-        let [plain, agents] = [Setting::Plain, Setting::SilentAgents]
-            .map(|setting| tell_pod(trace, pod, spec, setting));
-        let _ = write!(
-            out,
-            "\n== pod {pod}: no agents, failure policy by default\n{plain}"
-        );
-        out += "\n== the same with agents that say nothing, and restarts in place allowed\n";
-        out += if agents == plain {
-            "no difference\n"
-        } else {
-            &agents
-        };
+        let _ = writeln!(out, "\n== pod {pod}");
+        let mut before = Vec::new();
+        for (setting, title) in SETTINGS {
+            let told = tell_pod(trace, pod, spec, setting);
+            let _ = writeln!(out, "-- {title}");
+            out += if before.contains(&told) {
+                "as before\n"
+            } else {
+                &told
+            };
+            before.push(told);
+        }
     }
     out
 }
