@@ -160,6 +160,44 @@ fn a_deleted_pod_gets_sigterm_then_sigkill_after_its_grace_period_and_is_reporte
 }
 
 #[test]
+fn a_deleted_pod_shows_the_ends_of_its_containers_together_and_with_its_final_phase() {
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "containers": [plain("polite"), plain("stubborn")]}),
+    );
+    rig.settle();
+    rig.stubborn = vec!["stubborn"];
+    rig.pod.deletion = Some(Duration::from_secs(20));
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.states("polite").0.as_str()),
+        ("Running", "running"),
+        "it has ended"
+    );
+    rig.advance(20);
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.states("polite").0.as_str()),
+        ("Failed", "exit 143")
+    );
+}
+
+#[test]
+fn a_pod_whose_containers_have_ended_tells_it_in_its_conditions_first_and_then_in_its_phase() {
+    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [plain("c")]}));
+    rig.settle();
+    rig.exit("c", 3);
+    let ended = rig.step();
+    assert_eq!(
+        (rig.phase(), rig.states("c").0.as_str()),
+        ("Running", "exit 3")
+    );
+    assert_eq!(rig.condition("Ready"), Some(("False", "PodFailed")));
+    assert!(!ended.blocked, "what comes of it is seen at the next poll");
+    rig.step();
+    assert_eq!(rig.phase(), "Failed");
+}
+
+#[test]
 fn a_deleted_pod_gives_its_room_back_with_its_last_container_although_its_object_is_still_there() {
     let mut rig = Rig::new(json!({"containers": [plain("c")]}));
     rig.settle();

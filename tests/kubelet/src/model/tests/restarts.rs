@@ -147,6 +147,29 @@ fn a_rule_restarts_an_init_container_until_it_succeeds_or_no_rule_matches() {
 }
 
 #[test]
+fn a_program_that_cannot_be_started_waits_for_its_restart_and_ends_the_pod_without_one() {
+    for (policy, state, phase) in [
+        ("OnFailure", "RunContainerError", "Running"),
+        ("Never", "exit 128 StartError", "Pending"),
+    ] {
+        let mut rig = Rig::new(json!({"restartPolicy": policy, "containers": [plain("c")]}));
+        rig.step();
+        rig.step();
+        rig.exit("c", 128);
+        let State::Exited { reason, .. } = &mut rig.view.containers[0].state else {
+            panic!("it has ended");
+        };
+        *reason = "StartError".into();
+        rig.step();
+        assert_eq!(
+            (rig.states("c").0.as_str(), rig.phase()),
+            (state, phase),
+            "{policy}"
+        );
+    }
+}
+
+#[test]
 fn a_container_that_exceeded_its_liveness_failures_is_stopped_and_restarted_by_policy() {
     let probe = json!({"periodSeconds": 5, "failureThreshold": 2, "exec": {"command": ["true"]}});
     let mut c = plain("c");
