@@ -7,9 +7,11 @@
 //! | [`runtime`] | what carries out the actions, and what the node's agent sees of it |
 //! | [`hollow`] | any number of nodes in one process: registration, leases, pods, agents, control interface |
 //! | [`clock`] | wall time that follows tokio's clock |
+//! | [`traces`] | what real clusters showed, to be replayed |
 
 pub mod clock;
 pub mod hollow;
 pub mod latency;
 pub mod model;
 pub mod runtime;
+pub mod traces;

@@ -285,6 +285,7 @@ async fn state(Shared(control): Shared<Control>) -> Json<Value> {
             let containers = view.containers.iter().map(|c| {
                 let (state, exit_code) = match c.state {
                     State::Creating => ("creating", None),
+                    State::NotCreated { .. } => ("not created", None),
                     State::Running { .. } => ("running", None),
                     State::Exited { exit_code, .. } => ("exited", Some(exit_code)),
                 };

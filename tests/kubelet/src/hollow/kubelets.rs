@@ -185,7 +185,11 @@ impl Kubelets {
     fn seen(&mut self, node: usize, pod: Arc<PodDesc>, status: &PodStatus) {
         let uid = pod.uid.clone();
         if let Some(slot) = self.pods.get_mut(&uid) {
-            if *slot.pod != *pod {
+            let doubted = says_unready_without_reason(status);
+            if doubted {
+                slot.published = None;
+            }
+            if doubted || *slot.pod != *pod {
                 slot.pod = pod;
                 self.schedule(&uid, Instant::now());
             }
@@ -460,6 +464,16 @@ impl Kubelets {
             }
         }
     }
+}
+
+/// Whether the API server has Ready=False and no reason: a kubelet gives one. The node controller,
+/// which says so of every pod of a node whose Lease is late, does not, and the kubelet sets it right
+/// as soon as it sees it (kubelet-stops-and-returns).
+fn says_unready_without_reason(status: &PodStatus) -> bool {
+    let mut conditions = status.conditions.iter().flatten();
+    conditions.any(|c| {
+        c.type_ == "Ready" && c.status == "False" && c.reason.as_deref().unwrap_or("").is_empty()
+    })
 }
 
 /// What a pod holds on its node; nothing but itself when its quantities do not parse, which the API

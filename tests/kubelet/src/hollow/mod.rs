@@ -6,6 +6,8 @@ mod control;
 mod kubelets;
 mod nodes;
 mod pods;
+#[cfg(test)]
+mod replay;
 mod supervisor;
 #[cfg(test)]
 mod tests;

@@ -101,6 +101,11 @@ fn rig() -> Rig {
 impl Rig {
     /// The watch shows the pod; `change` is merged into it.
     async fn shows(&self, name: &str, change: Value) {
+        self.shows_status(name, change, json!({})).await;
+    }
+
+    /// The same with this status.
+    async fn shows_status(&self, name: &str, change: Value, status: Value) {
         let mut pod = json!({
             "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
             "spec": {"nodeName": "n", "restartPolicy": "Never", "containers": [
@@ -115,7 +120,7 @@ impl Rig {
             .send(PodEvent::Seen {
                 node: 0,
                 pod,
-                status: Box::default(),
+                status: serde_json::from_value(status).unwrap(),
             })
             .await
             .unwrap();
@@ -164,7 +169,9 @@ async fn a_pod_is_pending_until_it_runs_and_its_exit_shows_at_the_next_relist() 
     rig.pass(Duration::from_millis(490)).await;
     assert!(rig.writes().is_empty());
     rig.pass(Duration::from_millis(20)).await;
-    assert_eq!(rig.writes()[0], "Failed");
+    assert_eq!(rig.writes(), ["Running"], "its container has ended");
+    rig.pass(Duration::from_secs(1)).await;
+    assert_eq!(rig.writes(), ["Failed"]);
 }
 
 #[tokio::test(start_paused = true)]
@@ -215,6 +222,28 @@ async fn a_node_that_vanished_says_nothing_until_it_is_back() {
     done.await.unwrap();
     rig.pass(LONG).await;
     assert_eq!(rig.writes().last().unwrap(), "Failed");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_the_node_controller_took_for_unready_is_told_ready_again() {
+    let rig = rig();
+    rig.shows("a", json!({})).await;
+    rig.pass(LONG).await;
+    rig.writes();
+    // After a late Lease: the node was never away.
+    let ready = json!({"conditions": [{"type": "Ready", "status": "False"}]});
+    rig.shows_status("a", json!({}), ready).await;
+    rig.pass(LONG).await;
+    let (_, _, body) = rig.calls.lock()[0].clone();
+    let ready = |c: &&Value| c["type"] == "Ready" && c["status"] == "True";
+    assert!(
+        body["status"]["conditions"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|c| ready(&c))
+    );
+    assert_eq!(rig.writes().len(), 1, "told once");
 }
 
 #[tokio::test(start_paused = true)]

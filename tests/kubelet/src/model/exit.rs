@@ -17,11 +17,7 @@ pub(super) enum AfterExit {
     /// The container stays as it is.
     Stay,
     /// The container is started again, after its back-off.
-    Restart {
-        /// Whether a rule said so. A container that waits out its back-off then keeps showing
-        /// `terminated`.
-        by_rule: bool,
-    },
+    Restart,
     /// All containers of the pod are removed and started like those of a new pod.
     RestartAll,
 }
@@ -48,7 +44,7 @@ pub(super) fn after_exit(
         // An init container that succeeded is done whatever its rules say; only a restart of all
         // runs it again.
         Some(RESTART) if kind != Kind::Init || exit_code != 0 => {
-            return AfterExit::Restart { by_rule: true };
+            return AfterExit::Restart;
         }
         _ => {}
     }
@@ -66,7 +62,7 @@ pub(super) fn after_exit(
         _ => true,
     };
     if restart {
-        AfterExit::Restart { by_rule: false }
+        AfterExit::Restart
     } else {
         AfterExit::Stay
     }

@@ -7,13 +7,16 @@ use std::time::Duration;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Container, Probe};
 
+use super::ALL_CONTAINERS_RESTARTING;
 use super::exit::{AfterExit, after_exit};
 use super::pod::Kind;
 use super::view::{ContainerView, SandboxView, State};
-use super::worker::{Action, Context, PodWorker, triggers};
+use super::worker::{Action, Context, EndShown, PodWorker, Terminating, triggers};
 
 /// Shortest grace period that the runtime manager gives, whatever was asked for.
 const MIN_GRACE: Duration = Duration::from_secs(2);
+/// Pause after a container could not be created.
+pub(super) const CREATE_RETRY: TimeDelta = TimeDelta::seconds(10);
 
 /// Result of planning; see [`super::Outcome`].
 #[derive(Debug, Default)]
@@ -23,11 +26,24 @@ pub(super) struct Plan {
     pub(super) blocked: bool,
     /// Containers that wait for their back-off.
     pub(super) backing_off: BTreeSet<String>,
+    /// Whether the worker is inside a call that began before: the kubelet publishes when it begins
+    /// to sync a pod, and not again until that is done.
+    pub(super) hold: bool,
+    /// Names and instances that a restart of all containers removes now.
+    pub(super) removed: Vec<(String, i32)>,
 }
 
 impl Plan {
     fn wake_at(&mut self, at: DateTime<Utc>) {
         self.wake = Some(self.wake.map_or(at, |w| w.min(at)));
+    }
+
+    fn start(&mut self, c: &Container, attempt: i32) {
+        self.blocked = true;
+        self.actions.push(Action::Start {
+            name: c.name.clone(),
+            attempt,
+        });
     }
 
     fn stop(&mut self, c: &ContainerView, by: DateTime<Utc>, now: DateTime<Utc>, pre_stop: bool) {
@@ -65,50 +81,71 @@ pub(super) fn plan(w: &mut PodWorker, cx: &Context<'_>) -> Plan {
 /// Stops regular containers together, then sidecars one by one in reverse order, within one grace
 /// period; then the sandbox; then the pod object may go.
 fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
-    let since = *w.terminating_since.get_or_insert(cx.now);
+    let told = cx.told_to_end();
+    plan.hold = w.terminating.is_some_and(|t| t.told == told);
+    let since = w.terminating.map_or(cx.now, |t| t.since);
+    w.terminating = Some(Terminating { since, told });
+    if cx.view.any_alive() {
+        plan.blocked = true;
+        stop_containers(cx, plan, since);
+        return;
+    }
+    // A pod that came to its end by itself is first told as such, in its old phase. Its final phase
+    // comes a poll later: recorded as 1.1 s in exit-code-never, 1.8 s in sidecar-dies.
+    let by_itself = !told && w.ended.is_none();
+    match cx.view.sandbox {
+        SandboxView::Creating | SandboxView::Ready { .. } => {
+            plan.actions.push(Action::StopSandbox);
+            if by_itself && !plan.hold {
+                w.end_shown = EndShown::WoundUp;
+            } else {
+                plan.blocked = true;
+            }
+        }
+        SandboxView::Stopping => plan.blocked = w.end_shown == EndShown::Nothing,
+        SandboxView::Absent | SandboxView::Stopped => {
+            plan.hold = false;
+            if by_itself && w.end_shown == EndShown::Nothing {
+                w.end_shown = EndShown::WoundUp;
+                plan.wake_at(cx.now + cx.config.resync);
+            } else {
+                w.end_shown = EndShown::Phase;
+            }
+            if cx.pod.deletion.is_some() && !cx.pod.gone {
+                plan.actions.push(Action::DeletePod);
+            }
+        }
+    }
+}
+
+fn stop_containers(cx: &Context<'_>, plan: &mut Plan, since: DateTime<Utc>) {
     let grace = match cx.pod.deletion {
         _ if cx.pod.gone => MIN_GRACE,
         Some(asked) => asked,
         None => cx.pod.spec_grace(),
     };
     let by = since + grace;
-    if cx.view.any_alive() {
-        plan.blocked = true;
-        let sidecars: Vec<_> = cx
-            .pod
-            .of_kind(Kind::Sidecar)
-            .map(|c| c.name.as_str())
-            .collect();
-        let (side, main): (Vec<_>, Vec<_>) = cx
-            .view
-            .containers
-            .iter()
-            .filter(|c| c.alive())
-            .partition(|c| sidecars.contains(&c.name.as_str()));
-        if main.is_empty() {
-            let last = side
-                .into_iter()
-                .max_by_key(|c| sidecars.iter().position(|s| *s == c.name));
-            if let Some(c) = last {
-                plan.stop(c, by, cx.now, true);
-            }
-        } else {
-            for c in main {
-                plan.stop(c, by, cx.now, true);
-            }
+    let sidecars: Vec<_> = cx
+        .pod
+        .of_kind(Kind::Sidecar)
+        .map(|c| c.name.as_str())
+        .collect();
+    let (side, main): (Vec<_>, Vec<_>) = cx
+        .view
+        .containers
+        .iter()
+        .filter(|c| c.alive())
+        .partition(|c| sidecars.contains(&c.name.as_str()));
+    if main.is_empty() {
+        let last = side
+            .into_iter()
+            .max_by_key(|c| sidecars.iter().position(|s| *s == c.name));
+        if let Some(c) = last {
+            plan.stop(c, by, cx.now, true);
         }
-        return;
-    }
-    match cx.view.sandbox {
-        SandboxView::Creating | SandboxView::Ready { .. } => {
-            plan.blocked = true;
-            plan.actions.push(Action::StopSandbox);
-        }
-        SandboxView::Stopping => plan.blocked = true,
-        SandboxView::Absent | SandboxView::Stopped => {
-            if cx.pod.deletion.is_some() && !cx.pod.gone {
-                plan.actions.push(Action::DeletePod);
-            }
+    } else {
+        for c in main {
+            plan.stop(c, by, cx.now, true);
         }
     }
 }
@@ -118,6 +155,7 @@ fn terminate(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
 /// records.
 fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     plan.blocked = true;
+    plan.hold = w.showed(ALL_CONTAINERS_RESTARTING);
     let set_off = w.restarting.clone().unwrap_or_default();
     let set_off = if set_off.is_empty() {
         triggers(cx)
@@ -134,7 +172,7 @@ fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
         .iter()
         .partition(|c| set_off.contains(&c.name));
     for c in first.into_iter().chain(last) {
-        w.note_removed(&c.name, c.attempt);
+        plan.removed.push((c.name.clone(), c.attempt));
         plan.actions.push(Action::Remove { id: c.id.clone() });
     }
 }
@@ -144,9 +182,20 @@ fn restart_all(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
 fn run(w: &mut PodWorker, cx: &Context<'_>, plan: &mut Plan) {
     match cx.view.sandbox {
         SandboxView::Ready { .. } => {}
-        SandboxView::Absent => return plan.actions.push(Action::CreateSandbox),
-        SandboxView::Creating | SandboxView::Stopping | SandboxView::Stopped => return,
+        SandboxView::Absent => {
+            plan.blocked = true;
+            return plan.actions.push(Action::CreateSandbox);
+        }
+        SandboxView::Creating => {
+            plan.blocked = true;
+            return;
+        }
+        SandboxView::Stopping | SandboxView::Stopped => return,
     }
+    let under_way =
+        |c: &ContainerView| c.state == State::Creating || (c.alive() && c.stop_by.is_some());
+    plan.hold = cx.view.containers.iter().any(under_way);
+    plan.blocked = plan.hold;
     forget_old(cx, plan);
     let initialized = cx
         .pod
@@ -234,16 +283,22 @@ fn keep(
 ) -> Standing {
     let Some(latest) = cx.view.latest(&c.name) else {
         let attempt = w.next_attempt.get(&c.name).copied().unwrap_or(0);
-        plan.actions.push(Action::Start {
-            name: c.name.clone(),
-            attempt,
-        });
+        plan.start(c, attempt);
         return Standing::Coming;
     };
     let (finished_at, exit_code) = match latest.state {
         State::Creating => return Standing::Coming,
+        State::NotCreated { since, .. } => {
+            let retry = since + CREATE_RETRY;
+            if retry > cx.now {
+                plan.wake_at(retry);
+            } else {
+                plan.start(c, latest.attempt);
+            }
+            return Standing::Coming;
+        }
         State::Running { .. } => {
-            watch_probes(cx, plan, c, latest);
+            watch_probes(w, cx, plan, c, latest);
             return Standing::Running;
         }
         State::Exited {
@@ -255,32 +310,33 @@ fn keep(
     if after_exit(cx.pod, kind, c, exit_code, cx.config) == AfterExit::Stay {
         return Standing::Over;
     }
+    // What the liveness probe ended is started again in the same call.
+    let replaced = w.replacing.remove(&c.name);
     let backoff = w.backoff.entry(c.name.clone()).or_default();
     let scale = cx.config.backoff_scale;
     if let Some(until) = backoff
         .until(finished_at, scale)
         .filter(|until| *until > cx.now)
     {
-        let known = w.backing_off.contains(&c.name);
-        plan.wake_at(if known {
-            until
-        } else {
-            until.min(cx.now + cx.config.resync)
-        });
+        plan.wake_at(until);
         plan.backing_off.insert(c.name.clone());
     } else {
         backoff.raise(finished_at, cx.now, scale);
-        plan.actions.push(Action::Start {
-            name: c.name.clone(),
-            attempt: latest.attempt + 1,
-        });
+        plan.start(c, latest.attempt + 1);
+        plan.hold |= replaced;
     }
     Standing::Coming
 }
 
 /// Looks again when a probe passes for the first time, and stops a container whose liveness probe
 /// fails too often.
-fn watch_probes(cx: &Context<'_>, plan: &mut Plan, c: &Container, instance: &ContainerView) {
+fn watch_probes(
+    w: &mut PodWorker,
+    cx: &Context<'_>,
+    plan: &mut Plan,
+    c: &Container,
+    instance: &ContainerView,
+) {
     for at in [started_at(cx, c), ready_at(cx, c)]
         .into_iter()
         .flatten()
@@ -294,6 +350,8 @@ fn watch_probes(cx: &Context<'_>, plan: &mut Plan, c: &Container, instance: &Con
             since + TimeDelta::seconds(failures * i64::from(probe.period_seconds.unwrap_or(10)));
         if kill <= cx.now {
             plan.stop(instance, cx.now + cx.pod.spec_grace(), cx.now, true);
+            plan.blocked = true;
+            w.replacing.insert(c.name.clone());
         } else {
             plan.wake_at(kill);
         }

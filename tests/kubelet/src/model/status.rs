@@ -8,10 +8,10 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::exit::{AfterExit, after_exit};
-use super::plan::{ready_at, started_at};
+use super::plan::{CREATE_RETRY, ready_at, started_at};
 use super::pod::Kind;
 use super::view::{ContainerView, State};
-use super::worker::{Context, PodWorker};
+use super::worker::{Context, EndShown, PodWorker};
 use super::{ALL_CONTAINERS_RESTARTING, RESTARTING_ALL_CONTAINERS};
 
 /// Scheme of container ids in statuses.
@@ -40,7 +40,7 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
         };
     }
     let shown = |kind: Kind, c: &Container| container_status(w, cx, kind, c);
-    let mut init: Vec<_> = cx
+    let init: Vec<_> = cx
         .pod
         .containers()
         .filter(|(k, _)| *k != Kind::Regular)
@@ -52,23 +52,31 @@ pub(super) fn status(w: &mut PodWorker, cx: &Context<'_>) -> PodStatus {
         .map(|c| shown(Kind::Regular, c))
         .collect();
     let initialized = initialized(w, cx, &init);
-    let ending = w.over() || cx.pod.deletion.is_some() || cx.pod.gone;
+    let ending = w.over() || cx.told_to_end();
     let over = ending && !cx.view.any_alive();
     if over && initialized {
         regular.iter_mut().for_each(mark_unknown);
     }
-    let phase = phase(cx, &init, &regular, initialized, over);
-    if matches!(phase, "Succeeded" | "Failed") {
-        for c in init.iter_mut().chain(&mut regular) {
+    let true_phase = phase(w, cx, &init, &regular, over);
+    let terminal = matches!(true_phase, "Succeeded" | "Failed");
+    if terminal && over {
+        for c in &mut regular {
             c.ready = false;
             c.started = Some(false);
         }
     }
-    let conditions = conditions(w, cx, &init, &regular, initialized, phase);
+    let conditions = conditions(w, cx, &init, &regular, initialized, true_phase);
     w.conditions.clone_from(&conditions);
-    let ended = w.ended.as_ref();
+    // The phase stays until nothing of the pod is left, and so do reason and message; conditions
+    // tell its end at once (pod-active-deadline, exit-code-never).
+    let phase = match &w.phase {
+        Some(before) if terminal && w.end_shown != EndShown::Phase => before.clone(),
+        _ => true_phase.to_owned(),
+    };
+    w.phase = Some(phase.clone());
+    let ended = w.ended.as_ref().filter(|_| w.end_shown == EndShown::Phase);
     PodStatus {
-        phase: Some(phase.into()),
+        phase: Some(phase),
         reason: ended.map(|e| e.reason.clone()),
         message: ended.map(|e| e.message.clone()),
         conditions: Some(conditions),
@@ -112,6 +120,14 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     let (state, last_state) = match latest {
         Some(i) => match &i.state {
             State::Creating => (waiting("ContainerCreating", None), kept),
+            State::NotCreated { since, reason } => {
+                let again = *since + CREATE_RETRY <= cx.now;
+                let reason = match reason.as_str() {
+                    "ErrImagePull" if again => "ImagePullBackOff",
+                    other => other,
+                };
+                (waiting(reason, None), kept)
+            }
             State::Running { started_at } => {
                 let running = ContainerStateRunning {
                     started_at: Some(to_api(*started_at)),
@@ -124,26 +140,31 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
                     kept,
                 )
             }
-            State::Exited { exit_code, .. } => {
+            State::Exited {
+                exit_code, reason, ..
+            } => {
                 let ended = ContainerState {
                     terminated: terminated(i),
                     ..ContainerState::default()
                 };
-                // Under a rule the state keeps showing the exit during the back-off.
-                let by_policy = after_exit(cx.pod, kind, c, *exit_code, cx.config)
-                    == AfterExit::Restart { by_rule: false };
-                if w.backing_off.contains(&c.name) && by_policy {
+                let again = after_exit(cx.pod, kind, c, *exit_code, cx.config);
+                let again = !w.over() && again == AfterExit::Restart;
+                if w.backing_off.contains(&c.name) && again {
                     let message = format!(
                         "back-off restarting failed container={} pod={}",
                         c.name, cx.pod.name
                     );
                     (waiting("CrashLoopBackOff", Some(message)), Some(ended))
+                } else if reason == "StartError" && again {
+                    (waiting("RunContainerError", None), Some(ended))
                 } else {
                     (ended, kept)
                 }
             }
         },
-        None if w.restarting.is_some() => (waiting(RESTARTING_ALL_CONTAINERS, None), kept),
+        None if w.restarting.is_some() || w.removed => {
+            (waiting(RESTARTING_ALL_CONTAINERS, None), kept)
+        }
         None if cx.pod.spec.init_containers.is_some() => (waiting("PodInitializing", None), kept),
         None => (waiting("ContainerCreating", None), kept),
     };
@@ -153,8 +174,11 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
     let healthy =
         latest.is_some_and(|i| i.unhealthy_since.is_none() || c.readiness_probe.is_none());
     let ready = match kind {
-        Kind::Init => latest.is_some_and(|i| matches!(i.state, State::Exited { exit_code: 0, .. })),
-        _ => passed && healthy && w.restarting.is_none(),
+        // Those that a restart of all containers has just removed still count as passed.
+        Kind::Init => latest.map_or(w.removed && w.showed("Initialized"), |i| {
+            matches!(i.state, State::Exited { exit_code: 0, .. })
+        }),
+        Kind::Sidecar | Kind::Regular => passed && healthy,
     };
     let image = c.image.clone().unwrap_or_default();
     ContainerStatus {
@@ -168,7 +192,7 @@ fn container_status(w: &PodWorker, cx: &Context<'_>, kind: Kind, c: &Container) 
             |i| i.attempt,
         ),
         container_id: latest
-            .filter(|i| i.state != State::Creating)
+            .filter(|i| i.state != State::Creating && i.made())
             .map(|i| container_id(&i.id)),
         image_id: if latest.is_some() {
             format!("{RUNTIME_SCHEME}://{image}")
@@ -228,41 +252,44 @@ fn initialized(w: &PodWorker, cx: &Context<'_>, init: &[ContainerStatus]) -> boo
         .pod
         .of_kind(Kind::Regular)
         .any(|c| cx.view.latest(&c.name).is_some());
-    let before = w
-        .conditions
-        .iter()
-        .any(|c| c.type_ == "Initialized" && c.status == "True");
-    passed || regular_ran || before
+    passed || regular_ran || w.showed("Initialized")
 }
 
 /// The phase (`getPhase`). `over`: nothing runs and nothing will.
 fn phase(
+    w: &PodWorker,
     cx: &Context<'_>,
     init: &[ContainerStatus],
     regular: &[ContainerStatus],
-    initialized: bool,
     over: bool,
 ) -> &'static str {
-    let exit = |c: &ContainerStatus| {
-        c.state
-            .as_ref()
-            .and_then(|s| s.terminated.as_ref())
-            .map(|t| t.exit_code)
-    };
-    if over {
-        let failed_init = cx
-            .pod
-            .containers()
-            .zip(init)
-            .any(|((kind, _), c)| kind == Kind::Init && exit(c).is_some_and(|code| code != 0));
-        let succeeded = !failed_init && regular.iter().all(|c| exit(c) == Some(0));
-        return if succeeded { "Succeeded" } else { "Failed" };
-    }
+    let exit = |c: &ContainerStatus| Some(c.state.as_ref()?.terminated.as_ref()?.exit_code);
+    let running = |c: &ContainerStatus| c.state.as_ref().is_some_and(|s| s.running.is_some());
     let fresh = |c: &ContainerStatus| {
         let waits = c.state.as_ref().is_some_and(|s| s.waiting.is_some());
         waits && c.last_state.is_none()
     };
-    if !initialized || regular.iter().any(fresh) {
+    let kinds = || cx.pod.containers().map(|(kind, _)| kind).zip(init);
+    if over || w.ended.is_some() {
+        let failed_init =
+            kinds().any(|(kind, c)| kind == Kind::Init && exit(c).is_some_and(|code| code != 0));
+        let succeeded = !failed_init && regular.iter().all(|c| exit(c) == Some(0));
+        return if succeeded && w.ended.is_none() {
+            "Succeeded"
+        } else {
+            "Failed"
+        };
+    }
+    // A sidecar that runs counts as starting until a regular container exists, because the phase is
+    // made before its probes are asked; so a restart of all containers goes from Running to Pending
+    // twice when there are init containers (restart-all).
+    let pending = kinds().any(|(_, c)| running(c) || fresh(c));
+    let created = cx
+        .pod
+        .of_kind(Kind::Regular)
+        .any(|c| cx.view.latest(&c.name).is_some_and(ContainerView::made));
+    let sidecar_waits = kinds().any(|(kind, c)| kind == Kind::Sidecar && fresh(c));
+    if (pending && !created) || sidecar_waits || regular.iter().any(fresh) {
         "Pending"
     } else {
         "Running"
@@ -313,7 +340,11 @@ fn conditions(
             cx,
             "Initialized",
             initialized,
-            (!initialized).then_some("ContainersNotInitialized"),
+            match phase {
+                _ if !initialized => Some("ContainersNotInitialized"),
+                "Succeeded" => Some("PodCompleted"),
+                _ => None,
+            },
             None,
         ),
         condition(w, cx, "Ready", ready, reason, message.clone()),
@@ -337,7 +368,9 @@ fn conditions(
             message,
         ));
     }
-    if let Some(ended) = w.ended.as_ref().filter(|e| e.disruption) {
+    // Like the phase, not before nothing is left.
+    let over = w.end_shown == EndShown::Phase;
+    if let Some(ended) = w.ended.as_ref().filter(|e| e.disruption && over) {
         let message = Some(ended.message.clone());
         out.push(condition(
             w,

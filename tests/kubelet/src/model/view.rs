@@ -52,6 +52,13 @@ pub struct ContainerView {
 pub enum State {
     /// Image pull, creation and start are under way.
     Creating,
+    /// It could not be created and is tried again.
+    NotCreated {
+        /// When the last try failed.
+        since: DateTime<Utc>,
+        /// As waiting containers show it, such as `ErrImagePull`.
+        reason: String,
+    },
     /// Its process runs.
     Running {
         /// When it started.
@@ -71,9 +78,14 @@ pub enum State {
 }
 
 impl ContainerView {
+    /// Whether it exists or is being created.
+    pub fn made(&self) -> bool {
+        !matches!(self.state, State::NotCreated { .. })
+    }
+
     /// Whether a process exists or is about to.
     pub fn alive(&self) -> bool {
-        !matches!(self.state, State::Exited { .. })
+        self.made() && !matches!(self.state, State::Exited { .. })
     }
 }
 

@@ -23,8 +23,7 @@ pub struct KubeletConfig {
     pub restart_all: bool,
     /// Factor on the times of the crash back-off; 1.0 is the kubelet's.
     pub backoff_scale: f64,
-    /// How soon after it entered a back-off a pod's status is looked at again, which is when
-    /// `CrashLoopBackOff` shows.
+    /// How long after a pod has come to its end by itself its final phase shows: the kubelet's poll.
     pub resync: Duration,
 }
 
@@ -114,9 +113,39 @@ pub struct PodWorker {
     /// No container will be started any more, because all have finished for good or an init
     /// container failed.
     pub(super) finished: bool,
-    pub(super) terminating_since: Option<DateTime<Utc>>,
+    pub(super) terminating: Option<Terminating>,
+    /// How far the end of the pod may show.
+    pub(super) end_shown: EndShown,
+    /// Whether a restart of all containers has just removed them.
+    pub(super) removed: bool,
+    /// Containers that are stopped to be started again.
+    pub(super) replacing: BTreeSet<String>,
+    /// Phase that was shown last.
+    pub(super) phase: Option<String>,
+    /// Status that was shown last.
+    shown: Option<PodStatus>,
     pub(super) conditions: Vec<PodCondition>,
     pub(super) ip: Option<String>,
+}
+
+/// Since when a pod is being brought to its end.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Terminating {
+    pub(super) since: DateTime<Utc>,
+    /// Whether somebody else asked for it.
+    pub(super) told: bool,
+}
+
+/// How much of a pod's end may show in its status.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum EndShown {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// Conditions tell it, the phase does not.
+    WoundUp,
+    /// The final phase.
+    Phase,
 }
 
 /// One step's inputs.
@@ -125,6 +154,13 @@ pub(super) struct Context<'a> {
     pub(super) view: &'a PodView,
     pub(super) config: &'a KubeletConfig,
     pub(super) now: DateTime<Utc>,
+}
+
+impl Context<'_> {
+    /// Whether the pod is being deleted or gone.
+    pub(super) fn told_to_end(&self) -> bool {
+        self.pod.deletion.is_some() || self.pod.gone
+    }
 }
 
 impl PodWorker {
@@ -142,12 +178,12 @@ impl PodWorker {
         }
         worker.conditions = status.conditions.clone().unwrap_or_default();
         worker.ip.clone_from(&status.pod_ip);
+        worker.phase.clone_from(&status.phase);
         worker.finished = matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        if worker
-            .conditions
-            .iter()
-            .any(|c| c.type_ == ALL_CONTAINERS_RESTARTING && c.status == "True")
-        {
+        if worker.finished {
+            worker.end_shown = EndShown::WoundUp;
+        }
+        if worker.showed(ALL_CONTAINERS_RESTARTING) {
             worker.restarting = Some(BTreeSet::new());
         }
         for c in status
@@ -197,7 +233,7 @@ impl PodWorker {
     /// that is being deleted gives its room back with its last container, before its object goes;
     /// the scheduler may use it at once.
     pub fn active(&self, view: &PodView) -> bool {
-        let over = self.finished || self.ended.is_some() || self.terminating_since.is_some();
+        let over = self.finished || self.ended.is_some() || self.terminating.is_some();
         !over || view.any_alive()
     }
 
@@ -225,22 +261,38 @@ impl PodWorker {
         }
         self.note_deadline(&cx);
         self.note_restart_all(&cx);
-        // The plan first, because it finds out that the pod is finished; back-off shows one sync
-        // later, as the kubelet's reason cache does.
+        // The plan first, because it finds out that the pod is finished. A back-off shows one sync
+        // later, that is, when it is over and the container starts: the kubelet's reason cache is
+        // filled after the status was made (rule-restart, crash-back-off).
         let Plan {
             actions,
             wake,
             blocked,
             backing_off,
+            hold,
+            removed,
         } = plan::plan(self, &cx);
-        let status = status::status(self, &cx);
+        let status = match self.shown.take().filter(|_| hold) {
+            Some(shown) => shown,
+            None => status::status(self, &cx),
+        };
+        for (name, attempt) in removed {
+            self.note_removed(&name, attempt);
+        }
         self.backing_off = backing_off;
+        self.shown = Some(status.clone());
         Outcome {
             status,
             actions,
             wake,
             blocked,
         }
+    }
+
+    /// Whether a condition was True when the status was last made.
+    pub(super) fn showed(&self, condition: &str) -> bool {
+        let mut all = self.conditions.iter();
+        all.any(|c| c.type_ == condition && c.status == "True")
     }
 
     /// `activeDeadlineSeconds` of the pod.
@@ -267,12 +319,16 @@ impl PodWorker {
     /// Begins a restart of all containers when one has exited with a code that asks for it, and
     /// ends it when nothing is left in the runtime. Deletion wins.
     fn note_restart_all(&mut self, cx: &Context<'_>) {
-        if self.over() || cx.pod.deletion.is_some() || cx.pod.gone {
+        self.removed = false;
+        if self.over() || cx.told_to_end() {
             self.restarting = None;
             return;
         }
         match &mut self.restarting {
-            Some(_) if cx.view.containers.is_empty() => self.restarting = None,
+            Some(_) if cx.view.containers.is_empty() => {
+                self.restarting = None;
+                self.removed = true;
+            }
             Some(_) => {}
             None => {
                 let triggers = triggers(cx);
@@ -285,7 +341,7 @@ impl PodWorker {
 
     /// Notes what the status shows of an instance that a restart of all containers is about to
     /// remove.
-    pub(super) fn note_removed(&mut self, name: &str, attempt: i32) {
+    fn note_removed(&mut self, name: &str, attempt: i32) {
         let next = self.next_attempt.entry(name.to_owned()).or_default();
         *next = (*next).max(attempt + 1);
         self.last.insert(
@@ -294,7 +350,7 @@ impl PodWorker {
                 exit_code: 137,
                 reason: Some(RESTARTING_ALL_CONTAINERS.into()),
                 message: Some(
-                    "The container was removed because its pod restarts all containers".into(),
+                    "The container is removed because RestartAllContainers in place".into(),
                 ),
                 ..ContainerStateTerminated::default()
             },

@@ -23,7 +23,7 @@ use crate::model::{Action, PodDesc, PodView};
 
 pub use pretend::{Effect, Pretend};
 pub use reaper::Reaper;
-pub use script::{OnTerm, Script};
+pub use script::{FAILED_MOUNT, OnTerm, Script};
 pub use simulated::Simulated;
 pub use subprocess::Subprocess;
 pub use table::{Changed, Ended, Seen, Snapshot, Table};

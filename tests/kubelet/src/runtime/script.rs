@@ -4,7 +4,14 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 
+use super::table::Ended;
 use crate::model::Kind;
+
+/// The runtime's reason for the end of a program that could not be started.
+pub const START_ERROR: &str = "StartError";
+
+/// Why a container is not created when a volume of its pod cannot be mounted.
+pub const FAILED_MOUNT: &str = "FailedMount";
 
 /// Behaviour of a program.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -12,10 +19,16 @@ pub struct Script {
     /// How long it runs; None means until it is stopped. `HOLLOW_RUN_MILLIS`; init containers end
     /// at once by default.
     pub run: Option<Duration>,
-    /// Its exit code when it ends by itself. `HOLLOW_EXIT`.
-    pub exit: i32,
+    /// How it ends by itself: `HOLLOW_EXIT`, and `HOLLOW_REASON` for `OOMKilled` and `StartError`,
+    /// the end of a program that cannot be started.
+    pub end: Ended,
+    /// Why its container cannot be created, as a waiting container shows it. `HOLLOW_NOT_CREATED`;
+    /// with [`FAILED_MOUNT`] the sandbox is never ready either.
+    pub not_created: Option<String>,
     /// What it does on SIGTERM. `HOLLOW_ON_TERM`: an exit code, or `ignore`.
     pub on_term: OnTerm,
+    /// How long that takes. `HOLLOW_TERM_MILLIS`; as long as on a real node by default.
+    pub term: Option<Duration>,
 }
 
 /// What a program does on SIGTERM.
@@ -36,14 +49,20 @@ impl Script {
                 .find(|e| e.name == name)
                 .and_then(|e| e.value.as_deref())
         };
-        let run = value("HOLLOW_RUN_MILLIS")
-            .and_then(|v| v.parse().ok())
-            .map(Duration::from_millis);
+        let millis = |name: &str| Some(Duration::from_millis(value(name)?.parse().ok()?));
+        let code = value("HOLLOW_EXIT").and_then(|v| v.parse().ok());
+        let mut end = Ended::with_code(code.unwrap_or(0));
+        match value("HOLLOW_REASON") {
+            Some("OOMKilled") => end.reason = "OOMKilled",
+            Some(START_ERROR) => end.reason = START_ERROR,
+            _ => {}
+        }
+        let run = millis("HOLLOW_RUN_MILLIS");
         Self {
+            not_created: value("HOLLOW_NOT_CREATED").map(str::to_owned),
             run: run.or((kind == Kind::Init).then_some(Duration::ZERO)),
-            exit: value("HOLLOW_EXIT")
-                .and_then(|v| v.parse().ok())
-                .unwrap_or(0),
+            end,
+            term: millis("HOLLOW_TERM_MILLIS"),
             on_term: match value("HOLLOW_ON_TERM") {
                 Some("ignore") => OnTerm::Ignore,
                 other => OnTerm::Exit(other.and_then(|v| v.parse().ok()).unwrap_or(143)),

@@ -234,6 +234,10 @@ impl Table {
             let Some(entry) = pods.get_mut(uid) else {
                 return false;
             };
+            let failed = |r: &Record| matches!(r.seen.view.state, State::NotCreated { .. });
+            entry
+                .containers
+                .retain(|r| r.seen.view.name != name || !failed(r));
             let exists = entry
                 .containers
                 .iter()
@@ -302,13 +306,27 @@ impl Table {
         }) == Some(true)
     }
 
+    /// A container could not be created.
+    pub fn not_created(&self, id: &str, reason: &str, now: DateTime<Utc>) {
+        self.update(id, |c| {
+            let creating = c.state == State::Creating;
+            if creating {
+                c.state = State::NotCreated {
+                    since: now,
+                    reason: reason.to_owned(),
+                };
+            }
+            creating
+        });
+    }
+
     /// The process of a container ended, or will never start. Only the first end counts.
     pub fn ended(&self, id: &str, ended: &Ended, now: DateTime<Utc>) -> bool {
         self.update(id, |c| {
             let started_at = match c.state {
                 State::Creating => now,
                 State::Running { started_at } => started_at,
-                State::Exited { .. } => return false,
+                State::NotCreated { .. } | State::Exited { .. } => return false,
             };
             let (exit_code, reason) = (ended.exit_code, ended.reason.to_owned());
             c.state = State::Exited {

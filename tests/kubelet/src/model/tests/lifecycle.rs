@@ -87,8 +87,11 @@ fn a_sidecar_keeps_the_pod_running_until_it_has_been_stopped_after_the_last_regu
     assert_eq!(rig.take_log(), ["stop a in 2s", "stop sandbox"]);
     assert_eq!(
         (rig.phase(), rig.condition("Ready")),
-        ("Succeeded", Some(("False", "PodCompleted")))
+        ("Running", Some(("False", "PodCompleted")))
     );
+    rig.advance(1);
+    rig.settle();
+    assert_eq!(rig.phase(), "Succeeded");
 }
 
 #[test]
@@ -153,6 +156,44 @@ fn a_deleted_pod_gets_sigterm_then_sigkill_after_its_grace_period_and_is_reporte
         (rig.states("polite").0, rig.states("stubborn").0),
         ("exit 143".into(), "exit 137".into())
     );
+    assert_eq!(rig.phase(), "Failed");
+}
+
+#[test]
+fn a_deleted_pod_shows_the_ends_of_its_containers_together_and_with_its_final_phase() {
+    let mut rig = Rig::new(
+        json!({"restartPolicy": "Never", "containers": [plain("polite"), plain("stubborn")]}),
+    );
+    rig.settle();
+    rig.stubborn = vec!["stubborn"];
+    rig.pod.deletion = Some(Duration::from_secs(20));
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.states("polite").0.as_str()),
+        ("Running", "running"),
+        "it has ended"
+    );
+    rig.advance(20);
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.states("polite").0.as_str()),
+        ("Failed", "exit 143")
+    );
+}
+
+#[test]
+fn a_pod_whose_containers_have_ended_tells_it_in_its_conditions_first_and_then_in_its_phase() {
+    let mut rig = Rig::new(json!({"restartPolicy": "Never", "containers": [plain("c")]}));
+    rig.settle();
+    rig.exit("c", 3);
+    let ended = rig.step();
+    assert_eq!(
+        (rig.phase(), rig.states("c").0.as_str()),
+        ("Running", "exit 3")
+    );
+    assert_eq!(rig.condition("Ready"), Some(("False", "PodFailed")));
+    assert!(!ended.blocked, "what comes of it is seen at the next poll");
+    rig.step();
     assert_eq!(rig.phase(), "Failed");
 }
 
@@ -222,7 +263,15 @@ fn the_active_deadline_fails_a_running_pod() {
 fn an_evicted_pod_fails_with_reason_and_disruption_target() {
     let mut rig = Rig::new(json!({"restartPolicy": "Always", "containers": [plain("c")]}));
     rig.settle();
+    rig.stubborn = vec!["c"];
     rig.worker.evict("The node was low on resource: memory.");
+    rig.settle();
+    assert_eq!(
+        (rig.phase(), rig.condition("DisruptionTarget")),
+        ("Running", None),
+        "neither is told before its last container has ended"
+    );
+    rig.exit("c", 143);
     rig.settle();
     assert_eq!(
         (rig.phase(), rig.status.reason.as_deref()),

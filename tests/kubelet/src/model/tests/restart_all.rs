@@ -38,9 +38,10 @@ fn a_matching_exit_restarts_init_sidecar_and_regular_containers_once_whichever_h
         let mut rig = started(source);
         rig.exit(source, 42);
         rig.settle();
-        assert_eq!(rig.phase(), "Running");
+        assert_eq!(rig.phase(), "Pending", "the init container runs again");
         rig.exit("init", 0);
         rig.settle();
+        assert_eq!(rig.phase(), "Running");
         for name in ALL {
             let c = rig.container(name);
             assert_eq!(c.restart_count, 1, "{name} after {source}");
@@ -142,30 +143,34 @@ fn during_the_restart_the_exit_code_is_masked_by_137_and_shown_truly_only_before
 }
 
 #[test]
-fn removed_containers_wait_with_reason_restarting_all_containers() {
+fn all_containers_are_shown_as_removed_together_and_not_while_that_is_under_way() {
     let mut rig = started("main");
+    rig.stubborn = vec!["other"];
     rig.exit("main", 42);
     rig.step();
     rig.step();
-    // One container is still there when the status is taken: removal was interrupted.
-    let left = rig
-        .view
-        .containers
-        .iter()
-        .find(|c| c.name == "main")
-        .cloned()
-        .unwrap();
+    assert_eq!(rig.states("side").0, "running", "it has been stopped");
+    rig.advance(2);
     rig.step();
-    rig.view.containers = vec![left];
+    assert!(rig.view.containers.is_empty());
+    assert_eq!(rig.states("main").0, "exit 42");
     rig.step();
+    for name in ALL {
+        assert_eq!(
+            rig.states(name),
+            (
+                "RestartingAllContainers".into(),
+                "exit 137 RestartingAllContainers".into()
+            )
+        );
+        assert_eq!(rig.container(name).restart_count, 1);
+    }
     assert_eq!(
-        rig.states("other"),
-        (
-            "RestartingAllContainers".into(),
-            "exit 137 RestartingAllContainers".into()
-        )
+        rig.condition(ALL_CONTAINERS_RESTARTING),
+        Some(("False", ""))
     );
-    assert_eq!(rig.container("other").restart_count, 1);
+    rig.step();
+    assert_eq!(rig.states("main").0, "PodInitializing");
 }
 
 #[test]
@@ -237,7 +242,7 @@ fn a_deletion_wins_over_a_restart() {
 
 #[test]
 fn an_init_container_that_fails_after_the_restart_fails_the_pod_or_retries_by_policy() {
-    for (policy, phase) in [("Never", "Failed"), ("Always", "Running")] {
+    for (policy, phase) in [("Never", "Failed"), ("Always", "Pending")] {
         let mut rig = Rig::new(pod("main", policy));
         rig.settle();
         rig.exit("init", 0);
@@ -245,6 +250,8 @@ fn an_init_container_that_fails_after_the_restart_fails_the_pod_or_retries_by_po
         rig.exit("main", 42);
         rig.settle();
         rig.exit("init", 1);
+        rig.settle();
+        rig.advance(1);
         rig.settle();
         assert_eq!(rig.phase(), phase, "{policy}");
     }

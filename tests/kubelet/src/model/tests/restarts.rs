@@ -101,56 +101,34 @@ fn a_kubelet_before_1_35_ignores_rules_and_container_policies() {
 }
 
 #[test]
-fn the_second_crash_waits_ten_seconds_and_shows_crash_loop_back_off_one_look_later() {
-    let mut rig = Rig::new(json!({"restartPolicy": "Always", "containers": [plain("c")]}));
-    rig.settle();
-    rig.exit("c", 3);
-    rig.settle();
-    assert_eq!(
-        rig.states("c"),
-        ("running".into(), "exit 3".into()),
-        "the first crash restarts at once"
-    );
-    rig.advance(1);
-    rig.exit("c", 4);
-    let first = rig.step();
-    assert_eq!(rig.states("c"), ("exit 4".into(), "exit 3".into()));
-    assert_eq!(first.wake, Some(rig.now + TimeDelta::seconds(1)));
-    rig.advance(1);
-    let second = rig.step();
-    assert_eq!(
-        rig.states("c"),
-        ("CrashLoopBackOff".into(), "exit 4".into())
-    );
-    assert_eq!(rig.phase(), "Running");
-    assert!(second.actions.is_empty());
-    rig.advance(9);
-    rig.settle();
-    assert_eq!(rig.states("c"), ("running".into(), "exit 4".into()));
-    assert_eq!(rig.container("c").restart_count, 2);
-}
-
-#[test]
-fn under_a_rule_the_state_shows_terminated_during_the_back_off() {
-    let mut rig = Rig::new(
-        json!({"restartPolicy": "Never", "containers": [with_rule("c", "Restart", "In", &[42])]}),
-    );
-    rig.settle();
-    rig.exit("c", 42);
-    rig.settle();
-    rig.exit("c", 42);
-    rig.step();
-    rig.advance(5);
-    rig.step();
-    assert_eq!(rig.states("c").0, "exit 42");
-    assert_eq!(
-        rig.phase(),
-        "Running",
-        "terminated is not finished when a rule restarts it"
-    );
-    rig.advance(5);
-    rig.settle();
-    assert_eq!(rig.states("c"), ("running".into(), "exit 42".into()));
+fn the_second_crash_waits_ten_seconds_and_shows_crash_loop_back_off_only_as_that_ends() {
+    let ruled = with_rule("c", "Restart", "NotIn", &[0]);
+    for (policy, container) in [("Always", plain("c")), ("Never", ruled)] {
+        let mut rig = Rig::new(json!({"restartPolicy": policy, "containers": [container]}));
+        rig.settle();
+        rig.exit("c", 3);
+        rig.settle();
+        assert_eq!(
+            rig.states("c"),
+            ("running".into(), "exit 3".into()),
+            "the first crash restarts at once"
+        );
+        rig.advance(1);
+        rig.exit("c", 4);
+        let first = rig.settle();
+        assert_eq!(rig.states("c"), ("exit 4".into(), "exit 3".into()));
+        assert_eq!(first.wake, Some(rig.now + TimeDelta::seconds(10)));
+        assert_eq!(rig.phase(), "Running", "terminated is not finished");
+        rig.advance(10);
+        rig.step();
+        assert_eq!(
+            rig.states("c"),
+            ("CrashLoopBackOff".into(), "exit 4".into())
+        );
+        rig.settle();
+        assert_eq!(rig.states("c"), ("running".into(), "exit 4".into()));
+        assert_eq!(rig.container("c").restart_count, 2);
+    }
 }
 
 #[test]
@@ -165,6 +143,29 @@ fn a_rule_restarts_an_init_container_until_it_succeeds_or_no_rule_matches() {
         }
         rig.settle();
         assert_eq!(rig.phase(), phase);
+    }
+}
+
+#[test]
+fn a_program_that_cannot_be_started_waits_for_its_restart_and_ends_the_pod_without_one() {
+    for (policy, state, phase) in [
+        ("OnFailure", "RunContainerError", "Running"),
+        ("Never", "exit 128 StartError", "Pending"),
+    ] {
+        let mut rig = Rig::new(json!({"restartPolicy": policy, "containers": [plain("c")]}));
+        rig.step();
+        rig.step();
+        rig.exit("c", 128);
+        let State::Exited { reason, .. } = &mut rig.view.containers[0].state else {
+            panic!("it has ended");
+        };
+        *reason = "StartError".into();
+        rig.step();
+        assert_eq!(
+            (rig.states("c").0.as_str(), rig.phase()),
+            (state, phase),
+            "{policy}"
+        );
     }
 }
 

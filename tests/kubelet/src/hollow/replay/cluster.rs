@@ -1,0 +1,341 @@
+//! Three hollow nodes and an API server that holds the pods of one scenario.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "paused time, read as the nodes read it"
+)]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use http::{Method, Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use kube::client::Body;
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep_until};
+
+use super::super::kubelets::{Command, Kubelets};
+use super::super::nodes::{self, NodeInfo};
+use super::super::pods::PodEvent;
+use super::super::{Node, Options, kubelets};
+use super::script::Effect;
+use crate::clock::Clock;
+use crate::latency::LatencyProfile;
+use crate::model::admission::Rejection;
+use crate::model::{PodDesc, State};
+use crate::runtime::{Ended, Fault, Runtime, Simulated, Table};
+use crate::traces::Seen;
+
+/// Something that the watch showed of a pod.
+#[derive(Clone, Debug)]
+pub(super) struct Shown {
+    pub(super) ms: i64,
+    /// `ADDED`, `MODIFIED`, `DELETED`.
+    pub(super) watch: &'static str,
+    pub(super) pod: Value,
+}
+
+/// The nodes and the API server.
+pub(super) struct Cluster {
+    server: Arc<Server>,
+    commands: mpsc::Sender<Command>,
+    runtimes: Vec<Arc<dyn Runtime>>,
+    infos: Vec<Arc<NodeInfo>>,
+    clock: Clock,
+    _task: JoinSet<()>,
+}
+
+/// The API server.
+struct Server {
+    started: Instant,
+    events: mpsc::Sender<PodEvent>,
+    pods: Mutex<BTreeMap<String, Value>>,
+    shown: Mutex<Vec<(String, Shown)>>,
+}
+
+impl Cluster {
+    /// Nodes n1, n2 and n3 like those of the recordings, in whose time of day this begins.
+    pub(super) fn start(origin: DateTime<Utc>) -> Self {
+        let args = [
+            "lockstep-hollow",
+            "--nodes=3",
+            "--cpu=2",
+            "--kubelet-version=v1.36.2",
+        ];
+        let options = <Options as clap::Parser>::parse_from(args);
+        let clock = Clock::starting_at(origin);
+        let (change, changes) = mpsc::unbounded_channel();
+        let ips = Arc::new(AtomicU32::new(0));
+        // The image is on the nodes already.
+        let profile = LatencyProfile {
+            image_pull: Duration::ZERO,
+            ..LatencyProfile::measured()
+        };
+        let node = |i: usize| {
+            let name = format!("n{}", i + 1);
+            let table = Table::new(i, change.clone());
+            let runtime = Simulated::new(&name, table, profile.clone(), clock, ips.clone());
+            Node {
+                info: Arc::new(nodes::node_info(&options, i, name)),
+                runtime: Arc::new(runtime),
+                store: lockstep_agent::store::MemoryStore::default(),
+            }
+        };
+        let all: Vec<Node> = (0..3).map(node).collect();
+        let (events, event_queue) = mpsc::channel(64);
+        let (commands, command_queue) = mpsc::channel(16);
+        let server = Arc::new(Server {
+            started: Instant::now(),
+            events,
+            pods: Mutex::default(),
+            shown: Mutex::default(),
+        });
+        let serving = server.clone();
+        let service = tower::service_fn(move |request: Request<Body>| {
+            let server = serving.clone();
+            async move { server.answer(request).await }
+        });
+        let client = kube::Client::new(service, "default");
+        let made = kubelets(&options, &all).expect("kubelets");
+        let kubelets = Kubelets::new(made, profile.relist, clock, client);
+        let mut task = JoinSet::new();
+        task.spawn(kubelets.run(event_queue, changes, command_queue));
+        Self {
+            server,
+            commands,
+            runtimes: all.iter().map(|n| n.runtime.clone()).collect(),
+            infos: all.iter().map(|n| n.info.clone()).collect(),
+            clock,
+            _task: task,
+        }
+    }
+
+    /// Lets time pass until so many milliseconds after the start.
+    pub(super) async fn wait_until(&self, ms: i64) {
+        let after = Duration::from_millis(u64::try_from(ms).unwrap_or_default());
+        sleep_until(self.server.started + after).await;
+    }
+
+    /// A pod is created.
+    pub(super) fn create(&self, name: &str, spec: &PodSpec) {
+        let mut spec = json!(spec);
+        if let Some(object) = spec.as_object_mut() {
+            object.remove("nodeName");
+        }
+        let pod = json!({
+            "metadata": {"namespace": "ns", "name": name, "uid": format!("uid-{name}")},
+            "spec": spec,
+            "status": {"phase": "Pending"},
+        });
+        self.server.pods.lock().insert(name.to_owned(), pod);
+    }
+
+    /// Takes over what others than the kubelet wrote: the node, the deletion, the scheduler's
+    /// conditions, DisruptionTarget, and Ready=False of a silent node.
+    pub(super) async fn follow(&self, seen: &Seen) {
+        let Some(mut pod) = self.server.pods.lock().get(&seen.pod).cloned() else {
+            return;
+        };
+        let before = pod.clone();
+        if let Some(node) = &seen.node_name {
+            pod["spec"]["nodeName"] = json!(node);
+        }
+        if pod["metadata"]["deletionTimestamp"].is_null() && seen.deletion_timestamp.is_some() {
+            pod["metadata"]["deletionTimestamp"] = json!(seen.deletion_timestamp);
+            pod["metadata"]["deletionGracePeriodSeconds"] =
+                json!(seen.deletion_grace_period_seconds);
+        }
+        for condition in seen.status["conditions"].as_array().into_iter().flatten() {
+            if !is_by_kubelet(condition) {
+                merge_condition(&mut pod["status"], condition);
+            }
+        }
+        if pod != before {
+            self.server.put(&seen.pod, pod).await;
+        }
+    }
+
+    /// Node n1 refuses all pods from now on: hollow nodes know resources, and what else a kubelet
+    /// refuses a pod for is said by the test.
+    pub(super) async fn refuse(&self, reason: &str) {
+        let rejection = Some(Rejection {
+            reason: reason.to_owned(),
+            message: format!("Predicate {reason} failed"),
+        });
+        self.ask(|reply| Command::Reject {
+            node: 0,
+            rejection,
+            reply,
+        })
+        .await;
+    }
+
+    async fn ask(&self, command: impl FnOnce(oneshot::Sender<()>) -> Command) {
+        let (reply, done) = oneshot::channel();
+        self.commands.send(command(reply)).await.expect("kubelets");
+        done.await.expect("an answer");
+    }
+
+    /// A step happens.
+    pub(super) async fn bring_about(&self, effect: Effect) {
+        match effect {
+            Effect::Exit(pod, container, code) => {
+                let (node, id) = self.running(pod, container);
+                let ended = Ended::with_code(code);
+                let fault = Fault::End { id, ended };
+                self.runtimes[node]
+                    .inject(&fault)
+                    .expect("a simulated runtime");
+            }
+            Effect::Kill(pod, container) => {
+                let (node, id) = self.running(pod, container);
+                self.runtimes[node].kill(&id);
+            }
+            Effect::Unhealthy(pod, container) => {
+                let (node, id) = self.running(pod, container);
+                self.runtimes[node].table().update(&id, |c| {
+                    c.unhealthy_since = Some(self.clock.now());
+                    true
+                });
+            }
+            Effect::Silence(node) => self.infos[node].up.store(false, Ordering::Relaxed),
+            Effect::Return(node) => {
+                self.infos[node].up.store(true, Ordering::Relaxed);
+                self.ask(|reply| Command::Returned { node, reply }).await;
+            }
+            Effect::Recorded => {}
+        }
+    }
+
+    fn running(&self, pod: &str, container: &str) -> (usize, String) {
+        let uid = format!("uid-{pod}");
+        let found = self.runtimes.iter().enumerate().find_map(|(i, r)| {
+            let view = r.view(&uid);
+            let latest = view.latest(container)?;
+            matches!(latest.state, State::Running { .. }).then(|| (i, latest.id.clone()))
+        });
+        found.expect("the container runs")
+    }
+
+    /// What the watch showed of a pod.
+    pub(super) fn shown(&self, pod: &str) -> Vec<Shown> {
+        let all = self.server.shown.lock();
+        let of = all.iter().filter(|(name, _)| name == pod);
+        of.map(|(_, shown)| shown.clone()).collect()
+    }
+}
+
+impl Server {
+    async fn answer(&self, request: Request<Body>) -> Result<Response<Body>, kube::Error> {
+        let method = request.method().clone();
+        let path = request.uri().path().to_owned();
+        let name = path
+            .trim_end_matches("/status")
+            .rsplit('/')
+            .next()
+            .unwrap_or_default();
+        let body = request.into_body().collect_bytes().await?;
+        let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+        let mut response = Response::new(Body::from(b"{\"metadata\":{}}".to_vec()));
+        let found = self.pods.lock().get(name).cloned();
+        match (found, method) {
+            (None, _) => *response.status_mut() = StatusCode::NOT_FOUND,
+            (Some(mut pod), Method::DELETE) => {
+                pod["metadata"]["deletionGracePeriodSeconds"] = json!(0);
+                self.show(name, "MODIFIED", &pod);
+                self.pods.lock().remove(name);
+                self.show(name, "DELETED", &pod);
+                let uid = pod["metadata"]["uid"]
+                    .as_str()
+                    .unwrap_or_default()
+                    .to_owned();
+                // A kubelet that is gone needs no news.
+                let _ = self.events.send(PodEvent::Gone { uid }).await;
+            }
+            (Some(mut pod), _) => {
+                merge_status(&mut pod["status"], &body["status"]);
+                self.put(name, pod).await;
+            }
+        }
+        Ok(response)
+    }
+
+    /// Stores a pod and tells everybody who watches.
+    async fn put(&self, name: &str, pod: Value) {
+        self.show(name, "MODIFIED", &pod);
+        self.pods.lock().insert(name.to_owned(), pod.clone());
+        let node = pod["spec"]["nodeName"]
+            .as_str()
+            .and_then(|n| n.strip_prefix('n'));
+        let Some(node) = node.and_then(|n| n.parse::<usize>().ok()) else {
+            return;
+        };
+        let object: Pod = serde_json::from_value(pod).expect("a pod");
+        let status = Box::new(object.status.clone().unwrap_or_default());
+        let pod = Arc::new(PodDesc::from_api(object).expect("a pod with its identity"));
+        let seen = PodEvent::Seen {
+            node: node - 1,
+            pod,
+            status,
+        };
+        // A kubelet that is gone needs no news.
+        let _ = self.events.send(seen).await;
+    }
+
+    fn show(&self, name: &str, watch: &'static str, pod: &Value) {
+        let ms = i64::try_from(self.started.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let shown = Shown {
+            ms,
+            watch,
+            pod: pod.clone(),
+        };
+        self.shown.lock().push((name.to_owned(), shown));
+    }
+}
+
+fn is_by_kubelet(condition: &Value) -> bool {
+    match condition["type"].as_str().unwrap_or_default() {
+        "PodScheduled" => false,
+        "DisruptionTarget" => condition["reason"] == "TerminationByKubelet",
+        // The kubelet gives a reason; the node controller, which says so of all pods of a silent
+        // node, does not.
+        "Ready" => condition["status"] != "False" || !condition["reason"].is_null(),
+        _ => true,
+    }
+}
+
+/// A strategic merge of a status: conditions by type, everything else as a whole.
+fn merge_status(status: &mut Value, patch: &Value) {
+    for (key, value) in patch.as_object().into_iter().flatten() {
+        if key == "conditions" {
+            for condition in value.as_array().into_iter().flatten() {
+                merge_condition(status, condition);
+            }
+        } else if value.is_null() {
+            status.as_object_mut().and_then(|s| s.remove(key));
+        } else {
+            status[key] = value.clone();
+        }
+    }
+}
+
+fn merge_condition(status: &mut Value, condition: &Value) {
+    if status["conditions"].is_null() {
+        status["conditions"] = json!([]);
+    }
+    let all = status["conditions"].as_array_mut().expect("a list");
+    let mut condition = condition.clone();
+    if let Some(fields) = condition.as_object_mut() {
+        fields.retain(|_, v| !v.is_null());
+    }
+    match all.iter_mut().find(|c| c["type"] == condition["type"]) {
+        Some(old) => *old = condition,
+        None => all.push(condition),
+    }
+}
