@@ -177,7 +177,7 @@ async fn a_gang_that_is_refused_for_its_volumes_preempts_once_and_says_what_kube
                 .context("condition Admitted")?
                 .message;
             for part in [
-                "had volume node affinity conflict",
+                "didn't match PersistentVolume's node affinity",
                 "no workload is preempted for it",
                 "next try at",
             ] {
