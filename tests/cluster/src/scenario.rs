@@ -129,9 +129,10 @@ impl Scenario<'_> {
             .context("a manifest has kind and apiVersion")?;
         let resource = ApiResource::from_gvk(&GroupVersionKind::try_from(types)?);
         Ok(match types.kind.as_str() {
-            "PriorityClass" | "ValidatingAdmissionPolicy" | "ValidatingAdmissionPolicyBinding" => {
-                Api::all_with(self.client.clone(), &resource)
-            }
+            "PersistentVolume"
+            | "PriorityClass"
+            | "ValidatingAdmissionPolicy"
+            | "ValidatingAdmissionPolicyBinding" => Api::all_with(self.client.clone(), &resource),
             _ => Api::namespaced_with(self.client.clone(), &self.name, &resource),
         })
     }

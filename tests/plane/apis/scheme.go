@@ -20,6 +20,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -40,7 +41,7 @@ func init() {
 		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme,
 		policyv1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme,
 		discoveryv1.AddToScheme, rbacv1.AddToScheme, admissionregistrationv1.AddToScheme,
-		eventsv1.AddToScheme, autoscalingv1.AddToScheme,
+		eventsv1.AddToScheme, autoscalingv1.AddToScheme, storagev1.AddToScheme,
 	} {
 		utilruntime.Must(add(Scheme))
 	}
@@ -59,6 +60,7 @@ func init() {
 		schedulingv1.SchemeGroupVersion, schedulingv1beta1.SchemeGroupVersion, // v1 first: it owns PriorityClass
 		discoveryv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, admissionregistrationv1.SchemeGroupVersion,
 		autoscalingv1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion,
+		storagev1.SchemeGroupVersion,
 	} {
 		hub(gv)
 	}

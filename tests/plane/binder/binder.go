@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
@@ -38,21 +39,39 @@ type Binder struct {
 	wake  *sync.Cond
 	queue *queue
 	state *state
-	stuck map[string]bool // keys of pods that fitted nowhere, until something changes
+	// stuck are the keys of pods that fitted nowhere, until something changes, and
+	// whether another pod that is placed may be that.
+	stuck map[string]bool
 }
 
 // Start follows pods, nodes and switches and binds until the context ends; the
 // caller starts the informers afterwards.
 func Start(ctx context.Context, inf informers.SharedInformerFactory, stores *registry.Stores, events record.EventRecorder) {
-	pods, nodes, configs := inf.Core().V1().Pods().Informer(), inf.Core().V1().Nodes().Informer(), inf.Core().V1().ConfigMaps().Informer()
+	core := inf.Core().V1()
+	pods, nodes, configs := core.Pods().Informer(), core.Nodes().Informer(), core.ConfigMaps().Informer()
+	claims, volumes, classes := core.PersistentVolumeClaims(), core.PersistentVolumes(), inf.Storage().V1().StorageClasses()
+	namespaces := core.Namespaces()
 	b := &Binder{stores: stores, pods: pods.GetIndexer(), events: events, queue: newQueue(), state: newState(), stuck: map[string]bool{}}
+	b.state.storage = storage{claims.Lister(), volumes.Lister(), classes.Lister()}
+	b.state.namespaceLabels = func(name string) labels.Set {
+		if ns, err := namespaces.Lister().Get(name); err == nil {
+			return ns.Labels
+		}
+		return nil
+	}
 	b.wake = sync.NewCond(&b.mu)
 	b.switches.Store(&Switches{})
 	follow(nodes, b.setNode, b.dropNode)
 	follow(pods, b.setPod, b.dropPod)
 	follow(configs, b.setSwitches, func(cm *corev1.ConfigMap) { b.setSwitches(&corev1.ConfigMap{ObjectMeta: cm.ObjectMeta}) })
+	for _, kind := range []cache.SharedIndexInformer{claims.Informer(), volumes.Informer(), classes.Informer()} {
+		changed := func(any) { b.freed() }
+		_, _ = kind.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: changed, UpdateFunc: func(_, obj any) { changed(obj) }, DeleteFunc: changed})
+	}
+	synced := []cache.InformerSynced{pods.HasSynced, nodes.HasSynced, configs.HasSynced, namespaces.Informer().HasSynced,
+		claims.Informer().HasSynced, volumes.Informer().HasSynced, classes.Informer().HasSynced}
 	go func() {
-		if cache.WaitForCacheSync(ctx.Done(), pods.HasSynced, nodes.HasSynced, configs.HasSynced) {
+		if cache.WaitForCacheSync(ctx.Done(), synced...) {
 			b.run(ctx)
 		}
 	}()
@@ -78,9 +97,14 @@ func (b *Binder) setSwitches(cm *corev1.ConfigMap) {
 		return
 	}
 	b.switches.Store(readSwitches(cm.Data))
+	b.freed()
+}
+
+// freed has the stuck pods looked at again.
+func (b *Binder) freed() {
 	b.mu.Lock()
+	defer b.mu.Unlock()
 	b.state.freed = true
-	b.mu.Unlock()
 }
 
 func (b *Binder) setNode(node *corev1.Node) {
@@ -114,8 +138,8 @@ func (b *Binder) setPod(pod *corev1.Pod) {
 		b.state.place(pod, pod.Spec.NodeName)
 		delete(b.stuck, key(pod))
 	default:
-		b.state.nominate(pod, pod.Status.NominatedNodeName) // gated pods hold their room, too
-		if _, assumed := b.state.placed[pod.UID]; !assumed && schedulable(pod) && !b.stuck[key(pod)] {
+		b.state.nominate(pod, pod.Status.NominatedNodeName) // gated pods hold their capacity, too
+		if _, stuck := b.stuck[key(pod)]; !stuck && !b.assumed(pod) && schedulable(pod) {
 			b.push(pod)
 		}
 	}
@@ -148,7 +172,11 @@ func (b *Binder) current(key string) (*corev1.Pod, bool) {
 	return pod, ok && schedulable(pod)
 }
 
-func (b *Binder) podsOn(node string) []*corev1.Pod { return registry.PodsOn(b.pods, node) }
+// assumed says whether the pod is about to be bound.
+func (b *Binder) assumed(pod *corev1.Pod) bool {
+	_, placed := b.state.placed[pod.UID]
+	return placed
+}
 
 type assignment struct {
 	pod  *corev1.Pod
@@ -181,11 +209,12 @@ func (b *Binder) run(ctx context.Context) {
 func (b *Binder) retryStuck() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !b.state.freed {
-		return
-	}
-	b.state.freed = false
-	for k := range b.stuck {
+	freed, moved := b.state.freed, b.state.moved
+	b.state.freed, b.state.moved = false, false
+	for k, needsNeighbours := range b.stuck {
+		if !freed && !(moved && needsNeighbours) {
+			continue
+		}
 		delete(b.stuck, k)
 		if pod, ok := b.current(k); ok {
 			b.push(pod)
@@ -204,31 +233,25 @@ func (b *Binder) step(ctx context.Context, work chan<- assignment) {
 		return
 	}
 	pod, ok := b.current(b.queue.pop().key)
-	if ok {
-		_, assumed := b.state.placed[pod.UID]
-		ok = !assumed
-	}
-	if !ok {
+	if !ok || b.assumed(pod) {
 		b.mu.Unlock()
 		return
 	}
-	q, switches := ask(pod), b.switches.Load()
-	node, why := b.state.pick(q, switches)
+	q := b.state.ask(pod, b.switches.Load())
+	node, refused := b.state.pick(q)
 	if node != "" {
 		b.state.place(pod, node)
 		b.mu.Unlock()
 		work <- assignment{pod, node}
 		return
 	}
-	b.stuck[key(pod)] = true
-	var evict *plan
-	if switches.preempt {
-		if evict = b.state.preemption(q, switches, b.podsOn); evict != nil {
-			b.state.nominate(pod, evict.node)
-		}
+	b.stuck[key(pod)] = q.needsNeighbours()
+	evict, why := b.state.preempt(q, refused)
+	if evict != nil {
+		b.state.nominate(pod, evict.node)
 	}
 	b.mu.Unlock()
-	b.markUnschedulable(pod, why, evict)
+	b.markUnschedulable(pod, refused.String()+why, evict)
 	if evict != nil {
 		b.evict(pod, evict)
 	}

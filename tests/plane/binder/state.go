@@ -5,8 +5,10 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	resourcehelper "k8s.io/component-helpers/resource"
+	"k8s.io/kube-scheduler/framework"
 	"k8s.io/utils/ptr"
 )
 
@@ -46,14 +48,16 @@ type nodeState struct {
 	node        *corev1.Node
 	allocatable amounts
 	used        amounts
+	pods        map[types.UID]*corev1.Pod
 	nominated   map[types.UID]claim
 }
 
-// claim is room that a pod holds: by being bound, or by nomination.
+// claim is a pod's hold on a node: by being bound, or by nomination.
 type claim struct {
 	node     string
 	priority int32
 	requests amounts
+	pod      *corev1.Pod
 }
 
 // state is the binder's account of nodes and of the pods on them.
@@ -61,22 +65,31 @@ type state struct {
 	nodes     map[string]*nodeState
 	order     []*nodeState // by name, so that ties break the same way every time
 	placed    map[types.UID]claim
+	repelling map[types.UID]claim // those placed that have anti-affinity
 	nominated map[types.UID]claim
-	// freed is set when something changed that may help a waiting pod.
-	freed bool
+	storage   storage
+	// namespaceLabels are what the namespace selectors of terms look at.
+	namespaceLabels func(namespace string) labels.Set
+	// freed is set when something changed that may help a waiting pod, moved when
+	// that may help one that looks at other pods.
+	freed, moved bool
 }
 
 func newState() *state {
-	return &state{nodes: map[string]*nodeState{}, placed: map[types.UID]claim{}, nominated: map[types.UID]claim{}}
+	return &state{
+		nodes: map[string]*nodeState{}, placed: map[types.UID]claim{}, repelling: map[types.UID]claim{}, nominated: map[types.UID]claim{},
+		namespaceLabels: func(string) labels.Set { return nil },
+	}
 }
 
 func (s *state) setNode(node *corev1.Node) {
 	n := s.nodes[node.Name]
 	if n == nil {
-		n = &nodeState{used: amounts{}, nominated: map[types.UID]claim{}}
-		for _, c := range s.placed {
+		n = &nodeState{used: amounts{}, pods: map[types.UID]*corev1.Pod{}, nominated: map[types.UID]claim{}}
+		for uid, c := range s.placed {
 			if c.node == node.Name {
 				n.used.add(c.requests, 1)
+				n.pods[uid] = c.pod
 			}
 		}
 		for uid, c := range s.nominated {
@@ -98,30 +111,37 @@ func (s *state) dropNode(name string) {
 	s.freed = true
 }
 
-// place notes that a pod is on a node (bound, or about to be); node "" takes it off.
+// place notes that a pod is on a node (bound, or about to be), or has changed
+// there; node "" takes it off.
 func (s *state) place(pod *corev1.Pod, node string) {
-	old, known := s.placed[pod.UID]
-	if known && old.node == node {
-		return
-	}
+	c, known := s.placed[pod.UID]
 	if known {
-		if n := s.nodes[old.node]; n != nil {
-			n.used.add(old.requests, -1)
+		if n := s.nodes[c.node]; n != nil {
+			n.used.add(c.requests, -1)
+			delete(n.pods, pod.UID)
 		}
 		delete(s.placed, pod.UID)
-		s.freed = true
+		delete(s.repelling, pod.UID)
+		s.freed = s.freed || c.node != node
+	} else {
+		c = claim{"", priority(pod), requests(pod), pod}
 	}
 	if node == "" {
 		return
 	}
-	c := claim{node, priority(pod), requests(pod)}
+	c.node, c.pod = node, pod
 	s.placed[pod.UID] = c
+	if len(framework.GetPodAntiAffinityTerms(pod.Spec.Affinity)) > 0 {
+		s.repelling[pod.UID] = c
+	}
 	if n := s.nodes[node]; n != nil {
 		n.used.add(c.requests, 1)
+		n.pods[pod.UID] = pod
 	}
+	s.moved = true
 }
 
-// nominate notes that a waiting pod claims room on a node; node "" drops the claim.
+// nominate notes that a waiting pod claims capacity on a node; node "" drops the claim.
 func (s *state) nominate(pod *corev1.Pod, node string) {
 	old, known := s.nominated[pod.UID]
 	if known && old.node == node {
@@ -137,23 +157,9 @@ func (s *state) nominate(pod *corev1.Pod, node string) {
 	if node == "" {
 		return
 	}
-	c := claim{node, priority(pod), requests(pod)}
+	c := claim{node, priority(pod), requests(pod), pod}
 	s.nominated[pod.UID] = c
 	if n := s.nodes[node]; n != nil {
 		n.nominated[pod.UID] = c
 	}
-}
-
-// room is what is left on the node for a pod: nominations of pods of equal or
-// higher priority are taken (KEP-5278).
-func (n *nodeState) room(pod *corev1.Pod) amounts {
-	left := make(amounts, len(n.allocatable))
-	left.add(n.allocatable, 1)
-	left.add(n.used, -1)
-	for uid, c := range n.nominated {
-		if uid != pod.UID && c.priority >= priority(pod) {
-			left.add(c.requests, -1)
-		}
-	}
-	return left
 }

@@ -13,6 +13,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	schedulingv1beta1 "k8s.io/api/scheduling/v1beta1"
+	storagev1 "k8s.io/api/storage/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -92,6 +93,8 @@ func coreResources() []*Resource {
 			attributes: func(obj runtime.Object) fields.Set { return fields.Set{"type": string(obj.(*corev1.Secret).Type)} }},
 		{GroupVersion: core, Name: "serviceaccounts", Singular: "serviceaccount", Kind: "ServiceAccount", short: []string{"sa"}},
 		{GroupVersion: core, Name: "persistentvolumeclaims", Singular: "persistentvolumeclaim", Kind: "PersistentVolumeClaim", status: true, short: []string{"pvc"}},
+		{GroupVersion: core, Name: "persistentvolumes", Singular: "persistentvolume", Kind: "PersistentVolume", ClusterScoped: true, status: true, short: []string{"pv"}},
+		{GroupVersion: storagev1.SchemeGroupVersion, Name: "storageclasses", Singular: "storageclass", Kind: "StorageClass", ClusterScoped: true, short: []string{"sc"}},
 		{GroupVersion: core, Name: "resourcequotas", Singular: "resourcequota", Kind: "ResourceQuota", status: true, short: []string{"quota"}},
 		{GroupVersion: coordinationv1.SchemeGroupVersion, Name: "leases", Singular: "lease", Kind: "Lease", createOnUpdate: true, table: leaseTable, validate: lease},
 		{GroupVersion: discoveryv1.SchemeGroupVersion, Name: "endpointslices", Singular: "endpointslice", Kind: "EndpointSlice"},

@@ -57,9 +57,42 @@ func TestAPinnedPodGoesToItsNodeUnlessThatIsRefused(t *testing.T) {
 	k.apply(pinned("there", "node-2", ""))
 	k.get("node-2", "pod/there", "{.spec.nodeName}")
 	k.apply(pinned("nowhere", "node-3", ""))
-	k.shows("volume node affinity conflict", "get", "pod", "nowhere", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
+	k.shows("didn't match PersistentVolume's node affinity", "get", "pod", "nowhere", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
 	release()
 	k.get("node-3", "pod/nowhere", "{.spec.nodeName}")
+}
+
+// claim makes a claim of a class of the test's own, which nobody binds.
+func (k kubectl) claim() {
+	k.t.Helper()
+	k.apply(`{"apiVersion":"v1","kind":"PersistentVolumeClaim","metadata":{"name":"data"},
+		"spec":{"accessModes":["ReadWriteOnce"],"storageClassName":"` + k.namespace + `","resources":{"requests":{"storage":"1Gi"}}}}`)
+}
+
+const claimsData = `"volumes":[{"name":"v","persistentVolumeClaim":{"claimName":"data"}}]`
+
+func TestAPodWaitsForItsClaimAndThenForANodeThatReachesTheVolume(t *testing.T) {
+	k := use(t)
+	message := []string{"get", "pod", "trainer", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`}
+	k.apply(pod("trainer", "", claimsData, ""))
+	k.shows(`persistentvolumeclaim "data" not found. not found`, message...)
+	k.claim()
+	k.shows("pod has unbound immediate PersistentVolumeClaims. not found", message...)
+	k.apply(`{"apiVersion":"v1","kind":"PersistentVolume","metadata":{"name":"` + k.namespace + `"},"spec":{"capacity":{"storage":"1Gi"},"accessModes":["ReadWriteOnce"],"hostPath":{"path":"/v"},
+		"nodeAffinity":{"required":{"nodeSelectorTerms":[{"matchExpressions":[{"key":"` + k.namespace + `","operator":"Exists"}]}]}}}}`)
+	k.run("patch", "pvc", "data", "-p", `{"metadata":{"annotations":{"pv.kubernetes.io/bind-completed":"yes"}},"spec":{"volumeName":"`+k.namespace+`"}}`)
+	k.shows("node(s) didn't match PersistentVolume's node affinity", message...)
+	k.run("label", "node", "node-2", k.namespace+"=")
+	k.get("node-2", "pod/trainer", "{.spec.nodeName}")
+}
+
+func TestAPodThatWaitsForAClassThatBindsLateIsBound(t *testing.T) {
+	k := use(t)
+	k.apply(pod("trainer", "", claimsData, ""))
+	k.claim()
+	k.shows("pod has unbound immediate PersistentVolumeClaims", "get", "pod", "trainer", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
+	k.apply(`{"apiVersion":"storage.k8s.io/v1","kind":"StorageClass","metadata":{"name":"` + k.namespace + `"},"provisioner":"example.com/none","volumeBindingMode":"WaitForFirstConsumer"}`)
+	k.shows("node-", "get", "pod", "trainer", "-o", "jsonpath={.spec.nodeName}")
 }
 
 func TestARestartAllPodNeedsANodeThatDeclaresTheFeature(t *testing.T) {
@@ -72,7 +105,7 @@ func TestARestartAllPodNeedsANodeThatDeclaresTheFeature(t *testing.T) {
 	t.Cleanup(func() { k.run("delete", "node", k.namespace) })
 	rules := `"restartPolicy":"Never","restartPolicyRules":[{"action":"RestartAllContainers","exitCodes":{"operator":"In","values":[1]}}]`
 	k.apply(pod("r", "", `"nodeSelector":{"kubernetes.io/hostname":"`+k.namespace+`"}`, rules))
-	k.shows("RestartAllContainersOnContainerExits", "get", "pod", "r", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
+	k.shows("didn't match Pod's required features", "get", "pod", "r", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
 }
 
 func TestThePlaneEndsFastAndWithItsParent(t *testing.T) {

@@ -9,6 +9,7 @@ mod install;
 mod life;
 mod native;
 mod node_agents;
+mod obstacles;
 mod placement;
 mod preemption;
 mod readme;

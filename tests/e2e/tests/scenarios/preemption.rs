@@ -20,14 +20,14 @@ fn of_class(name: &str, members: i32, class: &str) -> Value {
 }
 
 /// Two gangs of low priority fill the nodes; returns their pods.
-async fn two_low(t: &Scenario<'_>) -> Result<[Vec<Pod>; 2]> {
+pub(super) async fn two_low(t: &Scenario<'_>) -> Result<[Vec<Pod>; 2]> {
     t.create(of_class("a", 2, "low")).await?;
     t.create(of_class("b", 2, "low")).await?;
     Ok([t.running("a").await?, t.running("b").await?])
 }
 
 /// Both low gangs still have the pods that they had.
-async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
+pub(super) async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
     ensure!(
         uids(&before[0]) == uids(&t.pods("a").await?)
             && uids(&before[1]) == uids(&t.pods("b").await?),
@@ -37,7 +37,7 @@ async fn nobody_left(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
 }
 
 /// Names of the two low gangs: the one that was evicted, and the one that was left alone.
-async fn evicted_and_spared(
+pub(super) async fn evicted_and_spared(
     t: &Scenario<'_>,
     before: &[Vec<Pod>; 2],
 ) -> Result<(&'static str, &'static str)> {
@@ -177,7 +177,7 @@ async fn a_gang_that_is_refused_for_its_volumes_preempts_once_and_says_what_kube
                 .context("condition Admitted")?
                 .message;
             for part in [
-                "had volume node affinity conflict",
+                "didn't match PersistentVolume's node affinity",
                 "no workload is preempted for it",
                 "next try at",
             ] {

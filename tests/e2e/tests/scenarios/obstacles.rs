@@ -1,0 +1,240 @@
+//! A gang that lacks more than capacity: evicting others for it is of no use, so at most the
+//! eviction before kube-scheduler's first word is made, and the gang runs once it can.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams};
+use lockstep_api::condition::{find, reasons, types};
+use lockstep_cluster::manifests::{gang, merge, pin_to_pool};
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_cluster::{eventually, scenario};
+use lockstep_e2e::cluster;
+use serde_json::{Value, json};
+
+use crate::preemption::{evicted_and_spared, nobody_left, two_low};
+
+/// A gang that may evict others; `members` is merged into the spec of its pods.
+fn vip(members: Value) -> Value {
+    let mut vip = gang("vip", 2, 8, json!({"priorityClassName": "high"}));
+    merge(&mut vip["spec"]["groups"][0]["template"]["spec"], members);
+    vip
+}
+
+fn runs(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+    phase == Some("Running")
+}
+
+/// Two gangs of low priority fill the nodes, and a more important one is refused for what `said`
+/// says. One of the two is evicted, once, before that is known, and comes back; nobody is after.
+/// Returns its name.
+async fn refused(t: &Scenario<'_>, members: Value, said: &str) -> Result<&'static str> {
+    let before = two_low(t).await?;
+    t.create(vip(members)).await?;
+    let evicted = eventually("one gang to be evicted and back", PATIENCE, async || {
+        let (evicted, _) = evicted_and_spared(t, &before).await?;
+        let back = t.pods(evicted).await?;
+        let running = back.iter().filter(|p| runs(p)).count();
+        ensure!(running == 2, "{running} pods of {evicted} run");
+        Ok(evicted)
+    })
+    .await?;
+    t.workload("vip", "to say why nobody else is evicted", |w| {
+        let conditions = &w.status.as_ref().context("status")?.conditions;
+        let message = &find(conditions, types::ADMITTED)
+            .context("condition Admitted")?
+            .message;
+        for part in [said, "no workload is preempted for it"] {
+            ensure!(message.contains(part), "{part:?} is missing: {message}");
+        }
+        Ok(())
+    })
+    .await?;
+    for name in ["a", "b"] {
+        let status = t.workloads().get(name).await?.status.context("status")?;
+        ensure!(
+            status.preemptions == i64::from(name == evicted) && status.restarts.counted == 0,
+            "{name}: {status:?}"
+        );
+    }
+    Ok(evicted)
+}
+
+/// Without the obstacle the gang runs as soon as there is capacity: nobody is evicted for it a
+/// second time.
+async fn runs_when_another_ends(t: &Scenario<'_>, other: &str) -> Result<()> {
+    for pod in &t.pods(other).await? {
+        t.exit(pod, 0).await?;
+    }
+    t.running("vip").await?;
+    Ok(())
+}
+
+/// A pod on every node that nobody evicts for the gang.
+async fn daemons(t: &Scenario<'_>) -> Result<()> {
+    for (i, node) in t.nodes.names().iter().enumerate() {
+        t.create(json!({"apiVersion": "v1", "kind": "Pod",
+            "metadata": {"name": format!("daemon-{i}"), "labels": {"app": "daemon"}},
+            "spec": {"priorityClassName": "high", "terminationGracePeriodSeconds": 1,
+                "nodeSelector": {"kubernetes.io/hostname": node},
+                "containers": [{"name": "c", "image": "registry.example/daemon:1",
+                    "ports": [{"containerPort": 9999, "hostPort": 9999}]}]}}))
+            .await?;
+    }
+    eventually("the daemons to run", PATIENCE, async || {
+        for i in 0..t.nodes.names().len() {
+            let pod = t.all_pods().get(&format!("daemon-{i}")).await?;
+            ensure!(runs(&pod), "daemon-{i} does not run");
+        }
+        Ok(())
+    })
+    .await
+}
+
+async fn delete_daemons(t: &Scenario<'_>) -> Result<()> {
+    for i in 0..t.nodes.names().len() {
+        let pods: Api<Pod> = t.all_pods();
+        pods.delete(&format!("daemon-{i}"), &DeleteParams::default())
+            .await?;
+    }
+    Ok(())
+}
+
+/// Gives every node a label, with its own name as the value.
+async fn label_nodes(t: &Scenario<'_>, key: &str) -> Result<()> {
+    let nodes: Api<Node> = Api::all(t.client.clone());
+    for name in t.nodes.names() {
+        let label = json!({"metadata": {"labels": {key: name}}});
+        nodes
+            .patch(name, &PatchParams::default(), &Patch::Merge(label))
+            .await?;
+    }
+    Ok(())
+}
+
+/// A claim that is bound to a volume, which only nodes with the label `zone` reach.
+async fn bound_claim(t: &Scenario<'_>, zone: Option<&str>) -> Result<()> {
+    let size = json!({"storage": "1Gi"});
+    let mut spec = json!({"capacity": size, "accessModes": ["ReadWriteMany"],
+        "storageClassName": "", "persistentVolumeReclaimPolicy": "Retain",
+        "claimRef": {"namespace": t.name, "name": "data"}, "hostPath": {"path": "/data"}});
+    if let Some(zone) = zone {
+        spec["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [
+            {"matchExpressions": [{"key": zone, "operator": "Exists"}]}]}});
+    }
+    t.create(json!({"apiVersion": "v1", "kind": "PersistentVolume",
+        "metadata": {"name": t.name}, "spec": spec}))
+        .await?;
+    t.create(json!({"apiVersion": "v1", "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "annotations": {"pv.kubernetes.io/bind-completed": "yes"}},
+        "spec": {"volumeName": t.name, "accessModes": ["ReadWriteMany"], "storageClassName": "",
+                 "resources": {"requests": size}}}))
+        .await?;
+    Ok(())
+}
+
+fn with_claim() -> Value {
+    json!({"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_whose_host_port_a_daemon_has_evicts_no_more_than_once_and_runs_without_it()
+-> Result<()> {
+    scenario(cluster().await?, "port", &Shape::default(), async |t| {
+        daemons(t).await?;
+        let container = json!({"name": "trainer", "image": "registry.example/trainer:1",
+            "command": ["train"], "resources": {"limits": {"nvidia.com/gpu": 8}},
+            "ports": [{"containerPort": 9999, "hostPort": 9999}]});
+        let said = "didn't have free ports for the requested pod ports";
+        let evicted = refused(t, json!({"containers": [container]}), said).await?;
+        delete_daemons(t).await?;
+        runs_when_another_ends(t, evicted).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_must_be_apart_from_a_daemon_evicts_no_more_than_once_and_runs_without_it()
+-> Result<()> {
+    scenario(cluster().await?, "apart", &Shape::default(), async |t| {
+        daemons(t).await?;
+        let apart = json!({"affinity": {"podAntiAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": [{
+                "labelSelector": {"matchLabels": {"app": "daemon"}},
+                "topologyKey": "kubernetes.io/hostname"}]}}});
+        let evicted = refused(t, apart, "didn't match pod anti-affinity rules").await?;
+        delete_daemons(t).await?;
+        runs_when_another_ends(t, evicted).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_whose_spread_cannot_hold_evicts_no_more_than_once_and_runs_when_it_can()
+-> Result<()> {
+    scenario(cluster().await?, "spread", &Shape::default(), async |t| {
+        let key = "lockstep.test/cell";
+        let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key,
+            "whenUnsatisfiable": "DoNotSchedule",
+            "labelSelector": {"matchLabels": {"training.lockstep.dev/workload": "vip"}}}]});
+        let said = "didn't match pod topology spread constraints (missing required label)";
+        let evicted = refused(t, spread, said).await?;
+        label_nodes(t, key).await?;
+        runs_when_another_ends(t, evicted).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_whose_claim_is_missing_evicts_no_more_than_once_and_runs_with_it() -> Result<()> {
+    scenario(cluster().await?, "no-claim", &Shape::default(), async |t| {
+        let evicted = refused(t, with_claim(), "persistentvolumeclaim \"data\" not found").await?;
+        bound_claim(t, None).await?;
+        runs_when_another_ends(t, evicted).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_no_more_than_once_and_runs_there()
+-> Result<()> {
+    scenario(cluster().await?, "zonal", &Shape::default(), async |t| {
+        let zone = "lockstep.test/zone-of-the-volume";
+        bound_claim(t, Some(zone)).await?;
+        let said = "didn't match PersistentVolume's node affinity";
+        let evicted = refused(t, with_claim(), said).await?;
+        label_nodes(t, zone).await?;
+        runs_when_another_ends(t, evicted).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_that_asks_for_what_no_node_has_evicts_nobody_and_runs_without_it() -> Result<()> {
+    scenario(cluster().await?, "unknown", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        let resources = |limits: Value| {
+            json!({"containers": [{"name": "trainer", "command": ["train"],
+                "image": "registry.example/trainer:1", "resources": {"limits": limits}}]})
+        };
+        let odd = resources(json!({"nvidia.com/gpu": 8, "example.com/foo": 1}));
+        t.create(vip(odd)).await?;
+        let said = t
+            .condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
+        ensure!(said.contains("example.com/foo"), "{said}");
+        nobody_left(t, &before).await?;
+        let mut mended = vip(json!({}));
+        pin_to_pool(&mut mended, &t.name);
+        let groups = &mended["spec"]["groups"];
+        t.patch_spec("vip", json!({"suspend": true, "groups": groups}))
+            .await?;
+        t.patch_spec("vip", json!({"suspend": false})).await?;
+        t.running("vip").await?;
+        evicted_and_spared(t, &before).await?;
+        Ok(())
+    })
+    .await
+}
