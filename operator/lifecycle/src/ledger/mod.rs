@@ -182,6 +182,11 @@ impl Ledger {
             .any(DomainLedger::under_way)
     }
 
+    /// Whether all members of a gang have succeeded: it needs no capacity any more.
+    pub fn is_done(&self, gang: &Gang) -> bool {
+        gang.members().all(|m| self.completed.contains(m))
+    }
+
     /// The incident that a restart domain handles.
     pub fn incident(&self, domain: &str) -> Option<&OpenIncident> {
         self.domain(domain)?.incident.as_ref()

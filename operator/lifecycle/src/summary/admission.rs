@@ -58,6 +58,9 @@ impl Admission<'_, '_> {
             let message = format!("gang {key}: {}", intent.explanation);
             return Some(condition(false, reasons::PREEMPTING, message));
         }
+        if self.ledger.is_done(gang) {
+            return None;
+        }
         if !entry.started && !dependencies_met(facts, self.ledger, gang) {
             let message = format!("gang {key} is waiting for the groups in dependsOn");
             return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));

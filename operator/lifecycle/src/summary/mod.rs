@@ -140,12 +140,16 @@ fn phase(
     }
 }
 
-/// Whether all members of every domain run. Of an elastic gang a whole replica may be unplaced.
+/// Whether all unfinished members of every domain run. Of an elastic gang a whole replica may be
+/// unplaced.
 fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
     for (key, entry) in &ledger.domains {
         let in_use = facts
             .domain(key.as_str())
-            .is_none_or(|d| d.members.iter().any(|m| membership.contains(m)));
+            .is_none_or(|d| {
+                let mut members = d.members.iter();
+                members.any(|m| membership.contains(m) && !ledger.completed.contains(m))
+            });
         if in_use && entry.healthy_since.is_none() {
             return false;
         }

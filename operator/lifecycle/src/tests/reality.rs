@@ -147,6 +147,8 @@ fn a_replica_that_has_finished_stays_finished_over_a_suspension() {
     w.edit(|s| s.suspend = false);
     w.settle();
     assert_eq!(w.status().groups[0].completed_indexes, "1");
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert_eq!(w.condition("Admitted"), "Scheduled");
 }
 
 #[test]
