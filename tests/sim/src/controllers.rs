@@ -3,34 +3,14 @@
 use std::collections::BTreeSet;
 
 use lockstep_api::key::Key;
-<<<<<<< HEAD
-use lockstep_manager::stepped::WatchedKind;
-=======
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::Value;
->>>>>>> wt-sim
 
 use crate::api::{DeleteOptions, Store};
 
 /// The garbage collector: deletes what has owners of which none is there any more; whether anything
 /// was deleted. An owner of another namespace is none.
 pub(crate) fn collect_garbage(store: &mut Store) -> bool {
-<<<<<<< HEAD
-    let uids: BTreeSet<String> = WatchedKind::ALL
-        .into_iter()
-        .flat_map(|kind| store.all(kind))
-        .filter_map(|(_, object)| object["metadata"]["uid"].as_str().map(str::to_owned))
-        .collect();
-    let mut orphans: Vec<(WatchedKind, Key)> = Vec::new();
-    for kind in WatchedKind::ALL {
-        for (key, object) in store.all(kind) {
-            let Some(owners) = object["metadata"]["ownerReferences"].as_array() else {
-                continue;
-            };
-            let there = |owner: &serde_json::Value| {
-                owner["uid"].as_str().is_some_and(|uid| uids.contains(uid))
-            };
-=======
     let every = || {
         WatchedKind::ALL
             .into_iter()
@@ -55,7 +35,6 @@ pub(crate) fn collect_garbage(store: &mut Store) -> bool {
     };
     let orphans: Vec<(WatchedKind, Key)> = every()
         .filter(|(_, (key, object))| {
->>>>>>> wt-sim
             let leaving = !object["metadata"]["deletionTimestamp"].is_null();
             let owners = object["metadata"]["ownerReferences"].as_array();
             let owners = owners.map(Vec::as_slice).unwrap_or_default();

@@ -144,12 +144,10 @@ fn phase(
 /// unplaced.
 fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
     for (key, entry) in &ledger.domains {
-        let in_use = facts
-            .domain(key.as_str())
-            .is_none_or(|d| {
-                let mut members = d.members.iter();
-                members.any(|m| membership.contains(m) && !ledger.completed.contains(m))
-            });
+        let in_use = facts.domain(key.as_str()).is_none_or(|d| {
+            let mut members = d.members.iter();
+            members.any(|m| membership.contains(m) && !ledger.completed.contains(m))
+        });
         if in_use && entry.healthy_since.is_none() {
             return false;
         }

@@ -66,44 +66,6 @@ impl AgentRuntime for AgentView {
     }
 }
 
-<<<<<<< HEAD
-=======
-fn sandbox(snapshot: Snapshot) -> Sandbox {
-    let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
-    for seen in snapshot.containers {
-        let exit = match seen.view.state {
-            State::Creating | State::NotCreated { .. } => continue,
-            State::Running { .. } => None,
-            State::Exited {
-                finished_at,
-                exit_code,
-                reason,
-                ..
-            } => Some(Exit {
-                code: exit_code,
-                reason,
-                at: finished_at,
-            }),
-        };
-        let container = SeenContainer {
-            id: seen.view.id,
-            created_at: seen.created_at,
-            exit,
-        };
-        containers
-            .entry(seen.view.name)
-            .or_default()
-            .push(container);
-    }
-    Sandbox {
-        pod_uid: snapshot.pod.uid.clone(),
-        labels: snapshot.pod.labels.clone(),
-        annotations: snapshot.pod.annotations.clone(),
-        containers,
-    }
-}
-
->>>>>>> wt-traces
 /// Makes the agents of one process.
 #[derive(Clone)]
 pub(super) struct Agents {

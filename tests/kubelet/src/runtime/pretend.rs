@@ -10,7 +10,7 @@ use chrono::{DateTime, TimeDelta, Utc};
 use parking_lot::Mutex;
 
 use super::Fault;
-use super::script::{OnTerm, Script};
+use super::script::{FAILED_MOUNT, OnTerm, START_ERROR, Script};
 use super::table::{Ended, Table};
 use crate::latency::LatencyProfile;
 use crate::model::{Action, ContainerView, PodDesc, SandboxView, State};
@@ -34,6 +34,13 @@ pub enum Effect {
     Started {
         /// Runtime id.
         id: String,
+    },
+    /// The container of a pod cannot be created.
+    NotCreated {
+        /// Runtime id.
+        id: String,
+        /// Why, as a waiting container shows it.
+        reason: String,
     },
     /// The process of a container ends, unless it has ended before.
     Ended {
@@ -99,7 +106,10 @@ impl Pretend {
     ) -> Vec<(Duration, Effect)> {
         match action {
             Action::CreateSandbox => {
-                if !self.table.set_sandbox(pod, SandboxView::Creating) {
+                let unmounted =
+                    |(kind, c)| Script::of(kind, c).not_created.as_deref() == Some(FAILED_MOUNT);
+                let created = self.table.set_sandbox(pod, SandboxView::Creating);
+                if !created || pod.containers().any(unmounted) {
                     return Vec::new();
                 }
                 let ip = pod_ip(self.ips.fetch_add(1, Ordering::Relaxed));
@@ -146,6 +156,9 @@ impl Pretend {
             }
             Effect::Started { id } => {
                 self.table.started(id, now);
+            }
+            Effect::NotCreated { id, reason } => {
+                self.table.not_created(id, reason, now);
             }
             Effect::Ended { id, ended } => {
                 self.table.ended(id, ended, now);
@@ -197,10 +210,18 @@ impl Pretend {
         };
         let wait = pull + self.profile.start + self.faults.lock().slow_start;
         let script = Script::of(kind, spec);
-        let end = script.run.map(|run| (wait + run, ended(&id, script.exit)));
-        std::iter::once((wait, Effect::Started { id }))
-            .chain(end)
-            .collect()
+        if let Some(reason) = script.not_created {
+            return vec![(wait, Effect::NotCreated { id, reason })];
+        }
+        let ended = script.end;
+        if ended.reason == START_ERROR {
+            return vec![(wait, Effect::Ended { id, ended })];
+        }
+        let mut effects = vec![(wait, Effect::Started { id: id.clone() })];
+        if let Some(run) = script.run {
+            effects.push((wait + run, Effect::Ended { id, ended }));
+        }
+        effects
     }
 
     fn stop(
@@ -225,18 +246,22 @@ impl Pretend {
             return Vec::new();
         };
         let found = pod.containers().find(|(_, spec)| spec.name == c.name);
-        let (hook, on_term) = found.map_or((Duration::ZERO, OnTerm::Exit(143)), |(kind, spec)| {
+        let usual = self.profile.terminate;
+        let none = (Duration::ZERO, OnTerm::Exit(143), usual);
+        let (hook, on_term, term) = found.map_or(none, |(kind, spec)| {
             let sleep = spec
                 .lifecycle
                 .as_ref()
                 .and_then(|l| l.pre_stop.as_ref()?.sleep.as_ref().map(|s| s.seconds));
             let hook = Duration::from_secs(u64::try_from(sleep.unwrap_or(0)).unwrap_or(0));
+            let script = Script::of(kind, spec);
             (
                 if pre_stop { hook } else { Duration::ZERO },
-                Script::of(kind, spec).on_term,
+                script.on_term,
+                script.term.unwrap_or(usual),
             )
         });
-        let term = hook + self.profile.terminate;
+        let term = hook + term;
         let hung = self.faults.lock().hung.contains(id);
         let (wait, code) = match (on_term, c.state) {
             (_, State::Creating) => (Duration::ZERO, 137),

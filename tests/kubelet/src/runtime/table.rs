@@ -75,7 +75,7 @@ impl From<Snapshot> for Sandbox {
         let mut containers: BTreeMap<String, Vec<SeenContainer>> = BTreeMap::new();
         for seen in snapshot.containers {
             let exit = match seen.view.state {
-                State::Creating => continue,
+                State::Creating | State::NotCreated { .. } => continue,
                 State::Running { .. } => None,
                 State::Exited {
                     finished_at,

@@ -15,7 +15,7 @@ use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::tier::{RESTART_ALL_FEATURE, Tier};
 use lockstep_lifecycle::view::{DryRun, Held, Priority, ServiceContent, WorkloadId};
-use lockstep_lifecycle::{Action, Object, Plan, PodView, Settings, WorkloadView, decide};
+use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
 use lockstep_model::wire::PodWire;
 use serde_json::{Value, json};
 
@@ -327,7 +327,7 @@ impl Gang {
             dry_run: None,
             native: None,
             refusals: Vec::new(),
-            settings: Arc::new(Settings::default()),
+            settings: Arc::new(LifecycleSettings::default()),
         };
         WorkloadView {
             workload: Arc::new(self.workload.clone()),

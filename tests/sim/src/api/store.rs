@@ -32,13 +32,8 @@ pub enum Patch {
 /// The API server's storage.
 pub struct Store {
     pub(crate) clock: SimClock,
-<<<<<<< HEAD
-    objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
-    version: u64,
-=======
     pub(super) objects: BTreeMap<WatchedKind, BTreeMap<Key, Object>>,
     pub(super) version: u64,
->>>>>>> wt-sim
     ids: u64,
     /// Every write, oldest first.
     pub log: Vec<Write>,
@@ -215,123 +210,6 @@ impl Store {
         Ok(self.save(who, verb, kind, key.clone(), new))
     }
 
-<<<<<<< HEAD
-    /// Deletes an object: at once, or a pod that runs after its grace period, once its kubelet says
-    /// so.
-    ///
-    /// # Errors
-    /// It is not there, or is another.
-    pub fn delete(
-        &mut self,
-        who: &str,
-        kind: WatchedKind,
-        key: &Key,
-        options: &DeleteOptions,
-    ) -> Result<Object, Refused> {
-        let old = self.found(kind, key)?;
-        let meta = &old["metadata"];
-        let differs = |wanted: &Option<String>, field: &str| {
-            wanted
-                .as_deref()
-                .is_some_and(|wanted| meta[field].as_str() != Some(wanted))
-        };
-        if differs(&options.uid, "uid") || differs(&options.resource_version, "resourceVersion") {
-            return Err(Refused::conflict("precondition failed"));
-        }
-        let grace = if kind == WatchedKind::Pod {
-            grace_of(&old, options.grace)
-        } else {
-            0
-        };
-        if grace == 0 {
-            return Ok(self.remove(who, kind, key, &old));
-        }
-        let left = meta["deletionGracePeriodSeconds"].as_i64();
-        if left.is_some_and(|left| left <= grace) {
-            return Ok(old);
-        }
-        let mut new = Value::clone(&old);
-        let end = self.clock.now() + chrono::TimeDelta::seconds(grace);
-        new["metadata"]["deletionTimestamp"] = json!(api_time(end));
-        new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
-        let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
-        new["metadata"]["generation"] = json!(generation + 1);
-        Ok(self.save(who, Verb::Delete, kind, key.clone(), new))
-    }
-
-    /// Evicts a pod (the eviction subresource): budgets may refuse.
-    ///
-    /// # Errors
-    /// As [`Self::delete`], or a budget refuses.
-    pub fn evict(
-        &mut self,
-        who: &str,
-        key: &Key,
-        options: &DeleteOptions,
-    ) -> Result<Object, Refused> {
-        let old = self.found(WatchedKind::Pod, key)?;
-        let uid = old["metadata"]["uid"].as_str();
-        if options
-            .uid
-            .as_deref()
-            .is_some_and(|wanted| uid != Some(wanted))
-        {
-            return Err(Refused::conflict("precondition failed"));
-        }
-        self.admission.refuse(WatchedKind::Pod, Verb::Evict, &old)?;
-        if !over(&old) && old["metadata"]["deletionTimestamp"].is_null() {
-            self.take_from_budgets(who, &old)?;
-        }
-        let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
-            "message": "Eviction API: evicting", "lastTransitionTime": api_time(self.clock.now())});
-        let disrupted = old["status"]["conditions"]
-            .as_array()
-            .is_some_and(|all| all.iter().any(|c| c["type"] == "DisruptionTarget"));
-        if !disrupted {
-            let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
-            self.patch(who, WatchedKind::Pod, key, &patch, true)?;
-        }
-        self.note(who, Verb::Evict, WatchedKind::Pod, key, &old);
-        self.delete(who, WatchedKind::Pod, key, options)
-    }
-
-    fn take_from_budgets(&mut self, who: &str, pod: &Object) -> Result<(), Refused> {
-        let guards: Vec<Key> = self
-            .all(WatchedKind::PodDisruptionBudget)
-            .filter(|(key, budget)| {
-                pod["metadata"]["namespace"] == *key.namespace && selects(budget, pod)
-            })
-            .map(|(key, _)| key.clone())
-            .collect();
-        for key in guards {
-            let budget = self.found(WatchedKind::PodDisruptionBudget, &key)?;
-            let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
-            if allowed <= 0 {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                return Err(Refused::new(429, "TooManyRequests", message));
-            }
-            let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": allowed - 1}}));
-            self.patch(who, WatchedKind::PodDisruptionBudget, &key, &patch, true)?;
-        }
-        Ok(())
-    }
-
-    /// Removes an object at once, as an administrator with force does.
-    pub fn remove(&mut self, who: &str, kind: WatchedKind, key: &Key, old: &Object) -> Object {
-        self.version += 1;
-        let mut last = Value::clone(old);
-        last["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        let last = Arc::new(last);
-        if let Some(objects) = self.objects.get_mut(&kind) {
-            objects.remove(key);
-        }
-        self.note(who, Verb::Gone, kind, key, &last);
-        self.tell(kind, Event::Delete(last.clone()), &last);
-        last
-    }
-
-=======
->>>>>>> wt-sim
     /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.
     pub fn relist(&mut self, kind: WatchedKind) {
         let objects = self.all(kind).map(|(_, object)| object.clone());
@@ -339,29 +217,17 @@ impl Store {
         self.watches.relist(kind, objects, self.clock.now());
     }
 
-<<<<<<< HEAD
-    fn found(&self, kind: WatchedKind, key: &Key) -> Result<Object, Refused> {
-=======
     pub(super) fn found(&self, kind: WatchedKind, key: &Key) -> Result<Object, Refused> {
->>>>>>> wt-sim
         self.raw(kind, key)
             .cloned()
             .ok_or_else(|| Refused::not_found(format_args!("{} {:?}", kind.name(), key.name)))
     }
 
-<<<<<<< HEAD
-    fn save(
-        &mut self,
-        who: &str,
-        verb: Verb,
-        kind: WatchedKind,
-=======
     pub(super) fn save(
         &mut self,
         who: &str,
         verb: Verb,
         kind: WatchedKind,
->>>>>>> wt-sim
         key: Key,
         mut object: Value,
     ) -> Object {
@@ -377,11 +243,14 @@ impl Store {
         object
     }
 
-<<<<<<< HEAD
-    fn note(&mut self, who: &str, verb: Verb, kind: WatchedKind, key: &Key, object: &Object) {
-=======
-    pub(super) fn note(&mut self, who: &str, verb: Verb, kind: WatchedKind, key: &Key, object: &Object) {
->>>>>>> wt-sim
+    pub(super) fn note(
+        &mut self,
+        who: &str,
+        verb: Verb,
+        kind: WatchedKind,
+        key: &Key,
+        object: &Object,
+    ) {
         self.log.push(Write {
             at: self.clock.now(),
             who: who.to_owned(),
@@ -393,11 +262,7 @@ impl Store {
         });
     }
 
-<<<<<<< HEAD
-    fn tell(&mut self, kind: WatchedKind, event: Event<Object>, object: &Object) {
-=======
     pub(super) fn tell(&mut self, kind: WatchedKind, event: Event<Object>, object: &Object) {
->>>>>>> wt-sim
         if watched(kind, object) {
             self.watches.tell(kind, event, self.clock.now());
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_sim::api::Verb;
-use lockstep_sim::{Gangs, Key, WatchedKind, Spec};
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::json;
 
 const GANG: Spec = Spec {
@@ -24,21 +24,11 @@ fn misfortune(world: &mut Gangs) {
             let code = [1, 137, 42][world.pick(3)];
             world.exit_pod(&pod, code);
         }
-<<<<<<< HEAD
-        1 if !pods.is_empty() => {
-            let pod = Key::of(&pods[world.pick(pods.len())]);
-            world.delete(lockstep_sim::WatchedKind::Pod, &pod);
-        }
-        2 => world.lose(&node),
-        3 => world.find(&node),
-        _ => {
-=======
         (3, Some(pod)) => world.delete(WatchedKind::Pod, &Key::of(&pod)),
         (4, Some(pod)) => drop(world.evict(&pod)),
         (5, _) => world.lose(&node),
         (6, _) => world.find(&node),
         (7, _) => {
->>>>>>> wt-sim
             let writes = world.pick(4);
             world.crash_after(writes);
         }
@@ -92,7 +82,8 @@ fn goes_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> bool {
 fn statuses(world: &Gangs, name: &str) -> Vec<TrainingWorkloadStatus> {
     let store = world.store();
     let ours = store.log.iter().filter(|write| {
-        let status = write.kind == WatchedKind::TrainingWorkload && write.verb == Verb::UpdateStatus;
+        let status =
+            write.kind == WatchedKind::TrainingWorkload && write.verb == Verb::UpdateStatus;
         status && write.key.name == name
     });
     ours.map(|write| serde_json::from_value(write.object["status"].clone()).unwrap())
