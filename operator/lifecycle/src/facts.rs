@@ -286,7 +286,7 @@ impl<'a> Facts<'a> {
         let zero = self
             .trainer(member, pod)
             .and_then(ContainerView::terminated)
-            .is_some_and(|t| t.exit_code == 0);
+            .is_some_and(|t| t.exit_code == 0 && pod.phase != PodPhase::Failed);
         let ended = zero || pod.phase == PodPhase::Succeeded;
         ended && !pod.terminating() && pod.condition(types::DISRUPTION_TARGET).is_none()
     }

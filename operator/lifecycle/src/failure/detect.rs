@@ -11,7 +11,7 @@ use lockstep_api::workload::{Cause, CauseKind};
 use super::policy::{Failure, verdict};
 use crate::facts::Facts;
 use crate::ledger::DomainLedger;
-use crate::pods::{PodPhase, PodView, Termination, bare_id};
+use crate::pods::{ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
 
 /// Reason that the kubelet shows for containers that it killed to restart the whole pod.
@@ -34,30 +34,26 @@ pub(crate) fn failure_of(
 pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let node = pod.node.as_deref()?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
-    let (kind, reason, message) = if pod.phase == PodPhase::Failed {
+    let (kind, reason, message) = if pod.phase == PodPhase::Failed && !ended_by_deletion(pod) {
         if !pod.has_run() {
             return None;
         }
-        let exit = pod
-            .containers
-            .get(facts.training(&member.group))
-            .and_then(|c| c.terminated());
         let for_node = NODE_REASONS.contains(&pod.reason.as_str());
-        if let (Some(t), false) = (
-            exit.filter(|t| t.exit_code != 0),
-            for_node || disrupted.is_some(),
-        ) {
-            let known = report_of(facts, member, pod, t.id.as_deref());
-            return Some(Failure {
-                usable: false,
-                ..exit_failure(facts, member, pod, t, known)
-            });
+        if !for_node && disrupted.is_none() {
+            let exit = failed_exit(facts, member, pod);
+            if exit.is_some() {
+                return exit;
+            }
         }
-        (
-            CauseKind::PodFailed,
-            pod.reason.clone(),
-            pod.message.clone(),
-        )
+        // The kubelet says why in the condition alone where it ended the pod for another's sake.
+        match disrupted.filter(|_| pod.reason.is_empty()) {
+            Some(c) => (CauseKind::PodFailed, c.reason.clone(), c.message.clone()),
+            None => (
+                CauseKind::PodFailed,
+                pod.reason.clone(),
+                pod.message.clone(),
+            ),
+        }
     } else if pod.terminating() {
         let (reason, message) = disrupted.map_or((String::new(), "pod was deleted".into()), |c| {
             (c.reason.clone(), c.message.clone())
@@ -89,6 +85,48 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     Some(Failure {
         uncounted,
         ..failure(member, pod, cause, false)
+    })
+}
+
+/// Whether a pod that has failed did so because it was being deleted: what it shows first may be
+/// its end, with the code that its program gave the signal.
+fn ended_by_deletion(pod: &PodView) -> bool {
+    let Some(deleted_at) = pod.deleted_at else {
+        return false;
+    };
+    let mut ends = pod.containers.values().filter_map(|c| c.terminated());
+    ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
+}
+
+/// The exit that a failed pod ended with: that of the training container, or of an init container
+/// that kept it from starting.
+fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
+    let training = facts.training(&member.group);
+    let failed = |c: &'_ ContainerView| c.terminated().filter(|t| t.exit_code != 0).cloned();
+    if let Some(exit) = pod.containers.get(training).and_then(failed) {
+        let known = report_of(facts, member, pod, exit.id.as_deref());
+        return Some(Failure {
+            usable: false,
+            ..exit_failure(facts, member, pod, &exit, known)
+        });
+    }
+    let began = pod
+        .containers
+        .get(training)
+        .is_some_and(ContainerView::started);
+    let (name, exit) = pod
+        .containers
+        .iter()
+        .filter(|(_, c)| c.init && !began)
+        .find_map(|(name, c)| Some((name, failed(c)?)))?;
+    let failure = exit_failure(facts, member, pod, &exit, None);
+    Some(Failure {
+        usable: false,
+        cause: Cause {
+            container: name.clone(),
+            ..failure.cause
+        },
+        ..failure
     })
 }
 
