@@ -28,6 +28,9 @@ pub mod labels {
     pub const DOMAIN: &str = "training.lockstep.dev/domain";
     /// Name of the PodGroup.
     pub const POD_GROUP: &str = "training.lockstep.dev/pod-group";
+    /// On pods of anybody, for their users to set: `false` keeps the pod from being evicted for a
+    /// gang.
+    pub const EVICTABLE: &str = "training.lockstep.dev/evictable";
     /// The label that the headless Service selects by: UID of the workload. It is taken off a pod
     /// before its replacement is made, because a terminating pod stays published otherwise.
     pub const PUBLISHED: &str = "training.lockstep.dev/published";

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::{Args as Group, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use lockstep_engine as engine;
-use lockstep_model::Rules;
+use lockstep_model::{Rules, VictimRules, VictimScope};
 
 /// Why a workload waits, whom a new one would evict, and the cluster as a file.
 ///
@@ -118,6 +118,9 @@ pub struct PreemptionArgs {
     /// configuration.
     #[arg(long, value_name = "DEPTH", default_value_t = 1, value_parser = clap::value_parser!(u8).range(0..=3))]
     pub follow_on_depth: u8,
+    /// Which work may be evicted; as `victims.scope` of the configuration.
+    #[arg(long, value_enum, default_value = "accelerators")]
+    pub victims: VictimsArg,
 }
 
 impl From<&PreemptionArgs> for Rules {
@@ -127,6 +130,10 @@ impl From<&PreemptionArgs> for Rules {
             order: args.order.into(),
             min_runtime: Duration::from_secs(args.min_runtime_seconds),
             follow_on_depth: args.follow_on_depth,
+            victims: VictimRules {
+                scope: args.victims.into(),
+                ..VictimRules::default()
+            },
             ..Self::default()
         }
     }
@@ -157,6 +164,27 @@ pub enum OrderArg {
     StrictPriority,
     /// The least work, whatever its priority.
     LeastWork,
+}
+
+/// Which work may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VictimsArg {
+    /// What holds an extended resource that the gang asks for.
+    Accelerators,
+    /// Gangs only.
+    Gangs,
+    /// Everything of lower priority.
+    Any,
+}
+
+impl From<VictimsArg> for VictimScope {
+    fn from(victims: VictimsArg) -> Self {
+        match victims {
+            VictimsArg::Accelerators => Self::Accelerators,
+            VictimsArg::Gangs => Self::Gangs,
+            VictimsArg::Any => Self::Any,
+        }
+    }
 }
 
 impl From<AlgorithmArg> for engine::Algorithm {

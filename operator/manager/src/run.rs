@@ -122,6 +122,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         metrics.queue.clone(),
     );
     let agents = config.agent_selector(&namespace);
+    let scheduler_settings = config.scheduler_settings([&namespace, &agents.namespace]);
     let index = Index::new(agents, queue.clone(), clock.clone());
     health.follow(&index);
     let gauges = Gauges {
@@ -170,7 +171,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         index.clone(),
         &clients,
         clock.clone(),
-        (&config.scheduler).into(),
+        scheduler_settings,
         events,
         metrics.scheduler.clone(),
     );

@@ -11,7 +11,7 @@
 //! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
 //! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
-//! | [`attempt`], [`rules`] | one gang's attempt at a placement, and the rules of preemption |
+//! | [`attempt`], [`rules`], [`victims`] | one gang's attempt at a placement, and the rules of preemption |
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
 pub mod attempt;
@@ -36,6 +36,7 @@ pub mod snapshot;
 #[cfg(test)]
 mod test_support;
 pub mod units;
+pub mod victims;
 pub mod wire;
 
 pub use attempt::{EarlierReservations, Eviction, PlacementAttempt};
@@ -55,3 +56,4 @@ pub use resources::Resources;
 pub use rules::Rules;
 pub use snapshot::SnapshotFile;
 pub use units::{GangUnit, Occupant, Source, UnitTable};
+pub use victims::{VictimFilter, VictimRules, VictimScope};

@@ -15,6 +15,7 @@ use crate::pod::Pod;
 use crate::resources::Resources;
 use crate::rules::Rules;
 use crate::units::{GangUnit, Occupant, UnitTable, UnitsBuilder};
+use crate::victims::VictimFilter;
 
 /// A gang with what it holds.
 #[derive(Clone, Debug)]
@@ -226,7 +227,12 @@ impl<'a> Occupancy<'a> {
 
     /// Everything that may be evicted for a gang of this priority; `asking` is its number among the
     /// gangs, if it is one of them.
-    pub fn units(&self, asking: Option<usize>, priority: i32) -> UnitTable {
+    pub fn units(
+        &self,
+        asking: Option<usize>,
+        priority: i32,
+        filter: VictimFilter<'_>,
+    ) -> UnitTable {
         let mut builder = UnitsBuilder::new(self.cluster, self.budgets, self.now);
         let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
             Some(*number) != asking && gang.victim_priority() < priority && !self.goes(gang)
@@ -235,6 +241,11 @@ impl<'a> Occupancy<'a> {
             candidates.partition(|(_, gang)| gang.disruption == Disruption::Whole);
         for (number, gang) in whole {
             let unit = self.unit(number, gang);
+            let mut requests = unit.holds.iter().map(|h| &*h.requests);
+            if !filter.admits_gang(gang.namespace, &mut requests) {
+                builder.out_of_reach(unit.holds.len());
+                continue;
+            }
             if !unit.holds.is_empty() && !self.shielded(gang.started(), &mut builder) {
                 builder.add_gang(&unit);
             }
@@ -246,6 +257,11 @@ impl<'a> Occupancy<'a> {
                 .copied()
                 .filter(|p| self.evictable(p))
                 .collect();
+            let requests = running.iter().map(|p| &*p.requests);
+            if !filter.admits_gang(gang.namespace, requests) {
+                builder.out_of_reach(running.len());
+                continue;
+            }
             let together = gang.disruption == Disruption::Together;
             let shielded = together && self.shielded(gang.started(), &mut builder);
             let loss = running
@@ -277,11 +293,12 @@ impl<'a> Occupancy<'a> {
                 .owner
                 .as_deref()
                 .is_none_or(|o| !managed.contains(&(pod.namespace.as_str(), o)));
-            if foreign
-                && pod.priority < priority
-                && self.evictable(pod)
-                && !self.shielded(pod.started, &mut builder)
-            {
+            if !foreign || pod.priority >= priority || !self.evictable(pod) {
+                continue;
+            }
+            if !filter.admits_pod(pod) {
+                builder.out_of_reach(1);
+            } else if !self.shielded(pod.started, &mut builder) {
                 builder.add_pod(
                     pod,
                     pod.priority,

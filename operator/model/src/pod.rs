@@ -50,7 +50,8 @@ pub struct Pod {
     pub priority: i32,
     /// Whether it may preempt.
     pub preempts: bool,
-    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods.
+    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods, and those
+    /// whose label says so.
     pub protected: bool,
     /// How far it is.
     pub stage: Stage,
@@ -151,7 +152,8 @@ impl Pod {
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             protected: owner.is_some_and(|o| o.kind == "DaemonSet")
                 || annotation(MIRROR).is_some()
-                || priority >= SYSTEM_PRIORITY,
+                || priority >= SYSTEM_PRIORITY
+                || label(labels::EVICTABLE).is_some_and(|v| v == "false"),
             stage,
             refusal,
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
@@ -360,6 +362,14 @@ mod tests {
             ),
             (json!({"metadata": {"annotations": {MIRROR: "x"}}}), true),
             (json!({"spec": {"priority": 2_000_001_000}}), true),
+            (
+                json!({"metadata": {"labels": {labels::EVICTABLE: "false"}}}),
+                true,
+            ),
+            (
+                json!({"metadata": {"labels": {labels::EVICTABLE: "true"}}}),
+                false,
+            ),
             (json!({"spec": {"priority": 1_999_999_999}}), false),
         ] {
             assert_eq!(pod(&object).protected, protected, "{object}");

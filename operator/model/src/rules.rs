@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockstep_engine::{Algorithm, PreemptionOptions, VictimOrder};
 
 use crate::cost::CostModel;
+use crate::victims::VictimRules;
 
 /// What the manager's configuration says about preemption. A question to the engine that is asked
 /// under the same rules has the same answer.
@@ -23,6 +24,8 @@ pub struct Rules {
     pub overdue: Duration,
     /// How work is weighed.
     pub costs: CostModel,
+    /// Which work may be evicted at all.
+    pub victims: VictimRules,
 }
 
 impl Default for Rules {
@@ -34,6 +37,7 @@ impl Default for Rules {
             min_runtime: Duration::ZERO,
             overdue: Duration::from_secs(30),
             costs: CostModel::default(),
+            victims: VictimRules::default(),
         }
     }
 }

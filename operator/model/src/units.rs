@@ -19,6 +19,8 @@ pub struct UnitTable {
     pub units: Units,
     /// By unit ordinal.
     pub sources: Vec<Source>,
+    /// Pods left out because [`crate::victims::VictimRules`] put them out of reach.
+    pub out_of_reach: usize,
     /// When the first of those left out because they have not run for long enough may be asked
     /// about; `None`: nobody was.
     pub shielded_until: Option<DateTime<Utc>>,
@@ -173,6 +175,11 @@ impl<'a> UnitsBuilder<'a> {
     pub fn shielded_until(&mut self, end: DateTime<Utc>) {
         let first = &mut self.table.shielded_until;
         *first = Some(first.map_or(end, |f| f.min(end)));
+    }
+
+    /// Notes pods that the rules put out of reach.
+    pub fn out_of_reach(&mut self, pods: usize) {
+        self.table.out_of_reach += pods;
     }
 
     /// The units.

@@ -49,7 +49,11 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::InvalidTemplate(invalid) => invalid.to_string(),
         Pending::Unmet(unmet) => unmet.to_string(),
         Pending::Capacity(short) => short.describe(names),
-        Pending::NoVictims { short, until } => no_victims(&short.describe(names), *until),
+        Pending::NoVictims {
+            short,
+            until,
+            out_of_reach,
+        } => no_victims(&short.describe(names), *until, *out_of_reach),
         Pending::NoPreemption { short, why } => {
             format!("{}; {}", short.describe(names), no_preemption(why))
         }
@@ -159,7 +163,13 @@ pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
 
 /// No set of victims makes capacity for a gang that may preempt. `until`: work may be evicted then
 /// that has not run for long enough.
-fn no_victims(short: &str, until: Option<DateTime<Utc>>) -> String {
+fn no_victims(short: &str, until: Option<DateTime<Utc>>, out_of_reach: usize) -> String {
+    if out_of_reach > 0 {
+        let pods = count(out_of_reach, "pod");
+        return format!(
+            "{short}; {pods} of lower priority may not be evicted for it (scheduler.preemption.victims)"
+        );
+    }
     match until {
         Some(until) => {
             let until = until.to_rfc3339_opts(SecondsFormat::Secs, true);

@@ -21,6 +21,9 @@ pub enum Pending {
         short: Infeasible,
         /// When work may be evicted that is still within its guaranteed run time.
         until: Option<DateTime<Utc>>,
+        /// Pods of lower priority that the rules put out of reach, where their eviction would make
+        /// enough capacity; else 0.
+        out_of_reach: usize,
     },
     /// There is not enough capacity, and no work may be preempted.
     NoPreemption {

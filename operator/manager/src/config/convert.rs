@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use lockstep_lifecycle::LifecycleSettings;
+use lockstep_scheduler::SchedulerSettings;
 
 use super::{Config, Span, time};
 use crate::api::clients::Deadlines;
@@ -12,6 +13,14 @@ use crate::queue::RetryBackoff;
 use crate::workload::Limits;
 
 impl Config {
+    /// Constants of the scheduler. Nothing is evicted in the operator's own namespaces.
+    pub fn scheduler_settings(&self, own: [&str; 2]) -> SchedulerSettings {
+        let mut settings = SchedulerSettings::from(&self.scheduler);
+        let excluded = &mut settings.rules.victims.excluded_namespaces;
+        excluded.extend(own.map(str::to_owned));
+        settings
+    }
+
     /// Durations of the election.
     pub fn timing(&self) -> Timing {
         let e = &self.leader_election;

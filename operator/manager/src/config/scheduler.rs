@@ -1,10 +1,11 @@
 //! How gangs are placed and who is preempted.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
 use lockstep_engine as engine;
-use lockstep_model::{CostModel, Rules};
+use lockstep_model::{CostModel, Rules, VictimRules, VictimScope};
 use lockstep_scheduler::SchedulerSettings;
 use serde::{Deserialize, Serialize};
 
@@ -75,6 +76,8 @@ pub struct PreemptionConfig {
     /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to
     /// 3; 0 looks at the victims alone.
     pub follow_on_depth: u8,
+    /// Which work may be evicted at all.
+    pub victims: VictimsConfig,
     /// Delete foreign victims that a disruption budget protects from eviction for long, where no
     /// other choice exists (KEP-5710 spares budgets only as far as possible).
     pub delete_when_eviction_is_refused: bool,
@@ -92,9 +95,42 @@ impl Default for PreemptionConfig {
             cpu_weight_milli: settings.rules.costs.cpu_weight_milli,
             min_runtime_seconds: settings.rules.min_runtime.as_secs(),
             follow_on_depth: settings.rules.follow_on_depth,
+            victims: VictimsConfig::default(),
             delete_when_eviction_is_refused: settings.delete_after.is_some(),
         }
     }
+}
+
+/// Which work may be evicted at all. Pods with the label `training.lockstep.dev/evictable: "false"`
+/// never are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct VictimsConfig {
+    /// Which units of disruption.
+    pub scope: VictimScopeConfig,
+    /// Namespaces of which nothing is evicted.
+    pub excluded_namespaces: BTreeSet<String>,
+}
+
+impl Default for VictimsConfig {
+    fn default() -> Self {
+        Self {
+            scope: VictimScopeConfig::Accelerators,
+            excluded_namespaces: VictimRules::default().excluded_namespaces,
+        }
+    }
+}
+
+/// Which units of disruption may be victims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum VictimScopeConfig {
+    /// Those that hold an extended resource that the gang asks for; for one that asks for none,
+    /// gangs.
+    Accelerators,
+    /// Gangs and members of gangs.
+    Gangs,
+    /// Every pod of lower priority.
+    Any,
 }
 
 /// How victims are chosen.
@@ -155,6 +191,14 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 cpu_weight_milli: preemption.cpu_weight_milli,
                 restart_overhead_seconds: seconds(preemption.restart_overhead),
                 cap_seconds: seconds(preemption.lost_work_cap),
+            },
+            victims: VictimRules {
+                scope: match preemption.victims.scope {
+                    VictimScopeConfig::Accelerators => VictimScope::Accelerators,
+                    VictimScopeConfig::Gangs => VictimScope::Gangs,
+                    VictimScopeConfig::Any => VictimScope::Any,
+                },
+                excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
             },
             ..Rules::default()
         };

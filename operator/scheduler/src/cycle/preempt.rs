@@ -1,11 +1,14 @@
 //! Capacity that others leave, or have to leave.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible};
 use lockstep_model::attempt::may_not_preempt;
-use lockstep_model::{Eviction, PlacementRequest, Source};
+use lockstep_model::victims::extended_resources;
+use lockstep_model::{Eviction, PlacementRequest, Source, VictimFilter, VictimRules, VictimScope};
 
 use super::place::{attempt, by_name};
 use super::round::Round;
@@ -93,17 +96,45 @@ pub(super) fn make_capacity(
         return Err(Pending::Capacity(short));
     }
     round.searches += 1;
-    let table =
-        occupancy_with_nodes(context, memory, capacity, gangs).units(Some(at), demand.priority);
+    let rules = &context.settings.rules;
+    let wanted = extended_resources(request.templates.iter().map(|t| &*t.requests));
+    let everything = occupancy_with_nodes(context, memory, capacity, gangs);
+    let filter = VictimFilter {
+        rules: &rules.victims,
+        wanted: &wanted,
+    };
+    let table = everything.units(Some(at), demand.priority, filter);
     let until = table.shielded_until;
-    match attempt.by_preemption(&free, table, &context.settings.rules) {
+    let mut out_of_reach = table.out_of_reach;
+    let found = attempt.by_preemption(&free, table, rules);
+    if found.is_err() && out_of_reach > 0 {
+        // Who reads why the gang waits should know when it is the configuration.
+        let any = VictimRules {
+            scope: VictimScope::Any,
+            excluded_namespaces: BTreeSet::new(),
+        };
+        let filter = VictimFilter {
+            rules: &any,
+            wanted: &wanted,
+        };
+        let table = everything.units(Some(at), demand.priority, filter);
+        if attempt.by_preemption(&free, table, rules).is_err() {
+            out_of_reach = 0;
+        }
+    }
+    drop(everything);
+    match found {
         Ok(eviction) => {
             intend(context, capacity, gangs, at, request, &eviction);
             round.leaving = None;
             Ok(())
         }
         Err(short) => {
-            let pending = Pending::NoVictims { short, until };
+            let pending = Pending::NoVictims {
+                short,
+                until,
+                out_of_reach,
+            };
             let known = NoVictims {
                 version: memory.no_victims.version,
                 until,

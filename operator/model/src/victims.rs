@@ -1,0 +1,158 @@
+//! Which work may be evicted for a gang at all, whatever its priority.
+
+use std::collections::BTreeSet;
+
+use crate::pod::Pod;
+use crate::resources::Resources;
+
+/// Namespaces of the control plane.
+const CONTROL_PLANE: [&str; 3] = ["kube-node-lease", "kube-public", "kube-system"];
+
+/// Which units of disruption may be victims.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum VictimScope {
+    /// Units that hold an extended resource that the preemptor asks for. For a gang that asks for
+    /// none: gangs. So a training job never evicts databases.
+    #[default]
+    Accelerators,
+    /// Gangs, and members of gangs.
+    Gangs,
+    /// Every pod of lower priority, as in KEP-5710.
+    Any,
+}
+
+/// What the configuration says about victims.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VictimRules {
+    /// Which units.
+    pub scope: VictimScope,
+    /// Namespaces of which nothing is evicted.
+    pub excluded_namespaces: BTreeSet<String>,
+}
+
+impl Default for VictimRules {
+    fn default() -> Self {
+        Self {
+            scope: VictimScope::default(),
+            excluded_namespaces: CONTROL_PLANE.map(str::to_owned).into(),
+        }
+    }
+}
+
+/// The victims of one gang.
+#[derive(Clone, Copy, Debug)]
+pub struct VictimFilter<'a> {
+    /// The rules.
+    pub rules: &'a VictimRules,
+    /// Extended resources that the gang asks for.
+    pub wanted: &'a BTreeSet<String>,
+}
+
+impl VictimFilter<'_> {
+    /// Whether a gang of a namespace that holds this may be a victim.
+    pub fn admits_gang<'r>(
+        &self,
+        namespace: &str,
+        mut holds: impl Iterator<Item = &'r Resources>,
+    ) -> bool {
+        let in_scope = match self.rules.scope {
+            VictimScope::Accelerators => {
+                self.wanted.is_empty() || holds.any(|r| self.holds_wanted(r))
+            }
+            VictimScope::Gangs | VictimScope::Any => true,
+        };
+        in_scope && !self.rules.excluded_namespaces.contains(namespace)
+    }
+
+    /// Whether a pod that belongs to no gang may be a victim.
+    pub fn admits_pod(&self, pod: &Pod) -> bool {
+        let in_scope = match self.rules.scope {
+            VictimScope::Accelerators => self.holds_wanted(&pod.requests),
+            VictimScope::Gangs => false,
+            VictimScope::Any => true,
+        };
+        in_scope && !self.rules.excluded_namespaces.contains(&pod.namespace)
+    }
+
+    fn holds_wanted(&self, resources: &Resources) -> bool {
+        self.wanted.iter().any(|name| resources.get(name) > 0)
+    }
+}
+
+/// The extended resources of these requests: those of a domain that is not Kubernetes' own.
+pub fn extended_resources<'r>(requests: impl Iterator<Item = &'r Resources>) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for (name, amount) in requests.flat_map(Resources::iter) {
+        let extended = name
+            .split_once('/')
+            .is_some_and(|(domain, _)| !domain.ends_with("kubernetes.io"));
+        if extended && amount > 0 {
+            names.insert(name.to_owned());
+        }
+    }
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::test_support::mk_pod;
+
+    fn filter(rules: &VictimRules, wanted: &[&str], pod: &Pod) -> (bool, bool) {
+        let wanted = wanted.iter().map(|w| (*w).to_owned()).collect();
+        let filter = VictimFilter {
+            rules,
+            wanted: &wanted,
+        };
+        let holds = std::iter::once(&*pod.requests);
+        (
+            filter.admits_pod(pod),
+            filter.admits_gang(&pod.namespace, holds),
+        )
+    }
+
+    #[test]
+    fn by_default_victims_hold_what_the_preemptor_asks_for_and_a_gang_without_wishes_takes_gangs() {
+        let rules = VictimRules::default();
+        let trainer = mk_pod("t", "n1", 1);
+        let database = Pod {
+            requests: Arc::default(),
+            ..mk_pod("d", "n1", 1)
+        };
+        assert_eq!(filter(&rules, &["nvidia.com/gpu"], &trainer), (true, true));
+        assert_eq!(filter(&rules, &["amd.com/gpu"], &trainer), (false, false));
+        assert_eq!(
+            filter(&rules, &["nvidia.com/gpu"], &database),
+            (false, false)
+        );
+        assert_eq!(filter(&rules, &[], &database), (false, true));
+    }
+
+    #[test]
+    fn nothing_of_an_excluded_namespace_is_evicted_whatever_the_scope() {
+        for scope in [
+            VictimScope::Accelerators,
+            VictimScope::Gangs,
+            VictimScope::Any,
+        ] {
+            let rules = VictimRules {
+                scope,
+                ..VictimRules::default()
+            };
+            let system = Pod {
+                namespace: "kube-system".into(),
+                ..mk_pod("t", "n1", 1)
+            };
+            assert_eq!(filter(&rules, &["nvidia.com/gpu"], &system), (false, false));
+        }
+    }
+
+    #[test]
+    fn hugepages_and_storage_are_no_extended_resources() {
+        let resources = mk_pod("t", "n1", 1).requests;
+        let names = extended_resources(std::iter::once(&*resources));
+        assert_eq!(names.into_iter().collect::<Vec<_>>(), ["nvidia.com/gpu"]);
+    }
+}

@@ -1,0 +1,76 @@
+//! Which work may be evicted for a gang at all.
+
+use lockstep_model::VictimScope;
+use lockstep_sim::{Gangs, Spec};
+use serde_json::json;
+
+const HIGH: Spec = Spec {
+    priority: 100,
+    members: 2,
+    gpus: 2,
+};
+
+/// A cluster full of a pod of low priority that belongs to no gang, and a gang that wants it all.
+fn contested(scope: VictimScope) -> Gangs {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.scheduler_settings().rules.victims.scope = scope;
+    world.foreign("trainer", "n1", 0, 4);
+    world.gang("high", HIGH);
+    for _ in 0..5 {
+        world.round();
+        world.later(1);
+    }
+    world
+}
+
+#[test]
+fn a_pod_that_holds_what_the_gang_asks_for_may_be_evicted() {
+    for scope in [VictimScope::Accelerators, VictimScope::Any] {
+        assert_eq!(contested(scope).evicted().len(), 1, "{scope:?}");
+    }
+}
+
+#[test]
+fn a_pod_out_of_the_scope_is_not_evicted_and_the_condition_names_the_key_to_change() {
+    let world = contested(VictimScope::Gangs);
+    assert!(world.evicted().is_empty());
+    let message = world.condition("high").message;
+    let says = "of lower priority may not be evicted for it (scheduler.preemption.victims)";
+    assert!(message.ends_with(says), "{message}");
+}
+
+#[test]
+fn a_gang_never_evicts_what_holds_no_accelerator() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let cpu =
+        json!({"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "100"}}}]}});
+    world.foreign_with("database", "n1", 0, 0, &cpu);
+    let both = json!({"nvidia.com/gpu": "2", "cpu": "2"});
+    let container = json!({"name": "c", "resources": {"limits": both}});
+    let group =
+        json!({"name": "g", "replicas": 2, "template": {"spec": {"containers": [container]}}});
+    world.gang_with("high", HIGH, &json!({"groups": [group]}));
+    for _ in 0..5 {
+        world.round();
+        world.later(1);
+    }
+    assert!(world.evicted().is_empty());
+    let message = world.condition("high").message;
+    assert!(
+        message.contains("scheduler.preemption.victims"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_pod_whose_label_says_so_is_not_evicted() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let label = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}}});
+    world.foreign_with("trainer", "n1", 0, 4, &label);
+    world.gang("high", HIGH);
+    for _ in 0..5 {
+        world.round();
+        world.later(1);
+    }
+    assert!(world.evicted().is_empty());
+}
