@@ -101,11 +101,29 @@ pub fn pod_name(workload: &str, workload_uid: &str, member: &Member, replaces: &
 pub fn pod_group_name(workload: &str, workload_uid: &str, gang_key: &str) -> String {
     let key = gang_key.replace('.', "-");
     let hash = short_hash(&[workload_uid, gang_key]);
-    let left = MAX_LABEL_VALUE.saturating_sub(key.len() + hash.len() + 2);
-    let workload: String = workload.chars().take(left).collect();
-    let workload = workload.trim_end_matches(['-', '.']);
+    let workload = cut(workload, key.len());
     format!("{workload}-{key}-{hash}")
 }
+
+/// What the names of all PodGroups of a workload begin with, cut or not: the longest key has 46
+/// characters, and hostnames, which hold name and key, leave at most 12 to be cut.
+pub fn pod_group_prefix(workload: &str) -> &str {
+    let shortest = MAX_LABEL_VALUE - 46 - HASH - 2;
+    let left = shortest.max(workload.len().saturating_sub(12));
+    let prefix = workload.get(..left).unwrap_or(workload);
+    prefix.trim_end_matches(['-', '.'])
+}
+
+/// The part of a workload's name that is left in the name of a PodGroup with a key of that length.
+fn cut(workload: &str, key: usize) -> &str {
+    let left = MAX_LABEL_VALUE.saturating_sub(key + HASH + 2);
+    // Names are ASCII; what is not is no name.
+    let workload = workload.get(..left).unwrap_or(workload);
+    workload.trim_end_matches(['-', '.'])
+}
+
+/// Characters of a [`short_hash`].
+const HASH: usize = 8;
 
 /// Longest value of a label, and longest DNS label.
 const MAX_LABEL_VALUE: usize = 63;
@@ -145,6 +163,9 @@ mod tests {
         }
         let cut = format!("{}-x", "a".repeat(MAX_LABEL_VALUE - 19));
         assert!(!pod_group_name(&cut, "uid", WHOLE).contains("--"));
+        for (workload, key) in [(longest.as_str(), WHOLE), (&cut, WHOLE), ("a-b", &key)] {
+            assert!(pod_group_name(workload, "uid", key).starts_with(pod_group_prefix(workload)));
+        }
     }
 
     #[test]

@@ -48,6 +48,7 @@ pub struct Group {
         validation = Rule::new("!has(self.metadata) || !has(self.metadata.annotations) || self.metadata.annotations.all(k, !k.startsWith('training.lockstep.dev/'))")
             .message("annotations with the prefix training.lockstep.dev/ are set by the operator"),
         validation = Rule::new("!has(self.spec.nodeName) || self.spec.nodeName == ''").message("nodeName is chosen by the operator; use nodeSelector or affinity"),
+        validation = Rule::new("!has(self.spec.schedulingGates) || size(self.spec.schedulingGates) == 0").message("schedulingGates are set by the operator; use spec.suspend to hold a workload back"),
         validation = Rule::new("!has(self.spec.hostname) && !has(self.spec.subdomain)").message("hostname and subdomain are set by the operator; see spec.network"),
         validation = Rule::new("!has(self.spec.restartPolicy) || self.spec.restartPolicy != 'Always'").message("restartPolicy must be Never or OnFailure: training ends"),
         validation = Rule::new("!has(self.spec.priorityClassName) && !has(self.spec.priority)").message("set spec.priorityClassName of the workload: all its pods have one priority")

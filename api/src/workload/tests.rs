@@ -142,6 +142,10 @@ fn a_template_may_not_claim_what_the_operator_sets() {
             "nodeName is chosen by the operator",
         ),
         (
+            json!({"spec": {"schedulingGates": [{"name": "example.com/later"}]}}),
+            "schedulingGates are set by the operator",
+        ),
+        (
             json!({"spec": {"restartPolicy": "Always"}}),
             "restartPolicy must be Never or OnFailure",
         ),

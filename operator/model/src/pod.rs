@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
@@ -145,7 +145,11 @@ impl Pod {
             member,
             placement: annotation(annotations::PLACEMENT).cloned(),
             bound,
-            pinned: spec.affinity.as_ref().and_then(pin),
+            pinned: spec
+                .affinity
+                .as_ref()
+                .filter(|_| owner.is_some_and(is_pinned_by_owner))
+                .and_then(pin),
             nominated: status.nominated_node_name.clone().filter(|n| !n.is_empty()),
             requests: Arc::new(pod_requests(spec)?),
             priority,
@@ -188,6 +192,12 @@ impl Pod {
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
+}
+
+/// Whether the owner's controller decides on the node of each pod: then the pod holds its capacity
+/// before it is bound. Any user can write an affinity; kube-scheduler keeps nothing for it.
+fn is_pinned_by_owner(owner: &OwnerReference) -> bool {
+    owner.kind == "DaemonSet" || owner.kind == "TrainingWorkload"
 }
 
 /// The labels by which budgets select, without those that number a member: the pods of a workload
@@ -266,9 +276,24 @@ mod tests {
     }
 
     fn pinned(terms: &Value) -> Option<String> {
-        pod(&json!({"spec": {"affinity": {"nodeAffinity":
-            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}}))
+        pinned_of("TrainingWorkload", terms)
+    }
+
+    fn pinned_of(owner: &str, terms: &Value) -> Option<String> {
+        let owner = json!([{"apiVersion": "v1", "kind": owner, "name": "x", "uid": "o", "controller": true}]);
+        pod(
+            &json!({"metadata": {"ownerReferences": owner}, "spec": {"affinity": {"nodeAffinity":
+            {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}}),
+        )
         .pinned
+    }
+
+    #[test]
+    fn a_foreign_pod_that_names_a_node_holds_nothing_before_it_is_bound() {
+        let term = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]);
+        for (owner, holds) in [("Job", None), ("DaemonSet", Some("n1"))] {
+            assert_eq!(pinned_of(owner, &term).as_deref(), holds);
+        }
     }
 
     #[test]

@@ -34,7 +34,13 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let mut stop = Vec::new();
     for pod in view.pods {
         let order = order_for(view.orders, pod);
-        let outcome = pod::step(pod, view.records.pods.get(&pod.uid), order, now);
+        let outcome = pod::step(
+            pod,
+            view.records.pods.get(&pod.uid),
+            order,
+            &view.records.reports,
+            now,
+        );
         stop.extend(outcome.stop.into_iter().map(|container_id| Stop {
             pod_uid: pod.uid.clone(),
             container_id,

@@ -17,10 +17,12 @@ pub(super) struct Step {
     pub reports: Vec<Report>,
 }
 
+/// `told`: reports that were made already, the agent's memory of the pod lost or not.
 pub(super) fn step(
     pod: &NodePod,
     record: Option<&Record>,
     order: Option<&DomainOrder>,
+    told: &[Report],
     now: DateTime<Utc>,
 ) -> Step {
     // A pod made for an attempt runs at least at that attempt, even where the order for it has not
@@ -31,7 +33,7 @@ pub(super) fn step(
     if let Some(r) = &mut record {
         reports.extend(end_of_released(pod, r, now));
     }
-    for c in ended_unnoticed(pod, record.as_ref()) {
+    for c in ended_unnoticed(pod, record.as_ref(), told) {
         let Some(exit) = &c.exit else { continue };
         let at = record.as_ref().map_or(attempt, |r| r.attempt);
         reports.push(report(pod, &c.id, at, ReportKind::Exited, exit));
@@ -44,7 +46,7 @@ pub(super) fn step(
         });
     }
     if let Some(c) = newest_running(pod) {
-        record = release(record, c, attempt, order, now);
+        record = release(pod, record, c, attempt, order, now);
     }
     let mut stop = Vec::new();
     if let (Some(r), Some(o)) = (&mut record, order)
@@ -101,7 +103,11 @@ fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Op
 }
 
 /// Containers that ended after the recorded one and were never released, oldest first.
-fn ended_unnoticed<'a>(pod: &'a NodePod, record: Option<&Record>) -> Vec<&'a SeenContainer> {
+fn ended_unnoticed<'a>(
+    pod: &'a NodePod,
+    record: Option<&Record>,
+    told: &[Report],
+) -> Vec<&'a SeenContainer> {
     if record.is_some_and(|r| r.exited_at.is_none()) {
         return Vec::new();
     }
@@ -115,6 +121,10 @@ fn ended_unnoticed<'a>(pod: &'a NodePod, record: Option<&Record>) -> Vec<&'a See
                 .is_some_and(|e| after.is_none_or(|t| e.at > t))
         })
         .filter(|c| record.is_none_or(|r| r.container_id != c.id))
+        .filter(|c| {
+            told.iter()
+                .all(|r| r.pod_uid != pod.uid || r.container_id != c.id)
+        })
         .collect();
     ended.sort_by_key(|c| (c.exit.as_ref().map(|e| e.at), &c.id));
     ended
@@ -129,6 +139,7 @@ fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
 
 /// Releases a container that was not seen running before, for the attempt that it belongs to.
 fn release(
+    pod: &NodePod,
     record: Option<Record>,
     container: &SeenContainer,
     attempt: i64,
@@ -136,7 +147,14 @@ fn release(
     now: DateTime<Utc>,
 ) -> Option<Record> {
     let for_attempt = match &record {
-        None => attempt,
+        // The agent has no memory of it. One that was made before the failure that the order answers
+        // takes part in the old attempt.
+        None => match order.and_then(|o| o.since) {
+            Some(since) if container.created_at < since - CLOCK_SKEW => {
+                pod.attempt.min(attempt - 1)
+            }
+            Some(_) | None => attempt,
+        },
         Some(r) if r.exited_at.is_none() => return record,
         // It waits, unreleased, for the order that answers the exit of the one before it.
         Some(r) if r.attempt >= attempt => return record,

@@ -363,3 +363,22 @@ fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_
     n.pods[0].others = vec![sidecar("s1", n.now)];
     assert_eq!(ids(n.pass()), ["p0c0"]);
 }
+
+#[test]
+fn an_agent_that_lost_its_records_tells_nothing_twice_and_stops_what_is_older_than_the_failure() {
+    let mut n = Node::with(1);
+    n.settle();
+    n.exit(0, 7);
+    n.restart(0);
+    n.order(2, Some(n.now));
+    n.settle();
+    let told = n.published.reports.len();
+    n.records = Records::from_published(&n.published);
+    n.now += 600;
+    n.pass();
+    assert_eq!(n.published.reports.len(), told);
+    n.records = Records::from_published(&n.published);
+    n.now += 600;
+    n.order(3, Some(n.now));
+    assert_eq!(n.settle(), ["p0c1"]);
+}

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use lockstep_api::names::pod_group_prefix;
 use lockstep_scheduler::{GangInput, GangSources};
 
 use super::state::{Key, State, Touched, controller_uid};
@@ -28,7 +29,7 @@ impl State {
 
     /// Reads the gangs of a workload again: their pod groups are named after it.
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
-        let first = Key::new(&workload.namespace, format!("{}-", workload.name));
+        let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
         let named =
             |key: &Key| key.namespace == first.namespace && key.name.starts_with(&first.name);
         let keys: Vec<Key> = self

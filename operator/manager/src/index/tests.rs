@@ -442,3 +442,20 @@ async fn a_period_of_zero_turns_the_periodic_pass_off() {
     let a_day = tokio::time::timeout(Duration::from_hours(24), passes).await;
     assert!(a_day.is_err() && f.dirty().await.is_empty());
 }
+
+#[test]
+fn the_pod_group_of_a_workload_with_a_long_name_is_found() {
+    let f = Fixture::new();
+    let long = "a".repeat(50);
+    f.see::<Workloads>(&workload(&long));
+    let mut group = pod_group(&long, "n1");
+    let uid = format!("uid-{long}");
+    group["metadata"]["name"] = json!(lockstep_api::names::pod_group_name(&long, &uid, "workload"));
+    f.see::<PodGroups>(&group);
+    let view = f
+        .index
+        .read()
+        .view(&Key::new("ml", &long), known())
+        .unwrap();
+    assert_eq!(view.pod_groups.len(), 1);
+}

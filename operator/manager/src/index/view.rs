@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::ids::Uid;
+use lockstep_api::names::pod_group_prefix;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::view::{DryRun, Held, Priority, RefusedRequest, WorkloadId};
@@ -76,7 +77,7 @@ impl State {
     /// The pod groups that a workload controls, by gang key. Their names follow from workload and
     /// key, so that they are neighbours in the table.
     fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<String, Arc<PodGroup>> {
-        let first = Key::new(&id.namespace, format!("{}-", id.name));
+        let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
         self.pod_groups
             .range(first.clone()..)
             .take_while(|(key, _)| {
@@ -94,7 +95,11 @@ impl State {
                 Some(class) => Some(class),
                 None => return Priority::Unknown,
             },
-            None => self.priority_classes.values().find(|c| c.default),
+            // Of several that say so the lowest counts, as for pods.
+            None => {
+                let defaults = self.priority_classes.values().filter(|c| c.default);
+                defaults.min_by_key(|c| c.value)
+            }
         };
         Priority::Resolved {
             value: class.map_or(0, |c| c.value),

@@ -165,6 +165,11 @@ const REFUSED: &[(&str, u16, &str)] = &[
     ),
     ("19-chosen-node", 422, "nodeName is chosen by the operator"),
     (
+        "19-scheduling-gate",
+        422,
+        "schedulingGates are set by the operator",
+    ),
+    (
         "27-other-namespace",
         400,
         r#"unknown field "spec.groups[0].template.metadata.namespace""#,
