@@ -1,11 +1,6 @@
 //! Scenarios over the cluster in memory.
 
-mod elastic;
-mod failures;
-mod objects;
-mod placements;
 mod property;
-mod reality;
 
 use serde_json::{Value, json};
 
