@@ -10,4 +10,5 @@ mod incidents;
 mod objects;
 mod placements;
 mod preemption;
+mod property;
 mod reality;
