@@ -1,14 +1,17 @@
 //! What is made for a workload, and the events about it.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::member::Member;
 use lockstep_api::names::{annotations, labels};
 use lockstep_lifecycle::EventType::{Normal, Warning};
 use lockstep_lifecycle::{Action, Plan, transitions};
 use lockstep_sim::api::{Refused, Rule, Verb};
-use lockstep_sim::pods::{env, leaving, published};
+use lockstep_sim::pods::{env, leaving, member_of, published};
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// The pods that the manager would create, as it would send them.
 fn created(w: &mut Solo) -> Vec<Pod> {
@@ -146,6 +149,30 @@ fn an_old_pod_is_taken_out_of_the_service_before_its_replacement_is_made() {
     let mut old = w.pods();
     old.retain(|p| names.contains(&p.metadata.name) && leaving(p));
     assert!(!old.is_empty() && !old.iter().any(published));
+    let mut there = BTreeMap::new();
+    for write in w
+        .log()
+        .into_iter()
+        .filter(|write| write.kind == WatchedKind::Pod)
+    {
+        let pod: Pod = serde_json::from_value(Value::clone(&write.object)).unwrap();
+        let (member, published) = (member_of(&pod), published(&pod));
+        match write.verb {
+            Verb::Create => {
+                let double = |other: &(Option<Member>, bool)| *other == (member.clone(), true);
+                assert!(
+                    !published || !there.values().any(double),
+                    "{}",
+                    write.line()
+                );
+                there.insert(write.uid, (member, published));
+            }
+            Verb::Gone => drop(there.remove(&write.uid)),
+            Verb::Update | Verb::UpdateStatus | Verb::Evict | Verb::Delete => {
+                there.insert(write.uid, (member, published));
+            }
+        }
+    }
 }
 
 #[test]
@@ -202,8 +229,12 @@ fn a_refused_pod_group_holds_back_the_pods_like_every_refused_object() {
         name: None,
         answer: Refused::forbidden("no"),
     }];
+    let update =
+        |plan: &Plan| matches!(plan, Plan::Act(a) if matches!(a[0], Action::Update { .. }));
+    assert!(update(&w.plan()));
     w.pass();
     let plan = w.plan();
     assert!(!matches!(plan, Plan::Act(_)), "{plan:?}");
+    w.control();
     assert!(w.pods().is_empty());
 }

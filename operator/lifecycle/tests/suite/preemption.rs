@@ -22,6 +22,7 @@ fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
         ("PreemptionByScheduler".into(), 1)
     );
     w.pass();
+    assert_eq!(w.pods().len(), 3);
     assert!(
         w.pods()
             .iter()
