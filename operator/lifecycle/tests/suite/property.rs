@@ -23,6 +23,8 @@ enum Step {
     Pass,
     /// The scheduler and the binder.
     Schedule,
+    /// A turn of everybody, and a second.
+    Round,
     /// A kubelet sync.
     Kubelet(usize),
     /// A pass of an agent.
@@ -52,6 +54,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         4 => (0..3usize).prop_map(Step::Crash),
         12 => Just(Step::Pass),
         4 => Just(Step::Schedule),
+        6 => Just(Step::Round),
         8 => (0..4usize).prop_map(Step::Kubelet),
         8 => (0..4usize).prop_map(Step::Agent),
         4 => (1..30i64).prop_map(Step::Tick),
@@ -102,6 +105,10 @@ fn apply(w: &mut Solo, step: &Step) {
         Step::Schedule => {
             w.schedule();
             w.bind();
+        }
+        Step::Round => {
+            w.round();
+            w.later(1);
         }
         Step::Kubelet(i) => drop(w.kubelet(&node(*i))),
         Step::Agent(i) => drop(w.agent(&node(*i))),
@@ -207,9 +214,12 @@ fn cases() -> u32 {
 proptest! {
     #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 150, failure_persistence: None, ..ProptestConfig::default() })]
     #[test]
-    fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), steps in steps()) {
+    fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), runs in any::<bool>(), steps in steps()) {
         let mut w = Solo::new(gang_with(3, &spec));
         w.patience = TimeDelta::seconds(400);
+        if runs {
+            w.settle();
+        }
         for step in &steps {
             apply(&mut w, step);
         }
