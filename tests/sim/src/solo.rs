@@ -297,7 +297,7 @@ impl Solo {
         });
     }
 
-    /// Makes a priority class.
+    /// Makes a priority class with that preemption policy.
     pub fn create_class(&mut self, name: &str, value: i32, preemption: &str) {
         let mut class = PriorityClass {
             value: Some(value),

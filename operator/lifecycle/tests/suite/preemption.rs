@@ -16,17 +16,17 @@ fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
     ));
     w.settle();
     w.preempt("workload");
-    w.pass();
     assert_eq!(
         (w.condition("DisruptionTarget"), w.status().preemptions),
         ("PreemptionByScheduler".into(), 1)
     );
     w.pass();
     assert_eq!(w.pods().len(), 3);
+    let marked = Some(("True", "PreemptionByScheduler"));
     assert!(
         w.pods()
             .iter()
-            .all(|p| leaving(p) && condition(p, "DisruptionTarget").is_some())
+            .all(|p| leaving(p) && condition(p, "DisruptionTarget") == marked)
     );
     w.settle();
     let s = w.status();
