@@ -29,10 +29,6 @@ pub mod pods;
 mod record;
 pub mod settings;
 mod summary;
-#[cfg(test)]
-mod testing;
-#[cfg(test)]
-mod tests;
 pub mod tier;
 mod transitions;
 pub mod view;

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
+use lockstep_api::names::labels;
 use lockstep_kubelet::runtime::{Ended, Fault};
 use lockstep_lifecycle::pods::Identity;
 
@@ -31,6 +32,25 @@ pub fn over(pod: &Pod) -> bool {
 /// The node that a pod is bound to.
 pub fn node_of(pod: &Pod) -> Option<&str> {
     pod.spec.as_ref()?.node_name.as_deref()
+}
+
+/// Whether a pod has a scheduling gate.
+pub fn gated(pod: &Pod) -> bool {
+    let gates = pod.spec.as_ref().and_then(|s| s.scheduling_gates.as_ref());
+    gates.is_some_and(|gates| !gates.is_empty())
+}
+
+/// Whether the Service of the workload selects a pod.
+pub fn published(pod: &Pod) -> bool {
+    let labels = pod.metadata.labels.as_ref();
+    labels.is_some_and(|labels| labels.contains_key(labels::PUBLISHED))
+}
+
+/// Status of a condition of a pod, with its reason.
+pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<(&'a str, &'a str)> {
+    let mut all = pod.status.as_ref()?.conditions.iter().flatten();
+    let found = all.find(|c| c.type_ == type_)?;
+    Some((&found.status, found.reason.as_deref().unwrap_or_default()))
 }
 
 /// A variable of a pod's first container.

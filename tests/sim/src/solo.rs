@@ -3,18 +3,20 @@
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
 
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::{NodePlacement, Placement};
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_lifecycle::tier::RESTART_ALL_FEATURE;
 use lockstep_lifecycle::{Plan, WorkloadView};
 use serde_json::{Value, json};
 
 use crate::api::Verb;
 use crate::nodes::node;
-use crate::pods::{leaving, member_of};
+use crate::pods::{leaving, member_of, node_of};
 use crate::{Key, SimCluster, WatchedKind};
 
 /// Accelerators of one member of [`gang`].
@@ -161,15 +163,23 @@ impl Solo {
     pub fn capacity(&mut self, node: &str, members: usize) {
         let gpus = (GPUS * members).to_string();
         let key = Key::new("", node);
-        self.cluster
-            .edit::<k8s_openapi::api::core::v1::Node>(&key, |n| {
-                let status = n.status.get_or_insert_default();
-                let gpus = k8s_openapi::apimachinery::pkg::api::resource::Quantity(gpus);
-                status
-                    .allocatable
-                    .get_or_insert_default()
-                    .insert("nvidia.com/gpu".into(), gpus);
-            });
+        self.cluster.edit::<Node>(&key, |n| {
+            let status = n.status.get_or_insert_default();
+            let gpus = k8s_openapi::apimachinery::pkg::api::resource::Quantity(gpus);
+            status
+                .allocatable
+                .get_or_insert_default()
+                .insert("nvidia.com/gpu".into(), gpus);
+        });
+    }
+
+    /// Whether the kubelet of a node can restart all containers of a pod, and says so.
+    pub fn set_restart_all(&mut self, node: &str, able: bool) {
+        self.cluster.node(node).config.restart_all = able;
+        let features = able.then(|| vec![RESTART_ALL_FEATURE.to_owned()]);
+        self.cluster.edit::<Node>(&Key::new("", node), |n| {
+            n.status.get_or_insert_default().declared_features = features;
+        });
     }
 
     /// The same change of the faults of all nodes.
@@ -197,6 +207,12 @@ impl Solo {
         let mut pods = self.pods();
         pods.retain(|p| member_of(p).as_ref() == Some(&member) && !leaving(p));
         pods.pop().expect("the member has a pod")
+    }
+
+    /// The node that the pod of a member is bound to.
+    pub fn node_of(&self, group: &str, index: i32) -> String {
+        let pod = self.pod(group, index);
+        node_of(&pod).expect("the pod is bound").to_owned()
     }
 
     /// Changes the pod of a member by hand.
@@ -279,6 +295,23 @@ impl Solo {
             let (type_, reason) = (types::POD_GROUP_INITIALLY_SCHEDULED, reasons::SCHEDULED);
             upsert(&mut status.conditions, type_, true, reason, "", 1, now);
         });
+    }
+
+    /// Makes a priority class with that preemption policy.
+    pub fn create_class(&mut self, name: &str, value: i32, preemption: &str) {
+        let mut class = PriorityClass {
+            value: Some(value),
+            preemption_policy: Some(preemption.to_owned()),
+            ..PriorityClass::default()
+        };
+        class.metadata.name = Some(name.to_owned());
+        self.cluster.create(&class);
+    }
+
+    /// Deletes a priority class.
+    pub fn delete_class(&mut self, name: &str) {
+        let key = Key::new("", name);
+        self.cluster.delete(WatchedKind::PriorityClass, &key);
     }
 
     /// The preemption of a gang, announced by hand as the scheduler announces it, for one pass of

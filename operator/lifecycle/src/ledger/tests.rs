@@ -13,18 +13,18 @@ use serde_json::json;
 
 use super::*;
 use crate::summary::Summary;
-use crate::testing::spec;
 
 /// Groups of different sizes, in restart domains of one replica.
 fn sample() -> TrainingWorkloadSpec {
     let template = json!({"spec": {"containers": [{"name": "t", "image": "i"}]}});
-    spec(json!({
+    let spec = json!({
         "failurePolicy": {"restartScope": "Replica"},
         "groups": [
             {"name": "b", "replicas": 3, "size": 2, "template": template},
             {"name": "a", "replicas": 12, "template": template},
         ],
-    }))
+    });
+    serde_json::from_value(spec).unwrap()
 }
 
 /// A summary of which nothing may reach the ledger.

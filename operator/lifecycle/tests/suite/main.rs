@@ -4,3 +4,11 @@
 #![cfg(test)]
 
 mod basics;
+mod elastic;
+mod failures;
+mod incidents;
+mod objects;
+mod placements;
+mod preemption;
+mod property;
+mod reality;

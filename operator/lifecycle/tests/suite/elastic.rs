@@ -1,17 +1,18 @@
 //! Gangs that run with fewer members than they would like.
 
+use chrono::TimeDelta;
 use lockstep_api::condition::{find, types};
 use lockstep_api::workload::{CauseKind, FailureAction, Phase};
+use lockstep_sim::Solo;
+use lockstep_sim::pods::{leaving, member_of};
+use lockstep_sim::solo::gang_with;
 use serde_json::{Value, json};
 
-use super::gang_with;
-use crate::testing::World;
-
 /// A world with capacity for so many members on each node.
-fn world(workload: Value, slots: [usize; 4]) -> World {
-    let mut w = World::new(workload);
-    for (node, slots) in w.nodes.values_mut().zip(slots) {
-        node.slots = slots;
+fn world(workload: Value, capacity: [usize; 4]) -> Solo {
+    let mut w = Solo::new(workload);
+    for (node, members) in w.node_names().into_iter().zip(capacity) {
+        w.capacity(&node, members);
     }
     w
 }
@@ -24,24 +25,16 @@ fn elastic(more: &Value) -> Value {
 }
 
 /// A variable in the pods that are not on their way out, by member.
-fn env(w: &World, name: &str) -> Vec<String> {
-    let live = w.pods.iter().filter(|p| !p.shown.terminating());
+fn env(w: &Solo, name: &str) -> Vec<String> {
+    let live = w.pods().into_iter().filter(|p| !leaving(p));
     let mut all: Vec<_> = live
-        .map(|p| {
-            let var = p.spec.containers[0]
-                .env
-                .iter()
-                .flatten()
-                .find(|e| e.name == name)
-                .unwrap();
-            (p.shown.identity.member.clone(), var.value.clone().unwrap())
-        })
+        .map(|p| (member_of(&p), lockstep_sim::pods::env(&p, name).unwrap()))
         .collect();
     all.sort();
     all.into_iter().map(|(_, value)| value).collect()
 }
 
-fn message(w: &World, type_: &str) -> String {
+fn message(w: &Solo, type_: &str) -> String {
     find(&w.status().conditions, type_).unwrap().message.clone()
 }
 
@@ -69,7 +62,7 @@ fn a_gang_with_capacity_for_some_of_its_members_runs_with_these_and_they_know_it
             0
         )
     );
-    assert_eq!(w.order.as_ref().unwrap().content.domains[0].world, 3);
+    assert_eq!(w.order().unwrap().spec.domains[0].world, 3);
 }
 
 #[test]
@@ -77,7 +70,7 @@ fn a_gang_without_capacity_for_its_minimum_waits() {
     let mut w = world(elastic(&json!({})), [1, 0, 0, 0]);
     w.settle();
     assert_eq!(
-        (w.condition("Admitted").as_str(), w.pods.len()),
+        (w.condition("Admitted").as_str(), w.pods().len()),
         ("!Unschedulable", 0)
     );
 }
@@ -85,9 +78,11 @@ fn a_gang_without_capacity_for_its_minimum_waits() {
 #[test]
 fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
     let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
+    // Not as long as it takes until it grows.
+    w.patience = TimeDelta::seconds(10);
     w.settle();
-    let before: Vec<_> = (0..3).map(|i| w.pod("g", i).shown.node.clone()).collect();
-    w.nodes.get_mut("n2").unwrap().slots = 2;
+    let before: Vec<_> = (0..3).map(|i| w.node_of("g", i)).collect();
+    w.capacity("n2", 2);
     w.settle();
     assert_eq!(
         w.status().ready,
@@ -115,9 +110,7 @@ fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
     );
     assert_eq!(h.cause.message, "continues with 4 members instead of 3");
     assert_eq!(
-        (0..3)
-            .map(|i| w.pod("g", i).shown.node.clone())
-            .collect::<Vec<_>>(),
+        (0..3).map(|i| w.node_of("g", i)).collect::<Vec<_>>(),
         before,
         "nodes are kept"
     );
@@ -128,8 +121,10 @@ fn it_grows_into_free_capacity_after_a_while_with_one_uncounted_restart() {
 #[test]
 fn a_gang_that_begins_to_finish_does_not_start_over_to_grow_and_is_complete_without_the_others() {
     let mut w = world(elastic(&json!({})), [2, 1, 0, 0]);
+    // Not as long as it takes until it grows.
+    w.patience = TimeDelta::seconds(10);
     w.settle();
-    w.nodes.get_mut("n2").unwrap().slots = 2;
+    w.capacity("n2", 2);
     w.exit("g", 0, 0);
     w.settle();
     w.wait(600);
@@ -170,8 +165,7 @@ fn it_goes_on_with_fewer_members_when_a_lost_one_finds_no_capacity() {
         (s.history.len(), s.restarts.counted, s.history[0].cause.kind),
         (1, 1, CauseKind::NodeLost)
     );
-    let node = w.nodes.get_mut("n1").unwrap();
-    (node.alive, node.silent_since) = (true, None);
+    w.find("n1");
     w.wait(400);
     assert_eq!(
         (w.status().ready.as_str(), w.status().restarts.counted),
@@ -227,10 +221,10 @@ fn members_that_replicas_add_join_when_they_have_capacity_and_until_then_the_oth
         (w.uids(), w.status().ready.as_str(), w.status().phase),
         (before.clone(), "2/4", Some(Phase::Running))
     );
-    w.nodes.get_mut("n1").unwrap().slots = 1;
+    w.capacity("n1", 1);
     w.wait(3600);
     assert_eq!(w.uids(), before, "capacity for a part of them is of no use");
-    w.nodes.get_mut("n1").unwrap().slots = 2;
+    w.capacity("n1", 2);
     w.settle();
     let s = w.status();
     assert_eq!(
@@ -252,7 +246,7 @@ fn replicas_that_are_worlds_of_their_own_do_not_restart_when_another_joins() {
         (w.status().phase, w.status().ready.as_str()),
         (Some(Phase::Running), "3/4")
     );
-    w.nodes.get_mut("n2").unwrap().slots = 1;
+    w.capacity("n2", 1);
     w.wait(61);
     let after = w.uids();
     assert!(

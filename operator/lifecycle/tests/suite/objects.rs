@@ -1,17 +1,22 @@
 //! What is made for a workload, and the events about it.
 
-use lockstep_api::names::{annotations, labels};
-use serde_json::json;
+use std::collections::BTreeMap;
 
-use super::{gang, gang_with};
-use crate::EventType::{Normal, Warning};
-use crate::testing::World;
-use crate::{Action, Plan, decide, transitions};
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::member::Member;
+use lockstep_api::names::{annotations, labels};
+use lockstep_lifecycle::EventType::{Normal, Warning};
+use lockstep_lifecycle::{Action, Plan, transitions};
+use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::pods::{env, leaving, member_of, published};
+use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Solo, WatchedKind};
+use serde_json::{Value, json};
 
 /// The pods that the manager would create, as it would send them.
-fn created(w: &mut World) -> Vec<k8s_openapi::api::core::v1::Pod> {
+fn created(w: &mut Solo) -> Vec<Pod> {
     loop {
-        if let Plan::Act(actions) = decide(&w.view(), w.now).plan {
+        if let Plan::Act(actions) = w.plan() {
             let pods: Vec<_> = actions
                 .into_iter()
                 .filter_map(|a| match a {
@@ -23,14 +28,15 @@ fn created(w: &mut World) -> Vec<k8s_openapi::api::core::v1::Pod> {
                 return pods;
             }
         }
-        w.pass(usize::MAX);
+        w.pass();
         w.schedule();
     }
 }
 
 #[test]
 fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
-    let mut w = World::new(gang_with(3, &json!({"priorityClassName": "research"})));
+    let mut w = Solo::new(gang_with(3, &json!({"priorityClassName": "research"})));
+    w.create_class("research", 7, "Never");
     let pods = created(&mut w);
     let pod = &pods[1];
     let meta = &pod.metadata;
@@ -70,15 +76,7 @@ fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
     );
     assert_eq!(spec.priority_class_name.as_deref(), Some("research"));
     assert_eq!(spec.tolerations.as_ref().unwrap().len(), 2);
-    let env = |name: &str| {
-        spec.containers[0]
-            .env
-            .iter()
-            .flatten()
-            .find(|e| e.name == name)
-            .and_then(|e| e.value.clone())
-            .unwrap()
-    };
+    let env = |name: &str| env(pod, name).unwrap();
     assert_eq!(
         (env("PET_NODE_RANK"), env("PET_NNODES"), env("MASTER_ADDR")),
         ("1".into(), "3".into(), "w-g-0-0.w".into())
@@ -95,15 +93,15 @@ fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
 
 #[test]
 fn orders_come_before_deletions_and_deletions_before_pods() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     w.exit("g", 0, 1);
-    w.nodes.get_mut("n1").unwrap().agent = false;
+    w.fault("n1", |f| f.no_agent = true);
     w.agent("n0");
-    while !matches!(decide(&w.view(), w.now).plan, Plan::Act(_)) {
-        w.pass(usize::MAX);
+    while !matches!(w.plan(), Plan::Act(_)) {
+        w.pass();
     }
-    let Plan::Act(actions) = decide(&w.view(), w.now).plan else {
+    let Plan::Act(actions) = w.plan() else {
         unreachable!()
     };
     assert!(matches!(actions[0], Action::Update { .. }), "{actions:?}");
@@ -116,45 +114,70 @@ fn orders_come_before_deletions_and_deletions_before_pods() {
 
 #[test]
 fn the_priority_of_what_exists_survives_a_change_of_its_class() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang_with(2, &json!({"priorityClassName": "research"})));
+    w.create_class("research", 0, "PreemptLowerPriority");
     w.settle();
-    w.priority = crate::view::Priority::Resolved {
-        value: 99,
-        preemption: lockstep_api::scheduling::PreemptionPolicy::Never,
-    };
+    w.delete_class("research");
     assert!(w.is_idle());
-    w.priority = crate::view::Priority::Unknown;
+    w.create_class("research", 99, "Never");
     assert!(w.is_idle());
 }
 
 #[test]
 fn a_pod_of_another_owner_with_our_labels_is_not_ours() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
     w.edit(|s| s.suspend = true);
-    w.pods[0].shown.owner_uid = "another".into();
-    while w.pass(usize::MAX) {}
-    assert!(!w.pods[0].shown.terminating());
-    assert!(w.pods[1].shown.terminating());
+    w.edit_pod("g", 0, |p| {
+        let owners = p.metadata.owner_references.as_mut().unwrap();
+        owners[0].uid = "another".into();
+    });
+    w.control();
+    assert_eq!(
+        w.pods().iter().map(leaving).collect::<Vec<_>>(),
+        [false, true]
+    );
 }
 
 #[test]
 fn an_old_pod_is_taken_out_of_the_service_before_its_replacement_is_made() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
     w.lose("n0");
-    let names: Vec<String> = w.pods.iter().map(|p| p.shown.name.clone()).collect();
+    let names: Vec<_> = w.pods().into_iter().map(|p| p.metadata.name).collect();
     w.settle();
-    let old = w
-        .pods
-        .iter()
-        .filter(|p| names.contains(&p.shown.name) && p.shown.terminating());
-    assert!(old.clone().count() > 0 && old.clone().all(|p| !p.shown.identity.published));
+    let mut old = w.pods();
+    old.retain(|p| names.contains(&p.metadata.name) && leaving(p));
+    assert!(!old.is_empty() && !old.iter().any(published));
+    let mut there = BTreeMap::new();
+    for write in w
+        .log()
+        .into_iter()
+        .filter(|write| write.kind == WatchedKind::Pod)
+    {
+        let pod: Pod = serde_json::from_value(Value::clone(&write.object)).unwrap();
+        let (member, published) = (member_of(&pod), published(&pod));
+        match write.verb {
+            Verb::Create => {
+                let double = |other: &(Option<Member>, bool)| *other == (member.clone(), true);
+                assert!(
+                    !published || !there.values().any(double),
+                    "{}",
+                    write.line()
+                );
+                there.insert(write.uid, (member, published));
+            }
+            Verb::Gone => drop(there.remove(&write.uid)),
+            Verb::Update | Verb::UpdateStatus | Verb::Evict | Verb::Delete => {
+                there.insert(write.uid, (member, published));
+            }
+        }
+    }
 }
 
 #[test]
 fn each_transition_is_told_once() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
     w.exit("g", 1, 42);
     w.settle();
@@ -164,7 +187,7 @@ fn each_transition_is_told_once() {
     w.settle();
     let mut before = lockstep_api::TrainingWorkloadStatus::default();
     let mut events = Vec::new();
-    for status in &w.written {
+    for status in &w.written() {
         events.extend(
             transitions(&before, status)
                 .into_iter()
@@ -188,23 +211,30 @@ fn each_transition_is_told_once() {
 
 #[test]
 fn a_refused_pod_group_holds_back_the_pods_like_every_refused_object() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     while !matches!(
-        decide(&w.view(), w.now).plan,
+        w.plan(),
         Plan::Act(actions) if matches!(actions[0], Action::CreatePod { .. })
     ) {
-        w.pass(usize::MAX);
+        w.pass();
         w.schedule();
     }
     // Another manager version wants another content, and the API server says no.
-    let group = w.groups.get_mut("workload").unwrap();
-    group.spec.workload_ref.template_name = "other".into();
-    w.refusals = vec![crate::view::RefusedRequest {
-        target: crate::view::Target::Object("PodGroup", group.metadata.name.clone().unwrap()),
-        kind: crate::view::RefusalKind::Forbidden,
-        message: "no".into(),
-        at: w.now,
+    w.edit_group("workload", |group| {
+        group.spec.workload_ref.template_name = "other".into();
+    });
+    w.store().admission.rules = vec![Rule {
+        kind: WatchedKind::PodGroup,
+        verb: Verb::Update,
+        name: None,
+        answer: Refused::forbidden("no"),
     }];
-    let plan = decide(&w.view(), w.now).plan;
+    let update =
+        |plan: &Plan| matches!(plan, Plan::Act(a) if matches!(a[0], Action::Update { .. }));
+    assert!(update(&w.plan()));
+    w.pass();
+    let plan = w.plan();
     assert!(!matches!(plan, Plan::Act(_)), "{plan:?}");
+    w.control();
+    assert!(w.pods().is_empty());
 }

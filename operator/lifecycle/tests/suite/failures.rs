@@ -1,23 +1,24 @@
 //! Failure policy, budget, hybrid restarts, escalation.
 
+use chrono::TimeDelta;
 use lockstep_api::workload::FailureAction::{self, RecreateGang, RestartGang};
 use lockstep_api::workload::{CauseKind, Phase};
+use lockstep_sim::pods::{leaving, node_of, over};
+use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::{Value, json};
 
-use super::{gang, gang_with};
-use crate::testing::World;
-
-fn rules(rules: &Value) -> Value {
+pub(super) fn rules(rules: &Value) -> Value {
     json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}, "rules": rules}})
 }
 
-fn on_code(code: i32, action: &str) -> Value {
+pub(super) fn on_code(code: i32, action: &str) -> Value {
     json!({"name": "r", "match": {"exitCodes": {"operator": "In", "values": [code]}}, "action": action})
 }
 
 #[test]
 fn a_code_that_fails_the_workload_fails_it_at_once() {
-    let mut w = World::new(gang_with(2, &rules(&json!([on_code(3, "FailWorkload")]))));
+    let mut w = Solo::new(gang_with(2, &rules(&json!([on_code(3, "FailWorkload")]))));
     w.settle();
     w.exit("g", 1, 3);
     w.settle();
@@ -33,16 +34,13 @@ fn a_code_that_fails_the_workload_fails_it_at_once() {
         ),
         (Some(3), "r")
     );
-    assert!(
-        w.pods.iter().all(|p| p.shown.terminal()),
-        "what still ran is deleted"
-    );
+    assert!(w.pods().iter().all(over), "what still ran is deleted");
     assert_eq!(s.restarts.total, 0);
 }
 
 #[test]
 fn a_policy_that_fails_on_137_does_not_kill_the_healthy_members_of_a_restart() {
-    let mut w = World::new(gang_with(3, &rules(&json!([on_code(137, "FailWorkload")]))));
+    let mut w = Solo::new(gang_with(3, &rules(&json!([on_code(137, "FailWorkload")]))));
     w.settle();
     w.exit("g", 0, 1);
     w.settle();
@@ -62,7 +60,7 @@ fn a_policy_that_fails_on_137_does_not_kill_the_healthy_members_of_a_restart() {
 #[test]
 fn a_spent_budget_fails_the_workload_with_its_history() {
     let limits = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 2}}});
-    let mut w = World::new(gang_with(2, &limits));
+    let mut w = Solo::new(gang_with(2, &limits));
     for _ in 0..3 {
         w.settle();
         w.exit("g", 0, 1);
@@ -77,16 +75,16 @@ fn a_spent_budget_fails_the_workload_with_its_history() {
 
 #[test]
 fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
-    let mut w = World::new(gang_with(4, &rules(&json!([on_code(9, "RecreateGang")]))));
+    let mut w = Solo::new(gang_with(4, &rules(&json!([on_code(9, "RecreateGang")]))));
     w.settle();
     let (before, placement) = (
         w.uids(),
-        w.groups["workload"].status.clone().unwrap().placement,
+        w.groups()["workload"].status.clone().unwrap().placement,
     );
     w.exit("g", 3, 9);
     w.settle();
     let listed = w
-        .written
+        .written()
         .iter()
         .flat_map(|s| &s.domains)
         .filter_map(|d| d.incident.as_ref())
@@ -94,7 +92,7 @@ fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
     assert!(!listed, "a status does not hold the pods of a large gang");
     assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
     assert_eq!(
-        w.groups["workload"].status.clone().unwrap().placement,
+        w.groups()["workload"].status.clone().unwrap().placement,
         placement
     );
     assert_eq!(
@@ -109,7 +107,7 @@ fn recreate_gang_replaces_every_pod_and_keeps_the_nodes() {
 
 #[test]
 fn without_supervisor_a_restart_in_place_needs_allow() {
-    let mut w = World::new(gang_with(
+    let mut w = Solo::new(gang_with(
         2,
         &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}}),
     ));
@@ -124,7 +122,7 @@ fn without_supervisor_a_restart_in_place_needs_allow() {
 
 #[test]
 fn a_lost_node_costs_new_pods_for_its_members_only() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     let before = w.uids();
     w.lose("n0");
@@ -141,17 +139,17 @@ fn a_lost_node_costs_new_pods_for_its_members_only() {
         (Some(Phase::Running), CauseKind::NodeLost, 2)
     );
     assert!(
-        w.pods
+        w.pods()
             .iter()
-            .filter(|p| !p.shown.terminating())
-            .all(|p| p.shown.node.as_deref() != Some("n0"))
+            .filter(|p| !leaving(p))
+            .all(|p| node_of(p) != Some("n0"))
     );
 }
 
 #[test]
 fn members_on_nodes_without_agent_are_replaced() {
-    let mut w = World::new(gang(4));
-    w.nodes.get_mut("n1").unwrap().agent = false;
+    let mut w = Solo::new(gang(4));
+    w.fault("n1", |f| f.no_agent = true);
     w.settle();
     assert_eq!(w.condition("RestartsInPlace"), "!AgentMissing");
     let before = w.uids();
@@ -167,10 +165,10 @@ fn members_on_nodes_without_agent_are_replaced() {
 
 #[test]
 fn a_member_that_does_not_come_back_in_time_gets_a_new_pod() {
-    let mut w = World::new(gang(4));
+    let mut w = Solo::new(gang(4));
     w.settle();
     let before = w.uids();
-    w.nodes.get_mut("n1").unwrap().hangs = true;
+    w.fault("n1", |f| f.hangs = true);
     w.exit("g", 0, 1);
     w.settle();
     let after = w.uids();
@@ -187,11 +185,10 @@ fn a_member_that_does_not_come_back_in_time_gets_a_new_pod() {
 
 #[test]
 fn a_deleted_pod_restarts_the_gang_and_is_replaced() {
-    let mut w = World::new(gang(3));
+    let mut w = Solo::new(gang(3));
     w.settle();
     let before = w.uids();
-    let now = w.now;
-    w.pod("g", 1).shown.deleted_at = Some(now);
+    w.delete_pod("g", 1);
     w.settle();
     let after = w.uids();
     assert_eq!(before.iter().filter(|(m, u)| after[*m] != **u).count(), 1);
@@ -206,35 +203,26 @@ fn a_deleted_pod_restarts_the_gang_and_is_replaced() {
 
 #[test]
 fn a_pod_that_vanished_between_two_passes_is_noticed() {
-    let mut w = World::new(gang(3));
+    let mut w = Solo::new(gang(3));
     w.settle();
-    w.pods.remove(1);
+    let key = Key::of(&w.pod("g", 1));
+    w.remove(WatchedKind::Pod, &key);
     w.settle();
     assert_eq!(
-        (w.pods.len(), w.status().history.len(), w.status().phase),
+        (w.pods().len(), w.status().history.len(), w.status().phase),
         (3, 1, Some(Phase::Running))
     );
 }
 
 #[test]
 fn an_evicted_pod_costs_no_budget() {
-    let mut w = World::new(gang_with(
+    let mut w = Solo::new(gang_with(
         2,
         &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 0}}}),
     ));
     w.settle();
-    let now = w.now;
     let pod = w.pod("g", 1);
-    pod.shown.deleted_at = Some(now);
-    let reason = "EvictionByEvictionAPI".to_owned();
-    let condition = crate::pods::ConditionView {
-        status: "True".into(),
-        reason,
-        ..Default::default()
-    };
-    pod.shown
-        .conditions
-        .insert("DisruptionTarget".into(), condition);
+    w.evict(&pod).unwrap();
     w.settle();
     let s = w.status();
     assert_eq!(
@@ -252,13 +240,13 @@ fn an_evicted_pod_costs_no_budget() {
 fn a_failed_member_can_be_replaced_elsewhere() {
     let rule = json!([{"name": "ecc", "match": {"exitCodes": {"operator": "In", "values": [42]}},
         "action": "RestartGang", "failedMember": "ReplaceElsewhere", "avoidSeconds": 3600}]);
-    let mut w = World::new(gang_with(3, &rules(&rule)));
+    let mut w = Solo::new(gang_with(3, &rules(&rule)));
     w.settle();
-    let node = w.pod("g", 0).shown.node.clone();
+    let node = w.node_of("g", 0);
     w.exit("g", 0, 42);
     w.settle();
-    assert_ne!(w.pod("g", 0).shown.node, node);
-    assert_eq!(w.status().gangs[0].avoid[0].node, node.unwrap());
+    assert_ne!(w.node_of("g", 0), node);
+    assert_eq!(w.status().gangs[0].avoid[0].node, node);
     assert_eq!(
         (w.restarts(), w.status().restarts.recreated),
         (vec![0, 1, 1], 1)
@@ -267,8 +255,8 @@ fn a_failed_member_can_be_replaced_elsewhere() {
 
 #[test]
 fn repeated_failures_back_off_and_then_use_new_pods_and_then_release_the_placement() {
-    let mut w = World::new(gang(2));
-    w.patience = 100;
+    let mut w = Solo::new(gang(2));
+    w.patience = TimeDelta::seconds(100);
     w.settle();
     let mut actions = Vec::new();
     for _ in 0..6 {
@@ -291,7 +279,7 @@ fn repeated_failures_back_off_and_then_use_new_pods_and_then_release_the_placeme
         Some(Phase::Running),
         "queued again and placed"
     );
-    let given_back = w.written.iter().any(|s| {
+    let given_back = w.written().iter().any(|s| {
         s.gangs[..].iter().any(|g| {
             g.backoff
                 .as_ref()
@@ -314,7 +302,7 @@ fn repeated_failures_back_off_and_then_use_new_pods_and_then_release_the_placeme
 
 #[test]
 fn ten_healthy_minutes_forget_earlier_restarts() {
-    let mut w = World::new(gang(2));
+    let mut w = Solo::new(gang(2));
     w.settle();
     for _ in 0..5 {
         w.exit("g", 0, 1);
@@ -331,7 +319,7 @@ fn ten_healthy_minutes_forget_earlier_restarts() {
 
 #[test]
 fn a_raised_nonce_restarts_once_and_costs_nothing() {
-    let mut w = World::new(gang(3));
+    let mut w = Solo::new(gang(3));
     w.settle();
     w.edit(|s| s.restart_nonce = 5);
     w.settle();
@@ -345,16 +333,17 @@ fn a_raised_nonce_restarts_once_and_costs_nothing() {
 
 #[test]
 fn a_restart_that_is_asked_for_meanwhile_still_gives_new_pods_to_those_that_were_to_get_them() {
-    let mut w = World::new(gang(3));
+    let mut w = Solo::new(gang(3));
     w.settle();
     let before = w.uids();
     w.edit(|s| s.groups[0].replicas = 2);
-    w.pass(0);
+    w.crash_after(1);
+    w.pass();
     assert_eq!(
         w.status().domains[0].incident.as_ref().map(|i| i.action),
         Some(RecreateGang)
     );
-    w.now += chrono::TimeDelta::seconds(1);
+    w.later(1);
     w.edit(|s| s.restart_nonce = 1);
     w.settle();
     assert!(
@@ -365,7 +354,7 @@ fn a_restart_that_is_asked_for_meanwhile_still_gives_new_pods_to_those_that_were
 
 #[test]
 fn a_basic_group_restarts_one_container_and_counts_it() {
-    let mut w = World::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
+    let mut w = Solo::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
     w.exit("g", 1, 1);
     w.settle();
@@ -383,146 +372,15 @@ fn a_basic_group_restarts_one_container_and_counts_it() {
 
 #[test]
 fn a_basic_member_whose_pod_is_gone_is_replaced_alone() {
-    let mut w = World::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
+    let mut w = Solo::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
     w.settle();
     let before = w.uids();
-    let now = w.now;
-    w.pod("g", 0).shown.deleted_at = Some(now);
+    w.delete_pod("g", 0);
     w.settle();
     let after = w.uids();
     assert_eq!(before.iter().filter(|(m, u)| after[*m] != **u).count(), 1);
     assert_eq!(
         (w.restarts(), w.status().phase),
         (vec![0, 0, 0], Some(Phase::Running))
-    );
-}
-
-#[test]
-fn a_restart_that_no_agent_reported_is_found_by_its_count() {
-    let mut w = World::new(gang(2));
-    w.nodes
-        .values_mut()
-        .for_each(|n| (n.agent, n.quick) = (false, true));
-    w.settle();
-    let before = w.uids();
-    w.exit("g", 1, 7);
-    let node = w.pod("g", 1).shown.node.clone().unwrap();
-    w.kubelet(&node);
-    w.settle();
-    let s = w.status();
-    assert!(
-        w.uids().values().all(|u| before.values().all(|b| b != u)),
-        "no agent: new pods"
-    );
-    assert_eq!(
-        (
-            s.history.len(),
-            s.history[0].cause.exit_code,
-            s.restarts.counted
-        ),
-        (1, Some(7), 1)
-    );
-}
-
-#[test]
-fn a_second_failure_at_the_new_attempt_is_an_incident_of_its_own() {
-    let mut w = World::new(gang(2));
-    w.settle();
-    w.exit("g", 0, 1);
-    w.settle();
-    w.exit("g", 1, 2);
-    w.settle();
-    let s = w.status();
-    assert_eq!(
-        (s.attempt, s.history.len(), s.restarts.counted, w.restarts()),
-        (3, 2, 2, vec![2, 2])
-    );
-}
-
-/// One second of everybody.
-fn second(w: &mut World) {
-    while w.pass(usize::MAX) {}
-    w.schedule();
-    for node in ["n0", "n1", "n2", "n3"] {
-        w.kubelet(node);
-        w.agent(node);
-    }
-    w.now += chrono::TimeDelta::seconds(1);
-}
-
-#[test]
-fn a_member_that_fails_again_before_its_peers_are_back_is_charged_every_other_time() {
-    let mut w = World::new(gang(4));
-    w.settle();
-    w.nodes.get_mut("n1").unwrap().hangs = true;
-    let mut counted = Vec::new();
-    for _ in 0..3 {
-        w.exit("g", 0, 1);
-        (0..30).for_each(|_| second(&mut w));
-        counted.push(w.status().restarts.counted);
-    }
-    assert_eq!(counted, [1, 1, 2]);
-    w.nodes.get_mut("n1").unwrap().hangs = false;
-    w.settle();
-    let s = w.status();
-    assert_eq!(
-        (s.phase, s.attempt, s.restarts.total),
-        (Some(Phase::Running), 4, 1)
-    );
-    assert_eq!(
-        s.history.iter().map(|h| h.counted).collect::<Vec<_>>(),
-        [true, false, true]
-    );
-}
-
-#[test]
-fn a_peer_that_fails_because_of_a_requested_restart_costs_no_budget() {
-    let mut w = World::new(gang(3));
-    w.settle();
-    w.edit(|s| s.restart_nonce = 1);
-    w.pass(usize::MAX);
-    w.now += chrono::TimeDelta::seconds(1);
-    w.exit("g", 1, 1);
-    w.settle();
-    let s = w.status();
-    assert_eq!(
-        (w.restarts(), s.attempt, s.restarts.counted, s.history.len()),
-        (vec![1, 1, 1], 2, 0, 1)
-    );
-    assert_eq!(s.history[0].cause.kind, CauseKind::Requested);
-}
-
-#[test]
-fn a_container_that_restarted_alone_may_still_fail_its_gang() {
-    let mut w = World::new(gang_with(
-        3,
-        &rules(&json!([on_code(3, "RestartContainer")])),
-    ));
-    w.settle();
-    w.exit("g", 1, 3);
-    w.settle();
-    assert_eq!((w.restarts(), w.status().attempt), (vec![0, 1, 0], 1));
-    w.wait(300);
-    w.exit("g", 1, 1);
-    w.settle();
-    assert_eq!((w.restarts(), w.status().attempt), (vec![1, 2, 1], 2));
-    w.wait(300);
-    w.exit("g", 0, 1);
-    w.settle();
-    assert_eq!((w.restarts(), w.status().attempt), (vec![2, 3, 2], 3));
-}
-
-#[test]
-fn the_earlier_of_two_failures_is_the_cause_and_the_more_severe_action_wins() {
-    let mut w = World::new(gang_with(3, &rules(&json!([on_code(9, "RecreateGang")]))));
-    w.settle();
-    w.exit("g", 2, 1);
-    w.now += chrono::TimeDelta::milliseconds(20);
-    w.exit("g", 0, 9);
-    w.settle();
-    let h = &w.status().history[0];
-    assert_eq!(
-        (h.cause.exit_code, h.action, w.status().history.len()),
-        (Some(1), FailureAction::RecreateGang, 1)
     );
 }

@@ -1,0 +1,133 @@
+//! What is one incident, which failure is its cause, and what it costs.
+
+use chrono::TimeDelta;
+use lockstep_api::workload::{CauseKind, FailureAction, Phase};
+use lockstep_sim::Solo;
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::json;
+
+use super::failures::{on_code, rules};
+
+#[test]
+fn a_restart_that_no_agent_reported_is_found_by_its_count() {
+    // A kubelet that restarts all containers of a pod shows 137 instead of the true exit code.
+    for (restart_all, shown) in [(true, 137), (false, 7)] {
+        let policy = rules(&json!([on_code(137, "FailWorkload")]));
+        let mut w = Solo::new(gang_with(2, &policy));
+        for name in w.node_names() {
+            w.set_restart_all(&name, restart_all);
+        }
+        w.faults(|f| (f.no_agent, f.quick) = (true, true));
+        w.settle();
+        let before = w.uids();
+        w.exit("g", 1, 7);
+        let node = w.node_of("g", 1);
+        w.kubelet(&node);
+        w.settle();
+        let s = w.status();
+        assert!(
+            w.uids().values().all(|u| before.values().all(|b| b != u)),
+            "no agent: new pods"
+        );
+        assert_eq!(
+            (s.history.len(), s.history[0].cause.exit_code),
+            (1, Some(shown))
+        );
+        assert_eq!((s.phase, s.restarts.counted), (Some(Phase::Running), 1));
+    }
+}
+
+#[test]
+fn a_second_failure_at_the_new_attempt_is_an_incident_of_its_own() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    w.exit("g", 1, 2);
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.attempt, s.history.len(), s.restarts.counted, w.restarts()),
+        (3, 2, 2, vec![2, 2])
+    );
+}
+
+#[test]
+fn a_member_that_fails_again_before_its_peers_are_back_is_charged_every_other_time() {
+    let mut w = Solo::new(gang(4));
+    w.settle();
+    w.fault("n1", |f| f.hangs = true);
+    let mut counted = Vec::new();
+    for _ in 0..3 {
+        w.exit("g", 0, 1);
+        for _ in 0..30 {
+            w.round();
+            w.later(1);
+        }
+        counted.push(w.status().restarts.counted);
+    }
+    assert_eq!(counted, [1, 1, 2]);
+    w.fault("n1", |f| f.hangs = false);
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.attempt, s.restarts.total),
+        (Some(Phase::Running), 4, 1)
+    );
+    assert_eq!(
+        s.history.iter().map(|h| h.counted).collect::<Vec<_>>(),
+        [true, false, true]
+    );
+}
+
+#[test]
+fn a_peer_that_fails_because_of_a_requested_restart_costs_no_budget() {
+    let mut w = Solo::new(gang(3));
+    w.settle();
+    w.edit(|s| s.restart_nonce = 1);
+    w.pass();
+    w.later(1);
+    w.exit("g", 1, 1);
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (w.restarts(), s.attempt, s.restarts.counted, s.history.len()),
+        (vec![1, 1, 1], 2, 0, 1)
+    );
+    assert_eq!(s.history[0].cause.kind, CauseKind::Requested);
+}
+
+#[test]
+fn a_container_that_restarted_alone_may_still_fail_its_gang() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &rules(&json!([on_code(3, "RestartContainer")])),
+    ));
+    w.settle();
+    w.exit("g", 1, 3);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().attempt), (vec![0, 1, 0], 1));
+    w.wait(300);
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().attempt), (vec![1, 2, 1], 2));
+    w.wait(300);
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().attempt), (vec![2, 3, 2], 3));
+}
+
+#[test]
+fn the_earlier_of_two_failures_is_the_cause_and_the_more_severe_action_wins() {
+    let mut w = Solo::new(gang_with(3, &rules(&json!([on_code(9, "RecreateGang")]))));
+    w.settle();
+    w.exit("g", 2, 1);
+    w.advance(TimeDelta::milliseconds(20));
+    w.exit("g", 0, 9);
+    w.settle();
+    let h = &w.status().history[0];
+    assert_eq!(
+        (h.cause.exit_code, h.action, w.status().history.len()),
+        (Some(1), FailureAction::RecreateGang, 1)
+    );
+}

@@ -1,0 +1,159 @@
+//! Preemption, of the gang and for it.
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use lockstep_api::scheduling::Preemption;
+use lockstep_api::workload::{CauseKind, Phase};
+use lockstep_sim::Solo;
+use lockstep_sim::pods::{condition, gated, leaving};
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::json;
+
+#[test]
+fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &json!({"failurePolicy": {"limits": {"maxRestarts": 0}}}),
+    ));
+    w.settle();
+    w.preempt("workload");
+    assert_eq!(
+        (w.condition("DisruptionTarget"), w.status().preemptions),
+        ("PreemptionByScheduler".into(), 1)
+    );
+    w.pass();
+    assert_eq!(w.pods().len(), 3);
+    let marked = Some(("True", "PreemptionByScheduler"));
+    assert!(
+        w.pods()
+            .iter()
+            .all(|p| leaving(p) && condition(p, "DisruptionTarget") == marked)
+    );
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.preemptions, s.restarts.counted),
+        (Some(Phase::Running), 1, 0)
+    );
+    assert_eq!(
+        (s.history.len(), s.history[0].cause.kind),
+        (1, CauseKind::Preempted)
+    );
+    assert_eq!(w.condition("DisruptionTarget"), "!NoIncident");
+}
+
+#[test]
+fn a_member_taken_by_kube_scheduler_requeues_the_whole_gang() {
+    let mut w = Solo::new(gang(3));
+    w.settle();
+    let before = w.uids();
+    w.edit_pod("g", 1, |p| {
+        let conditions = &mut p.status.get_or_insert_default().conditions;
+        conditions.get_or_insert_default().push(PodCondition {
+            type_: "DisruptionTarget".into(),
+            status: "True".into(),
+            reason: Some("PreemptionByScheduler".into()),
+            ..PodCondition::default()
+        });
+    });
+    w.delete_pod("g", 1);
+    w.settle();
+    assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
+    assert_eq!(
+        (w.status().preemptions, w.status().restarts.counted),
+        (1, 0)
+    );
+}
+
+/// The gang's placement waits for victims, as the scheduler announces it.
+fn announce_preemption(w: &mut Solo) {
+    w.edit_group("workload", |group| {
+        let status = group.status.as_mut().unwrap();
+        let placement = status.placement.clone().unwrap().id;
+        status.preemption = Some(Preemption {
+            placement,
+            ..Preemption::default()
+        });
+    });
+}
+
+/// The node that a pod may run on.
+fn pin(pod: &Pod) -> String {
+    let affinity = pod.spec.clone().unwrap().affinity.unwrap().node_affinity;
+    let required = affinity
+        .unwrap()
+        .required_during_scheduling_ignored_during_execution;
+    let term = required.unwrap().node_selector_terms.remove(0);
+    term.match_fields
+        .unwrap()
+        .remove(0)
+        .values
+        .unwrap()
+        .remove(0)
+}
+
+#[test]
+fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
+    let mut w = Solo::new(gang(2));
+    while w.status().applied.is_none() || w.groups().is_empty() {
+        w.pass();
+    }
+    w.schedule();
+    announce_preemption(&mut w);
+    w.control();
+    assert_eq!((w.pods().len(), w.pods().iter().all(gated)), (2, true));
+    assert_eq!(w.condition("Admitted"), "!Preempting");
+    for i in 0..2 {
+        w.edit_pod("g", i, |p| {
+            let node = pin(p);
+            p.status.get_or_insert_default().nominated_node_name = Some(node);
+        });
+    }
+    w.control();
+    assert!(w.pods().iter().all(|p| !gated(p)));
+}
+
+#[test]
+fn a_withdrawn_preemption_takes_its_gated_pods_along() {
+    let mut w = Solo::new(gang(2));
+    while w.status().applied.is_none() || w.groups().is_empty() {
+        w.pass();
+    }
+    w.schedule();
+    announce_preemption(&mut w);
+    w.control();
+    assert_eq!(w.pods().len(), 2);
+    w.edit_group("workload", |group| {
+        let status = group.status.as_mut().unwrap();
+        (status.preemption, status.placement) = (None, None);
+    });
+    w.control();
+    assert!(w.pods().is_empty());
+}
+
+#[test]
+fn a_gang_per_replica_fails_and_is_preempted_by_itself() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &json!({"scheduling": {"gang": {"scope": "Replica"}}}),
+    ));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.uids() == before), (vec![0, 1, 0], true));
+    w.preempt("g.2");
+    w.settle();
+    let after = w.uids();
+    assert_eq!(
+        before
+            .iter()
+            .filter(|(m, u)| after[*m] != **u)
+            .map(|(m, _)| m.as_str())
+            .collect::<Vec<_>>(),
+        ["g-2-0"]
+    );
+    assert_eq!(
+        (w.status().preemptions, w.status().phase),
+        (1, Some(Phase::Running))
+    );
+}
