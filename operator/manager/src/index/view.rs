@@ -90,16 +90,15 @@ impl State {
 
     /// What the workload's class, or the cluster's default class, says.
     fn priority(&self, workload: &TrainingWorkload) -> Priority {
-        let class = match &workload.spec.priority_class_name {
-            Some(name) => match self.priority_classes.get(name) {
-                Some(class) => Some(class),
-                None => return Priority::Unknown,
-            },
+        let class = if let Some(name) = &workload.spec.priority_class_name {
+            let Some(class) = self.priority_classes.get(name) else {
+                return Priority::Unknown;
+            };
+            Some(class)
+        } else {
             // Of several that say so the lowest counts, as for pods.
-            None => {
-                let defaults = self.priority_classes.values().filter(|c| c.default);
-                defaults.min_by_key(|c| c.value)
-            }
+            let defaults = self.priority_classes.values().filter(|c| c.default);
+            defaults.min_by_key(|c| c.value)
         };
         Priority::Resolved {
             value: class.map_or(0, |c| c.value),
