@@ -43,6 +43,7 @@ mod tests;
 pub use cycle::{SchedulingCycle, schedule};
 pub use decision::Decision;
 pub use input::{GangInput, GangSources, SchedulingInput};
+pub use intent_id::intent_id;
 pub use memory::Memory;
 pub use pending::Pending;
 pub use plan::{SchedulingPlan, StatusWrite, Step, Vacated};

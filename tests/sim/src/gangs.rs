@@ -142,6 +142,11 @@ impl Gangs {
         self.class(name, &json!({"metadata": {"annotations": notes}}));
     }
 
+    /// The gang preempts nobody. It may be said before there is the gang.
+    pub fn never_preempts(&mut self, name: &str) {
+        self.class(name, &json!({"preemptionPolicy": "Never"}));
+    }
+
     /// Makes or changes the priority class of a gang.
     fn class(&mut self, name: &str, more: &Value) {
         let key = Key::new("", name);
@@ -207,15 +212,18 @@ impl Gangs {
         status.gangs.into_iter().next().unwrap_or_default()
     }
 
+    /// Changes what the workload's ledger has for its gang, by hand.
+    pub fn edit_ledger(&mut self, name: &str, change: impl FnOnce(&mut GangStatus)) {
+        self.edit(name, |w| {
+            let gangs = &mut w.status.get_or_insert_default().gangs;
+            change(gangs.first_mut().expect("the ledger has its gang"));
+        });
+    }
+
     /// The workload gives its capacity back, by hand.
     pub fn release(&mut self, name: &str) {
         let id = self.placement(name).map(|p| p.id);
-        self.edit(name, |w| {
-            let gangs = &mut w.status.get_or_insert_default().gangs;
-            for gang in gangs {
-                gang.released.clone_from(&id);
-            }
-        });
+        self.edit_ledger(name, |gang| gang.released = id);
     }
 
     /// UID of a gang's pod group, as intents name it.
@@ -308,6 +316,27 @@ impl Gangs {
             owners.any(|o| o.controller == Some(true) && o.uid == uid)
         });
         pods
+    }
+
+    /// kube-scheduler refuses the pods of a gang that wait for it, for a reason that only it sees.
+    pub fn refuse_pods(&mut self, name: &str, message: &str) {
+        let waiting = self
+            .pods_of(name)
+            .into_iter()
+            .filter(|p| node_of(p).is_none());
+        for pod in waiting {
+            let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+            let patch = Patch::Strategic(json!({"status": {"conditions": [refused]}}));
+            let mut store = self.cluster.store();
+            let told = store.patch(
+                "kube-scheduler",
+                WatchedKind::Pod,
+                &Key::of(&pod),
+                &patch,
+                true,
+            );
+            told.unwrap_or_else(|no| panic!("{}", no.message));
+        }
     }
 
     /// Pods of a gang that are bound, and neither over nor on their way out.

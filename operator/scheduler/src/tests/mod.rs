@@ -3,7 +3,6 @@
 
 mod elastic;
 mod invariants;
-mod placing;
 mod preempting;
 mod refusing;
 mod world;

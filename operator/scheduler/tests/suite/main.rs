@@ -3,4 +3,11 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod keeping;
+mod placing;
 mod queueing;
+
+/// What kube-scheduler says of a pinned pod that lacks accelerators on its node.
+const INSUFFICIENT: &str = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy \
+    plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful \
+    for scheduling.";
