@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::condition::{Condition, find, is_true, types};
 use lockstep_api::member::{Member, MemberSet};
@@ -177,6 +178,17 @@ impl Gangs {
             .create::<Pod>(&serde_json::from_value(pod).unwrap());
         // It runs already: what starts now must not be taken for work that has just begun.
         while self.cluster.kubelet(node) {}
+    }
+
+    /// A pod of somebody else with one accelerator, whose budget allows no eviction.
+    pub fn guarded(&mut self, name: &str, node: &str) {
+        let labels = json!({"app": name});
+        let budget = json!({"metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+        self.cluster
+            .create::<PodDisruptionBudget>(&serde_json::from_value(budget).unwrap());
+        self.foreign_with(name, node, 1, 1, &json!({"metadata": {"labels": labels}}));
     }
 
     /// One cycle of the scheduler: how many requests and searches it made, when it looks again.

@@ -3,6 +3,5 @@
 
 mod elastic;
 mod invariants;
-mod preempting;
 mod refusing;
 mod world;

@@ -3,8 +3,10 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod forged;
 mod keeping;
 mod placing;
+mod preempting;
 mod queueing;
 
 /// What kube-scheduler says of a pinned pod that lacks accelerators on its node.
