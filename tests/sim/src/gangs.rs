@@ -143,11 +143,6 @@ impl Gangs {
         self.class(name, &json!({"metadata": {"annotations": notes}}));
     }
 
-    /// The gang preempts nobody. It may be said before there is the gang.
-    pub fn never_preempts(&mut self, name: &str) {
-        self.class(name, &json!({"preemptionPolicy": "Never"}));
-    }
-
     /// Makes or changes the priority class of a gang.
     fn class(&mut self, name: &str, more: &Value) {
         let key = Key::new("", name);

@@ -3,5 +3,4 @@
 
 mod elastic;
 mod invariants;
-mod refusing;
 mod world;

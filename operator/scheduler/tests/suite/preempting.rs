@@ -136,8 +136,8 @@ fn a_gang_whose_policy_is_never_waits() {
     let mut world = Gangs::new(&[("n1", 4)]);
     world.gang("low", LOW);
     world.settle();
-    world.never_preempts("high");
-    world.gang("high", HIGH);
+    let never = json!({"scheduling": {"preemptionPolicy": "Never"}});
+    world.gang_with("high", HIGH, &never);
     world.pass();
     assert_eq!(
         (world.intent("high"), world.placement("high")),
