@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod disabled;
+mod elastic;
 mod forged;
 mod keeping;
 mod placing;
