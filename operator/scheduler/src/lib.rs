@@ -37,8 +37,6 @@ mod refusal;
 mod settings;
 pub mod snapshot;
 mod state;
-#[cfg(test)]
-mod tests;
 
 pub use cycle::{SchedulingCycle, schedule};
 pub use decision::Decision;

@@ -39,6 +39,17 @@ pub struct Gangs {
     pub cluster: SimCluster,
 }
 
+/// Node of each member that a status places.
+pub fn assigned(status: &PodGroupStatus) -> BTreeMap<Member, String> {
+    let placed = status.placement.iter().flat_map(|p| &p.nodes);
+    let each = placed.flat_map(|at| {
+        let members = MemberSet::parse(&at.members).expect("ranges");
+        let on_node = members.into_iter().map(|m| (m, at.node.clone()));
+        on_node.collect::<Vec<_>>()
+    });
+    each.collect()
+}
+
 impl Deref for Gangs {
     type Target = SimCluster;
 
@@ -298,15 +309,7 @@ impl Gangs {
 
     /// Node of each member that is placed.
     pub fn assigned(&self, name: &str) -> BTreeMap<Member, String> {
-        let placed = self.placement(name).map(|p| p.nodes).unwrap_or_default();
-        let each = placed.into_iter().flat_map(|at| {
-            let members = MemberSet::parse(&at.members).expect("ranges");
-            members
-                .into_iter()
-                .map(move |member| (member, at.node.clone()))
-                .collect::<Vec<_>>()
-        });
-        each.collect()
+        assigned(&self.status(name))
     }
 
     /// Nodes of a gang's members, in rank order.

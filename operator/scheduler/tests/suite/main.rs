@@ -6,6 +6,7 @@
 mod disabled;
 mod elastic;
 mod forged;
+mod invariants;
 mod keeping;
 mod placing;
 mod preempting;
