@@ -251,3 +251,34 @@ fn a_gang_that_is_under_way_keeps_its_nodes_although_no_pod_is_there() {
     world.schedule();
     assert_eq!(world.nodes("a"), ["n2", "n2"]);
 }
+
+#[test]
+fn a_node_that_bound_pods_of_another_gang_fill_is_not_kept_for_a_member_without_a_pod() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 2)]);
+    let three = Spec {
+        members: 3,
+        ..SMALL
+    };
+    let one = Spec {
+        priority: 5,
+        members: 1,
+        ..SMALL
+    };
+    world.gang("b", three);
+    world.gang("a", one);
+    world.pass();
+    assert_eq!((world.nodes("b").len(), world.placement("a")), (3, None));
+    // Nothing of `b` is bound when a node is lost: its placement goes, and `a` gets the other node.
+    world.store().watches.hold(WatchedKind::PodGroup, true);
+    world.node("n1", 1, false);
+    world.schedule();
+    assert_eq!((world.placement("b"), world.nodes("a").len()), (None, 1));
+    // The controller has not heard of it, and makes the pods of the old placement.
+    world.control();
+    world.bind();
+    world.store().watches.hold(WatchedKind::PodGroup, false);
+    assert_eq!(world.running("b"), 2);
+    world.schedule();
+    assert_eq!(world.nodes("b"), ["n2", "n2"]);
+    assert_eq!(world.placement("a"), None);
+}
