@@ -317,7 +317,7 @@ fn cases() -> u32 {
     std::env::var("PROPTEST_CASES")
         .ok()
         .and_then(|n| n.parse().ok())
-        .unwrap_or(20)
+        .unwrap_or(30)
 }
 
 proptest! {
