@@ -5,7 +5,7 @@ use lockstep_api::scheduling::Preemption;
 
 /// Id of an intent: it follows from the content, so that one that something else wrote or changed
 /// is recognised.
-pub(crate) fn intent_id(intent: &Preemption) -> String {
+pub fn intent_id(intent: &Preemption) -> String {
     let Preemption {
         preemptor_uid,
         decided_at,

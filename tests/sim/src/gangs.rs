@@ -5,6 +5,7 @@ use std::ops::{Deref, DerefMut};
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::condition::{Condition, find, is_true, types};
 use lockstep_api::member::{Member, MemberSet};
@@ -36,6 +37,17 @@ pub struct Spec {
 pub struct Gangs {
     /// The cluster.
     pub cluster: SimCluster,
+}
+
+/// Node of each member that a status places.
+pub fn assigned(status: &PodGroupStatus) -> BTreeMap<Member, String> {
+    let placed = status.placement.iter().flat_map(|p| &p.nodes);
+    let each = placed.flat_map(|at| {
+        let members = MemberSet::parse(&at.members).expect("ranges");
+        let on_node = members.into_iter().map(|m| (m, at.node.clone()));
+        on_node.collect::<Vec<_>>()
+    });
+    each.collect()
 }
 
 impl Deref for Gangs {
@@ -174,6 +186,17 @@ impl Gangs {
         while self.cluster.kubelet(node) {}
     }
 
+    /// A pod of somebody else with one accelerator, whose budget allows no eviction.
+    pub fn guarded(&mut self, name: &str, node: &str) {
+        let labels = json!({"app": name});
+        let budget = json!({"metadata": {"name": name, "namespace": NAMESPACE},
+            "spec": {"selector": {"matchLabels": labels}},
+            "status": {"disruptionsAllowed": 0, "currentHealthy": 1, "desiredHealthy": 1, "expectedPods": 1}});
+        self.cluster
+            .create::<PodDisruptionBudget>(&serde_json::from_value(budget).unwrap());
+        self.foreign_with(name, node, 1, 1, &json!({"metadata": {"labels": labels}}));
+    }
+
     /// One cycle of the scheduler: how many requests and searches it made, when it looks again.
     pub fn pass(&mut self) -> CycleSummary {
         self.cluster.control();
@@ -207,15 +230,18 @@ impl Gangs {
         status.gangs.into_iter().next().unwrap_or_default()
     }
 
+    /// Changes what the workload's ledger has for its gang, by hand.
+    pub fn edit_ledger(&mut self, name: &str, change: impl FnOnce(&mut GangStatus)) {
+        self.edit(name, |w| {
+            let gangs = &mut w.status.get_or_insert_default().gangs;
+            change(gangs.first_mut().expect("the ledger has its gang"));
+        });
+    }
+
     /// The workload gives its capacity back, by hand.
     pub fn release(&mut self, name: &str) {
         let id = self.placement(name).map(|p| p.id);
-        self.edit(name, |w| {
-            let gangs = &mut w.status.get_or_insert_default().gangs;
-            for gang in gangs {
-                gang.released.clone_from(&id);
-            }
-        });
+        self.edit_ledger(name, |gang| gang.released = id);
     }
 
     /// UID of a gang's pod group, as intents name it.
@@ -283,15 +309,7 @@ impl Gangs {
 
     /// Node of each member that is placed.
     pub fn assigned(&self, name: &str) -> BTreeMap<Member, String> {
-        let placed = self.placement(name).map(|p| p.nodes).unwrap_or_default();
-        let each = placed.into_iter().flat_map(|at| {
-            let members = MemberSet::parse(&at.members).expect("ranges");
-            members
-                .into_iter()
-                .map(move |member| (member, at.node.clone()))
-                .collect::<Vec<_>>()
-        });
-        each.collect()
+        assigned(&self.status(name))
     }
 
     /// Nodes of a gang's members, in rank order.
@@ -308,6 +326,27 @@ impl Gangs {
             owners.any(|o| o.controller == Some(true) && o.uid == uid)
         });
         pods
+    }
+
+    /// kube-scheduler refuses the pods of a gang that wait for it, for a reason that only it sees.
+    pub fn refuse_pods(&mut self, name: &str, message: &str) {
+        let waiting = self
+            .pods_of(name)
+            .into_iter()
+            .filter(|p| node_of(p).is_none());
+        for pod in waiting {
+            let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
+            let patch = Patch::Strategic(json!({"status": {"conditions": [refused]}}));
+            let mut store = self.cluster.store();
+            let told = store.patch(
+                "kube-scheduler",
+                WatchedKind::Pod,
+                &Key::of(&pod),
+                &patch,
+                true,
+            );
+            told.unwrap_or_else(|no| panic!("{}", no.message));
+        }
     }
 
     /// Pods of a gang that are bound, and neither over nor on their way out.

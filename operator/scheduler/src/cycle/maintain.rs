@@ -121,6 +121,11 @@ fn adopt_running_pods(gang: &mut GangState) {
 /// (any more).
 fn give_up_lost_nodes(context: &Context<'_>, memory: &mut Memory, gang: &mut GangState) {
     let lost = lost_members(context, memory, gang);
+    give_up(gang, &lost);
+}
+
+/// Takes away the nodes of these members.
+pub(super) fn give_up(gang: &mut GangState, lost: &BTreeSet<Member>) {
     if lost.is_empty() {
         return;
     }

@@ -2,6 +2,7 @@
 
 mod intents;
 mod maintain;
+mod overlap;
 mod place;
 mod preempt;
 mod queue;
@@ -52,6 +53,7 @@ pub fn schedule(
 
     let maintained = maintain::maintain_placements(&context, memory, &mut gangs);
     wake.join(maintained.wake);
+    overlap::give_up_overlaps(&context, &mut gangs);
     reserve::reserve_assigned(&context, &mut capacity, &gangs);
     intents::drop_void(&context, &mut capacity, &mut gangs);
     let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);

@@ -3,5 +3,28 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod disabled;
+mod elastic;
+mod forged;
+mod invariants;
+mod keeping;
+mod placing;
+mod preempting;
 mod queueing;
 mod reach;
+mod refusing;
+
+use lockstep_sim::Gangs;
+
+/// What kube-scheduler says of a pinned pod that lacks accelerators on its node.
+const INSUFFICIENT: &str = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy \
+    plugin(s) [NodeAffinity]. no new claims to deallocate, preemption: 0/3 nodes are available: 3 Preemption is not helpful \
+    for scheduling.";
+
+/// Lets the world run for so many seconds.
+fn run(world: &mut Gangs, seconds: i64) {
+    for _ in 0..seconds {
+        world.round();
+        world.later(1);
+    }
+}

@@ -157,7 +157,7 @@ fn what_has_just_started_is_not_evicted_before_its_time() {
 }
 
 #[test]
-fn room_that_could_not_be_taken_back_at_once_is_left_alone() {
+fn capacity_that_could_not_be_taken_back_at_once_is_left_alone() {
     for (min_runtime, placed) in [(0, true), (60, false)] {
         let mut world = Gangs::new(&[("n1", 2)]);
         world.scheduler_settings().rules.min_runtime = Duration::from_secs(min_runtime);

@@ -1,0 +1,391 @@
+//! What holds whatever happens.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::workload::GangStatus;
+use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_sim::gangs::assigned;
+use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
+use proptest::prelude::*;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Gang(Spec),
+    /// A gang whose claim does not exist.
+    Broken(Spec),
+    Sticky(usize, i32),
+    MinRuntime(u64),
+    Pass,
+    Control,
+    Bind,
+    End,
+    Crash,
+    Finish(usize),
+    Node(usize, bool),
+    Later(i64),
+}
+
+fn spec(priority: i32, members: i32, gpus: i64) -> Spec {
+    Spec {
+        priority,
+        members,
+        gpus,
+    }
+}
+
+fn specs() -> impl Strategy<Value = Spec> {
+    (1..4i32, 1..6i32, 1..3i64).prop_map(|(p, members, gpus)| spec(p * 10, members, gpus))
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        3 => specs().prop_map(Event::Gang),
+        1 => specs().prop_map(Event::Broken),
+        1 => (0..8usize, 5..40i32).prop_map(|(n, priority)| Event::Sticky(n, priority)),
+        1 => (0..8u64).prop_map(Event::MinRuntime),
+        6 => Just(Event::Pass),
+        6 => Just(Event::Control),
+        6 => Just(Event::Bind),
+        3 => Just(Event::End),
+        1 => Just(Event::Crash),
+        1 => (0..8usize).prop_map(Event::Finish),
+        1 => (0..4usize, any::<bool>()).prop_map(|(n, ready)| Event::Node(n, ready)),
+        2 => (1..20i64).prop_map(Event::Later),
+    ];
+    prop::collection::vec(event, 1..80)
+}
+
+/// Turns, each of a second, after which the scheduler must have come to rest.
+const MOST_TURNS: usize = 60;
+
+const NODES: [(&str, i64); 4] = [("n0", 4), ("n1", 4), ("n2", 2), ("n3", 3)];
+
+/// A cluster in which events happen, and what they have made.
+struct Story {
+    world: Gangs,
+    /// Gangs ever made.
+    made: usize,
+    /// Accelerators of one member, by gang.
+    gangs: BTreeMap<String, i64>,
+    /// Gangs whose claim does not exist.
+    broken: BTreeSet<String>,
+    /// Whether a node was ever lost.
+    lost: bool,
+    /// How often a broken gang had preempted when it was found out that this is of no use.
+    known: BTreeMap<String, usize>,
+}
+
+impl Story {
+    fn new() -> Self {
+        Self {
+            world: Gangs::new(&NODES),
+            made: 0,
+            gangs: BTreeMap::new(),
+            broken: BTreeSet::new(),
+            lost: false,
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn name_next(&mut self, spec: Spec) -> String {
+        let name = format!("g{}", self.made);
+        self.made += 1;
+        self.gangs.insert(name.clone(), spec.gpus);
+        name
+    }
+
+    /// Lets the workload controller make the gang's pod group, and do nothing else.
+    fn admit(&mut self, name: &str) {
+        let key = Key::new("ml", name);
+        while self.world.cluster.pass(&key) {}
+        assert!(self.world.group(name).is_some());
+    }
+
+    fn happen(&mut self, event: Event) {
+        let world = &mut self.world;
+        match event {
+            Event::Gang(spec) => {
+                let name = self.name_next(spec);
+                self.world.gang(&name, spec);
+                self.admit(&name);
+            }
+            Event::Broken(spec) => {
+                let name = self.name_next(spec);
+                self.world.gang_with_claim(&name, spec);
+                self.admit(&name);
+                self.broken.insert(name);
+            }
+            Event::Sticky(n, priority) => world.preemption_priority(&format!("g{n}"), priority),
+            Event::MinRuntime(seconds) => {
+                world.scheduler_settings().rules.min_runtime = Duration::from_secs(seconds);
+            }
+            Event::Pass => drop(world.schedule()),
+            Event::Control => world.control(),
+            Event::Bind => drop(world.bind()),
+            Event::End => world.kubelets(),
+            Event::Crash => world.crash(),
+            Event::Finish(n) => {
+                let name = format!("g{n}");
+                if self.gangs.remove(&name).is_some() {
+                    world.delete(WatchedKind::TrainingWorkload, &Key::new("ml", name));
+                    while world.run(&Actor::GarbageCollector) {}
+                }
+            }
+            Event::Node(n, ready) => {
+                self.lost |= !ready;
+                world.node(NODES[n].0, NODES[n].1, ready);
+            }
+            Event::Later(seconds) => world.later(seconds),
+        }
+    }
+
+    /// The scheduler before the controller, second by second, until it has nothing to request;
+    /// when the cluster settles, it comes after it.
+    fn take_turns(&mut self) {
+        for _ in 0..MOST_TURNS {
+            let quiet = self.world.schedule().requests == 0;
+            self.world.control();
+            self.world.bind();
+            self.world.kubelets();
+            if quiet && self.world.schedule().requests == 0 {
+                return;
+            }
+            self.world.later(1);
+        }
+        panic!("the scheduler goes on and on:\n{}", self.world.story(60));
+    }
+
+    /// The gangs as they are now.
+    fn look(&self) -> Vec<Seen> {
+        let workloads = self.world.list::<TrainingWorkload>();
+        let ledger: BTreeMap<String, GangStatus> = workloads
+            .into_iter()
+            .filter_map(|w| Some((w.metadata.name?, w.status?.gangs.into_iter().next()?)))
+            .collect();
+        let groups = self.world.list::<PodGroup>();
+        let seen = groups.into_iter().filter_map(|group| {
+            let name = group.spec.workload_ref.workload_name;
+            let status = group.status.unwrap_or_default();
+            let placement = status.placement.as_ref().map(|p| p.id.clone());
+            let released = ledger.get(&name).and_then(|gang| gang.released.clone());
+            Some(Seen {
+                each: *self.gangs.get(&name)?,
+                released: released.is_some() && released == placement,
+                assigned: assigned(&status).into_values().collect(),
+                needed: group
+                    .spec
+                    .gang
+                    .scheduling_policy
+                    .gang
+                    .map(|g| g.min_count as usize),
+                priority: group.spec.gang.priority,
+                status,
+                name,
+            })
+        });
+        seen.collect()
+    }
+
+    fn hold_invariants(&mut self) {
+        let seen = self.look();
+        let broken = [
+            overcommitted(&seen),
+            partly_placed(&seen).filter(|_| !self.lost),
+            out_of_reach(&seen),
+            self.preempts_in_vain(&seen),
+        ];
+        let broken: Vec<String> = broken.into_iter().flatten().collect();
+        assert!(broken.is_empty(), "{broken:?}\n{}", self.world.story(40));
+    }
+
+    /// A gang for which work was preempted after it had been refused for another reason than capacity,
+    /// or after a preemption that was of no use.
+    fn preempts_in_vain(&mut self, seen: &[Seen]) -> Option<String> {
+        let Self { world, known, .. } = self;
+        let broken = seen.iter().filter(|gang| self.broken.contains(&gang.name));
+        broken.into_iter().find_map(|Seen { name, status, .. }| {
+            let useless = status.last_preemption.as_ref().is_some_and(|p| p.useless);
+            if !known.contains_key(name) && status.refusal.is_none() && !useless {
+                return None;
+            }
+            let preemptions = world.preemptions(name);
+            let allowed = *known.entry(name.clone()).or_insert(preemptions);
+            (preemptions > allowed).then(|| {
+                format!("{name} has preempted {preemptions} times, {allowed} before it was refused")
+            })
+        })
+    }
+}
+
+/// One gang as the oracles see it.
+struct Seen {
+    name: String,
+    /// Accelerators of one member.
+    each: i64,
+    /// Members that a gang needs; none where they go one by one.
+    needed: Option<usize>,
+    priority: i32,
+    status: PodGroupStatus,
+    /// Whether its workload has released its placement.
+    released: bool,
+    /// Node of each member that is placed.
+    assigned: Vec<String>,
+}
+
+/// Accelerators that placements without an intent need on each node, against what it has. Members
+/// that wait for victims overlap with these victims, and with nobody else.
+fn overcommitted(seen: &[Seen]) -> Option<String> {
+    let mut promised: BTreeMap<&str, i64> = BTreeMap::new();
+    let holding = seen
+        .iter()
+        .filter(|g| g.status.preemption.is_none() && !g.released);
+    for (gang, node) in holding.flat_map(|g| g.assigned.iter().map(move |node| (g, node))) {
+        *promised.entry(node).or_default() += gang.each;
+    }
+    let offered: BTreeMap<&str, i64> = NODES.into_iter().collect();
+    promised.into_iter().find_map(|(node, promised)| {
+        let offered = offered[node];
+        (promised > offered).then(|| format!("{node}: {promised} of {offered} promised"))
+    })
+}
+
+/// A gang holds at least what it needs, or nothing; unless members were lost while it runs.
+fn partly_placed(seen: &[Seen]) -> Option<String> {
+    seen.iter().find_map(|gang| {
+        let (placed, needed) = (gang.assigned.len(), gang.needed?);
+        (placed > 0 && placed < needed).then(|| format!("{}: {placed} of {needed}", gang.name))
+    })
+}
+
+/// A victim that counts for as much as its preemptor.
+fn out_of_reach(seen: &[Seen]) -> Option<String> {
+    seen.iter().find_map(|gang| {
+        let intent = gang.status.preemption.as_ref()?;
+        let victim = intent
+            .victims
+            .iter()
+            .find(|v| v.priority >= gang.priority)?;
+        let (name, priority) = (&victim.name, victim.priority);
+        Some(format!(
+            "{} evicts {name} of priority {priority}",
+            gang.name
+        ))
+    })
+}
+
+/// Plays the events, holding the invariants after each, and lets the world come to rest with all
+/// nodes ready.
+fn play(events: Vec<Event>) {
+    let mut story = Story::new();
+    for event in events {
+        story.happen(event);
+        story.hold_invariants();
+    }
+    for (name, gpus) in NODES {
+        story.world.node(name, gpus, true);
+    }
+    story.take_turns();
+    story.world.settle();
+    let requests = story.world.schedule().requests;
+    assert_eq!(
+        requests,
+        0,
+        "at rest nothing is written:\n{}",
+        story.world.story(40)
+    );
+    // With all nodes there, and nothing else happening, a preemption is either of use or found out
+    // to be of none.
+    let preemptions = |story: &Story| -> Vec<usize> {
+        let broken = story.broken.iter();
+        broken.map(|name| story.world.preemptions(name)).collect()
+    };
+    let before = preemptions(&story);
+    for _ in 0..15 {
+        story.world.settle();
+        story.world.later(20);
+        story.hold_invariants();
+    }
+    for ((name, now), before) in story.broken.iter().zip(preemptions(&story)).zip(before) {
+        assert!(now <= before + 1, "{name} preempts again and again");
+    }
+}
+
+/// Cases, unless `PROPTEST_CASES` says another number.
+fn cases() -> u32 {
+    std::env::var("PROPTEST_CASES")
+        .ok()
+        .and_then(|n| n.parse().ok())
+        .unwrap_or(30)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(cases()))]
+    #[test]
+    fn capacity_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all(events in events()) {
+        play(events);
+    }
+}
+
+/// Two victims are needed; as long as each new intent took the victim of the one dropped before it
+/// for leaving, each was one victim short and was dropped in turn.
+#[test]
+fn an_intent_that_is_dropped_no_longer_counts_its_victims_as_leaving() {
+    let gang = |priority, members, gpus| Event::Gang(spec(priority, members, gpus));
+    play(vec![
+        Event::Node(0, false),
+        gang(10, 2, 1),
+        Event::Pass,
+        gang(30, 1, 2),
+        gang(30, 1, 2),
+        gang(10, 3, 1),
+        gang(20, 4, 1),
+        Event::Pass,
+        Event::Control,
+        Event::Pass,
+        gang(10, 1, 1),
+        Event::Control,
+        Event::Pass,
+        gang(30, 3, 2),
+        Event::Control,
+        Event::Bind,
+        gang(30, 1, 1),
+        gang(10, 1, 1),
+        Event::Pass,
+    ]);
+}
+
+/// Nobody looked between the moment when the victims were leaving and the one when they had left,
+/// seconds later.
+#[test]
+fn refusals_while_victims_leave_are_not_counted_up_to_the_next_look() {
+    let gang = |priority, members, gpus| Event::Gang(spec(priority, members, gpus));
+    let mut events = vec![
+        gang(10, 1, 1),
+        gang(10, 1, 1),
+        Event::Sticky(0, 5),
+        gang(10, 2, 1),
+        gang(10, 1, 1),
+        gang(10, 1, 1),
+        Event::Pass,
+    ];
+    events.extend([
+        gang(20, 5, 2),
+        Event::Pass,
+        Event::Control,
+        Event::Bind,
+        Event::Pass,
+        Event::Control,
+    ]);
+    events.extend([
+        Event::Pass,
+        Event::Control,
+        Event::Bind,
+        Event::Pass,
+        Event::Later(5),
+        Event::End,
+        Event::Pass,
+    ]);
+    play(events);
+}

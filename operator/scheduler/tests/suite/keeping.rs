@@ -1,0 +1,284 @@
+//! Placements that exist: released, refused, lost, and found again.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::member::Member;
+use lockstep_api::names::WHOLE;
+use lockstep_api::workload::{AvoidedNode, DomainStatus};
+use lockstep_sim::pods::{member_of, node_of};
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
+use serde_json::json;
+
+use crate::INSUFFICIENT;
+
+const SMALL: Spec = Spec {
+    priority: 10,
+    members: 4,
+    gpus: 1,
+};
+
+#[test]
+fn a_placement_that_was_given_back_is_cleared_only_when_the_pods_are_gone() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang("a", SMALL);
+    world.settle();
+    world.gang("b", SMALL);
+    world.edit("a", |w| w.spec.suspend = true);
+    world.control();
+    assert!(world.released("a"));
+    world.schedule();
+    assert!(
+        world.placement("a").is_some() && world.placement("b").is_none(),
+        "pods are still ending"
+    );
+    world.kubelets();
+    world.schedule();
+    assert!(world.placement("a").is_none() && world.status("a").queued_at.is_none());
+    assert_eq!(world.nodes("b").len(), 4);
+}
+
+#[test]
+fn pods_that_end_on_a_dead_node_do_not_keep_a_gang_from_the_queue() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    world.gang("a", SMALL);
+    world.settle();
+    let node = world.nodes("a").remove(0);
+    world.release("a");
+    world.control();
+    world.node(&node, 4, false);
+    world.schedule();
+    assert!(world.placement("a").is_some());
+    world.later(61);
+    world.schedule();
+    assert_eq!(world.placement("a"), None);
+    world.schedule();
+    assert!(world.nodes("a").iter().all(|n| *n != node) && world.nodes("a").len() == 4);
+}
+
+/// A gang of one on two nodes, whose pin kube-scheduler has refused; and the node of the pin.
+fn refused() -> (Gangs, String) {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    let one = Spec {
+        members: 1,
+        ..SMALL
+    };
+    world.gang("a", one);
+    world.decide();
+    let first = world.nodes("a").remove(0);
+    world.refuse_pods("a", INSUFFICIENT);
+    (world, first)
+}
+
+#[test]
+fn a_pin_that_kube_scheduler_refuses_is_planned_elsewhere() {
+    let (mut world, first) = refused();
+    assert!(world.schedule().wake_after.is_some());
+    assert_eq!(
+        world.nodes("a").first(),
+        Some(&first),
+        "kube-scheduler may still make up its mind"
+    );
+    world.later(5);
+    world.schedule();
+    assert_ne!(world.nodes("a"), [first]);
+}
+
+#[test]
+fn a_refusal_does_not_count_while_somebody_is_leaving_the_node() {
+    let (mut world, first) = refused();
+    world.foreign("leaving", &first, 0, 1);
+    let leaving = Key::new("ml", "leaving");
+    world.delete(WatchedKind::Pod, &leaving);
+    world.schedule();
+    world.later(10);
+    world.schedule();
+    assert_eq!(world.nodes("a"), [first.as_str()]);
+    world.remove(WatchedKind::Pod, &leaving);
+    assert!(world.schedule().wake_after.is_some());
+    assert_eq!(
+        world.nodes("a"),
+        [first],
+        "kube-scheduler has only just been able to say yes"
+    );
+}
+
+#[test]
+fn a_pod_that_is_bound_just_when_its_member_is_moved_keeps_its_node() {
+    let (mut world, first) = refused();
+    world.schedule();
+    world.later(5);
+    world.schedule();
+    assert_ne!(world.nodes("a"), [first.as_str()]);
+    // It has been able to all the time.
+    world.bind();
+    let pod = world.pods_of("a").remove(0);
+    assert_eq!(node_of(&pod), Some(first.as_str()));
+    world.settle();
+    assert_eq!((world.nodes("a"), world.running("a")), (vec![first], 1));
+}
+
+/// UID of the pod of a member.
+fn uid_of(world: &Gangs, name: &str, member: &Member) -> String {
+    let pods = world.pods_of(name).into_iter();
+    let mut pods = pods.filter(|p| member_of(p).as_ref() == Some(member));
+    pods.next()
+        .and_then(|p| p.metadata.uid)
+        .expect("it has a pod")
+}
+
+/// The workload has decided that these members are to be replaced.
+fn replacing(world: &mut Gangs, name: &str, ranges: &[&str], old: &[&str]) {
+    let now = world.now();
+    let incident = json!({"attempt": 2, "action": "RestartGang", "stage": "Decided", "replace": ranges, "oldPods": old,
+        "cause": {"kind": "NodeLost", "time": now}, "detectedAt": now, "decidedAt": now});
+    let domain = DomainStatus {
+        key: WHOLE.into(),
+        attempt: 2,
+        incident: Some(serde_json::from_value(incident).unwrap()),
+        ..DomainStatus::default()
+    };
+    world.edit(name, |w| {
+        w.status.get_or_insert_default().domains = vec![domain];
+    });
+}
+
+/// The workload keeps its gang away from a node for a minute.
+fn avoiding(world: &mut Gangs, name: &str, node: &str) {
+    let avoided = AvoidedNode {
+        node: node.to_owned(),
+        reason: "Test".into(),
+        until: world.now() + chrono::TimeDelta::seconds(60),
+    };
+    world.edit_ledger(name, |gang| gang.avoid = vec![avoided]);
+}
+
+fn others(of: &BTreeMap<Member, String>, member: &Member) -> BTreeMap<Member, String> {
+    let mut others = of.clone();
+    others.remove(member);
+    others
+}
+
+#[test]
+fn a_lost_member_gets_another_node_and_the_others_stay() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
+    world.gang("a", SMALL);
+    world.settle();
+    let before = world.assigned("a");
+    let (member, node) = before.first_key_value().expect("it is placed");
+    world.node(node, 1, false);
+    world.schedule();
+    assert_eq!(
+        world.assigned("a"),
+        before,
+        "the workload decides when a node is lost"
+    );
+    world.settle();
+    let after = world.assigned("a");
+    assert_ne!(after[member], *node);
+    assert_eq!(others(&after, member), others(&before, member));
+    assert_eq!(world.running("a"), 4);
+}
+
+#[test]
+fn a_replaced_member_keeps_its_node_unless_the_workload_avoids_it() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 1), ("n4", 1), ("n5", 1)]);
+    world.gang("a", SMALL);
+    world.settle();
+    let before = world.assigned("a");
+    let member = Member::new("g", 0, 0);
+    let uid = uid_of(&world, "a", &member);
+    replacing(&mut world, "a", &["g/0/0"], &[&uid]);
+    assert_eq!(world.schedule().requests, 0);
+    avoiding(&mut world, "a", &before[&member]);
+    world.schedule();
+    assert_ne!(world.assigned("a")[&member], before[&member]);
+}
+
+#[test]
+fn a_gang_that_runs_keeps_its_nodes_while_no_replacement_is_found() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("a", SMALL);
+    world.settle();
+    let member = Member::new("g", 0, 0);
+    let node = world.assigned("a")[&member].clone();
+    let uid = uid_of(&world, "a", &member);
+    replacing(&mut world, "a", &["g/0/0"], &[&uid]);
+    avoiding(&mut world, "a", &node);
+    world.schedule();
+    assert_eq!(world.assigned("a").len(), 3);
+    let message = world.condition("a").message;
+    assert!(message.contains("more members wait"), "{message}");
+    assert_eq!(world.schedule().requests, 0);
+}
+
+#[test]
+fn a_gang_of_which_nothing_runs_is_placed_anew_as_a_whole() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("a", SMALL);
+    world.pass();
+    assert_eq!(world.nodes("a").len(), 4);
+    world.node("n1", 2, false);
+    world.schedule();
+    assert_eq!(
+        world.placement("a"),
+        None,
+        "what it waits for it must not hold"
+    );
+}
+
+#[test]
+fn a_running_gang_whose_placement_was_lost_has_the_nodes_that_it_runs_on() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    world.gang("a", SMALL);
+    world.settle();
+    let before = world.assigned("a");
+    world.edit_group("a", |g| g.status = None);
+    world.crash();
+    world.settle();
+    assert_eq!((world.assigned("a"), world.running("a")), (before, 4));
+}
+
+#[test]
+fn a_gang_that_is_under_way_keeps_its_nodes_although_no_pod_is_there() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("a", SMALL);
+    world.settle();
+    replacing(&mut world, "a", &["g/0/0", "g/1/0", "g/2/0", "g/3/0"], &[]);
+    for pod in world.pods_of("a") {
+        world.remove(WatchedKind::Pod, &Key::of(&pod));
+    }
+    world.node("n1", 2, false);
+    world.schedule();
+    assert_eq!(world.nodes("a"), ["n2", "n2"]);
+}
+
+#[test]
+fn a_node_that_bound_pods_of_another_gang_fill_is_not_kept_for_a_member_without_a_pod() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 2)]);
+    let three = Spec {
+        members: 3,
+        ..SMALL
+    };
+    let one = Spec {
+        priority: 5,
+        members: 1,
+        ..SMALL
+    };
+    world.gang("b", three);
+    world.gang("a", one);
+    world.pass();
+    assert_eq!((world.nodes("b").len(), world.placement("a")), (3, None));
+    // Nothing of `b` is bound when a node is lost: its placement goes, and `a` gets the other node.
+    world.store().watches.hold(WatchedKind::PodGroup, true);
+    world.node("n1", 1, false);
+    world.schedule();
+    assert_eq!((world.placement("b"), world.nodes("a").len()), (None, 1));
+    // The controller has not heard of it, and makes the pods of the old placement.
+    world.control();
+    world.bind();
+    world.store().watches.hold(WatchedKind::PodGroup, false);
+    assert_eq!(world.running("b"), 2);
+    world.schedule();
+    assert_eq!(world.nodes("b"), ["n2", "n2"]);
+    assert_eq!(world.placement("a"), None);
+}

@@ -1,0 +1,259 @@
+//! Which gangs are placed, in which order, and on which nodes.
+
+use lockstep_api::condition::{ConditionStatus, reasons};
+use lockstep_api::workload::{Backoff, GroupStatus};
+use lockstep_sim::{Gangs, Spec, WatchedKind};
+use serde_json::json;
+
+const SMALL: Spec = Spec {
+    priority: 10,
+    members: 4,
+    gpus: 1,
+};
+
+#[test]
+fn a_gang_is_placed_whole_and_a_second_pass_changes_nothing() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("a", SMALL);
+    assert_eq!(world.pass().requests, 1);
+    assert_eq!(world.nodes("a"), ["n1", "n1", "n2", "n2"]);
+    assert_eq!(world.condition("a").reason, reasons::SCHEDULED);
+    assert_eq!(world.schedule().requests, 0);
+    assert_eq!(world.pass().requests, 0);
+}
+
+#[test]
+fn a_waiting_gang_holds_nothing_and_says_what_is_short() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 1)]);
+    world.gang("a", SMALL);
+    world.pass();
+    assert_eq!(world.placement("a"), None);
+    let condition = world.condition("a");
+    assert_eq!(
+        (condition.status, condition.reason.as_str()),
+        (ConditionStatus::False, reasons::UNSCHEDULABLE)
+    );
+    assert!(
+        condition.message.contains("nvidia.com/gpu"),
+        "{}",
+        condition.message
+    );
+    world.gang(
+        "b",
+        Spec {
+            members: 3,
+            ..SMALL
+        },
+    );
+    world.pass();
+    assert_eq!(
+        world.nodes("b").len(),
+        3,
+        "what the waiting gang does not hold is there for others"
+    );
+}
+
+#[test]
+fn of_two_gangs_one_gets_all_and_the_other_nothing_whoever_came_first() {
+    for (first, second) in [("a", "b"), ("b", "a")] {
+        let mut world = Gangs::new(&[("n1", 3), ("n2", 3)]);
+        world.gang(first, SMALL);
+        world.pass();
+        world.later(1);
+        world.gang(second, SMALL);
+        world.pass();
+        assert_eq!(
+            (world.nodes(first).len(), world.placement(second)),
+            (4, None)
+        );
+    }
+}
+
+/// The gangs in the order of the UIDs of their pod groups.
+fn by_uid<'n>(world: &Gangs, mut names: [&'n str; 2]) -> [&'n str; 2] {
+    names.sort_by_key(|name| world.group_uid(name));
+    names
+}
+
+#[test]
+fn the_more_important_gang_and_among_equals_the_older_one_comes_first() {
+    let mut world = Gangs::new(&[("n1", 0)]);
+    for name in ["one", "other"] {
+        world.gang(name, SMALL);
+    }
+    let high = Spec {
+        priority: 11,
+        ..SMALL
+    };
+    world.gang("high", high);
+    world.control();
+    // Their UIDs would decide otherwise.
+    let [young, old] = by_uid(&world, ["one", "other"]);
+    for (name, ago) in [(old, 60), (young, 5)] {
+        let at = world.now() - chrono::TimeDelta::seconds(ago);
+        world.edit_group(name, |g| {
+            g.status.get_or_insert_default().queued_at = Some(at);
+        });
+    }
+    world.node("n1", 8, true);
+    world.pass();
+    assert_eq!(
+        (
+            world.nodes("high").len(),
+            world.nodes(old).len(),
+            world.placement(young)
+        ),
+        (4, 4, None)
+    );
+}
+
+#[test]
+fn nothing_is_promised_twice_while_the_watch_lags_behind() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    for name in ["one", "other"] {
+        world.gang(name, SMALL);
+    }
+    world.control();
+    // Where both seem to wait, `b` comes first.
+    let [b, a] = by_uid(&world, ["one", "other"]);
+    world.edit(b, |w| w.spec.suspend = true);
+    world.store().watches.hold(WatchedKind::PodGroup, true);
+    world.pass();
+    world.edit(b, |w| w.spec.suspend = false);
+    world.pass();
+    assert_eq!((world.nodes(a).len(), world.placement(b)), (4, None));
+}
+
+#[test]
+fn a_new_leader_rebuilds_its_reservations_from_the_placements() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang("a", SMALL);
+    world.pass();
+    world.crash();
+    world.gang("b", SMALL);
+    world.pass();
+    assert_eq!((world.nodes("a").len(), world.placement("b")), (4, None));
+}
+
+#[test]
+fn a_suspended_backing_off_or_dependent_gang_does_not_ask_for_capacity() {
+    let mut world = Gangs::new(&[("n1", 16)]);
+    for name in ["suspended", "backing-off", "dependent"] {
+        world.gang(name, SMALL);
+    }
+    world.control();
+    let until = world.now();
+    world.edit("suspended", |w| w.spec.suspend = true);
+    world.edit_ledger("backing-off", |gang| {
+        gang.backoff = Some(Backoff {
+            reason: reasons::QUOTA_EXCEEDED.into(),
+            message: String::new(),
+            tries: 1,
+            until,
+        });
+    });
+    world.edit_ledger("dependent", |gang| gang.started = false);
+    assert_eq!(world.schedule().requests, 0);
+}
+
+#[test]
+fn members_that_have_succeeded_need_no_capacity() {
+    let mut world = Gangs::new(&[("n1", 3)]);
+    world.gang("a", SMALL);
+    world.control();
+    world.edit("a", |w| {
+        w.status.get_or_insert_default().groups = vec![GroupStatus {
+            name: "g".into(),
+            completed_indexes: "0".into(),
+            ..GroupStatus::default()
+        }];
+    });
+    world.schedule();
+    assert_eq!(world.assigned("a").len(), 3);
+}
+
+#[test]
+fn members_of_a_basic_group_are_placed_one_by_one() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang_with("a", SMALL, &json!({"scheduling": {"policy": "Basic"}}));
+    world.settle();
+    assert_eq!(world.assigned("a").len(), 2);
+    world.node("n2", 2, true);
+    world.settle();
+    assert_eq!((world.assigned("a").len(), world.running("a")), (4, 4));
+}
+
+#[test]
+fn small_gangs_do_not_starve_a_large_one_that_waits_before_them() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    world.gang("running", SMALL);
+    world.settle();
+    world.gang(
+        "large",
+        Spec {
+            members: 8,
+            ..SMALL
+        },
+    );
+    world.pass();
+    world.later(1);
+    world.gang(
+        "small",
+        Spec {
+            members: 1,
+            ..SMALL
+        },
+    );
+    world.settle();
+    assert_eq!(
+        (world.placement("large"), world.placement("small")),
+        (None, None)
+    );
+    world.edit("running", |w| w.spec.suspend = true);
+    world.settle();
+    assert_eq!(
+        (world.running("large"), world.placement("small")),
+        (8, None)
+    );
+}
+
+#[test]
+fn capacity_that_the_waiting_gang_cannot_use_is_there_for_those_behind_it() {
+    let mut world = Gangs::new(&[("n1", 5)]);
+    world.gang("running", SMALL);
+    world.settle();
+    world.node("n2", 1, true);
+    world.gang(
+        "large",
+        Spec {
+            members: 2,
+            gpus: 2,
+            ..SMALL
+        },
+    );
+    world.pass();
+    world.later(1);
+    world.gang(
+        "small",
+        Spec {
+            members: 1,
+            ..SMALL
+        },
+    );
+    world.settle();
+    assert_eq!(
+        (world.placement("large"), world.nodes("small")),
+        (None, vec!["n2".to_owned()])
+    );
+}
+
+#[test]
+fn a_message_that_changes_all_the_time_is_written_now_and_then() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    world.gang("a", SMALL);
+    world.pass();
+    world.node("n2", 1, true);
+    assert_eq!(world.pass().requests, 0);
+    world.later(5);
+    assert_eq!(world.pass().requests, 1);
+}

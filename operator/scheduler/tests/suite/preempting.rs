@@ -1,0 +1,375 @@
+//! Taking capacity from others.
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::names::annotations::LAST_CHECKPOINT;
+use lockstep_api::scheduling::Preemption;
+use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
+use serde_json::json;
+
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 4,
+    gpus: 1,
+};
+const HIGH: Spec = Spec {
+    priority: 100,
+    members: 4,
+    gpus: 1,
+};
+
+/// A gang of low priority runs, one of high priority has its intent.
+fn contested() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    world.gang("high", HIGH);
+    world.pass();
+    assert!(world.intent("high").is_some());
+    world
+}
+
+/// UIDs of an intent's victims.
+fn victims(intent: &Preemption) -> Vec<&str> {
+    intent.victims.iter().map(|v| v.uid.as_str()).collect()
+}
+
+/// What the pod group of a gang says about its preemption.
+fn disruption(world: &Gangs, name: &str) -> String {
+    let status = world.status(name);
+    let told = find(&status.conditions, types::DISRUPTION_TARGET);
+    told.expect("it was preempted").message.clone()
+}
+
+/// Pods of a gang for which kube-scheduler is to keep the capacity of a node.
+fn nominated(world: &Gangs, name: &str) -> usize {
+    let node = |p: &Pod| p.status.as_ref()?.nominated_node_name.clone();
+    world.pods_of(name).iter().filter_map(node).count()
+}
+
+#[test]
+fn a_gang_displaces_a_less_important_one_step_by_step() {
+    let mut world = contested();
+    let intent = world.intent("high").unwrap();
+    assert_eq!(victims(&intent), [world.group_uid("low")]);
+    assert_eq!(world.condition("high").reason, reasons::PREEMPTING);
+    assert!(
+        intent.proven
+            && intent
+                .explanation
+                .contains("no cheaper set frees enough capacity"),
+        "{}",
+        intent.explanation
+    );
+    let waiting = world.condition("high").message;
+    assert!(waiting.contains("preempting 1 victims"), "{waiting}");
+    assert_eq!(
+        world.schedule().requests,
+        0,
+        "nobody is told before the preemptor's pods exist"
+    );
+
+    world.pass();
+    assert!(world.disrupted("low"));
+    let told = disruption(&world, "low");
+    for part in [
+        "ml/high",
+        "priority 100",
+        &intent.id,
+        "no cheaper set frees enough capacity",
+    ] {
+        assert!(told.contains(part), "{part:?} is missing: {told}");
+    }
+
+    world.control();
+    assert!(world.released("low"));
+    assert_eq!(
+        (world.schedule().requests, nominated(&world, "high")),
+        (4, 4)
+    );
+
+    let queued_at = world.status("low").queued_at;
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (4, 0));
+    assert_eq!((world.intent("high"), world.placement("low")), (None, None));
+    assert_eq!(
+        world.status("low").queued_at,
+        queued_at,
+        "a preempted gang keeps its place in the queue"
+    );
+    assert!(!world.disrupted("low") && world.condition("high").reason == reasons::SCHEDULED);
+    let after = disruption(&world, "low");
+    assert!(
+        after.starts_with(&told) && after.contains("requeued at its original position"),
+        "{after}"
+    );
+}
+
+#[test]
+fn a_victim_is_not_overtaken_by_pods_before_it_begins_to_leave() {
+    let mut world = contested();
+    world.pass();
+    assert!(world.disrupted("low"));
+    assert_eq!(
+        world.schedule().requests,
+        0,
+        "kube-scheduler would preempt by itself for pods that it sees"
+    );
+}
+
+#[test]
+fn equal_priority_is_never_preempted() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang("low", LOW);
+    world.settle();
+    world.gang("equal", LOW);
+    world.pass();
+    assert_eq!(
+        (world.intent("equal"), world.placement("equal")),
+        (None, None)
+    );
+}
+
+#[test]
+fn a_gang_whose_policy_is_never_waits() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang("low", LOW);
+    world.settle();
+    let never = json!({"scheduling": {"preemptionPolicy": "Never"}});
+    world.gang_with("high", HIGH, &never);
+    world.pass();
+    assert_eq!(
+        (world.intent("high"), world.placement("high")),
+        (None, None)
+    );
+    assert!(world.condition("high").message.contains("may not preempt"));
+}
+
+#[test]
+fn nobody_is_evicted_for_a_gang_that_would_not_fit_all_the_same() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang("low", LOW);
+    world.settle();
+    world.gang("high", Spec { members: 5, ..HIGH });
+    world.settle();
+    assert_eq!((world.intent("high"), world.running("low")), (None, 4));
+}
+
+#[test]
+fn a_new_leader_takes_an_intent_up_where_the_last_one_left_it() {
+    for crash_after in 0..6 {
+        let mut world = contested();
+        for step in 0..8 {
+            if step == crash_after {
+                world.crash();
+            }
+            world.control();
+            world.bind();
+            world.schedule();
+            if step > 3 {
+                world.kubelets();
+            }
+        }
+        world.settle();
+        assert_eq!(
+            (world.running("high"), world.running("low")),
+            (4, 0),
+            "crash after step {crash_after}"
+        );
+        assert_eq!(world.intent("high"), None);
+    }
+}
+
+#[test]
+fn a_victim_that_has_finished_meanwhile_is_not_replaced_by_another() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
+    for (name, node) in [("a", "n1"), ("b", "n2"), ("c", "n3")] {
+        world.foreign(name, node, 0, 2);
+    }
+    world.gang("high", HIGH);
+    world.pass();
+    let intent = world.intent("high").unwrap();
+    let victims: Vec<String> = intent.victims.into_iter().map(|v| v.name).collect();
+    assert_eq!(victims.len(), 2);
+    world.remove(WatchedKind::Pod, &Key::new("ml", &victims[0]));
+    world.settle();
+    assert_eq!(world.evicted(), [victims[1].clone()]);
+    assert_eq!(world.running("high"), 4);
+}
+
+#[test]
+fn capacity_that_becomes_free_elsewhere_spares_the_victims() {
+    let mut world = contested();
+    world.node("n3", 4, true);
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (4, 4));
+    assert_eq!(world.intent("high"), None);
+}
+
+#[test]
+fn an_intent_is_withdrawn_when_the_preemptor_has_vanished() {
+    let mut world = contested();
+    world.pass();
+    assert!(world.disrupted("low"));
+    world.delete(WatchedKind::TrainingWorkload, &Key::new("ml", "high"));
+    while world.run(&Actor::GarbageCollector) {}
+    assert_eq!(
+        (world.group("high"), world.pods_of("high").len()),
+        (None, 0)
+    );
+    world.schedule();
+    assert!(!world.disrupted("low"), "it had not begun to leave");
+    world.settle();
+    assert_eq!(world.running("low"), 4);
+}
+
+#[test]
+fn a_quota_that_refuses_the_preemptor_withdraws_the_intent_and_evicts_nobody() {
+    let mut world = contested();
+    world.store().admission.quota = Some(4);
+    world.settle();
+    let backoff = world.ledger("high").backoff.expect("it waits");
+    assert_eq!(backoff.reason, reasons::QUOTA_EXCEEDED);
+    assert_eq!(
+        (
+            world.intent("high"),
+            world.placement("high"),
+            world.running("low")
+        ),
+        (None, None, 4)
+    );
+    assert!(!world.disrupted("low"));
+    assert_eq!(world.preemptions("high"), 0);
+}
+
+#[test]
+fn foreign_pods_are_marked_then_evicted_and_only_as_many_as_needed() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    for (name, priority) in [("p1", 1), ("p2", 2), ("p3", 3), ("p4", 4)] {
+        world.foreign(name, "n1", priority, 1);
+    }
+    world.gang("high", Spec { members: 2, ..HIGH });
+    world.settle();
+    let mut evicted = world.evicted();
+    evicted.sort();
+    assert_eq!(
+        (evicted, world.running("high")),
+        (vec!["p1".to_owned(), "p2".to_owned()], 2)
+    );
+}
+
+#[test]
+fn a_budget_is_spared_when_another_set_suffices() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.guarded("guarded", "n1");
+    world.foreign("free", "n1", 1, 1);
+    world.gang("high", Spec { members: 1, ..HIGH });
+    world.settle();
+    assert_eq!(world.evicted(), ["free"]);
+}
+
+#[test]
+fn of_two_equal_gangs_the_one_that_has_checkpointed_goes() {
+    for (fresh, stale) in [("a", "b"), ("b", "a")] {
+        let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+        for name in ["a", "b"] {
+            world.gang(name, LOW);
+        }
+        world.settle();
+        world.later(7200);
+        for (name, ago) in [(fresh, 60), (stale, 3600)] {
+            let at = (world.now() - TimeDelta::seconds(ago)).to_rfc3339();
+            world.edit(name, |w| {
+                w.metadata.annotations = Some([(LAST_CHECKPOINT.to_owned(), at)].into());
+            });
+        }
+        world.gang("high", HIGH);
+        world.pass();
+        let intent = world.intent("high").unwrap();
+        assert_eq!(victims(&intent), [world.group_uid(fresh)]);
+        // Four accelerators, 60 s of work and 120 s of restart.
+        assert_eq!(intent.victims[0].cost, 4 * 180);
+    }
+}
+
+#[test]
+fn a_gang_waits_for_pods_that_are_ending_rather_than_to_evict_more() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.foreign("ending", "n1", 1, 2);
+    world.foreign("running", "n2", 1, 2);
+    world.delete(WatchedKind::Pod, &Key::new("ml", "ending"));
+    world.gang("high", Spec { members: 2, ..HIGH });
+    world.pass();
+    assert_eq!(
+        (world.intent("high"), world.placement("high")),
+        (None, None)
+    );
+    assert!(world.condition("high").message.contains("terminating pods"));
+    world.later(60);
+    world.pass();
+    let intent = world.intent("high").unwrap();
+    assert_eq!(victims(&intent), ["uid-running"], "it will never end");
+}
+
+#[test]
+fn two_preemptors_do_not_count_on_the_same_victim() {
+    let mut world = contested();
+    world.gang("high-2", HIGH);
+    world.settle();
+    assert_eq!(
+        (world.running("high"), world.placement("high-2")),
+        (4, None)
+    );
+}
+
+#[test]
+fn a_pod_of_a_single_mode_gang_goes_alone_and_its_member_queues_again() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang_with(
+        "low",
+        LOW,
+        &json!({"scheduling": {"disruptionMode": "Single"}}),
+    );
+    world.settle();
+    world.gang("high", Spec { members: 1, ..HIGH });
+    world.settle();
+    assert_eq!(
+        (
+            world.running("high"),
+            world.running("low"),
+            world.evicted().len()
+        ),
+        (1, 3, 1)
+    );
+    assert_eq!(world.assigned("low").len(), 3);
+}
+
+#[test]
+fn an_intent_that_became_void_is_replaced_by_one_that_comes_to_an_end() {
+    let mut world = Gangs::new(&[("n0", 4), ("n1", 4), ("n2", 2), ("n3", 3)]);
+    world.gang("low", LOW);
+    world.gang(
+        "high",
+        Spec {
+            priority: 30,
+            members: 5,
+            gpus: 2,
+        },
+    );
+    world.node("n0", 4, false);
+    world.pass();
+    world.gang(
+        "middle",
+        Spec {
+            priority: 20,
+            members: 3,
+            gpus: 2,
+        },
+    );
+    world.pass();
+    world.control();
+    world.node("n0", 4, true);
+    world.settle();
+    assert_eq!((world.running("high"), world.intent("high")), (5, None));
+}
