@@ -244,6 +244,10 @@ async fn an_order_ends_a_members_containers_at_once_and_the_next_ones_arrive() -
     let (ours, other) = (rig.member("p1", "w1").await?, rig.member("p2", "w2").await?);
     rig.released(&ours.main).await?;
     rig.released(&other.main).await?;
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "what is printed is the time of the machine"
+    )]
     let ordered = tokio::time::Instant::now();
     rig.order("w1", 2).await?;
     for id in [&ours.main, &ours.side] {
