@@ -8,7 +8,10 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
-use lockstep_model::{Eviction, PlacementRequest, Source, VictimFilter, VictimRules, VictimScope};
+use lockstep_model::{
+    Eviction, Occupancy, PlacementAttempt, PlacementRequest, Source, VictimFilter, VictimRules,
+    VictimScope,
+};
 
 use super::place::{attempt, by_name};
 use super::round::Round;
@@ -96,40 +99,22 @@ pub(super) fn make_capacity(
         return Err(Pending::Capacity(short));
     }
     round.searches += 1;
-    let rules = &context.settings.rules;
     let wanted = extended_resources(request.templates.iter().map(|t| &*t.requests));
-    let everything = occupancy_with_nodes(context, memory, capacity, gangs);
-    let filter = VictimFilter {
-        rules: &rules.victims,
-        wanted: &wanted,
+    let found = {
+        let everything = occupancy_with_nodes(context, memory, capacity, gangs);
+        search_victims(context, &everything, at, &attempt, &free, &wanted)
     };
-    let table = everything.units(Some(at), demand.priority, filter);
-    let until = table.shielded_until;
-    let mut out_of_reach = table.out_of_reach;
-    let found = attempt.by_preemption(&free, table, rules);
-    if found.is_err() && out_of_reach > 0 {
-        // Who reads why the gang waits should know when it is the configuration.
-        let any = VictimRules {
-            scope: VictimScope::Any,
-            excluded_namespaces: BTreeSet::new(),
-        };
-        let filter = VictimFilter {
-            rules: &any,
-            wanted: &wanted,
-        };
-        let table = everything.units(Some(at), demand.priority, filter);
-        if attempt.by_preemption(&free, table, rules).is_err() {
-            out_of_reach = 0;
-        }
-    }
-    drop(everything);
     match found {
         Ok(eviction) => {
             intend(context, capacity, gangs, at, request, &eviction);
             round.leaving = None;
             Ok(())
         }
-        Err(short) => {
+        Err(NoVictimsFound {
+            short,
+            until,
+            out_of_reach,
+        }) => {
             let pending = Pending::NoVictims {
                 short,
                 until,
@@ -145,6 +130,56 @@ pub(super) fn make_capacity(
             Err(pending)
         }
     }
+}
+
+/// No set of victims makes enough capacity.
+struct NoVictimsFound {
+    /// What is missing with everything evicted that may be.
+    short: Infeasible,
+    /// When work may be evicted that is still within its guaranteed run time.
+    until: Option<DateTime<Utc>>,
+    /// Pods that the rules put out of reach, where their eviction would make enough; else 0.
+    out_of_reach: usize,
+}
+
+/// Searches the cheapest victims for the gang at this position, among those that the rules admit.
+fn search_victims(
+    context: &Context<'_>,
+    everything: &Occupancy<'_>,
+    at: usize,
+    attempt: &PlacementAttempt<'_>,
+    free: &Cluster,
+    wanted: &BTreeSet<String>,
+) -> Result<Eviction, NoVictimsFound> {
+    let rules = &context.settings.rules;
+    let candidates = |victims: &VictimRules| {
+        let filter = VictimFilter {
+            rules: victims,
+            wanted,
+        };
+        everything.units(Some(at), attempt.demand.priority, filter)
+    };
+    let table = candidates(&rules.victims);
+    let (until, mut out_of_reach) = (table.shielded_until, table.out_of_reach);
+    let short = match attempt.by_preemption(free, table, rules) {
+        Ok(eviction) => return Ok(eviction),
+        Err(short) => short,
+    };
+    if out_of_reach > 0 {
+        // Who reads why the gang waits should know when it is the configuration.
+        let any = candidates(&VictimRules {
+            scope: VictimScope::Any,
+            excluded_namespaces: BTreeSet::new(),
+        });
+        if attempt.by_preemption(free, any, rules).is_err() {
+            out_of_reach = 0;
+        }
+    }
+    Err(NoVictimsFound {
+        short,
+        until,
+        out_of_reach,
+    })
 }
 
 /// The request without the nodes that the workload excludes because their kubelets rejected its
