@@ -59,6 +59,7 @@ pub(crate) enum PlacementState<'a> {
 
 impl<'a> Facts<'a> {
     pub fn new(view: &'a WorkloadView, now: DateTime<Utc>) -> Self {
+        let (pods, strays) = pods_of_ours(view);
         let mut node_wake = Wake::NEVER;
         let mut lost = BTreeSet::new();
         let limit = TimeDelta::seconds(view.spec().failure_policy.node_lost_seconds);
@@ -72,8 +73,8 @@ impl<'a> Facts<'a> {
             now,
             gangs: gangs(view.spec()),
             node_wake,
-            pods: pods_by_member(view),
-            strays: strays(view),
+            pods,
+            strays,
             reports: reports_by_pod(view),
             arrivals: arrivals_by_pod(view),
             training: training_containers(view.spec()),
@@ -326,24 +327,20 @@ fn is_lost(node: &NodeInfo, limit: TimeDelta, now: DateTime<Utc>, wake: &mut Wak
     node.out_of_service || not_ready.is_some_and(|at| Due::of(at + limit, now).passed(wake))
 }
 
-fn pods_by_member(view: &WorkloadView) -> BTreeMap<&Member, Vec<&PodView>> {
-    let mut out: BTreeMap<&Member, Vec<&PodView>> = BTreeMap::new();
+/// Pods of ours by member, oldest first, and those whose labels name none.
+fn pods_of_ours(view: &WorkloadView) -> (BTreeMap<&Member, Vec<&PodView>>, Vec<&PodView>) {
+    let mut by_member: BTreeMap<&Member, Vec<&PodView>> = BTreeMap::new();
+    let mut strays = Vec::new();
     for pod in view.pods.iter().filter(|p| p.owner_uid == view.uid()) {
-        if let Some(member) = &pod.identity.member {
-            out.entry(member).or_default().push(pod);
+        match &pod.identity.member {
+            Some(member) => by_member.entry(member).or_default().push(pod),
+            None => strays.push(&**pod),
         }
     }
-    for pods in out.values_mut() {
+    for pods in by_member.values_mut() {
         pods.sort_by_key(|p| (p.created_at, &p.uid));
     }
-    out
-}
-
-fn strays(view: &WorkloadView) -> Vec<&PodView> {
-    let ours = view.pods.iter().filter(|p| p.owner_uid == view.uid());
-    ours.filter(|p| p.identity.member.is_none())
-        .map(AsRef::as_ref)
-        .collect()
+    (by_member, strays)
 }
 
 fn reports_by_pod(view: &WorkloadView) -> BTreeMap<&str, Vec<(&str, &Report)>> {

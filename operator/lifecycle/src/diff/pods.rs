@@ -44,8 +44,7 @@ impl PlacedGang<'_, '_> {
 
     /// Removes pods that are not wanted or block their replacements, and opens gates.
     pub fn repair(&self, out: &mut Vec<Action>) {
-        let completed = &self.ledger.completed;
-        let finished = self.gang.members().all(|m| completed.contains(m));
+        let finished = self.ledger.is_done(self.gang);
         for (domain, entry) in self.active_domains() {
             for member in &domain.members {
                 let current = self
@@ -119,10 +118,14 @@ impl PlacedGang<'_, '_> {
                 if out.len() >= limit {
                     return;
                 }
-                let finished = self.ledger.completed.contains(member);
-                let refused =
-                    holds && is_recently_refused(self.facts, &Target::Pod(member.clone()), wake);
-                if !finished && !refused && self.membership.contains(member) {
+                let missing = !self.ledger.completed.contains(member)
+                    && self.membership.contains(member)
+                    && self.facts.current(entry, member).is_none();
+                let refused = missing && holds && {
+                    let target = Target::Pod(member.clone());
+                    is_recently_refused(self.facts, &target, wake)
+                };
+                if missing && !refused {
                     out.extend(self.create_one(domain, entry, member, gated));
                 }
             }
@@ -152,6 +155,7 @@ impl PlacedGang<'_, '_> {
         !pod.terminal() && !self.facts.lost(node) && (runs || !pod.terminating())
     }
 
+    /// The pod of a member that has none, unless an old one or its node is in the way.
     fn create_one(
         &self,
         domain: &Domain,
@@ -162,8 +166,7 @@ impl PlacedGang<'_, '_> {
         let facts = self.facts;
         let node = self.assigned.get(member).copied()?;
         let old_pods = facts.pods_of(member);
-        if facts.current(entry, member).is_some()
-            || old_pods.iter().any(|p| self.blocks_replacement(p, node))
+        if old_pods.iter().any(|p| self.blocks_replacement(p, node))
             || !facts.usable(self.entry, node)
         {
             return None;

@@ -34,6 +34,7 @@ pub(crate) fn failure_of(
 pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let node = pod.node.as_deref()?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
+    let said = disrupted.map(|c| (c.reason.clone(), c.message.clone()));
     let (kind, reason, message) = if pod.phase == PodPhase::Failed && !ended_by_deletion(pod) {
         if !pod.has_run() {
             return None;
@@ -46,18 +47,12 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
             }
         }
         // The kubelet says why in the condition alone where it ended the pod for another's sake.
-        match disrupted.filter(|_| pod.reason.is_empty()) {
-            Some(c) => (CauseKind::PodFailed, c.reason.clone(), c.message.clone()),
-            None => (
-                CauseKind::PodFailed,
-                pod.reason.clone(),
-                pod.message.clone(),
-            ),
-        }
+        let (reason, message) = said
+            .filter(|_| pod.reason.is_empty())
+            .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
+        (CauseKind::PodFailed, reason, message)
     } else if pod.terminating() {
-        let (reason, message) = disrupted.map_or((String::new(), "pod was deleted".into()), |c| {
-            (c.reason.clone(), c.message.clone())
-        });
+        let (reason, message) = said.unwrap_or((String::new(), "pod was deleted".into()));
         (CauseKind::PodDeleted, reason, message)
     } else if !pod.terminal() && facts.lost(node) {
         let state = match facts.view.nodes.get(node) {
@@ -102,14 +97,6 @@ fn ended_by_deletion(pod: &PodView) -> bool {
 /// that kept it from starting.
 fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let training = facts.training(&member.group);
-    let failed = |c: &'_ ContainerView| c.terminated().filter(|t| t.exit_code != 0).cloned();
-    if let Some(exit) = pod.containers.get(training).and_then(failed) {
-        let known = report_of(facts, member, pod, exit.id.as_deref());
-        return Some(Failure {
-            usable: false,
-            ..exit_failure(facts, member, pod, &exit, known)
-        });
-    }
     let began = pod
         .containers
         .get(training)
@@ -117,9 +104,10 @@ fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Fail
     let (name, exit) = pod
         .containers
         .iter()
-        .filter(|(_, c)| c.init && !began)
-        .find_map(|(name, c)| Some((name, failed(c)?)))?;
-    let failure = exit_failure(facts, member, pod, &exit, None);
+        .filter(|(name, c)| *name == training || (c.init && !began))
+        .find_map(|(name, c)| Some((name, c.terminated().filter(|t| t.exit_code != 0)?)))?;
+    let known = report_of(facts, member, pod, exit.id.as_deref());
+    let failure = exit_failure(facts, member, pod, exit, known);
     Some(Failure {
         usable: false,
         cause: Cause {

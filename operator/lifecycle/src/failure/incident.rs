@@ -75,7 +75,7 @@ pub(crate) fn open_uncounted(
         action,
         cause,
         counted: false,
-        failed: replace.clone(),
+        failed: None,
         replace,
         avoid: Vec::new(),
     };
@@ -198,23 +198,16 @@ fn begin(
             replace.insert(member.clone());
         }
     }
-    if !response.counted && repeats(&response.cause) && tries >= UNCOUNTED_TRIES {
-        // Nothing else would ever end the row.
-        replace.extend(response.failed.iter().cloned());
-        avoid_node_of(facts, ledger, scope, &response.cause);
-    }
-    let Some(domain) = ledger.domain(scope.key()) else {
-        return;
-    };
-    let mut incident = build(
-        facts,
-        domain,
-        &response.cause,
-        action,
-        tries,
-        response.counted,
-    );
+    let repeats = repeats(&response.cause);
+    let backs_off = response.counted || repeats;
+    let mut incident = build(facts, domain, &response.cause, action, tries, backs_off);
     incident.counted = charged;
+    let mut avoid = response.avoid;
+    if !response.counted && repeats && tries >= UNCOUNTED_TRIES {
+        // Nothing else would ever end the row.
+        replace.extend(response.failed);
+        avoid.extend(node_of(facts, &response.cause));
+    }
     if let Some(before) = before
         && before.affects_single_pods()
         && action.affects_single_pod()
@@ -224,14 +217,14 @@ fn begin(
         incident.old_pods = before.old_pods;
     }
     incident.replace_members(facts, replace);
-    for (node, avoidance) in response.avoid {
+    for (node, avoidance) in avoid {
         ledger.avoid_node(&scope.gang.key, node, avoidance);
     }
-    let backs_off = response.counted || repeats(&response.cause);
     let tries = tries.saturating_add(i32::from(backs_off));
     ledger.open_incident(scope.key(), incident, tries);
     if action.raises_attempt() {
-        ledger.forget_unfinished(facts.spec(), scope.gang, scope.all.iter().copied());
+        let members = scope.all.iter().copied();
+        ledger.forget_unfinished(facts.spec(), scope.gang, scope.domain, members);
     }
 }
 
@@ -248,14 +241,13 @@ fn repeats(cause: &Cause) -> bool {
     }
 }
 
-fn avoid_node_of(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, cause: &Cause) {
-    if let Some(node) = NodeName::read(Some(&cause.node)) {
-        let avoidance = Avoidance {
-            reason: reasons::FAILED_MEMBER.into(),
-            until: facts.now + facts.view.settings.avoid,
-        };
-        ledger.avoid_node(&scope.gang.key, node, avoidance);
-    }
+/// The node of a cause, to stay away from.
+fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
+    let avoidance = Avoidance {
+        reason: reasons::FAILED_MEMBER.into(),
+        until: facts.now + facts.view.settings.avoid,
+    };
+    Some((NodeName::read(Some(&cause.node))?, avoidance))
 }
 
 /// Whether a member of the domain gets a new pod by the action alone, whatever else is known of it.
@@ -281,7 +273,7 @@ fn build(
     cause: &Cause,
     action: FailureAction,
     tries: i32,
-    counted: bool,
+    backs_off: bool,
 ) -> OpenIncident {
     let settings = &facts.view.settings;
     let wait = doubling(
@@ -289,12 +281,11 @@ fn build(
         settings.incident_backoff_max,
         tries,
     );
-    let backs_off = counted || repeats(cause);
     OpenIncident {
         attempt: domain.attempt + i64::from(action.raises_attempt()),
         cause: cause.clone(),
         action,
-        counted,
+        counted: false,
         stage: IncidentStage::Decided,
         replace: BTreeSet::new().into_iter().collect(),
         old_pods: BTreeSet::new(),
@@ -407,8 +398,7 @@ pub(crate) fn restart_all(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause)
             continue;
         }
         for domain in &gang.domains {
-            let done = ledger.done_members(facts.spec(), gang);
-            let scope = DomainScope::of_restart(facts, &membership, gang, domain, &done);
+            let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
             // One restart serves all requests of one pass.
             let opened = ledger
                 .domain(scope.key())
@@ -450,8 +440,7 @@ pub(crate) fn place_elsewhere(
             incident.replace_members(facts, [member]);
             continue;
         }
-        let done = ledger.done_members(facts.spec(), gang);
-        let scope = DomainScope::of_restart(facts, &membership, gang, domain, &done);
+        let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
         let action = FailureAction::RestartPod;
         open_uncounted(
             facts,

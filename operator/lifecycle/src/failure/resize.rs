@@ -71,8 +71,7 @@ pub(crate) fn restart_changed(
             continue;
         }
         for domain in &gang.domains {
-            let done = ledger.done_members(facts.spec(), gang);
-            let scope = DomainScope::of_restart(facts, is, gang, domain, &done);
+            let scope = DomainScope::of_restart(facts, ledger, is, gang, domain);
             let begun = domain.members.iter().any(|m| was.contains(m));
             let moved = scope
                 .all

@@ -21,8 +21,8 @@ pub(crate) struct Response {
     pub cause: Cause,
     /// Whether it takes a unit of the budget.
     pub counted: bool,
-    /// The member whose failure came first.
-    pub failed: BTreeSet<Member>,
+    /// The member whose failure came first; none for a request.
+    pub failed: Option<Member>,
     /// Members whose pods cannot or shall not go on.
     pub replace: BTreeSet<Member>,
     /// Nodes to stay away from.
@@ -52,7 +52,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         },
         // What failed after the first may have failed because of it.
         counted: by.counted,
-        failed: BTreeSet::from([first.member.clone()]),
+        failed: Some(first.member.clone()),
         replace: BTreeSet::new(),
         avoid: Vec::new(),
     };

@@ -1,7 +1,5 @@
 //! One restart domain with its gang, and what its failures may ask of the workload.
 
-use std::collections::BTreeSet;
-
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
@@ -67,15 +65,16 @@ impl<'s> DomainScope<'s> {
         }
     }
 
-    /// The scope of a restart that has nothing to do with where members run. Members that are
-    /// `done` have no part in it.
+    /// The scope of a restart that has nothing to do with where members run. Members that never run
+    /// again have no part in it.
     pub fn of_restart(
         facts: &'s Facts<'s>,
+        ledger: &Ledger,
         membership: &Membership<'_>,
         gang: &'s Gang,
         domain: &'s Domain,
-        done: &BTreeSet<Member>,
     ) -> Self {
+        let done = ledger.done_members(facts.spec(), gang, domain);
         let mut all = Vec::new();
         for member in &domain.members {
             if membership.contains(member) && !done.contains(member) {

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::names::annotations;
@@ -185,6 +185,7 @@ impl Ledger {
         let Some(gang) = facts.gang(key) else { return };
         for domain in &gang.domains {
             self.close_incident(facts, &domain.key, false);
+            self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
             if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
                 *entry = DomainLedger {
                     attempt: entry.attempt,
@@ -192,7 +193,6 @@ impl Ledger {
                 };
             }
         }
-        self.forget_unfinished(facts.spec(), gang, gang.members());
     }
 
     /// Releases every placement that is held.
@@ -203,15 +203,16 @@ impl Ledger {
         }
     }
 
-    /// Members start over: what they have finished counts only where they are
+    /// Members of a restart domain start over: what they have finished counts only where they are
     /// [done](Self::done_members).
     pub fn forget_unfinished<'m>(
         &mut self,
         spec: &TrainingWorkloadSpec,
         gang: &Gang,
+        domain: &Domain,
         members: impl IntoIterator<Item = &'m Member>,
     ) {
-        let done = self.done_members(spec, gang);
+        let done = self.done_members(spec, gang, domain);
         for member in members {
             if !done.contains(member) {
                 self.completed.remove(member);
@@ -219,29 +220,28 @@ impl Ledger {
         }
     }
 
-    /// Members of a gang that have finished whatever becomes of the others: their whole group or
-    /// restart domain has, or they stand alone. They never run again.
-    pub fn done_members(&self, spec: &TrainingWorkloadSpec, gang: &Gang) -> BTreeSet<Member> {
+    /// Members of a restart domain that have finished whatever becomes of the others: their whole
+    /// group or domain has, or they stand alone. They never run again.
+    pub fn done_members(
+        &self,
+        spec: &TrainingWorkloadSpec,
+        gang: &Gang,
+        domain: &Domain,
+    ) -> BTreeSet<Member> {
+        let mut done: BTreeSet<Member> = BTreeSet::new();
+        for member in &domain.members {
+            if self.completed.contains(member) {
+                done.insert(member.clone());
+            }
+        }
         let membership = self.membership(spec);
-        let finished_group = |name: &str| membership.complete(name, &self.completed);
-        let groups: Vec<&str> = spec
-            .groups
-            .iter()
-            .map(|g| g.name.as_str())
-            .filter(|name| finished_group(name))
-            .collect();
-        let mut done = BTreeSet::new();
-        for domain in &gang.domains {
-            let mut running = domain.members.iter().filter(|m| membership.contains(m));
-            let finished_domain = running.all(|m| self.completed.contains(m));
-            for member in domain
-                .members
-                .iter()
-                .filter(|m| self.completed.contains(*m))
-            {
-                if gang.basic || finished_domain || groups.contains(&member.group.as_str()) {
-                    done.insert(member.clone());
-                }
+        let mut running = domain.members.iter().filter(|m| membership.contains(m));
+        if done.is_empty() || gang.basic || running.all(|m| done.contains(m)) {
+            return done;
+        }
+        for group in &spec.groups {
+            if !membership.complete(&group.name, &self.completed) {
+                done.retain(|m| m.group != group.name);
             }
         }
         done
