@@ -28,7 +28,7 @@ use crate::scheduler::task::Scheduler;
 use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Limits, Parts};
 
-pub use crate::index::{AgentSelector, Key, WatchedKind};
+pub use crate::index::{AgentSelector, Key, WatchedKind, member as read_member};
 pub use crate::scheduler::task::CycleSummary;
 
 /// What a stepped manager is made of.

@@ -227,9 +227,9 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64
     }
 }
 
-/// A victim has left and waits again: what it was told stays to be read.
-pub(crate) fn requeued(told: &str) -> String {
-    format!("{told}; evicted and requeued at its original position")
+/// A victim has left and waits again: why it was preempted stays to be read.
+pub(crate) fn requeued(reason: &str) -> String {
+    format!("{reason}; evicted and requeued at its original position")
 }
 
 fn count(n: usize, noun: &str) -> String {

@@ -36,6 +36,7 @@ pub use state::{Key, State, controller_uid};
 pub use view::Known;
 pub use watch::{Watching, watch_all};
 pub use watched_kind::WatchedKind;
+pub use wire::member;
 
 use crate::clock::{Clock, Random};
 use crate::queue::Queue;

@@ -16,10 +16,9 @@ use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::tier::{RESTART_ALL_FEATURE, Tier};
 use lockstep_lifecycle::view::{DryRun, Held, Priority, ServiceContent, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
+use lockstep_manager::stepped::read_member;
 use lockstep_model::wire::PodWire;
 use serde_json::{Value, json};
-
-use crate::wire;
 
 /// Node of the member that runs.
 const OTHER: &str = "other";
@@ -385,7 +384,8 @@ fn node_controller_says_unready(status: &Value) -> bool {
 fn member(pod: Value) -> Arc<PodView> {
     let wire: PodWire = serde_json::from_value(pod).expect("a pod");
     let scheduling = wire.scheduling().expect("a pod with its identity");
-    let (_, view) = wire::member(&wire, &scheduling).expect("a member");
+    // The manager's reading of a pod: it is what the decisions get on a real cluster.
+    let (_, view) = read_member(&wire, &scheduling).expect("a member");
     Arc::new(view)
 }
 

@@ -1,13 +1,6 @@
 //! What the lifecycle decides about what a real cluster showed, as text that people read:
 //! `golden/SCENARIO.txt`. `UPDATE_GOLDEN=1` writes the files anew.
 
-#[path = "../../../../operator/manager/src/time_conversion.rs"]
-mod time_conversion;
-/// The manager's reading of a pod: it is what the decisions get on a real cluster.
-#[path = "../../../../operator/manager/src/index/wire.rs"]
-#[expect(dead_code, reason = "the manager's own, which reads nodes as well")]
-mod wire;
-
 mod gang;
 mod text;
 
