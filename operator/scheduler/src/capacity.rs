@@ -33,11 +33,6 @@ impl Capacity {
         }
     }
 
-    /// What is left on a node, one amount per dimension.
-    pub fn free(&self, node: NodeIx) -> &[i64] {
-        self.free.free(node)
-    }
-
     /// The cluster as a gang of this priority sees it: what is nominated for pods of lower priority
     /// does not bind it.
     pub fn visible_to(&mut self, context: &Context<'_>, priority: i32) -> Cluster {

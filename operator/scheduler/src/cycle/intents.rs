@@ -140,7 +140,7 @@ fn pursue_one(
         .values()
         .filter_map(|n| context.cluster.ordinal(n))
         .collect();
-    let after = free_after_terminations(context, capacity, gangs, &nodes, out);
+    let after = free_after_terminations(context, capacity, gangs, at, &nodes, out);
     if !fits(&after) {
         withdraw(context, capacity, &mut gangs[at]);
         return;
@@ -219,17 +219,20 @@ fn move_to_free_capacity(
     true
 }
 
-/// What is free on these nodes once everything that is leaving has left.
+/// What is free on these nodes once everything that is leaving has left, as the gang at this
+/// position sees it.
 fn free_after_terminations(
     context: &Context<'_>,
-    capacity: &Capacity,
+    capacity: &mut Capacity,
     gangs: &[GangState],
+    at: usize,
     nodes: &BTreeSet<NodeIx>,
     out: &mut Pursued,
 ) -> BTreeMap<NodeIx, Amounts> {
+    let free = capacity.visible_to(context, gangs[at].priority());
     let mut after: BTreeMap<NodeIx, Amounts> = nodes
         .iter()
-        .map(|&n| (n, capacity.free(n).iter().copied().collect()))
+        .map(|&n| (n, free.free(n).iter().copied().collect()))
         .collect();
     let leaving = occupancy(context, capacity, gangs).leaving();
     if let Some(until) = leaving.until {

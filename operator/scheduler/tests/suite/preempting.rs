@@ -373,3 +373,25 @@ fn an_intent_that_became_void_is_replaced_by_one_that_comes_to_an_end() {
     world.settle();
     assert_eq!((world.running("high"), world.intent("high")), (5, None));
 }
+
+/// The search does not count what is nominated for pods of lower priority; what carries the intent
+/// out must not either, or it withdraws in every cycle what the next one decides again.
+#[test]
+fn what_is_nominated_for_lower_priority_does_not_stop_a_preemption_that_was_decided() {
+    let one = Spec { members: 1, ..LOW };
+    let mut world = Gangs::new(&[("n1", 1)]);
+    world.gang("low", one);
+    world.settle();
+    let nominated = json!({"spec": {"nodeName": null, "schedulingGates": [{"name": "example.com/never"}]},
+        "status": {"nominatedNodeName": "n1"}});
+    world.foreign_with("nominated", "n1", 0, 1, &nominated);
+    world.gang(
+        "high",
+        Spec {
+            priority: 100,
+            ..one
+        },
+    );
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (1, 0));
+}
