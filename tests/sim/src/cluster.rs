@@ -19,9 +19,10 @@ use crate::kube_scheduler::{self, Claims};
 use crate::manager::Manager;
 use crate::nodes::SimNode;
 
-/// Rounds after which everything must have come to rest.
+/// Rounds after which everything must have come to rest, unless a scenario says another number.
 const MOST_ROUNDS: usize = 3000;
-/// Deadlines in a row at which nothing happened: all that is left is somebody who looks now and then.
+/// Deadlines in a row at which nothing happened: all that is left is somebody who looks now and then,
+/// unless a scenario says another number.
 const MOST_QUIET: usize = 40;
 
 /// Somebody who does something when it is his turn.
@@ -59,6 +60,12 @@ pub struct SimCluster {
     pub patience: TimeDelta,
     /// How long a round takes in which something happened.
     pub tick: TimeDelta,
+    /// Rounds after which [`Self::settle`] must have come to rest.
+    pub most_rounds: usize,
+    /// Deadlines in a row at which nothing happens, after which [`Self::settle`] takes it for rest.
+    pub most_quiet: usize,
+    /// Turns that were taken, by anybody.
+    pub turns: u64,
 }
 
 impl SimCluster {
@@ -84,6 +91,9 @@ impl SimCluster {
             claims: Claims::new(),
             patience: TimeDelta::seconds(60),
             tick: TimeDelta::seconds(1),
+            most_rounds: MOST_ROUNDS,
+            most_quiet: MOST_QUIET,
+            turns: 0,
         }
     }
 
@@ -157,6 +167,7 @@ impl SimCluster {
 
     /// One turn of somebody; whether anything was done.
     pub fn run(&mut self, actor: &Actor) -> bool {
+        self.turns += 1;
         let before = self.store.lock().version();
         let busy = match actor {
             Actor::Watch(kind) => {
@@ -224,6 +235,11 @@ impl SimCluster {
         actor
     }
 
+    /// From here on another seed chooses: what comes is the same whatever was before.
+    pub fn reseed(&mut self, seed: u64) {
+        self.random = fastrand::Rng::with_seed(seed);
+    }
+
     /// A number below `end` that the seed picks.
     pub fn pick(&mut self, end: usize) -> usize {
         self.random.usize(..end)
@@ -253,8 +269,18 @@ impl SimCluster {
     /// # Panics
     /// It does not come to rest.
     pub fn settle(&mut self) {
+        if let Err(why) = self.try_settle() {
+            panic!("{why}:\n{}", self.story(60));
+        }
+    }
+
+    /// The same.
+    ///
+    /// # Errors
+    /// It does not come to rest.
+    pub fn try_settle(&mut self) -> Result<(), &'static str> {
         let mut quiet = 0;
-        for _ in 0..MOST_ROUNDS {
+        for _ in 0..self.most_rounds {
             if self.round() {
                 quiet = 0;
                 self.clock.advance(self.tick);
@@ -265,15 +291,15 @@ impl SimCluster {
             quiet += 1;
             match self
                 .due()
-                .filter(|at| *at <= patience && quiet < MOST_QUIET)
+                .filter(|at| *at <= patience && quiet < self.most_quiet)
             {
                 Some(at) => self
                     .clock
                     .advance((at - now).max(TimeDelta::milliseconds(1))),
-                None => return,
+                None => return Ok(()),
             }
         }
-        panic!("it does not come to rest:\n{}", self.story(60));
+        Err("it does not come to rest")
     }
 
     /// Lets time pass, and everything settle.

@@ -9,7 +9,8 @@ use serde_json::Value;
 use crate::api::{DeleteOptions, Store};
 
 /// The garbage collector: deletes what has owners of which none is there any more; whether anything
-/// was deleted. An owner of another namespace is none.
+/// was deleted. An owner of another namespace is none; one of a kind that the store does not have,
+/// a DaemonSet or a Job, is taken to be there.
 pub(crate) fn collect_garbage(store: &mut Store) -> bool {
     let every = || {
         WatchedKind::ALL
@@ -22,16 +23,22 @@ pub(crate) fn collect_garbage(store: &mut Store) -> bool {
             Some((key.namespace.as_str(), uid))
         })
         .collect();
+    let elsewhere = |owner: &Value| {
+        !WatchedKind::ALL
+            .into_iter()
+            .any(|kind| owner["kind"] == kind.name())
+    };
     let owned = |key: &Key, owners: &[Value]| {
-        owners
-            .iter()
-            .filter_map(|owner| owner["uid"].as_str())
-            .any(|uid| {
-                let namespaces = [key.namespace.as_str(), ""];
-                namespaces
-                    .iter()
-                    .any(|namespace| there.contains(&(namespace, uid)))
-            })
+        owners.iter().any(elsewhere)
+            || owners
+                .iter()
+                .filter_map(|owner| owner["uid"].as_str())
+                .any(|uid| {
+                    let namespaces = [key.namespace.as_str(), ""];
+                    namespaces
+                        .iter()
+                        .any(|namespace| there.contains(&(namespace, uid)))
+                })
     };
     let orphans: Vec<(WatchedKind, Key)> = every()
         .filter(|(_, (key, object))| {

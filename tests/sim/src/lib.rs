@@ -12,6 +12,8 @@
 //! | `objects`, [`pods`] | what users do to objects; what happens to containers | helper |
 //! | [`solo`] | a scenario with one workload: its view of the cluster | helper |
 //! | [`gangs`] | a scenario with many gangs: their placements | helper |
+//! | [`trouble`] | what goes wrong in clusters, and stories made of it | generator |
+//! | [`oracle`] | what must hold after every step, and at rest | oracle |
 //! | [`clock`] | the time of all of them | |
 //!
 //! Nothing here reads a clock or waits: the same seed and the same calls give the same log. What is
@@ -34,8 +36,10 @@ pub mod kube_scheduler;
 mod manager;
 pub mod nodes;
 mod objects;
+pub mod oracle;
 pub mod pods;
 pub mod solo;
+pub mod trouble;
 
 pub use cluster::{Actor, SimCluster};
 pub use gangs::{Gangs, Spec};

@@ -24,6 +24,25 @@ pub enum Verb {
     Gone,
 }
 
+/// Who writes.
+#[derive(Clone, Copy, Debug)]
+pub struct Author<'a> {
+    /// Which actor.
+    pub who: &'a str,
+    /// Whether the request names the UID or the version of the object that it is meant for.
+    pub guarded: bool,
+}
+
+impl<'a> Author<'a> {
+    /// Somebody whose request is for whatever has that name.
+    pub fn unguarded(who: &'a str) -> Self {
+        Self {
+            who,
+            guarded: false,
+        }
+    }
+}
+
 /// One write.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Write {
@@ -33,6 +52,8 @@ pub struct Write {
     pub who: String,
     /// What.
     pub verb: Verb,
+    /// Whether the request named the UID or the version of the object, or made it.
+    pub guarded: bool,
     /// WatchedKind of the object.
     pub kind: WatchedKind,
     /// Namespace and name of the object.

@@ -8,7 +8,7 @@ use lockstep_manager::stepped::WatchedKind;
 use serde_json::{Value, json};
 
 use super::answer::Refused;
-use super::log::Verb;
+use super::log::{Author, Verb};
 use super::store::{Object, Patch, Store, over};
 use crate::clock::api_time;
 
@@ -46,13 +46,15 @@ impl Store {
         if differs(&options.uid, "uid") || differs(&options.resource_version, "resourceVersion") {
             return Err(Refused::conflict("precondition failed"));
         }
+        let guarded = options.uid.is_some() || options.resource_version.is_some();
+        let by = Author { who, guarded };
         let grace = if kind == WatchedKind::Pod {
             grace_of(&old, options.grace)
         } else {
             0
         };
         if grace == 0 {
-            return Ok(self.remove(who, kind, key, &old));
+            return Ok(self.take_away(by, kind, key, &old));
         }
         let left = meta["deletionGracePeriodSeconds"].as_i64();
         if left.is_some_and(|left| left <= grace) {
@@ -64,7 +66,7 @@ impl Store {
         new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
         let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
         new["metadata"]["generation"] = json!(generation + 1);
-        Ok(self.save(who, Verb::Delete, kind, key.clone(), new))
+        Ok(self.save(by, Verb::Delete, kind, key.clone(), new))
     }
 
     /// Evicts a pod (the eviction subresource): budgets may refuse.
@@ -99,7 +101,11 @@ impl Store {
             let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
             self.patch(who, WatchedKind::Pod, key, &patch, true)?;
         }
-        self.note(who, Verb::Evict, WatchedKind::Pod, key, &old);
+        let by = Author {
+            who,
+            guarded: options.uid.is_some(),
+        };
+        self.note(by, Verb::Evict, WatchedKind::Pod, key, &old);
         self.delete(who, WatchedKind::Pod, key, options)
     }
 
@@ -126,6 +132,10 @@ impl Store {
 
     /// Removes an object at once, as an administrator with force does.
     pub fn remove(&mut self, who: &str, kind: WatchedKind, key: &Key, old: &Object) -> Object {
+        self.take_away(Author::unguarded(who), kind, key, old)
+    }
+
+    fn take_away(&mut self, by: Author<'_>, kind: WatchedKind, key: &Key, old: &Object) -> Object {
         self.version += 1;
         let mut last = Value::clone(old);
         last["metadata"]["resourceVersion"] = json!(self.version.to_string());
@@ -133,7 +143,7 @@ impl Store {
         if let Some(objects) = self.objects.get_mut(&kind) {
             objects.remove(key);
         }
-        self.note(who, Verb::Gone, kind, key, &last);
+        self.note(by, Verb::Gone, kind, key, &last);
         self.tell(kind, Event::Delete(last.clone()), &last);
         last
     }

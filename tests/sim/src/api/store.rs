@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::admission::Admission;
 use super::answer::Refused;
 use super::kinds::{Stored, api_version, namespaced};
-use super::log::{Verb, Write};
+use super::log::{Author, Verb, Write};
 use super::patch::{merge, strategic};
 use super::watches::Watches;
 use crate::clock::{SimClock, api_time};
@@ -112,7 +112,8 @@ impl Store {
         if dry_run {
             return Ok(Arc::new(object));
         }
-        Ok(self.save(who, Verb::Create, kind, key, object))
+        let by = Author { who, guarded: true };
+        Ok(self.save(by, Verb::Create, kind, key, object))
     }
 
     fn admit(&self, kind: WatchedKind, object: &mut Value) -> Result<(), Refused> {
@@ -166,7 +167,8 @@ impl Store {
             Patch::Strategic(_) => strategic(&mut new, &changes),
         }
         self.admission.refuse(kind, verb, &new)?;
-        self.replace(who, verb, kind, key, &old, new)
+        let guarded = !asked["uid"].is_null() || !expected.is_null();
+        self.replace(Author { who, guarded }, verb, kind, key, &old, new)
     }
 
     /// Changes an object by hand, whatever its version: what a test or a controller of the cluster
@@ -186,13 +188,13 @@ impl Store {
         } else {
             Verb::UpdateStatus
         };
-        self.replace(who, verb, K::KIND, key, &old, new)
+        self.replace(Author::unguarded(who), verb, K::KIND, key, &old, new)
             .unwrap_or_else(|refused| panic!("{}", refused.message));
     }
 
     fn replace(
         &mut self,
-        who: &str,
+        by: Author<'_>,
         verb: Verb,
         kind: WatchedKind,
         key: &Key,
@@ -207,7 +209,7 @@ impl Store {
             let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();
             new["metadata"]["generation"] = json!(generation + 1);
         }
-        Ok(self.save(who, verb, kind, key.clone(), new))
+        Ok(self.save(by, verb, kind, key.clone(), new))
     }
 
     /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.
@@ -225,7 +227,7 @@ impl Store {
 
     pub(super) fn save(
         &mut self,
-        who: &str,
+        by: Author<'_>,
         verb: Verb,
         kind: WatchedKind,
         key: Key,
@@ -234,7 +236,7 @@ impl Store {
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
         let object = Arc::new(object);
-        self.note(who, verb, kind, &key, &object);
+        self.note(by, verb, kind, &key, &object);
         self.tell(kind, Event::Apply(object.clone()), &object);
         self.objects
             .entry(kind)
@@ -245,7 +247,7 @@ impl Store {
 
     pub(super) fn note(
         &mut self,
-        who: &str,
+        by: Author<'_>,
         verb: Verb,
         kind: WatchedKind,
         key: &Key,
@@ -253,8 +255,9 @@ impl Store {
     ) {
         self.log.push(Write {
             at: self.clock.now(),
-            who: who.to_owned(),
+            who: by.who.to_owned(),
             verb,
+            guarded: by.guarded,
             kind,
             key: key.clone(),
             uid: text(&object["metadata"]["uid"]),

@@ -8,6 +8,7 @@ mod crashes;
 mod determinism;
 mod random;
 mod refusals;
+mod troubles;
 
 use lockstep_sim::{Gangs, Spec};
 

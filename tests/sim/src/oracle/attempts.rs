@@ -1,0 +1,60 @@
+//! Nothing of a new attempt is made while a container of the old one runs (I1), where pods are
+//! recreated because nothing keeps two attempts apart.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::TrainingWorkload;
+use lockstep_api::names::{annotations, labels};
+use lockstep_api::workload::{SchedulingPolicy, WithoutSupervisor};
+use serde_json::Value;
+
+use super::ownership::owner;
+use crate::SimCluster;
+use crate::api::Write;
+
+pub(super) fn judge(
+    write: &Write,
+    workloads: &BTreeMap<String, TrainingWorkload>,
+    cluster: &mut SimCluster,
+) -> Vec<String> {
+    let Some(workload) = owner(&write.object).and_then(|uid| workloads.get(uid)) else {
+        return Vec::new();
+    };
+    let spec = &workload.spec;
+    let promised = spec.scheduling.policy == SchedulingPolicy::Gang
+        && spec.failure_policy.in_place.without_supervisor == WithoutSupervisor::Deny;
+    let Some(new) = attempt(&write.object).filter(|_| promised) else {
+        return Vec::new();
+    };
+    let label = |name: &str| {
+        let labels = &write.object["metadata"]["labels"];
+        labels[name].as_str().map(str::to_owned)
+    };
+    let (uid, domain) = (label(labels::WORKLOAD_UID), label(labels::DOMAIN));
+    let mut broken = Vec::new();
+    for name in cluster.node_names() {
+        let node = cluster.node(&name);
+        if !node.alive() {
+            continue;
+        }
+        // What runs there, whatever the API server still knows of it.
+        for (pod, view) in node.runtime.table().all() {
+            let same = pod.namespace == write.key.namespace
+                && pod.labels.get(labels::WORKLOAD_UID) == uid.as_ref()
+                && pod.labels.get(labels::DOMAIN) == domain.as_ref();
+            let old = pod.annotations.get(annotations::ATTEMPT);
+            let old = old
+                .and_then(|a| a.parse::<i64>().ok())
+                .is_some_and(|a| a < new);
+            if same && old && view.any_alive() && !pod.name.starts_with("forged-") {
+                broken.push(format!("attempt {new} while {} runs", pod.name));
+            }
+        }
+    }
+    broken
+}
+
+fn attempt(pod: &Value) -> Option<i64> {
+    let attempt = pod["metadata"]["annotations"][annotations::ATTEMPT].as_str()?;
+    attempt.parse().ok()
+}

@@ -1,0 +1,157 @@
+//! Capacity is never promised twice among gangs (I11).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_api::member::Member;
+use lockstep_api::{PodGroup, TrainingWorkload};
+use serde_json::Value;
+
+use super::ownership::owner;
+use crate::api::Write;
+use crate::gangs::assigned;
+
+const RESOURCES: [&str; 2] = ["nvidia.com/gpu", "rdma/hca"];
+
+/// What nodes offer.
+#[derive(Default)]
+pub(super) struct Capacity {
+    /// The most that each node has offered of each resource: who places may not have heard yet that
+    /// it is less now.
+    most: BTreeMap<String, [i64; 2]>,
+    /// UIDs of workloads of which somebody in their namespace has made a pod, owner reference and
+    /// all: it stands in for a member and may hold less than that needs.
+    forged: BTreeSet<String>,
+}
+
+impl Capacity {
+    pub fn offered(&mut self, write: &Write) {
+        let most = self.most.entry(write.key.name.clone()).or_default();
+        for (at, resource) in RESOURCES.into_iter().enumerate() {
+            let offered = number(&write.object["status"]["allocatable"][resource]);
+            most[at] = most[at].max(offered);
+        }
+    }
+
+    /// A pod that nobody of ours has made.
+    pub fn stands_in(&mut self, write: &Write) {
+        self.forged.extend(owner(&write.object).map(str::to_owned));
+    }
+
+    /// Looks at the nodes on which the gang has members that it did not have there before.
+    pub fn judge(
+        &self,
+        old: Option<&PodGroup>,
+        new: &PodGroup,
+        groups: &BTreeMap<String, PodGroup>,
+        workloads: &BTreeMap<String, TrainingWorkload>,
+    ) -> Vec<String> {
+        let before = old.map(placed).unwrap_or_default();
+        let gained = placed(new)
+            .into_iter()
+            .filter(|(member, node)| before.get(member) != Some(node));
+        let nodes: Vec<String> = gained.map(|(_, node)| node).collect();
+        let forged = |g: &PodGroup| {
+            let uid = workload(g, workloads).and_then(|w| w.metadata.uid.as_ref());
+            uid.is_some_and(|uid| self.forged.contains(uid))
+        };
+        if nodes.is_empty() || !holds(new, workloads) || forged(new) {
+            return Vec::new();
+        }
+        let mut promised: BTreeMap<String, [i64; 2]> = BTreeMap::new();
+        for group in groups
+            .values()
+            .filter(|g| holds(g, workloads) && !forged(g))
+        {
+            let workload = workload(group, workloads);
+            let done = workload
+                .and_then(|w| Some(w.status.as_ref()?.completed(&w.spec.groups)))
+                .unwrap_or_default();
+            let unfinished = placed(group).into_iter().filter(|(m, _)| !done.contains(m));
+            for (member, node) in unfinished {
+                let each = request(workload, &member);
+                let sum = promised.entry(node).or_default();
+                for at in 0..RESOURCES.len() {
+                    sum[at] += each[at];
+                }
+            }
+        }
+        let over = nodes.iter().filter_map(|node| {
+            let (promised, offered) = (promised.get(node)?, self.most.get(node)?);
+            let over = (0..RESOURCES.len()).any(|at| promised[at] > offered[at]);
+            over.then(|| {
+                let who = who(node, groups, workloads);
+                format!("{node}: {promised:?} of {offered:?} promised, to {who}")
+            })
+        });
+        over.collect()
+    }
+}
+
+/// Who is promised something on a node.
+fn who(
+    node: &str,
+    groups: &BTreeMap<String, PodGroup>,
+    workloads: &BTreeMap<String, TrainingWorkload>,
+) -> String {
+    let holders = groups.values().filter(|g| holds(g, workloads));
+    let each = holders.filter_map(|g| {
+        let here = placed(g).into_iter().filter(|(_, at)| at == node);
+        let members: Vec<String> = here.map(|(member, _)| member.to_string()).collect();
+        let name = &g.spec.workload_ref.workload_name;
+        (!members.is_empty()).then(|| format!("{name}: {}", members.join(" ")))
+    });
+    each.collect::<Vec<_>>().join("; ")
+}
+
+/// Node of each member.
+fn placed(group: &PodGroup) -> BTreeMap<Member, String> {
+    group.status.as_ref().map(assigned).unwrap_or_default()
+}
+
+fn workload<'a>(
+    group: &PodGroup,
+    workloads: &'a BTreeMap<String, TrainingWorkload>,
+) -> Option<&'a TrainingWorkload> {
+    let owners = group.metadata.owner_references.as_ref()?;
+    let owner = owners.iter().find(|o| o.controller == Some(true))?;
+    workloads.get(&owner.uid)
+}
+
+/// Whether what a gang is promised counts: it waits for no victims (it overlaps with these, and
+/// with nobody else), and its workload has not given it back.
+fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
+    let Some(status) = &group.status else {
+        return false;
+    };
+    let Some(placement) = &status.placement else {
+        return false;
+    };
+    let ledger = workload(group, workloads).and_then(|w| {
+        let gangs = &w.status.as_ref()?.gangs;
+        gangs.iter().find(|g| g.key == group.spec.gang_key)
+    });
+    let released = ledger.and_then(|g| g.released.as_ref()) == Some(&placement.id);
+    status.preemption.is_none() && !released
+}
+
+/// What a member asks of each resource.
+fn request(workload: Option<&TrainingWorkload>, member: &Member) -> [i64; 2] {
+    let group = workload.and_then(|w| w.spec.groups.iter().find(|g| g.name == member.group));
+    let template = group.map(|g| serde_json::to_value(&g.template).unwrap_or_default());
+    let template = template.unwrap_or_default();
+    let containers = template["spec"]["containers"].as_array();
+    let each = |resource: &str| {
+        let limits = containers.into_iter().flatten();
+        limits
+            .map(|c| number(&c["resources"]["limits"][resource]))
+            .sum()
+    };
+    RESOURCES.map(each)
+}
+
+fn number(value: &Value) -> i64 {
+    value
+        .as_str()
+        .and_then(|text| text.parse().ok())
+        .unwrap_or(0)
+}

@@ -1,0 +1,180 @@
+//! What must hold whatever happens, looked at after every step: the invariants of the design.
+//!
+//! | | invariant | where |
+//! |---|---|---|
+//! | I1 | nothing of a new attempt is made while a container of the old one runs, where pods are recreated | [`attempts`] |
+//! | I2 | an incident takes one unit of budget | [`statuses`] |
+//! | I3 | at rest a gang has at least what it needs, or holds nothing | [`rest`] |
+//! | I4 | the manager writes only what is its own, and names it by UID or version | [`ownership`] |
+//! | I5 | once faults stop, everything that can run runs, and nothing is written any more | [`rest`] |
+//! | I6 | attempts, counters and generations never go back; an end is final | [`statuses`] |
+//! | I7 | of a deleted workload nothing is left | [`rest`] |
+//! | I8 | what waits says why; nobody writes again and again | [`rest`], [`pace`] |
+//! | I10 | preempted are whole units of strictly lower priority, those of a stored intent only | [`preemption`] |
+//! | I11 | capacity is never promised twice among gangs | [`capacity`] |
+//! | I12 | after a preemption that was of no use, or a refusal that is not about capacity, no other | [`preemption`] |
+//!
+//! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
+//! I13 is about reservations: `operator/scheduler/tests/suite`.
+//!
+//! The oracles read the store and the log of writes, never the product's memory, and none of the
+//! product's decisions.
+
+mod attempts;
+mod capacity;
+mod ownership;
+mod pace;
+mod preemption;
+mod rest;
+mod statuses;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_api::workload::TrainingWorkloadStatus;
+use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_manager::stepped::WatchedKind;
+use serde::Deserialize;
+
+use crate::SimCluster;
+use crate::api::{Verb, Write};
+
+pub use rest::left;
+pub use statuses::check_order;
+
+/// The oracles, with what they have seen so far.
+#[derive(Default)]
+pub struct Oracles {
+    /// Writes of the log that were looked at.
+    read: usize,
+    /// Workloads that ever were, by UID, as they were last.
+    workloads: BTreeMap<String, TrainingWorkload>,
+    /// UIDs of those that are not there any more.
+    gone: BTreeSet<String>,
+    /// Pod groups of workloads that are there, by UID.
+    groups: BTreeMap<String, PodGroup>,
+    /// UIDs of workloads that were resized: what runs is not disturbed until there is capacity for
+    /// the others (docs/decisions/0009).
+    resized: BTreeSet<String>,
+    capacity: capacity::Capacity,
+    pace: pace::Pace,
+    preemption: preemption::Preemptions,
+    /// Writes looked at, by oracle, that could have broken it.
+    pub looked: BTreeMap<&'static str, usize>,
+}
+
+impl Oracles {
+    /// Looks at what was written since the last time; what is broken, in words.
+    pub fn look(&mut self, cluster: &mut SimCluster) -> Vec<String> {
+        let new: Vec<Write> = {
+            let store = cluster.store();
+            let new = store.log[self.read..].to_vec();
+            self.read = store.log.len();
+            new
+        };
+        let mut broken = Vec::new();
+        for write in &new {
+            broken.extend(self.judge(write, cluster));
+        }
+        broken
+    }
+
+    /// What is broken once everything has come to rest.
+    pub fn look_at_rest(&self, cluster: &mut SimCluster) -> Vec<String> {
+        rest::at_rest(cluster, &self.resized)
+    }
+
+    fn judge(&mut self, write: &Write, cluster: &mut SimCluster) -> Vec<String> {
+        let mut broken = Vec::new();
+        let mut note = |which: &'static str, found: Vec<String>| {
+            *self.looked.entry(which).or_default() += 1;
+            broken.extend(
+                found
+                    .into_iter()
+                    .map(|text| format!("{which}: {text}\n    by {}", write.line())),
+            );
+        };
+        if is_ours(write) {
+            note("I4", ownership::judge(write, &self.workloads, &self.groups));
+            note("I8", self.pace.judge(write));
+        }
+        match write.kind {
+            WatchedKind::TrainingWorkload => {
+                let new: TrainingWorkload = read(write);
+                let old = self.workloads.insert(write.uid.clone(), new.clone());
+                if old.as_ref().is_some_and(|old| sizes(old) != sizes(&new)) {
+                    self.resized.insert(write.uid.clone());
+                }
+                if write.verb == Verb::Gone {
+                    self.gone.insert(write.uid.clone());
+                    // What its gangs hold, their pods hold: the groups go with the collector.
+                    self.groups.retain(|_, group| !controls(&write.uid, group));
+                }
+                if write.verb == Verb::UpdateStatus && is_ours(write) {
+                    let none = TrainingWorkloadStatus::default();
+                    let before = old.and_then(|w| w.status).unwrap_or_default();
+                    let after = new.status.as_ref().unwrap_or(&none);
+                    note("I2 I6", check_order(&before, after));
+                }
+            }
+            WatchedKind::PodGroup if write.verb == Verb::Gone => {
+                self.groups.remove(&write.uid);
+            }
+            WatchedKind::PodGroup => {
+                let new: PodGroup = read(write);
+                if self.gone.iter().any(|uid| controls(uid, &new)) {
+                    return broken;
+                }
+                let old = self.groups.insert(write.uid.clone(), new);
+                if is_ours(write) && write.verb == Verb::UpdateStatus {
+                    let new = &self.groups[&write.uid];
+                    note(
+                        "I11",
+                        self.capacity
+                            .judge(old.as_ref(), new, &self.groups, &self.workloads),
+                    );
+                    note(
+                        "I10",
+                        self.preemption.marks(write, old.as_ref(), &self.groups),
+                    );
+                    note("I12", self.preemption.intends(old.as_ref(), new));
+                }
+            }
+            WatchedKind::Node => self.capacity.offered(write),
+            WatchedKind::Pod if write.verb == Verb::Create && !is_ours(write) => {
+                self.capacity.stands_in(write);
+            }
+            WatchedKind::Pod if write.who == "scheduler" => {
+                if matches!(write.verb, Verb::Evict | Verb::Delete | Verb::Gone) {
+                    note(
+                        "I10",
+                        self.preemption.evicts(write, &self.groups, &self.workloads),
+                    );
+                }
+            }
+            WatchedKind::Pod if write.who == "controller" && write.verb == Verb::Create => {
+                note("I1", attempts::judge(write, &self.workloads, cluster));
+            }
+            _ => {}
+        }
+        broken
+    }
+}
+
+fn sizes(workload: &TrainingWorkload) -> Vec<i32> {
+    let groups = workload.spec.groups.iter();
+    groups.map(lockstep_api::workload::Group::members).collect()
+}
+
+fn controls(uid: &str, group: &PodGroup) -> bool {
+    let mut owners = group.metadata.owner_references.iter().flatten();
+    owners.any(|o| o.controller == Some(true) && o.uid == uid)
+}
+
+/// Whether the manager wrote it.
+fn is_ours(write: &Write) -> bool {
+    matches!(write.who.as_str(), "controller" | "scheduler")
+}
+
+fn read<K: for<'de> Deserialize<'de>>(write: &Write) -> K {
+    K::deserialize(&*write.object).unwrap_or_else(|error| panic!("{}: {error}", write.line()))
+}

@@ -1,0 +1,104 @@
+//! Who is preempted, for whom, and how often (I10, I12).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_api::condition::{is_true, types};
+use lockstep_api::workload::{DisruptionMode, SchedulingPolicy};
+use lockstep_api::{PodGroup, TrainingWorkload};
+
+use super::ownership::owner;
+use crate::api::Write;
+
+/// Preemptions so far.
+#[derive(Default)]
+pub(super) struct Preemptions {
+    /// Intents of which somebody has left, by UID of the preemptor.
+    carried_out: BTreeMap<String, BTreeSet<String>>,
+}
+
+impl Preemptions {
+    /// The preemptor that has stored an intent to preempt this.
+    fn preemptor<'g>(
+        &mut self,
+        uid: &str,
+        groups: &'g BTreeMap<String, PodGroup>,
+    ) -> Option<&'g PodGroup> {
+        for (preemptor, group) in groups {
+            let intent = group.status.as_ref().and_then(|s| s.preemption.as_ref());
+            if let Some(intent) = intent.filter(|i| i.victims.iter().any(|v| v.uid == uid)) {
+                let done = self.carried_out.entry(preemptor.clone()).or_default();
+                done.insert(intent.id.clone());
+                return Some(group);
+            }
+        }
+        None
+    }
+
+    /// A pod is evicted or deleted by the scheduler.
+    pub fn evicts(
+        &mut self,
+        write: &Write,
+        groups: &BTreeMap<String, PodGroup>,
+        workloads: &BTreeMap<String, TrainingWorkload>,
+    ) -> Vec<String> {
+        let Some(preemptor) = self.preemptor(&write.uid, groups) else {
+            return vec!["no stored intent names it".into()];
+        };
+        let mut broken = Vec::new();
+        let priority = write.object["spec"]["priority"].as_i64().unwrap_or(0);
+        if priority >= i64::from(preemptor.spec.gang.priority) {
+            broken.push(format!(
+                "its priority is {priority}, that of the preemptor {}",
+                preemptor.spec.gang.priority
+            ));
+        }
+        let gang = owner(&write.object).and_then(|uid| workloads.get(uid));
+        let whole = gang.is_some_and(|w| {
+            let scheduling = &w.spec.scheduling;
+            scheduling.policy == SchedulingPolicy::Gang
+                && scheduling.disruption_mode != Some(DisruptionMode::Single)
+        });
+        if whole {
+            broken.push("it is one pod of a gang that goes whole".into());
+        }
+        broken
+    }
+
+    /// The scheduler says that a gang is preempted.
+    pub fn marks(
+        &mut self,
+        write: &Write,
+        old: Option<&PodGroup>,
+        groups: &BTreeMap<String, PodGroup>,
+    ) -> Vec<String> {
+        let disrupted = |g: &PodGroup| {
+            let status = g.status.as_ref();
+            status.is_some_and(|s| is_true(&s.conditions, types::DISRUPTION_TARGET))
+        };
+        let victim = &groups[&write.uid];
+        if !disrupted(victim) || old.is_some_and(disrupted) {
+            return Vec::new();
+        }
+        let Some(preemptor) = self.preemptor(&write.uid, groups) else {
+            return vec!["no stored intent names it".into()];
+        };
+        let (theirs, its) = (preemptor.spec.gang.priority, victim.spec.gang.priority);
+        let lower = its < theirs;
+        let why = || format!("its priority is {its}, that of the preemptor {theirs}");
+        (!lower).then(why).into_iter().collect()
+    }
+
+    /// A gang gets an intent although it was refused for another reason than capacity, or its last
+    /// preemption was of no use.
+    pub fn intends(&self, old: Option<&PodGroup>, new: &PodGroup) -> Vec<String> {
+        let before = old.and_then(|g| g.status.as_ref());
+        let intent = |g: &PodGroup| g.status.as_ref()?.preemption.as_ref().map(|p| p.id.clone());
+        let decided = intent(new).is_some() && old.and_then(intent) != intent(new);
+        let same_spec = old.is_some_and(|g| g.metadata.generation == new.metadata.generation);
+        let refused = before.is_some_and(|s| s.refusal.is_some());
+        let useless = before.is_some_and(|s| s.last_preemption.as_ref().is_some_and(|p| p.useless));
+        let broken = decided && same_spec && (refused || useless);
+        let why = || "it preempts although it was refused for another reason than capacity".into();
+        broken.then(why).into_iter().collect()
+    }
+}

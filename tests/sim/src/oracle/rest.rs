@@ -1,0 +1,121 @@
+//! What holds once faults have stopped and everything has come to rest (I3, I5, I7, I8).
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::condition::{find, types};
+use lockstep_api::key::Key;
+use lockstep_api::workload::{Phase, SchedulingPolicy};
+use lockstep_manager::stepped::WatchedKind;
+
+use super::ownership::owner;
+use crate::SimCluster;
+use crate::pods::{leaving, node_of, over};
+
+/// What is broken at rest.
+pub fn at_rest(cluster: &mut SimCluster, resized: &BTreeSet<String>) -> Vec<String> {
+    let workloads = cluster.list::<TrainingWorkload>();
+    let mut broken: Vec<String> = workloads.iter().filter_map(says_why).collect();
+    let keys: Vec<Key> = workloads.iter().map(Key::of).collect();
+    let restless = keys.iter().filter(|key| !cluster.is_idle(key));
+    broken.extend(restless.map(|key| format!("I5: there is something to do about {key}")));
+    let requests = cluster.schedule().requests;
+    if requests > 0 {
+        broken.push(format!("I5: the scheduler has {requests} requests to make"));
+    }
+    broken.extend(partly_there(cluster, &workloads, resized));
+    broken
+}
+
+/// A workload that neither runs nor has ended says why.
+fn says_why(w: &TrainingWorkload) -> Option<String> {
+    let name = w.metadata.name.as_deref().unwrap_or_default();
+    let status = w.status.clone().unwrap_or_default();
+    match status.phase {
+        Some(Phase::Running | Phase::Succeeded | Phase::Suspended) => None,
+        Some(Phase::Failed) => {
+            let failed = find(&status.conditions, types::FAILED);
+            let told = failed.is_some_and(|c| !c.message.is_empty());
+            (!told).then(|| format!("I8: {name} has failed and does not say why"))
+        }
+        _ => {
+            let told = status
+                .conditions
+                .iter()
+                .any(|c| !c.message.is_empty() && c.reason != "AsExpected");
+            (!told).then(|| format!("I8: {name} waits and does not say for what: {status:?}"))
+        }
+    }
+}
+
+/// A gang of which some members are bound and run, and others are missing.
+fn partly_there(
+    cluster: &SimCluster,
+    workloads: &[TrainingWorkload],
+    resized: &BTreeSet<String>,
+) -> Vec<String> {
+    let mut there: BTreeMap<String, usize> = BTreeMap::new();
+    for pod in cluster.list::<Pod>() {
+        let Some(uid) = controller(&pod) else {
+            continue;
+        };
+        if node_of(&pod).is_some() && !over(&pod) && !leaving(&pod) {
+            *there.entry(uid).or_default() += 1;
+        }
+    }
+    let whole = workloads.iter().filter(|w| {
+        let scheduling = &w.spec.scheduling;
+        let one_gang = scheduling.policy == SchedulingPolicy::Gang
+            && scheduling.gang.min_count.is_none()
+            && scheduling.gang.scope == lockstep_api::workload::GangScope::Workload;
+        let resized = w
+            .metadata
+            .uid
+            .as_ref()
+            .is_some_and(|uid| resized.contains(uid));
+        !resized && one_gang && w.spec.groups.iter().all(|g| g.min_count.is_none())
+    });
+    let broken = whole.filter_map(|w| {
+        let status = w.status.clone().unwrap_or_default();
+        let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let wanted: i32 = w
+            .spec
+            .groups
+            .iter()
+            .map(lockstep_api::workload::Group::members)
+            .sum();
+        let done: i32 = status.groups.iter().map(|g| g.succeeded).sum();
+        let there = there.get(w.metadata.uid.as_deref()?).copied().unwrap_or(0);
+        let missing = (wanted - done) as usize > there;
+        let name = w.metadata.name.as_deref()?;
+        (!ended && there > 0 && missing)
+            .then(|| format!("I3: {name} has {there} of {wanted} members, {done} are done"))
+    });
+    broken.collect()
+}
+
+fn controller(pod: &Pod) -> Option<String> {
+    let object = serde_json::to_value(pod).ok()?;
+    owner(&object).map(str::to_owned)
+}
+
+/// What is left of workloads that were deleted.
+pub fn left(cluster: &SimCluster) -> Vec<String> {
+    let store = cluster.store();
+    let kinds = [
+        WatchedKind::Pod,
+        WatchedKind::PodGroup,
+        WatchedKind::Workload,
+        WatchedKind::Service,
+        WatchedKind::RestartOrder,
+    ];
+    let mut left = Vec::new();
+    for kind in kinds {
+        let ours = store
+            .all(kind)
+            .filter(|(_, object)| owner(object).is_some());
+        left.extend(ours.map(|(key, _)| format!("I7: {} {key} is left", kind.name())));
+    }
+    left
+}

@@ -1,0 +1,66 @@
+//! What never goes back in the status of a workload, and what an incident costs (I2, I6).
+
+use lockstep_api::workload::{Incident, Phase, TrainingWorkloadStatus};
+
+/// What is wrong with a status that was written after another.
+pub fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> Vec<String> {
+    let ended =
+        |s: &TrainingWorkloadStatus| matches!(s.phase, Some(Phase::Succeeded | Phase::Failed));
+    let mut broken = Vec::new();
+    let mut must = |holds: bool, what: &str| {
+        if !holds {
+            broken.push(what.to_owned());
+        }
+    };
+    must(
+        b.attempt >= a.attempt || a.applied.is_none(),
+        "the attempt goes back",
+    );
+    for d in &b.domains {
+        let old = a.domains.iter().find(|o| o.key == d.key);
+        must(
+            old.is_none_or(|o| d.attempt == o.attempt || d.attempt == o.attempt + 1),
+            "an attempt does not rise by one",
+        );
+    }
+    let (old, new) = (&a.restarts, &b.restarts);
+    must(
+        new.total >= old.total && new.counted >= old.counted,
+        "a counter of restarts goes back",
+    );
+    must(b.preemptions >= a.preemptions, "preemptions go back");
+    must(
+        b.observed_generation >= a.observed_generation,
+        "the observed generation goes back",
+    );
+    must(!ended(a) || b.phase == a.phase, "an end is not final");
+    let paid = new.counted - old.counted;
+    let due = opened(a, b) + (new.total - old.total).max(0) + given_up(a, b);
+    must(paid <= due, "more budget is taken than incidents began");
+    broken
+}
+
+/// Counted incidents that the later status has and the earlier does not.
+fn opened(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
+    let before = |key: &str| {
+        let old = a.domains.iter().find(|o| o.key == key);
+        old.and_then(|o| o.incident.as_ref())
+    };
+    let same = |old: &Incident, new: &Incident| {
+        (old.detected_at, old.attempt, old.counted) == (new.detected_at, new.attempt, true)
+    };
+    let open = b
+        .domains
+        .iter()
+        .filter_map(|d| Some((&d.key, d.incident.as_ref()?)));
+    let counted = open.filter(|(_, new)| new.counted);
+    counted
+        .filter(|(key, new)| before(key).is_none_or(|old| !same(old, new)))
+        .count() as i64
+}
+
+/// Incidents that ended between the two without recovery.
+fn given_up(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
+    let new = b.history.iter().filter(|h| !a.history.contains(h));
+    new.filter(|h| h.recovered_at.is_none()).count() as i64
+}

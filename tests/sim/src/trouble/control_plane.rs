@@ -1,0 +1,113 @@
+//! What goes wrong between the manager and the API server, and in it.
+
+use chrono::TimeDelta;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::{Value, json};
+
+use crate::SimCluster;
+use crate::api::{Refused, Rule, Verb};
+
+fn kind(rng: &mut fastrand::Rng) -> WatchedKind {
+    WatchedKind::ALL[rng.usize(..WatchedKind::ALL.len())]
+}
+
+pub(super) fn crash(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    c.crash_after(rng.usize(..5));
+    true
+}
+
+pub(super) fn lost_answer(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    c.line().lost_answers = 1;
+    true
+}
+
+pub(super) fn relist(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    c.store().relist(kind(rng));
+    true
+}
+
+pub(super) fn lag(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let lag = TimeDelta::milliseconds(rng.i64(100..20_000));
+    c.store().watches.delay(kind(rng), lag);
+    true
+}
+
+pub(super) fn no_lag(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    c.store().watches.delay(kind(rng), TimeDelta::zero());
+    true
+}
+
+/// One quota counts in every namespace by itself.
+pub(super) fn quota(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    c.store().admission.quota = Some(rng.usize(..8));
+    true
+}
+
+pub(super) fn no_quota(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    c.store().admission.quota.take().is_some()
+}
+
+pub(super) fn webhook(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    let admission = &mut c.store().admission;
+    admission.webhook = match admission.webhook.take() {
+        Some(_) => None,
+        None => Some(Box::new(|pod| {
+            change(pod);
+            Ok(())
+        })),
+    };
+    true
+}
+
+/// What service meshes and cloud providers do to pods.
+fn change(pod: &mut Value) {
+    let sidecar =
+        json!({"name": "proxy", "image": "i", "resources": {"requests": {"cpu": "100m"}}});
+    let toleration = json!({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
+    pod["metadata"]["labels"]["mesh"] = json!("on");
+    for (list, item) in [("containers", sidecar), ("tolerations", toleration)] {
+        if pod["spec"][list].is_null() {
+            pod["spec"][list] = json!([]);
+        }
+        if let Some(all) = pod["spec"][list].as_array_mut() {
+            all.push(item);
+        }
+    }
+}
+
+pub(super) fn refusals(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let targets = [
+        (WatchedKind::Pod, Verb::Create),
+        (WatchedKind::Pod, Verb::Evict),
+        (WatchedKind::PodGroup, Verb::Create),
+        (WatchedKind::PodGroup, Verb::UpdateStatus),
+        (WatchedKind::TrainingWorkload, Verb::UpdateStatus),
+        (WatchedKind::RestartOrder, Verb::Create),
+        (WatchedKind::RestartOrder, Verb::Update),
+        (WatchedKind::Service, Verb::Create),
+    ];
+    let answers = [
+        Refused::forbidden("a policy says no"),
+        Refused::new(429, "TooManyRequests", "the server is busy"),
+        Refused::new(500, "InternalError", "etcdserver: request timed out"),
+        Refused::new(503, "ServiceUnavailable", "no endpoints for the webhook"),
+    ];
+    let (kind, verb) = targets[rng.usize(..targets.len())];
+    c.store().admission.rules.push(Rule {
+        kind,
+        verb,
+        name: None,
+        answer: answers[rng.usize(..answers.len())].clone(),
+    });
+    true
+}
+
+pub(super) fn no_refusals(c: &mut SimCluster, _: &mut fastrand::Rng) -> bool {
+    let rules = std::mem::take(&mut c.store().admission.rules);
+    !rules.is_empty()
+}
+
+pub(super) fn pause(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    c.later([1, 10, 40, 200, 700][rng.usize(..5)]);
+    true
+}

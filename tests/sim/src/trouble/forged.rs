@@ -1,0 +1,76 @@
+//! Objects that say of themselves what is not true.
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::key::Key;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::json;
+
+use super::users::any_member;
+use super::{NAMESPACE, TENANT};
+use crate::SimCluster;
+use crate::pods::node_of;
+
+/// A pod with the labels and annotations of a member, with or without its owner.
+fn copy(c: &mut SimCluster, rng: &mut fastrand::Rng, namespace: &str, owned: bool) -> bool {
+    let Some(Pod {
+        metadata: meta,
+        spec,
+        ..
+    }) = any_member(c, rng)
+    else {
+        return false;
+    };
+    let pod = Pod {
+        metadata: meta.clone(),
+        spec,
+        ..Pod::default()
+    };
+    let version = c.store().version();
+    let mut forged = json!({
+        "metadata": {"name": format!("forged-{version}"), "namespace": namespace, "labels": meta.labels, "annotations": meta.annotations},
+        "spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority", "nodeName": node_of(&pod),
+            "containers": [{"name": "c", "image": "i"}]},
+    });
+    if owned {
+        forged["metadata"]["ownerReferences"] = json!(meta.owner_references);
+    }
+    let made = c.store().create("tenant", WatchedKind::Pod, forged, false);
+    made.is_ok()
+}
+
+pub(super) fn member(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    copy(c, rng, NAMESPACE, false)
+}
+
+pub(super) fn owned(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    copy(c, rng, NAMESPACE, true)
+}
+
+pub(super) fn abroad(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    copy(c, rng, TENANT, true)
+}
+
+/// Takes away what was forged and is still there, but for what has the owner that it claims: that is
+/// the owner's to remove.
+pub(super) fn sweep(c: &mut SimCluster) {
+    let owners: Vec<String> = c
+        .list::<TrainingWorkload>()
+        .into_iter()
+        .filter_map(|w| w.metadata.uid)
+        .collect();
+    let mut pods = c.list::<Pod>();
+    pods.retain(|pod| {
+        let forged = pod
+            .metadata
+            .name
+            .as_ref()
+            .is_some_and(|name| name.starts_with("forged-"));
+        let mut claimed = pod.metadata.owner_references.iter().flatten();
+        let abroad = pod.metadata.namespace.as_deref() == Some(TENANT);
+        forged && (abroad || !claimed.any(|o| owners.contains(&o.uid)))
+    });
+    for pod in pods {
+        c.remove(WatchedKind::Pod, &Key::of(&pod));
+    }
+}

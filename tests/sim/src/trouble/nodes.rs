@@ -1,0 +1,117 @@
+//! What happens to nodes, their kubelets and agents.
+
+use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::key::Key;
+
+use super::one_of;
+use crate::SimCluster;
+use crate::nodes::NodeFaults;
+
+const GPU: &str = "nvidia.com/gpu";
+
+fn node(c: &SimCluster, rng: &mut fastrand::Rng) -> String {
+    one_of(c.node_names(), rng).unwrap_or_default()
+}
+
+fn faulty(c: &mut SimCluster, name: &str, change: impl FnOnce(&mut NodeFaults)) -> bool {
+    let before = c.node(name).faults;
+    c.fault(name, change);
+    c.node(name).faults != before
+}
+
+pub(super) fn lose(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    faulty(c, &name, |f| f.lost = true)
+}
+
+pub(super) fn find(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let mut lost = c.node_names();
+    lost.retain(|name| !c.node(name).alive());
+    one_of(lost, rng).is_some_and(|name| faulty(c, &name, |f| f.lost = false))
+}
+
+fn set_gpus(c: &mut SimCluster, name: &str, gpus: &str) -> bool {
+    let before = c.store().version();
+    c.edit::<Node>(&Key::new("", name), |node| {
+        let status = node.status.get_or_insert_default();
+        let offered = status.allocatable.get_or_insert_default();
+        offered.insert(GPU.into(), Quantity(gpus.to_owned()));
+    });
+    c.store().version() != before
+}
+
+pub(super) fn shrink(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    let left = rng.i64(0..2).to_string();
+    set_gpus(c, &name, &left)
+}
+
+/// Gives a node back what it was made with.
+pub(super) fn restore(c: &mut SimCluster, name: &str) -> bool {
+    let node: Option<Node> = c.get(&Key::new("", name));
+    let capacity = node.and_then(|n| n.status?.capacity?.remove(GPU));
+    capacity.is_some_and(|Quantity(gpus)| set_gpus(c, name, &gpus))
+}
+
+pub(super) fn grow(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    restore(c, &name)
+}
+
+/// Cordons a node, or uncordons it.
+pub(super) fn set_cordoned(c: &mut SimCluster, name: &str, cordoned: bool) {
+    c.edit::<Node>(&Key::new("", name), |node| {
+        let spec = node.spec.get_or_insert_default();
+        spec.unschedulable = cordoned.then_some(true);
+    });
+}
+
+pub(super) fn cordon(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    let node: Option<Node> = c.get(&Key::new("", &name));
+    let cordoned = node.and_then(|n| n.spec?.unschedulable) == Some(true);
+    set_cordoned(c, &name, !cordoned);
+    true
+}
+
+pub(super) fn reboot(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    c.node(&name).reboot();
+    true
+}
+
+pub(super) fn restart_kubelet(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    c.node(&name).restart_kubelet();
+    true
+}
+
+pub(super) fn stubborn(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    let which = rng.u8(..4);
+    faulty(c, &name, |f| match which {
+        0 => f.rejects = !f.rejects,
+        1 => f.starts_nothing = !f.starts_nothing,
+        2 => f.hangs = !f.hangs,
+        _ => f.quick = !f.quick,
+    })
+}
+
+pub(super) fn agent_forgets(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    c.node(&name).agent_loses_memory();
+    true
+}
+
+pub(super) fn agent_away(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let name = node(c, rng);
+    let silent = rng.bool();
+    faulty(c, &name, |f| {
+        if silent {
+            f.silent_agent = !f.silent_agent;
+        } else {
+            f.no_agent = !f.no_agent;
+        }
+    })
+}

@@ -1,0 +1,238 @@
+//! A story: a cluster, workloads, troubles between random steps, and then rest.
+
+use lockstep_api::TrainingWorkload;
+use lockstep_api::key::Key;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::json;
+
+use super::{CLASSES, Mix, NAMESPACE, Trouble, forged, nodes, users};
+use crate::SimCluster;
+use crate::nodes::{NodeFaults, node};
+use crate::oracle::{self, Oracles};
+
+/// How long a story waits in the end for whoever goes on by himself: longer than every deadline of
+/// the generated workloads.
+const PATIENCE: i64 = 1500;
+/// Rounds in which a story comes to rest.
+const MOST_ROUNDS: usize = 2500;
+/// Looks in a row that change nothing, after which it is at rest: one a second where a budget
+/// refuses an eviction, and everything else must have its time.
+const MOST_QUIET: usize = 900;
+
+/// What a story is made of.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Chooses the cluster, who runs next, and jitter.
+    pub seed: u64,
+    /// Steps after each trouble, at most.
+    pub steps: usize,
+}
+
+/// One story.
+pub struct Story {
+    /// The cluster.
+    pub cluster: SimCluster,
+    /// The oracles.
+    pub oracles: Oracles,
+    /// What really happened.
+    pub mix: Mix,
+    /// What happened, in order, for whoever reads of a failure.
+    told: Vec<String>,
+    /// Its seed and the numbers of its troubles: what it takes to play it again.
+    numbers: Vec<u64>,
+    steps: usize,
+}
+
+impl Story {
+    /// A cluster of three to five nodes of two kinds, with priority classes and two workloads.
+    pub fn new(settings: &Settings) -> Self {
+        let mut rng = fastrand::Rng::with_seed(settings.seed);
+        let mut cluster = SimCluster::new(settings.seed);
+        for at in 0..rng.usize(3..=5) {
+            let gpus = [2, 4, 4, 8][rng.usize(..4)].to_string();
+            let rdma = ["0", "2"][rng.usize(..2)];
+            let labels = json!({"zone": format!("z{}", at % 2)});
+            let resources = [("nvidia.com/gpu", gpus.as_str()), ("rdma/hca", rdma)];
+            cluster.add_node(node(&format!("n{at}"), &resources, &labels));
+        }
+        for (name, value) in CLASSES {
+            users::make_class(&mut cluster, name, value);
+        }
+        for _ in 0..2 {
+            users::new_workload(&mut cluster, &mut rng);
+        }
+        Self {
+            cluster,
+            oracles: Oracles::default(),
+            mix: Mix::default(),
+            told: Vec::new(),
+            numbers: vec![settings.seed],
+            steps: settings.steps,
+        }
+    }
+
+    /// Something happens, and then some steps.
+    ///
+    /// # Panics
+    /// An invariant is broken.
+    pub fn play(&mut self, trouble: Trouble) {
+        self.numbers.push(trouble.number);
+        if trouble.happen(&mut self.cluster) {
+            self.mix.count(trouble.kind);
+            let at = self.cluster.now().format("%H:%M:%S%.3f");
+            self.told.push(format!("{at} {trouble:?}"));
+        }
+        self.cluster.reseed(trouble.number);
+        for _ in 0..self.cluster.pick(self.steps + 1) {
+            self.cluster.step();
+            self.look();
+        }
+    }
+
+    /// Looks at the invariants.
+    ///
+    /// # Panics
+    /// One is broken.
+    pub fn look(&mut self) {
+        let broken = self.oracles.look(&mut self.cluster);
+        self.hold(&broken);
+    }
+
+    /// Faults stop, everything comes to rest, and then every workload is deleted. What only
+    /// kube-scheduler sees is asked again for ever, every five minutes; such workloads go before the
+    /// rest.
+    ///
+    /// # Panics
+    /// An invariant is broken.
+    pub fn end(&mut self) {
+        self.heal();
+        self.delete(|w| retried_for_ever(w));
+        self.settle();
+        let broken = self.oracles.look_at_rest(&mut self.cluster);
+        self.hold(&broken);
+        self.delete(|_| true);
+        self.settle();
+        let broken = oracle::left(&self.cluster);
+        self.hold(&broken);
+    }
+
+    fn delete(&mut self, which: impl Fn(&TrainingWorkload) -> bool) {
+        let mut all = self.cluster.list::<TrainingWorkload>();
+        all.retain(which);
+        for workload in all {
+            let key = Key::of(&workload);
+            self.cluster.delete(WatchedKind::TrainingWorkload, &key);
+        }
+    }
+
+    fn settle(&mut self) {
+        (self.cluster.most_rounds, self.cluster.most_quiet) = (MOST_ROUNDS, MOST_QUIET);
+        self.cluster.patience = chrono::TimeDelta::seconds(PATIENCE);
+        let settled = self.cluster.try_settle();
+        self.look();
+        if let Err(why) = settled {
+            self.hold(&[format!("I5: {why}")]);
+        }
+    }
+
+    /// No more faults. What users and tenants have made stays.
+    fn heal(&mut self) {
+        let c = &mut self.cluster;
+        for name in c.node_names() {
+            c.fault(&name, |f| *f = NodeFaults::default());
+            nodes::set_cordoned(c, &name, false);
+            nodes::restore(c, &name);
+        }
+        for (name, value) in CLASSES {
+            users::make_class(c, name, value);
+        }
+        for workload in c.list::<TrainingWorkload>() {
+            let name = workload.metadata.name.unwrap_or_default();
+            c.claims.insert(Key::new(NAMESPACE, format!("data-{name}")));
+        }
+        {
+            let mut store = c.store();
+            store.admission = crate::api::Admission::default();
+            for kind in WatchedKind::ALL {
+                store.watches.delay(kind, chrono::TimeDelta::zero());
+            }
+        }
+        {
+            let mut line = c.line();
+            (line.cut_after, line.lost_answers) = (None, 0);
+        }
+        forged::sweep(c);
+    }
+
+    /// The workloads as they are, a few lines each.
+    fn workloads(&self) -> String {
+        let all = self.cluster.list::<TrainingWorkload>().into_iter();
+        let each = all.map(|w| {
+            let status = w.status.unwrap_or_default();
+            let gangs = serde_json::to_string(&status.gangs).unwrap_or_default();
+            let domains = serde_json::to_string(&status.domains).unwrap_or_default();
+            let spec = serde_json::to_string(&w.spec).unwrap_or_default();
+            let told = status
+                .conditions
+                .iter()
+                .map(|c| format!("    {} {:?} {} {}", c.type_, c.status, c.reason, c.message));
+            format!(
+                "{} {:?} {}\n{}\n    {gangs}\n    {domains}\n    {spec}",
+                w.metadata.name.unwrap_or_default(),
+                status.phase,
+                status.ready,
+                told.collect::<Vec<_>>().join("\n")
+            )
+        });
+        each.collect::<Vec<_>>().join("\n")
+    }
+
+    /// What the last writes have changed, a line each.
+    fn changes(&self) -> String {
+        let store = self.cluster.store();
+        let lines = (0..store.log.len()).rev().take(12).map(|at| {
+            let write = &store.log[at];
+            let before = store.log[..at].iter().rev().find(|w| w.uid == write.uid);
+            let none = serde_json::Value::Null;
+            let old = before.map_or(&none, |w| &w.object["status"]);
+            let mut told = write.line();
+            if write.object["status"]["phase"] == "Failed" {
+                told.push_str(&write.object["status"].to_string());
+            }
+            for (field, new) in write.object["status"].as_object().into_iter().flatten() {
+                if old[field] != *new {
+                    told.push_str(&format!("\n    {field}: {}\n      -> {new}", old[field]));
+                }
+            }
+            told
+        });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
+    fn hold(&self, broken: &[String]) {
+        assert!(
+            broken.is_empty(),
+            "{}\nSIM_STORY={:?}\n--- what happened\n{}\n--- workloads\n{}\n--- last writes\n{}\n--- what they changed, the last one first\n{}",
+            broken.join("\n"),
+            self.numbers,
+            self.told.join("\n"),
+            self.workloads(),
+            self.cluster.story(60),
+            self.changes()
+        );
+    }
+}
+
+/// Whether a workload has what placement does not see and kube-scheduler may refuse for ever: host
+/// ports, anti-affinity.
+fn retried_for_ever(workload: &TrainingWorkload) -> bool {
+    let templates = workload.spec.groups.iter().map(|g| &g.template);
+    templates.into_iter().any(|template| {
+        let spec = &serde_json::to_value(template).unwrap_or_default()["spec"];
+        let ports = spec["containers"].as_array().into_iter().flatten();
+        let host = ports
+            .flat_map(|c| c["ports"].as_array().into_iter().flatten())
+            .any(|port| !port["hostPort"].is_null());
+        host || !spec["affinity"]["podAntiAffinity"].is_null()
+    })
+}

@@ -1,0 +1,157 @@
+//! What users and administrators do.
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::key::Key;
+use lockstep_api::names::labels;
+use lockstep_manager::stepped::WatchedKind;
+use serde_json::{Value, json};
+
+use super::{CLASSES, NAMESPACE, one_of, workload};
+use crate::SimCluster;
+use crate::pods::leaving;
+
+/// Workloads that are there at once.
+const MOST_WORKLOADS: usize = 4;
+
+/// A workload.
+pub(super) fn any_workload(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<Key> {
+    let all = c.list::<TrainingWorkload>();
+    let there = all
+        .iter()
+        .filter(|w| w.metadata.deletion_timestamp.is_none());
+    one_of(there.map(Key::of).collect(), rng)
+}
+
+/// A pod of a workload that is not on its way out.
+pub(super) fn any_member(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<Pod> {
+    let mut pods = c.list::<Pod>();
+    pods.retain(|pod| {
+        let mut owners = pod.metadata.owner_references.iter().flatten();
+        let ours = owners.any(|o| o.kind == "TrainingWorkload" && o.controller == Some(true));
+        ours && !leaving(pod) && pod.metadata.namespace.as_deref() == Some(NAMESPACE)
+    });
+    one_of(pods, rng)
+}
+
+fn edit(
+    c: &mut SimCluster,
+    rng: &mut fastrand::Rng,
+    change: impl FnOnce(&mut TrainingWorkload, &mut fastrand::Rng),
+) -> bool {
+    let Some(key) = any_workload(c, rng) else {
+        return false;
+    };
+    c.edit::<TrainingWorkload>(&key, |w| change(w, rng));
+    true
+}
+
+pub(super) fn new_workload(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    if c.list::<TrainingWorkload>().len() >= MOST_WORKLOADS {
+        return false;
+    }
+    let free = |name: &String| {
+        c.get::<TrainingWorkload>(&Key::new(NAMESPACE, name))
+            .is_none()
+    };
+    let name = (0..=MOST_WORKLOADS).map(|n| format!("w{n}")).find(free);
+    let object = workload(&name.unwrap_or_default(), rng);
+    let made = c
+        .store()
+        .create("user", WatchedKind::TrainingWorkload, object, false);
+    made.is_ok()
+}
+
+pub(super) fn delete_workload(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let key = any_workload(c, rng);
+    if let Some(key) = &key {
+        c.delete(WatchedKind::TrainingWorkload, key);
+    }
+    key.is_some()
+}
+
+pub(super) fn suspend(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    edit(c, rng, |w, _| w.spec.suspend = !w.spec.suspend)
+}
+
+pub(super) fn nonce(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    edit(c, rng, |w, _| w.spec.restart_nonce += 1)
+}
+
+pub(super) fn resize(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    edit(c, rng, |w, rng| w.spec.groups[0].replicas = rng.i32(1..4))
+}
+
+pub(super) fn delete_pod(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let pod = any_member(c, rng);
+    if let Some(pod) = &pod {
+        c.delete(WatchedKind::Pod, &Key::of(pod));
+    }
+    pod.is_some()
+}
+
+pub(super) fn evict_pod(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    any_member(c, rng).is_some_and(|pod| c.evict(&pod).is_ok())
+}
+
+pub(super) fn edit_labels(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(pod) = any_member(c, rng) else {
+        return false;
+    };
+    let ours = [
+        labels::WORKLOAD_UID,
+        labels::GROUP,
+        labels::REPLICA,
+        labels::PUBLISHED,
+    ];
+    let label = ours[rng.usize(..ours.len())];
+    let forged = rng.bool().then(|| "other".to_owned());
+    c.edit::<Pod>(&Key::of(&pod), |pod| {
+        let all = pod.metadata.labels.get_or_insert_default();
+        match forged {
+            Some(value) => drop(all.insert(label.to_owned(), value)),
+            None => drop(all.remove(label)),
+        }
+    });
+    true
+}
+
+pub(super) fn class_gone(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let (name, _) = CLASSES[rng.usize(..CLASSES.len())];
+    let key = Key::new("", name);
+    let there = c.store().raw(WatchedKind::PriorityClass, &key).is_some();
+    if there {
+        c.delete(WatchedKind::PriorityClass, &key);
+    }
+    there
+}
+
+pub(super) fn class_anew(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let (name, value) = CLASSES[rng.usize(..CLASSES.len())];
+    let key = Key::new("", name);
+    if c.store().raw(WatchedKind::PriorityClass, &key).is_some() {
+        c.delete(WatchedKind::PriorityClass, &key);
+    }
+    make_class(c, name, value + [5, 15, -15][rng.usize(..3)])
+}
+
+/// Makes a class of that name and value, where there is none; whether there was none.
+pub(super) fn make_class(c: &mut SimCluster, name: &str, value: i32) -> bool {
+    let policy = if name == "never" {
+        json!("Never")
+    } else {
+        Value::Null
+    };
+    let class = json!({"metadata": {"name": name}, "value": value, "preemptionPolicy": policy});
+    let made = c
+        .store()
+        .create("user", WatchedKind::PriorityClass, class, false);
+    made.is_ok()
+}
+
+pub(super) fn claim_made(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    any_workload(c, rng).is_some_and(|key| {
+        c.claims
+            .insert(Key::new(NAMESPACE, format!("data-{}", key.name)))
+    })
+}

@@ -1,0 +1,108 @@
+//! Workloads of every shape that the definition admits.
+
+use serde_json::{Value, json};
+
+use crate::api::merge;
+
+use super::{CLASSES, NAMESPACE};
+
+/// The object of a workload that the numbers choose.
+pub fn workload(name: &str, rng: &mut fastrand::Rng) -> Value {
+    let (class, _) = CLASSES[rng.usize(..CLASSES.len())];
+    let basic = rng.u8(..10) < 2;
+    let scope = ["Workload", "Workload", "Workload", "Replica", "Group"][rng.usize(..5)];
+    let scope = if basic { "Workload" } else { scope };
+    let groups = 1 + usize::from(rng.u8(..10) < 3);
+    let groups: Vec<Value> = (0..groups).map(|at| group(name, at, rng)).collect();
+    let mut spec = json!({
+        "priorityClassName": class,
+        "groups": groups,
+        "scheduling": {"policy": if basic { "Basic" } else { "Gang" }, "gang": {"scope": scope}},
+        "failurePolicy": failure_policy(rng),
+    });
+    if !basic && scope == "Workload" && rng.u8(..10) < 2 {
+        spec["scheduling"]["gang"]["minCount"] = json!(1);
+    }
+    if !basic && rng.u8(..10) < 2 {
+        spec["scheduling"]["disruptionMode"] = json!("Single");
+    }
+    if rng.u8(..10) < 1 {
+        spec["scheduling"]["preemptionPolicy"] = json!("Never");
+    }
+    json!({
+        "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+        "metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec,
+    })
+}
+
+fn group(workload: &str, at: usize, rng: &mut fastrand::Rng) -> Value {
+    let size = 1 + i32::from(rng.u8(..10) < 2);
+    json!({
+        "name": (["a", "b"][at]),
+        "replicas": rng.i32(1..4),
+        "size": size,
+        "template": {"metadata": {"labels": {"app": workload}}, "spec": pod_spec(workload, rng)},
+    })
+}
+
+/// The pods of a group; one in three has something that placement does not see, or hardly.
+fn pod_spec(workload: &str, rng: &mut fastrand::Rng) -> Value {
+    let gpus = [0, 1, 1, 1, 2, 2, 3, 4][rng.usize(..8)];
+    let mut limits = json!({"cpu": (["1", "2", "8"][rng.usize(..3)])});
+    if gpus > 0 {
+        limits["nvidia.com/gpu"] = json!(gpus.to_string());
+    }
+    if rng.u8(..10) < 2 {
+        limits["rdma/hca"] = json!("1");
+    }
+    let mut container = json!({"name": "c", "image": "i", "resources": {"limits": limits}});
+    let mut spec = json!({"restartPolicy": "Never"});
+    match rng.u8(..24) {
+        0 => container["ports"] = json!([{"containerPort": 8080, "hostPort": 8080}]),
+        1 => {
+            let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": workload}}});
+            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
+            spec["affinity"] = json!({ "podAntiAffinity": required });
+        }
+        2 | 3 => {
+            let claim = json!({"claimName": format!("data-{workload}")});
+            spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": claim}]);
+        }
+        4 => spec["nodeSelector"] = json!({"zone": (["z0", "z1"][rng.usize(..2)])}),
+        5 => spec["nodeSelector"] = json!({"zone": "nowhere"}),
+        6 => {
+            spec["initContainers"] = json!([{"name": "init", "image": "i"}]);
+        }
+        _ => {}
+    }
+    match rng.u8(..8) {
+        0 => spec["terminationGracePeriodSeconds"] = json!(0),
+        1 => spec["terminationGracePeriodSeconds"] = json!(5),
+        // Longer than any deadline.
+        2 => spec["terminationGracePeriodSeconds"] = json!(900),
+        _ => {}
+    }
+    spec["containers"] = json!([container]);
+    spec
+}
+
+fn failure_policy(rng: &mut fastrand::Rng) -> Value {
+    let mut policy = json!({
+        "inPlace": {"withoutSupervisor": if rng.bool() { "Allow" } else { "Deny" }},
+        "limits": {"maxRestarts": if rng.u8(..4) == 0 { 3 } else { 100 }},
+    });
+    let more = match rng.u8(..8) {
+        0 => json!({"rules": [
+            {"name": "recreate", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RecreateGang"},
+            {"name": "elsewhere", "match": {"exitCodes": {"operator": "In", "values": [3]}}, "action": "RestartGang",
+             "failedMember": "ReplaceElsewhere", "avoidSeconds": 20}]}),
+        1 => json!({"rules": [
+            {"name": "free", "match": {"exitCodes": {"operator": "In", "values": [42]}}, "action": "RestartGang", "counted": false},
+            {"name": "fatal", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "FailWorkload"}]}),
+        2 => json!({"restartScope": "Replica"}),
+        3 => json!({"replacementTimeoutSeconds": 60}),
+        _ => json!({}),
+    };
+    merge(&mut policy, &more);
+    policy
+}
