@@ -206,6 +206,9 @@ pub mod reasons {
     pub const DENIED: &str = "Denied";
     /// A node was deleted, taken out of service, or NotReady for too long.
     pub const NODE_LOST: &str = "NodeLost";
+    /// A pod did not end although its node answers: it was deleted by force, and the node is
+    /// avoided.
+    pub const POD_STUCK: &str = "PodStuck";
     /// A failure rule asks for another node.
     pub const FAILED_MEMBER: &str = "FailedMember";
     /// Every restart of the last minutes failed; the nodes are released.

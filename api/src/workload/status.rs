@@ -228,6 +228,10 @@ pub struct DomainStatus {
     /// restart that no agent reported.
     #[serde(default)]
     pub restarts_seen: i64,
+    /// How often all pods of the domain were replaced together. It rotates `MASTER_PORT` and is
+    /// part of `PET_RDZV_ID`, so that a straggler finds no peer.
+    #[serde(default)]
+    pub recreations: i64,
 }
 
 /// One failure being handled. Its key is workload UID, domain and attempt.

@@ -27,6 +27,9 @@ pub struct LifecycleSettings {
     /// How long pod status waits for the agent's report of the true exit code, where only a masked
     /// one is shown.
     pub report_grace: TimeDelta,
+    /// How long a pod may outlive its grace period on a node that answers before it is deleted by
+    /// force.
+    pub overdue: TimeDelta,
     /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in
     /// place the slower one.
     pub recreate_takes: TimeDelta,
@@ -48,6 +51,7 @@ impl Default for LifecycleSettings {
             avoid: TimeDelta::minutes(5),
             retry: TimeDelta::seconds(30),
             report_grace: TimeDelta::seconds(5),
+            overdue: TimeDelta::seconds(30),
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),

@@ -222,6 +222,9 @@ fn begin(
     }
     let tries = tries.saturating_add(i32::from(backs_off));
     ledger.open_incident(scope.key(), incident, tries);
+    if action.replaces_pods() {
+        ledger.note_recreation(scope.key());
+    }
     if action.raises_attempt() {
         let members = scope.all.iter().copied();
         ledger.forget_unfinished(facts.spec(), scope.gang, scope.domain, members);

@@ -91,6 +91,8 @@ pub(crate) struct DomainLedger {
     pub healthy_since: Option<DateTime<Utc>>,
     /// Restarts of training containers that are accounted for.
     pub restarts_seen: i64,
+    /// How often all of its pods were replaced together.
+    pub recreations: i64,
 }
 
 /// An incident being handled. Its key is workload UID, domain and attempt.

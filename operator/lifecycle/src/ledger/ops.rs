@@ -41,6 +41,13 @@ impl Ledger {
         self.highest_attempt = self.highest_attempt.max(entry.attempt);
     }
 
+    /// Notes that all pods of a domain will be replaced together.
+    pub fn note_recreation(&mut self, domain: &str) {
+        if let Some(entry) = self.domains.get_mut(domain) {
+            entry.recreations = entry.recreations.saturating_add(1);
+        }
+    }
+
     /// Moves the open incident of a domain into the history. `recovered`: all members run again.
     pub fn close_incident(
         &mut self,
@@ -184,11 +191,15 @@ impl Ledger {
         }
         let Some(gang) = facts.gang(key) else { return };
         for domain in &gang.domains {
+            let ran = self
+                .domain(&domain.key)
+                .is_some_and(DomainLedger::under_way);
             self.close_incident(facts, &domain.key, false);
             self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
             if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
                 *entry = DomainLedger {
                     attempt: entry.attempt,
+                    recreations: entry.recreations.saturating_add(i64::from(ran)),
                     ..DomainLedger::default()
                 };
             }

@@ -106,6 +106,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         in_place_tries,
         healthy_since,
         restarts_seen,
+        recreations,
     } = status;
     let ledger = DomainLedger {
         attempt: *attempt,
@@ -113,6 +114,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         tries: *in_place_tries,
         healthy_since: *healthy_since,
         restarts_seen: *restarts_seen,
+        recreations: *recreations,
     };
     Some((DomainKey::read(Some(key))?, ledger))
 }

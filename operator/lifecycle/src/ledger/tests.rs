@@ -139,8 +139,9 @@ prop_compose! {
         tries in 0..9_i32,
         healthy_since in maybe_time(),
         restarts_seen in 0..9_i64,
+        recreations in 0..9_i64,
     ) -> DomainLedger {
-        DomainLedger { attempt, incident, tries, healthy_since, restarts_seen }
+        DomainLedger { attempt, incident, tries, healthy_since, restarts_seen, recreations }
     }
 }
 

@@ -124,6 +124,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         tries,
         healthy_since,
         restarts_seen,
+        recreations,
     } = entry;
     DomainStatus {
         key: key.into(),
@@ -132,6 +133,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         in_place_tries: tries,
         healthy_since,
         restarts_seen,
+        recreations,
     }
 }
 

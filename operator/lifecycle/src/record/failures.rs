@@ -1,4 +1,4 @@
-//! Stage 07: Failures of the members of every gang that is placed, and the progress of their
+//! Stage 08: Failures of the members of every gang that is placed, and the progress of their
 //! incidents.
 
 use crate::facts::Facts;

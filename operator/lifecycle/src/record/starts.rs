@@ -1,4 +1,4 @@
-//! Stage 06: members that their nodes did not start. The placement was wrong, not the workload.
+//! Stage 07: members that their nodes did not start. The placement was wrong, not the workload.
 //! Before a gang first runs it releases everything; later only the member is placed elsewhere,
 //! while the others hold their nodes.
 

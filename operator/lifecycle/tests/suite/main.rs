@@ -12,3 +12,4 @@ mod placements;
 mod preemption;
 mod property;
 mod reality;
+mod stragglers;

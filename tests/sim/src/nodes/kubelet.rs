@@ -174,6 +174,11 @@ impl SimNode {
         let slot = self.pods.get_mut(uid)?;
         let mut outcome = slot.worker.sync(&slot.pod, &view, &self.config, now);
         let pod = slot.pod.clone();
+        if self.faults.unkillable {
+            outcome
+                .actions
+                .retain(|a| !matches!(a, Action::Stop { .. }));
+        }
         if self.faults.starts_nothing {
             outcome
                 .actions
