@@ -10,6 +10,7 @@ use lockstep_api::workload::IncidentStage;
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, recreate_grace, unpublish};
 use crate::facts::{AssignedNodes, Facts};
+use crate::failure::detect::may_take_charge_back;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
@@ -61,6 +62,12 @@ impl PlacedGang<'_, '_> {
                         self.repair_current(member, pod, finished, out);
                     } else {
                         out.extend(unpublish(pod));
+                        let incident = entry.incident.as_ref();
+                        if incident
+                            .is_some_and(|i| may_take_charge_back(self.facts, i, member, pod, wake))
+                        {
+                            continue;
+                        }
                         out.extend(delete_awaited(self.facts, pod, longest, wake));
                     }
                 }

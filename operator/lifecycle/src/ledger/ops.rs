@@ -318,11 +318,31 @@ impl OpenIncident {
 }
 
 impl Budget {
+    /// Whether a unit is left in the window.
+    pub fn has_room(&self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
+        let window = TimeDelta::seconds(limits.window_seconds);
+        let used = self
+            .counted_at
+            .iter()
+            .filter(|at| **at + window > now)
+            .count();
+        used < limits.max_restarts.max(0) as usize
+    }
+
+    /// Gives back the unit that was taken at that time, or the last.
+    pub fn take_back(&mut self, charged_at: DateTime<Utc>) {
+        let at = self.counted_at.iter().rposition(|at| *at == charged_at);
+        if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
+            self.counted_at.remove(at);
+        }
+        self.counted = (self.counted - 1).max(0);
+    }
+
     /// Takes a unit of the budget; false when none is left in the window.
     pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         let window = TimeDelta::seconds(limits.window_seconds);
         self.counted_at.retain(|at| *at + window > now);
-        if self.counted_at.len() >= limits.max_restarts.max(0) as usize {
+        if !self.has_room(limits, now) {
             return false;
         }
         self.counted_at.push(now);

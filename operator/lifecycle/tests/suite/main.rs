@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod basics;
+mod charges;
 mod elastic;
 mod failures;
 mod incidents;
