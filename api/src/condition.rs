@@ -186,6 +186,8 @@ pub mod reasons {
     pub const START_DEADLINE_EXCEEDED: &str = "StartDeadlineExceeded";
     /// No replacement was found within `replacementTimeoutSeconds`; the nodes were released.
     pub const REPLACEMENT_TIMEOUT: &str = "ReplacementTimeout";
+    /// The runtime of a node could not start a container.
+    pub const START_ERROR: &str = "StartError";
     /// A node's kubelet rejected a pod before it ran.
     pub const REJECTED_BY_NODE: &str = "RejectedByNode";
     /// `spec.suspend` is true.

@@ -216,10 +216,14 @@ pub struct DomainStatus {
     /// The incident being handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
-    /// Restarts in a row without ten healthy minutes between them; in place at first, then with new
+    /// Restarts in a row for failures that take budget, without ten healthy minutes between them; in
+    /// place at first, then with new
     /// pods.
     #[serde(default)]
     pub in_place_tries: i32,
+    /// Restarts in a row for failures that take no budget, without ten healthy minutes between them.
+    #[serde(default)]
+    pub uncounted_tries: i32,
     /// Since when all members run: the first start or the end of the last incident. Absent while
     /// they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -11,11 +11,13 @@ use lockstep_api::workload::{Cause, CauseKind};
 use super::policy::{Failure, verdict};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, OpenIncident};
-use crate::pods::{ContainerView, PodPhase, PodView, Termination, bare_id};
+use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
 
 /// Reason that the kubelet shows for containers that it killed to restart the whole pod.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// Reasons of runtimes for containers that could not be started.
+const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
 /// Reasons of pods that the kubelet ends for its node's sake.
 const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
 
@@ -68,7 +70,10 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     } else {
         return None;
     };
-    let uncounted = disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
+    // Whoever deletes a pod, the program has not failed.
+    let uncounted = kind == CauseKind::PodDeleted
+        || disrupted.is_some()
+        || NODE_REASONS.contains(&reason.as_str());
     let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
     let began_at = pod.deleted_at.into_iter().chain(ended_at).min();
     let time = began_at.map_or(facts.now, |t| t.min(facts.now));
@@ -366,6 +371,25 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
     }
 }
 
+/// How the training container of a pod could not be started, where no rule of the policy says what
+/// to do about it: the runtime has no such program, device or mount, and nothing of the workload has
+/// run that could have failed.
+pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
+    let container = facts.trainer(member, pod)?;
+    let waits = matches!(container.state, ContainerState::Waiting { .. });
+    let last = container.last.as_ref().filter(|_| waits);
+    let exit = container.terminated().or(last)?;
+    let failure = exit_failure(facts, member, pod, exit, None);
+    is_start_error(facts, &failure).then_some(failure)
+}
+
+/// Whether an exit is one that [`start_error`] answers for.
+pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {
+    failure.cause.exit_code == Some(128)
+        && START_REASONS.contains(&failure.cause.reason.as_str())
+        && verdict(facts.spec(), failure).rule.is_none()
+}
+
 /// A member that its node did not start; nothing of the workload has failed.
 pub(crate) fn start_failure(
     member: &Member,
@@ -381,11 +405,7 @@ pub(crate) fn start_failure(
         message: message.to_owned(),
         ..gone.cause
     };
-    Failure {
-        cause,
-        uncounted: true,
-        ..gone
-    }
+    Failure { cause, ..gone }
 }
 
 /// A member whose pod is gone although it ran.
@@ -400,7 +420,7 @@ pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failu
         },
         usable: false,
         masked: false,
-        uncounted: false,
+        uncounted: true,
         confirmed_by: None,
         conditions: Vec::new(),
     }

@@ -28,14 +28,31 @@ pub(crate) struct ReleaseReason {
     pub message: String,
 }
 
+/// Restarts in a row of a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tries {
+    /// For failures that take budget.
+    pub counted: i32,
+    /// For failures that take none.
+    pub uncounted: i32,
+}
+
+impl Tries {
+    /// Both together.
+    pub fn all(self) -> i32 {
+        self.counted.saturating_add(self.uncounted)
+    }
+}
+
 impl Ledger {
     /// Opens an incident in a restart domain; one that is open has been closed before.
-    pub fn open_incident(&mut self, domain: &str, incident: OpenIncident, tries: i32) {
+    pub fn open_incident(&mut self, domain: &str, incident: OpenIncident, tries: Tries) {
         let Some(entry) = self.domains.get_mut(domain) else {
             return;
         };
         entry.attempt = incident.attempt;
-        entry.tries = tries;
+        entry.tries = tries.counted;
+        entry.uncounted_tries = tries.uncounted;
         entry.healthy_since = None;
         entry.incident = Some(incident);
         self.highest_attempt = self.highest_attempt.max(entry.attempt);

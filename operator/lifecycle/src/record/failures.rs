@@ -47,6 +47,9 @@ fn step(
 ) -> Option<Consequence> {
     take_charge_back(facts, ledger, scope);
     let (mut late, mut new) = failures(facts, scope, ledger.domain(scope.key())?);
+    // The stage before this one has answered them.
+    late.retain(|f| !detect::is_start_error(facts, f));
+    new.retain(|f| !detect::is_start_error(facts, f));
     let before = late.len() + new.len();
     late.retain(|f| !waits_for_status(facts, ledger, f, wake));
     new.retain(|f| !waits_for_status(facts, ledger, f, wake));

@@ -1,6 +1,7 @@
 //! What is charged to the restart budget: agents tell of the end of a container long before a
 //! kubelet tells why it ended the pod.
 
+use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_sim::Solo;
@@ -136,4 +137,85 @@ fn a_status_that_never_tells_does_not_hold_the_answer_for_ever() {
         w.later(1);
     }
     assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
+}
+
+/// A gang whose training containers cannot be started: the image has no such program.
+fn unstartable(n: i32, policy: &Value) -> Value {
+    let mut spec = gang_with(n, &json!({"failurePolicy": policy}));
+    spec["groups"][0]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "HOLLOW_EXIT", "value": "128"}, {"name": "HOLLOW_REASON", "value": "StartError"}]);
+    spec
+}
+
+#[test]
+fn a_container_that_cannot_be_started_costs_no_budget_and_is_tried_on_other_nodes() {
+    let mut w = Solo::new(unstartable(2, &json!({"limits": {"maxRestarts": 0}})));
+    w.patience = TimeDelta::seconds(20);
+    w.settle();
+    let s = w.status();
+    assert_ne!(s.phase, Some(Phase::Failed));
+    assert_eq!((s.restarts.counted, s.history.len()), (0, 0));
+    let gang = &s.gangs[0];
+    assert_eq!(
+        gang.backoff.as_ref().map(|b| b.reason.as_str()),
+        Some("StartError")
+    );
+    assert!(gang.avoid.iter().any(|a| a.reason == "StartError"));
+}
+
+#[test]
+fn a_rule_on_the_code_of_a_container_that_cannot_be_started_decides() {
+    let policy = json!({"rules": [{"name": "r", "match": {"exitCodes": {"operator": "In", "values": [128]}},
+        "action": "FailWorkload"}]});
+    let mut w = Solo::new(unstartable(2, &policy));
+    w.settle();
+    assert_eq!(w.condition("Failed"), "FailurePolicy");
+}
+
+#[test]
+fn a_pod_that_a_user_deletes_costs_no_budget_but_is_not_made_again_and_again_at_once() {
+    let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 0}});
+    let mut w = Solo::new(gang_with(2, &json!({"failurePolicy": policy})));
+    w.settle();
+    let begun = w.now();
+    for _ in 0..4 {
+        w.delete_pod("g", 1);
+        w.settle();
+    }
+    let s = w.status();
+    assert_eq!((s.phase, s.restarts.counted), (Some(Phase::Running), 0));
+    assert!(
+        w.now() - begun > TimeDelta::seconds(60),
+        "{}",
+        w.now() - begun
+    );
+}
+
+#[test]
+fn members_that_their_nodes_do_not_start_bring_no_gang_nearer_to_giving_its_nodes_back() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow", "maxTries": 1}}}),
+    ));
+    w.patience = TimeDelta::seconds(400);
+    w.settle();
+    for _ in 0..4 {
+        // The replacement is rejected by the node where it was, and started elsewhere.
+        let node = w.node_of("g", 0);
+        w.fault(&node, |f| f.rejects = true);
+        w.delete_pod("g", 0);
+        w.settle();
+        w.fault(&node, |f| f.rejects = false);
+    }
+    let before = w.status();
+    assert_eq!(
+        (before.phase, before.domains[0].in_place_tries),
+        (Some(Phase::Running), 0)
+    );
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!(
+        w.status().gangs[0].released,
+        before.gangs[0].released,
+        "the nodes are kept"
+    );
 }
