@@ -186,6 +186,8 @@ pub mod reasons {
     pub const START_DEADLINE_EXCEEDED: &str = "StartDeadlineExceeded";
     /// No replacement was found within `replacementTimeoutSeconds`; the nodes were released.
     pub const REPLACEMENT_TIMEOUT: &str = "ReplacementTimeout";
+    /// The runtime of a node could not start a container.
+    pub const START_ERROR: &str = "StartError";
     /// A node's kubelet rejected a pod before it ran.
     pub const REJECTED_BY_NODE: &str = "RejectedByNode";
     /// `spec.suspend` is true.
@@ -206,6 +208,9 @@ pub mod reasons {
     pub const DENIED: &str = "Denied";
     /// A node was deleted, taken out of service, or NotReady for too long.
     pub const NODE_LOST: &str = "NodeLost";
+    /// A pod did not end although its node answers: it was deleted by force, and the node is
+    /// avoided.
+    pub const POD_STUCK: &str = "PodStuck";
     /// A failure rule asks for another node.
     pub const FAILED_MEMBER: &str = "FailedMember";
     /// Every restart of the last minutes failed; the nodes are released.

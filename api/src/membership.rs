@@ -145,6 +145,22 @@ impl<'s> Membership<'s> {
         first.unwrap_or_else(|| member.clone())
     }
 
+    /// How many members meet where this one does; None for a member that does not run.
+    pub fn meeting_size(&self, member: &Member) -> Option<i32> {
+        let world = self.place(member)?.world;
+        let chosen = self
+            .network
+            .coordinator
+            .as_ref()
+            .is_some_and(|c| self.contains(&Member::new(c.group.as_str(), c.replica, c.index)));
+        // Members of every world meet at the one that the spec names.
+        Some(if chosen {
+            self.groups.iter().map(Part::len).sum()
+        } else {
+            world
+        })
+    }
+
     fn part(&self, member: &Member) -> Option<(&Part<'s>, i32)> {
         let part = self
             .groups

@@ -43,6 +43,13 @@ pub struct FailurePolicy {
     #[serde(default = "replacement_timeout_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub replacement_timeout_seconds: i64,
+    /// Longest grace period of pods of a failed attempt, in seconds; 1 to 86400. Their replacements
+    /// wait for them, so a longer `terminationGracePeriodSeconds` is cut to this. Pods that do not
+    /// end although their node answers are then deleted by force, and their replacements avoid that
+    /// node.
+    #[serde(default = "recreate_grace_seconds")]
+    #[schemars(range(min = 1, max = 86_400))]
+    pub recreate_grace_seconds: i64,
 }
 
 impl Default for FailurePolicy {
@@ -55,6 +62,7 @@ impl Default for FailurePolicy {
             node_lost_seconds: node_lost_seconds(),
             start_deadline_seconds: start_deadline_seconds(),
             replacement_timeout_seconds: replacement_timeout_seconds(),
+            recreate_grace_seconds: recreate_grace_seconds(),
         }
     }
 }
@@ -385,6 +393,10 @@ fn start_deadline_seconds() -> i64 {
 
 fn replacement_timeout_seconds() -> i64 {
     300
+}
+
+fn recreate_grace_seconds() -> i64 {
+    120
 }
 
 fn avoid_seconds() -> i64 {

@@ -148,7 +148,8 @@ pub struct Network {
     /// The member that others rendezvous at. Default: the first member of each world.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<Coordinator>,
-    /// Port of the rendezvous, 1 to 65535.
+    /// Port of the rendezvous, 1 to 65535. When all pods of a restart domain are replaced together
+    /// the next of eight ports from here on is used, which network policies have to allow.
     #[schemars(range(min = 1, max = 65535))]
     pub port: i32,
 }

@@ -216,10 +216,14 @@ pub struct DomainStatus {
     /// The incident being handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
-    /// Restarts in a row without ten healthy minutes between them; in place at first, then with new
+    /// Restarts in a row for failures that take budget, without ten healthy minutes between them; in
+    /// place at first, then with new
     /// pods.
     #[serde(default)]
     pub in_place_tries: i32,
+    /// Restarts in a row for failures that take no budget, without ten healthy minutes between them.
+    #[serde(default)]
+    pub uncounted_tries: i32,
     /// Since when all members run: the first start or the end of the last incident. Absent while
     /// they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -228,6 +232,10 @@ pub struct DomainStatus {
     /// restart that no agent reported.
     #[serde(default)]
     pub restarts_seen: i64,
+    /// How often all pods of the domain were replaced together. It rotates `MASTER_PORT` and is
+    /// part of `PET_RDZV_ID`, so that a straggler finds no peer.
+    #[serde(default)]
+    pub recreations: i64,
 }
 
 /// One failure being handled. Its key is workload UID, domain and attempt.

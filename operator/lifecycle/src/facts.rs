@@ -275,6 +275,29 @@ impl<'a> Facts<'a> {
         !self.view.nodes.contains_key(node) || self.lost.contains(node)
     }
 
+    /// Whether the node's kubelet tells of its pods.
+    fn answers(&self, node: &str) -> bool {
+        let node = self.view.nodes.get(node);
+        node.is_some_and(|n| n.not_ready_since.is_none() && !n.out_of_service)
+    }
+
+    /// Whether a pod has not ended although its grace period is long over and its node answers: a
+    /// process that no signal ends, a mount that hangs, a foreign finalizer.
+    pub fn is_stuck(&self, pod: &PodView, wake: &mut Wake) -> bool {
+        let (Some(end), Some(node)) = (pod.ends_at(), pod.node.as_deref()) else {
+            return false;
+        };
+        !pod.terminal()
+            && self.answers(node)
+            && self.due(end + self.view.settings.overdue).passed(wake)
+    }
+
+    /// Whether a pod was deleted by force and its object is kept by a finalizer: nobody waits for
+    /// it any more.
+    pub fn is_given_up(&self, pod: &PodView, wake: &mut Wake) -> bool {
+        pod.deletion_grace == 0 && self.is_stuck(pod, wake)
+    }
+
     /// Whether a member of the gang may be created on a node. Avoidances that are over have been
     /// removed in a stage before.
     pub fn usable(&self, gang: &GangLedger, node: &str) -> bool {

@@ -74,12 +74,15 @@ pub enum Action {
         /// Message of the condition: who preempts.
         message: String,
     },
-    /// Delete a pod with its own grace period and the UID as precondition.
+    /// Delete a pod with the UID as precondition.
     DeletePod {
         /// Name of the pod.
         name: String,
         /// UID, a precondition.
         uid: String,
+        /// Grace period in seconds, which shortens one that runs already; None: the pod's own. 0
+        /// takes the object away whether its containers have ended or not.
+        grace: Option<u32>,
     },
     /// Take off the preemption gate.
     RemoveGate {

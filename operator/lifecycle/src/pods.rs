@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::names::{annotations, labels};
 
@@ -35,6 +35,8 @@ pub struct PodView {
     pub created_at: DateTime<Utc>,
     /// When its deletion was asked for.
     pub deleted_at: Option<DateTime<Utc>>,
+    /// Grace period of the deletion, in seconds; 0: none is left, or it is not being deleted.
+    pub deletion_grace: i64,
     /// Phase.
     pub phase: PodPhase,
     /// Reason of the phase, such as `Evicted` or `OutOfcpu`.
@@ -281,6 +283,12 @@ impl PodView {
     /// Whether its deletion was asked for.
     pub fn terminating(&self) -> bool {
         self.deleted_at.is_some()
+    }
+
+    /// When the grace period of its deletion is over.
+    pub fn ends_at(&self) -> Option<DateTime<Utc>> {
+        let grace = TimeDelta::try_seconds(self.deletion_grace).unwrap_or_default();
+        self.deleted_at?.checked_add_signed(grace)
     }
 
     /// Whether a condition is there with status True.

@@ -27,6 +27,12 @@ pub struct LifecycleSettings {
     /// How long pod status waits for the agent's report of the true exit code, where only a masked
     /// one is shown.
     pub report_grace: TimeDelta,
+    /// How long what cannot be undone, because of an exit that looks like a kill, waits for pod
+    /// status to tell whether the kubelet evicts the pod or shuts its node down.
+    pub status_grace: TimeDelta,
+    /// How long a pod may outlive its grace period on a node that answers before it is deleted by
+    /// force.
+    pub overdue: TimeDelta,
     /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in
     /// place the slower one.
     pub recreate_takes: TimeDelta,
@@ -48,6 +54,8 @@ impl Default for LifecycleSettings {
             avoid: TimeDelta::minutes(5),
             retry: TimeDelta::seconds(30),
             report_grace: TimeDelta::seconds(5),
+            status_grace: TimeDelta::seconds(60),
+            overdue: TimeDelta::seconds(30),
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),

@@ -69,6 +69,7 @@ pub fn transitions(
             });
         }
     }
+    stuck_nodes(before, after, &mut out);
     for (type_, on_true, on_false) in REPORTED {
         let Some(new) = find(&after.conditions, type_) else {
             continue;
@@ -99,6 +100,33 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
     match old {
         Some(old) => old.status != new.status || old.reason != new.reason,
         None => new.status == true.into() || new.type_ == types::ADMITTED,
+    }
+}
+
+/// Nodes that gangs have begun to avoid because their pods do not end there.
+fn stuck_nodes(
+    before: &TrainingWorkloadStatus,
+    after: &TrainingWorkloadStatus,
+    out: &mut Vec<EventNote>,
+) {
+    for gang in &after.gangs {
+        let old = before.gangs.iter().find(|g| g.key == gang.key);
+        for avoided in gang.avoid.iter().filter(|a| a.reason == reasons::POD_STUCK) {
+            let known = old.is_some_and(|g| {
+                let mut nodes = g.avoid.iter().filter(|a| a.reason == reasons::POD_STUCK);
+                nodes.any(|a| a.node == avoided.node)
+            });
+            if !known {
+                out.push(EventNote {
+                    type_: EventType::Warning,
+                    reason: reasons::POD_STUCK.into(),
+                    note: format!(
+                        "pods of gang {} on node {} did not end within their grace period: they are deleted by force, and the node is avoided until {}",
+                        gang.key, avoided.node, avoided.until
+                    ),
+                });
+            }
+        }
     }
 }
 

@@ -19,12 +19,12 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 
 use crate::facts::{Facts, PlacementState};
-use crate::ledger::Ledger;
+use crate::ledger::{GangLedger, Ledger};
 use crate::objects::hash::spec_hash;
 use crate::plan::Action;
 use crate::wake::Wake;
 use pods::PlacedGang;
-use removal::{delete, stays_when_released};
+use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
 /// Most pods that one pass creates: a pod object takes some ten kilobytes while it waits to be
 /// sent.
@@ -91,12 +91,12 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
                     assigned: facts.assigned_nodes(&gang.key),
                     placement: &placement.id,
                 };
-                placed.repair(out);
+                placed.repair(out, wake);
                 if complete && entry.started && entry.backoff.is_none() {
                     placed.create(MAX_CREATES, &mut creates, wake);
                 }
             }
-            PlacementState::Released => vacate(facts, ledger, gang, out),
+            PlacementState::Released => vacate(facts, ledger, gang, entry, out, wake),
             PlacementState::Unplaced => {
                 delete_unbound(facts, gang, entry.released.as_deref(), out);
             }
@@ -135,8 +135,17 @@ fn delete_unbound(facts: &Facts<'_>, gang: &Gang, released: Option<&str>, out: &
     }
 }
 
-/// All pods of a gang that has released its placement.
-fn vacate(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, out: &mut Vec<Action>) {
+/// All pods of a gang that has released its placement. One that waits before it queues again has
+/// failed; any other was told to leave, and has its own grace period.
+fn vacate(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    entry: &GangLedger,
+    out: &mut Vec<Action>,
+    wake: &mut Wake,
+) {
+    let longest = recreate_grace(facts).filter(|_| entry.backoff.is_some());
     let placement = facts
         .pod_group_status(&gang.key)
         .and_then(|s| s.placement.as_ref());
@@ -148,6 +157,6 @@ fn vacate(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, out: &mut Vec<Action>
         if let Some(message) = &preemptor {
             out.extend(removal::mark_disrupted(pod, message));
         }
-        out.extend(delete(pod));
+        out.extend(delete_awaited(facts, pod, longest, wake));
     }
 }

@@ -1,19 +1,22 @@
 //! The pods of one gang that is placed.
 
+use std::collections::BTreeMap;
+
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::IncidentStage;
 
 use super::refused::is_recently_refused;
-use super::removal::{delete, unpublish};
+use super::removal::{delete, delete_awaited, recreate_grace, unpublish};
 use crate::facts::{AssignedNodes, Facts};
+use crate::failure::detect::may_take_charge_back;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::orders::is_ordered;
 use crate::plan::Action;
-use crate::pods::{ContainerView, PodView};
+use crate::pods::{PodView, bare_id};
 use crate::tier::Tier;
 use crate::view::Target;
 use crate::wake::Wake;
@@ -43,9 +46,12 @@ impl PlacedGang<'_, '_> {
     }
 
     /// Removes pods that are not wanted or block their replacements, and opens gates.
-    pub fn repair(&self, out: &mut Vec<Action>) {
+    pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
         let finished = self.ledger.is_done(self.gang);
         for (domain, entry) in self.active_domains() {
+            let failed = entry.incident.as_ref();
+            let failed = failed.is_some_and(|i| !i.cause.kind.is_requested());
+            let longest = recreate_grace(self.facts).filter(|_| failed);
             for member in &domain.members {
                 let current = self
                     .facts
@@ -56,7 +62,13 @@ impl PlacedGang<'_, '_> {
                         self.repair_current(member, pod, finished, out);
                     } else {
                         out.extend(unpublish(pod));
-                        out.extend(delete(pod));
+                        let incident = entry.incident.as_ref();
+                        if incident
+                            .is_some_and(|i| may_take_charge_back(self.facts, i, member, pod, wake))
+                        {
+                            continue;
+                        }
+                        out.extend(delete_awaited(self.facts, pod, longest, wake));
                     }
                 }
             }
@@ -110,10 +122,16 @@ impl PlacedGang<'_, '_> {
         let holds = self.gang.basic || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
             if !is_ordered(self.facts, &domain.key, entry.attempt)
-                || self.old_attempt_runs(domain, entry)
+                || self.old_attempt_runs(domain, entry, wake)
             {
                 continue;
             }
+            // Where members of other domains meet at the same place, all keep one address.
+            let recreations = if self.meets_alone(domain) {
+                entry.recreations
+            } else {
+                0
+            };
             for member in &domain.members {
                 if out.len() >= limit {
                     return;
@@ -126,7 +144,18 @@ impl PlacedGang<'_, '_> {
                     is_recently_refused(self.facts, &target, wake)
                 };
                 if missing && !refused {
-                    out.extend(self.create_one(domain, entry, member, gated));
+                    let plan = PodPlan {
+                        member,
+                        gang: &self.gang.key,
+                        domain: &domain.key,
+                        attempt: entry.attempt,
+                        recreations,
+                        place: None,
+                        replaces: "",
+                        gated,
+                        tier: Tier::Plain,
+                    };
+                    out.extend(self.create_one(plan, wake));
                 }
             }
         }
@@ -135,7 +164,7 @@ impl PlacedGang<'_, '_> {
     /// Whether a pod that an incident replaces may still run its training container. New pods for
     /// a whole domain are made where nothing else keeps two attempts apart: both would meet at the
     /// same address.
-    fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger) -> bool {
+    fn old_attempt_runs(&self, domain: &Domain, entry: &DomainLedger, wake: &mut Wake) -> bool {
         let Some(incident) = &entry.incident else {
             return false;
         };
@@ -143,58 +172,73 @@ impl PlacedGang<'_, '_> {
             && domain.members.iter().any(|member| {
                 let pods = self.facts.pods_of(member).iter();
                 pods.filter(|pod| incident.replaces_pod(pod))
-                    .any(|pod| self.may_run(member, pod))
+                    .any(|pod| self.may_run(member, pod, wake))
             })
     }
 
-    /// Whether the training container of a pod runs, or may be started again.
-    fn may_run(&self, member: &Member, pod: &PodView) -> bool {
+    /// Whether the training container of a pod runs, or may be started again. Its agent knows of
+    /// its end before pod status shows it.
+    fn may_run(&self, member: &Member, pod: &PodView, wake: &mut Wake) -> bool {
         let Some(node) = &pod.node else { return false };
         let container = self.facts.trainer(member, pod);
-        let runs = container.is_some_and(ContainerView::running);
-        !pod.terminal() && !self.facts.lost(node) && (runs || !pod.terminating())
+        let runs = container.is_some_and(|c| {
+            let id = c.id.as_deref().map(bare_id);
+            let mut reports = self.facts.reports(member, pod);
+            c.running() && !reports.any(|r| Some(r.container_id.as_str()) == id)
+        });
+        !pod.terminal()
+            && !self.facts.lost(node)
+            && (runs || !pod.terminating())
+            && !self.facts.is_given_up(pod, wake)
     }
 
-    /// The pod of a member that has none, unless an old one or its node is in the way.
-    fn create_one(
-        &self,
-        domain: &Domain,
-        entry: &DomainLedger,
-        member: &Member,
-        gated: bool,
-    ) -> Option<Action> {
+    /// Whether only members of this domain meet where its members do.
+    fn meets_alone(&self, domain: &Domain) -> bool {
+        let mut here: BTreeMap<Member, i32> = BTreeMap::new();
+        let mut all: BTreeMap<Member, i32> = BTreeMap::new();
+        for member in &domain.members {
+            if let Some(size) = self.membership.meeting_size(member) {
+                let place = self.membership.coordinator(member);
+                *here.entry(place.clone()).or_default() += 1;
+                all.insert(place, size);
+            }
+        }
+        here == all
+    }
+
+    /// The pod of a member that has none, unless an old one or its node is in the way. Where it
+    /// goes is added to the plan.
+    fn create_one(&self, plan: PodPlan<'_>, wake: &mut Wake) -> Option<Action> {
         let facts = self.facts;
-        let node = self.assigned.get(member).copied()?;
-        let old_pods = facts.pods_of(member);
-        if old_pods.iter().any(|p| self.blocks_replacement(p, node))
+        let node = self.assigned.get(plan.member).copied()?;
+        let old_pods = facts.pods_of(plan.member);
+        let mut blocking = old_pods.iter();
+        if blocking.any(|p| self.blocks_replacement(p, node, wake))
             || !facts.usable(self.entry, node)
         {
             return None;
         }
         let plan = PodPlan {
-            member,
-            gang: &self.gang.key,
-            domain: &domain.key,
-            attempt: entry.attempt,
             place: Some((node, self.placement)),
             replaces: old_pods.last().map_or("", |p| &p.uid),
-            gated,
             tier: self.tier(node),
+            ..plan
         };
         Some(Action::CreatePod {
-            member: member.clone(),
+            member: plan.member.clone(),
             pod: Box::new(pod(facts.view, self.membership, plan)?),
         })
     }
 
     /// Whether a pod's replacement on a node has to wait for it. On a lost node nothing will ever
     /// confirm its end; elsewhere its replacement need not wait for it.
-    fn blocks_replacement(&self, old: &PodView, node: &str) -> bool {
+    fn blocks_replacement(&self, old: &PodView, node: &str, wake: &mut Wake) -> bool {
         let elsewhere = old
             .node
             .as_deref()
             .is_some_and(|n| n != node && self.facts.lost(n));
-        old.identity.published || !(old.terminal() || elsewhere)
+        let given_up = self.facts.is_given_up(old, wake);
+        old.identity.published || !(old.terminal() || elsewhere || given_up)
     }
 
     fn tier(&self, node: &str) -> Tier {

@@ -2,9 +2,11 @@
 
 use lockstep_api::condition::types;
 
+use crate::facts::Facts;
 use crate::ledger::Ledger;
 use crate::plan::Action;
 use crate::pods::PodView;
+use crate::wake::Wake;
 
 /// Whether a pod stays although its gang leaves: it has ended and its member is finished.
 pub(super) fn stays_when_released(ledger: &Ledger, pod: &PodView) -> bool {
@@ -14,10 +16,45 @@ pub(super) fn stays_when_released(ledger: &Ledger, pod: &PodView) -> bool {
 
 /// Deletes a pod, once.
 pub(super) fn delete(pod: &PodView) -> Option<Action> {
-    (!pod.terminating()).then(|| Action::DeletePod {
+    (!pod.terminating()).then(|| delete_within(pod, None))
+}
+
+/// Deletes a pod whose end is waited for. `longest`: its grace period in seconds is cut to that,
+/// whoever deleted it. One that does not end although its node answers is deleted by force; that
+/// the node is avoided has been recorded before.
+pub(super) fn delete_awaited(
+    facts: &Facts<'_>,
+    pod: &PodView,
+    longest: Option<u32>,
+    wake: &mut Wake,
+) -> Option<Action> {
+    if !pod.terminating() {
+        return delete(pod);
+    }
+    if pod.deletion_grace == 0 {
+        return None;
+    }
+    if facts.is_stuck(pod, wake) {
+        return Some(delete_within(pod, Some(0)));
+    }
+    // The API server takes the shorter of two, counted from the first request.
+    let cut = longest.filter(|s| pod.deletion_grace > i64::from(*s));
+    cut.filter(|_| !pod.terminal())
+        .map(|s| delete_within(pod, Some(s)))
+}
+
+fn delete_within(pod: &PodView, grace: Option<u32>) -> Action {
+    Action::DeletePod {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
-    })
+        grace,
+    }
+}
+
+/// The longest grace period of pods of a failed attempt.
+pub(super) fn recreate_grace(facts: &Facts<'_>) -> Option<u32> {
+    let seconds = facts.spec().failure_policy.recreate_grace_seconds;
+    u32::try_from(seconds).ok()
 }
 
 /// Takes a pod out of the Service.

@@ -10,12 +10,14 @@ use lockstep_api::workload::{Cause, CauseKind};
 
 use super::policy::{Failure, verdict};
 use crate::facts::Facts;
-use crate::ledger::DomainLedger;
-use crate::pods::{ContainerView, PodPhase, PodView, Termination, bare_id};
+use crate::ledger::{DomainLedger, OpenIncident};
+use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
 use crate::wake::Wake;
 
 /// Reason that the kubelet shows for containers that it killed to restart the whole pod.
 pub(crate) const RESTARTING_ALL: &str = "RestartingAllContainers";
+/// Reasons of runtimes for containers that could not be started.
+const START_REASONS: [&str; 2] = ["StartError", "ContainerCannotRun"];
 /// Reasons of pods that the kubelet ends for its node's sake.
 const NODE_REASONS: [&str; 4] = ["Evicted", "NodeShutdown", "Terminated", "Preempting"];
 
@@ -68,8 +70,13 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     } else {
         return None;
     };
-    let uncounted = disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
-    let time = pod.deleted_at.map_or(facts.now, |t| t.min(facts.now));
+    // Whoever deletes a pod, the program has not failed.
+    let uncounted = kind == CauseKind::PodDeleted
+        || disrupted.is_some()
+        || NODE_REASONS.contains(&reason.as_str());
+    let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
+    let began_at = pod.deleted_at.into_iter().chain(ended_at).min();
+    let time = began_at.map_or(facts.now, |t| t.min(facts.now));
     let cause = Cause {
         pod: pod.name.clone(),
         node: node.to_owned(),
@@ -91,6 +98,84 @@ fn ended_by_deletion(pod: &PodView) -> bool {
     };
     let mut ends = pod.containers.values().filter_map(|c| c.terminated());
     ends.all(|t| t.exit_code == 0 || t.finished_at.is_none_or(|at| at >= deleted_at))
+}
+
+/// When the first of the containers that a failed pod ended with did so.
+fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
+    let regular = pod.containers.values().filter(|c| !c.init);
+    regular.filter_map(|c| c.terminated()?.finished_at).min()
+}
+
+/// What a pod whose container was killed says in the end: that its node wanted it gone. Kubelets say
+/// so only when the last container has ended, long after the agent's report of the first.
+pub(crate) fn killed_for_node(facts: &Facts<'_>, cause: &Cause) -> Option<Cause> {
+    if cause.kind != CauseKind::ContainerExit || !looks_killed(cause.exit_code, &cause.reason) {
+        return None;
+    }
+    let pod = facts.pods().find(|p| p.name == cause.pod)?;
+    let disrupted = pod.condition(types::DISRUPTION_TARGET);
+    let for_node = pod.phase == PodPhase::Failed && NODE_REASONS.contains(&pod.reason.as_str());
+    // Of an eviction through the API the condition tells before the first signal.
+    let before = disrupted
+        .and_then(|c| c.since)
+        .is_some_and(|at| at <= cause.time);
+    if !for_node && !before {
+        return None;
+    }
+    let (reason, message) = disrupted
+        .filter(|_| !for_node)
+        .map_or((&pod.reason, &pod.message), |c| (&c.reason, &c.message));
+    Some(Cause {
+        kind: if for_node {
+            CauseKind::PodFailed
+        } else {
+            CauseKind::PodDeleted
+        },
+        reason: reason.clone(),
+        message: message.clone(),
+        rule: String::new(),
+        ..cause.clone()
+    })
+}
+
+/// Whether an exit is what a signal from outside leaves: SIGKILL or SIGTERM, and not for the
+/// container's own memory limit.
+fn looks_killed(code: Option<i32>, reason: &str) -> bool {
+    matches!(code, Some(137 | 143)) && reason != "OOMKilled"
+}
+
+/// Until when pod status may tell more about a container of which the agent has reported an end
+/// that looks like a kill. While it shows the container running, a kubelet may be ending the pod: of
+/// a container that failed alone it shows the end within a second or two.
+fn confirmed_by(
+    facts: &Facts<'_>,
+    member: &Member,
+    pod: &PodView,
+    r: &Report,
+) -> Option<DateTime<Utc>> {
+    let shown = facts.trainer(member, pod)?;
+    let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
+    let open = runs && !pod.terminal() && !pod.terminating();
+    (open && looks_killed(Some(r.exit_code), &r.reason))
+        .then(|| r.time.min(facts.now) + facts.view.settings.status_grace)
+}
+
+/// Whether the pod whose exit was charged may yet say that its node wanted it gone. Deleted now, it
+/// could be gone before anybody has read it.
+pub(crate) fn may_take_charge_back(
+    facts: &Facts<'_>,
+    incident: &OpenIncident,
+    member: &Member,
+    pod: &PodView,
+    wake: &mut Wake,
+) -> bool {
+    let mut reports = facts.reports(member, pod);
+    incident.counted
+        && incident.cause.pod == pod.name
+        && reports.any(|r| {
+            let by = confirmed_by(facts, member, pod, r);
+            by.is_some_and(|by| !facts.due(by).passed(wake))
+        })
 }
 
 /// The exit that a failed pod ended with: that of the training container, or of an init container
@@ -221,7 +306,10 @@ fn reported_failure(facts: &Facts<'_>, member: &Member, pod: &PodView, r: &Repor
         finished_at: Some(r.time),
         id: Some(r.container_id.clone()),
     };
-    exit_failure(facts, member, pod, &exit, Some(r))
+    Failure {
+        confirmed_by: confirmed_by(facts, member, pod, r),
+        ..exit_failure(facts, member, pod, &exit, Some(r))
+    }
 }
 
 fn exit_failure(
@@ -278,8 +366,28 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
         usable,
         masked: false,
         uncounted: false,
+        confirmed_by: None,
         conditions,
     }
+}
+
+/// How the training container of a pod could not be started, where no rule of the policy says what
+/// to do about it: the runtime has no such program, device or mount, and nothing of the workload has
+/// run that could have failed.
+pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
+    let container = facts.trainer(member, pod)?;
+    let waits = matches!(container.state, ContainerState::Waiting { .. });
+    let last = container.last.as_ref().filter(|_| waits);
+    let exit = container.terminated().or(last)?;
+    let failure = exit_failure(facts, member, pod, exit, None);
+    is_start_error(facts, &failure).then_some(failure)
+}
+
+/// Whether an exit is one that [`start_error`] answers for.
+pub(crate) fn is_start_error(facts: &Facts<'_>, failure: &Failure) -> bool {
+    failure.cause.exit_code == Some(128)
+        && START_REASONS.contains(&failure.cause.reason.as_str())
+        && verdict(facts.spec(), failure).rule.is_none()
 }
 
 /// A member that its node did not start; nothing of the workload has failed.
@@ -297,11 +405,7 @@ pub(crate) fn start_failure(
         message: message.to_owned(),
         ..gone.cause
     };
-    Failure {
-        cause,
-        uncounted: true,
-        ..gone
-    }
+    Failure { cause, ..gone }
 }
 
 /// A member whose pod is gone although it ran.
@@ -316,7 +420,8 @@ pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failu
         },
         usable: false,
         masked: false,
-        uncounted: false,
+        uncounted: true,
+        confirmed_by: None,
         conditions: Vec::new(),
     }
 }

@@ -12,12 +12,14 @@ use lockstep_api::workload::{
     Cause, CauseKind, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
 };
 
+use super::detect::killed_for_node;
 use super::members::restarts_in_place;
 use super::policy::Failure;
 use super::respond::{Response, respond};
 use super::scope::{Consequence, DomainScope};
 use crate::cause::describe;
 use crate::facts::Facts;
+use crate::ledger::ops::Tries;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::settings::doubling;
 use crate::tier::Tier;
@@ -39,7 +41,7 @@ struct Superseded {
     /// Members that it was to replace and that have no new pod yet.
     owed: Vec<Member>,
     /// Restarts in a row before this one.
-    tries: i32,
+    tries: Tries,
 }
 
 /// Opens the incident that failures call for, unless they call for more than a restart.
@@ -87,7 +89,7 @@ pub(crate) fn open_uncounted(
 fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) -> Superseded {
     let domain = ledger.domain(scope.key());
     let owed = domain.map_or(Vec::new(), |d| owed(facts, scope, d));
-    let tries = domain.map_or(0, |d| consecutive_tries(facts, d));
+    let tries = domain.map_or(Tries::default(), |d| consecutive_tries(facts, d));
     Superseded {
         incident: ledger.close_incident(facts, scope.key(), false),
         owed,
@@ -96,12 +98,18 @@ fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) ->
 }
 
 /// Restarts in a row, of which ten healthy minutes end the row.
-fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> i32 {
+fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
     let reset = facts.view.settings.healthy_reset;
     let healthy = domain
         .healthy_since
         .is_some_and(|since| since + reset <= facts.now);
-    if healthy { 0 } else { domain.tries }
+    if healthy {
+        return Tries::default();
+    }
+    Tries {
+        counted: domain.tries,
+        uncounted: domain.uncounted_tries,
+    }
 }
 
 /// Members that the open incident replaces and that have no new pod yet: whatever supersedes it
@@ -144,7 +152,7 @@ fn charge(
         return ControlFlow::Break(over_budget(&policy.limits));
     }
     let most = policy.in_place.max_tries + facts.view.settings.recreate_tries;
-    let tries = superseded.tries;
+    let tries = superseded.tries.counted;
     if response.counted && !response.action.affects_single_pod() && tries >= most {
         let message = format!("{tries} consecutive restarts failed; {cause}");
         return ControlFlow::Break(Consequence::ReleaseGang(
@@ -190,7 +198,7 @@ fn begin(
         owed,
         tries,
     } = superseded;
-    let action = escalate(facts, scope, domain, response.action, tries);
+    let action = escalate(facts, scope, domain, response.action, tries.all());
     let mut replace = response.replace;
     replace.extend(owed);
     for &member in &scope.all {
@@ -198,12 +206,22 @@ fn begin(
             replace.insert(member.clone());
         }
     }
-    let repeats = repeats(&response.cause);
-    let backs_off = response.counted || repeats;
-    let mut incident = build(facts, domain, &response.cause, action, tries, backs_off);
+    // Requests, and members that their nodes did not start, are no failures of the program.
+    let repeats = !response.counted && response.failed.is_some() && repeats(&response.cause);
+    let mut after = tries;
+    let wait = if response.counted {
+        after.counted = tries.counted.saturating_add(1);
+        tries.counted
+    } else if repeats {
+        after.uncounted = tries.uncounted.saturating_add(1);
+        tries.uncounted
+    } else {
+        0
+    };
+    let mut incident = build(facts, domain, &response.cause, action, wait);
     incident.counted = charged;
     let mut avoid = response.avoid;
-    if !response.counted && repeats && tries >= UNCOUNTED_TRIES {
+    if repeats && tries.uncounted >= UNCOUNTED_TRIES {
         // Nothing else would ever end the row.
         replace.extend(response.failed);
         avoid.extend(node_of(facts, &response.cause));
@@ -220,24 +238,26 @@ fn begin(
     for (node, avoidance) in avoid {
         ledger.avoid_node(&scope.gang.key, node, avoidance);
     }
-    let tries = tries.saturating_add(i32::from(backs_off));
-    ledger.open_incident(scope.key(), incident, tries);
+    ledger.open_incident(scope.key(), incident, after);
+    if action.replaces_pods() {
+        ledger.note_recreation(scope.key());
+    }
     if action.raises_attempt() {
         let members = scope.all.iter().copied();
         ledger.forget_unfinished(facts.spec(), scope.gang, scope.domain, members);
     }
 }
 
-/// Whether a cause may come again because of the restart itself. Drains, lost nodes and requests
-/// come from outside.
+/// Whether a cause that costs nothing may come again because of the restart itself. Drains, lost
+/// nodes and requests come from outside; so do deletions without a word, but whoever deletes the pods
+/// again and again shall not have them made again and again.
 fn repeats(cause: &Cause) -> bool {
     match cause.kind {
         CauseKind::ContainerExit | CauseKind::PodFailed | CauseKind::Hang => true,
-        CauseKind::PodDeleted
-        | CauseKind::NodeLost
-        | CauseKind::Preempted
-        | CauseKind::Requested
-        | CauseKind::Resize => false,
+        CauseKind::PodDeleted => cause.reason.is_empty(),
+        CauseKind::NodeLost | CauseKind::Preempted | CauseKind::Requested | CauseKind::Resize => {
+            false
+        }
     }
 }
 
@@ -266,14 +286,13 @@ fn gets_new_pod(
     action.raises_attempt() && !stays
 }
 
-/// The incident, before members and pods are added.
+/// The incident, before members and pods are added. `tries`: restarts in a row that it waits for.
 fn build(
     facts: &Facts<'_>,
     domain: &DomainLedger,
     cause: &Cause,
     action: FailureAction,
     tries: i32,
-    backs_off: bool,
 ) -> OpenIncident {
     let settings = &facts.view.settings;
     let wait = doubling(
@@ -289,7 +308,7 @@ fn build(
         stage: IncidentStage::Decided,
         replace: BTreeSet::new().into_iter().collect(),
         old_pods: BTreeSet::new(),
-        not_before: (backs_off && !wait.is_zero()).then(|| facts.now + wait),
+        not_before: (!wait.is_zero()).then(|| facts.now + wait),
         detected_at: facts.now,
         decided_at: facts.now,
         ordered_at: None,
@@ -375,6 +394,26 @@ pub(crate) fn join(
         domain.incident = Some(incident);
     }
     consequence
+}
+
+/// Takes the charge of an open incident back, when its cause turns out to have been the end of the
+/// pod for its node's sake.
+pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
+    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
+        return;
+    };
+    let Some(incident) = &mut domain.incident else {
+        return;
+    };
+    let Some(cause) = killed_for_node(facts, &incident.cause) else {
+        return;
+    };
+    incident.cause = cause;
+    if std::mem::take(&mut incident.counted) {
+        domain.tries = (domain.tries - 1).max(0);
+        domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
+        ledger.budget.take_back(incident.detected_at);
+    }
 }
 
 /// Whether a cause that is known only now takes the place of the one that opened the incident.

@@ -1,5 +1,6 @@
 //! What the failure policy makes of a failure.
 
+use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
     Cause, ExitCodes, FailedMember, FailureAction, FailureRule, PodConditionMatch,
@@ -22,6 +23,9 @@ pub(crate) struct Failure {
     pub masked: bool,
     /// Whether the pod was told to leave, which costs no budget: eviction, drain, node shutdown.
     pub uncounted: bool,
+    /// Until when pod status may yet tell that the container was killed for its node's sake, by an
+    /// eviction or a shutdown; None: it has told, or the exit looks like none.
+    pub confirmed_by: Option<DateTime<Utc>>,
     /// Conditions of the pod, type and status.
     pub conditions: Vec<(String, String)>,
 }

@@ -112,6 +112,7 @@ fn reset(facts: &Facts<'_>, ledger: &mut Ledger, key: &str) {
     if let Some(domain) = ledger.domains.get_mut(key) {
         *domain = DomainLedger {
             attempt: domain.attempt,
+            recreations: domain.recreations,
             ..DomainLedger::default()
         };
     }

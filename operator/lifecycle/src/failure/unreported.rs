@@ -41,6 +41,7 @@ pub(crate) fn count_kubelet_restarts(
         let pod = facts.current(domain, member);
         let failure = pod.and_then(|p| detect::unreported_restart(facts, member, p, wake));
         if let Some(failure) = failure
+            && !detect::is_start_error(facts, &failure)
             && latest
                 .as_ref()
                 .is_none_or(|l| failure.cause.time >= l.cause.time)

@@ -85,12 +85,16 @@ pub(crate) struct DomainLedger {
     pub attempt: i64,
     /// The incident being handled.
     pub incident: Option<OpenIncident>,
-    /// Restarts in a row without ten healthy minutes between them.
+    /// Restarts in a row for failures that take budget, without ten healthy minutes between them.
     pub tries: i32,
+    /// The same for failures that take none.
+    pub uncounted_tries: i32,
     /// Since when all members run.
     pub healthy_since: Option<DateTime<Utc>>,
     /// Restarts of training containers that are accounted for.
     pub restarts_seen: i64,
+    /// How often all of its pods were replaced together.
+    pub recreations: i64,
 }
 
 /// An incident being handled. Its key is workload UID, domain and attempt.

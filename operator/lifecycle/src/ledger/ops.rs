@@ -28,17 +28,41 @@ pub(crate) struct ReleaseReason {
     pub message: String,
 }
 
+/// Restarts in a row of a domain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Tries {
+    /// For failures that take budget.
+    pub counted: i32,
+    /// For failures that take none.
+    pub uncounted: i32,
+}
+
+impl Tries {
+    /// Both together.
+    pub fn all(self) -> i32 {
+        self.counted.saturating_add(self.uncounted)
+    }
+}
+
 impl Ledger {
     /// Opens an incident in a restart domain; one that is open has been closed before.
-    pub fn open_incident(&mut self, domain: &str, incident: OpenIncident, tries: i32) {
+    pub fn open_incident(&mut self, domain: &str, incident: OpenIncident, tries: Tries) {
         let Some(entry) = self.domains.get_mut(domain) else {
             return;
         };
         entry.attempt = incident.attempt;
-        entry.tries = tries;
+        entry.tries = tries.counted;
+        entry.uncounted_tries = tries.uncounted;
         entry.healthy_since = None;
         entry.incident = Some(incident);
         self.highest_attempt = self.highest_attempt.max(entry.attempt);
+    }
+
+    /// Notes that all pods of a domain will be replaced together.
+    pub fn note_recreation(&mut self, domain: &str) {
+        if let Some(entry) = self.domains.get_mut(domain) {
+            entry.recreations = entry.recreations.saturating_add(1);
+        }
     }
 
     /// Moves the open incident of a domain into the history. `recovered`: all members run again.
@@ -184,11 +208,15 @@ impl Ledger {
         }
         let Some(gang) = facts.gang(key) else { return };
         for domain in &gang.domains {
+            let ran = self
+                .domain(&domain.key)
+                .is_some_and(DomainLedger::under_way);
             self.close_incident(facts, &domain.key, false);
             self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
             if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
                 *entry = DomainLedger {
                     attempt: entry.attempt,
+                    recreations: entry.recreations.saturating_add(i64::from(ran)),
                     ..DomainLedger::default()
                 };
             }
@@ -307,11 +335,31 @@ impl OpenIncident {
 }
 
 impl Budget {
+    /// Whether a unit is left in the window.
+    pub fn has_room(&self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
+        let window = TimeDelta::seconds(limits.window_seconds);
+        let used = self
+            .counted_at
+            .iter()
+            .filter(|at| **at + window > now)
+            .count();
+        used < limits.max_restarts.max(0) as usize
+    }
+
+    /// Gives back the unit that was taken at that time, or the last.
+    pub fn take_back(&mut self, charged_at: DateTime<Utc>) {
+        let at = self.counted_at.iter().rposition(|at| *at == charged_at);
+        if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
+            self.counted_at.remove(at);
+        }
+        self.counted = (self.counted - 1).max(0);
+    }
+
     /// Takes a unit of the budget; false when none is left in the window.
     pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         let window = TimeDelta::seconds(limits.window_seconds);
         self.counted_at.retain(|at| *at + window > now);
-        if self.counted_at.len() >= limits.max_restarts.max(0) as usize {
+        if !self.has_room(limits, now) {
             return false;
         }
         self.counted_at.push(now);

@@ -104,15 +104,19 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         attempt,
         incident,
         in_place_tries,
+        uncounted_tries,
         healthy_since,
         restarts_seen,
+        recreations,
     } = status;
     let ledger = DomainLedger {
         attempt: *attempt,
         incident: incident.as_ref().map(open_incident),
         tries: *in_place_tries,
+        uncounted_tries: *uncounted_tries,
         healthy_since: *healthy_since,
         restarts_seen: *restarts_seen,
+        recreations: *recreations,
     };
     Some((DomainKey::read(Some(key))?, ledger))
 }

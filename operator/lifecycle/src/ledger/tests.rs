@@ -136,11 +136,12 @@ prop_compose! {
     fn domain()(
         attempt in 0..9_i64,
         incident in prop::option::of(incident()),
-        tries in 0..9_i32,
+        (tries, uncounted_tries) in (0..9_i32, 0..9_i32),
         healthy_since in maybe_time(),
         restarts_seen in 0..9_i64,
+        recreations in 0..9_i64,
     ) -> DomainLedger {
-        DomainLedger { attempt, incident, tries, healthy_since, restarts_seen }
+        DomainLedger { attempt, incident, tries, uncounted_tries, healthy_since, restarts_seen, recreations }
     }
 }
 

@@ -122,16 +122,20 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         attempt,
         incident,
         tries,
+        uncounted_tries,
         healthy_since,
         restarts_seen,
+        recreations,
     } = entry;
     DomainStatus {
         key: key.into(),
         attempt,
         incident: incident.map(incident_status),
         in_place_tries: tries,
+        uncounted_tries,
         healthy_since,
         restarts_seen,
+        recreations,
     }
 }
 

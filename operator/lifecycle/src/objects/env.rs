@@ -6,15 +6,25 @@ use lockstep_api::member::Member;
 use crate::view::WorkloadView;
 use lockstep_api::membership::{Membership, Rank, address};
 
+/// How many ports the meeting point rotates through.
+const PORTS: i64 = 8;
+
 /// The variables for a member. The environment of a pod cannot change in place, so nothing here
-/// depends on the attempt: the rendezvous id is the UID of the workload alone.
+/// depends on the attempt. Port and id of the rendezvous change when all members that meet there
+/// get new pods together (docs/decisions/0021): what is left of the old ones finds no peer.
 pub(super) fn variables(
     view: &WorkloadView,
     membership: &Membership<'_>,
     member: &Member,
     rank: Rank,
+    recreations: i64,
 ) -> Vec<EnvVar> {
     let network = &view.spec().network;
+    let port = port(network.port, recreations).to_string();
+    let meeting_id = match recreations {
+        0 => view.uid().to_owned(),
+        n => format!("{}-{n}", view.uid()),
+    };
     let meeting = address(
         view.name(),
         view.subdomain(),
@@ -29,10 +39,10 @@ pub(super) fn variables(
         ("PET_NNODES", rank.world.to_string()),
         ("PET_NODE_RANK", rank.rank.to_string()),
         ("PET_MASTER_ADDR", meeting.clone()),
-        ("PET_MASTER_PORT", network.port.to_string()),
-        ("PET_RDZV_ID", view.uid().to_owned()),
+        ("PET_MASTER_PORT", port.clone()),
+        ("PET_RDZV_ID", meeting_id),
         ("MASTER_ADDR", meeting),
-        ("MASTER_PORT", network.port.to_string()),
+        ("MASTER_PORT", port),
         ("JOB_COMPLETION_INDEX", rank.completion_index.to_string()),
     ]
     .map(|(name, value)| EnvVar {
@@ -41,6 +51,14 @@ pub(super) fn variables(
         value_from: None,
     })
     .into()
+}
+
+/// The port after so many recreations: the one of the spec and the seven after it in turn, or
+/// before it where there are not as many.
+fn port(first: i32, recreations: i64) -> i32 {
+    let offset = recreations.rem_euclid(PORTS) as i32;
+    let up = first.saturating_add(PORTS as i32) <= i32::from(u16::MAX);
+    if up { first + offset } else { first - offset }
 }
 
 /// Puts the variables before the container's own, which may then refer to them as `$(NAME)`; one
@@ -57,6 +75,19 @@ pub(super) fn inject(container: &mut Container, variables: &[EnvVar]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_port_of_the_meeting_point_rotates_and_stays_a_port() {
+        let ports = |first| (0..10).map(|n| port(first, n)).collect::<Vec<i32>>();
+        assert_eq!(
+            ports(29500),
+            [
+                29500, 29501, 29502, 29503, 29504, 29505, 29506, 29507, 29500, 29501
+            ]
+        );
+        assert!(ports(65535).iter().all(|p| (65528..=65535).contains(p)));
+        assert!(ports(1).iter().all(|p| (1..=8).contains(p)));
+    }
 
     #[test]
     fn a_variable_that_the_user_sets_is_never_overridden() {

@@ -30,6 +30,8 @@ pub(crate) struct PodPlan<'a> {
     pub domain: &'a str,
     /// Attempt of the domain.
     pub attempt: i64,
+    /// How often all members that meet where this one does have got new pods together.
+    pub recreations: i64,
     /// Node that it is pinned to, with the id of the placement; None for a dry run.
     pub place: Option<(&'a str, &'a str)>,
     /// UID of the pod that it replaces, or empty.
@@ -58,7 +60,7 @@ pub(crate) fn pod(
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let codes = Codes::of(&view.spec().failure_policy, &group.name, training, default);
     compile(&mut spec, training, &codes, plan.tier);
-    let variables = env::variables(view, membership, plan.member, rank);
+    let variables = env::variables(view, membership, plan.member, rank, plan.recreations);
     for container in spec
         .containers
         .iter_mut()
@@ -180,6 +182,7 @@ pub(crate) fn dry_run_pods(view: &WorkloadView) -> Vec<Pod> {
                 gang: &g.name,
                 domain: &g.name,
                 attempt: 1,
+                recreations: 0,
                 place: None,
                 replaces: "dry-run",
                 gated: false,

@@ -1,9 +1,9 @@
-//! Stage 07: Failures of the members of every gang that is placed, and the progress of their
+//! Stage 08: Failures of the members of every gang that is placed, and the progress of their
 //! incidents.
 
 use crate::facts::Facts;
-use crate::failure::incident::{join, open, over_budget};
-use crate::failure::policy::Failure;
+use crate::failure::incident::{join, open, over_budget, take_charge_back};
+use crate::failure::policy::{Failure, verdict};
 use crate::failure::respond::respond;
 use crate::failure::scope::{Consequence, DomainScope};
 use crate::failure::unreported::{Unreported, count_kubelet_restarts};
@@ -45,7 +45,19 @@ fn step(
     scope: &DomainScope<'_>,
     wake: &mut Wake,
 ) -> Option<Consequence> {
-    let (late, new) = failures(facts, scope, ledger.domain(scope.key())?);
+    take_charge_back(facts, ledger, scope);
+    let (mut late, mut new) = failures(facts, scope, ledger.domain(scope.key())?);
+    // The stage before this one has answered them.
+    late.retain(|f| !detect::is_start_error(facts, f));
+    new.retain(|f| !detect::is_start_error(facts, f));
+    let before = late.len() + new.len();
+    late.retain(|f| !waits_for_status(facts, ledger, f, wake));
+    new.retain(|f| !waits_for_status(facts, ledger, f, wake));
+    let limits = &facts.spec().failure_policy.limits;
+    if before > late.len() + new.len() && !ledger.budget.has_room(limits, facts.now) {
+        // Whatever else has failed may have done so because of what is still unclear.
+        return None;
+    }
     if !late.is_empty() {
         let consequence = join(facts, ledger, scope, &late);
         if consequence.is_some() {
@@ -69,6 +81,24 @@ fn step(
         }
     }
     progress::advance(facts, ledger, scope, wake)
+}
+
+/// Whether the answer to a failure has to wait for pod status: it could not be undone, and what
+/// looks like a failure may be the end of the pod for its node's sake, which costs nothing.
+fn waits_for_status(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    failure: &Failure,
+    wake: &mut Wake,
+) -> bool {
+    let Some(by) = failure.confirmed_by else {
+        return false;
+    };
+    let verdict = verdict(facts.spec(), failure);
+    let limits = &facts.spec().failure_policy.limits;
+    let spent = verdict.counted && !ledger.budget.has_room(limits, facts.now);
+    let action = verdict.action;
+    (action.ends_workload() || action.replaces_pods() || spent) && !facts.due(by).passed(wake)
 }
 
 /// The failures of a domain: those that belong to its open incident, and those of its present

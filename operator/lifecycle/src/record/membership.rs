@@ -1,4 +1,4 @@
-//! Stage 08: Elastic gangs: which of the members run together.
+//! Stage 09: Elastic gangs: which of the members run together.
 //!
 //! The scheduler loop decides which members are placed; from `minCount` on, those that are run
 //! together.

@@ -8,9 +8,10 @@
 //! | 03 [`dependencies`] | gangs whose dependencies are met; waits that are over |
 //! | 04 [`preemption`] | gangs that are preempted |
 //! | 05 [`refusals`] | gangs of which the API server refused a pod |
-//! | 06 [`starts`] | members that their nodes did not start |
-//! | 07 [`failures`] | failures, restarts, recovery |
-//! | 08 [`membership`] | which members of an elastic gang run together |
+//! | 06 [`stuck`] | nodes whose pods do not end |
+//! | 07 [`starts`] | members that their nodes did not start |
+//! | 08 [`failures`] | failures, restarts, recovery |
+//! | 09 [`membership`] | which members of an elastic gang run together |
 
 mod completion;
 mod dependencies;
@@ -20,6 +21,7 @@ mod preemption;
 mod refusals;
 mod spec_changes;
 mod starts;
+mod stuck;
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -41,6 +43,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     wake = wake.min(dependencies::end_waits(facts, ledger));
     preemption::release_preempted(facts, ledger);
     refusals::release_refused(facts, ledger);
+    wake = wake.min(stuck::avoid_stuck_nodes(facts, ledger));
     wake = wake.min(starts::follow_starts(facts, ledger));
     wake = wake.min(failures::follow_failures(facts, ledger));
     if ledger.ended.is_none() {

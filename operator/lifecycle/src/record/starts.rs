@@ -1,4 +1,4 @@
-//! Stage 06: members that their nodes did not start. The placement was wrong, not the workload.
+//! Stage 07: members that their nodes did not start. The placement was wrong, not the workload.
 //! Before a gang first runs it releases everything; later only the member is placed elsewhere,
 //! while the others hold their nodes.
 
@@ -122,6 +122,12 @@ fn start_failure(
     let (reason, message) = if pod.phase == PodPhase::Failed && !pod.has_run() {
         let message = format!("{}: {}", pod.reason, pod.message);
         (reasons::REJECTED_BY_NODE, message)
+    } else if let Some(failure) = detect::start_error(facts, member, pod) {
+        let message = format!(
+            "a container could not be started: {}",
+            failure.cause.message
+        );
+        (reasons::START_ERROR, message)
     } else if pod.terminal() || started {
         return None;
     } else if pod.node.is_some() && facts.lost(node) {

@@ -197,7 +197,7 @@ fn a_deleted_pod_restarts_the_gang_and_is_replaced() {
             w.status().history[0].cause.kind,
             w.status().restarts.counted
         ),
-        (CauseKind::PodDeleted, 1)
+        (CauseKind::PodDeleted, 0)
     );
 }
 

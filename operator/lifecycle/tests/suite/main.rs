@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod basics;
+mod charges;
 mod elastic;
 mod failures;
 mod incidents;
@@ -12,3 +13,4 @@ mod placements;
 mod preemption;
 mod property;
 mod reality;
+mod stragglers;

@@ -42,6 +42,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
         gated: pod.stage == Stage::Gated,
         created_at: time(wire.metadata.creation_timestamp.as_ref()).unwrap_or_default(),
         deleted_at: deletion_requested_at(wire),
+        deletion_grace: wire.metadata.deletion_grace_period_seconds.unwrap_or(0),
         phase: PodPhase::from(status.phase.as_str()),
         reason: status.reason.clone(),
         message: status.message.clone(),
@@ -170,6 +171,10 @@ mod tests {
         assert_eq!(
             view.deleted_at.unwrap().to_rfc3339(),
             "2026-11-21T10:02:00+00:00"
+        );
+        assert_eq!(
+            view.ends_at().unwrap().to_rfc3339(),
+            "2026-11-21T10:02:30+00:00"
         );
         assert!(c.running());
         assert_eq!(c.last.as_ref().map(|t| t.exit_code), Some(137));

@@ -166,6 +166,7 @@ async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
             Action::DeletePod {
                 name: name.clone(),
                 uid: uid.clone(),
+                grace: None,
             },
             Action::RemoveGate { name, uid },
         ],

@@ -49,7 +49,7 @@ impl SimNode {
         if let Some(records) = plan.records {
             self.records = records;
         }
-        if !self.faults.hangs {
+        if !self.faults.hangs && !self.faults.unkillable {
             for stop in plan.stop {
                 let effect = self.runtime.kill(&stop.container_id);
                 self.follow([effect]);

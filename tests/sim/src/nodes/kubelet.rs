@@ -49,6 +49,13 @@ impl SimNode {
         busy
     }
 
+    /// The kubelet evicts a pod for want of memory.
+    pub fn evict(&mut self, uid: &str) {
+        if let Some(slot) = self.pods.get_mut(uid) {
+            slot.worker.evict("The node was low on resource: memory.");
+        }
+    }
+
     /// Takes in what the API server has for the node.
     fn look(&mut self, store: &Store) {
         let here = store.all(WatchedKind::Pod).filter(|(key, pod)| {
@@ -174,6 +181,11 @@ impl SimNode {
         let slot = self.pods.get_mut(uid)?;
         let mut outcome = slot.worker.sync(&slot.pod, &view, &self.config, now);
         let pod = slot.pod.clone();
+        if self.faults.unkillable {
+            outcome
+                .actions
+                .retain(|a| !matches!(a, Action::Stop { .. }));
+        }
         if self.faults.starts_nothing {
             outcome
                 .actions

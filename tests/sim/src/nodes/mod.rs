@@ -50,6 +50,8 @@ pub struct NodeFaults {
     pub starts_nothing: bool,
     /// Containers survive a stop by the agent.
     pub hangs: bool,
+    /// No signal ends a container.
+    pub unkillable: bool,
     /// The kubelet rejects pods that come to it.
     pub rejects: bool,
     /// Containers restart as soon as they have ended, before their end is shown.

@@ -47,8 +47,12 @@ impl ActionSender {
                 let pods = self.actor.writes(view.namespace());
                 best_effort(mark_disrupted(&pods, &name, &uid, &message, now).await)
             }
-            Action::DeletePod { name, uid } => {
-                self.delete::<Pod>(view, &name, &uid, WatchedKind::Pod)
+            Action::DeletePod { name, uid, grace } => {
+                let params = DeleteParams {
+                    grace_period_seconds: grace,
+                    ..DeleteParams::background()
+                };
+                self.delete::<Pod>(view, &name, &uid, params, WatchedKind::Pod)
                     .await
             }
             Action::RemoveGate { name, uid } => {
@@ -62,7 +66,8 @@ impl ActionSender {
                     .await
             }
             Action::DeletePodGroup { name, uid } => {
-                self.delete::<PodGroup>(view, &name, &uid, WatchedKind::PodGroup)
+                let params = DeleteParams::background();
+                self.delete::<PodGroup>(view, &name, &uid, params, WatchedKind::PodGroup)
                     .await
             }
             Action::DeleteWorkload { uid } => {
@@ -70,6 +75,7 @@ impl ActionSender {
                     view,
                     view.name(),
                     &uid,
+                    DeleteParams::background(),
                     WatchedKind::TrainingWorkload,
                 )
                 .await
@@ -267,6 +273,7 @@ impl ActionSender {
         view: &WorkloadView,
         name: &str,
         uid: &str,
+        params: DeleteParams,
         kind: WatchedKind,
     ) -> ActionResult
     where
@@ -276,7 +283,7 @@ impl ActionSender {
             + DeserializeOwned,
     {
         let api: Api<K> = self.actor.writes(view.namespace());
-        match delete(&api, name, uid, DeleteParams::background()).await {
+        match delete(&api, name, uid, params).await {
             Ok(Some(version)) => ActionResult::Wrote(kind, version),
             Ok(None) => ActionResult::Nothing,
             Err(error) if gone(&error) => ActionResult::Nothing,

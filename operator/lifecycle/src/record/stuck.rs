@@ -1,0 +1,49 @@
+//! Stage 06: nodes on which pods do not end although the node answers. They are avoided before the
+//! pods are deleted by force: what is left of them there may hold devices, ports and volumes.
+
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Gang;
+use lockstep_api::ids::NodeName;
+
+use crate::facts::{Facts, PlacementState};
+use crate::ledger::{Avoidance, Ledger};
+use crate::wake::Wake;
+
+/// Records the nodes of pods that are stuck and whose gang waits for their end.
+pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
+    let mut wake = Wake::NEVER;
+    for gang in &facts.gangs {
+        let Some(entry) = ledger.gang(&gang.key) else {
+            continue;
+        };
+        let avoidances = match facts.placement_state(&gang.key, entry) {
+            PlacementState::Unplaced => continue,
+            PlacementState::Placed(_) | PlacementState::Released => {
+                stuck_nodes(facts, gang, &mut wake)
+            }
+        };
+        for (node, avoidance) in avoidances {
+            ledger.avoid_node(&gang.key, node, avoidance);
+        }
+    }
+    wake
+}
+
+fn stuck_nodes(facts: &Facts<'_>, gang: &Gang, wake: &mut Wake) -> Vec<(NodeName, Avoidance)> {
+    let settings = &facts.view.settings;
+    let mut out = Vec::new();
+    for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
+        // The time does not depend on when it is looked at: it is recorded once.
+        let until = pod
+            .ends_at()
+            .map(|end| end + settings.overdue + settings.avoid);
+        if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
+            && pod.deletion_grace > 0
+            && facts.is_stuck(pod, wake)
+        {
+            let reason = reasons::POD_STUCK.into();
+            out.push((node, Avoidance { reason, until }));
+        }
+    }
+    out
+}

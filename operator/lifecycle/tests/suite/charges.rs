@@ -1,0 +1,221 @@
+//! What is charged to the restart budget: agents tell of the end of a container long before a
+//! kubelet tells why it ended the pod.
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::workload::{CauseKind, Phase};
+use lockstep_sim::Solo;
+use lockstep_sim::pods::node_of;
+use lockstep_sim::solo::gang_with;
+use serde_json::{Value, json};
+
+/// A gang of two beside whose training containers runs one that takes ten seconds to end.
+fn slow_beside(policy: &Value) -> Value {
+    let mut spec = gang_with(2, &json!({"failurePolicy": policy}));
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "log", "image": "i",
+        "env": [{"name": "HOLLOW_TERM_MILLIS", "value": "10000"}]}));
+    spec
+}
+
+/// The kubelet evicts the pod of member 1, and its agent is the first to tell of it.
+fn evict_by_kubelet(w: &mut Solo) -> Pod {
+    let pod = w.pod("g", 1);
+    let node = node_of(&pod).unwrap().to_owned();
+    w.node(&node).evict(pod.metadata.uid.as_deref().unwrap());
+    w.kubelet(&node);
+    w.agent(&node);
+    w.pass();
+    pod
+}
+
+#[test]
+fn an_eviction_by_the_kubelet_takes_back_what_was_charged_for_the_exit_that_the_agent_saw_first() {
+    for in_place in ["Allow", "Deny"] {
+        let policy = json!({"inPlace": {"withoutSupervisor": in_place}});
+        let mut w = Solo::new(slow_beside(&policy));
+        w.settle();
+        evict_by_kubelet(&mut w);
+        assert_eq!(
+            w.status().domains[0].incident.as_ref().map(|i| i.counted),
+            Some(true),
+            "the others are restarted at once"
+        );
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            (s.phase, s.restarts.counted),
+            (Some(Phase::Running), 0),
+            "{in_place}"
+        );
+        assert!(s.restarts.counted_at.is_empty());
+        let first = s.history.last().unwrap();
+        assert_eq!(
+            (first.cause.kind, first.cause.reason.as_str(), first.counted),
+            (CauseKind::PodFailed, "Evicted", false)
+        );
+    }
+}
+
+#[test]
+fn an_eviction_by_the_kubelet_costs_no_budget_where_none_is_left() {
+    for in_place in ["Allow", "Deny"] {
+        let policy =
+            json!({"inPlace": {"withoutSupervisor": in_place}, "limits": {"maxRestarts": 0}});
+        let mut w = Solo::new(slow_beside(&policy));
+        w.settle();
+        evict_by_kubelet(&mut w);
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            (s.phase, s.restarts.counted),
+            (Some(Phase::Running), 0),
+            "{in_place}"
+        );
+    }
+}
+
+#[test]
+fn an_eviction_by_the_kubelet_does_not_fail_a_workload_that_fails_on_every_other_exit() {
+    let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "rules": [
+        {"name": "known", "match": {"exitCodes": {"operator": "In", "values": [42]}}, "action": "RestartGang"},
+        {"name": "bug", "match": {"exitCodes": {"operator": "NotIn", "values": [42]}}, "action": "FailWorkload"}]});
+    let mut w = Solo::new(slow_beside(&policy));
+    w.settle();
+    evict_by_kubelet(&mut w);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    w.exit("g", 0, 3);
+    w.settle();
+    assert_eq!(w.condition("Failed"), "FailurePolicy");
+}
+
+#[test]
+fn a_kill_that_no_eviction_explains_stays_charged_and_fails_what_it_has_to_fail() {
+    for (policy, failed) in [
+        (json!({"inPlace": {"withoutSupervisor": "Allow"}}), "absent"),
+        (
+            json!({"limits": {"maxRestarts": 0}}),
+            "RestartLimitExceeded",
+        ),
+        (
+            json!({"rules": [{"name": "r", "match": {"exitCodes": {"operator": "In", "values": [137]}},
+                "action": "FailWorkload"}]}),
+            "FailurePolicy",
+        ),
+    ] {
+        let mut w = Solo::new(slow_beside(&policy));
+        w.settle();
+        w.exit("g", 1, 137);
+        let node = w.node_of("g", 1);
+        w.agent(&node);
+        w.pass();
+        w.settle();
+        assert_eq!(w.condition("Failed"), failed);
+        assert_eq!(w.status().history[0].cause.exit_code, Some(137));
+    }
+}
+
+#[test]
+fn a_status_that_never_tells_does_not_hold_the_answer_for_ever() {
+    let policy = json!({"limits": {"maxRestarts": 0}});
+    let mut w = Solo::new(slow_beside(&policy));
+    w.settle();
+    w.exit("g", 1, 137);
+    let node = w.node_of("g", 1);
+    w.agent(&node);
+    for _ in 0..50 {
+        w.pass();
+        w.later(1);
+    }
+    assert_eq!(w.condition("Failed"), "absent");
+    for _ in 0..20 {
+        w.pass();
+        w.later(1);
+    }
+    assert_eq!(w.condition("Failed"), "RestartLimitExceeded");
+}
+
+/// A gang whose training containers cannot be started: the image has no such program.
+fn unstartable(n: i32, policy: &Value) -> Value {
+    let mut spec = gang_with(n, &json!({"failurePolicy": policy}));
+    spec["groups"][0]["template"]["spec"]["containers"][0]["env"] = json!([{"name": "HOLLOW_EXIT", "value": "128"}, {"name": "HOLLOW_REASON", "value": "StartError"}]);
+    spec
+}
+
+#[test]
+fn a_container_that_cannot_be_started_costs_no_budget_and_is_tried_on_other_nodes() {
+    let mut w = Solo::new(unstartable(2, &json!({"limits": {"maxRestarts": 0}})));
+    w.patience = TimeDelta::seconds(20);
+    w.settle();
+    let s = w.status();
+    assert_ne!(s.phase, Some(Phase::Failed));
+    assert_eq!((s.restarts.counted, s.history.len()), (0, 0));
+    let gang = &s.gangs[0];
+    assert_eq!(
+        gang.backoff.as_ref().map(|b| b.reason.as_str()),
+        Some("StartError")
+    );
+    assert!(gang.avoid.iter().any(|a| a.reason == "StartError"));
+}
+
+#[test]
+fn a_rule_on_the_code_of_a_container_that_cannot_be_started_decides() {
+    let policy = json!({"rules": [{"name": "r", "match": {"exitCodes": {"operator": "In", "values": [128]}},
+        "action": "FailWorkload"}]});
+    let mut w = Solo::new(unstartable(2, &policy));
+    w.settle();
+    assert_eq!(w.condition("Failed"), "FailurePolicy");
+}
+
+#[test]
+fn a_pod_that_a_user_deletes_costs_no_budget_but_is_not_made_again_and_again_at_once() {
+    let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 0}});
+    let mut w = Solo::new(gang_with(2, &json!({"failurePolicy": policy})));
+    w.settle();
+    let begun = w.now();
+    for _ in 0..4 {
+        w.delete_pod("g", 1);
+        w.settle();
+    }
+    let s = w.status();
+    assert_eq!((s.phase, s.restarts.counted), (Some(Phase::Running), 0));
+    assert!(
+        w.now() - begun > TimeDelta::seconds(60),
+        "{}",
+        w.now() - begun
+    );
+}
+
+#[test]
+fn members_that_their_nodes_do_not_start_bring_no_gang_nearer_to_giving_its_nodes_back() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow", "maxTries": 1}}}),
+    ));
+    w.patience = TimeDelta::seconds(400);
+    w.settle();
+    for _ in 0..4 {
+        // The replacement is rejected by the node where it was, and started elsewhere.
+        let node = w.node_of("g", 0);
+        w.fault(&node, |f| f.rejects = true);
+        w.delete_pod("g", 0);
+        w.settle();
+        w.fault(&node, |f| f.rejects = false);
+    }
+    let before = w.status();
+    assert_eq!(
+        (before.phase, before.domains[0].in_place_tries),
+        (Some(Phase::Running), 0)
+    );
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!(
+        w.status().gangs[0].released,
+        before.gangs[0].released,
+        "the nodes are kept"
+    );
+}

@@ -1,0 +1,167 @@
+//! What is left of a failed attempt: pods with a long grace period, pods that never end, and how
+//! the next attempt keeps apart from them.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::workload::Phase;
+use lockstep_sim::pods::{env, leaving, node_of};
+use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo};
+use serde_json::{Value, json};
+
+/// A gang that is recreated, whose members ignore SIGTERM and have that grace period.
+fn stubborn(n: i32, grace: i64) -> Value {
+    let mut spec = gang_with(
+        n,
+        &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}}),
+    );
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["terminationGracePeriodSeconds"] = json!(grace);
+    pod["containers"][0]["env"] = json!([{"name": "HOLLOW_ON_TERM", "value": "ignore"}]);
+    spec
+}
+
+/// Rounds of a second.
+fn run_for(w: &mut Solo, seconds: i64) {
+    let end = w.now() + TimeDelta::seconds(seconds);
+    while w.now() < end {
+        w.round();
+        w.later(1);
+    }
+}
+
+fn meeting_points(w: &Solo) -> BTreeSet<(String, String)> {
+    let value = |p: &Pod, name: &str| env(p, name).unwrap_or_default();
+    let pods = w.pods().into_iter().filter(|p| !leaving(p));
+    pods.map(|p| (value(&p, "MASTER_PORT"), value(&p, "PET_RDZV_ID")))
+        .collect()
+}
+
+#[test]
+fn a_grace_period_of_a_day_holds_a_failed_gang_no_longer_than_its_recreate_grace() {
+    let mut w = Solo::new(stubborn(3, 86_400));
+    w.settle();
+    let old = w.uids();
+    w.exit("g", 0, 1);
+    run_for(&mut w, 110);
+    assert!(w.pods().iter().any(leaving), "the others have two minutes");
+    run_for(&mut w, 30);
+    let new = w.uids();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert!(new.values().all(|u| old.values().all(|o| o != u)));
+}
+
+#[test]
+fn a_grace_period_that_is_shorter_stays_as_it_is() {
+    let mut w = Solo::new(stubborn(2, 10));
+    w.settle();
+    w.exit("g", 0, 1);
+    run_for(&mut w, 20);
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_deletion_by_a_user_with_a_long_grace_does_not_hold_the_gang_either() {
+    let mut w = Solo::new(stubborn(2, 86_400));
+    w.settle();
+    w.delete_pod("g", 0);
+    run_for(&mut w, 140);
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_pod_that_no_signal_ends_is_deleted_by_force_and_its_node_is_avoided() {
+    let mut w = Solo::new(stubborn(4, 30));
+    w.settle();
+    w.fault("n1", |f| f.unkillable = true);
+    let stuck = w.pod("g", 2);
+    assert_eq!(node_of(&stuck), Some("n1"));
+    w.exit("g", 0, 1);
+    run_for(&mut w, 50);
+    assert!(
+        w.get::<Pod>(&Key::of(&stuck)).is_some(),
+        "it has its grace, and half a minute"
+    );
+    run_for(&mut w, 40);
+    assert!(
+        w.pods()
+            .iter()
+            .all(|p| p.metadata.uid != stuck.metadata.uid)
+    );
+    let s = w.status();
+    assert_eq!(s.phase, Some(Phase::Running), "{}", w.story(30));
+    assert!(w.pods().iter().all(|p| node_of(p) != Some("n1")));
+    let avoided: Vec<_> = s.gangs[0]
+        .avoid
+        .iter()
+        .map(|a| (a.node.as_str(), a.reason.as_str()))
+        .collect();
+    assert_eq!(avoided, [("n1", "PodStuck")]);
+}
+
+#[test]
+fn a_gang_that_gives_its_nodes_back_does_not_wait_for_a_pod_that_no_signal_ends() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.fault("n0", |f| f.unkillable = true);
+    w.preempt("workload");
+    run_for(&mut w, 90);
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(30));
+    assert!(w.pods().iter().all(|p| node_of(p) != Some("n0")));
+}
+
+#[test]
+fn nothing_is_deleted_by_force_on_a_node_that_does_not_answer() {
+    let mut spec = stubborn(2, 30);
+    spec["failurePolicy"]["nodeLostSeconds"] = json!(600);
+    let mut w = Solo::new(spec);
+    w.settle();
+    let stuck = w.pod("g", 0);
+    w.delete_pod("g", 0);
+    w.pass();
+    let node = node_of(&stuck).unwrap().to_owned();
+    w.lose(&node);
+    run_for(&mut w, 300);
+    assert!(w.get::<Pod>(&Key::of(&stuck)).is_some());
+}
+
+#[test]
+fn members_that_all_get_new_pods_meet_elsewhere_than_what_is_left_of_the_old_ones() {
+    let mut w = Solo::new(stubborn(3, 1));
+    w.settle();
+    let first = meeting_points(&w);
+    assert_eq!(first, BTreeSet::from([("29500".into(), "w-uid".into())]));
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!(
+        meeting_points(&w),
+        BTreeSet::from([("29501".into(), "w-uid-1".into())])
+    );
+}
+
+#[test]
+fn a_member_that_alone_gets_a_new_pod_meets_the_others_where_they_are() {
+    let mut w = Solo::new(gang(3));
+    w.settle();
+    w.delete_pod("g", 1);
+    w.settle();
+    assert_eq!(w.restarts(), [1, 0, 1]);
+    assert_eq!(
+        meeting_points(&w),
+        BTreeSet::from([("29500".into(), "w-uid".into())])
+    );
+}
+
+#[test]
+fn where_several_restart_domains_meet_at_one_place_it_stays() {
+    let mut spec = stubborn(3, 1);
+    spec["failurePolicy"]["restartScope"] = json!("Replica");
+    spec["network"] = json!({"world": "Workload"});
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!(meeting_points(&w).len(), 1);
+}
