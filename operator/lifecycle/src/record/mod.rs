@@ -8,7 +8,7 @@
 //! | 03 [`dependencies`] | gangs whose dependencies are met; waits that are over |
 //! | 04 [`preemption`] | gangs that are preempted |
 //! | 05 [`refusals`] | gangs of which the API server refused a pod |
-//! | 06 [`starts`] | members that their nodes did not start |
+//! | 06 [`starts`], [`never_whole`] | members that their nodes did not start; gangs that never get all of theirs |
 //! | 07 [`failures`] | failures, restarts, recovery |
 //! | 08 [`membership`] | which members of an elastic gang run together |
 
@@ -16,6 +16,7 @@ mod completion;
 mod dependencies;
 mod failures;
 mod membership;
+mod never_whole;
 mod preemption;
 mod refusals;
 mod spec_changes;
@@ -42,6 +43,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     preemption::release_preempted(facts, ledger);
     refusals::release_refused(facts, ledger);
     wake = wake.min(starts::follow_starts(facts, ledger));
+    wake = wake.min(never_whole::release_incomplete(facts, ledger));
     wake = wake.min(failures::follow_failures(facts, ledger));
     if ledger.ended.is_none() {
         membership::follow_placements(facts, ledger);
