@@ -272,8 +272,8 @@ pub struct Refusal {
 pub struct LastPreemption {
     /// When it was decided.
     pub decided_at: DateTime<Utc>,
-    /// Whether kube-scheduler refused the gang all the same. Then no further work is preempted for
-    /// it.
+    /// Whether it was of no use: kube-scheduler refused the gang all the same, or the victims did not
+    /// leave in time. Then no further work is preempted for it.
     #[serde(default)]
     pub useless: bool,
     /// The spec that it was for.

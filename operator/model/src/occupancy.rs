@@ -233,7 +233,8 @@ impl<'a> Occupancy<'a> {
         priority: i32,
         filter: VictimFilter<'_>,
     ) -> UnitTable {
-        let mut builder = UnitsBuilder::new(self.cluster, self.budgets, self.now);
+        let mut builder =
+            UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
         let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
             Some(*number) != asking && gang.victim_priority() < priority && !self.goes(gang)
         });
@@ -270,7 +271,9 @@ impl<'a> Occupancy<'a> {
                 .fold(0, u64::saturating_add);
             let cascade = together.then(|| builder.cascade(loss));
             for pod in running.into_iter().filter(|_| !shielded) {
-                if together || !self.shielded(pod.started, &mut builder) {
+                if filter.refused.contains(&pod.uid) {
+                    builder.guarded(1);
+                } else if together || !self.shielded(pod.started, &mut builder) {
                     builder.add_pod(
                         pod,
                         gang.victim_priority(),
@@ -298,6 +301,8 @@ impl<'a> Occupancy<'a> {
             }
             if !filter.admits_pod(pod) {
                 builder.out_of_reach(1);
+            } else if filter.refused.contains(&pod.uid) {
+                builder.guarded(1);
             } else if !self.shielded(pod.started, &mut builder) {
                 builder.add_pod(
                     pod,

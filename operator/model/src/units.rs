@@ -21,6 +21,8 @@ pub struct UnitTable {
     pub sources: Vec<Source>,
     /// Pods left out because [`crate::victims::VictimRules`] put them out of reach.
     pub out_of_reach: usize,
+    /// Pods left out because their disruption budgets do not allow that they go.
+    pub guarded: usize,
     /// When the first of those left out because they have not run for long enough may be asked
     /// about; `None`: nobody was.
     pub shielded_until: Option<DateTime<Utc>>,
@@ -68,12 +70,20 @@ pub struct UnitsBuilder<'a> {
     snapshot: &'a Snapshot,
     budgets: BTreeMap<&'a str, Vec<(PdbIx, &'a Budget)>>,
     now: DateTime<Utc>,
+    /// Whether units may go that budgets do not allow to go.
+    beyond_budgets: bool,
     table: UnitTable,
 }
 
 impl<'a> UnitsBuilder<'a> {
-    /// No units yet.
-    pub fn new(snapshot: &'a Snapshot, budgets: &'a [Arc<Budget>], now: DateTime<Utc>) -> Self {
+    /// No units yet. Without `beyond_budgets` units are left out that go beyond a disruption budget
+    /// by themselves.
+    pub fn new(
+        snapshot: &'a Snapshot,
+        budgets: &'a [Arc<Budget>],
+        now: DateTime<Utc>,
+        beyond_budgets: bool,
+    ) -> Self {
         let mut by_namespace: BTreeMap<&str, Vec<(PdbIx, &Budget)>> = BTreeMap::new();
         for (ix, budget) in budgets.iter().enumerate() {
             by_namespace
@@ -90,6 +100,7 @@ impl<'a> UnitsBuilder<'a> {
             snapshot,
             budgets: by_namespace,
             now,
+            beyond_budgets,
             table: UnitTable {
                 units,
                 ..UnitTable::default()
@@ -182,6 +193,11 @@ impl<'a> UnitsBuilder<'a> {
         self.table.out_of_reach += pods;
     }
 
+    /// Notes pods that may not be evicted for the sake of what they serve.
+    pub fn guarded(&mut self, pods: usize) {
+        self.table.guarded += pods;
+    }
+
     /// The units.
     pub fn build(self) -> UnitTable {
         self.table
@@ -198,6 +214,15 @@ impl<'a> UnitsBuilder<'a> {
     }
 
     fn push(&mut self, source: Source, unit: Unit) {
+        let allowed = &self.table.units.pdb_allowed;
+        let beyond = |&(pdb, pods): &(PdbIx, u32)| pods > allowed.get(pdb).copied().unwrap_or(0);
+        // The API server evicts no pod with two budgets.
+        let single = matches!(source, Source::Pod(_));
+        let kept = unit.pdbs.iter().any(beyond) || (single && unit.pdbs.len() > 1);
+        if !self.beyond_budgets && kept {
+            self.guarded(unit.pod_count() as usize);
+            return;
+        }
         self.table.units.units.push(unit);
         self.table.sources.push(source);
     }
@@ -237,9 +262,10 @@ mod tests {
             allowed: 1,
         };
         let budgets = [Arc::new(budget)];
-        let mut builder = UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap());
+        let mut builder =
+            UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap(), true);
         let pods: Vec<_> = s.pods_on(0).cloned().collect();
-        let holds = pods
+        let holds: Vec<Occupant> = pods
             .iter()
             .map(|p| Occupant {
                 node: 0,
@@ -247,14 +273,15 @@ mod tests {
                 pod: Some(Arc::clone(p)),
             })
             .collect();
-        builder.add_gang(&GangUnit {
+        let unit = GangUnit {
             number: 7,
             priority: 5,
             preempts: true,
             holds,
             cost: 9,
             eligible: None,
-        });
+        };
+        builder.add_gang(&unit);
         builder.add_pod(&pods[0], 3, 1, None, None);
         let table = builder.build();
         let [gang, single] = table.units.units.as_slice() else {
@@ -270,5 +297,13 @@ mod tests {
         );
         assert_eq!(table.units.pdb_allowed, [1]);
         assert!(matches!(table.sources[0], Source::Gang(7)));
+        // The budget allows one of the two to go.
+        let mut strict =
+            UnitsBuilder::new(&s, &budgets, DateTime::from_timestamp(0, 0).unwrap(), false);
+        strict.add_gang(&unit);
+        strict.add_pod(&pods[0], 3, 1, None, None);
+        let table = strict.build();
+        assert!(matches!(table.sources.as_slice(), [Source::Pod(_)]));
+        assert_eq!(table.guarded, 3);
     }
 }

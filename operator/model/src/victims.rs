@@ -46,6 +46,10 @@ pub struct VictimFilter<'a> {
     pub rules: &'a VictimRules,
     /// Extended resources that the gang asks for.
     pub wanted: &'a BTreeSet<String>,
+    /// Whether pods may go that their disruption budgets do not allow to go.
+    pub beyond_budgets: bool,
+    /// Pods, by UID, whose eviction the API server has just refused.
+    pub refused: &'a BTreeSet<String>,
 }
 
 impl VictimFilter<'_> {
@@ -105,6 +109,8 @@ mod tests {
         let filter = VictimFilter {
             rules,
             wanted: &wanted,
+            beyond_budgets: false,
+            refused: &BTreeSet::new(),
         };
         let holds = std::iter::once(&*pod.requests);
         (

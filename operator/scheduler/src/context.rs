@@ -33,6 +33,13 @@ impl Context<'_> {
         self.cluster.dims().amounts(requests)
     }
 
+    /// The moment that long ago.
+    pub fn ago(&self, time: Duration) -> DateTime<Utc> {
+        let time = TimeDelta::from_std(time).unwrap_or(TimeDelta::MAX);
+        let ago = self.now.checked_sub_signed(time);
+        ago.unwrap_or(DateTime::<Utc>::MIN_UTC)
+    }
+
     /// Whether a moment has come; if not, it is noted.
     pub fn due(&self, since: DateTime<Utc>, wait: Duration, wake: &mut Wake) -> bool {
         let at = since + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);

@@ -13,7 +13,7 @@ use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
 use lockstep_api::names::{MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstraint};
-use lockstep_api::workload::{AvoidedNode, DisruptionMode};
+use lockstep_api::workload::{AvoidedNode, DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::gang::assignments;
 use lockstep_model::pod::checkpoint;
@@ -107,6 +107,8 @@ pub struct TemplateInput {
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
     /// Which nodes admit it.
     pub nodes: TemplateNodes,
+    /// Names of the claims for volumes that its pods mount.
+    pub claims: BTreeSet<String>,
 }
 
 /// Which nodes admit a template.
@@ -205,6 +207,7 @@ impl GangSources<'_> {
                     group: group.name.clone(),
                     requests,
                     nodes: TemplateNodes::Satisfying(constraints),
+                    claims: claims(group),
                 }
             })
             .collect()
@@ -248,6 +251,14 @@ impl GangSources<'_> {
             _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
         }
     }
+}
+
+/// Claims that the pods of a group name. Ephemeral volumes have theirs with the pod.
+fn claims(group: &Group) -> BTreeSet<String> {
+    let spec = group.template.0.spec.iter();
+    let volumes = spec.flat_map(|spec| spec.volumes.iter().flatten());
+    let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
+    named.cloned().collect()
 }
 
 impl PodGroupInput {

@@ -5,7 +5,7 @@
 //! |---|---|
 //! | what is read of nodes, pods and gangs; the same from a snapshot file | [`input`], [`snapshot`] |
 //! | one gang within a cycle, and what is free | `state`, `capacity` |
-//! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal` |
+//! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
 //! | preemptions under way | `cycle::intents`, `cycle::victims` |
 //! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
@@ -21,7 +21,9 @@
 //! there: an intent to preempt is persisted, and the preemptor's gated pods exist, before anything
 //! is evicted.
 
+mod backoff;
 mod capacity;
+mod claims;
 mod context;
 mod cycle;
 pub mod decision;
@@ -38,12 +40,13 @@ mod settings;
 pub mod snapshot;
 mod state;
 
+pub use claims::SeenClaim;
 pub use cycle::{SchedulingCycle, schedule};
 pub use decision::Decision;
 pub use input::{GangInput, GangSources, SchedulingInput};
 pub use intent_id::intent_id;
 pub use memory::Memory;
 pub use pending::Pending;
-pub use plan::{SchedulingPlan, StatusWrite, Step, Vacated};
+pub use plan::{SchedulingPlan, StatusWrite, Step, Vacated, waves};
 pub use settings::SchedulerSettings;
 pub use state::GangState;

@@ -2,8 +2,9 @@
 //! and paces what is repeated. Which nodes, victims and gangs are chosen does not depend on it:
 //! what kube-scheduler and the budgets refused is in the status of the pod groups.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
@@ -11,6 +12,7 @@ use lockstep_api::key::Key;
 use lockstep_engine::NodeSet;
 use lockstep_model::{Budget, Snapshot, Verdicts};
 
+use crate::claims::{ClaimMemory, SeenClaim};
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
 use crate::pending::Pending;
 use crate::state::GangState;
@@ -24,11 +26,25 @@ pub struct Memory {
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
     /// When the eviction of a single pod was requested last, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
+    /// What the API server last said about evicting a pod, by UID.
+    eviction_answers: HashMap<String, EvictionAnswer>,
+    /// Claims for volumes that gangs wait for.
+    pub(crate) claims: ClaimMemory,
     /// Searches for victims that found none.
     pub(crate) no_victims: NoVictimsCache,
     /// When a gang was last told what is short, by the UID of its pod group.
     pub(crate) told: HashMap<String, DateTime<Utc>>,
     verdicts: Verdicts,
+}
+
+/// How long a pod is no candidate whose eviction the API server has refused: budgets change.
+pub(crate) const REFUSAL_HOLDS: Duration = Duration::from_mins(1);
+
+/// Whether budgets would allow an eviction.
+#[derive(Clone, Copy, Debug)]
+struct EvictionAnswer {
+    allowed: bool,
+    at: DateTime<Utc>,
 }
 
 /// Gangs for which no victims were found: the search is not made again before something has
@@ -108,6 +124,40 @@ impl Memory {
         self.written.contains_key(key)
     }
 
+    /// Takes note of what the API server says about evicting a pod.
+    pub fn answered(&mut self, uid: String, allowed: bool, at: DateTime<Utc>) {
+        let answer = EvictionAnswer { allowed, at };
+        self.eviction_answers.insert(uid, answer);
+    }
+
+    /// Takes note of the claims of the gang with this pod group, in the order of their names; `None`
+    /// for one that does not exist or is being deleted.
+    pub fn saw_claims(&mut self, gang: String, claims: Vec<Option<SeenClaim>>, at: DateTime<Utc>) {
+        self.claims.saw(gang, claims, at);
+    }
+
+    /// Whether the pod may be evicted, as the API server has said no longer ago than this; `None`
+    /// where it was not asked.
+    pub(crate) fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
+        let answer = self.eviction_answers.get(uid)?;
+        (answer.at >= since).then_some(answer.allowed)
+    }
+
+    /// Pods, by UID, of which the API server has said since then that they may not be evicted.
+    pub(crate) fn may_not_evict(&self, since: DateTime<Utc>) -> BTreeSet<String> {
+        let refused = self.eviction_answers.iter();
+        refused
+            .filter(|(_, answer)| !answer.allowed && answer.at >= since)
+            .map(|(uid, _)| uid.clone())
+            .collect()
+    }
+
+    /// Forgets answers that are older than this.
+    pub(crate) fn expire_answers(&mut self, before: DateTime<Utc>) {
+        self.eviction_answers
+            .retain(|_, answer| answer.at >= before);
+    }
+
     /// The gang as we know it: the watch may lag behind our own writes. Versions of one object are
     /// comparable numbers (KEP-5504); one that is not a number is never preferred.
     pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
@@ -167,6 +217,7 @@ impl Memory {
         self.evicted_at.retain(|uid, _| evicting(uid));
         self.verdicts.retain_used();
         self.refused_since.retain(|uid, _| refused.contains(uid));
+        self.claims.retain(|uid| uids.contains(uid));
         self.told.retain(|uid, _| uids.contains(uid.as_str()));
         self.no_victims
             .gangs

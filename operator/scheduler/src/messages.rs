@@ -40,8 +40,8 @@ const TERMINATIONS: &str = "waiting for terminating pods to free enough capacity
 /// No work is evicted for any gang. The key is that of the manager's configuration.
 const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.enabled)";
 
-/// Capacity was made for the gang once, and it could not use it.
-const USELESS_PREEMPTION: &str = "no workload is preempted for it again before its spec changes: kube-scheduler refused its pods after the last preemption";
+/// Work was evicted for the gang once, and it was of no use.
+const USELESS_PREEMPTION: &str = "no workload is preempted for it again before its spec changes: its pods were refused after the last preemption, or its victims did not leave";
 
 /// Why a gang waits.
 pub fn pending(pending: &Pending, names: &dyn Names) -> String {
@@ -53,7 +53,8 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
             short,
             until,
             out_of_reach,
-        } => no_victims(&short.describe(names), *until, *out_of_reach),
+            guarded,
+        } => no_victims(&short.describe(names), *until, *out_of_reach, *guarded),
         Pending::NoPreemption { short, why } => {
             format!("{}; {}", short.describe(names), no_preemption(why))
         }
@@ -163,7 +164,18 @@ pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
 
 /// No set of victims makes capacity for a gang that may preempt. `until`: work may be evicted then
 /// that has not run for long enough.
-fn no_victims(short: &str, until: Option<DateTime<Utc>>, out_of_reach: usize) -> String {
+fn no_victims(
+    short: &str,
+    until: Option<DateTime<Utc>>,
+    out_of_reach: usize,
+    guarded: usize,
+) -> String {
+    if guarded > 0 {
+        let pods = count(guarded, "pod");
+        return format!(
+            "{short}; disruption budgets keep {pods} of lower priority (scheduler.preemption.deleteWhenEvictionIsRefused)"
+        );
+    }
     if out_of_reach > 0 {
         let pods = count(out_of_reach, "pod");
         return format!(

@@ -24,6 +24,9 @@ pub enum Pending {
         /// Pods of lower priority that the rules put out of reach, where their eviction would make
         /// enough capacity; else 0.
         out_of_reach: usize,
+        /// Pods of lower priority that disruption budgets keep, where their eviction would make
+        /// enough capacity; else 0.
+        guarded: usize,
     },
     /// There is not enough capacity, and no work may be preempted.
     NoPreemption {

@@ -1,16 +1,17 @@
 //! What a cycle wants done, as a list of requests.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use lockstep_api::key::Key;
-use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::member::MemberSet;
+use lockstep_api::scheduling::{Placement, PodGroupStatus};
 
 /// What a cycle wants done.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct SchedulingPlan {
-    /// Requests, in the order in which they are sent. They are independent of each other: one that
-    /// fails is decided again in the next cycle.
+    /// Requests. Writes of statuses come first, in [`waves`]; the others are independent of each
+    /// other. What fails is decided again in the next cycle.
     pub steps: Vec<Step>,
     /// When to look again although nothing changed.
     pub wake_after: Option<Duration>,
@@ -46,6 +47,24 @@ pub enum Step {
         uid: String,
         /// Delete it when its budgets refuse the eviction: they have done so for long enough.
         by_force: bool,
+    },
+    /// Ask whether a pod's budgets would allow its eviction, and evict nothing.
+    AskEviction {
+        /// Namespace of the pod.
+        namespace: String,
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+    },
+    /// Look at the claims for volumes of a gang.
+    LookAtClaims {
+        /// UID of its pod group.
+        gang: String,
+        /// Namespace of the claims.
+        namespace: String,
+        /// Their names.
+        names: BTreeSet<String>,
     },
     /// Have kube-scheduler keep a node's capacity for a pod.
     Nominate {
@@ -86,4 +105,145 @@ pub struct Vacated {
     pub workload_uid: String,
     /// Its pods that were seen, by UID.
     pub seen: BTreeSet<String>,
+}
+
+impl Step {
+    /// Whether it changes something, or only asks.
+    pub fn changes(&self) -> bool {
+        !matches!(self, Self::AskEviction { .. } | Self::LookAtClaims { .. })
+    }
+}
+
+impl StatusWrite {
+    /// Nodes on which it gives up the place of a member.
+    pub fn gives_up(&self) -> BTreeSet<&str> {
+        nodes_without(self.read.placement.as_ref(), self.status.placement.as_ref())
+    }
+
+    /// Nodes on which it gives a place to a member.
+    pub fn gains(&self) -> BTreeSet<&str> {
+        nodes_without(self.status.placement.as_ref(), self.read.placement.as_ref())
+    }
+}
+
+/// Nodes on which the one placement has members that the other does not have there.
+fn nodes_without<'p>(
+    placement: Option<&'p Placement>,
+    other: Option<&Placement>,
+) -> BTreeSet<&'p str> {
+    let members = |ranges: &[String]| MemberSet::parse(ranges).unwrap_or_default();
+    let there: BTreeMap<&str, &[String]> = other
+        .iter()
+        .flat_map(|p| &p.nodes)
+        .map(|on| (on.node.as_str(), on.members.as_slice()))
+        .collect();
+    let nodes = placement.iter().flat_map(|p| &p.nodes);
+    nodes
+        .filter(|on| match there.get(on.node.as_str()) {
+            None => true,
+            Some(ranges) if **ranges == *on.members => false,
+            Some(ranges) => {
+                let there = members(ranges);
+                members(&on.members).iter().any(|m| !there.contains(m))
+            }
+        })
+        .map(|on| on.node.as_str())
+        .collect()
+}
+
+/// Writes that may be sent together: nobody gets a place on a node before the write that gives up
+/// a place there was answered, so that no place is promised twice, whenever the process is lost.
+/// Writes that would wait for each other in a circle come last, together.
+pub fn waves(writes: Vec<StatusWrite>) -> Vec<Vec<StatusWrite>> {
+    let mut waves = Vec::new();
+    let mut left = writes;
+    while !left.is_empty() {
+        let mut giving_up: BTreeMap<&str, usize> = BTreeMap::new();
+        for node in left.iter().flat_map(StatusWrite::gives_up) {
+            *giving_up.entry(node).or_default() += 1;
+        }
+        let waits = |write: &StatusWrite| {
+            let own = write.gives_up();
+            let mut gains = write.gains().into_iter();
+            gains.any(|node| {
+                let all = giving_up.get(node).copied().unwrap_or_default();
+                all > usize::from(own.contains(node))
+            })
+        };
+        let waiting: Vec<bool> = left.iter().map(waits).collect();
+        let circle = waiting.iter().all(|waits| *waits);
+        let mut waiting = waiting.into_iter();
+        let (later, now) = left
+            .into_iter()
+            .partition(|_| waiting.next().unwrap_or_default() && !circle);
+        waves.push(now);
+        left = later;
+    }
+    waves
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::DateTime;
+    use lockstep_api::scheduling::NodePlacement;
+
+    fn status(nodes: &[(&str, &str)]) -> PodGroupStatus {
+        let on = |(node, members): &(&str, &str)| NodePlacement {
+            node: (*node).to_owned(),
+            members: vec![(*members).to_owned()],
+        };
+        let placement = Placement {
+            id: String::new(),
+            decided_at: DateTime::UNIX_EPOCH,
+            members: 1,
+            nodes: nodes.iter().map(on).collect(),
+        };
+        PodGroupStatus {
+            placement: (!nodes.is_empty()).then_some(placement),
+            ..PodGroupStatus::default()
+        }
+    }
+
+    fn write(name: &str, from: &[(&str, &str)], to: &[(&str, &str)]) -> StatusWrite {
+        StatusWrite {
+            key: Key::new("ml", name),
+            uid: name.to_owned(),
+            resource_version: "1".to_owned(),
+            read: status(from),
+            status: status(to),
+            vacated: None,
+        }
+    }
+
+    fn names(writes: Vec<StatusWrite>) -> Vec<Vec<String>> {
+        let wave = |wave: Vec<StatusWrite>| wave.into_iter().map(|w| w.uid).collect();
+        waves(writes).into_iter().map(wave).collect()
+    }
+
+    #[test]
+    fn a_node_is_given_up_before_another_gang_gets_it() {
+        let writes = vec![
+            write("gain", &[], &[("n2", "g/0/0")]),
+            write("move", &[("n2", "g/0/0")], &[("n1", "g/0/0")]),
+            write("elsewhere", &[], &[("n3", "g/0/0")]),
+            write("loss", &[("n1", "g/0/0-1")], &[("n1", "g/0/1")]),
+            write("words", &[("n2", "g/0/0")], &[("n2", "g/0/0")]),
+        ];
+        let expected = [
+            vec!["elsewhere", "loss", "words"],
+            vec!["move"],
+            vec!["gain"],
+        ];
+        assert_eq!(names(writes), expected);
+    }
+
+    #[test]
+    fn gangs_that_exchange_their_nodes_are_written_together() {
+        let writes = vec![
+            write("a", &[("n1", "g/0/0")], &[("n2", "g/0/0")]),
+            write("b", &[("n2", "g/0/0")], &[("n1", "g/0/0")]),
+        ];
+        assert_eq!(names(writes), [["a", "b"]]);
+    }
 }

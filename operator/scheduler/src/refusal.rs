@@ -3,7 +3,8 @@
 //!
 //! Preemption makes capacity and nothing else. So it is not done for a gang that is refused for
 //! another reason, nor a second time for a gang that was refused after the first, until its spec
-//! changes or it is bound. That is in the status of its pod group, for the next leader.
+//! changes, it is bound, or the claims that were missing are there (`claims`). That is in the status
+//! of its pod group, for the next leader.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -16,26 +17,24 @@ use lockstep_model::pod::Stage;
 use lockstep_model::refusal::lacks_capacity_only;
 use lockstep_model::{GangPhase, Pod};
 
+use crate::backoff::backoff;
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::pending::{NoPreemption, Pending};
+use crate::plan::Step;
 use crate::state::GangState;
 
-/// Seconds between the first refusal and the next placement; each further one doubles it.
-const FIRST_BACKOFF: i64 = 5;
-/// Longest time between a refusal and the next placement, in seconds.
-const LONGEST_BACKOFF: i64 = 300;
-
 /// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
-/// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
+/// mind, and notes what for. Adds the UIDs of all refused pods to `refused`. Returns what is to be
+/// asked about a refusal of before.
 pub(crate) fn note_refusals(
     context: &Context<'_>,
     memory: &mut Memory,
     gang: &mut GangState,
     refused: &mut HashSet<String>,
     wake: &mut Wake,
-) {
-    forget_refusals(gang);
+) -> Option<Step> {
+    forget_refusals(gang, memory.claims.settle(gang));
     expire_exclusions(context, gang, wake);
     let pods: Vec<Arc<Pod>> = gang
         .all_pods()
@@ -63,6 +62,7 @@ pub(crate) fn note_refusals(
             record_refusal(context, gang, &pod, node);
         }
     }
+    memory.claims.look(context, gang, wake)
 }
 
 /// Whether a pod on the node is about to end, so that its capacity is not what it will be.
@@ -159,6 +159,15 @@ pub(crate) fn record_eviction(gang: &mut GangState, intent: &Preemption) {
     }
 }
 
+/// Notes that an intent is given up: the work that it has evicted was evicted in vain.
+pub(crate) fn record_useless_eviction(gang: &mut GangState, intent: &Preemption) {
+    if let Some(last) = &mut gang.status.last_preemption
+        && last.decided_at == intent.decided_at
+    {
+        last.useless = true;
+    }
+}
+
 fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: &str) {
     let now = context.now;
     // A pod whose member has another node was counted when that node was taken away, and will go.
@@ -192,20 +201,21 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     });
 }
 
-/// Drops what was noted of another spec, and of a gang that is bound by now.
-fn forget_refusals(gang: &mut GangState) {
+/// Drops what was noted of another spec, and of a gang that is bound by now. `mended`: what a refusal
+/// missed is there.
+fn forget_refusals(gang: &mut GangState, mended: bool) {
     if gang.phase() == GangPhase::Finished {
         return;
     }
     let observed = gang.observed_spec();
     if let Some(refusal) = &gang.status.refusal
-        && (refusal.observed != observed || gang.every_member_bound())
+        && (mended || refusal.observed != observed || gang.every_member_bound())
     {
         gang.status.refusal = None;
         gang.status.excluded_nodes.clear();
     }
     if let Some(preemption) = &gang.status.last_preemption
-        && (preemption.observed != observed || gang.enough_bound())
+        && (mended || preemption.observed != observed || gang.enough_bound())
     {
         gang.status.last_preemption = None;
     }
@@ -213,9 +223,5 @@ fn forget_refusals(gang: &mut GangState) {
 
 /// When a gang is placed again after a refusal.
 fn next_try(refusal: &Refusal) -> DateTime<Utc> {
-    let doublings = u32::try_from(refusal.tries.saturating_sub(1)).unwrap_or(0);
-    let seconds = FIRST_BACKOFF
-        .saturating_mul(2_i64.saturating_pow(doublings))
-        .min(LONGEST_BACKOFF);
-    refusal.at + TimeDelta::seconds(seconds)
+    refusal.at + backoff(refusal.tries)
 }

@@ -18,6 +18,9 @@ pub struct SchedulerSettings {
     /// How long evictions of a foreign pod may be refused by its budgets before it is deleted
     /// (KEP-5710 spares budgets only as far as possible); `None`: never.
     pub delete_after: Option<Duration>,
+    /// How long victims may take to go, after the preemption was decided and beyond the grace
+    /// periods of those that are leaving, before the preemption is withdrawn.
+    pub intent_deadline: Duration,
     /// Time between two attempts of a request that was refused.
     pub retry: Duration,
     /// Searches for victims that one cycle makes at most; the others follow in the next cycle.
@@ -38,6 +41,7 @@ impl Default for SchedulerSettings {
             refused_after: Duration::from_secs(5),
             avoid_refused: Duration::from_mins(10),
             delete_after: None,
+            intent_deadline: Duration::from_mins(5),
             retry: Duration::from_secs(1),
             searches_per_cycle: 4,
             message_interval: Duration::from_secs(5),

@@ -177,6 +177,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         group: template.group.clone(),
         requests: Ok(Arc::new(template.to_requests())),
         nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
+        claims: BTreeSet::new(),
     });
     let released = record.placement.as_ref().is_some_and(|p| p.released);
     Some(GangInput {

@@ -185,6 +185,12 @@ impl GangState {
         (gang.min_count.max(0) as usize).saturating_sub(finished) as u32
     }
 
+    /// Names of the claims for volumes that its pods mount.
+    pub(crate) fn claims(&self) -> BTreeSet<String> {
+        let templates = self.input.workload.templates.iter();
+        templates.flat_map(|t| t.claims.iter().cloned()).collect()
+    }
+
     /// The members that it requests.
     pub(crate) fn requested_members(&self) -> RequestedMembers {
         let topology = self.input.group.topology.as_ref();

@@ -12,10 +12,10 @@ use lockstep_scheduler::SchedulingInput;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
-use crate::api::{Line, Store, Write};
+use crate::api::{Claims, Line, Store, Write};
 use crate::clock::SimClock;
 use crate::controllers::collect_garbage;
-use crate::kube_scheduler::{self, Claims};
+use crate::kube_scheduler;
 use crate::manager::Manager;
 use crate::nodes::SimNode;
 
@@ -54,8 +54,6 @@ pub struct SimCluster {
     random: fastrand::Rng,
     /// Version and claims that kube-scheduler has seen.
     judged: Option<(u64, Claims)>,
-    /// Claims for volumes that exist.
-    pub claims: Claims,
     /// How far ahead a deadline may be for [`Self::settle`] to wait for it.
     pub patience: TimeDelta,
     /// How long a round takes in which something happened.
@@ -88,7 +86,6 @@ impl SimCluster {
             ips: Arc::default(),
             random: fastrand::Rng::with_seed(seed),
             judged: None,
-            claims: Claims::new(),
             patience: TimeDelta::seconds(60),
             tick: TimeDelta::seconds(1),
             most_rounds: MOST_ROUNDS,
@@ -199,11 +196,11 @@ impl SimCluster {
     /// kube-scheduler looks again where something has changed since its last turn.
     fn kube_schedule(&mut self) -> bool {
         let mut store = self.store.lock();
-        if self.judged == Some((store.version(), self.claims.clone())) {
+        if self.judged == Some((store.version(), store.claims.clone())) {
             return false;
         }
-        let wrote = kube_scheduler::turn(&mut store, &self.claims);
-        self.judged = Some((store.version(), self.claims.clone()));
+        let wrote = kube_scheduler::turn(&mut store);
+        self.judged = Some((store.version(), store.claims.clone()));
         wrote
     }
 

@@ -145,7 +145,7 @@ impl Gangs {
     /// The claim of a gang comes into being.
     pub fn make_claim(&mut self, name: &str) {
         let claim = Key::new(NAMESPACE, format!("data-{name}"));
-        self.cluster.claims.insert(claim);
+        self.cluster.store().claims.insert(claim, true);
     }
 
     /// Priority that a gang has as a victim, once it runs. It may be said before there is the gang.

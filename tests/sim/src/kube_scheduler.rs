@@ -3,7 +3,7 @@
 //!
 //! Each filter says why a node is out. What a test needs besides is one more filter.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
 use lockstep_api::key::Key;
@@ -12,7 +12,7 @@ use lockstep_model::pod_view::PodSpecView;
 use lockstep_model::resources::{PODS, Resources, pod_requests};
 use serde_json::{Value, json};
 
-use crate::api::{Object, Patch, Store};
+use crate::api::{Claims, Object, Patch, Store};
 use crate::clock::api_time;
 
 const WHO: &str = "kube-scheduler";
@@ -24,16 +24,14 @@ type Filter = fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>;
 /// In kube-scheduler's order; resources and anti-affinity come after them.
 const FILTERS: [Filter; 4] = [unschedulable, tainted, unselected, ports];
 
-/// Claims that exist, by namespace and name. Those of no pod are not asked for.
-pub type Claims = BTreeSet<Key>;
-
 /// One turn: looks at every pod that waits, the most important first; whether anything was written.
-pub(crate) fn turn(store: &mut Store, claims: &Claims) -> bool {
+pub(crate) fn turn(store: &mut Store) -> bool {
     let before = store.version();
     let unbound = |pod: &Object| pod["spec"]["nodeName"].is_null();
     if !store.all(WatchedKind::Pod).any(|(_, pod)| unbound(pod)) {
         return false;
     }
+    let claims = store.claims.clone();
     let mut pods: Vec<Pod> = store.list();
     let nodes: Vec<Node> = store.list();
     let mut waiting: Vec<usize> = (0..pods.len()).filter(|at| waits(&pods[*at])).collect();
@@ -43,7 +41,7 @@ pub(crate) fn turn(store: &mut Store, claims: &Claims) -> bool {
         (std::cmp::Reverse(priority(&pods[*at])), created)
     });
     for at in waiting {
-        match judge(&pods[at], &nodes, &pods, claims) {
+        match judge(&pods[at], &nodes, &pods, &claims) {
             Ok(node) => {
                 bind(store, &pods[at], &node);
                 pods[at].spec.get_or_insert_default().node_name = Some(node);
@@ -79,10 +77,8 @@ fn priority(pod: &Pod) -> i32 {
 /// The node for a pod, or why there is none.
 fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], claims: &Claims) -> Result<String, String> {
     let total = nodes.len();
-    if let Some(claim) = missing_claim(pod, claims) {
-        return Err(format!(
-            "0/{total} nodes are available: persistentvolumeclaim {claim:?} not found. not found"
-        ));
+    if let Some(why) = missing_claim(pod, claims) {
+        return Err(format!("0/{total} nodes are available: {why}. not found"));
     }
     let spec = pod.spec.clone().unwrap_or_default();
     let mut reasons: BTreeMap<String, usize> = BTreeMap::new();
@@ -116,13 +112,17 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], claims: &Claims) -> Result<Str
     ))
 }
 
-/// A claim that the pod names and that is not there.
+/// What is wrong with a claim that the pod names.
 fn missing_claim(pod: &Pod, claims: &Claims) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
-    let mut missing = named.filter(|name| !claims.contains(&Key::new(namespace, *name)));
-    missing.next().cloned()
+    let mut wrong = named.filter_map(|name| match claims.get(&Key::new(namespace, name)) {
+        None => Some(format!("persistentvolumeclaim {name:?} not found")),
+        Some(false) => Some("pod has unbound immediate PersistentVolumeClaims".to_owned()),
+        Some(true) => None,
+    });
+    wrong.next()
 }
 
 /// Why a node is out: the reasons of the first filter that says no.

@@ -67,7 +67,9 @@ impl SimCluster {
     /// A budget or a rule refuses it.
     pub fn evict(&mut self, pod: &Pod) -> Result<(), Refused> {
         let key = Key::of(pod);
-        let evicted = self.store().evict("user", &key, &DeleteOptions::default());
+        let evicted = self
+            .store()
+            .evict("user", &key, &DeleteOptions::default(), false);
         evicted.map(drop)
     }
 

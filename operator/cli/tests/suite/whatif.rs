@@ -324,7 +324,7 @@ fn live(
         .for_each(|p| assert!(model.upsert_pod(p.clone())));
     let snapshot = model.snapshot();
     let costs = CostModel::default();
-    let mut builder = UnitsBuilder::new(&snapshot, &[], now());
+    let mut builder = UnitsBuilder::new(&snapshot, &[], now(), false);
     let mut uids = Vec::new();
     for group in &objects.groups {
         let of_group = objects

@@ -9,7 +9,7 @@
 //! | 04 [`preemption`] | gangs that are preempted |
 //! | 05 [`refusals`] | gangs of which the API server refused a pod |
 //! | 06 [`stuck`] | nodes whose pods do not end |
-//! | 07 [`starts`] | members that their nodes did not start |
+//! | 07 [`starts`], [`never_whole`] | members that their nodes did not start; gangs that never get all of theirs |
 //! | 08 [`failures`] | failures, restarts, recovery |
 //! | 09 [`membership`] | which members of an elastic gang run together |
 
@@ -17,6 +17,7 @@ mod completion;
 mod dependencies;
 mod failures;
 mod membership;
+mod never_whole;
 mod preemption;
 mod refusals;
 mod spec_changes;
@@ -45,6 +46,7 @@ pub(crate) fn record(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     refusals::release_refused(facts, ledger);
     wake = wake.min(stuck::avoid_stuck_nodes(facts, ledger));
     wake = wake.min(starts::follow_starts(facts, ledger));
+    wake = wake.min(never_whole::release_incomplete(facts, ledger));
     wake = wake.min(failures::follow_failures(facts, ledger));
     if ledger.ended.is_none() {
         membership::follow_placements(facts, ledger);

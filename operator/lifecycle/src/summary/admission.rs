@@ -3,6 +3,7 @@
 
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
 
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
@@ -48,15 +49,34 @@ impl Admission<'_, '_> {
         }
     }
 
+    /// Whether enough members of a gang that is placed have a node. Members of a basic group stand
+    /// alone.
+    fn is_placed_whole(&self, gang: &Gang) -> bool {
+        let assigned = self.facts.assigned_nodes(&gang.key);
+        let has_node =
+            |m: &&Member| assigned.contains_key(*m) || self.ledger.completed.contains(*m);
+        let placed = gang.members().filter(has_node).count();
+        gang.basic || placed >= gang.min_count.max(0) as usize
+    }
+
     /// Why a gang is not placed; None when it is.
     fn wait_of(&self, gang: &Gang, entry: &GangLedger, wake: &mut Wake) -> Option<ConditionValue> {
         let (facts, key) = (self.facts, &gang.key);
         let group = facts.pod_group_status(key);
         if let PlacementState::Placed(placement) = facts.placement_state(key, entry) {
-            let intent = group?.preemption.as_ref();
-            let intent = intent.filter(|p| p.placement == placement.id)?;
-            let message = format!("gang {key}: {}", intent.explanation);
-            return Some(condition(false, reasons::PREEMPTING, message));
+            // A gang that has been whole stays admitted until it gives its capacity back: a member
+            // that it has lost shows in Ready and Restarting.
+            if self.ledger.is_under_way(gang) {
+                return None;
+            }
+            let intent = group.and_then(|g| g.preemption.as_ref());
+            if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
+                let message = format!("gang {key}: {}", intent.explanation);
+                return Some(condition(false, reasons::PREEMPTING, message));
+            }
+            if self.is_placed_whole(gang) {
+                return None;
+            }
         }
         if self.ledger.is_done(gang) {
             return None;

@@ -397,3 +397,69 @@ fn a_queued_gang_whose_scheduling_timeout_passes_says_so_although_nothing_else_h
     );
     assert_eq!(status.phase, Some(Phase::Pending), "and goes on waiting");
 }
+
+/// A gang of eight on eight places, one of which somebody else takes before the members are bound.
+fn one_place_short(spec: &serde_json::Value) -> Solo {
+    let mut w = Solo::new(gang_with(8, spec));
+    while w.groups().is_empty() {
+        w.pass();
+    }
+    w.schedule();
+    w.control();
+    let other = json!({"apiVersion": "v1", "kind": "Pod",
+        "metadata": {"name": "other", "namespace": "elsewhere", "uid": "other"},
+        "spec": {"nodeName": "n3", "priority": 2_000_000_000, "containers": [{"name": "c", "image": "i",
+            "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}});
+    let other: Pod = serde_json::from_value(other).unwrap();
+    w.cluster.create(&other);
+    w
+}
+
+fn bound(w: &Solo) -> usize {
+    w.pods().iter().filter(|p| node_of(p).is_some()).count()
+}
+
+#[test]
+fn a_gang_that_was_never_whole_is_not_admitted_and_gives_its_capacity_back() {
+    let mut w = one_place_short(&json!({"failurePolicy": {"replacementTimeoutSeconds": 100}}));
+    for _ in 0..60 {
+        w.round();
+        w.later(1);
+    }
+    assert_eq!(bound(&w), 7);
+    assert_eq!(w.condition("Admitted"), "!Unschedulable");
+    for _ in 0..60 {
+        w.round();
+        w.later(1);
+    }
+    assert_eq!((bound(&w), w.pods().len()), (0, 0));
+    assert_eq!(
+        (w.status().restarts.counted, w.status().history.len()),
+        (0, 0)
+    );
+    let tries = w.status().gangs[0].placement_tries;
+    assert_eq!(tries, 1, "it waits before it queues again");
+    w.remove(WatchedKind::Pod, &Key::new("elsewhere", "other"));
+    // The node that refused a pod is not tried again before.
+    w.wait(600);
+    assert_eq!((w.status().phase, bound(&w)), (Some(Phase::Running), 8));
+}
+
+#[test]
+fn a_gang_that_has_been_whole_stays_admitted_when_it_loses_a_member() {
+    let mut w = Solo::new(gang(8));
+    w.settle();
+    assert_eq!(w.condition("Admitted"), "Scheduled");
+    w.lose("n3");
+    for _ in 0..120 {
+        w.round();
+        w.later(1);
+        assert_eq!(w.condition("Admitted"), "Scheduled");
+    }
+    assert_eq!(w.condition("Ready"), "!MembersNotReady");
+    assert!(
+        w.condition("Restarting").starts_with("Restart"),
+        "{}",
+        w.condition("Restarting")
+    );
+}

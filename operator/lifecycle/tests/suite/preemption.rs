@@ -1,6 +1,7 @@
 //! Preemption, of the gang and for it.
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use lockstep_api::condition::is_true;
 use lockstep_api::scheduling::Preemption;
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_sim::Solo;
@@ -62,6 +63,21 @@ fn a_member_taken_by_kube_scheduler_requeues_the_whole_gang() {
         (w.status().preemptions, w.status().restarts.counted),
         (1, 0)
     );
+}
+
+#[test]
+fn a_preemption_of_what_has_no_placement_is_withdrawn() {
+    let mut w = Solo::new(gang(2));
+    while w.groups().is_empty() {
+        w.pass();
+    }
+    w.preempt("workload");
+    w.settle();
+    w.wait(3600);
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    let group = w.groups().remove("workload").unwrap();
+    let conditions = group.status.unwrap().conditions;
+    assert!(!is_true(&conditions, "DisruptionTarget"));
 }
 
 /// The gang's placement waits for victims, as the scheduler announces it.

@@ -78,8 +78,9 @@ pub struct PreemptionConfig {
     pub follow_on_depth: u8,
     /// Which work may be evicted at all.
     pub victims: VictimsConfig,
-    /// Delete foreign victims that a disruption budget protects from eviction for long, where no
-    /// other choice exists (KEP-5710 spares budgets only as far as possible).
+    /// Whether what disruption budgets keep may be a victim all the same, where no other choice
+    /// exists: foreign pods whose eviction is refused for long are deleted then (KEP-5710 spares
+    /// budgets only as far as possible). Without it such work is no candidate.
     pub delete_when_eviction_is_refused: bool,
 }
 

@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use k8s_openapi::api::core::v1::{ObjectReference, Pod};
-use kube::Api;
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
+use kube::{Api, ResourceExt};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::labels;
-use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated};
+use lockstep_scheduler::{Memory, SeenClaim, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -28,6 +28,8 @@ use crate::api::write::{
 use crate::events::{EventReport, Events};
 use crate::index::Key;
 
+/// Annotation of a claim that has its volume (`pkg/controller/volume/persistentvolume`).
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// Most requests of one pass in flight.
 const IN_FLIGHT: usize = 16;
 
@@ -49,9 +51,35 @@ pub(super) struct StepResults {
     pub again: bool,
 }
 
+impl StepResults {
+    fn take(&mut self, result: StepResult, memory: &mut Memory) {
+        match result {
+            StepResult::Wrote(key, group) => memory.wrote(key, &group),
+            StepResult::Unsure(key) => {
+                self.unsure.insert(key);
+            }
+            StepResult::Answered(uid, allowed, at) => memory.answered(uid, allowed, at),
+            StepResult::Claims(gang, claims, at) => {
+                memory.saw_claims(gang, claims, at);
+                self.again = true;
+            }
+            StepResult::Failed => self.again = true,
+            StepResult::Nothing => {}
+        }
+    }
+}
+
 /// What has become of one step.
 enum StepResult {
     Wrote(Key, Box<PodGroup>),
+    /// Whether the pod of this UID may be evicted.
+    Answered(String, bool, chrono::DateTime<chrono::Utc>),
+    /// The claims of the gang with this pod group.
+    Claims(
+        String,
+        Vec<Option<SeenClaim>>,
+        chrono::DateTime<chrono::Utc>,
+    ),
     Nothing,
     Failed,
     Unsure(Key),
@@ -71,7 +99,8 @@ impl StepSender {
         }
     }
 
-    /// Sends the steps, status writes before all others.
+    /// Sends the steps: status writes before all others, and what gives up a node before what gains
+    /// it. Who was to gain a node that could not be given up does not get it.
     pub async fn act(
         &self,
         steps: Vec<Step>,
@@ -79,24 +108,39 @@ impl StepSender {
         now: chrono::DateTime<chrono::Utc>,
     ) -> StepResults {
         let mut results = StepResults::default();
-        let (status, rest): (Vec<Step>, Vec<Step>) = steps
-            .into_iter()
-            .partition(|s| matches!(s, Step::Status(_)));
-        for batch in [status, rest] {
-            let requests = batch.into_iter().map(|step| self.send(step, now));
-            let settle = |result| {
-                match result {
-                    StepResult::Wrote(key, group) => memory.wrote(key, &group),
-                    StepResult::Unsure(key) => {
-                        results.unsure.insert(key);
-                    }
-                    StepResult::Failed => results.again = true,
-                    StepResult::Nothing => {}
+        let mut kept: BTreeSet<String> = BTreeSet::new();
+        let (mut writes, mut rest) = (Vec::new(), Vec::new());
+        for step in steps {
+            match step {
+                Step::Status(write) => writes.push(*write),
+                other => rest.push(other),
+            }
+        }
+        for mut wave in waves(writes) {
+            wave.retain(|write| {
+                let possible = write.gains().iter().all(|node| !kept.contains(*node));
+                results.again |= !possible;
+                possible
+            });
+            let requests = wave.into_iter().map(|write| async move {
+                let gives_up = write.gives_up().into_iter().map(str::to_owned).collect();
+                (self.write_status(write).await, gives_up)
+            });
+            let settle = |(result, gives_up): (StepResult, BTreeSet<String>)| {
+                if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
+                    kept.extend(gives_up);
                 }
+                results.take(result, memory);
                 ControlFlow::Continue(())
             };
             self.actor.send_all(requests, settle).await;
         }
+        let requests = rest.into_iter().map(|step| self.send(step, now));
+        let settle = |result| {
+            results.take(result, memory);
+            ControlFlow::Continue(())
+        };
+        self.actor.send_all(requests, settle).await;
         results
     }
 
@@ -137,6 +181,19 @@ impl StepSender {
                 uid,
                 by_force,
             } => self.evict(&namespace, &name, uid, by_force).await,
+            Step::AskEviction {
+                namespace,
+                name,
+                uid,
+            } => self.ask_eviction(&namespace, &name, uid, now).await,
+            Step::LookAtClaims {
+                gang,
+                namespace,
+                names,
+            } => match self.claims(&namespace, &names).await {
+                Ok(claims) => StepResult::Claims(gang, claims, now),
+                Err(error) => settled(&namespace, "list claims", Err::<(), _>(error)),
+            },
             Step::Nominate {
                 namespace,
                 name,
@@ -215,14 +272,7 @@ impl StepSender {
     async fn evict(&self, namespace: &str, name: &str, uid: String, by_force: bool) -> StepResult {
         let object = format!("{namespace}/{name}");
         let pods: Api<Pod> = self.actor.writes(namespace);
-        // Not `Api::evict`: kube 5.0 sends its options as `delete_options`, which the API server
-        // does not know, so that the UID would be no precondition.
-        let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-            "metadata": {"name": name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
-        let answer: kube::Result<Value> = pods
-            .create_subresource("eviction", name, &PostParams::default(), &eviction)
-            .await;
-        match answer.map_err(ApiError::from) {
+        match request_eviction(&pods, namespace, name, &uid, false).await {
             Err(error) if by_force && error.class == ErrorClass::Throttled => {
                 info!(
                     pod = object,
@@ -232,6 +282,46 @@ impl StepSender {
                 settled(&object, "delete victim", answer)
             }
             answer => settled(&object, "evict", answer),
+        }
+    }
+
+    /// Claims of these names; `None` for one that is not there, or not for long.
+    async fn claims(
+        &self,
+        namespace: &str,
+        names: &BTreeSet<String>,
+    ) -> Result<Vec<Option<SeenClaim>>, ApiError> {
+        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> =
+            Api::namespaced(self.actor.read.clone(), namespace);
+        let mut out = Vec::new();
+        for name in names {
+            let one = ListParams::default().fields(&format!("metadata.name={name}"));
+            let found = api.list_metadata(&one).await?.items.into_iter().next();
+            let there = found.filter(|c| c.metadata.deletion_timestamp.is_none());
+            out.push(there.map(|claim| SeenClaim {
+                bound: claim.annotations().get(BIND_COMPLETED).map(String::as_str) == Some("yes"),
+                uid: claim.metadata.uid.unwrap_or_default(),
+            }));
+        }
+        Ok(out)
+    }
+
+    /// Whether the budgets of a pod would allow its eviction.
+    async fn ask_eviction(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: String,
+        now: chrono::DateTime<chrono::Utc>,
+    ) -> StepResult {
+        let pods: Api<Pod> = self.actor.writes(namespace);
+        let answer = request_eviction(&pods, namespace, name, &uid, true).await;
+        match answer {
+            Ok(_) => StepResult::Answered(uid, true, now),
+            Err(error) if error.class == ErrorClass::Throttled => {
+                StepResult::Answered(uid, false, now)
+            }
+            answer => settled(&format!("{namespace}/{name}"), "ask eviction", answer),
         }
     }
 
@@ -253,6 +343,27 @@ impl StepSender {
             note: note.to_owned(),
         });
     }
+}
+
+/// Evicts a pod, or only asks whether it might be.
+///
+/// Not `Api::evict`: kube 5.0 sends its options as `delete_options`, which the API server does not
+/// know, so that the UID would be no precondition.
+async fn request_eviction(
+    pods: &Api<Pod>,
+    namespace: &str,
+    name: &str,
+    uid: &str,
+    dry_run: bool,
+) -> Result<Value, ApiError> {
+    let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
+        "metadata": {"name": name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
+    let params = PostParams {
+        dry_run,
+        ..PostParams::default()
+    };
+    let answer = pods.create_subresource("eviction", name, &params, &eviction);
+    answer.await.map_err(ApiError::from)
 }
 
 /// Success, another writer's success, or something to try again.

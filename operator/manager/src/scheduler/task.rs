@@ -30,7 +30,7 @@ pub struct Scheduler {
 /// What a cycle came to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CycleSummary {
-    /// Requests that were decided.
+    /// Requests that were decided, without those that only ask.
     pub requests: usize,
     /// Searches for victims.
     pub searches: usize,
@@ -86,7 +86,8 @@ impl Scheduler {
         self.actor
             .metrics
             .decided(&plan, self.clock.monotonic() - began);
-        let (requests, searches) = (plan.steps.len(), plan.searches);
+        let requests = plan.steps.iter().filter(|step| step.changes()).count();
+        let searches = plan.searches;
         // Own status writes come back as changes; everything else is looked at again when it has to
         // be.
         let acted = self.actor.act(plan.steps, &mut self.memory, now).await;

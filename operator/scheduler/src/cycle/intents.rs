@@ -9,6 +9,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
@@ -23,8 +24,11 @@ use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
 use crate::plan::Step;
-use crate::refusal::{record_eviction, why_no_preemption};
+use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
+
+/// How long the word of the API server counts that a pod may be evicted.
+const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 
 /// What this stage wants done.
 #[derive(Default)]
@@ -71,6 +75,11 @@ pub(super) fn pursue(
         };
         if found.iter().any(|f| f.evicted) {
             record_eviction(&mut gangs[at], &intent);
+        }
+        if overdue(context, &intent, &found, &mut out.wake) {
+            record_useless_eviction(&mut gangs[at], &intent);
+            withdraw(context, capacity, &mut gangs[at]);
+            continue;
         }
         let there = found.iter().filter(|f| f.progress != Progress::Gone);
         capacity
@@ -151,6 +160,14 @@ fn pursue_one(
     }
     let spared = can_stay(&here, after);
     if spared.is_empty() {
+        match budgets_allow(context, memory, intent, &here, begun, out) {
+            BudgetAnswer::Yes => {}
+            BudgetAnswer::Asked => return,
+            BudgetAnswer::No => {
+                withdraw(context, capacity, &mut gangs[at]);
+                return;
+            }
+        }
         record_eviction(&mut gangs[at], intent);
         for victim in here {
             evict(context, memory, gangs, at, intent, victim, out);
@@ -160,6 +177,65 @@ fn pursue_one(
         let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
         gangs[at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
     }
+}
+
+/// Whether victims have been there for too long: after the decision, and beyond the grace periods
+/// of those that are leaving.
+fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &mut Wake) -> bool {
+    let mut there = found.iter().filter(|f| f.progress != Progress::Gone);
+    if there.clone().next().is_none() {
+        return false;
+    }
+    let begin = intent.decided_at;
+    let since = there.by_ref().filter_map(|f| f.ends).fold(begin, Ord::max);
+    context.due(since, context.settings.intent_deadline, wake)
+}
+
+/// What budgets say about the victims that they guard.
+enum BudgetAnswer {
+    /// All may go.
+    Yes,
+    /// They are being asked.
+    Asked,
+    /// One of them may not.
+    No,
+}
+
+/// Asks about the pods that a budget guards before anybody is evicted: that the others have gone
+/// would be of no use if these could stay. Where pods may be deleted in the end, nobody is asked.
+fn budgets_allow(
+    context: &Context<'_>,
+    memory: &Memory,
+    intent: &Preemption,
+    here: &[&Found],
+    begun: bool,
+    out: &mut Pursued,
+) -> BudgetAnswer {
+    if begun || context.settings.delete_after.is_some() {
+        return BudgetAnswer::Yes;
+    }
+    let pods = here.iter().filter_map(|f| f.pod.as_ref());
+    let guarded: Vec<&Arc<Pod>> = pods
+        .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
+        .collect();
+    let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
+    let mut answer = BudgetAnswer::Yes;
+    for pod in guarded {
+        match memory.may_evict(&pod.uid, since) {
+            Some(true) => {}
+            Some(false) => return BudgetAnswer::No,
+            None => {
+                answer = BudgetAnswer::Asked;
+                out.steps.push(Step::AskEviction {
+                    namespace: pod.namespace.clone(),
+                    name: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                });
+                out.wake.at(context.now);
+            }
+        }
+    }
+    answer
 }
 
 fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {

@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::input::SchedulingInput;
-use crate::memory::Memory;
+use crate::memory::{Memory, REFUSAL_HOLDS};
 use crate::plan::SchedulingPlan;
 use crate::settings::SchedulerSettings;
 use crate::state::GangState;
@@ -63,11 +63,13 @@ pub fn schedule(
     let written = status::write(&context, memory, &capacity, &mut gangs);
     wake.join(written.wake);
 
+    memory.expire_answers(context.ago(REFUSAL_HOLDS));
     memory.retain(&gangs, &maintained.refused, |uid| {
         capacity.evicting.contains(uid)
     });
     let mut steps = written.steps;
     steps.extend(pursued.steps);
+    steps.extend(maintained.steps);
     let plan = SchedulingPlan {
         steps,
         wake_after: wake.after(now),

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible};
@@ -19,7 +19,7 @@ use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
 use crate::intent_id::intent_id;
-use crate::memory::{Memory, NoVictims};
+use crate::memory::{Memory, NoVictims, REFUSAL_HOLDS};
 use crate::messages;
 use crate::occupancy::{occupancy, occupancy_with_nodes};
 use crate::pending::Pending;
@@ -100,9 +100,16 @@ pub(super) fn make_capacity(
     }
     round.searches += 1;
     let wanted = extended_resources(request.templates.iter().map(|t| &*t.requests));
+    let refused = memory.may_not_evict(context.ago(REFUSAL_HOLDS));
+    let filter = VictimFilter {
+        rules: &context.settings.rules.victims,
+        wanted: &wanted,
+        beyond_budgets: context.settings.delete_after.is_some(),
+        refused: &refused,
+    };
     let found = {
         let everything = occupancy_with_nodes(context, memory, capacity, gangs);
-        search_victims(context, &everything, at, &attempt, &free, &wanted)
+        search_victims(context, &everything, at, &attempt, &free, filter)
     };
     match found {
         Ok(eviction) => {
@@ -111,18 +118,26 @@ pub(super) fn make_capacity(
             Ok(())
         }
         Err(NoVictimsFound {
-            short,
+            short: with_all_gone,
             until,
             out_of_reach,
+            guarded,
         }) => {
             let pending = Pending::NoVictims {
-                short,
+                short: with_all_gone.unwrap_or(short),
                 until,
                 out_of_reach,
+                guarded,
             };
             let known = NoVictims {
                 version: memory.no_victims.version,
-                until,
+                until: if refused.is_empty() {
+                    until
+                } else {
+                    let again =
+                        context.now + TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
+                    Some(until.map_or(again, |until| until.min(again)))
+                },
                 pending: pending.clone(),
             };
             let uid = gangs[at].uid().to_owned();
@@ -134,12 +149,15 @@ pub(super) fn make_capacity(
 
 /// No set of victims makes enough capacity.
 struct NoVictimsFound {
-    /// What is missing with everything evicted that may be.
-    short: Infeasible,
+    /// What is missing with everything evicted that may be; `None`: nothing, but not all of it may
+    /// go together.
+    short: Option<Infeasible>,
     /// When work may be evicted that is still within its guaranteed run time.
     until: Option<DateTime<Utc>>,
     /// Pods that the rules put out of reach, where their eviction would make enough; else 0.
     out_of_reach: usize,
+    /// Pods that disruption budgets keep, where their eviction would make enough; else 0.
+    guarded: usize,
 }
 
 /// Searches the cheapest victims for the gang at this position, among those that the rules admit.
@@ -149,36 +167,50 @@ fn search_victims(
     at: usize,
     attempt: &PlacementAttempt<'_>,
     free: &Cluster,
-    wanted: &BTreeSet<String>,
+    filter: VictimFilter<'_>,
 ) -> Result<Eviction, NoVictimsFound> {
     let rules = &context.settings.rules;
-    let candidates = |victims: &VictimRules| {
-        let filter = VictimFilter {
-            rules: victims,
-            wanted,
-        };
-        everything.units(Some(at), attempt.demand.priority, filter)
+    let search = |filter: VictimFilter<'_>| {
+        let table = everything.units(Some(at), attempt.demand.priority, filter);
+        let left_out = (table.shielded_until, table.out_of_reach, table.guarded);
+        (attempt.by_preemption(free, table, rules), left_out)
     };
-    let table = candidates(&rules.victims);
-    let (until, mut out_of_reach) = (table.shielded_until, table.out_of_reach);
-    let short = match attempt.by_preemption(free, table, rules) {
-        Ok(eviction) => return Ok(eviction),
-        Err(short) => short,
-    };
-    if out_of_reach > 0 {
-        // Who reads why the gang waits should know when it is the configuration.
-        let any = candidates(&VictimRules {
-            scope: VictimScope::Any,
-            excluded_namespaces: BTreeSet::new(),
-        });
-        if attempt.by_preemption(free, any, rules).is_err() {
-            out_of_reach = 0;
+    let (found, (until, mut out_of_reach, mut guarded)) = search(filter);
+    let short = match found {
+        // Each of them may go by itself, and all together may not.
+        Ok(eviction) if eviction.answer.cost.pdb_excess > 0 && !filter.beyond_budgets => {
+            guarded += eviction.answer.cost.pdb_excess as usize;
+            None
         }
+        Ok(eviction) => return Ok(eviction),
+        Err(short) => Some(short),
+    };
+    // Who reads why the gang waits should know when it is the configuration.
+    let nobody = BTreeSet::new();
+    let beyond = VictimFilter {
+        beyond_budgets: true,
+        refused: &nobody,
+        ..filter
+    };
+    if guarded > 0 && search(beyond).0.is_err() {
+        guarded = 0;
+    }
+    let all = VictimRules {
+        scope: VictimScope::Any,
+        excluded_namespaces: BTreeSet::new(),
+    };
+    let any = VictimFilter {
+        rules: &all,
+        ..beyond
+    };
+    if out_of_reach > 0 && (guarded > 0 || search(any).0.is_err()) {
+        out_of_reach = 0;
     }
     Err(NoVictimsFound {
         short,
         until,
         out_of_reach,
+        guarded,
     })
 }
 

@@ -42,10 +42,10 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
     gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
     gang.status.placement = gang.to_placement(context.now);
     let (generation, now) = (gang.input.group.generation, context.now);
-    let withdrawn = gang.disrupted()
-        && !capacity.evicting.contains(gang.uid())
-        && !gang.input.released()
-        && gang.assigned.is_some();
+    // Also where there is no placement (any more): nothing else would take the condition back, and
+    // the gang does not queue while it has it.
+    let withdrawn =
+        gang.disrupted() && !capacity.evicting.contains(gang.uid()) && !gang.input.released();
     let disruption = if let Some(text) = gang.preempted.clone() {
         Some((true, reasons::PREEMPTION_BY_SCHEDULER, text))
     } else if withdrawn {
@@ -117,6 +117,11 @@ fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static 
             let mut text = messages::placed(assigned.len(), nodes);
             if let Some(pending) = pending {
                 text = format!("{text}; more members wait: {pending}");
+            }
+            // Not before the gang has enough members for the first time.
+            let lacks = gang.unfinished_assigned().count() < gang.min_count() as usize;
+            if lacks && !gang.input.gang.basic && !gang.under_way() {
+                return Some((false, reasons::UNSCHEDULABLE, text));
             }
             Some((true, reasons::SCHEDULED, text))
         }

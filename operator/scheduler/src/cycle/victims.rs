@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
@@ -21,6 +22,8 @@ pub(super) struct Found {
     pub pod: Option<Arc<Pod>>,
     /// Whether it is marked as preempted.
     pub evicted: bool,
+    /// When the grace period of the last of its pods is over that are leaving.
+    pub ends: Option<DateTime<Utc>>,
 }
 
 /// How far a victim is.
@@ -49,6 +52,7 @@ impl Found {
             holds: Vec::new(),
             pod: None,
             evicted: false,
+            ends: None,
         }
     }
 }
@@ -107,6 +111,10 @@ fn find_gang(
             .map(|h| (h.node, context.amounts(&h.requests)))
             .collect(),
         evicted,
+        ends: held
+            .iter()
+            .filter_map(|h| h.pod.as_ref()?.terminating)
+            .max(),
         ..Found::gone(victim)
     })
 }
@@ -139,6 +147,7 @@ fn find_pod(
         progress,
         holds: vec![(node, context.amounts(&pod.requests))],
         evicted: pod.disrupted,
+        ends: pod.terminating,
         pod: Some(pod),
         ..Found::gone(victim)
     })

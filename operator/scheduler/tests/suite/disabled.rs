@@ -1,5 +1,7 @@
 //! Preemption that is switched off, and on again.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::condition::reasons;
 use lockstep_sim::{Gangs, Key, Spec};
@@ -74,6 +76,8 @@ fn disabling_preemption_stops_at_the_pods_that_are_ending() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.foreign("first", "n1", 1, 1);
     world.guarded("second", "n1");
+    // What a budget guards is a candidate only where it may be deleted in the end.
+    world.scheduler_settings().delete_after = Some(Duration::from_mins(10));
     world.gang("high", HIGH);
     world.pass();
     assert_eq!(world.intent("high").unwrap().victims.len(), 2);

@@ -282,3 +282,28 @@ fn a_node_that_bound_pods_of_another_gang_fill_is_not_kept_for_a_member_without_
     assert_eq!(world.nodes("b"), ["n2", "n2"]);
     assert_eq!(world.placement("a"), None);
 }
+
+#[test]
+fn a_node_is_given_up_before_another_gang_gets_it() {
+    for writes in 1..3 {
+        let mut world = Gangs::new(&[("n1", 1), ("n2", 2)]);
+        let three = Spec {
+            members: 3,
+            ..SMALL
+        };
+        let one = Spec {
+            priority: 5,
+            members: 1,
+            ..SMALL
+        };
+        world.gang("z", three);
+        world.gang("a", one);
+        world.pass();
+        assert_eq!((world.nodes("z").len(), world.placement("a")), (3, None));
+        world.node("n1", 1, false);
+        world.crash_after(writes);
+        world.schedule();
+        let promised = world.nodes("z").len() + world.nodes("a").len();
+        assert_eq!(promised, writes - 1, "after {writes} writes");
+    }
+}

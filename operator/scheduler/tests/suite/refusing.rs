@@ -155,18 +155,60 @@ fn a_new_leader_neither_evicts_again_nor_tries_earlier() {
 }
 
 #[test]
-fn a_changed_spec_is_tried_again_and_may_preempt_again() {
+fn a_gang_preempts_again_once_the_claim_is_there_that_it_was_refused_for() {
     let mut world = broken();
-    run(&mut world, 60);
+    run(&mut world, 600);
     assert_eq!((world.preemptions("high"), low_running(&world)), (1, 8));
     world.make_claim("high");
+    run(&mut world, 360);
+    assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
+    let status = world.status("high");
+    assert_eq!((status.refusal, status.last_preemption), (None, None));
+}
+
+#[test]
+fn a_claim_that_is_there_without_its_volume_is_waited_for() {
+    let mut world = broken();
+    let claim = Key::new("ml", "data-high");
+    world.store().claims.insert(claim, false);
     run(&mut world, 600);
-    assert_eq!(
-        (world.preemptions("high"), world.running("high")),
-        (1, 0),
-        "its spec is still the one that was refused"
-    );
-    world.edit("high", |w| w.spec.restart_nonce += 1);
+    assert_eq!((world.preemptions("high"), low_running(&world)), (1, 8));
+    let message = world.condition("high").message;
+    assert!(message.contains("unbound immediate"), "{message}");
+    world.make_claim("high");
+    run(&mut world, 360);
+    assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
+}
+
+#[test]
+fn a_claim_that_only_kube_scheduler_does_not_see_ends_one_refusal_and_no_more() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    world.gang_with_claim("high", HIGH);
+    world.make_claim("high");
+    let unseen =
+        "0/1 nodes are available: persistentvolumeclaim \"data-high\" not found. not found";
+    for _ in 0..600 {
+        world.control();
+        world.schedule();
+        world.refuse_pods("high", unseen);
+        world.kubelets();
+        world.later(1);
+    }
+    assert_eq!(world.preemptions("high"), 2);
+}
+
+#[test]
+fn a_changed_spec_is_tried_again_and_may_preempt_again() {
+    let mut world = broken();
+    run(&mut world, 600);
+    assert_eq!((world.preemptions("high"), low_running(&world)), (1, 8));
+    world.edit("high", |w| {
+        let spec = w.spec.groups[0].template.0.spec.as_mut().unwrap();
+        spec.volumes = None;
+        w.spec.restart_nonce += 1;
+    });
     run(&mut world, 60);
     assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
     let status = world.status("high");
@@ -241,7 +283,7 @@ fn a_member_of_a_basic_group_that_is_refused_backs_off_while_the_others_run() {
     world.settle();
     assert_eq!(world.running("a"), 2);
     let lost = world.pods_of("a").remove(0);
-    world.claims.clear();
+    world.store().claims.clear();
     world.remove(WatchedKind::Pod, &Key::of(&lost));
     run(&mut world, 30);
     assert_eq!(world.running("a"), 1);
@@ -316,7 +358,11 @@ fn forced(world: &mut Gangs) -> Vec<bool> {
     let steps = plan.steps.into_iter();
     let evictions = steps.filter_map(|step| match step {
         Step::Evict { by_force, .. } => Some(by_force),
-        Step::Status(_) | Step::MarkPod { .. } | Step::Nominate { .. } => None,
+        Step::Status(_)
+        | Step::MarkPod { .. }
+        | Step::AskEviction { .. }
+        | Step::LookAtClaims { .. }
+        | Step::Nominate { .. } => None,
     });
     evictions.collect()
 }

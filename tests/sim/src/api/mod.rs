@@ -18,5 +18,5 @@ pub use log::{Verb, Write};
 pub(crate) use patch::merge;
 pub use removal::DeleteOptions;
 pub use server::Line;
-pub use store::{Object, Patch, Store};
+pub use store::{Claims, Object, Patch, Store};
 pub use watches::Watches;

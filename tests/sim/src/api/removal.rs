@@ -69,7 +69,7 @@ impl Store {
         Ok(self.save(by, Verb::Delete, kind, key.clone(), new))
     }
 
-    /// Evicts a pod (the eviction subresource): budgets may refuse.
+    /// Evicts a pod (the eviction subresource): budgets may refuse. A dry run changes nothing.
     ///
     /// # Errors
     /// As [`Self::delete`], or a budget refuses.
@@ -78,6 +78,7 @@ impl Store {
         who: &str,
         key: &Key,
         options: &DeleteOptions,
+        dry_run: bool,
     ) -> Result<Object, Refused> {
         let old = self.found(WatchedKind::Pod, key)?;
         let uid = old["metadata"]["uid"].as_str();
@@ -90,7 +91,10 @@ impl Store {
         }
         self.admission.refuse(WatchedKind::Pod, Verb::Evict, &old)?;
         if !over(&old) && old["metadata"]["deletionTimestamp"].is_null() {
-            self.take_from_budgets(who, &old)?;
+            self.take_from_budgets(who, &old, dry_run)?;
+        }
+        if dry_run {
+            return Ok(old);
         }
         let condition = json!({"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
             "message": "Eviction API: evicting", "lastTransitionTime": api_time(self.clock.now())});
@@ -109,7 +113,7 @@ impl Store {
         self.delete(who, WatchedKind::Pod, key, options)
     }
 
-    fn take_from_budgets(&mut self, who: &str, pod: &Object) -> Result<(), Refused> {
+    fn take_from_budgets(&mut self, who: &str, pod: &Object, dry_run: bool) -> Result<(), Refused> {
         let guards: Vec<Key> = self
             .all(WatchedKind::PodDisruptionBudget)
             .filter(|(key, budget)| {
@@ -123,6 +127,9 @@ impl Store {
             if allowed <= 0 {
                 let message = "Cannot evict pod as it would violate the pod's disruption budget.";
                 return Err(Refused::new(429, "TooManyRequests", message));
+            }
+            if dry_run {
+                continue;
             }
             let patch = Patch::Merge(json!({"status": {"disruptionsAllowed": allowed - 1}}));
             self.patch(who, WatchedKind::PodDisruptionBudget, &key, &patch, true)?;

@@ -41,7 +41,12 @@ pub struct Store {
     pub watches: Watches,
     /// What is checked and changed before an object is stored.
     pub admission: Admission,
+    /// Claims for volumes, and whether each has its volume. Those of no pod are not asked for.
+    pub claims: Claims,
 }
+
+/// Claims for volumes that exist, and whether each is bound.
+pub type Claims = BTreeMap<Key, bool>;
 
 impl Store {
     /// An empty one.
@@ -54,6 +59,7 @@ impl Store {
             log: Vec::new(),
             watches: Watches::default(),
             admission: Admission::default(),
+            claims: Claims::new(),
         }
     }
 

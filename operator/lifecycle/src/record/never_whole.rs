@@ -1,0 +1,81 @@
+//! Stage 06, second part: gangs that have never been whole and do not come to be: they give their
+//! capacity back instead of holding for ever what is of no use to them.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::Gang;
+
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::ledger::ops::ReleaseReason;
+use crate::pods::PodView;
+use crate::wake::Wake;
+
+/// Releases the placements of gangs some of whose members are bound and others are not, where for
+/// `replacementTimeoutSeconds` no further one was. Uncounted: nothing has run yet.
+pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
+    let mut wake = Wake::NEVER;
+    let limit = facts.spec().failure_policy.replacement_timeout_seconds;
+    for gang in &facts.gangs {
+        let Some(bound) = bound_in_part(facts, ledger, gang) else {
+            continue;
+        };
+        if facts
+            .due(bound.last + TimeDelta::seconds(limit))
+            .passed(&mut wake)
+        {
+            let message = format!(
+                "only {} of {} members have got a node, and none for {limit} s",
+                bound.members, bound.needed
+            );
+            let reason = reasons::REPLACEMENT_TIMEOUT;
+            ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));
+        }
+    }
+    wake
+}
+
+/// How far the members of a gang are.
+struct Bound {
+    /// Members that are bound.
+    members: usize,
+    /// Members that the gang needs.
+    needed: usize,
+    /// When the last of them was bound.
+    last: DateTime<Utc>,
+}
+
+/// How far the members of a gang are that is placed and has never run, where some are bound and
+/// others are not. One that waits for its victims has the scheduler's deadline; members of a basic
+/// group stand alone.
+fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Bound> {
+    let placement = facts.placement(ledger, &gang.key)?;
+    if gang.basic || ledger.is_under_way(gang) || facts.is_preempting(&gang.key, &placement.id) {
+        return None;
+    }
+    let completed = gang.members().filter(|m| ledger.completed.contains(*m));
+    let minimum = (gang.min_count.max(0) as usize).saturating_sub(completed.count());
+    let needed = minimum.max(facts.assigned_nodes(&gang.key).len());
+    let bound = gang.domains.iter().flat_map(|domain| {
+        let entry = ledger.domain(&domain.key);
+        let current = move |member| facts.current(entry?, member);
+        domain
+            .members
+            .iter()
+            .filter_map(current)
+            .filter(|pod| pod.node.is_some())
+    });
+    let since: Vec<DateTime<Utc>> = bound.map(bound_since).collect();
+    let last = since.iter().copied().max()?;
+    let members = since.len();
+    (members < needed).then_some(Bound {
+        members,
+        needed,
+        last,
+    })
+}
+
+fn bound_since(pod: &PodView) -> DateTime<Utc> {
+    let scheduled = pod.condition("PodScheduled").and_then(|c| c.since);
+    scheduled.unwrap_or(pod.created_at)
+}

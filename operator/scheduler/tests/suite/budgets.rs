@@ -1,0 +1,147 @@
+//! Victims that disruption budgets keep, and victims that do not go.
+
+use std::time::Duration;
+
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::pods::leaving;
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
+
+use crate::run;
+
+const ONE: Spec = Spec {
+    priority: 100,
+    members: 1,
+    gpus: 1,
+};
+const TWO: Spec = Spec { members: 2, ..ONE };
+
+/// The budget of a pod says that so many pods may go.
+fn allow(world: &mut Gangs, name: &str, pods: i32) {
+    let key = Key::new("ml", name);
+    world.cluster.edit::<PodDisruptionBudget>(&key, |budget| {
+        let status = budget.status.get_or_insert_default();
+        status.disruptions_allowed = Some(pods);
+    });
+}
+
+/// The API server refuses to evict a pod, whatever its budget says.
+fn refuse_evictions(world: &mut Gangs, name: &str) {
+    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+    world.store().admission.rules.push(Rule {
+        kind: WatchedKind::Pod,
+        verb: Verb::Evict,
+        name: Some(name.to_owned()),
+        answer: Refused::new(429, "TooManyRequests", message),
+    });
+}
+
+fn is_there(world: &Gangs, name: &str) -> bool {
+    let pod = world.get::<k8s_openapi::api::core::v1::Pod>(&Key::new("ml", name));
+    pod.is_some_and(|pod| !leaving(&pod))
+}
+
+#[test]
+fn what_a_budget_guards_is_no_candidate_unless_deletion_is_allowed() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    world.guarded("web", "n1");
+    world.gang("high", ONE);
+    run(&mut world, 30);
+    assert_eq!(
+        (world.intent("high"), world.placement("high")),
+        (None, None)
+    );
+    let message = world.condition("high").message;
+    let says = "disruption budgets keep 1 pod of lower priority (scheduler.preemption.deleteWhenEvictionIsRefused)";
+    assert!(message.ends_with(says), "{message}");
+    world.scheduler_settings().delete_after = Some(Duration::from_secs(30));
+    world.crash();
+    run(&mut world, 120);
+    assert_eq!(world.running("high"), 1);
+}
+
+#[test]
+fn a_budget_that_comes_to_allow_it_is_used() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    world.guarded("web", "n1");
+    world.gang("high", ONE);
+    run(&mut world, 30);
+    assert_eq!(world.intent("high"), None);
+    allow(&mut world, "web", 1);
+    run(&mut world, 60);
+    assert_eq!(
+        (world.evicted(), world.running("high")),
+        (vec!["web".to_owned()], 1)
+    );
+}
+
+#[test]
+fn pods_that_one_budget_guards_together_are_no_victims_together() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.guarded("web", "n1");
+    let same = serde_json::json!({"metadata": {"labels": {"app": "web"}}});
+    world.foreign_with("web-2", "n1", 1, 1, &same);
+    allow(&mut world, "web", 1);
+    world.gang("high", TWO);
+    run(&mut world, 30);
+    assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
+    let message = world.condition("high").message;
+    assert!(message.contains("disruption budgets keep"), "{message}");
+}
+
+#[test]
+fn nobody_is_evicted_where_a_guarded_pod_of_the_same_set_may_not_go() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.foreign("free", "n1", 1, 1);
+    world.guarded("web", "n1");
+    allow(&mut world, "web", 1);
+    refuse_evictions(&mut world, "web");
+    world.gang("high", TWO);
+    run(&mut world, 300);
+    assert_eq!(world.evicted(), [""; 0]);
+    assert!(is_there(&world, "free") && is_there(&world, "web"));
+    assert_eq!(world.preemptions("high"), 0);
+    world.store().admission.rules.clear();
+    run(&mut world, 180);
+    assert_eq!((world.evicted().len(), world.running("high")), (2, 2));
+}
+
+#[test]
+fn a_preemption_whose_victims_do_not_go_is_withdrawn() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.foreign("first", "n1", 1, 1);
+    world.foreign("second", "n1", 1, 1);
+    refuse_evictions(&mut world, "second");
+    world.gang("high", TWO);
+    run(&mut world, 290);
+    assert_eq!(world.evicted(), ["first"]);
+    assert!(world.intent("high").is_some());
+    run(&mut world, 30);
+    assert_eq!(
+        (world.intent("high"), world.placement("high")),
+        (None, None)
+    );
+    let message = world.condition("high").message;
+    assert!(message.contains("its victims did not leave"), "{message}");
+    world.gang("low", Spec { priority: 1, ..ONE });
+    run(&mut world, 600);
+    assert_eq!((world.preemptions("high"), world.running("low")), (1, 1));
+    assert!(is_there(&world, "second"));
+}
+
+#[test]
+fn victims_with_a_long_grace_period_are_waited_for() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    let grace = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 3600}});
+    world.foreign_with("slow", "n1", 1, 1, &grace);
+    world.gang("high", ONE);
+    // The pod takes all of its time.
+    for _ in 0..350 {
+        world.pass();
+        world.bind();
+        world.later(10);
+    }
+    assert!(world.intent("high").is_some());
+    run(&mut world, 10);
+    assert_eq!(world.running("high"), 1);
+}
