@@ -82,6 +82,8 @@ pub struct ArrivedPod {
     /// one before it.
     #[serde(rename = "containerID")]
     pub container_id: String,
+    /// How often the kubelet had restarted the container before this one.
+    pub restarts: i32,
 }
 
 /// The end of one container of a member, as the runtime saw it: the true exit code, which pod
@@ -99,6 +101,9 @@ pub struct Report {
     pub container_id: String,
     /// Attempt at which the container was released.
     pub attempt: i64,
+    /// How often the kubelet had restarted the container before this one.
+    #[serde(default)]
+    pub restarts: i32,
     /// Whether the agent had stopped it on order.
     #[serde(default)]
     pub kind: ReportKind,

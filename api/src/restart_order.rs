@@ -47,8 +47,16 @@ pub struct DomainOrder {
     /// Attempt that may start. Without a supervisor nothing waits for it.
     #[serde(default)]
     pub released_attempt: i64,
+    /// Restarts of the members' training containers that were seen when the order was decided; -1:
+    /// none has started. Where an agent does not know for which attempt a container runs, one with
+    /// more restarts than that runs for this one, and any other for an older one.
+    #[serde(default)]
+    pub restarts_seen: i32,
+    /// Members of which another number was seen.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub exceptions: Vec<RestartsSeen>,
     /// When the first failure of the incident behind this attempt happened; absent for the first
-    /// start. A container that replaced one which ended before it belongs to an older attempt.
+    /// start, which nobody waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<DateTime<Utc>>,
     /// Where members rendezvous at this attempt.
@@ -57,6 +65,16 @@ pub struct DomainOrder {
     /// When members that have not arrived are given up.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<DateTime<Utc>>,
+}
+
+/// Restarts that were seen of some members.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartsSeen {
+    /// How many; -1: the container has not started.
+    pub restarts: i32,
+    /// Of whom, as ranges.
+    pub members: Vec<String>,
 }
 
 /// Address of the rendezvous. The port rotates with the attempt, so that a straggler of an old one

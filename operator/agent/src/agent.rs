@@ -85,10 +85,14 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         let told = NodeAgentStatus {
             agent_version: env!("CARGO_PKG_VERSION").into(),
             runtime: runtime_version,
-            capabilities: vec![capabilities::REPORT.into(), capabilities::STOP.into()],
+            capabilities: Vec::new(),
             ..found.clone()
         };
-        let records = load_records(&self.store, &self.node, &found).await;
+        let found_records = load_records(&self.store, &self.node).await;
+        // Until it has seen what runs, it cannot say for which attempt.
+        let remembers = found_records.is_some();
+        let told = able(told, remembers);
+        let records = found_records.unwrap_or_else(|| Records::from_published(&found));
         info!(
             node = self.node,
             runtime = told.runtime,
@@ -215,9 +219,8 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         }
         self.readiness.done(Part::Records);
         let again = self.stop(&plan.stop, stops);
-        if let Some(status) = plan.status {
-            tell(wanted, status);
-        }
+        let status = plan.status.unwrap_or_else(|| wanted.borrow().clone());
+        tell(wanted, able(status, true));
         Ok([plan.wake_after, again].into_iter().flatten().min())
     }
 
@@ -255,20 +258,29 @@ impl<R: Runtime, S: Store> Agent<R, S> {
     }
 }
 
-async fn load_records(store: &impl Store, node: &str, found: &NodeAgentStatus) -> Records {
+/// What was persisted; None: nothing, or nothing that can be read.
+async fn load_records(store: &impl Store, node: &str) -> Option<Records> {
     match store.load().await {
-        Ok(Some(records)) => records,
-        Ok(None) => Records::from_published(found),
+        Ok(records) => records,
         Err(error) => {
-            // Without records nothing that runs is stopped for an order that was given before: the
-            // safe side.
             error!(
                 node,
                 error = &error as &dyn std::error::Error,
                 "records are lost, starting without them"
             );
-            Records::from_published(found)
+            None
         }
+    }
+}
+
+/// A status that says what the agent can do. `remembers`: it knows what runs on its node, from its
+/// records or because it has looked; until then members there are not to be stopped by it.
+fn able(status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {
+    let stop = remembers.then(|| capabilities::STOP.to_owned());
+    let report = std::iter::once(capabilities::REPORT.to_owned());
+    NodeAgentStatus {
+        capabilities: report.chain(stop).collect(),
+        ..status
     }
 }
 

@@ -44,6 +44,7 @@ struct Arrival<'a> {
     node: &'a str,
     attempt: i64,
     container: &'a str,
+    restarts: i32,
 }
 
 /// How far the placement of a gang is.
@@ -251,6 +252,13 @@ impl<'a> Facts<'a> {
             .then_some(arrival.container)
     }
 
+    /// Attempt that a pod has come to last, by the agent of its node, and how often its training
+    /// container had been restarted before that.
+    pub fn last_arrival(&self, pod: &PodView) -> Option<(i64, i32)> {
+        let arrival = self.arrivals.get(pod.uid.as_str())?;
+        (pod.node.as_deref() == Some(arrival.node)).then_some((arrival.attempt, arrival.restarts))
+    }
+
     /// The agent of a node, if it is ready.
     pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
         self.view
@@ -388,6 +396,7 @@ fn arrivals_by_pod(view: &WorkloadView) -> BTreeMap<&str, Arrival<'_>> {
                     node,
                     attempt: domain.attempt,
                     container: &pod.container_id,
+                    restarts: pod.restarts,
                 };
                 out.insert(pod.pod_uid.as_str(), arrival);
             }

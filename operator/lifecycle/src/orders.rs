@@ -1,12 +1,15 @@
 //! The content of the `RestartOrder`: which members the agents restart in place.
 
+use std::collections::BTreeMap;
+
 use chrono::TimeDelta;
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
-use lockstep_api::restart_order::DomainOrder;
+use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
 
 use crate::facts::Facts;
+use crate::failure::seen::restarts_seen;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
 
@@ -77,6 +80,7 @@ fn new_order(
         }
     }
     let deadline = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
+    let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
     DomainOrder {
         key: key.to_owned(),
         attempt: domain.attempt,
@@ -84,8 +88,33 @@ fn new_order(
         world: running.len() as i32,
         // Without a supervisor nothing waits for the release.
         released_attempt: domain.attempt,
+        restarts_seen,
+        exceptions,
         since: incident.map(|i| i.cause.time),
         coordinator: None,
         deadline: incident.map(|_| facts.now + deadline),
     }
+}
+
+/// The number of restarts that was seen of most members, and those of which another one was.
+fn restarts_by_number(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    members: &MemberSet,
+) -> (i32, Vec<RestartsSeen>) {
+    let mut by_number: BTreeMap<i32, MemberSet> = BTreeMap::new();
+    for member in members.iter() {
+        let seen = restarts_seen(facts, domain, member);
+        by_number.entry(seen).or_default().insert(member.clone());
+    }
+    let most = by_number.iter().max_by_key(|(_, members)| members.len());
+    let usual = most.map_or(0, |(number, _)| *number);
+    by_number.remove(&usual);
+    let exceptions = by_number
+        .into_iter()
+        .map(|(restarts, members)| RestartsSeen {
+            restarts,
+            members: members.to_ranges(),
+        });
+    (usual, exceptions.collect())
 }

@@ -19,6 +19,11 @@ pub(super) type Ended = (String, SeenContainer);
 /// removed ones.
 const MAX_PER_POD: usize = 64;
 
+/// The kubelet numbers the containers of one name in a pod by its restart count.
+pub(super) fn restarts(attempt: u32) -> i32 {
+    i32::try_from(attempt).unwrap_or(i32::MAX)
+}
+
 /// Ends by pod UID and container id.
 #[derive(Debug, Default)]
 pub(super) struct Exits(BTreeMap<String, BTreeMap<String, Ended>>);
@@ -57,19 +62,16 @@ impl Exits {
             at: DateTime::from_timestamp_nanos(at),
         };
         let created_at = DateTime::from_timestamp_nanos(status.created_at);
+        let metadata = status.metadata.clone().unwrap_or_default();
         let container = SeenContainer {
             id: status.id.clone(),
+            restarts: restarts(metadata.attempt),
             created_at,
             exit: Some(exit),
         };
-        let name = status
-            .metadata
-            .as_ref()
-            .map(|m| m.name.clone())
-            .unwrap_or_default();
         let ends = self.0.entry(pod_uid.to_owned()).or_default();
         if let Entry::Vacant(new) = ends.entry(status.id.clone()) {
-            new.insert((name, container));
+            new.insert((metadata.name, container));
         }
         if ends.len() > MAX_PER_POD {
             let oldest = ends

@@ -7,7 +7,7 @@ use lockstep_api::names::labels;
 use lockstep_lifecycle::node::SeenContainer;
 
 use super::api::{Container, ContainerState, PodSandbox};
-use super::exits::Exits;
+use super::exits::{Exits, restarts};
 use crate::runtime::Sandbox;
 
 /// Pods of this namespace are never touched, whatever their labels say.
@@ -76,21 +76,18 @@ pub(super) fn sandboxes(pods: Vec<Pod>, containers: &[Container], exits: &Exits)
         if !runs || exits.knows(&pod.uid, &container.id) {
             continue;
         }
-        let name = container
-            .metadata
-            .as_ref()
-            .map(|m| m.name.clone())
-            .unwrap_or_default();
+        let metadata = container.metadata.clone().unwrap_or_default();
         let created_at = DateTime::from_timestamp_nanos(container.created_at);
         let seen = SeenContainer {
             id: container.id.clone(),
+            restarts: restarts(metadata.attempt),
             created_at,
             exit: None,
         };
         running
             .entry(pod.uid.clone())
             .or_default()
-            .push((name, seen));
+            .push((metadata.name, seen));
     }
     let mut out = Vec::with_capacity(pods.len());
     for pod in pods {

@@ -224,3 +224,22 @@ async fn an_agent_without_its_runtime_is_not_ready_and_tells_the_version_that_co
     assert_eq!(rig.status()["runtime"], "test 2");
     assert!(rig.log().contains(&"stop c1".to_owned()));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_without_records_stops_nobody_until_it_has_seen_what_runs() {
+    let mut rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+    {
+        let mut world = rig.shared.world.lock();
+        world.records = None;
+        world.runtime_down = true;
+    }
+    rig.start();
+    rig.pass(5_000).await;
+    assert_eq!(rig.status()["capabilities"], json!(["Report"]));
+    rig.shared.world.lock().runtime_down = false;
+    rig.pass(5_000).await;
+    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+}

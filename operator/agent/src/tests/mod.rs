@@ -259,6 +259,7 @@ impl Rig {
             };
             SeenContainer {
                 id: (*id).to_owned(),
+                restarts: i as i32,
                 created_at: at,
                 exit: Some(exit),
             }
@@ -266,6 +267,7 @@ impl Rig {
         let created_at = start_time() + TimeDelta::seconds(ended.len() as i64);
         let running = SeenContainer {
             id: id.to_owned(),
+            restarts: ended.len() as i32,
             created_at,
             exit: None,
         };

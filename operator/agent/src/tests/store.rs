@@ -24,10 +24,12 @@ fn records(attempt: i64) -> Records {
     let seen_at = start_time();
     let record = Record {
         container_id: "c".into(),
+        restarts: 1,
         attempt,
         seen_at,
         stopping_since: None,
         exited_at: None,
+        cleared_for: Some(3),
     };
     Records {
         pods: [("p".to_owned(), record)].into(),

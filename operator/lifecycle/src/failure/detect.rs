@@ -298,7 +298,13 @@ fn report_of<'a>(
     facts.reports(member, pod).find(|r| r.container_id == id)
 }
 
-fn reported_failure(facts: &Facts<'_>, member: &Member, pod: &PodView, r: &Report) -> Failure {
+/// The exit that an agent reports.
+pub(super) fn reported_failure(
+    facts: &Facts<'_>,
+    member: &Member,
+    pod: &PodView,
+    r: &Report,
+) -> Failure {
     let exit = Termination {
         exit_code: r.exit_code,
         reason: r.reason.clone(),

@@ -6,6 +6,7 @@
 //! | [`policy`] | what the failure policy makes of one failure |
 //! | [`respond`] | what the failures of one domain call for together |
 //! | [`unreported`] | restarts that the kubelet made and no agent reported |
+//! | [`seen`] | restarts that had been seen when an order was decided |
 //! | [`incident`] | opening, joining and superseding incidents |
 //! | [`resize`] | restarts because other members run together |
 //! | [`progress`] | moving an open incident on |
@@ -19,4 +20,5 @@ pub(crate) mod progress;
 pub(crate) mod resize;
 pub(crate) mod respond;
 pub(crate) mod scope;
+pub(crate) mod seen;
 pub(crate) mod unreported;

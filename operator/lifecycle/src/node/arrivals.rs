@@ -93,6 +93,7 @@ fn arrival(
             ArrivedPod {
                 pod_uid: p.uid.clone(),
                 container_id: record.container_id.clone(),
+                restarts: record.restarts,
             },
             record.seen_at,
         ))

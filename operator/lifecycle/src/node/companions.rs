@@ -41,6 +41,7 @@ mod tests {
         });
         SeenContainer {
             id: id.into(),
+            restarts: 0,
             created_at: at(created),
             exit,
         }
@@ -63,10 +64,12 @@ mod tests {
         };
         let record = Record {
             container_id: "training".into(),
+            restarts: 0,
             attempt: 1,
             seen_at: at(2),
             stopping_since: stopping_since.map(at),
             exited_at: exited_at.map(at),
+            cleared_for: None,
         };
         companions(&pod, &record).collect()
     }

@@ -4,8 +4,8 @@
 //! A training container is *released* for an attempt when the agent first sees it running with
 //! nothing older in the way. An order for a later attempt stops exactly what is released for an
 //! older one. A container that ended by itself and was started again by its own restart rule is
-//! new: it is released for the next attempt and never stopped for it, whichever of the failure and
-//! the order the agent sees first.
+//! released for the next attempt, and never stopped for it, if it is newer than what the manager had
+//! seen when it decided, or if nothing ran when the order came. No clocks are compared.
 
 mod arrivals;
 mod companions;

@@ -5,7 +5,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::companions::companions;
-use super::view::{CLOCK_SKEW, Exit, NodePod, Record, SeenContainer, is_ordered};
+use super::view::{Exit, NodePod, Record, SeenContainer, is_ordered, restarts_seen};
 
 /// What became of one pod.
 pub(super) struct Step {
@@ -31,22 +31,35 @@ pub(super) fn step(
     let mut record = record.cloned();
     let mut reports = Vec::new();
     if let Some(r) = &mut record {
+        if let Some(c) = pod.containers.iter().find(|c| c.id == r.container_id) {
+            r.restarts = c.restarts;
+        }
         reports.extend(end_of_released(pod, r, now));
     }
     for c in ended_unnoticed(pod, record.as_ref(), told) {
         let Some(exit) = &c.exit else { continue };
-        let at = record.as_ref().map_or(attempt, |r| r.attempt);
-        reports.push(report(pod, &c.id, at, ReportKind::Exited, exit));
-        record = Some(Record {
+        let unknown = || attempt_of(pod, c, attempt, order);
+        let at = record.as_ref().map_or_else(unknown, |r| r.attempt);
+        let cleared_for = record.as_ref().and_then(|r| r.cleared_for);
+        let ended = Record {
             container_id: c.id.clone(),
+            restarts: c.restarts,
             attempt: at,
             seen_at: now,
             stopping_since: None,
             exited_at: Some(exit.at),
-        });
+            cleared_for,
+        };
+        reports.push(report(pod, &ended, ReportKind::Exited, exit));
+        record = Some(ended);
     }
-    if let Some(c) = newest_running(pod) {
-        record = release(pod, record, c, attempt, order, now);
+    match newest_running(pod) {
+        Some(c) => record = release(pod, record, c, attempt, order, now),
+        None => {
+            if let Some(r) = &mut record {
+                r.cleared_for = Some(attempt).filter(|a| *a > r.attempt);
+            }
+        }
     }
     let mut stop = Vec::new();
     if let (Some(r), Some(o)) = (&mut record, order)
@@ -93,13 +106,7 @@ fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Op
     } else {
         ReportKind::Exited
     };
-    Some(report(
-        pod,
-        &record.container_id,
-        record.attempt,
-        kind,
-        &exit,
-    ))
+    Some(report(pod, record, kind, &exit))
 }
 
 /// Containers that ended after the recorded one and were never released, oldest first.
@@ -137,6 +144,19 @@ fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
         .max_by_key(|c| (c.created_at, &c.id))
 }
 
+/// The attempt that a container belongs to by its number: the present one, or the one before.
+fn attempt_of(
+    pod: &NodePod,
+    container: &SeenContainer,
+    attempt: i64,
+    order: Option<&DomainOrder>,
+) -> i64 {
+    let seen = order.map(|o| restarts_seen(o, pod.member.as_ref()));
+    // A pod made for an attempt has no container of an older one.
+    let newer = pod.attempt >= attempt || seen.is_none_or(|seen| container.restarts > seen);
+    if newer { attempt } else { attempt - 1 }
+}
+
 /// Releases a container that was not seen running before, for the attempt that it belongs to.
 fn release(
     pod: &NodePod,
@@ -146,51 +166,37 @@ fn release(
     order: Option<&DomainOrder>,
     now: DateTime<Utc>,
 ) -> Option<Record> {
+    let by_number = attempt_of(pod, container, attempt, order);
     let for_attempt = match &record {
-        // The agent has no memory of it. One that was made before the failure that the order answers
-        // takes part in the old attempt.
-        None => match order.and_then(|o| o.since) {
-            Some(since) if container.created_at < since - CLOCK_SKEW => {
-                pod.attempt.min(attempt - 1)
-            }
-            Some(_) | None => attempt,
-        },
+        // The agent has no memory of it.
+        None => by_number,
         Some(r) if r.exited_at.is_none() => return record,
         // It waits, unreleased, for the order that answers the exit of the one before it.
         Some(r) if r.attempt >= attempt => return record,
-        Some(r) => {
-            let since = order.and_then(|o| o.since);
-            let answers = match (since, r.exited_at) {
-                (Some(since), Some(exited)) => exited >= since - CLOCK_SKEW,
-                _ => true,
-            };
-            // Restarted alone long before the failure that the order answers: it takes part in the
-            // old attempt.
-            if answers { attempt } else { r.attempt }
-        }
+        Some(r) if r.cleared_for == Some(attempt) => attempt,
+        // Where it had restarted alone before the failure that the order answers, it takes part in
+        // the old attempt.
+        Some(_) => by_number,
     };
     let container_id = container.id.clone();
     Some(Record {
         container_id,
+        restarts: container.restarts,
         attempt: for_attempt,
         seen_at: now,
         stopping_since: None,
         exited_at: None,
+        cleared_for: None,
     })
 }
 
-fn report(
-    pod: &NodePod,
-    container_id: &str,
-    attempt: i64,
-    kind: ReportKind,
-    exit: &Exit,
-) -> Report {
+fn report(pod: &NodePod, record: &Record, kind: ReportKind, exit: &Exit) -> Report {
     Report {
         pod_uid: pod.uid.clone(),
         container: pod.training.clone(),
-        container_id: container_id.to_owned(),
-        attempt,
+        container_id: record.container_id.clone(),
+        attempt: record.attempt,
+        restarts: record.restarts,
         kind,
         exit_code: exit.code,
         reason: exit.reason.clone(),

@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::node_agent::ReportKind::{self, Exited, Stopped};
-use lockstep_api::restart_order::DomainOrder;
+use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
 
 use super::*;
 
@@ -35,6 +35,7 @@ impl Node {
             training: "t".into(),
             containers: vec![SeenContainer {
                 id: format!("p{i}c0"),
+                restarts: 0,
                 created_at: at(0),
                 exit: None,
             }],
@@ -51,13 +52,20 @@ impl Node {
         node
     }
 
+    /// An order of a manager that has seen no restart.
     fn order(&mut self, attempt: i64, since: Option<i64>) {
+        self.order_after(attempt, since, 0);
+    }
+
+    /// An order of a manager that has seen so many restarts of each member.
+    fn order_after(&mut self, attempt: i64, since: Option<i64>, restarts_seen: i32) {
         let members: MemberSet = self.pods.iter().filter_map(|p| p.member.clone()).collect();
         let domain = DomainOrder {
             key: "d".into(),
             attempt,
             members: members.to_ranges(),
             since: since.map(at),
+            restarts_seen,
             ..DomainOrder::default()
         };
         self.orders = BTreeMap::from([(
@@ -67,6 +75,17 @@ impl Node {
                 domains: vec![domain],
             },
         )]);
+    }
+
+    /// Members of which the manager has seen another number of restarts.
+    fn exceptions(&mut self, seen: &[(&str, i32)]) {
+        for order in self.orders.values_mut().flat_map(|o| &mut o.domains) {
+            let exceptions = seen.iter().map(|(members, restarts)| RestartsSeen {
+                restarts: *restarts,
+                members: vec![(*members).to_owned()],
+            });
+            order.exceptions = exceptions.collect();
+        }
     }
 
     /// One pass of the agent; stops are carried out by the caller.
@@ -106,6 +125,7 @@ impl Node {
         let id = format!("{}c{}", p.uid, p.containers.len());
         p.containers.push(SeenContainer {
             id,
+            restarts: p.containers.len() as i32,
             created_at: at(self.now),
             exit: None,
         });
@@ -221,8 +241,65 @@ fn a_container_that_restarted_alone_long_ago_takes_part_in_the_next_restart() {
     n.restart(0);
     n.settle();
     n.now += 600;
-    n.order(2, Some(n.now));
+    n.order_after(2, Some(n.now), 1);
     assert_eq!(n.settle(), ["p0c1"]);
+}
+
+#[test]
+fn a_container_that_restarted_alone_a_moment_ago_takes_part_in_the_next_restart() {
+    let mut n = Node::with(1);
+    n.settle();
+    n.exit(0, 9);
+    n.restart(0);
+    n.settle();
+    n.now += 10;
+    n.order_after(2, Some(n.now), 1);
+    assert_eq!(n.settle(), ["p0c1"]);
+}
+
+#[test]
+fn a_container_that_starts_after_the_order_is_not_stopped_however_long_its_back_off_was() {
+    let mut n = Node::with(2);
+    n.settle();
+    n.exit(0, 9);
+    n.now += 300;
+    // The manager expects the restart that the kubelet still holds back.
+    n.order_after(2, Some(n.now), 1);
+    n.exceptions(&[("g/0/1", 0)]);
+    n.pass();
+    n.now += 5;
+    n.restart(0);
+    assert_eq!(n.settle(), ["p1c0"]);
+    assert_eq!(
+        n.arrived(),
+        [(2, vec!["p0c1".to_owned(), "p1c1".to_owned()])]
+    );
+}
+
+#[test]
+fn clocks_that_are_an_hour_off_change_nothing() {
+    for off in [-3600, 3600] {
+        let mut n = Node::with(2);
+        n.settle();
+        n.exit(0, 7);
+        n.restart(0);
+        n.settle();
+        n.order(2, Some(n.now + off));
+        assert_eq!(n.settle(), ["p1c0"], "{off} s");
+    }
+}
+
+#[test]
+fn restarts_that_were_seen_of_some_members_only_hold_for_them() {
+    let mut n = Node::with(2);
+    for pod in 0..2 {
+        n.exit(pod, 9);
+        n.restart(pod);
+    }
+    n.records = Records::default();
+    n.order_after(2, Some(n.now), 0);
+    n.exceptions(&[("g/0/1", 1)]);
+    assert_eq!(n.settle(), ["p1c1"]);
 }
 
 #[test]
@@ -343,6 +420,7 @@ fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_
     let mut n = Node::with(1);
     let sidecar = |id: &str, created: i64| SeenContainer {
         id: id.into(),
+        restarts: 0,
         created_at: at(created),
         exit: None,
     };
@@ -379,6 +457,6 @@ fn an_agent_that_lost_its_records_tells_nothing_twice_and_stops_what_is_older_th
     assert_eq!(n.published.reports.len(), told);
     n.records = Records::from_published(&n.published);
     n.now += 600;
-    n.order(3, Some(n.now));
+    n.order_after(3, Some(n.now), 1);
     assert_eq!(n.settle(), ["p0c1"]);
 }

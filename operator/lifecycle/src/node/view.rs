@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::node_agent::Report;
@@ -13,10 +13,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::pods::{DEFAULT_CONTAINER, Identity};
 use crate::tier::Tier;
-
-/// Clocks of two nodes may differ by this much when an exit is compared with the failure that an
-/// order answers.
-pub(super) const CLOCK_SKEW: TimeDelta = TimeDelta::seconds(60);
 
 /// What one agent sees.
 #[derive(Clone, Copy, Debug)]
@@ -82,6 +78,9 @@ impl NodePod {
 pub struct SeenContainer {
     /// Runtime id, without scheme.
     pub id: String,
+    /// How often the kubelet had restarted the container before this one: the runtime's number of
+    /// the attempt to create it.
+    pub restarts: i32,
     /// When it was created; the newest is the present one.
     pub created_at: DateTime<Utc>,
     /// How it ended; None while it runs.
@@ -128,6 +127,9 @@ impl Records {
 pub struct Record {
     /// Runtime id.
     pub container_id: String,
+    /// How often the kubelet had restarted the container before this one.
+    #[serde(default)]
+    pub restarts: i32,
     /// Attempt that it is released for.
     pub attempt: i64,
     /// When it was first seen.
@@ -138,6 +140,9 @@ pub struct Record {
     /// When it ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exited_at: Option<DateTime<Utc>>,
+    /// Attempt of the last order that was seen while nothing ran: what starts next is of that one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cleared_for: Option<i64>,
 }
 
 /// What the agent does next, in this order: persist, stop, publish.
@@ -180,4 +185,14 @@ pub(super) fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
     // Orders that do not parse concern no member: nothing is stopped on a guess.
     let members = MemberSet::parse(&order.members).unwrap_or_default();
     member.is_some_and(|m| members.contains(m))
+}
+
+/// Restarts of the member's training container that were seen when the order was decided.
+pub(super) fn restarts_seen(order: &DomainOrder, member: Option<&Member>) -> i32 {
+    let named = |ranges: &[String]| {
+        let members = MemberSet::parse(ranges).unwrap_or_default();
+        member.is_some_and(|m| members.contains(m))
+    };
+    let exception = order.exceptions.iter().find(|e| named(&e.members));
+    exception.map_or(order.restarts_seen, |e| e.restarts)
 }

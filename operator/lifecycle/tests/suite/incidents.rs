@@ -118,6 +118,52 @@ fn a_container_that_restarted_alone_may_still_fail_its_gang() {
 }
 
 #[test]
+fn a_container_that_restarted_alone_a_moment_before_an_incident_takes_part_in_it() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &rules(&json!([on_code(9, "RestartContainer")])),
+    ));
+    w.settle();
+    w.exit("g", 1, 9);
+    w.settle();
+    assert_eq!(w.restarts(), [0, 1, 0]);
+    w.later(5);
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().attempt), (vec![1, 2, 1], 2));
+    let order = &w.order().unwrap().spec.domains[0];
+    assert_eq!((order.restarts_seen, order.exceptions.len()), (0, 1));
+    assert_eq!(order.exceptions[0].restarts, 1);
+    assert_eq!(order.exceptions[0].members, ["g/1/0"]);
+}
+
+#[test]
+fn an_agent_that_has_lost_its_memory_stops_what_is_older_than_the_order_and_nothing_else() {
+    let mut w = Solo::new(gang(4));
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!(w.restarts(), [1, 1, 1, 1]);
+    for node in w.node_names() {
+        w.node(&node).agent_loses_memory();
+    }
+    w.later(1);
+    w.settle();
+    assert_eq!(w.restarts(), [1, 1, 1, 1]);
+    w.exit("g", 2, 1);
+    w.pass();
+    for node in w.node_names() {
+        w.node(&node).agent_loses_memory();
+    }
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (w.restarts(), s.attempt, s.phase),
+        (vec![2, 2, 2, 2], 3, Some(Phase::Running))
+    );
+}
+
+#[test]
 fn the_earlier_of_two_failures_is_the_cause_and_the_more_severe_action_wins() {
     let mut w = Solo::new(gang_with(3, &rules(&json!([on_code(9, "RecreateGang")]))));
     w.settle();

@@ -90,6 +90,7 @@ impl From<Snapshot> for Sandbox {
             };
             let container = SeenContainer {
                 id: seen.view.id,
+                restarts: seen.view.attempt,
                 created_at: seen.created_at,
                 exit,
             };

@@ -67,6 +67,9 @@ pub struct ContainerMetadata {
     /// Name of the container. Same as the container name in the PodSpec.
     #[prost(string, tag = "1")]
     pub name: ::prost::alloc::string::String,
+    /// Attempt number of creating the container. Default: 0.
+    #[prost(uint32, tag = "2")]
+    pub attempt: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ListContainersRequest {}

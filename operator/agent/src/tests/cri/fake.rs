@@ -27,6 +27,8 @@ use crate::tests::start_time;
 /// What the runtime holds and what it was asked.
 #[derive(Default)]
 pub struct World {
+    /// How many containers of a name were started in a pod.
+    started: BTreeMap<(String, String), u32>,
     pub sandboxes: Vec<PodSandbox>,
     /// Containers; those whose status has no finish run.
     pub containers: BTreeMap<String, (String, ContainerStatus)>,
@@ -92,9 +94,15 @@ impl World {
 
     /// Starts a container in a pod.
     pub fn run(&mut self, uid: &str, name: &str, id: &str) {
+        let numbers = self.started.entry((uid.into(), name.into())).or_default();
+        let attempt = *numbers;
+        *numbers += 1;
         let status = ContainerStatus {
             id: id.into(),
-            metadata: Some(ContainerMetadata { name: name.into() }),
+            metadata: Some(ContainerMetadata {
+                name: name.into(),
+                attempt,
+            }),
             state: ContainerState::ContainerRunning.into(),
             created_at: self.tick(),
             ..ContainerStatus::default()
