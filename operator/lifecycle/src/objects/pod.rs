@@ -68,6 +68,7 @@ pub(crate) fn pod(
     {
         env::inject(container, &variables);
     }
+    end_observably(&mut spec);
     affinity::tolerate_unreachable_nodes(&mut spec);
     if let Some((node, _)) = plan.place {
         affinity::pin(&mut spec, node);
@@ -90,6 +91,16 @@ pub(crate) fn pod(
         spec: Some(spec),
         status: None,
     })
+}
+
+/// A pod with a grace period of 0 is gone from the API server the moment that it is deleted, while
+/// its containers still run (`CheckGracefulDelete` of pods): nobody could wait for their end, and
+/// the kubelet would reject the pod that comes in its place. A second makes it stay until the
+/// kubelet says that they have ended.
+fn end_observably(spec: &mut PodSpec) {
+    if spec.termination_grace_period_seconds == Some(0) {
+        spec.termination_grace_period_seconds = Some(1);
+    }
 }
 
 /// Names, priority, scheduler and gate.

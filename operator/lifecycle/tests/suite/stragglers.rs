@@ -165,3 +165,28 @@ fn where_several_restart_domains_meet_at_one_place_it_stays() {
     w.settle();
     assert_eq!(meeting_points(&w).len(), 1);
 }
+
+/// The API server takes a pod with a grace period of 0 away at once; its containers run on until
+/// the kubelet hears of it.
+#[test]
+fn a_grace_period_of_nothing_does_not_hide_containers_that_still_run() {
+    let mut w = Solo::new(stubborn(4, 0));
+    w.settle();
+    let slow = w.node_of("g", 3);
+    w.exit("g", 0, 1);
+    for _ in 0..8 {
+        w.control();
+        for name in w.node_names().into_iter().filter(|name| *name != slow) {
+            w.kubelet(&name);
+            w.agent(&name);
+        }
+        w.later(1);
+    }
+    let first = BTreeSet::from([("29500".into(), "w-uid".into())]);
+    assert!(
+        meeting_points(&w).is_subset(&first),
+        "the next attempt begins while containers of the first run on {slow}"
+    );
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}

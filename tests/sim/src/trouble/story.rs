@@ -148,7 +148,8 @@ impl Story {
         }
         for workload in c.list::<TrainingWorkload>() {
             let name = workload.metadata.name.unwrap_or_default();
-            c.claims.insert(Key::new(NAMESPACE, format!("data-{name}")));
+            let claim = Key::new(NAMESPACE, format!("data-{name}"));
+            c.store().claims.insert(claim, true);
         }
         {
             let mut store = c.store();
