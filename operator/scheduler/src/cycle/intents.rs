@@ -290,6 +290,10 @@ fn move_to_free_capacity(
     if !place_in_free(context, memory, &mut left, &mut moved) {
         return false;
     }
+    // Of members that go one by one, some may fit while the intent is for the others.
+    if moved.assigned_members().count() < gang.assigned_members().count() {
+        return false;
+    }
     moved.status.preemption = None;
     (*capacity, *gang) = (left, moved);
     true

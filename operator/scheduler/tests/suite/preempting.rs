@@ -395,3 +395,19 @@ fn what_is_nominated_for_lower_priority_does_not_stop_a_preemption_that_was_deci
     world.settle();
     assert_eq!((world.running("high"), world.running("low")), (1, 0));
 }
+
+/// kube-scheduler has not bound the first member yet; to move it to free capacity, where it is, is
+/// no reason to drop the intent for the second one.
+#[test]
+fn an_intent_for_one_member_of_a_basic_group_stays_while_another_waits_to_be_bound() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.foreign("low", "n1", 0, 1);
+    let basic = json!({"scheduling": {"policy": "Basic"}});
+    world.gang_with("high", Spec { members: 2, ..HIGH }, &basic);
+    world.decide();
+    for _ in 0..3 {
+        world.later(1);
+        world.decide();
+    }
+    assert_eq!(world.evicted(), ["low"]);
+}

@@ -64,11 +64,11 @@ kinds! {
     /// A group gets more replicas, or fewer.
     Resize 2 users::resize,
     /// A pod is deleted.
-    DeletePod 1 users::delete_pod,
+    DeletePod 2 users::delete_pod,
     /// A pod is evicted through the API, as a drain does.
     EvictPod 1 users::evict_pod,
     /// A label of ours is taken off a pod.
-    EditLabels 1 users::edit_labels,
+    EditLabels 2 users::edit_labels,
     /// A priority class is deleted.
     ClassGone 1 users::class_gone,
     /// A priority class is there again, with another value.
@@ -110,7 +110,7 @@ kinds! {
     /// A device plugin takes accelerators away that are in use.
     Shrink 1 nodes::shrink,
     /// They are there again.
-    Grow 2 nodes::grow,
+    Grow 3 nodes::grow,
     /// A node is cordoned, or uncordoned.
     Cordon 1 nodes::cordon,
     /// A node reboots.
