@@ -185,7 +185,8 @@ impl Relaxation {
             }
         } else {
             let most = i64::from(most) * per_slot;
-            let free = free[dim].min(most);
+            // A node that holds more than it has lends nothing, and no other node owes it anything.
+            let free = free[dim].clamp(0, most);
             self.base += free;
             for (candidate, held) in instance.uses_on(node) {
                 if self.price[candidate].is_some() {
