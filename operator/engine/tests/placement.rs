@@ -461,3 +461,24 @@ fn a_gang_that_no_rack_holds_is_told_the_rack_that_comes_closest() {
     };
     assert_eq!((short.shape, short.domain, short.pods), (1, None, 4));
 }
+
+#[test]
+fn a_pod_goes_to_the_node_that_its_accelerators_fill_whatever_network_devices_are_free() {
+    // CPU, memory, pods, GPUs, and shared network devices: one of a thousand for each pod.
+    let mut cluster = Cluster::new(5, 0);
+    for node in 0..2 {
+        let spec = ClusterNode {
+            allocatable: smallvec![64_000, 1 << 40, 100, 8, 1000],
+            domains: Vec::new(),
+            schedulable: true,
+        };
+        cluster.upsert_node(node, &spec);
+    }
+    // Six GPUs are free on the one, in more pods, and two on the other.
+    for _ in 0..2 {
+        cluster.add_pod(0, &[1_000, 1 << 20, 1, 1, 1]);
+    }
+    cluster.add_pod(1, &[1_000, 1 << 20, 1, 6, 1]);
+    let demand = Demand::homogeneous([1_000, 1 << 20, 1, 2, 1].as_slice(), 1, 0);
+    assert_eq!(seats(&cluster, &demand), [(1, 1)]);
+}

@@ -21,6 +21,7 @@ struct Seen {
     preempting: u32,
     with_pdb: u32,
     with_topology: u32,
+    overcommitted: u32,
 }
 
 impl Seen {
@@ -34,6 +35,11 @@ impl Seen {
         ] {
             assert!(part >= fifth, "fewer than a fifth are {what}: {self:?}");
         }
+        let few = self.cases / 50;
+        assert!(
+            self.overcommitted >= few,
+            "hardly any node holds more than it has: {self:?}"
+        );
     }
 }
 
@@ -50,6 +56,9 @@ fn over_questions(
         seen.cases += 1;
         seen.with_pdb += u32::from(question.units.units.iter().any(|u| !u.pdbs.is_empty()));
         seen.with_topology += u32::from(question.demand.topology.is_some());
+        let mut nodes = 0..question.cluster.node_count();
+        let overcommitted = nodes.any(|n| question.cluster.free(n).iter().any(|&f| f < 0));
+        seen.overcommitted += u32::from(overcommitted);
         match preempt(
             &question.cluster,
             &question.units,
@@ -89,7 +98,8 @@ fn check_placement(
     let mut cluster = question.without(victims);
     let demand = &question.demand;
     cluster.reserve(&demand.shapes, placement);
-    for node in 0..cluster.node_count() {
+    // A node may hold more than it has from the beginning; nobody is placed there, then.
+    for node in placement.assignments.iter().map(|a| a.node) {
         prop_assert!(
             cluster.free(node).iter().all(|&f| f >= 0),
             "node {node} is overcommitted"

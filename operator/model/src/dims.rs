@@ -10,8 +10,8 @@ use crate::resources::{CPU, MEMORY, PODS, Resources};
 /// Resource dimensions and topology domains in use, with their names.
 ///
 /// CPU, memory and pods come first, then the other resources of Kubernetes, then extended
-/// resources: the engine judges fit by the last one that is asked for, and people look for
-/// accelerators.
+/// resources: the engine judges fit by the scarcest of those that are asked for, and people look
+/// for accelerators.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Dims {
     resources: Vec<String>,

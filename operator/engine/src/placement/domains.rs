@@ -1,7 +1,7 @@
 //! Placement under a topology: the whole gang, or each replica, within one domain.
 
 use super::{
-    instance::{PlacementInstance, deciding_dim},
+    instance::PlacementInstance,
     pack::{Want, best_fit, fill, pack, wants},
 };
 use crate::{
@@ -68,8 +68,8 @@ pub(super) fn place_replicas(
     let needed = instance.demand.needed();
     let mut order: Vec<ShapeIx> = (0..instance.demand.shapes.len()).collect();
     order.sort_by_key(|&s| {
-        let shape = &instance.demand.shapes[s];
-        std::cmp::Reverse(i64::from(shape.replica_size) * shape.request[deciding_dim(shape)])
+        let members = i128::from(instance.demand.shapes[s].replica_size);
+        std::cmp::Reverse(members * instance.scarce[s].part)
     });
     let mut first = None;
     // Rotating the order is the bounded backtracking between groups: each gets the first choice

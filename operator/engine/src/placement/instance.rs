@@ -3,7 +3,7 @@
 use crate::{
     cluster::Cluster,
     infeasible::Shortfall,
-    problem::{Demand, KeyIx, NodeIx, NodeSet, Shape},
+    problem::{Demand, DimIx, KeyIx, NodeIx, NodeSet, Shape},
 };
 
 /// The placement instance: what stays the same while one demand is placed, whatever is free.
@@ -14,7 +14,22 @@ pub(crate) struct PlacementInstance<'a> {
     pub admits: Vec<NodeSet>,
     /// Nodes that admit any shape, in order.
     pub nodes: Vec<NodeIx>,
+    /// Per shape: what makes it hard to place.
+    pub scarce: Vec<Scarce>,
 }
+
+/// The resource by which fit is judged, for one shape.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Scarce {
+    /// Of the extended resources that the shape asks for, else of all, the one of which a pod takes
+    /// the largest part of what the nodes that admit it offer.
+    pub dim: DimIx,
+    /// That part, with [`PART_BITS`] fraction bits: comparable between shapes.
+    pub part: i128,
+}
+
+/// Fraction bits of [`Scarce::part`].
+const PART_BITS: u32 = 40;
 
 impl<'a> PlacementInstance<'a> {
     pub fn new(cluster: &'a Cluster, demand: &'a Demand) -> Self {
@@ -30,11 +45,16 @@ impl<'a> PlacementInstance<'a> {
                 set
             })
             .collect();
+        let shapes = demand.shapes.iter().zip(&admits);
+        let scarce = shapes
+            .map(|(shape, admits)| Scarce::of(cluster, shape, admits))
+            .collect();
         Self {
             cluster,
             demand,
             admits,
             nodes: any.ones().collect(),
+            scarce,
         }
     }
 
@@ -57,6 +77,7 @@ impl<'a> PlacementInstance<'a> {
             demand,
             admits,
             nodes: (0..nodes.len()).collect(),
+            scarce: self.scarce.clone(),
         }
     }
 
@@ -147,15 +168,76 @@ pub(crate) fn slots(free: &[i64], request: &[i64]) -> u32 {
     most as u32
 }
 
-/// The dimension by which fit is judged: the last accelerator-like one that the shape asks for,
-/// else the first asked.
-pub(crate) fn deciding_dim(shape: &Shape) -> usize {
-    /// Milli-CPU, bytes and pods come first in every cluster; what follows is an extended resource.
-    const EXTENDED: usize = 3;
-    let asked = |&dim: &usize| shape.request[dim] > 0;
-    (EXTENDED..shape.request.len())
-        .rev()
-        .find(asked)
-        .or_else(|| (0..shape.request.len()).find(asked))
-        .unwrap_or(0)
+impl Scarce {
+    fn of(cluster: &Cluster, shape: &Shape, admits: &NodeSet) -> Self {
+        /// Milli-CPU, bytes and pods come first in every cluster; what follows is an extended
+        /// resource.
+        const EXTENDED: usize = 3;
+        let asked: Vec<DimIx> = (0..shape.request.len())
+            .filter(|&dim| shape.request[dim] > 0)
+            .collect();
+        let extended = asked.iter().any(|&dim| dim >= EXTENDED);
+        let mut offered = vec![0_i128; shape.request.len()];
+        for node in admits.ones() {
+            for (sum, &amount) in offered.iter_mut().zip(cluster.allocatable(node)) {
+                *sum += i128::from(amount.max(0));
+            }
+        }
+        let part = |dim: DimIx| (i128::from(shape.request[dim]) << PART_BITS) / offered[dim].max(1);
+        // Of extended resources a later one wins a tie, of the others the first.
+        let dim = if extended {
+            let judged = asked.iter().copied().filter(|&dim| dim >= EXTENDED);
+            judged.max_by_key(|&dim| part(dim))
+        } else {
+            asked.iter().rev().copied().max_by_key(|&dim| part(dim))
+        };
+        let dim = dim.unwrap_or(0);
+        let part = if asked.is_empty() { 0 } else { part(dim) };
+        Self { dim, part }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster::ClusterNode;
+
+    /// CPU, memory, pods, GPUs, and shared network devices behind them.
+    const OFFERED: [i64; 5] = [64_000, 1 << 39, 110, 8, 1000];
+
+    fn scarce(requests: &[[i64; 5]]) -> Vec<Scarce> {
+        let mut cluster = Cluster::new(5, 0);
+        for node in 0..4 {
+            let spec = ClusterNode {
+                allocatable: OFFERED.as_slice().into(),
+                domains: Vec::new(),
+                schedulable: true,
+            };
+            cluster.upsert_node(node, &spec);
+        }
+        let mut demand = Demand::homogeneous(requests[0].as_slice(), 1, 0);
+        let shapes = requests.iter().map(|r| Shape::new(r.as_slice(), 1));
+        demand.shapes = shapes.collect();
+        PlacementInstance::new(&cluster, &demand).scarce
+    }
+
+    #[test]
+    fn accelerators_decide_beside_shared_network_devices_and_else_what_is_scarcest() {
+        let trainer = [48_000, 1 << 36, 1, 8, 1];
+        let driver = [4_000, 1 << 38, 1, 0, 0];
+        let web = [16_000, 1 << 30, 1, 0, 0];
+        let dims: Vec<DimIx> = scarce(&[trainer, driver, web])
+            .iter()
+            .map(|s| s.dim)
+            .collect();
+        assert_eq!(dims, [3, 1, 0]);
+    }
+
+    #[test]
+    fn a_driver_with_much_memory_is_not_larger_than_a_trainer() {
+        let trainer = [48_000, 1 << 36, 1, 8, 1];
+        let driver = [4_000, 1 << 38, 1, 0, 0];
+        let both = scarce(&[driver, trainer]);
+        assert!(both[0].part < both[1].part, "{both:?}");
+    }
 }

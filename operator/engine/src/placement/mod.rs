@@ -8,7 +8,7 @@ pub(crate) mod domains;
 mod instance;
 pub(crate) mod pack;
 
-pub(crate) use instance::{PlacementInstance, deciding_dim, slots};
+pub(crate) use instance::{PlacementInstance, slots};
 
 use crate::{
     cluster::Cluster,

@@ -1,6 +1,6 @@
 //! Packing shapes onto a list of nodes.
 
-use super::instance::{PlacementInstance, deciding_dim};
+use super::instance::PlacementInstance;
 use crate::{
     infeasible::Infeasible,
     problem::{Assignment, NodeIx, ShapeIx},
@@ -127,12 +127,12 @@ pub(super) fn pack(
     }
 }
 
-/// Amount of the shape's judged dimension, then the sum of all: how hard one pod is to place.
-fn size(instance: &PlacementInstance<'_>, shape: ShapeIx) -> (i64, i128) {
-    let shape = &instance.demand.shapes[shape];
+/// What one pod takes of its scarcest resource, then the sum of all: how hard it is to place.
+fn size(instance: &PlacementInstance<'_>, shape: ShapeIx) -> (i128, i128) {
+    let request = &instance.demand.shapes[shape].request;
     (
-        shape.request[deciding_dim(shape)],
-        shape.request.iter().map(|&a| i128::from(a)).sum(),
+        instance.scarce[shape].part,
+        request.iter().map(|&a| i128::from(a)).sum(),
     )
 }
 
@@ -216,7 +216,7 @@ pub(super) fn best_fit(
     want: Want,
 ) -> (Vec<Assignment>, u32) {
     let shape = &instance.demand.shapes[want.shape];
-    let dim = deciding_dim(shape);
+    let dim = instance.scarce[want.shape].dim;
     let mut fits: Vec<(Fit, u32)> = Vec::new();
     for (position, &node) in nodes.iter().enumerate() {
         let slots = instance

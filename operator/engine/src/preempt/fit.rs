@@ -22,7 +22,8 @@ pub(super) struct ShapeNeed {
 /// The condition under which a victim set is large enough.
 #[derive(Clone, Debug)]
 pub(super) struct FitCondition {
-    /// Shapes of which something is needed, largest first.
+    /// Shapes of which something is needed: largest first where each is a multiple of the next, else
+    /// first the one that takes the largest part of what it is scarce of.
     pub shapes: Vec<ShapeNeed>,
     /// Whether enough slots of every shape mean that the gang fits; else a placement has to be
     /// tried.
@@ -65,6 +66,13 @@ impl FitCondition {
             multiple_of(&pair[0].request, &pair[1].request).is_some()
                 && placement.admits[pair[0].shape] == placement.admits[pair[1].shape]
         });
+        if !chain {
+            // The relaxation looks at the first: the one that lacks slots most.
+            shapes.sort_by_key(|s| {
+                let lack = i128::from(s.need) * placement.scarce[s.shape].part;
+                std::cmp::Reverse(lack)
+            });
+        }
         let mut fit = Self {
             counting_is_exact: chain && together.is_none(),
             shapes,

@@ -42,6 +42,16 @@ impl Question {
         }
     }
 
+    /// The node has only so much left, whatever it holds.
+    pub fn shrink(&mut self, node: NodeIx, amount: i64) {
+        let spec = ClusterNode {
+            allocatable: smallvec![amount],
+            domains: Vec::new(),
+            schedulable: true,
+        };
+        self.cluster.upsert_node(node, &spec);
+    }
+
     /// Adds a unit with one pod on each of these nodes.
     pub fn unit(&mut self, cost: u64, amount: i64, on: &[NodeIx]) -> &mut Unit {
         for &node in on {
@@ -65,7 +75,7 @@ impl Question {
     }
 }
 
-/// Random questions; a unit holds only what is free.
+/// Random questions; a unit holds only what is free, but some nodes have lost capacity since.
 fn questions() -> impl Strategy<Value = Question> {
     let unit = (
         1..=4i64,
@@ -80,31 +90,37 @@ fn questions() -> impl Strategy<Value = Question> {
         (1..=5u32, 1..=4i64),
         prop::collection::vec(0..2u32, 2),
         prop::option::weighted(0.3, prop::collection::vec(1..60u64, 2)),
+        prop::option::weighted(0.5, (0..4usize, 0..=4i64)),
     )
-        .prop_map(|(nodes, units, (pods, request), allowed, losses)| {
-            let mut question = Question::new(&nodes, pods, request);
-            question.units.pdb_allowed = allowed;
-            for (amount, mut on, cost, budget, cascade) in units {
-                on.retain(|&node| {
-                    question
-                        .cluster
-                        .free(node)
-                        .first()
-                        .is_some_and(|&free| free >= amount)
-                });
-                on.sort_unstable();
-                on.dedup();
-                if on.is_empty() {
-                    continue;
+        .prop_map(
+            |(nodes, units, (pods, request), allowed, losses, shrunken)| {
+                let mut question = Question::new(&nodes, pods, request);
+                question.units.pdb_allowed = allowed;
+                for (amount, mut on, cost, budget, cascade) in units {
+                    on.retain(|&node| {
+                        question
+                            .cluster
+                            .free(node)
+                            .first()
+                            .is_some_and(|&free| free >= amount)
+                    });
+                    on.sort_unstable();
+                    on.dedup();
+                    if on.is_empty() {
+                        continue;
+                    }
+                    let pods = on.len() as u32;
+                    let unit = question.unit(cost, amount, &on);
+                    unit.pdbs = budget.map(|b| (b, pods)).into_iter().collect();
+                    unit.cascade = cascade.filter(|_| losses.is_some());
                 }
-                let pods = on.len() as u32;
-                let unit = question.unit(cost, amount, &on);
-                unit.pdbs = budget.map(|b| (b, pods)).into_iter().collect();
-                unit.cascade = cascade.filter(|_| losses.is_some());
-            }
-            question.units.cascade_loss = losses.unwrap_or_default();
-            question
-        })
+                question.units.cascade_loss = losses.unwrap_or_default();
+                if let Some((node, amount)) = shrunken.filter(|(node, _)| *node < nodes.len()) {
+                    question.shrink(node, amount);
+                }
+                question
+            },
+        )
 }
 
 /// Runs `check` on random questions, always the same ones. It says whether a question was

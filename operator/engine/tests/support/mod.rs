@@ -124,7 +124,8 @@ fn shape(mix: Mix) -> impl Strategy<Value = RawShape> {
     )
 }
 
-/// Random questions. Units that do not fit are left out, so that no node is overcommitted.
+/// Random questions. Units that do not fit are left out; but of some nodes accelerators have been
+/// lost since, so that they hold more than they have.
 pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
     let shapes = prop::collection::vec(shape(mix), 1..=mix.shapes);
     let excluded = prop::option::weighted(0.1, 0..mix.nodes);
@@ -140,7 +141,11 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
             prop::sample::select(vec![50, 100, 100, 100]),
             excluded,
         ),
-        prop::bool::weighted(0.3),
+        (
+            prop::bool::weighted(0.3),
+            prop::collection::vec((0..mix.nodes, 0..GPUS), 0..3),
+            prop::bool::weighted(0.15),
+        ),
     )
         .prop_map(
             |(
@@ -150,7 +155,7 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
                 topology,
                 pdb_allowed,
                 (preempts, elastic, priority, excluded),
-                cascades,
+                (cascades, lost, shrinks),
             )| {
                 let mut cluster = Cluster::new(2, 1);
                 for ix in 0..nodes {
@@ -176,6 +181,16 @@ pub fn question(mix: Mix) -> impl Strategy<Value = Question> {
                 for (ix, mut raw) in raw.into_iter().enumerate() {
                     raw.cascade &= cascades;
                     add_unit(&mut cluster, &mut units, raw, ix as i64);
+                }
+                for (node, gpus) in lost {
+                    if shrinks && node < nodes {
+                        let spec = ClusterNode {
+                            allocatable: smallvec![CPUS, gpus],
+                            domains: vec![Some(node % DOMAINS)],
+                            schedulable: true,
+                        };
+                        cluster.upsert_node(node, &spec);
+                    }
                 }
                 demand.excluded.extend(excluded);
                 Question {

@@ -15,7 +15,7 @@ use std::collections::BTreeMap;
 use super::max_flow::{Network, UNCUTTABLE, Vertex};
 use crate::{
     objective::Price,
-    placement::{deciding_dim, slots},
+    placement::slots,
     preempt::{
         fit::{FitCondition, ShapeNeed},
         instance::{CandidateIx, PreemptionInstance},
@@ -119,7 +119,7 @@ impl Relaxation {
         price: Vec<Option<Price>>,
     ) -> Option<Self> {
         let need = fit.shapes.first()?;
-        let dim = deciding_dim(&instance.demand.shapes[need.shape]);
+        let dim = instance.placement.scarce[need.shape].dim;
         let pool = (0..instance.candidates.len()).filter(|&c| price[c].is_some());
         let top = instance.free_without(pool);
         let mut relaxation = Self {
@@ -185,7 +185,8 @@ impl Relaxation {
             }
         } else {
             let most = i64::from(most) * per_slot;
-            let free = free[dim].min(most);
+            // A node that holds more than it has lends nothing, and no other node owes it anything.
+            let free = free[dim].clamp(0, most);
             self.base += free;
             for (candidate, held) in instance.uses_on(node) {
                 if self.price[candidate].is_some() {

@@ -106,6 +106,23 @@ fn every_set_without_which_the_gang_fits_frees_the_capacity_that_is_needed() {
 }
 
 #[test]
+fn what_a_node_holds_beyond_what_it_has_is_not_asked_of_the_others() {
+    let mut question = Question::new(&[4, 2], 1, 1);
+    // No slot of either node needs a certain unit evicted, so that both are divided among theirs.
+    for _ in 0..2 {
+        question.unit(1000, 2, &[0]);
+        question.unit(10, 1, &[1]);
+    }
+    question.shrink(0, 3);
+    let placement = PlacementInstance::new(&question.cluster, &question.demand);
+    let fit = FitCondition::new(&placement);
+    let instance = PreemptionInstance::new(&placement, &question.units);
+    let costs = (0..instance.candidates.len()).map(|c| Some(instance.cost(c).lost));
+    let mut relaxed = Relaxation::new(&instance, &fit, costs.collect()).expect("a slot is needed");
+    assert_eq!(relaxed.solve().bound, 10);
+}
+
+#[test]
 fn at_every_price_the_cut_finds_the_set_that_pays_most_without_those_that_must_stay() {
     over_questions(|instance, fit| {
         let mut relaxed = relaxed(instance, fit);
