@@ -1,9 +1,11 @@
 //! The manager of a cluster: the real one, stepped, over a line that can be cut.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use kube::runtime::watcher::Event;
 use lockstep_api::key::Key;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_manager::clock::Random;
@@ -24,6 +26,8 @@ const MOST_PASSES: usize = 500;
 pub(crate) struct Manager {
     stepped: SteppedManager,
     pub line: Arc<Mutex<Line>>,
+    /// Kinds whose first list has not arrived yet: until then the process does nothing.
+    unlisted: BTreeSet<WatchedKind>,
     /// When the scheduler looks although nothing changed.
     wake: Option<DateTime<Utc>>,
     starts: u64,
@@ -52,6 +56,7 @@ impl Manager {
         let mut manager = Self {
             stepped,
             line,
+            unlisted: BTreeSet::new(),
             wake: None,
             starts: 0,
             seed,
@@ -85,6 +90,7 @@ impl Manager {
         for kind in WatchedKind::ALL {
             store.relist(kind);
         }
+        self.unlisted = WatchedKind::ALL.into_iter().collect();
         self.wake = Some(self.clock.now());
     }
 
@@ -93,6 +99,9 @@ impl Manager {
         loop {
             let event = self.store.lock().watches.next(kind, self.clock.now());
             let Some(event) = event else { return };
+            if matches!(event, Event::InitDone) {
+                self.unlisted.remove(&kind);
+            }
             self.stepped
                 .hear(kind, event)
                 .unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
@@ -108,6 +117,9 @@ impl Manager {
 
     /// One pass over the next workload that needs one; false: none does.
     pub fn pass_next(&mut self) -> bool {
+        if !self.unlisted.is_empty() {
+            return false;
+        }
         let passed = self.runtime.block_on(self.stepped.pass_next()).is_some();
         self.fall();
         passed
@@ -140,7 +152,7 @@ impl Manager {
 
     /// One cycle of the scheduler, where it has to look.
     pub fn schedule_if_due(&mut self) -> bool {
-        let due = self.scheduler_due();
+        let due = self.unlisted.is_empty() && self.scheduler_due();
         if due {
             self.cycle();
         }
@@ -175,6 +187,9 @@ impl Manager {
 
     /// When it goes on by itself.
     pub fn due(&self) -> Option<DateTime<Utc>> {
+        if !self.unlisted.is_empty() {
+            return None;
+        }
         let pass = self.stepped.next_pass().map(|at| self.clock.wall_at(at));
         pass.into_iter().chain(self.wake).min()
     }

@@ -30,6 +30,7 @@ mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_api::key::Key;
 use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
@@ -136,7 +137,8 @@ impl Oracles {
                         "I10",
                         self.preemption.marks(write, old.as_ref(), &self.groups),
                     );
-                    note("I12", self.preemption.intends(old.as_ref(), new));
+                    let claimless = claimless(new, &self.workloads, cluster);
+                    note("I12", self.preemption.intends(old.as_ref(), new, claimless));
                 }
             }
             WatchedKind::Node => self.capacity.offered(write),
@@ -168,6 +170,21 @@ fn sizes(workload: &TrainingWorkload) -> Vec<i32> {
 fn controls(uid: &str, group: &PodGroup) -> bool {
     let mut owners = group.metadata.owner_references.iter().flatten();
     owners.any(|o| o.controller == Some(true) && o.uid == uid)
+}
+
+/// Whether the pods of a gang name a claim that does not exist.
+fn claimless(
+    group: &PodGroup,
+    workloads: &BTreeMap<String, TrainingWorkload>,
+    cluster: &SimCluster,
+) -> bool {
+    let owner = workloads.iter().find(|(uid, _)| controls(uid, group));
+    owner.is_some_and(|(_, w)| {
+        let spec = serde_json::to_string(&w.spec.groups).unwrap_or_default();
+        let name = format!("data-{}", w.metadata.name.as_deref().unwrap_or_default());
+        let claim = Key::new(w.metadata.namespace.as_deref().unwrap_or_default(), &name);
+        spec.contains(&name) && !cluster.store().claims.contains_key(&claim)
+    })
 }
 
 /// Whether the manager wrote it.

@@ -9,6 +9,10 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use super::ownership::owner;
 use crate::api::Write;
 
+/// Preemptions after which a gang whose claim does not exist must have learned it: one, and one more
+/// where a node was lost before kube-scheduler had looked.
+const MOST_IN_VAIN: usize = 2;
+
 /// Preemptions so far.
 #[derive(Default)]
 pub(super) struct Preemptions {
@@ -88,17 +92,31 @@ impl Preemptions {
         (!lower).then(why).into_iter().collect()
     }
 
-    /// A gang gets an intent although it was refused for another reason than capacity, or its last
-    /// preemption was of no use.
-    pub fn intends(&self, old: Option<&PodGroup>, new: &PodGroup) -> Vec<String> {
-        let before = old.and_then(|g| g.status.as_ref());
+    /// A gang gets an intent although it is refused for another reason than capacity, or its last
+    /// preemption was of no use; or again and again although a claim of its pods does not exist.
+    pub fn intends(&self, old: Option<&PodGroup>, new: &PodGroup, claimless: bool) -> Vec<String> {
         let intent = |g: &PodGroup| g.status.as_ref()?.preemption.as_ref().map(|p| p.id.clone());
         let decided = intent(new).is_some() && old.and_then(intent) != intent(new);
-        let same_spec = old.is_some_and(|g| g.metadata.generation == new.metadata.generation);
-        let refused = before.is_some_and(|s| s.refusal.is_some());
-        let useless = before.is_some_and(|s| s.last_preemption.as_ref().is_some_and(|p| p.useless));
-        let broken = decided && same_spec && (refused || useless);
-        let why = || "it preempts although it was refused for another reason than capacity".into();
-        broken.then(why).into_iter().collect()
+        if !decided {
+            return Vec::new();
+        }
+        let status = new.status.as_ref();
+        let refused = status.is_some_and(|s| s.refusal.is_some());
+        let useless = status.is_some_and(|s| s.last_preemption.as_ref().is_some_and(|p| p.useless));
+        let done = new
+            .metadata
+            .uid
+            .as_ref()
+            .and_then(|uid| self.carried_out.get(uid));
+        let again = claimless && done.is_some_and(|done| done.len() > MOST_IN_VAIN);
+        let mut broken = Vec::new();
+        if refused || useless {
+            broken
+                .push("it preempts although it is refused for another reason than capacity".into());
+        }
+        if again {
+            broken.push("it preempts again and again, and its claim does not exist".into());
+        }
+        broken
     }
 }
