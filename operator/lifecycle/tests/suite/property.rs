@@ -8,8 +8,10 @@ use lockstep_api::workload::{
     Phase, SchedulingPolicy, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 use lockstep_lifecycle::PodView;
+use lockstep_sim::oracle::check_order;
 use lockstep_sim::pods::{env, leaving, over};
 use lockstep_sim::solo::gang_with;
+use lockstep_sim::trouble::{Trouble, TroubleKind, heal};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -47,7 +49,36 @@ enum Step {
     Preempt,
     /// A node has capacity for so many members.
     Capacity(usize, usize),
+    /// One of [`TROUBLES`].
+    Trouble(u64),
 }
+
+/// What else happens to the cluster: refusals, news that are late or lost, forged and foreign pods,
+/// kubelets and agents that misbehave.
+const TROUBLES: &[TroubleKind] = &[
+    TroubleKind::EvictPod,
+    TroubleKind::EditLabels,
+    TroubleKind::ExitAll,
+    TroubleKind::ForgedMember,
+    TroubleKind::ForgedOwner,
+    TroubleKind::ForgedAbroad,
+    TroubleKind::FindNode,
+    TroubleKind::Cordon,
+    TroubleKind::Reboot,
+    TroubleKind::RestartKubelet,
+    TroubleKind::Stubborn,
+    TroubleKind::AgentForgets,
+    TroubleKind::AgentAway,
+    TroubleKind::LostAnswer,
+    TroubleKind::Relist,
+    TroubleKind::Lag,
+    TroubleKind::Quota,
+    TroubleKind::NoQuota,
+    TroubleKind::Webhook,
+    TroubleKind::Refusals,
+    TroubleKind::NoRefusals,
+    TroubleKind::Pause,
+];
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
@@ -67,6 +98,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (1..5i32).prop_map(Step::Resize),
         1 => Just(Step::Preempt),
         2 => (1..4usize, 0..3usize).prop_map(|(node, members)| Step::Capacity(node, members)),
+        10 => any::<u64>().prop_map(Step::Trouble),
     ];
     prop::collection::vec(step, 20..120)
 }
@@ -136,6 +168,7 @@ fn apply(w: &mut Solo, step: &Step) {
                 w.capacity(&node(*i), *members);
             }
         }
+        Step::Trouble(number) => drop(Trouble::draw_from(TROUBLES, *number).happen(w)),
         Step::Suspend(on) => w.edit(|s| s.suspend = *on),
         Step::Nonce => w.edit(|s| s.restart_nonce += 1),
         Step::Resize(n) => w.edit(|s| s.groups[0].replicas = *n),
@@ -154,53 +187,6 @@ fn apply(w: &mut Solo, step: &Step) {
 /// The spec as it is now.
 fn spec(w: &Solo) -> TrainingWorkloadSpec {
     w.workload().expect("nobody deletes it").spec
-}
-
-/// What never goes back, between two statuses that were written one after the other.
-fn check_order(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) {
-    let ended =
-        |s: &TrainingWorkloadStatus| matches!(s.phase, Some(Phase::Succeeded | Phase::Failed));
-    assert!(
-        b.attempt >= a.attempt || a.applied.is_none(),
-        "the attempt never goes back"
-    );
-    for d in &b.domains {
-        let old = a.domains.iter().find(|o| o.key == d.key);
-        assert!(
-            old.is_none_or(|o| d.attempt == o.attempt || d.attempt == o.attempt + 1),
-            "an attempt rises by one"
-        );
-    }
-    assert!(b.restarts.total >= a.restarts.total && b.restarts.counted >= a.restarts.counted);
-    assert!(b.preemptions >= a.preemptions && b.observed_generation >= a.observed_generation);
-    assert!(!ended(a) || b.phase == a.phase, "terminal is final");
-    let paid = b.restarts.counted - a.restarts.counted;
-    let opened = b
-        .domains
-        .iter()
-        .filter_map(|d| d.incident.as_ref().map(|i| (&d.key, i)))
-        .filter(|(_, i)| i.counted)
-        .filter(|(key, i)| {
-            let old = a
-                .domains
-                .iter()
-                .find(|o| o.key == **key)
-                .and_then(|o| o.incident.as_ref());
-            old.is_none_or(|o| {
-                (o.detected_at, o.attempt, o.counted) != (i.detected_at, i.attempt, true)
-            })
-        })
-        .count() as i64;
-    let at_once: i64 = (b.restarts.total - a.restarts.total).max(0);
-    let given_up = b
-        .history
-        .iter()
-        .filter(|h| !a.history.contains(h) && h.recovered_at.is_none())
-        .count() as i64;
-    assert!(
-        paid <= opened + at_once + given_up,
-        "a unit of budget is taken by an incident: {paid}"
-    );
 }
 
 /// Cases, unless `PROPTEST_CASES` says another number.
@@ -223,11 +209,12 @@ proptest! {
         for step in &steps {
             apply(&mut w, step);
         }
-        // At least the minimum fits in the end.
+        heal(&mut w);
+        // Faults have stopped, but the first node may be lost for good; at least the minimum fits.
         w.capacity("n3", 2);
         w.settle();
         for pair in w.written().windows(2) {
-            check_order(&pair[0], &pair[1]);
+            prop_assert_eq!(check_order(&pair[0], &pair[1]), Vec::<String>::new());
         }
         prop_assert!(w.is_idle());
         check_end(&mut w)?;

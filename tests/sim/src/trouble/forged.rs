@@ -6,13 +6,13 @@ use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
+use super::TENANT;
 use super::users::any_member;
-use super::{NAMESPACE, TENANT};
 use crate::SimCluster;
 use crate::pods::node_of;
 
 /// A pod with the labels and annotations of a member, with or without its owner.
-fn copy(c: &mut SimCluster, rng: &mut fastrand::Rng, namespace: &str, owned: bool) -> bool {
+fn copy(c: &mut SimCluster, rng: &mut fastrand::Rng, abroad: bool, owned: bool) -> bool {
     let Some(Pod {
         metadata: meta,
         spec,
@@ -27,6 +27,11 @@ fn copy(c: &mut SimCluster, rng: &mut fastrand::Rng, namespace: &str, owned: boo
         ..Pod::default()
     };
     let version = c.store().version();
+    let namespace = meta
+        .namespace
+        .as_deref()
+        .filter(|_| !abroad)
+        .unwrap_or(TENANT);
     let mut forged = json!({
         "metadata": {"name": format!("forged-{version}"), "namespace": namespace, "labels": meta.labels, "annotations": meta.annotations},
         "spec": {"priority": 0, "preemptionPolicy": "PreemptLowerPriority", "nodeName": node_of(&pod),
@@ -40,15 +45,15 @@ fn copy(c: &mut SimCluster, rng: &mut fastrand::Rng, namespace: &str, owned: boo
 }
 
 pub(super) fn member(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    copy(c, rng, NAMESPACE, false)
+    copy(c, rng, false, false)
 }
 
 pub(super) fn owned(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    copy(c, rng, NAMESPACE, true)
+    copy(c, rng, false, true)
 }
 
 pub(super) fn abroad(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
-    copy(c, rng, TENANT, true)
+    copy(c, rng, true, true)
 }
 
 /// Takes away what was forged and is still there, but for what has the owner that it claims: that is

@@ -9,6 +9,7 @@ mod containers;
 mod control_plane;
 mod foreign;
 mod forged;
+mod heal;
 mod nodes;
 mod story;
 mod users;
@@ -18,6 +19,7 @@ use std::collections::BTreeMap;
 
 use crate::SimCluster;
 
+pub use heal::heal;
 pub use story::{Settings, Story};
 pub use workload::workload;
 
@@ -160,18 +162,19 @@ pub struct Trouble {
 impl Trouble {
     /// The trouble of a number: kinds as often as their weights say.
     pub fn draw(number: u64) -> Self {
-        let all: usize = TroubleKind::ALL.iter().map(|(_, weight)| weight).sum();
-        let mut at = fastrand::Rng::with_seed(number).usize(..all);
-        let kind = TroubleKind::ALL.iter().find(|(_, weight)| {
-            let here = at < *weight;
-            at = at.saturating_sub(*weight);
-            here
-        });
-        let (kind, _) = kind.unwrap_or(&TroubleKind::ALL[0]);
-        Self {
-            kind: *kind,
-            number,
-        }
+        let all: Vec<TroubleKind> = TroubleKind::ALL.iter().map(|(kind, _)| *kind).collect();
+        Self::draw_from(&all, number)
+    }
+
+    /// The same, of these kinds.
+    pub fn draw_from(kinds: &[TroubleKind], number: u64) -> Self {
+        let weighted = TroubleKind::ALL
+            .iter()
+            .filter(|(kind, _)| kinds.contains(kind));
+        let mut each = weighted.flat_map(|(kind, weight)| std::iter::repeat_n(*kind, *weight));
+        let at = fastrand::Rng::with_seed(number).usize(..each.clone().count().max(1));
+        let kind = each.nth(at).unwrap_or(TroubleKind::Pause);
+        Self { kind, number }
     }
 
     /// Lets it happen; false: there is nothing that it could happen to.

@@ -5,9 +5,9 @@ use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
-use super::{CLASSES, Mix, NAMESPACE, Trouble, forged, nodes, users};
+use super::{CLASSES, Mix, Trouble, heal, users};
 use crate::SimCluster;
-use crate::nodes::{NodeFaults, node};
+use crate::nodes::node;
 use crate::oracle::{self, Oracles};
 
 /// How long a story waits in the end for whoever goes on by himself: longer than every deadline of
@@ -105,7 +105,7 @@ impl Story {
     /// # Panics
     /// An invariant is broken.
     pub fn end(&mut self) {
-        self.heal();
+        heal(&mut self.cluster);
         self.delete(|w| retried_for_ever(w));
         self.settle();
         let broken = self.oracles.look_at_rest(&mut self.cluster);
@@ -133,36 +133,6 @@ impl Story {
         if let Err(why) = settled {
             self.hold(&[format!("I5: {why}")]);
         }
-    }
-
-    /// No more faults. What users and tenants have made stays.
-    fn heal(&mut self) {
-        let c = &mut self.cluster;
-        for name in c.node_names() {
-            c.fault(&name, |f| *f = NodeFaults::default());
-            nodes::set_cordoned(c, &name, false);
-            nodes::restore(c, &name);
-        }
-        for (name, value) in CLASSES {
-            users::make_class(c, name, value);
-        }
-        for workload in c.list::<TrainingWorkload>() {
-            let name = workload.metadata.name.unwrap_or_default();
-            let claim = Key::new(NAMESPACE, format!("data-{name}"));
-            c.store().claims.insert(claim, true);
-        }
-        {
-            let mut store = c.store();
-            store.admission = crate::api::Admission::default();
-            for kind in WatchedKind::ALL {
-                store.watches.delay(kind, chrono::TimeDelta::zero());
-            }
-        }
-        {
-            let mut line = c.line();
-            (line.cut_after, line.lost_answers) = (None, 0);
-        }
-        forged::sweep(c);
     }
 
     /// The workloads as they are, a few lines each.

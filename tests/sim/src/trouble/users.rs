@@ -7,7 +7,7 @@ use lockstep_api::names::labels;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::{Value, json};
 
-use super::{CLASSES, NAMESPACE, one_of, workload};
+use super::{CLASSES, NAMESPACE, TENANT, one_of, workload};
 use crate::SimCluster;
 use crate::pods::leaving;
 
@@ -29,7 +29,7 @@ pub(super) fn any_member(c: &SimCluster, rng: &mut fastrand::Rng) -> Option<Pod>
     pods.retain(|pod| {
         let mut owners = pod.metadata.owner_references.iter().flatten();
         let ours = owners.any(|o| o.kind == "TrainingWorkload" && o.controller == Some(true));
-        ours && !leaving(pod) && pod.metadata.namespace.as_deref() == Some(NAMESPACE)
+        ours && !leaving(pod) && pod.metadata.namespace.as_deref() != Some(TENANT)
     });
     one_of(pods, rng)
 }

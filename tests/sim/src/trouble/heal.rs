@@ -1,0 +1,40 @@
+//! Faults stop.
+
+use lockstep_api::TrainingWorkload;
+use lockstep_api::key::Key;
+use lockstep_manager::stepped::WatchedKind;
+
+use super::{CLASSES, NAMESPACE, forged, nodes, users};
+use crate::SimCluster;
+use crate::api::Admission;
+use crate::nodes::NodeFaults;
+
+/// No more faults. What users and tenants have made stays, but for forged pods of workloads that
+/// are none.
+pub fn heal(c: &mut SimCluster) {
+    for name in c.node_names() {
+        c.fault(&name, |f| *f = NodeFaults::default());
+        nodes::set_cordoned(c, &name, false);
+        nodes::restore(c, &name);
+    }
+    for (name, value) in CLASSES {
+        users::make_class(c, name, value);
+    }
+    for workload in c.list::<TrainingWorkload>() {
+        let name = workload.metadata.name.unwrap_or_default();
+        let claim = Key::new(NAMESPACE, format!("data-{name}"));
+        c.store().claims.insert(claim, true);
+    }
+    {
+        let mut store = c.store();
+        store.admission = Admission::default();
+        for kind in WatchedKind::ALL {
+            store.watches.delay(kind, chrono::TimeDelta::zero());
+        }
+    }
+    {
+        let mut line = c.line();
+        (line.cut_after, line.lost_answers) = (None, 0);
+    }
+    forged::sweep(c);
+}
