@@ -1,11 +1,11 @@
 //! Incidents: opening, joining and superseding them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
@@ -405,7 +405,7 @@ pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &D
     let Some(incident) = &mut domain.incident else {
         return;
     };
-    let Some(cause) = killed_for_node(facts, &incident.cause) else {
+    let Some(cause) = killed_for_node(facts, &scope.domain.members, &incident.cause) else {
         return;
     };
     incident.cause = cause;
@@ -467,9 +467,12 @@ pub(crate) fn place_elsewhere(
     failures: Vec<Failure>,
 ) {
     let membership = ledger.membership(facts.spec());
+    let domains = gang.domains.iter();
+    let domain_of: BTreeMap<&Member, &Domain> = domains
+        .flat_map(|d| d.members.iter().map(move |m| (m, d)))
+        .collect();
     for Failure { member, cause, .. } in failures {
-        let mut domains = gang.domains.iter();
-        let Some(domain) = domains.find(|d| d.members.contains(&member)) else {
+        let Some(&domain) = domain_of.get(&member) else {
             continue;
         };
         let Some(entry) = ledger.domains.get_mut(domain.key.as_str()) else {
