@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::gangs::gangs;
+use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
     Backoff, Cause, CauseKind, FailureAction, IncidentStage, Phase, TrainingWorkloadSpec,
@@ -107,7 +107,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
             ledger.domains.insert(domain.key.parse().unwrap(), entry);
         }
     }
-    let all = gangs.iter().flat_map(|g| g.members());
+    let all = gangs.iter().flat_map(Gang::members);
     ledger.completed = all.step_by(2).cloned().collect();
     ledger.into_status(spec, &gangs, summary())
 }
