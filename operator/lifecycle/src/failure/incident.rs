@@ -12,7 +12,6 @@ use lockstep_api::workload::{
     Cause, CauseKind, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
 };
 
-use super::detect::killed_for_node;
 use super::members::restarts_in_place;
 use super::policy::Failure;
 use super::respond::{Response, respond};
@@ -394,26 +393,6 @@ pub(crate) fn join(
         domain.incident = Some(incident);
     }
     consequence
-}
-
-/// Takes the charge of an open incident back, when its cause turns out to have been the end of the
-/// pod for its node's sake.
-pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
-    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
-        return;
-    };
-    let Some(incident) = &mut domain.incident else {
-        return;
-    };
-    let Some(cause) = killed_for_node(facts, &scope.domain.members, &incident.cause) else {
-        return;
-    };
-    incident.cause = cause;
-    if std::mem::take(&mut incident.counted) {
-        domain.tries = (domain.tries - 1).max(0);
-        domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
-        ledger.budget.take_back(incident.detected_at);
-    }
 }
 
 /// Whether a cause that is known only now takes the place of the one that opened the incident.
