@@ -30,6 +30,17 @@ pub(super) fn member_limit() -> Rule {
         .message("replicas x size over all groups must be at most 20000 members")
 }
 
+/// Each gang and each restart domain has an entry in the status, which is one object.
+pub(super) fn domain_limit() -> Rule {
+    Rule::new("(self.failurePolicy.restartScope != 'Replica' && (self.scheduling.policy == 'Basic' || self.scheduling.gang.scope != 'Replica')) || self.groups.map(g, g.replicas).sum() <= 500")
+        .message("replicas over all groups must be at most 500 where each is a gang or restart domain of its own (scheduling.gang.scope or failurePolicy.restartScope Replica)")
+}
+
+pub(super) fn basic_is_single() -> Rule {
+    Rule::new("self.scheduling.policy != 'Basic' || !has(self.scheduling.disruptionMode) || self.scheduling.disruptionMode == 'Single'")
+        .message("scheduling.disruptionMode All needs scheduling.policy Gang: with policy Basic each pod stands alone (KEP-5710)")
+}
+
 pub(super) fn min_count_fits() -> Rule {
     Rule::new(
         "!has(self.scheduling.gang.minCount) || self.scheduling.gang.minCount <= self.groups.map(g, g.replicas * g.size).sum()",

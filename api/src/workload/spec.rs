@@ -37,6 +37,8 @@ use crate::names::MANAGED_BY;
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = rules::member_limit(),
+    validation = rules::domain_limit(),
+    validation = rules::basic_is_single(),
     validation = rules::min_count_fits(),
     validation = rules::group_min_count_fits(),
     validation = rules::min_count_scope(),

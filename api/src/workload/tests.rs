@@ -74,6 +74,18 @@ fn a_spec_that_cannot_work_is_refused_with_what_is_allowed() {
             "at most 20000 members",
         ),
         (
+            json!({"scheduling": {"gang": {"scope": "Replica"}}, "groups": [group("a", 501, 2)]}),
+            "at most 500 where each is a gang or restart domain",
+        ),
+        (
+            json!({"failurePolicy": {"restartScope": "Replica"}, "groups": [group("a", 300, 2), group("b", 201, 1)]}),
+            "at most 500 where each is a gang or restart domain",
+        ),
+        (
+            json!({"scheduling": {"policy": "Basic", "disruptionMode": "All"}}),
+            "disruptionMode All needs scheduling.policy Gang",
+        ),
+        (
             json!({"groups": [merged(group("a", 1, 1), &json!({"minCount": 1}))]}),
             "needs scheduling.gang.scope Group",
         ),
@@ -261,5 +273,17 @@ fn actions_causes_and_phases_are_called_what_the_api_writes() {
         P::Stalled,
     ] {
         assert_eq!(json!(phase), phase.as_str());
+    }
+}
+
+#[test]
+fn as_many_domains_as_a_status_can_hold_are_accepted() {
+    let many = [
+        json!({"scheduling": {"gang": {"scope": "Replica"}}, "groups": [group("a", 500, 8)]}),
+        json!({"scheduling": {"policy": "Basic"}, "groups": [group("a", 20_000, 1)]}),
+        json!({"groups": [group("a", 20_000, 1)]}),
+    ];
+    for parts in many {
+        assert_eq!(refusals(&workload(&spec(&parts))), "");
     }
 }

@@ -22,6 +22,13 @@ const RETRY: Duration = Duration::from_millis(100);
 /// Longest pause.
 const MAX_RETRY: Duration = Duration::from_secs(5);
 
+/// Longest time that changes are gathered for one write while they do not cease.
+const SLOWEST: Duration = Duration::from_secs(1);
+/// Changes have ceased when there was none for this long.
+const QUIET: Duration = Duration::from_secs(10);
+/// How often the object is looked at while there is nothing to tell: somebody may have deleted it.
+const LOOK: Duration = Duration::from_mins(10);
+
 /// Why a write failed.
 #[derive(Debug, Error)]
 pub(crate) enum PublishError {
@@ -105,6 +112,34 @@ impl Publisher {
         Ok(())
     }
 
+    /// Waits for something to tell: a change, or that the object has lost what was told. `wait`, the
+    /// time to gather changes, grows while they do not cease: members that crash as soon as they are
+    /// started may do so several times a second.
+    async fn news(
+        &mut self,
+        wanted: &mut watch::Receiver<NodeAgentStatus>,
+        wait: &mut Duration,
+        debounce: Duration,
+    ) {
+        let mut patience = QUIET;
+        loop {
+            match timeout(patience, wanted.changed()).await {
+                Ok(Ok(())) => return,
+                // Nobody will want anything any more: the agent is being dropped.
+                Ok(Err(_)) => std::future::pending::<()>().await,
+                Err(_) => *wait = debounce,
+            }
+            if patience == LOOK {
+                match self.read().await {
+                    Ok(found) if found == *wanted.borrow() => {}
+                    Ok(_) => return,
+                    Err(error) => cannot_read(&self.node, &error),
+                }
+            }
+            patience = LOOK;
+        }
+    }
+
     /// Writes each status that `wanted` shows, the latest when it changes faster than it can be
     /// written. Never gives up.
     pub(crate) async fn run(
@@ -112,12 +147,11 @@ impl Publisher {
         mut wanted: watch::Receiver<NodeAgentStatus>,
         debounce: Duration,
     ) -> Infallible {
+        let mut wait = debounce;
         loop {
-            if wanted.changed().await.is_err() {
-                // Nobody will want anything any more: the agent is being dropped.
-                std::future::pending::<()>().await;
-            }
-            sleep(debounce).await;
+            self.news(&mut wanted, &mut wait, debounce).await;
+            sleep(wait).await;
+            wait = (wait * 2).min(SLOWEST);
             let mut pause = RETRY;
             loop {
                 let status = wanted.borrow_and_update().clone();

@@ -7,14 +7,15 @@ use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::gangs::{Domain, Gang, gangs};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::node_agent::{Report, capabilities};
+use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::TrainingWorkloadSpec;
 
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::nodes::{AgentInfo, NodeInfo};
-use crate::objects::training::training_container;
+use crate::objects::training::{restart_by_rule, training_container};
 use crate::pods::{ContainerView, PodPhase, PodView};
-use crate::view::WorkloadView;
+use crate::view::{RefusedRequest, Target, WorkloadView};
 use crate::wake::{Due, Wake};
 
 /// The node of each member that a placement assigns.
@@ -37,6 +38,11 @@ pub(crate) struct Facts<'a> {
     assigned: BTreeMap<&'a str, AssignedNodes<'a>>,
     nowhere: AssignedNodes<'a>,
     lost: BTreeSet<&'a str>,
+    /// Positions of gangs, and of domains in them, by key.
+    gang_at: BTreeMap<String, usize>,
+    domain_at: BTreeMap<String, (usize, usize)>,
+    orders: BTreeMap<&'a str, &'a DomainOrder>,
+    refusals: BTreeMap<&'a Target, Vec<&'a RefusedRequest>>,
 }
 
 /// What an agent says about a pod: the training container that has come to an attempt.
@@ -69,10 +75,29 @@ impl<'a> Facts<'a> {
                 lost.insert(name.as_str());
             }
         }
+        let gangs = gangs(view.spec());
+        let mut gang_at = BTreeMap::new();
+        let mut domain_at = BTreeMap::new();
+        for (g, gang) in gangs.iter().enumerate() {
+            gang_at.insert(gang.key.clone(), g);
+            for (d, domain) in gang.domains.iter().enumerate() {
+                domain_at.insert(domain.key.clone(), (g, d));
+            }
+        }
+        let mut refusals: BTreeMap<&Target, Vec<&RefusedRequest>> = BTreeMap::new();
+        for refusal in &view.refusals {
+            refusals.entry(&refusal.target).or_default().push(refusal);
+        }
+        let order = view.order.as_ref().filter(|o| o.owned);
+        let orders = order.into_iter().flat_map(|o| &o.content.domains);
         Self {
             view,
             now,
-            gangs: gangs(view.spec()),
+            gangs,
+            gang_at,
+            domain_at,
+            orders: orders.map(|o| (o.key.as_str(), o)).collect(),
+            refusals,
             node_wake,
             pods,
             strays,
@@ -137,14 +162,28 @@ impl<'a> Facts<'a> {
 
     /// The gang of a key.
     pub fn gang(&self, key: &str) -> Option<&Gang> {
-        self.gangs.iter().find(|g| g.key == key)
+        self.gangs.get(*self.gang_at.get(key)?)
+    }
+
+    /// The gang of a restart domain.
+    pub fn gang_of(&self, domain: &str) -> Option<&Gang> {
+        self.gangs.get(self.domain_at.get(domain)?.0)
+    }
+
+    /// The order that is out for a restart domain.
+    pub fn order(&self, domain: &str) -> Option<&'a DomainOrder> {
+        self.orders.get(domain).copied()
+    }
+
+    /// Refusals of a request.
+    pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {
+        self.refusals.get(target).map_or(&[], Vec::as_slice)
     }
 
     /// The restart domain of a key.
     pub fn domain(&self, key: &str) -> Option<&Domain> {
-        self.gangs
-            .iter()
-            .find_map(|g| g.domains.iter().find(|d| d.key == key))
+        let (gang, at) = *self.domain_at.get(key)?;
+        self.gangs.get(gang)?.domains.get(at)
     }
 
     /// Status of a gang's pod group.
@@ -318,9 +357,18 @@ impl<'a> Facts<'a> {
         let zero = self
             .trainer(member, pod)
             .and_then(ContainerView::terminated)
-            .is_some_and(|t| t.exit_code == 0 && pod.phase != PodPhase::Failed);
+            .is_some_and(|t| t.exit_code == 0 && pod.phase != PodPhase::Failed)
+            && !self.restarts_on_zero(&member.group);
         let ended = zero || pod.phase == PodPhase::Succeeded;
         ended && !pod.terminating() && pod.condition(types::DISRUPTION_TARGET).is_none()
+    }
+
+    /// Whether the user's own restart rules start the training container of a group again after it
+    /// has ended with 0, which is then no success (KEP-5307).
+    fn restarts_on_zero(&self, group: &str) -> bool {
+        let mut groups = self.spec().groups.iter();
+        let template = groups.find(|g| g.name == group).map(|g| &g.template.0);
+        template.is_some_and(|t| restart_by_rule(t, 0).is_some())
     }
 
     /// Whether a member's training container runs.

@@ -13,15 +13,9 @@ use crate::failure::seen::restarts_seen;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
 
-/// The order that is out for a domain.
-fn present<'a>(facts: &Facts<'a>, key: &str) -> Option<&'a DomainOrder> {
-    let order = facts.view.order.as_ref().filter(|o| o.owned)?;
-    order.content.domains.iter().find(|d| d.key == key)
-}
-
 /// Whether the order for an attempt of a domain is out.
 pub(crate) fn is_ordered(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
-    present(facts, domain).is_some_and(|o| o.attempt >= attempt)
+    facts.order(domain).is_some_and(|o| o.attempt >= attempt)
 }
 
 /// What the order should say.
@@ -47,7 +41,7 @@ pub(crate) fn wanted(
 }
 
 /// An order for the present attempt and members is left as it is, so that closing an incident
-/// writes nothing; one for a new attempt goes out when the back-off of its incident is over.
+/// writes nothing; one for an attempt that was never decided was written by a hand. One for a new attempt goes out when the back-off of its incident is over.
 fn domain_order(
     facts: &Facts<'_>,
     key: &str,
@@ -55,8 +49,8 @@ fn domain_order(
     running: &[&Member],
     wake: &mut Wake,
 ) -> Option<DomainOrder> {
-    let present = present(facts, key);
-    if present.is_some_and(|o| o.attempt >= domain.attempt && o.world == running.len() as i32) {
+    let present = facts.order(key);
+    if present.is_some_and(|o| o.attempt == domain.attempt && o.world == running.len() as i32) {
         return present.cloned();
     }
     let not_before = domain.incident.as_ref().and_then(|i| i.not_before);

@@ -78,13 +78,17 @@ impl Tier {
     /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently
     /// and would leave a failed container down.
     pub fn of(node: &NodeInfo, keeps_rules: bool) -> Self {
+        if !keeps_rules {
+            // Whatever the node could do, the API server drops or refuses the rules.
+            return Self::Plain;
+        }
         if node
             .declared_features
             .iter()
             .any(|f| f == RESTART_ALL_FEATURE)
         {
             Self::RestartAll
-        } else if keeps_rules && minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
+        } else if minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
             Self::RestartRules
         } else {
             Self::Plain
@@ -133,6 +137,11 @@ mod tests {
         assert_eq!(
             Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), true),
             Tier::RestartAll
+        );
+        assert_eq!(
+            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), false),
+            Tier::Plain,
+            "the API server drops the rules of every kind"
         );
         assert_eq!(
             Tier::of(&node("v1.37.2", &["Other"]), true),

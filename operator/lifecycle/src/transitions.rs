@@ -1,7 +1,9 @@
 //! Events: one for each transition, found by comparing two statuses.
 
+use std::collections::BTreeMap;
+
 use lockstep_api::condition::{Condition, find, is_true, reasons, types};
-use lockstep_api::workload::TrainingWorkloadStatus;
+use lockstep_api::workload::{DomainStatus, GangStatus, TrainingWorkloadStatus};
 
 use crate::cause::describe;
 
@@ -51,11 +53,11 @@ pub fn transitions(
     let mut out = Vec::new();
     incidents(before, after, &mut out);
     let recovered = out.iter().any(|e| e.reason == reasons::RECOVERED);
+    let gangs_before: BTreeMap<&str, &GangStatus> =
+        before.gangs.iter().map(|g| (g.key.as_str(), g)).collect();
     for gang in &after.gangs {
-        let old = before
-            .gangs
-            .iter()
-            .find(|g| g.key == gang.key)
+        let old = gangs_before
+            .get(gang.key.as_str())
             .and_then(|g| g.backoff.as_ref());
         if let Some(backoff) = gang.backoff.as_ref().filter(|b| Some(*b) != old) {
             let note = format!(
@@ -69,7 +71,7 @@ pub fn transitions(
             });
         }
     }
-    stuck_nodes(before, after, &mut out);
+    stuck_nodes(&gangs_before, after, &mut out);
     for (type_, on_true, on_false) in REPORTED {
         let Some(new) = find(&after.conditions, type_) else {
             continue;
@@ -105,12 +107,12 @@ fn is_news(old: Option<&Condition>, new: &Condition) -> bool {
 
 /// Nodes that gangs have begun to avoid because their pods do not end there.
 fn stuck_nodes(
-    before: &TrainingWorkloadStatus,
+    before: &BTreeMap<&str, &GangStatus>,
     after: &TrainingWorkloadStatus,
     out: &mut Vec<EventNote>,
 ) {
     for gang in &after.gangs {
-        let old = before.gangs.iter().find(|g| g.key == gang.key);
+        let old = before.get(gang.key.as_str());
         for avoided in gang.avoid.iter().filter(|a| a.reason == reasons::POD_STUCK) {
             let known = old.is_some_and(|g| {
                 let mut nodes = g.avoid.iter().filter(|a| a.reason == reasons::POD_STUCK);
@@ -135,11 +137,12 @@ fn incidents(
     after: &TrainingWorkloadStatus,
     out: &mut Vec<EventNote>,
 ) {
+    let old_domains = before.domains.iter();
+    let domains_before: BTreeMap<&str, &DomainStatus> =
+        old_domains.map(|d| (d.key.as_str(), d)).collect();
     for domain in &after.domains {
-        let old = before
-            .domains
-            .iter()
-            .find(|d| d.key == domain.key)
+        let old = domains_before
+            .get(domain.key.as_str())
             .and_then(|d| d.incident.as_ref());
         let Some(incident) = &domain.incident else {
             continue;

@@ -243,3 +243,45 @@ async fn an_agent_without_records_stops_nobody_until_it_has_seen_what_runs() {
     rig.pass(5_000).await;
     assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_whose_object_was_deleted_makes_it_again_although_nothing_happens() {
+    let rig = Rig::new();
+    rig.pass(100).await;
+    rig.log();
+    rig.shared.world.lock().object = None;
+    rig.pass(15 * 60_000).await;
+    assert_eq!(rig.log(), ["write"]);
+    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+    rig.pass(60 * 60_000).await;
+    assert!(rig.log().is_empty(), "what is there is left alone");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_member_that_crashes_again_and_again_is_told_of_once_a_second_at_most() {
+    let rig = Rig::new();
+    rig.runs("c0", &[]);
+    rig.pass(100).await;
+    let ids: Vec<String> = (0..300).map(|i| format!("c{i}")).collect();
+    rig.log();
+    for i in 1..300 {
+        let ended: Vec<(&str, i32)> = ids[..i].iter().map(|id| (id.as_str(), 1)).collect();
+        rig.runs(&ids[i], &ended);
+        rig.pass(100).await;
+    }
+    let log = rig.log();
+    let writes = log.iter().filter(|l| *l == "write").count();
+    assert!(
+        (25..45).contains(&writes),
+        "{writes} writes in half a minute"
+    );
+    rig.pass(20_000).await;
+    rig.log();
+    let ended: Vec<(&str, i32)> = ids.iter().map(|id| (id.as_str(), 1)).collect();
+    rig.runs("last", &ended);
+    rig.pass(100).await;
+    assert!(
+        rig.log().contains(&"write".to_owned()),
+        "after a rest at once"
+    );
+}

@@ -8,7 +8,7 @@ use crate::wake::Wake;
 pub(super) fn is_recently_refused(facts: &Facts<'_>, target: &Target, wake: &mut Wake) -> bool {
     let retry = facts.view.settings.retry;
     let mut recent = false;
-    for refusal in facts.view.refusals.iter().filter(|r| r.target == *target) {
+    for refusal in facts.refusals(target) {
         recent |= !facts.due(refusal.at + retry).passed(wake);
     }
     recent

@@ -108,11 +108,16 @@ fn first_end(pod: &PodView) -> Option<DateTime<Utc>> {
 
 /// What a pod whose container was killed says in the end: that its node wanted it gone. Kubelets say
 /// so only when the last container has ended, long after the agent's report of the first.
-pub(crate) fn killed_for_node(facts: &Facts<'_>, cause: &Cause) -> Option<Cause> {
+pub(crate) fn killed_for_node(
+    facts: &Facts<'_>,
+    members: &[Member],
+    cause: &Cause,
+) -> Option<Cause> {
     if cause.kind != CauseKind::ContainerExit || !looks_killed(cause.exit_code, &cause.reason) {
         return None;
     }
-    let pod = facts.pods().find(|p| p.name == cause.pod)?;
+    let mut pods = members.iter().flat_map(|m| facts.pods_of(m));
+    let pod = pods.find(|p| p.name == cause.pod)?;
     let disrupted = pod.condition(types::DISRUPTION_TARGET);
     let for_node = pod.phase == PodPhase::Failed && NODE_REASONS.contains(&pod.reason.as_str());
     // Of an eviction through the API the condition tells before the first signal.

@@ -1,18 +1,17 @@
 //! Incidents: opening, joining and superseding them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
     Cause, CauseKind, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
 };
 
-use super::detect::killed_for_node;
 use super::members::restarts_in_place;
 use super::policy::Failure;
 use super::respond::{Response, respond};
@@ -396,26 +395,6 @@ pub(crate) fn join(
     consequence
 }
 
-/// Takes the charge of an open incident back, when its cause turns out to have been the end of the
-/// pod for its node's sake.
-pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
-    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
-        return;
-    };
-    let Some(incident) = &mut domain.incident else {
-        return;
-    };
-    let Some(cause) = killed_for_node(facts, &incident.cause) else {
-        return;
-    };
-    incident.cause = cause;
-    if std::mem::take(&mut incident.counted) {
-        domain.tries = (domain.tries - 1).max(0);
-        domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
-        ledger.budget.take_back(incident.detected_at);
-    }
-}
-
 /// Whether a cause that is known only now takes the place of the one that opened the incident.
 fn is_better_cause(incident: &OpenIncident, cause: &Cause) -> bool {
     // A restart that was asked for stays that: members that lose their peers to it may fail on
@@ -467,9 +446,12 @@ pub(crate) fn place_elsewhere(
     failures: Vec<Failure>,
 ) {
     let membership = ledger.membership(facts.spec());
+    let domains = gang.domains.iter();
+    let domain_of: BTreeMap<&Member, &Domain> = domains
+        .flat_map(|d| d.members.iter().map(move |m| (m, d)))
+        .collect();
     for Failure { member, cause, .. } in failures {
-        let mut domains = gang.domains.iter();
-        let Some(domain) = domains.find(|d| d.members.contains(&member)) else {
+        let Some(&domain) = domain_of.get(&member) else {
             continue;
         };
         let Some(entry) = ledger.domains.get_mut(domain.key.as_str()) else {

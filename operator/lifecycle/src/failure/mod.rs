@@ -8,6 +8,7 @@
 //! | [`unreported`] | restarts that the kubelet made and no agent reported |
 //! | [`seen`] | restarts that had been seen when an order was decided |
 //! | [`incident`] | opening, joining and superseding incidents |
+//! | [`refund`] | charges that turn out to be wrong |
 //! | [`resize`] | restarts because other members run together |
 //! | [`progress`] | moving an open incident on |
 //! | [`scope`], [`members`] | a domain with its gang; its members as they stand |
@@ -17,6 +18,7 @@ pub(crate) mod incident;
 pub(crate) mod members;
 pub(crate) mod policy;
 pub(crate) mod progress;
+pub(crate) mod refund;
 pub(crate) mod resize;
 pub(crate) mod respond;
 pub(crate) mod scope;

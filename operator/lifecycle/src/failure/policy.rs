@@ -7,6 +7,8 @@ use lockstep_api::workload::{
     TrainingWorkloadSpec,
 };
 
+use crate::objects::training::restart_by_rule;
+
 /// One failed member.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Failure {
@@ -57,13 +59,23 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
         .rules
         .iter()
         .find(|r| matches(r, failure));
-    let default = FailureAction::default_for(spec.scheduling.policy);
+    let default = users_rule(spec, failure)
+        .unwrap_or_else(|| FailureAction::default_for(spec.scheduling.policy));
     Verdict {
         rule,
         action: rule.map_or(default, |r| r.action),
         failed_member: rule.map_or(FailedMember::InPlace, |r| r.failed_member),
         counted: rule.is_none_or(|r| r.counted) && !failure.uncounted,
     }
+}
+
+/// What the kubelet does by the rules that the user has written on the training container: the
+/// others go on (KEP-5307).
+fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureAction> {
+    let code = failure.cause.exit_code.filter(|_| !failure.masked)?;
+    let mut groups = spec.groups.iter();
+    let group = groups.find(|g| g.name == failure.member.group)?;
+    restart_by_rule(&group.template.0, code)
 }
 
 fn matches(rule: &FailureRule, failure: &Failure) -> bool {

@@ -148,8 +148,8 @@ fn refused_since<'a>(
     member: &Member,
     since: DateTime<Utc>,
 ) -> Option<&'a RefusedRequest> {
-    let mut refusals = facts.view.refusals.iter();
-    refusals.find(|r| r.target == Target::Pod(member.clone()) && r.at >= since)
+    let mut refusals = facts.refusals(&Target::Pod(member.clone())).iter();
+    refusals.find(|r| r.at >= since).copied()
 }
 
 fn note_arrival(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &mut DomainLedger) {

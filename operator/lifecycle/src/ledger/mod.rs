@@ -9,6 +9,8 @@
 pub(crate) mod ops;
 mod read;
 #[cfg(test)]
+mod sizes;
+#[cfg(test)]
 mod tests;
 mod write;
 

@@ -406,10 +406,7 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
 
 /// Since when the gang of a domain holds the capacity that it has, or has just released.
 fn held_since(facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
-    let gang = facts
-        .gangs
-        .iter()
-        .find(|g| g.domains.iter().any(|d| d.key == domain))?;
+    let gang = facts.gang_of(domain)?;
     let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
     Some(placement.decided_at)
 }

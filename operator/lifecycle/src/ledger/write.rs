@@ -6,13 +6,36 @@ use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::member::format_indexes;
 use lockstep_api::membership::completion_index;
 use lockstep_api::workload::{
-    Accounting, AvoidedNode, DomainStatus, GangStatus, Group, GroupStatus, Incident, Restarts,
-    TrainingWorkloadSpec, TrainingWorkloadStatus,
+    Accounting, AvoidedNode, Backoff, Cause, DomainStatus, GangStatus, Group, GroupStatus,
+    HistoryEntry, Incident, Restarts, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
 use super::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident};
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
+
+/// Longest message of a cause, in bytes. There may be one in each of five hundred restart domains, and
+/// programs may leave four kilobytes on their way out (`terminationMessagePath`).
+const CAUSE_MESSAGE: usize = 256;
+/// Longest message of a wait, in bytes: there is one for each gang, which then has no incident.
+const BACKOFF_MESSAGE: usize = 512;
+
+/// A text of at most so many bytes.
+fn shortened(text: String, longest: usize) -> String {
+    if text.len() <= longest {
+        return text;
+    }
+    let end = "…";
+    let at = text.floor_char_boundary(longest - end.len());
+    format!("{}{end}", &text[..at])
+}
+
+fn short_cause(cause: Cause) -> Cause {
+    Cause {
+        message: shortened(cause.message, CAUSE_MESSAGE),
+        ..cause
+    }
+}
 
 impl Ledger {
     /// The status that holds this ledger and that summary. Entries are in the order of the spec;
@@ -84,7 +107,13 @@ impl Ledger {
             start_time: started_at,
             scheduled_time,
             completion_time,
-            history,
+            history: history
+                .into_iter()
+                .map(|h| HistoryEntry {
+                    cause: short_cause(h.cause),
+                    ..h
+                })
+                .collect(),
             accounting: Accounting {
                 accelerators,
                 lost_accelerator_seconds,
@@ -111,7 +140,10 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
         key: key.into(),
         started,
         released,
-        backoff,
+        backoff: backoff.map(|b| Backoff {
+            message: shortened(b.message, BACKOFF_MESSAGE),
+            ..b
+        }),
         placement_tries,
         avoid: avoid.collect(),
     }
@@ -156,7 +188,7 @@ fn incident_status(incident: OpenIncident) -> Incident {
     } = incident;
     Incident {
         attempt,
-        cause,
+        cause: short_cause(cause),
         action,
         counted,
         stage,

@@ -168,15 +168,13 @@ fn release(
 ) -> Option<Record> {
     let by_number = attempt_of(pod, container, attempt, order);
     let for_attempt = match &record {
-        // The agent has no memory of it.
-        None => by_number,
         Some(r) if r.exited_at.is_none() => return record,
         // It waits, unreleased, for the order that answers the exit of the one before it.
         Some(r) if r.attempt >= attempt => return record,
         Some(r) if r.cleared_for == Some(attempt) => attempt,
-        // Where it had restarted alone before the failure that the order answers, it takes part in
-        // the old attempt.
-        Some(_) => by_number,
+        // The agent has no memory of it; or it has restarted by itself, and takes part in the old
+        // attempt if it did so before the failure that the order answers.
+        None | Some(_) => by_number,
     };
     let container_id = container.id.clone();
     Some(Record {

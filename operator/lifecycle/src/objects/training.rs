@@ -1,6 +1,7 @@
 //! Which container of a pod trains.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
+use lockstep_api::workload::FailureAction;
 
 use crate::pods::DEFAULT_CONTAINER;
 
@@ -18,10 +19,48 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     Some(&training.name)
 }
 
+/// What the user's own restart rules on the training container make of an exit code: the kubelet
+/// asks them before those of the failure policy. None: nothing.
+pub(crate) fn restart_by_rule(template: &PodTemplateSpec, code: i32) -> Option<FailureAction> {
+    let training = training_container(template)?;
+    let mut containers = template.spec.as_ref()?.containers.iter();
+    let rules = containers.find(|c| c.name == training)?;
+    let matching = rules.restart_policy_rules.iter().flatten().find(|rule| {
+        rule.exit_codes.as_ref().is_some_and(|codes| {
+            let named = codes.values.iter().flatten().any(|v| *v == code);
+            match codes.operator.as_str() {
+                "In" => named,
+                "NotIn" => !named,
+                _ => false,
+            }
+        })
+    })?;
+    match matching.action.as_str() {
+        "Restart" => Some(FailureAction::RestartContainer),
+        "RestartAllContainers" => Some(FailureAction::RestartPod),
+        _ => None,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn the_first_of_the_users_rules_that_matches_decides() {
+        let t: PodTemplateSpec = serde_json::from_value(
+            json!({"spec": {"containers": [{"name": "a", "restartPolicyRules": [
+                {"action": "Restart", "exitCodes": {"operator": "In", "values": [42, 0]}},
+                {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, 1]}}]}]}}),
+        )
+        .unwrap();
+        let by = |code| restart_by_rule(&t, code);
+        assert_eq!(by(42), Some(FailureAction::RestartContainer));
+        assert_eq!(by(0), Some(FailureAction::RestartContainer));
+        assert_eq!(by(7), Some(FailureAction::RestartPod));
+        assert_eq!(by(1), None);
+    }
 
     #[test]
     fn the_training_container_is_the_annotated_one_else_the_first() {

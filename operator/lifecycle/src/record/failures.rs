@@ -2,8 +2,9 @@
 //! incidents.
 
 use crate::facts::Facts;
-use crate::failure::incident::{join, open, over_budget, take_charge_back};
+use crate::failure::incident::{join, open, over_budget};
 use crate::failure::policy::{Failure, verdict};
+use crate::failure::refund::take_charge_back;
 use crate::failure::respond::respond;
 use crate::failure::scope::{Consequence, DomainScope};
 use crate::failure::unreported::{Unreported, count_kubelet_restarts};

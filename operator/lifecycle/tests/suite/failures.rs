@@ -384,3 +384,57 @@ fn a_basic_member_whose_pod_is_gone_is_replaced_alone() {
         (vec![0, 0, 0], Some(Phase::Running))
     );
 }
+
+/// A gang whose training container has this restart rule of the user's.
+fn with_own_rule(rule: &Value) -> Value {
+    let mut spec = gang(2);
+    let container = &mut spec["groups"][0]["template"]["spec"]["containers"][0];
+    container["restartPolicyRules"] = json!([rule]);
+    container["restartPolicy"] = json!("Never");
+    spec
+}
+
+#[test]
+fn what_a_users_own_restart_rule_restarts_is_no_business_of_the_gang() {
+    let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [42]}});
+    let mut w = Solo::new(with_own_rule(&rule));
+    w.settle();
+    w.exit("g", 1, 42);
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (w.restarts(), s.attempt, s.phase),
+        (vec![0, 1], 1, Some(Phase::Running))
+    );
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!((w.restarts(), w.status().attempt), (vec![1, 2], 2));
+}
+
+#[test]
+fn a_container_that_its_own_rule_restarts_after_success_has_not_succeeded() {
+    let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [0]}});
+    let mut w = Solo::new(with_own_rule(&rule));
+    w.settle();
+    for index in 0..2 {
+        w.exit("g", index, 0);
+        w.settle();
+    }
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.groups[0].completed_indexes.as_str()),
+        (Some(Phase::Running), "")
+    );
+    assert_eq!(w.restarts(), [1, 1]);
+}
+
+#[test]
+fn an_order_for_an_attempt_that_nobody_decided_is_taken_back() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let key = w.key().clone();
+    w.cluster
+        .edit::<lockstep_api::RestartOrder>(&key, |o| o.spec.domains[0].attempt = 9);
+    w.control();
+    assert_eq!(w.order().unwrap().spec.domains[0].attempt, 1);
+}

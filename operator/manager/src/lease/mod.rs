@@ -40,8 +40,10 @@ pub struct Observed {
     pub transitions: i32,
     /// Version of the object.
     pub resource_version: ResourceVersion,
-    /// When we first saw this version.
+    /// When we first saw this version, or that it is gone.
     pub since: Instant,
+    /// Whether the object was deleted since. Its holder learns of that only when it renews.
+    pub deleted: bool,
 }
 
 /// Our own hold on the lease.
@@ -77,7 +79,7 @@ pub fn decide(
     match (held, observed) {
         (Some(held), _) if now >= held.renewed + timing.renew => ElectionStep::StepDown,
         (Some(_), None) => ElectionStep::StepDown,
-        (Some(_), Some(seen)) if seen.holder != me => ElectionStep::StepDown,
+        (Some(_), Some(seen)) if seen.holder != me || seen.deleted => ElectionStep::StepDown,
         (Some(held), Some(_)) => match (held.renewed + timing.retry).checked_duration_since(now) {
             Some(wait) if !wait.is_zero() => ElectionStep::Wait(wait),
             _ => ElectionStep::Renew,
@@ -155,6 +157,7 @@ mod tests {
             transitions: 3,
             resource_version: "7".parse().unwrap(),
             since,
+            deleted: false,
         }
     }
 
@@ -228,6 +231,36 @@ mod tests {
         );
         assert_eq!(
             decide("a", Some(&seen("b", start)), Some(&held), &TIMING, start),
+            ElectionStep::StepDown
+        );
+    }
+
+    #[test]
+    fn a_lease_that_was_deleted_under_its_holder_is_taken_no_earlier_than_one_that_was_not_renewed()
+    {
+        let start = SystemClock.monotonic();
+        let gone = Observed {
+            deleted: true,
+            ..seen("b", start)
+        };
+        assert_eq!(
+            decide("a", Some(&gone), None, &TIMING, start),
+            ElectionStep::Wait(secs(2))
+        );
+        assert_eq!(
+            decide("a", Some(&gone), None, &TIMING, start + secs(15)),
+            ElectionStep::Acquire
+        );
+        let held = HeldLease {
+            term: 3,
+            renewed: start,
+        };
+        let own = Observed {
+            holder: "a".into(),
+            ..gone
+        };
+        assert_eq!(
+            decide("a", Some(&own), Some(&held), &TIMING, start),
             ElectionStep::StepDown
         );
     }

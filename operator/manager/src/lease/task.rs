@@ -164,7 +164,7 @@ impl Candidate<'_> {
         let seconds = i32::try_from(self.timing.lease.as_secs())
             .unwrap_or(i32::MAX)
             .max(1);
-        let Some(seen) = observed else {
+        let Some(seen) = observed.filter(|o| !o.deleted) else {
             let spec = LeaseSpec {
                 holder_identity: Some(self.identity.clone()),
                 lease_duration_seconds: Some(seconds),
@@ -223,7 +223,9 @@ impl Candidate<'_> {
 /// changed.
 fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timing, now: Instant) {
     let Some(lease) = lease else {
-        *observed = None;
+        if let Some(known) = observed.as_mut().filter(|o| !o.deleted) {
+            (known.deleted, known.since) = (true, now);
+        }
         return;
     };
     let Some(resource_version) = ResourceVersion::read(lease.metadata.resource_version.as_deref())
@@ -232,7 +234,7 @@ fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timi
     };
     if observed
         .as_ref()
-        .is_some_and(|o| o.resource_version == resource_version)
+        .is_some_and(|o| o.resource_version == resource_version && !o.deleted)
     {
         return;
     }
@@ -246,6 +248,7 @@ fn observe(observed: &mut Option<Observed>, lease: Option<&Lease>, timing: &Timi
         transitions: spec.lease_transitions.unwrap_or_default(),
         resource_version,
         since: now,
+        deleted: false,
     });
 }
 

@@ -1,0 +1,185 @@
+//! That the largest ledgers fit into one object of etcd.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::gangs::{Gang, gangs};
+use lockstep_api::member::Member;
+use lockstep_api::workload::{
+    Backoff, Cause, CauseKind, FailureAction, IncidentStage, Phase, TrainingWorkloadSpec,
+    TrainingWorkloadStatus,
+};
+use serde_json::{Map, Value, json};
+
+use super::{Avoidance, DomainLedger, GangLedger, Ledger, OpenIncident};
+use crate::summary::Summary;
+
+/// etcd's default limit of a request is 1.5 MiB; spec, metadata and the request around it need some
+/// of it.
+const LIMIT: usize = 1_572_864 - 262_144;
+
+fn at() -> DateTime<Utc> {
+    DateTime::from_timestamp(1_795_000_000, 123_456_789).unwrap()
+}
+
+fn spec(policy: &Value, replicas: i32) -> TrainingWorkloadSpec {
+    let mut spec = json!({"groups": [{"name": "w".repeat(30), "replicas": replicas,
+        "template": {"spec": {"containers": [{"name": "trainer", "image": "train:1"}]}}}]});
+    for (key, value) in policy.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    serde_json::from_value(spec).unwrap()
+}
+
+fn summary() -> Summary {
+    Summary {
+        observed_generation: 7,
+        phase: Phase::Restarting,
+        ready: "1/2".into(),
+        conditions: Vec::new(),
+        groups: BTreeMap::new(),
+        scheduled_time: Some(at()),
+        accelerators: 99,
+    }
+}
+
+fn incident(members: &[Member], action: FailureAction) -> OpenIncident {
+    let cause = Cause {
+        pod: "p".repeat(63),
+        node: "n".repeat(63),
+        container: "c".repeat(20),
+        exit_code: Some(137),
+        reason: "ContainerStatusUnknown".into(),
+        message: "m".repeat(4096),
+        rule: "r".repeat(20),
+        ..Cause::new(CauseKind::ContainerExit, at())
+    };
+    // Where all pods are replaced they are known by their attempt.
+    let listed = if action.replaces_pods() {
+        0
+    } else {
+        members.len()
+    };
+    let pods = (0..listed).map(|i| format!("12345678-1234-1234-1234-{i:012}"));
+    OpenIncident {
+        attempt: 100,
+        cause,
+        action,
+        counted: true,
+        stage: IncidentStage::Arrived,
+        replace: members.iter().cloned().collect(),
+        old_pods: pods.map(|uid| uid.parse().unwrap()).collect(),
+        not_before: Some(at()),
+        detected_at: at(),
+        decided_at: at(),
+        ordered_at: Some(at()),
+        arrived_at: Some(at()),
+    }
+}
+
+/// A ledger in which everything happens at once.
+fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadStatus {
+    let gangs = gangs(spec);
+    let mut ledger = Ledger::default();
+    for gang in &gangs {
+        let avoidance = Avoidance {
+            reason: "StartDeadlineExceeded".into(),
+            until: at(),
+        };
+        let entry = GangLedger {
+            started: true,
+            released: Some("x".repeat(20)),
+            backoff: None,
+            placement_tries: 100,
+            avoid: [("n".repeat(63).parse().unwrap(), avoidance)].into(),
+        };
+        ledger.gangs.insert(gang.key.parse().unwrap(), entry);
+        for domain in &gang.domains {
+            let entry = DomainLedger {
+                attempt: 100,
+                incident: Some(incident(&domain.members, action)),
+                tries: 5,
+                uncounted_tries: 5,
+                healthy_since: Some(at()),
+                restarts_seen: 1000,
+                recreations: 1000,
+            };
+            ledger.domains.insert(domain.key.parse().unwrap(), entry);
+        }
+    }
+    let all = gangs.iter().flat_map(Gang::members);
+    ledger.completed = all.step_by(2).cloned().collect();
+    ledger.into_status(spec, &gangs, summary())
+}
+
+/// `managedFields` of a value, as large as the API server makes them: names of fields, and of the
+/// entries of lists with keys.
+fn managed(value: &Value) -> Value {
+    match value {
+        Value::Object(fields) => {
+            let entries = fields.iter().map(|(k, v)| (format!("f:{k}"), managed(v)));
+            entries.collect::<Map<String, Value>>().into()
+        }
+        Value::Array(items) => {
+            let mut out = Map::new();
+            for item in items {
+                for key in ["key", "node", "type", "name"] {
+                    if let Some(name) = item.get(key) {
+                        let mut fields = managed(item);
+                        fields["."] = json!({});
+                        out.insert(format!("k:{{\"{key}\":{name}}}"), fields);
+                        break;
+                    }
+                }
+            }
+            out.into()
+        }
+        _ => json!({}),
+    }
+}
+
+fn size(status: &TrainingWorkloadStatus) -> usize {
+    let status = json!(status);
+    status.to_string().len() + managed(&status).to_string().len()
+}
+
+#[test]
+fn a_workload_of_the_most_replicas_that_are_domains_fits_with_an_incident_in_each() {
+    for policy in [
+        json!({"scheduling": {"gang": {"scope": "Replica"}}}),
+        json!({"failurePolicy": {"restartScope": "Replica"}}),
+    ] {
+        let size = size(&full(&spec(&policy, 500), FailureAction::RestartGang));
+        assert!(size <= LIMIT, "{size} bytes of {LIMIT}: {policy}");
+    }
+}
+
+#[test]
+fn a_gang_of_the_most_members_fits_with_all_of_them_being_replaced() {
+    let size = size(&full(
+        &spec(&json!({}), 20_000),
+        FailureAction::RecreateGang,
+    ));
+    assert!(size <= LIMIT, "{size} bytes of {LIMIT}");
+}
+
+#[test]
+fn what_a_gang_waits_for_is_told_in_bounded_words() {
+    let spec = spec(&json!({}), 1);
+    let gangs = gangs(&spec);
+    let mut ledger = Ledger::default();
+    let backoff = Backoff {
+        reason: "Forbidden".into(),
+        message: "ä".repeat(4096),
+        tries: 1,
+        until: at(),
+    };
+    let entry = GangLedger {
+        backoff: Some(backoff),
+        ..GangLedger::default()
+    };
+    ledger.gangs.insert("workload".parse().unwrap(), entry);
+    let status = ledger.into_status(&spec, &gangs, summary());
+    let message = &status.gangs[0].backoff.as_ref().unwrap().message;
+    assert!(message.len() <= 512 && message.ends_with('…'));
+}
