@@ -68,22 +68,22 @@ struct Run {
 }
 
 /// Runs a queue in discrete time from free room alone, and holds that what is reserved is disjoint,
-/// beside all that stays.
-fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> Run {
+/// beside all that stays. `known` is the longest run time that is known before.
+fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known: u32) -> Run {
     let mut room = cluster(nodes);
-    let mut ends: Vec<(u32, Demand, GangPlacement)> = Vec::new();
+    let mut ends: Vec<(u32, Demand, GangPlacement, bool)> = Vec::new();
     for &job in running {
         let demand = demand(job, 0);
         if let Ok(placement) = place(&room, &demand) {
             room.reserve(&demand.shapes, &placement);
-            ends.push((job.3, demand, placement));
+            ends.push((job.3, demand, placement, job.3 <= known));
         }
     }
     let demands: Vec<Demand> = queued.iter().map(|(job, _)| demand(*job, 0)).collect();
     let mut reserved = BTreeMap::new();
     let mut out = Run::default();
     for now in 0..rounds {
-        ends.retain(|(end, demand, placement)| {
+        ends.retain(|(end, demand, placement, _)| {
             if *end == now {
                 room.release(&demand.shapes, placement);
             }
@@ -99,14 +99,18 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> Run
                 )
             })
             .collect();
-        // Nobody says when it ends.
-        let runs = ends.iter().flat_map(|(_, d, p)| as_blockers(d, p, None));
+        let runs = ends.iter().flat_map(|(end, demand, placement, said)| {
+            as_blockers(demand, placement, said.then_some(i64::from(*end)))
+        });
         let blockers: Vec<Blocker> = runs.collect();
-        for (ix, served) in serve(&room, &blockers, &waiting, &mut reserved) {
+        let time = |ix: usize| queued[ix].0.3;
+        let end = |ix: usize| (time(ix) <= known).then_some(i64::from(now + time(ix)));
+        for (ix, served) in serve(&room, &blockers, &waiting, &mut reserved, end) {
             if let Served::Placed(placement) = served {
                 room.reserve(&demands[ix].shapes, &placement);
                 out.started.insert(ix, now);
-                ends.push((now + queued[ix].0.3, demands[ix].clone(), placement));
+                let demand = demands[ix].clone();
+                ends.push((now + time(ix), demand, placement, time(ix) <= known));
             }
         }
         assert_disjoint(nodes, &demands, &reserved);
@@ -116,7 +120,7 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> Run
                 p.assignments.iter().map(|a| a.node).collect()
             };
             let kept = out.first_reserved.iter().flat_map(&on).collect();
-            let there = ends.iter().filter(|(_, _, p)| !on(p).is_disjoint(&kept));
+            let there = ends.iter().filter(|(_, _, p, _)| !on(p).is_disjoint(&kept));
             out.first_free = there.map(|(end, ..)| *end).max().unwrap_or(0);
         }
     }
@@ -144,27 +148,28 @@ fn a_gang_starts_at_the_latest_when_what_ran_on_the_nodes_that_it_reserved_has_e
     let waited = std::cell::Cell::new(0u32);
     let backfilled = std::cell::Cell::new(0u32);
     let sooner = std::cell::Cell::new(0u32);
+    let by_deadline = std::cell::Cell::new(0u32);
     let strategy = (
         2..5usize,
         prop::collection::vec(job(), 3..8),
         job(),
         prop::collection::vec((job(), 0..10u32), 1..16),
+        0..6u32,
     );
-    let cases = over(&strategy, |(nodes, running, head, followers)| {
+    let cases = over(&strategy, |(nodes, running, head, followers, known)| {
         let mut queued = vec![(head, 0)];
         queued.extend(followers);
-        let ran = run(nodes, &running, &queued, 12);
-        prop_assert_eq!(
-            &ran,
-            &run(nodes, &running, &queued, 12),
-            "it depends on luck"
-        );
+        let ran = run(nodes, &running, &queued, 12, known);
+        let again = run(nodes, &running, &queued, 12, known);
+        prop_assert_eq!(&ran, &again, "it depends on luck");
+        let blind = run(nodes, &running, &queued, 12, 0);
         if ran.first_reserved.is_none() {
             return Ok(());
         }
         let start = ran.started.get(&0).copied();
         prop_assert!(start.is_some_and(|at| at <= ran.first_free), "{ran:?}");
         waited.set(waited.get() + 1);
+        by_deadline.set(by_deadline.get() + u32::from(ran.started != blind.started));
         sooner.set(sooner.get() + u32::from(start < Some(ran.first_free)));
         let before = ran
             .started
@@ -180,6 +185,11 @@ fn a_gang_starts_at_the_latest_when_what_ran_on_the_nodes_that_it_reserved_has_e
         "others ran before it in {backfilled} runs"
     );
     assert!(sooner > cases / 50, "it started sooner in {sooner} runs");
+    let by_deadline = by_deadline.get();
+    assert!(
+        by_deadline > cases / 50,
+        "deadlines mattered in {by_deadline} runs"
+    );
 }
 
 #[test]
@@ -194,7 +204,7 @@ fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones
         let large: Job = (CPUS / 2, GPUS, nodes as u32, 1);
         let mut queued = vec![(large, 0)];
         queued.extend(followers);
-        let started = run(nodes, &running, &queued, 12).started;
+        let started = run(nodes, &running, &queued, 12, 0).started;
         let longest = running.iter().map(|j| j.3).max().unwrap_or(0);
         prop_assert!(
             started.get(&0).is_some_and(|&at| at <= longest),
@@ -215,7 +225,7 @@ fn a_gang_that_no_empty_cluster_could_hold_blocks_nobody() {
         (QueuePosition::new(10, 0, 0), &giant, true),
         (QueuePosition::new(10, 1, 1), &small, true),
     ];
-    let served = serve(&room, &[], &queue, &mut BTreeMap::new());
+    let served = serve(&room, &[], &queue, &mut BTreeMap::new(), |_| None);
     assert!(matches!(served[0], (0, Served::Impossible(_))));
     assert!(matches!(served[1], (1, Served::Placed(_))));
 }
@@ -236,12 +246,8 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
         (QueuePosition::new(10, 0, 1), &small, true),
     ];
     let second = |queue: &[_]| {
-        let served = serve(
-            &room,
-            std::slice::from_ref(&runs),
-            queue,
-            &mut BTreeMap::new(),
-        );
+        let (runs, mut reserved) = (std::slice::from_ref(&runs), BTreeMap::new());
+        let served = serve(&room, runs, queue, &mut reserved, |_| None);
         served[1].1.clone()
     };
     assert!(matches!(second(&queue), Served::Placed(_)));
