@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     cluster::{Cluster, ClusterNode},
-    placement::{deciding_dim, place},
+    placement::place,
     problem::{Amounts, Demand, GangPlacement, NodeIx, Scope, Shape, TopologyStrictness},
 };
 
@@ -43,7 +43,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         place(&free, &demand).ok()
     };
     let mut found = attempt(&order)?;
-    let unknown = held_for_long(&order, &demand);
+    let unknown = held_for_long(cluster, &order, &demand);
     order.sort_by_key(|b| match b.ends {
         Some(ends) => (false, ends, 0, b.node),
         None => (true, 0, unknown.get(&b.node).copied().unwrap_or(0), b.node),
@@ -162,17 +162,32 @@ fn needed_only(demand: &Demand) -> Demand {
     out
 }
 
-/// What is held of each node for nobody knows how long, of the resource that decides.
-fn held_for_long(blockers: &[&Blocker], demand: &Demand) -> BTreeMap<NodeIx, i64> {
-    let mut held = BTreeMap::new();
-    let Some(shape) = demand.shapes.first() else {
-        return held;
-    };
-    let dim = deciding_dim(shape);
+/// What part of each node is held for nobody knows how long, in thousandths: the largest over the
+/// resources that the gang asks for.
+fn held_for_long(
+    cluster: &Cluster,
+    blockers: &[&Blocker],
+    demand: &Demand,
+) -> BTreeMap<NodeIx, i64> {
+    let mut held: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
     for blocker in blockers.iter().filter(|b| b.ends.is_none()) {
-        *held.entry(blocker.node).or_insert(0) += blocker.request.get(dim).copied().unwrap_or(0);
+        let on_node = held.entry(blocker.node).or_default();
+        on_node.resize(cluster.dims(), 0);
+        for (sum, amount) in on_node.iter_mut().zip(&blocker.request) {
+            *sum += amount;
+        }
     }
-    held
+    let asked = |dim: usize| demand.shapes.iter().any(|s| s.request[dim] > 0);
+    let share = |node: NodeIx, held: &Amounts| {
+        let each = held.iter().zip(cluster.allocatable(node)).enumerate();
+        each.filter(|&(dim, _)| asked(dim))
+            .map(|(_, (&held, &all))| held.saturating_mul(1000) / all.max(1))
+            .max()
+            .unwrap_or(0)
+    };
+    held.into_iter()
+        .map(|(node, held)| (node, share(node, &held)))
+        .collect()
 }
 
 /// Whether the reservation is for the members that the gang needs, no more and no fewer, and keeps
