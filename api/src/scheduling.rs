@@ -4,6 +4,8 @@
 //! served in our own group where the cluster does not serve upstream's. Our `PodGroup` status adds
 //! what follows its conditions.
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
@@ -233,6 +235,37 @@ pub struct PodGroupStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
     pub excluded_nodes: Vec<ExcludedNode>,
+    /// What is kept for the gang while it waits. Removed once it is placed, or waits for something
+    /// other than capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Reservation>,
+}
+
+/// Capacity that is kept for a gang that waits: gangs behind it in the queue leave it alone. The
+/// gang may start elsewhere.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Reservation {
+    /// When these nodes were chosen. Others are chosen only when one of them cannot be used any
+    /// more.
+    #[serde(default)]
+    pub since: DateTime<Utc>,
+    /// When the gang can start there at the latest, because all that runs there has a deadline.
+    /// Absent where that is not known. Gangs that will have ended by then may run there meanwhile.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starts_at: Option<DateTime<Utc>>,
+    /// The nodes, by name.
+    pub nodes: Vec<ReservedNode>,
+}
+
+/// What is reserved on one node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReservedNode {
+    /// Name of the node.
+    pub node: String,
+    /// How many members of each group it is for.
+    pub members: BTreeMap<String, i32>,
 }
 
 /// A node that a gang is not placed on.
@@ -303,6 +336,21 @@ pub struct Placement {
     pub members: i32,
     /// The nodes, by name.
     pub nodes: Vec<NodePlacement>,
+    /// Set where the gang runs on nodes that are reserved for later.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backfill: Option<Backfill>,
+}
+
+/// A gang runs on nodes that are reserved for others, because its deadline ends it in time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Backfill {
+    /// By when it has to have ended. If its deadline is raised beyond that, those for which the
+    /// nodes are reserved may preempt it.
+    #[serde(default)]
+    pub ends_by: DateTime<Utc>,
+    /// UIDs of the pod groups for which the nodes are reserved.
+    pub reserved_for: Vec<String>,
 }
 
 /// The members on one node.

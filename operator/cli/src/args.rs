@@ -101,7 +101,7 @@ pub enum Command {
 }
 
 /// The parts of the manager's configuration that the answer depends on; names and defaults are
-/// those of `scheduler.preemption`.
+/// those of `scheduler.preemption` and `scheduler.reservations`.
 #[derive(Debug, Group)]
 pub struct PreemptionArgs {
     /// How victims are chosen; as `algorithm` of the manager's configuration.
@@ -121,6 +121,10 @@ pub struct PreemptionArgs {
     /// Which work may be evicted; as `victims.scope` of the configuration.
     #[arg(long, value_enum, default_value = "accelerators")]
     pub victims: VictimsArg,
+    /// For how many waiting gangs of each priority capacity is reserved; as
+    /// `reservations.perPriority` of the configuration.
+    #[arg(long, value_name = "NUMBER", default_value_t = 8)]
+    pub reservations_per_priority: usize,
 }
 
 impl From<&PreemptionArgs> for Rules {
@@ -134,6 +138,7 @@ impl From<&PreemptionArgs> for Rules {
                 scope: args.victims.into(),
                 ..VictimRules::default()
             },
+            reservations_per_priority: args.reservations_per_priority,
             ..Self::default()
         }
     }

@@ -36,7 +36,7 @@ pub fn asked(
 ) -> Result<Vec<AskedGang>> {
     let class = class_of(workload, classes)?;
     let gangs = gangs(&workload.spec);
-    let workload = ready(workload, &gangs);
+    let workload = ready(workload, &gangs, now);
     let mut out = Vec::new();
     for (number, gang) in gangs.iter().enumerate() {
         let group = pod_group(&workload, gang, class, number, now);
@@ -75,8 +75,9 @@ fn class_of<'c>(
     Ok(Some(class))
 }
 
-/// The workload as it is once nothing keeps its gangs from requesting capacity.
-fn ready(workload: &TrainingWorkload, gangs: &[Gang]) -> TrainingWorkload {
+/// The workload as it is once nothing keeps its gangs from requesting capacity. Its deadline runs
+/// from now.
+fn ready(workload: &TrainingWorkload, gangs: &[Gang], now: DateTime<Utc>) -> TrainingWorkload {
     let mut workload = workload.clone();
     workload.metadata.uid = Some(NO_UID.to_owned());
     MANAGED_BY.clone_into(&mut workload.spec.managed_by);
@@ -88,6 +89,7 @@ fn ready(workload: &TrainingWorkload, gangs: &[Gang]) -> TrainingWorkload {
     });
     workload.status = Some(TrainingWorkloadStatus {
         gangs: started.collect(),
+        start_time: Some(now),
         ..TrainingWorkloadStatus::default()
     });
     workload

@@ -139,15 +139,6 @@ impl Cluster {
         self.schedulable.get(node).copied().unwrap_or(false)
     }
 
-    /// The same nodes with nothing held on them.
-    #[must_use]
-    pub fn emptied(&self) -> Self {
-        Self {
-            free: self.allocatable.clone(),
-            ..self.clone()
-        }
-    }
-
     /// These nodes as a cluster of their own, numbered in the order given.
     pub(crate) fn part(&self, nodes: &[NodeIx]) -> Self {
         let mut part = Self::new(self.dims, self.keys);
@@ -159,12 +150,6 @@ impl Cluster {
             part.schedulable.push(self.schedulable(node));
         }
         part
-    }
-
-    /// Leaves at most `amount` of a resource free on a node (nothing, if it is negative).
-    pub(crate) fn limit(&mut self, node: NodeIx, dim: usize, amount: i64) {
-        let free = &mut self.free[node * self.dims + dim];
-        *free = (*free).min(amount.max(0));
     }
 
     /// All free vectors, node after node: the starting point of a decision.
@@ -300,7 +285,6 @@ mod tests {
         };
         cluster.reserve(&shapes, &placement);
         assert_eq!(cluster.free(0), [700, 2]);
-        assert_eq!(cluster.emptied().free(0), [1000, 8]);
         cluster.release(&shapes, &placement);
         assert_eq!(cluster.free(0), [1000, 8]);
     }

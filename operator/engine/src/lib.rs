@@ -11,6 +11,7 @@
 //! - [`Units`]: the running work, in units of disruption. [`preempt`] frees capacity at the expense
 //!   of units of lower priority; `docs/engine.md` says how.
 //! - [`queue`]: the order of the queue, and what gangs behind a waiting one may do meanwhile.
+//!   [`reserve`] chooses the nodes that are kept for it.
 //!
 //! # Example
 //!
@@ -62,6 +63,7 @@ mod placement;
 mod preempt;
 mod problem;
 pub mod queue;
+mod reservation;
 #[cfg(test)]
 mod test_runner;
 
@@ -78,3 +80,4 @@ pub use problem::{
     NodeIx, NodeSet, PdbIx, Pods, RunningMembers, Scope, Shape, ShapeIx, TopologyDemand,
     TopologyStrictness, Unit, UnitIx, Units,
 };
+pub use reservation::{Blocker, amounts_by_node, is_possible, reserve, starts_at};

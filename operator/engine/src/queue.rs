@@ -4,25 +4,29 @@
 //! queueing. A gang that is preempted keeps that time, so it comes back before those that were
 //! queued after it.
 //!
-//! **Backfill that cannot delay.** When a gang (the *blocked* one) does not fit, those behind it
-//! may still run, but only
-//! - in capacity that it can take back: that of work of strictly lower priority, when the blocked
-//!   gang may preempt and that work may be evicted; or
-//! - in capacity that it could never use ([`ReservedCapacity`] holds what it could). On a node that
-//!   would hold `h` of its pods if it were empty, others may take, of each resource that such a pod
-//!   requests, only what is left over beside `h` pods *and* everything held there now. Work ends
-//!   and releases its capacity, so later there is at least as much: for every resource that was
-//!   taken the node still has capacity for `h` pods, and the resources that were not taken are as
-//!   they would have been. The blocked gang therefore has the same slots, on every node, at every
-//!   later time, whichever work ends first: it starts exactly when it would have started without
-//!   the backfill.
+//! **Reservations.** A gang that does not fit (the *blocked* one) reserves what it needs on nodes by
+//! name ([`reserve`](crate::reserve)): where it would run without the work that may end or that it may
+//! evict. Others use everything else. The blocked gang may start elsewhere if it fits there first.
 //!
-//! No run times are needed, nor trusted. A gang that would not fit an empty cluster blocks no
-//! other: it would block for ever.
+//! **What binds those behind it.** From the free capacity of a reserved node, those behind the gang
+//! may take what is left over beside the reservation *and* everything held there now: the difference
+//! may be negative, and stays so when they evict, so that a victim's capacity goes to the reservation
+//! before it goes to them. Two exceptions delay nobody. Work that the blocked gang can take back, of
+//! strictly lower priority and within its reach, may use what is reserved. And so may work that will
+//! have ended before the reservation can be used at the latest
+//! ([`starts_at`](crate::starts_at), EASY backfill).
 //!
-//! **No starvation.** No gang that is queued later takes slots of a blocked gang, so once the work
-//! that runs ends (or is evicted), the gang has its slots: however large it is, and however many
-//! small ones wait behind it.
+//! **No starvation.** Let a gang hold a reservation from time `t` on, on nodes that stay usable. Call
+//! *old* what was on these nodes at `t` and may end or be evicted. Whoever enters later beside the
+//! reservation leaves it room: at that moment all that is held on the node and the reservation fit
+//! together. Whoever enters within the reservation can be taken back, or has ended when the last
+//! known end of the old work has come. So once the old work has ended, what is reserved is free or
+//! can be taken, and the gang starts: at the latest then, however many come after it. Only gangs
+//! ahead of it in the queue, and pods that other schedulers bind, can delay it further.
+//!
+//! **Who waits for whom.** A gang that cannot run, now or ever, keeps from others what it reserved
+//! and nothing else: reservations are disjoint, and a gang that would not fit even without all work
+//! that may end reserves nothing.
 //!
 //! **No ping-pong.** A gang evicts only what counts strictly less ([`victim_priority`]), and what
 //! runs never counts less than it did while waiting. If A evicts B then `priority(A) >
@@ -30,12 +34,6 @@
 //! victim_priority(A) >= priority(A)`. Costs, equal or not, decide only among allowed victims.
 
 use std::cmp::Reverse;
-
-use crate::{
-    cluster::Cluster,
-    placement::{place, slots},
-    problem::Demand,
-};
 
 /// The position of a gang in the queue; a smaller one is served first. The order of the fields is
 /// the policy: no other place compares gangs that wait.
@@ -87,61 +85,4 @@ pub fn victim_priority(priority: i32, preemption_priority: Option<i32>) -> i32 {
 /// scale.
 pub fn within_min_runtime(started: i64, now: i64, min_runtime_seconds: i64) -> bool {
     now.saturating_sub(started) < min_runtime_seconds
-}
-
-/// Whether a gang would fit if nothing else ran. One that would not must not block others.
-pub fn fits_empty(cluster: &Cluster, demand: &Demand) -> bool {
-    place(&cluster.emptied(), demand).is_ok()
-}
-
-/// The capacity that is reserved for waiting gangs, gathered gang by gang: the work per gang does
-/// not grow with their number.
-#[derive(Clone, Debug, Default)]
-pub struct ReservedCapacity {
-    /// The most of each resource that any of them could use of a node, node after node.
-    own: Vec<i64>,
-}
-
-impl ReservedCapacity {
-    /// Reserves what a gang could use. Reads what nodes offer, not what is free.
-    pub fn add(&mut self, cluster: &Cluster, demand: &Demand) {
-        let dims = cluster.dims();
-        self.own.resize(cluster.node_count() * dims, 0);
-        for shape in &demand.shapes {
-            for node in (0..cluster.node_count()).filter(|&n| demand.admits(shape, n)) {
-                let offered = cluster.allocatable(node);
-                let whole = i64::from(slots(offered, &shape.request));
-                for (dim, &request) in shape.request.iter().enumerate().filter(|&(_, &r)| r > 0) {
-                    // Several shapes may share a node in ways that counting one of them does not
-                    // see.
-                    let own = if demand.shapes.len() == 1 {
-                        whole * request
-                    } else {
-                        offered[dim]
-                    };
-                    let kept = &mut self.own[node * dims + dim];
-                    *kept = (*kept).max(own);
-                }
-            }
-        }
-    }
-
-    /// Reserves what is reserved in another, too.
-    pub fn join(&mut self, other: &Self) {
-        if self.own.len() < other.own.len() {
-            self.own.resize(other.own.len(), 0);
-        }
-        for (kept, &own) in self.own.iter_mut().zip(&other.own) {
-            *kept = (*kept).max(own);
-        }
-    }
-
-    /// Leaves of the free capacity what may be used behind those gangs.
-    pub fn limit(&self, capacity: &mut Cluster) {
-        let dims = capacity.dims();
-        for (at, &own) in self.own.iter().enumerate().filter(|&(_, &own)| own > 0) {
-            let (node, dim) = (at / dims, at % dims);
-            capacity.limit(node, dim, capacity.free(node)[dim] - own);
-        }
-    }
 }

@@ -1,5 +1,5 @@
-//! The queue's promises over long random runs: backfill delays nobody, nobody starves, nobody
-//! evicts each other in turn.
+//! The queue's promises over long random runs: what is reserved delays no more than it has to,
+//! nobody starves, nobody evicts each other in turn.
 
 #[path = "../src/test_runner.rs"]
 mod runs;
@@ -9,12 +9,12 @@ mod serve;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_engine::{
-    Cluster, ClusterNode, Demand, GangPlacement, NodeIx, Pods, PreemptionOptions, Unit, Units,
-    VictimOrder, place, preempt,
+    Amounts, Blocker, Cluster, ClusterNode, Demand, GangPlacement, NodeIx, Pods, PreemptionOptions,
+    Unit, Units, VictimOrder, amounts_by_node, place, preempt,
     queue::{self, QueuePosition},
 };
 use proptest::prelude::*;
-use serve::{Served, capacity_behind, serve};
+use serve::{Served, as_blockers, serve};
 use smallvec::smallvec;
 
 const CPUS: i64 = 8;
@@ -56,28 +56,41 @@ fn over<S: Strategy>(strategy: &S, check: impl Fn(S::Value) -> Result<(), TestCa
     runner.config().cases
 }
 
-/// Runs a queue in discrete time from free room alone; returns when each gang started.
-fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> BTreeMap<usize, u32> {
+/// What a run came to.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct Run {
+    /// When each gang started.
+    started: BTreeMap<usize, u32>,
+    /// What the first gang of the queue reserved first.
+    first_reserved: Option<GangPlacement>,
+    /// When what ran on those nodes then had ended.
+    first_free: u32,
+}
+
+/// Runs a queue in discrete time from free room alone, and holds that what is reserved is disjoint,
+/// beside all that stays. `known` is the longest run time that is known before.
+fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known: u32) -> Run {
     let mut room = cluster(nodes);
-    let mut ends: Vec<(u32, Demand, GangPlacement)> = Vec::new();
+    let mut ends: Vec<(u32, Demand, GangPlacement, bool)> = Vec::new();
     for &job in running {
         let demand = demand(job, 0);
         if let Ok(placement) = place(&room, &demand) {
             room.reserve(&demand.shapes, &placement);
-            ends.push((job.3, demand, placement));
+            ends.push((job.3, demand, placement, job.3 <= known));
         }
     }
     let demands: Vec<Demand> = queued.iter().map(|(job, _)| demand(*job, 0)).collect();
-    let mut started = BTreeMap::new();
+    let mut reserved = BTreeMap::new();
+    let mut out = Run::default();
     for now in 0..rounds {
-        ends.retain(|(end, demand, placement)| {
+        ends.retain(|(end, demand, placement, _)| {
             if *end == now {
                 room.release(&demand.shapes, placement);
             }
             *end != now
         });
         let waiting: Vec<(QueuePosition<i64, usize>, &Demand, bool)> = (0..queued.len())
-            .filter(|ix| !started.contains_key(ix) && queued[*ix].1 <= now)
+            .filter(|ix| !out.started.contains_key(ix) && queued[*ix].1 <= now)
             .map(|ix| {
                 (
                     QueuePosition::new(0, i64::from(queued[ix].1), ix),
@@ -86,50 +99,96 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32) -> BTr
                 )
             })
             .collect();
-        for (ix, served) in serve(&room, &waiting) {
+        let runs = ends.iter().flat_map(|(end, demand, placement, said)| {
+            as_blockers(demand, placement, said.then_some(i64::from(*end)))
+        });
+        let blockers: Vec<Blocker> = runs.collect();
+        let time = |ix: usize| queued[ix].0.3;
+        let end = |ix: usize| (time(ix) <= known).then_some(i64::from(now + time(ix)));
+        for (ix, served) in serve(&room, &blockers, &waiting, &mut reserved, end) {
             if let Served::Placed(placement) = served {
                 room.reserve(&demands[ix].shapes, &placement);
-                started.insert(ix, now);
-                ends.push((now + queued[ix].0.3, demands[ix].clone(), placement));
+                out.started.insert(ix, now);
+                let demand = demands[ix].clone();
+                ends.push((now + time(ix), demand, placement, time(ix) <= known));
+            }
+        }
+        assert_disjoint(nodes, &demands, &reserved);
+        if now == 0 {
+            out.first_reserved = reserved.get(&0).cloned();
+            let on = |p: &GangPlacement| -> BTreeSet<NodeIx> {
+                p.assignments.iter().map(|a| a.node).collect()
+            };
+            let kept = out.first_reserved.iter().flat_map(&on).collect();
+            let there = ends.iter().filter(|(_, _, p, _)| !on(p).is_disjoint(&kept));
+            out.first_free = there.map(|(end, ..)| *end).max().unwrap_or(0);
+        }
+    }
+    out
+}
+
+/// What is reserved on a node for all together is there.
+fn assert_disjoint(nodes: usize, demands: &[Demand], reserved: &BTreeMap<usize, GangPlacement>) {
+    let mut sum = vec![Amounts::from_slice(&[0, 0]); nodes];
+    for (&ix, kept) in reserved {
+        for (node, amounts) in amounts_by_node(&demands[ix].shapes, kept) {
+            for (sum, amount) in sum[node].iter_mut().zip(amounts) {
+                *sum += amount;
             }
         }
     }
-    started
+    assert!(
+        sum.iter().all(|s| s[0] <= CPUS && s[1] <= GPUS),
+        "{reserved:?}"
+    );
 }
 
 #[test]
-fn backfill_starts_the_first_in_the_queue_when_it_would_have_started_alone() {
-    let backfilled = std::cell::Cell::new(0u32);
+fn a_gang_starts_at_the_latest_when_what_ran_on_the_nodes_that_it_reserved_has_ended() {
     let waited = std::cell::Cell::new(0u32);
+    let backfilled = std::cell::Cell::new(0u32);
+    let sooner = std::cell::Cell::new(0u32);
+    let by_deadline = std::cell::Cell::new(0u32);
     let strategy = (
         2..5usize,
         prop::collection::vec(job(), 3..8),
         job(),
-        prop::collection::vec(job(), 1..5),
+        prop::collection::vec((job(), 0..10u32), 1..16),
+        0..6u32,
     );
-    let cases = over(&strategy, |(nodes, running, head, followers)| {
+    let cases = over(&strategy, |(nodes, running, head, followers, known)| {
         let mut queued = vec![(head, 0)];
-        let alone = run(nodes, &running, &queued, 12);
-        queued.extend(followers.into_iter().map(|f| (f, 0)));
-        let together = run(nodes, &running, &queued, 12);
-        prop_assert_eq!(alone.get(&0), together.get(&0));
-        let head_start = together.get(&0).copied().unwrap_or(u32::MAX);
-        waited.set(waited.get() + u32::from(head_start > 0 && head_start < u32::MAX));
-        let before = together
+        queued.extend(followers);
+        let ran = run(nodes, &running, &queued, 12, known);
+        let again = run(nodes, &running, &queued, 12, known);
+        prop_assert_eq!(&ran, &again, "it depends on luck");
+        let blind = run(nodes, &running, &queued, 12, 0);
+        if ran.first_reserved.is_none() {
+            return Ok(());
+        }
+        let start = ran.started.get(&0).copied();
+        prop_assert!(start.is_some_and(|at| at <= ran.first_free), "{ran:?}");
+        waited.set(waited.get() + 1);
+        by_deadline.set(by_deadline.get() + u32::from(ran.started != blind.started));
+        sooner.set(sooner.get() + u32::from(start < Some(ran.first_free)));
+        let before = ran
+            .started
             .iter()
-            .any(|(&ix, &at)| ix > 0 && at < head_start && head_start < u32::MAX);
+            .any(|(&ix, &at)| ix > 0 && Some(at) < start);
         backfilled.set(backfilled.get() + u32::from(before));
         Ok(())
     });
+    let (waited, backfilled, sooner) = (waited.get(), backfilled.get(), sooner.get());
+    assert!(waited > cases / 5, "the first waited in {waited} runs");
     assert!(
-        waited.get() > cases / 5,
-        "the first waited in {} runs",
-        waited.get()
+        backfilled > cases / 20,
+        "others ran before it in {backfilled} runs"
     );
+    assert!(sooner > cases / 50, "it started sooner in {sooner} runs");
+    let by_deadline = by_deadline.get();
     assert!(
-        backfilled.get() > cases / 50,
-        "others ran before it in {} runs",
-        backfilled.get()
+        by_deadline > cases / 50,
+        "deadlines mattered in {by_deadline} runs"
     );
 }
 
@@ -145,7 +204,7 @@ fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones
         let large: Job = (CPUS / 2, GPUS, nodes as u32, 1);
         let mut queued = vec![(large, 0)];
         queued.extend(followers);
-        let started = run(nodes, &running, &queued, 12);
+        let started = run(nodes, &running, &queued, 12, 0).started;
         let longest = running.iter().map(|j| j.3).max().unwrap_or(0);
         prop_assert!(
             started.get(&0).is_some_and(|&at| at <= longest),
@@ -162,13 +221,11 @@ fn a_gang_that_no_empty_cluster_could_hold_blocks_nobody() {
     let room = cluster(2);
     let giant = Demand::homogeneous([1, GPUS].as_slice(), 3, 10);
     let small = Demand::homogeneous([1, 1].as_slice(), 2, 10);
-    let served = serve(
-        &room,
-        &[
-            (QueuePosition::new(10, 0, 0), &giant, true),
-            (QueuePosition::new(10, 1, 1), &small, true),
-        ],
-    );
+    let queue = [
+        (QueuePosition::new(10, 0, 0), &giant, true),
+        (QueuePosition::new(10, 1, 1), &small, true),
+    ];
+    let served = serve(&room, &[], &queue, &mut BTreeMap::new(), |_| None);
     assert!(matches!(served[0], (0, Served::Impossible(_))));
     assert!(matches!(served[1], (1, Served::Placed(_))));
 }
@@ -177,45 +234,27 @@ fn a_gang_that_no_empty_cluster_could_hold_blocks_nobody() {
 fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back() {
     let mut room = cluster(2);
     room.add_pod(0, &[0, GPUS]);
+    let runs = Blocker {
+        node: 0,
+        request: smallvec![0, GPUS],
+        ends: None,
+    };
     let large = Demand::homogeneous([1, GPUS].as_slice(), 2, 100);
     let small = Demand::homogeneous([1, 1].as_slice(), 1, 10);
     let mut queue = [
         (QueuePosition::new(100, 0, 0), &large, true),
         (QueuePosition::new(10, 0, 1), &small, true),
     ];
-    assert!(matches!(serve(&room, &queue)[1].1, Served::Placed(_)));
+    let second = |queue: &[_]| {
+        let (runs, mut reserved) = (std::slice::from_ref(&runs), BTreeMap::new());
+        let served = serve(&room, runs, queue, &mut reserved, |_| None);
+        served[1].1.clone()
+    };
+    assert!(matches!(second(&queue), Served::Placed(_)));
     queue[1].2 = false;
     assert!(
-        matches!(serve(&room, &queue)[1].1, Served::Blocked(_)),
+        matches!(second(&queue), Served::Impossible(_)),
         "not when it may not be evicted"
-    );
-}
-
-#[test]
-fn behind_a_gang_of_one_shape_what_is_left_over_beside_its_pods_may_be_used_behind_several_nothing_of_what_they_ask_for()
- {
-    let mut room = Cluster::new(3, 0);
-    let spec = ClusterNode {
-        allocatable: smallvec![8, 4, 9],
-        domains: vec![],
-        schedulable: true,
-    };
-    room.upsert_node(0, &spec);
-    let one = Demand::homogeneous([3, 1, 0].as_slice(), 5, 0);
-    assert_eq!(
-        capacity_behind(&room, &[&one]).free(0),
-        [2, 2, 9],
-        "beside two of its pods"
-    );
-    let mut two = one.clone();
-    two.shapes.extend(one.shapes.clone());
-    assert_eq!(capacity_behind(&room, &[&two]).free(0), [0, 0, 9]);
-    assert_eq!(capacity_behind(&room, &[&one, &two]).free(0), [0, 0, 9]);
-    room.add_pod(0, &[1, 3, 0]);
-    assert_eq!(
-        capacity_behind(&room, &[&one]).free(0),
-        [1, 0, 9],
-        "and beside all that runs"
     );
 }
 

@@ -1,86 +1,75 @@
 //! One gang's attempt at a placement: in free capacity, after terminations, by preemption.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
-use lockstep_engine::queue::{ReservedCapacity, fits_empty};
 use lockstep_engine::{
-    Amounts, Cluster, Demand, EvictionPolicy, GangPlacement, Infeasible, NodeIx, PreemptionAnswer,
-    Reasons, explain, place, preempt,
+    Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionAnswer, Reasons,
+    explain, place, preempt,
 };
 
+use crate::reservation::{AskingGang, QueueReservation, ReservationsAhead};
 use crate::rules::Rules;
 use crate::units::UnitTable;
-
-/// What gangs that wait keep from those behind them. Work that they could evict again takes nothing
-/// from them ([`lockstep_engine::queue`] argues why nobody starves).
-#[derive(Clone, Debug, Default)]
-pub struct EarlierReservations {
-    /// For gangs that may not preempt.
-    never: ReservedCapacity,
-    /// For gangs that may, by their priority.
-    preempting: BTreeMap<i32, ReservedCapacity>,
-    waiting: usize,
-}
-
-impl EarlierReservations {
-    /// Notes a gang that waits. One that would not fit an empty cluster keeps nothing: it would for
-    /// ever.
-    pub fn push(&mut self, cluster: &Cluster, demand: &Demand) {
-        if !fits_empty(cluster, demand) {
-            return;
-        }
-        self.waiting += 1;
-        match demand.preemption {
-            EvictionPolicy::Never => self.never.add(cluster, demand),
-            EvictionPolicy::LowerPriority => {
-                self.preempting
-                    .entry(demand.priority)
-                    .or_default()
-                    .add(cluster, demand);
-            }
-        }
-    }
-
-    /// Whether no gang waits.
-    pub fn is_empty(&self) -> bool {
-        self.waiting == 0
-    }
-
-    fn limit(&self, free: &mut Cluster, attempt: &PlacementAttempt<'_>) {
-        let mut kept = self.never.clone();
-        let binding = if attempt.evictable {
-            i32::MIN..=attempt.victim_priority
-        } else {
-            i32::MIN..=i32::MAX
-        };
-        for (_, others) in self.preempting.range(binding) {
-            kept.join(others);
-        }
-        kept.limit(free);
-    }
-}
 
 /// One gang's attempt at a placement.
 #[derive(Clone, Copy, Debug)]
 pub struct PlacementAttempt<'a> {
     /// What it asks for.
     pub demand: &'a Demand,
-    /// Priority that it will have as a victim once it runs.
-    pub victim_priority: i32,
-    /// Whether it can be evicted as soon as it runs.
-    pub evictable: bool,
-    /// Gangs that wait before it.
-    pub earlier: &'a EarlierReservations,
+    /// Who asks.
+    pub asking: AskingGang<'a>,
+    /// What is reserved for gangs before it.
+    pub ahead: &'a ReservationsAhead,
 }
 
-impl PlacementAttempt<'_> {
+/// A placement in capacity that others have reserved for later.
+#[derive(Clone, Debug)]
+pub struct BackfillPlacement<'a> {
+    /// Where the gang goes.
+    pub placement: GangPlacement,
+    /// What it uses.
+    pub reservations: Vec<&'a QueueReservation>,
+}
+
+impl<'a> PlacementAttempt<'a> {
     /// In what is free.
     pub fn in_free_capacity(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
-        if self.earlier.is_empty() {
-            place(free, self.demand)
-        } else {
-            place(&self.behind(free.clone()), self.demand)
+        place(&self.behind(free.clone()), self.demand)
+    }
+
+    /// In what is free until others can use what they have reserved: the gang will have ended by
+    /// then. `None` if that makes no difference, or is not enough.
+    pub fn as_backfill(&'a self, free: &Cluster) -> Option<BackfillPlacement<'a>> {
+        let (now, later) = self.ahead.binding_now(&self.asking);
+        if later.is_empty() {
+            return None;
         }
+        let mut left = free.clone();
+        for reservation in now {
+            reservation.take(&mut left);
+        }
+        let placement = place(&left, self.demand).ok()?;
+        let used = nodes(&placement);
+        let touched = |r: &&QueueReservation| r.nodes.keys().any(|n| used.contains(n));
+        Some(BackfillPlacement {
+            reservations: later.into_iter().filter(touched).collect(),
+            placement,
+        })
+    }
+
+    /// The reservations without which it would fit into what is free, as far as they are in its way;
+    /// none if it would not fit.
+    pub fn kept_waiting_by(&'a self, free: &Cluster) -> Vec<&'a QueueReservation> {
+        let binding: Vec<&QueueReservation> = self.ahead.binding(&self.asking).collect();
+        if binding.is_empty() {
+            return binding;
+        }
+        let Ok(placement) = place(free, self.demand) else {
+            return Vec::new();
+        };
+        let wanted = nodes(&placement);
+        let in_way = |r: &&QueueReservation| r.nodes.keys().any(|n| wanted.contains(n));
+        binding.into_iter().filter(in_way).collect()
     }
 
     /// What is free once everything that is leaving has left, and the gang's placement there if it
@@ -116,9 +105,15 @@ impl PlacementAttempt<'_> {
     }
 
     fn behind(&self, mut free: Cluster) -> Cluster {
-        self.earlier.limit(&mut free, self);
+        for reservation in self.ahead.binding(&self.asking) {
+            reservation.take(&mut free);
+        }
         free
     }
+}
+
+fn nodes(placement: &GangPlacement) -> BTreeSet<NodeIx> {
+    placement.assignments.iter().map(|a| a.node).collect()
 }
 
 /// What to evict, and why.
@@ -143,79 +138,179 @@ pub fn may_not_preempt(short: Infeasible) -> Infeasible {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_engine::{ClusterNode, NodeIx, NodeSet};
-    use proptest::prelude::*;
+    use chrono::DateTime;
+    use lockstep_engine::EvictionPolicy;
+    use smallvec::smallvec;
 
-    const NODES: usize = 4;
+    use crate::Snapshot;
+    use crate::request::{PlacementRequest, TemplateMembers};
+    use crate::test_support::{mk_node, mk_pod, mk_resources};
+    use crate::victims::{VictimRules, VictimScope};
+    use crate::{ClusterModel, Resources};
+    use lockstep_api::member::Member;
+    use std::sync::Arc;
 
-    /// Whether a blocked gang can take back the capacity of work of this priority once it runs.
-    fn can_take_back(blocked: &Demand, priority: i32, evictable: bool) -> bool {
-        evictable
-            && priority < blocked.priority
-            && blocked.preemption == EvictionPolicy::LowerPriority
+    const GPU: &str = "nvidia.com/gpu";
+
+    /// Two nodes of four accelerators, and what one gang of priority 50 has reserved: all of the
+    /// first.
+    struct Case {
+        cluster: Snapshot,
+        request: PlacementRequest,
+        victims: VictimRules,
+        held: QueueReservation,
+        /// Of the gang that asks.
+        victim_priority: i32,
+        evictable: bool,
+        ends: Option<i64>,
     }
 
-    /// The capacity that gangs behind all of `blocked` may use: what none of those could ever use
-    /// itself. `cluster` is the capacity as it is.
-    fn capacity_behind(cluster: &Cluster, blocked: &[&Demand]) -> Cluster {
-        let mut kept = ReservedCapacity::default();
-        for demand in blocked {
-            kept.add(cluster, demand);
-        }
-        let mut capacity = cluster.clone();
-        kept.limit(&mut capacity);
-        capacity
-    }
-
-    fn cluster(free: &[i64]) -> Cluster {
-        let mut cluster = Cluster::new(2, 0);
-        for (node, &free) in free.iter().enumerate() {
-            cluster.upsert_node(
-                node,
-                &ClusterNode {
-                    allocatable: [16, 8].as_slice().into(),
-                    domains: vec![],
-                    schedulable: true,
-                },
-            );
-            cluster.add_pod(node, &[8 - free, 8 - free]);
-        }
-        cluster
-    }
-
-    fn gang() -> impl Strategy<Value = Demand> {
-        (1..5i64, 1..9i64, 1..5u32, 0..3i32, any::<bool>(), 0..NODES).prop_map(
-            |(cpu, gpus, count, priority, never, excluded)| Demand {
-                preemption: if never {
-                    EvictionPolicy::Never
-                } else {
-                    EvictionPolicy::LowerPriority
-                },
-                excluded: [excluded].into_iter().collect::<NodeSet>(),
-                ..Demand::homogeneous([cpu, gpus].as_slice(), count, priority)
-            },
-        )
-    }
-
-    proptest! {
-        #[test]
-        fn what_is_gathered_gang_by_gang_is_what_the_engine_keeps_for_all_of_them(
-            free in prop::collection::vec(0..9i64, NODES),
-            waiting in prop::collection::vec(gang(), 0..6),
-            asking in gang(),
-            standing in 0..4i32,
-            evictable: bool,
-        ) {
-            let cluster_now = cluster(&free);
-            let mut ahead = EarlierReservations::default();
-            for demand in &waiting {
-                ahead.push(&cluster_now, demand);
+    impl Case {
+        /// A gang asks for a pod of so many accelerators on the first node.
+        fn new(gpus: i64) -> Self {
+            let mut model = ClusterModel::default();
+            for name in ["n1", "n2"] {
+                model.upsert_node(mk_node(name, 4));
             }
-            let binds = |d: &&Demand| fits_empty(&cluster_now, d) && !can_take_back(d, standing, evictable);
-            let expected = capacity_behind(&cluster_now, &waiting.iter().filter(binds).collect::<Vec<_>>());
-            let got = PlacementAttempt { demand: &asking, victim_priority: standing, evictable, earlier: &ahead }.behind(cluster_now);
-            let free = |c: &Cluster| (0..NODES).map(|n: NodeIx| c.free(n).to_vec()).collect::<Vec<_>>();
-            prop_assert_eq!(free(&got), free(&expected));
+            let cluster = model.snapshot();
+            let requests: Resources =
+                mk_resources(&[("pods", "1"), (GPU, gpus.to_string().as_str())]);
+            let mut whole = cluster.dims().amounts(&mk_resources(&[(GPU, "4")]));
+            whole.iter_mut().for_each(|a| *a = (*a).max(0));
+            Self {
+                request: PlacementRequest {
+                    min_count: 1,
+                    templates: vec![TemplateMembers {
+                        members: vec![Member::new("w", 0, 0)],
+                        requests: Arc::new(requests),
+                        eligible: Arc::new([0].into_iter().collect()),
+                    }],
+                    priority: 50,
+                    preemption: EvictionPolicy::LowerPriority,
+                    topology: None,
+                    fixed: std::collections::BTreeMap::new(),
+                    excluded: lockstep_engine::NodeSet::new(),
+                },
+                held: QueueReservation {
+                    gang: 7,
+                    priority: 50,
+                    preempts: true,
+                    wanted: [GPU.to_owned()].into(),
+                    starts_at: None,
+                    nodes: [(0, whole)].into(),
+                },
+                cluster,
+                victims: VictimRules::default(),
+                victim_priority: 50,
+                evictable: true,
+                ends: None,
+            }
         }
+
+        fn ask<T>(&self, what: impl FnOnce(&PlacementAttempt<'_>, &Cluster) -> T) -> T {
+            let demand = self.request.demand(&self.cluster).unwrap();
+            let ahead = ReservationsAhead::from_iter([self.held.clone()]);
+            let second = |s: i64| DateTime::from_timestamp(s, 0).unwrap();
+            let attempt = PlacementAttempt {
+                demand: &demand,
+                asking: AskingGang {
+                    request: &self.request,
+                    namespace: "ml",
+                    victim_priority: self.victim_priority,
+                    evictable: self.evictable,
+                    victims: &self.victims,
+                    ends: self.ends.map(second),
+                },
+                ahead: &ahead,
+            };
+            what(&attempt, self.cluster.free_capacity())
+        }
+
+        fn placed(&self) -> bool {
+            self.ask(|attempt, free| attempt.in_free_capacity(free).is_ok())
+        }
+
+        fn backfills(&self) -> bool {
+            self.ask(|attempt, free| attempt.as_backfill(free).is_some())
+        }
+    }
+
+    #[test]
+    fn what_is_reserved_is_left_to_its_holder_unless_it_can_take_it_back() {
+        let lower = || Case {
+            victim_priority: 49,
+            ..Case::new(1)
+        };
+        assert!(!Case::new(1).placed(), "its equal");
+        assert!(lower().placed());
+        let mut case = lower();
+        case.evictable = false;
+        assert!(!case.placed(), "it is guaranteed a run time");
+        case = lower();
+        case.held.preempts = false;
+        assert!(!case.placed(), "the holder may not preempt");
+        case = lower();
+        case.victims.excluded_namespaces = ["ml".to_owned()].into();
+        assert!(!case.placed(), "nothing of its namespace is evicted");
+        case = lower();
+        case.held.wanted = ["amd.com/gpu".to_owned()].into();
+        assert!(!case.placed(), "it holds nothing that the holder asks for");
+        case.victims.scope = VictimScope::Any;
+        assert!(case.placed());
+    }
+
+    #[test]
+    fn who_keeps_a_gang_waiting_that_would_fit_is_known() {
+        let by = |gpus| {
+            Case::new(gpus).ask(|attempt, free| {
+                let by = attempt.kept_waiting_by(free);
+                by.iter().map(|r| r.gang).collect::<Vec<_>>()
+            })
+        };
+        assert_eq!((by(1), by(5)), (vec![7], vec![]));
+    }
+
+    #[test]
+    fn what_leaves_a_reserved_node_goes_to_the_reservation_first() {
+        let mut case = Case::new(1);
+        let mut model = ClusterModel::default();
+        model.upsert_node(mk_node("n1", 4));
+        model.upsert_pod(mk_pod("p", "n1", 3));
+        case.cluster = model.snapshot();
+        let leaving = [(
+            0,
+            case.cluster.dims().amounts(&mk_pod("p", "n1", 3).requests),
+        )];
+        let soon = |case: &Case| {
+            case.ask(|attempt, free| {
+                attempt
+                    .after_terminations(free.clone(), &leaving)
+                    .1
+                    .is_some()
+            })
+        };
+        assert!(!soon(&case));
+        let gpu = case.cluster.dims().len() - 1;
+        let mut three: Amounts = smallvec![0; gpu + 1];
+        three[gpu] = 3;
+        case.held.nodes = [(0, three)].into();
+        assert!(soon(&case), "it is left over beside the reservation");
+    }
+
+    #[test]
+    fn a_gang_that_ends_in_time_may_use_what_is_reserved_for_later() {
+        let starting = |start: Option<i64>, ends| {
+            let mut case = Case::new(1);
+            case.held.starts_at = start.map(|s| DateTime::from_timestamp(s, 0).unwrap());
+            Case { ends, ..case }
+        };
+        assert!(starting(Some(130), Some(100)).backfills());
+        assert!(!starting(Some(130), Some(101)).backfills(), "too late");
+        assert!(!starting(Some(130), None).backfills(), "nobody knows");
+        assert!(!starting(None, Some(100)).backfills(), "it may start now");
+        let mut case = starting(Some(130), Some(100));
+        case.held.preempts = false;
+        assert!(!case.backfills(), "nobody could hold it to that");
+        assert!(!starting(Some(130), Some(100)).placed());
     }
 }

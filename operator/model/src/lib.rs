@@ -12,6 +12,7 @@
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
 //! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
 //! | [`attempt`], [`rules`], [`victims`] | one gang's attempt at a placement, and the rules of preemption |
+//! | [`reservation`], [`work`] | what gangs that wait have reserved, and what is in their way for a while only |
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
 pub mod attempt;
@@ -30,6 +31,7 @@ pub mod priority_class;
 pub mod quantity;
 pub mod refusal;
 pub mod request;
+pub mod reservation;
 pub mod resources;
 pub mod rules;
 pub mod snapshot;
@@ -38,8 +40,9 @@ mod test_support;
 pub mod units;
 pub mod victims;
 pub mod wire;
+pub mod work;
 
-pub use attempt::{EarlierReservations, Eviction, PlacementAttempt};
+pub use attempt::{BackfillPlacement, Eviction, PlacementAttempt};
 pub use cluster::{ClusterModel, Snapshot};
 pub use cost::CostModel;
 pub use dims::Dims;
@@ -52,8 +55,10 @@ pub use pdb::Budget;
 pub use pod::Pod;
 pub use priority_class::PriorityClass;
 pub use request::{PlacementRequest, Template, TemplateMembers, Unmet};
+pub use reservation::{AskingGang, QueueReservation, ReservationsAhead};
 pub use resources::Resources;
 pub use rules::Rules;
 pub use snapshot::SnapshotFile;
 pub use units::{GangUnit, Occupant, Source, UnitTable};
 pub use victims::{VictimFilter, VictimRules, VictimScope};
+pub use work::{BlockedGang, PassingWork, blockers};

@@ -49,6 +49,11 @@ pub struct PlacedGang<'a> {
     pub reserved: Vec<Occupant>,
     /// Nodes where it could run again, for the cost of what victims do next; `None` is every node.
     pub eligible: Option<Arc<NodeSet>>,
+    /// When it will have ended at the latest; `None`: nobody knows.
+    pub ends: Option<DateTime<Utc>>,
+    /// UIDs of pod groups to which it has promised to end sooner: they may evict it whatever its
+    /// priority.
+    pub overstays: &'a [String],
 }
 
 /// What preemption takes of a gang.
@@ -132,6 +137,17 @@ impl PlacedGang<'_> {
         )
     }
 
+    /// The same for a preemptor of this priority: to one that it keeps waiting longer than it has
+    /// promised it counts less.
+    fn counts_for(&self, preemptor: Option<&str>, priority: i32) -> i32 {
+        let own = self.victim_priority();
+        if preemptor.is_some_and(|uid| self.overstays.iter().any(|o| o == uid)) {
+            own.min(priority.saturating_sub(1))
+        } else {
+            own
+        }
+    }
+
     /// When its first pod started; `None` before that.
     fn started(&self) -> Option<DateTime<Utc>> {
         self.pods
@@ -185,7 +201,7 @@ pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i
 }
 
 /// A moment later by so much; `None` if the sum is out of range.
-fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
+pub(crate) fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
     moment.checked_add_signed(TimeDelta::from_std(by).ok()?)
 }
 
@@ -235,19 +251,23 @@ impl<'a> Occupancy<'a> {
     ) -> UnitTable {
         let mut builder =
             UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
+        let preemptor = asking.and_then(|number| self.gangs.get(number));
+        let counts = |gang: &PlacedGang<'_>| gang.counts_for(preemptor.map(|p| p.uid), priority);
         let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
-            Some(*number) != asking && gang.victim_priority() < priority && !self.goes(gang)
+            Some(*number) != asking && counts(gang) < priority && !self.goes(gang)
         });
         let (whole, single): (Vec<_>, Vec<_>) =
             candidates.partition(|(_, gang)| gang.disruption == Disruption::Whole);
         for (number, gang) in whole {
-            let unit = self.unit(number, gang);
+            let unit = self.unit(number, gang, counts(gang));
             let mut requests = unit.holds.iter().map(|h| &*h.requests);
             if !filter.admits_gang(gang.namespace, &mut requests) {
                 builder.out_of_reach(unit.holds.len());
                 continue;
             }
-            if !unit.holds.is_empty() && !self.shielded(gang.started(), &mut builder) {
+            let overstays = counts(gang) < gang.victim_priority();
+            if !unit.holds.is_empty() && (overstays || !self.shielded(gang.started(), &mut builder))
+            {
                 builder.add_gang(&unit);
             }
         }
@@ -276,7 +296,7 @@ impl<'a> Occupancy<'a> {
                 } else if together || !self.shielded(pod.started, &mut builder) {
                     builder.add_pod(
                         pod,
-                        gang.victim_priority(),
+                        counts(gang),
                         self.loss(gang, pod),
                         cascade,
                         gang.eligible.clone(),
@@ -316,7 +336,7 @@ impl<'a> Occupancy<'a> {
         builder.build()
     }
 
-    fn unit(&self, number: usize, gang: &PlacedGang<'_>) -> GangUnit {
+    fn unit(&self, number: usize, gang: &PlacedGang<'_>, priority: i32) -> GangUnit {
         let mut holds = gang.holds(self.cluster);
         holds.retain(|h| {
             h.pod
@@ -327,8 +347,7 @@ impl<'a> Occupancy<'a> {
             .iter()
             .filter_map(|h| Some(self.loss(gang, h.pod.as_ref()?)));
         let cost = losses.fold(0, u64::saturating_add);
-        let (priority, preempts, eligible) =
-            (gang.victim_priority(), gang.preempts, gang.eligible.clone());
+        let (preempts, eligible) = (gang.preempts, gang.eligible.clone());
         GangUnit {
             number,
             priority,
@@ -360,16 +379,16 @@ impl<'a> Occupancy<'a> {
         within
     }
 
-    fn goes(&self, gang: &PlacedGang<'_>) -> bool {
+    pub(crate) fn goes(&self, gang: &PlacedGang<'_>) -> bool {
         gang.leaves || self.evicting.contains(gang.uid)
     }
 
-    fn evictable(&self, pod: &Pod) -> bool {
+    pub(crate) fn evictable(&self, pod: &Pod) -> bool {
         pod.bound.is_some() && pod.alive() && !pod.protected && !self.evicting.contains(&pod.uid)
     }
 
     /// All pods by node, and on a node by name: which came first must not settle a tie.
-    fn pods(&self) -> impl Iterator<Item = (NodeIx, &'a Arc<Pod>)> {
+    pub(crate) fn pods(&self) -> impl Iterator<Item = (NodeIx, &'a Arc<Pod>)> {
         let cluster = self.cluster;
         (0..cluster.node_count()).flat_map(move |node| {
             let mut pods: Vec<&Arc<Pod>> = cluster.pods_on(node).collect();
@@ -378,7 +397,7 @@ impl<'a> Occupancy<'a> {
         })
     }
 
-    fn amounts(&self, requests: &Resources) -> Amounts {
+    pub(crate) fn amounts(&self, requests: &Resources) -> Amounts {
         self.cluster.dims().amounts(requests)
     }
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
 use lockstep_api::condition::{reasons, types};
@@ -18,9 +18,15 @@ use crate::resources::{Resources, pod_requests};
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Smallest priority reserved for the system (`scheduling.SystemCriticalPriority`).
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
+/// Grace period of pods that name none, in seconds.
+pub const DEFAULT_GRACE: i64 = 30;
 
 /// A pod as the scheduler sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the object it was read from"
+)]
 pub struct Pod {
     /// UID.
     pub uid: String,
@@ -65,6 +71,10 @@ pub struct Pod {
     pub started: Option<DateTime<Utc>>,
     /// Last checkpoint that its user has declared.
     pub last_checkpoint: Option<DateTime<Utc>>,
+    /// Whether it may end by itself: its restart policy is not `Always`.
+    pub may_end: bool,
+    /// When it will have ended at the latest by its own deadline; `None`: nobody knows.
+    pub ends: Option<DateTime<Utc>>,
 }
 
 /// How far a pod is, as far as scheduling is concerned.
@@ -164,6 +174,11 @@ impl Pod {
             disrupted: condition(types::DISRUPTION_TARGET, "True", None),
             started: status.start_time.as_ref().or(created).and_then(utc),
             last_checkpoint: annotation(annotations::LAST_CHECKPOINT).and_then(|t| checkpoint(t)),
+            may_end: spec
+                .restart_policy
+                .as_deref()
+                .is_some_and(|p| p != "Always"),
+            ends: deadline(spec, status),
         })
     }
 
@@ -192,6 +207,17 @@ impl Pod {
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
+}
+
+/// When the kubelet will have ended the pod: it runs no longer than its deadline, and is given its
+/// grace period then.
+fn deadline(spec: &PodSpecView, status: &PodStatusView) -> Option<DateTime<Utc>> {
+    let start = status.start_time.as_ref().and_then(utc)?;
+    let grace = spec
+        .termination_grace_period_seconds
+        .unwrap_or(DEFAULT_GRACE);
+    let seconds = spec.active_deadline_seconds?.checked_add(grace)?;
+    start.checked_add_signed(TimeDelta::try_seconds(seconds)?)
 }
 
 /// Whether the owner's controller decides on the node of each pod: then the pod holds its capacity
@@ -399,6 +425,23 @@ mod tests {
         ] {
             assert_eq!(pod(&object).protected, protected, "{object}");
         }
+    }
+
+    #[test]
+    fn a_pod_ends_by_its_deadline_and_grace_and_may_end_unless_it_is_always_restarted() {
+        let with = |spec: Value| {
+            let p = pod(&json!({"spec": spec, "status": {"startTime": "2026-11-21T10:00:00Z"}}));
+            (p.may_end, p.ends.map(|t| t.format("%H:%M:%S").to_string()))
+        };
+        let at = |t: &str| Some(t.to_owned());
+        assert_eq!(with(json!({"restartPolicy": "Always"})), (false, None));
+        assert_eq!(with(json!({"restartPolicy": "OnFailure"})), (true, None));
+        let ends = json!({"restartPolicy": "Never", "activeDeadlineSeconds": 60});
+        assert_eq!(with(ends), (true, at("10:01:30")));
+        let graced = json!({"activeDeadlineSeconds": 60, "terminationGracePeriodSeconds": 0});
+        assert_eq!(with(graced), (false, at("10:01:00")));
+        let waits = json!({"spec": {"activeDeadlineSeconds": 60}});
+        assert_eq!(pod(&waits).ends, None, "it has not started");
     }
 
     #[test]

@@ -31,6 +31,12 @@ pub struct PodSpecView {
     pub preemption_policy: Option<String>,
     /// `spec.schedulingGates`.
     pub scheduling_gates: Vec<PodSchedulingGate>,
+    /// `spec.restartPolicy`.
+    pub restart_policy: Option<String>,
+    /// `spec.activeDeadlineSeconds`.
+    pub active_deadline_seconds: Option<i64>,
+    /// `spec.terminationGracePeriodSeconds`.
+    pub termination_grace_period_seconds: Option<i64>,
 }
 
 /// The parts of a container that are read.
@@ -94,6 +100,9 @@ impl From<&PodSpec> for PodSpecView {
             priority: spec.priority,
             preemption_policy: spec.preemption_policy.clone(),
             scheduling_gates: spec.scheduling_gates.clone().unwrap_or_default(),
+            restart_policy: spec.restart_policy.clone(),
+            active_deadline_seconds: spec.active_deadline_seconds,
+            termination_grace_period_seconds: spec.termination_grace_period_seconds,
         }
     }
 }

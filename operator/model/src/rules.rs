@@ -1,4 +1,4 @@
-//! How victims are chosen, weighed and protected.
+//! How victims are chosen, weighed and protected, and for how many capacity is reserved.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use lockstep_engine::{Algorithm, PreemptionOptions, VictimOrder};
 use crate::cost::CostModel;
 use crate::victims::VictimRules;
 
-/// What the manager's configuration says about preemption. A question to the engine that is asked
+/// What the manager's configuration says about preemption and reservations. A question to the engine that is asked
 /// under the same rules has the same answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rules {
@@ -26,6 +26,8 @@ pub struct Rules {
     pub costs: CostModel,
     /// Which work may be evicted at all.
     pub victims: VictimRules,
+    /// For how many waiting gangs of each priority capacity is reserved, the first in the queue.
+    pub reservations_per_priority: usize,
 }
 
 impl Default for Rules {
@@ -38,6 +40,7 @@ impl Default for Rules {
             overdue: Duration::from_secs(30),
             costs: CostModel::default(),
             victims: VictimRules::default(),
+            reservations_per_priority: 8,
         }
     }
 }

@@ -9,6 +9,7 @@ use lockstep_model::Assignments;
 use lockstep_model::occupancy::{Nomination, ignore_lesser, nominations};
 
 use crate::context::Context;
+use crate::standing::StandingReservations;
 use crate::state::GangState;
 
 /// What is free: pods count where they hold capacity, assigned members where their pods do not
@@ -19,6 +20,8 @@ pub(crate) struct Capacity {
     /// Pods and pod groups (by UID) that an intent in force names as victims: what they hold counts
     /// as leaving.
     pub evicting: BTreeSet<String>,
+    /// What the last cycle reserved for gangs that wait.
+    pub standing: StandingReservations,
     /// Capacity that kube-scheduler keeps for pods; looked up when it first matters.
     nominations: Option<Arc<[Nomination]>>,
 }
@@ -29,6 +32,7 @@ impl Capacity {
         Self {
             free: context.cluster.free_capacity().clone(),
             evicting: BTreeSet::new(),
+            standing: StandingReservations::default(),
             nominations: None,
         }
     }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::Uid;
@@ -16,7 +16,7 @@ use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstra
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::gang::assignments;
-use lockstep_model::pod::checkpoint;
+use lockstep_model::pod::{DEFAULT_GRACE, checkpoint};
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::{Assignments, Budget, Constraints, GangPhase, Resources, Snapshot, Template};
 
@@ -94,6 +94,9 @@ pub struct WorkloadInput {
     pub avoid: Vec<AvoidedNode>,
     /// Placements in a row that ended before all members ran.
     pub placement_tries: i32,
+    /// When the gang will have ended at the latest, by the deadline of the workload and the grace
+    /// period of its pods; `None`: nobody knows.
+    pub ends: Option<DateTime<Utc>>,
     /// What the ledger says about the gang's members.
     pub members: MemberLedger,
 }
@@ -231,8 +234,22 @@ impl GangSources<'_> {
             released: ledger.and_then(|l| l.released.clone()),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
+            ends: self.ends(),
             members: MemberLedger::read(gang, &self.workload.spec, status),
         })
+    }
+
+    fn ends(&self) -> Option<DateTime<Utc>> {
+        let (spec, status) = (&self.workload.spec, self.workload.status.as_ref()?);
+        let grace = |group: &Group| {
+            let pod = group.template.0.spec.as_ref();
+            pod.and_then(|p| p.termination_grace_period_seconds)
+                .unwrap_or(DEFAULT_GRACE)
+        };
+        let grace = spec.groups.iter().map(grace).max().unwrap_or(DEFAULT_GRACE);
+        let left = spec.active_deadline_seconds? - status.active_seconds;
+        let seconds = TimeDelta::try_seconds(left.checked_add(grace)?)?;
+        status.start_time?.checked_add_signed(seconds)
     }
 
     fn phase(&self, gang: &Gang) -> GangPhase {

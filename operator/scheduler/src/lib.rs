@@ -9,13 +9,14 @@
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
 //! | preemptions under way | `cycle::intents`, `cycle::victims` |
 //! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
+//! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests | [`plan`] |
 //!
 //! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
-//! any moment: what must survive is in the status of the pod groups: the placement (the
-//! reservation), the intent to preempt with the time of its first evictions, and what
-//! kube-scheduler refused.
+//! any moment: what must survive is in the status of the pod groups: the placement, the nodes that
+//! are reserved for a gang that waits, the intent to preempt with the time of its first evictions,
+//! and what kube-scheduler refused.
 //!
 //! A cycle first writes what it has decided into the status and acts on a decision only once it is
 //! there: an intent to preempt is persisted, and the preemptor's gated pods exist, before anything
@@ -38,6 +39,7 @@ pub mod plan;
 mod refusal;
 mod settings;
 pub mod snapshot;
+mod standing;
 mod state;
 
 pub use claims::SeenClaim;

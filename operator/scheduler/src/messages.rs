@@ -1,7 +1,8 @@
 //! The words of conditions and events.
 
 use chrono::{DateTime, SecondsFormat, Utc};
-use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Victim};
+use lockstep_api::key::Key;
+use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Reservation, Victim};
 use lockstep_engine::Names;
 use lockstep_model::refusal::why_refused;
 
@@ -25,11 +26,6 @@ pub(crate) const WAITING: &str = "waiting for capacity";
 
 /// A gang does not ask for capacity.
 pub(crate) const HELD: &str = "the workload is not requesting capacity";
-
-/// Nodes look free and the gang waits all the same: who reads it should not look for missing
-/// capacity.
-const RESERVED: &str =
-    "would fit, but the capacity is reserved for a gang ahead of it in the queue";
 
 /// Why a gang waits that would fit without preemption.
 const REJECTING_NODES: &str = "waiting to retry nodes whose kubelet rejected the pod";
@@ -61,8 +57,34 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
         Pending::Terminations => TERMINATIONS.to_owned(),
         Pending::RejectingNodes => REJECTING_NODES.to_owned(),
-        Pending::Reserved => RESERVED.to_owned(),
+        Pending::Reserved { gang, others } => reserved_for(gang, *others),
     }
+}
+
+/// Nodes look free and the gang waits all the same: who reads it should not look for missing
+/// capacity.
+fn reserved_for(gang: &Key, others: usize) -> String {
+    let more = match others {
+        0 => String::new(),
+        n => format!(" and for {} more", count(n, "gang")),
+    };
+    format!(
+        "would fit, but the capacity is reserved for podgroup {}/{}, ahead of it in the queue{more}",
+        gang.namespace, gang.name
+    )
+}
+
+/// A gang waits, and this is kept for it meanwhile.
+pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> String {
+    let nodes = count(reservation.nodes.len(), "node");
+    let start = reservation.starts_at.map(|at| {
+        let at = at.to_rfc3339_opts(SecondsFormat::Secs, true);
+        format!(", which it can use from {at} at the latest")
+    });
+    format!(
+        "{waiting}; capacity on {nodes} is reserved for it{}",
+        start.unwrap_or_default()
+    )
 }
 
 fn no_preemption(why: &NoPreemption) -> String {

@@ -76,6 +76,8 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         stray: stray.collect(),
         reserved: reserved(context, gang),
         eligible: None,
+        ends: input.workload.ends,
+        overstays: gang.overstays(),
     }
 }
 

@@ -1,6 +1,7 @@
 //! Why a gang waits, as data.
 
 use chrono::{DateTime, Utc};
+use lockstep_api::key::Key;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::Infeasible;
 use lockstep_model::Unmet;
@@ -47,8 +48,13 @@ pub enum Pending {
     /// It would fit on nodes whose kubelets have rejected its pods, and waits until they may be
     /// tried again.
     RejectingNodes,
-    /// It would fit if no gang were ahead of it in the queue.
-    Reserved,
+    /// It would fit if nothing were reserved for gangs ahead of it in the queue.
+    Reserved {
+        /// The first of them.
+        gang: Key,
+        /// How many others.
+        others: usize,
+    },
 }
 
 /// Why no work is preempted for a gang, whatever its priority.
@@ -74,7 +80,7 @@ impl Pending {
             Self::BackingOff { .. } => "backing_off",
             Self::Terminations => "terminations",
             Self::RejectingNodes => "rejecting_nodes",
-            Self::Reserved => "reserved",
+            Self::Reserved { .. } => "reserved",
         }
     }
 }

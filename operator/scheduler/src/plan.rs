@@ -198,6 +198,7 @@ mod tests {
             decided_at: DateTime::UNIX_EPOCH,
             members: 1,
             nodes: nodes.iter().map(on).collect(),
+            ..Placement::default()
         };
         PodGroupStatus {
             placement: (!nodes.is_empty()).then_some(placement),

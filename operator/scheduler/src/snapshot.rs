@@ -91,6 +91,7 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
                 .map(|n| (n.node.clone(), n.members.clone()))
                 .collect(),
             released: gang.released(),
+            backfill: p.backfill.clone(),
         }),
         preemption: status.preemption.as_ref().map(|intent| PreemptionRecord {
             decided_at: intent.decided_at,
@@ -105,6 +106,8 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
         }),
         last_preemption: status.last_preemption.clone(),
         excluded_nodes: status.excluded_nodes.clone(),
+        reservation: status.reservation.clone(),
+        ends: workload.ends,
     })
 }
 
@@ -208,6 +211,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             released: released.then(|| RECORDED.to_owned()),
             avoid: record.avoid.clone(),
             placement_tries: record.placement_tries,
+            ends: record.ends,
             members: member_ledger(record),
         }),
         gang: Arc::new(Gang {
@@ -287,6 +291,7 @@ fn status(record: &GangRecord) -> PodGroupStatus {
         }),
         last_preemption: record.last_preemption.clone(),
         excluded_nodes: record.excluded_nodes.clone(),
+        reservation: record.reservation.clone(),
     }
 }
 
@@ -301,6 +306,7 @@ fn placement(record: &PlacementRecord) -> Placement {
         decided_at: record.decided_at,
         members: count as i32,
         nodes: nodes.collect(),
+        backfill: record.backfill.clone(),
     }
 }
 

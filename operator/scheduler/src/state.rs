@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
-use lockstep_api::scheduling::{NodePlacement, ObservedSpec, Placement, PodGroupStatus};
+use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_api::workload::TopologyScope;
 use lockstep_model::{Assignments, GangPhase, Pod, Snapshot};
 
@@ -29,6 +29,8 @@ pub struct GangState {
     pub to_place: MembersToPlace,
     /// The nodes of its members, while it has a placement: as read at first, as decided in the end.
     pub assigned: Option<Arc<Assignments>>,
+    /// By when it has to have ended, where it runs on nodes that are reserved for others.
+    pub backfill: Option<Backfill>,
     /// The status as it is to be.
     pub status: PodGroupStatus,
     /// Message of the condition DisruptionTarget that it is to get: it is preempted.
@@ -55,12 +57,14 @@ pub(crate) struct RequestedMembers {
 impl GangState {
     /// The gang at the beginning of a cycle.
     pub fn new(input: Arc<GangInput>, cluster: &Snapshot, now: DateTime<Utc>) -> Self {
+        let placed = input.group.status.placement.as_ref();
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
         Self {
             pods: Arc::new(pods_of(&input, cluster)),
             avoided: avoid.map(|a| a.node.clone()).collect(),
             to_place: MembersToPlace::default(),
             assigned: input.group.assigned.clone(),
+            backfill: placed.and_then(|p| p.backfill.clone()),
             status: input.group.status.clone(),
             preempted: None,
             pending: None,
@@ -105,7 +109,10 @@ impl GangState {
             return self.input.group.status.placement.clone();
         }
         let assigned = self.assigned.as_ref()?;
-        Some(new_placement(self.uid(), assigned, now))
+        Some(Placement {
+            backfill: self.backfill.clone(),
+            ..new_placement(self.uid(), assigned, now)
+        })
     }
 
     /// Whether the nodes are those that were read.
@@ -127,6 +134,32 @@ impl GangState {
     pub fn unfinished_assigned(&self) -> impl Iterator<Item = (&Member, &String)> {
         self.assigned_members()
             .filter(|(m, _)| !self.finished().contains(*m))
+    }
+
+    /// Notes by when the gang has to have ended, with a new placement. What it has promised for nodes
+    /// that it keeps still holds.
+    pub(crate) fn promise(&mut self, new: Option<Backfill>) {
+        let kept = self.backfill.take().filter(|_| self.assigned.is_some());
+        self.backfill = match (kept, new) {
+            (Some(kept), Some(new)) => {
+                let holders = kept.reserved_for.into_iter().chain(new.reserved_for);
+                Some(Backfill {
+                    ends_by: kept.ends_by.min(new.ends_by),
+                    reserved_for: holders.collect::<BTreeSet<_>>().into_iter().collect(),
+                })
+            }
+            (kept, new) => kept.or(new),
+        };
+    }
+
+    /// UIDs of the pod groups to which it has promised to end sooner than it will: its deadline was
+    /// raised since.
+    pub(crate) fn overstays(&self) -> &[String] {
+        let ends = self.input.workload.ends;
+        match &self.backfill {
+            Some(promise) if ends.is_none_or(|end| end > promise.ends_by) => &promise.reserved_for,
+            _ => &[],
+        }
     }
 
     /// Whether a condition says that it is being preempted.
@@ -345,5 +378,6 @@ fn new_placement(group_uid: &str, assigned: &Assignments, now: DateTime<Utc>) ->
         decided_at: now,
         members: assigned.len() as i32,
         nodes,
+        backfill: None,
     }
 }

@@ -288,6 +288,7 @@ impl Solo {
             decided_at: now,
             members: assigned.len() as i32,
             nodes: nodes.into_iter().map(at).collect(),
+            ..Placement::default()
         };
         self.edit_group(gang, |group| {
             let status = group.status.get_or_insert_default();

@@ -1,7 +1,7 @@
 //! The manager's scheduling cycle and `whatif` agree, whatever the cluster is like.
 //!
 //! Varied: nodes (number, size, rack), pods of others (size, priority, age, budgets, protected,
-//! terminating, nominated only), gangs (members, one or two pod shapes, priority, age, class that
+//! terminating, nominated only, jobs with and without a deadline), gangs (members, one or two pod shapes, priority, age, class that
 //! counts for more once it runs, single or whole disruption; waiting, running, partly placed,
 //! without pods, with an intent to preempt, being preempted, terminating), nodes that
 //! kube-scheduler refused, and the gang that is asked about (members, shapes, topology,
@@ -11,6 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use chrono::TimeDelta;
 use lockstep_api::key::Key;
 use lockstep_api::member::MemberSet;
 use lockstep_api::names::{labels, pod_group_name};
@@ -51,6 +52,7 @@ enum ForeignKind {
     Protected,
     Terminating,
     Nominated,
+    Job,
 }
 
 /// A gang that is there.
@@ -69,6 +71,10 @@ struct GangThere {
     first: usize,
     /// A node that kube-scheduler refused.
     refused: Option<usize>,
+    /// A node that is reserved for its workers, or that it has promised to leave.
+    reserved: Option<usize>,
+    /// Seconds from the start of its workload to the end.
+    deadline: Option<i64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -89,6 +95,7 @@ struct Asked {
     second: Option<i64>,
     topology: Option<&'static str>,
     never: bool,
+    deadline: Option<i64>,
 }
 
 #[derive(Clone, Debug)]
@@ -101,9 +108,9 @@ struct Scenario {
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
-    use ForeignKind::{Guarded, Nominated, Plain, Protected, Terminating};
+    use ForeignKind::{Guarded, Job, Nominated, Plain, Protected, Terminating};
     let kind = prop_oneof![3 => Just(Plain), 1 => Just(Guarded), 1 => Just(Protected),
-        1 => Just(Terminating), 1 => Just(Nominated)];
+        1 => Just(Terminating), 1 => Just(Nominated), 3 => Just(Job)];
     let foreign = (0..8usize, 1..5i64, 0..140i32, 0..9000i64, kind).prop_map(
         |(node, gpus, priority, age, kind)| Foreign {
             node,
@@ -119,7 +126,7 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         1 => Just(GangThereState::Preempted), 1 => Just(GangThereState::Terminating),
         1 => Just(GangThereState::Released),
     ];
-    let shape = (1..4usize, 1..5i64, prop::option::weighted(0.3, 1..5i64));
+    let shape = (1..7usize, 1..5i64, prop::option::weighted(0.3, 1..5i64));
     let who = (
         0..14i32,
         0..9000i64,
@@ -132,9 +139,19 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         state,
         0..8usize,
         prop::option::weighted(0.2, 0..8usize),
+        prop::option::weighted(0.5, 0..8usize),
+        prop::option::weighted(0.3, 9000..20_000i64),
     )
         .prop_map(
-            |((members, gpus, second), (priority, age, whole, sticky), state, first, refused)| {
+            |(
+                (members, gpus, second),
+                (priority, age, whole, sticky),
+                state,
+                first,
+                refused,
+                reserved,
+                deadline,
+            )| {
                 GangThere {
                     members,
                     gpus,
@@ -146,6 +163,8 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
                     state,
                     first,
                     refused,
+                    reserved,
+                    deadline,
                 }
             },
         );
@@ -157,13 +176,15 @@ fn scenarios() -> impl Strategy<Value = Scenario> {
         prop::option::weighted(0.3, 1..5i64),
         topology,
         prop::bool::weighted(0.2),
+        prop::option::weighted(0.3, 100..9000i64),
     )
-        .prop_map(|(members, gpus, second, topology, never)| Asked {
+        .prop_map(|(members, gpus, second, topology, never, deadline)| Asked {
             members,
             gpus,
             second,
             topology,
             never,
+            deadline,
         });
     let nodes = prop::collection::vec((any::<bool>(), prop_oneof![Just(4i64), Just(8i64)]), 3..8);
     (
@@ -251,7 +272,7 @@ impl Builder {
         let rack = |second: bool| if second { "b" } else { "a" };
         Self {
             objects: Objects {
-                classes: vec![class("high", 100), sticky],
+                classes: vec![class("high", 80), sticky],
                 nodes: (0..)
                     .zip(&scenario.nodes)
                     .map(|(n, &(second, gpus))| node(&name(n), rack(second), gpus))
@@ -286,7 +307,7 @@ impl Builder {
                 "name": "d", "uid": "d", "controller": true}]})
             }
             ForeignKind::Terminating => json!({"deletionTimestamp": ago(-30)}),
-            ForeignKind::Plain | ForeignKind::Nominated => json!({}),
+            ForeignKind::Plain | ForeignKind::Nominated | ForeignKind::Job => json!({}),
         };
         let mut made = pod(
             &format!("p{number}"),
@@ -299,6 +320,10 @@ impl Builder {
         if foreign.kind == ForeignKind::Nominated {
             made.nominated = made.bound.take();
             made.started = None;
+        }
+        if foreign.kind == ForeignKind::Job {
+            made.may_end = true;
+            made.ends = (number % 2 == 0).then(|| now() + TimeDelta::seconds(foreign.age));
         }
         self.objects.pods.push(made);
         true
@@ -341,6 +366,16 @@ impl Builder {
                 .collect();
             status["placement"] = json!({"id": "p", "decidedAt": ago(gang.age), "members": placed.len(), "nodes": nodes});
         }
+        if let Some(reserved) = gang.reserved {
+            let node = name(reserved % self.free.len());
+            if placed.is_empty() {
+                let nodes = json!([{"node": node, "members": {"workers": gang.members}}]);
+                status["reservation"] = json!({"since": ago(30), "nodes": nodes});
+            } else if gang.deadline.is_some() {
+                status["placement"]["backfill"] =
+                    json!({"endsBy": ago(-7000), "reservedFor": ["uid-group-g0"]});
+            }
+        }
         let mut spec = json!({"priority": gang.priority});
         if gang.whole {
             spec["disruptionMode"] = json!({"all": {}});
@@ -353,9 +388,10 @@ impl Builder {
         let (mut tw, pg) = gang_objects(
             &workload_name,
             &groups(gang.members, gang.gpus, gang.second),
-            &json!({}),
+            &json!({"activeDeadlineSeconds": gang.deadline}),
             &json!({"spec": spec, "status": status}),
         );
+        tw["status"]["startTime"] = json!(ago(gang.age));
         if gang.state == GangThereState::Released {
             tw["status"]["gangs"][0]["released"] = json!("p");
         }
@@ -398,8 +434,9 @@ fn member_pod(
     pod(&name, node, gpus, gang.priority, gang.age, &metadata)
 }
 
-/// The manager's objects and cycle, with the asked gang as one of its own.
-fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangState) {
+/// The manager's objects and cycle, with the asked gang as one of its own: as the cycle leaves it, and
+/// how many others reserve.
+fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangState, usize) {
     let mut model = ClusterModel::default();
     model.use_topology_key(RACK);
     for node in &objects.nodes {
@@ -436,12 +473,13 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
         ..SchedulerSettings::default()
     };
     let cycle = schedule(&input, &mut Memory::default(), &settings, now());
-    let new = cycle
+    let (new, others): (Vec<GangState>, Vec<GangState>) = cycle
         .gangs
         .into_iter()
-        .find(|g| Some(g.uid()) == new_group.metadata.uid.as_deref())
-        .unwrap();
-    (input, new)
+        .partition(|g| Some(g.uid()) == new_group.metadata.uid.as_deref());
+    let reserve = others.iter().filter(|g| g.status.reservation.is_some());
+    let reserve = reserve.count();
+    (input, new.into_iter().next().unwrap(), reserve)
 }
 
 type Outcome = (
@@ -513,6 +551,7 @@ fn whatif_over_a_file_answers_as_the_managers_cycle_over_the_objects() {
             features.insert(format!("{:?}", gang.state));
             features.extend(gang.second.map(|_| "TwoShapes".to_owned()));
             features.extend(gang.refused.map(|_| "RefusedNode".to_owned()));
+            features.extend(gang.deadline.map(|_| "Deadline".to_owned()));
         }
         for (at, foreign) in scenario.foreign.iter().enumerate() {
             if builder.foreign(at, foreign) {
@@ -521,7 +560,7 @@ fn whatif_over_a_file_answers_as_the_managers_cycle_over_the_objects() {
         }
         let asked = &scenario.asked;
         let mut spec = json!({"priorityClassName": "high", "scheduling": {}});
-        let mut group = json!({"spec": {"priority": 100}, "status": {"queuedAt": ago(0)}});
+        let mut group = json!({"spec": {"priority": 80}, "status": {"queuedAt": ago(0)}});
         if let Some(mode) = asked.topology {
             spec["scheduling"]["topology"] = json!({"key": RACK, "mode": mode});
             group["spec"]["schedulingConstraints"] =
@@ -532,11 +571,13 @@ fn whatif_over_a_file_answers_as_the_managers_cycle_over_the_objects() {
             group["spec"]["preemptionPolicy"] = json!("Never");
         }
         group["metadata"] = json!({"uid": "~new"});
+        spec["activeDeadlineSeconds"] = json!(asked.deadline);
         let shapes = groups(asked.members, asked.gpus, asked.second);
-        let new = gang_objects("new", &shapes, &spec, &group);
+        let mut new = gang_objects("new", &shapes, &spec, &group);
+        new.0["status"]["startTime"] = json!(ago(0));
 
         let objects = builder.objects;
-        let (input, gang) = manager(&objects, &new);
+        let (input, gang, others_reserve) = manager(&objects, &new);
         let expected = of_manager(&input, &gang);
         let file = unpack(&pack(&snapshot(objects)).unwrap()).unwrap();
         let answer = what_if(&file, &workload(new.0), &rules()).unwrap();
@@ -544,6 +585,16 @@ fn whatif_over_a_file_answers_as_the_managers_cycle_over_the_objects() {
         assert_eq!(found, expected, "cluster {number}: {scenario:#?}");
 
         features.insert(format!("{:?}", expected.0));
+        if others_reserve > 0 {
+            features.insert("OthersReserve".to_owned());
+        }
+        features.extend(gang.backfill.as_ref().map(|_| "Backfill".to_owned()));
+        features.extend(
+            gang.status
+                .reservation
+                .as_ref()
+                .map(|_| "Reserves".to_owned()),
+        );
         for feature in features {
             *seen.entry(feature).or_default() += 1;
         }
@@ -563,6 +614,10 @@ fn whatif_over_a_file_answers_as_the_managers_cycle_over_the_objects() {
         "ForeignProtected",
         "ForeignTerminating",
         "ForeignNominated",
+        "ForeignJob",
+        "Deadline",
+        "Reserves",
+        "OthersReserve",
         "Fits",
         "FitsOnceOthersHaveLeft",
         "Preempts",

@@ -184,11 +184,16 @@ fn a_gang_that_waits_longer_is_not_overtaken() {
         ..Objects::default()
     };
     objects.nodes = vec![node("n1", "a", 8), node("n2", "a", 8)];
-    objects.pods.push(pod("big", "n1", 8, 1000, 60, &json!({})));
+    let mut big = pod("big", "n1", 8, 1000, 60, &json!({}));
+    big.may_end = true;
+    objects.pods.push(big);
     gang(&mut objects, "first", 2, 8, 100, &[], 60);
-    assert_eq!(
-        ask(objects, 1, 8, &json!({})).gangs[0].verdict,
-        Verdict::DoesNotFit
+    let answer = ask(objects, 1, 8, &json!({}));
+    assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit);
+    let reason = answer.gangs[0].reason.as_deref().unwrap();
+    assert!(
+        reason.contains("is reserved for podgroup ml/first"),
+        "{reason}"
     );
 }
 

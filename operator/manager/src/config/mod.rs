@@ -12,7 +12,9 @@ use lockstep_lifecycle::LifecycleSettings;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-pub use scheduler::{AlgorithmConfig, OrderConfig, PreemptionConfig, SchedulerConfig};
+pub use scheduler::{
+    AlgorithmConfig, OrderConfig, PreemptionConfig, ReservationsConfig, SchedulerConfig,
+};
 
 /// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
 /// `500ms`).
@@ -297,7 +299,7 @@ impl Config {
         ];
         match rules
             .into_iter()
-            .chain(self.scheduler.preemption.rules())
+            .chain(self.scheduler.rules())
             .find(|(holds, _)| !holds)
         {
             Some((_, message)) => Err(ConfigError::Values(message)),
@@ -396,6 +398,10 @@ mod tests {
             (
                 "scheduler: {preemption: {followOnDepth: 4}}",
                 "followOnDepth must be 0 to 3",
+            ),
+            (
+                "scheduler: {reservations: {perPriority: 1001}}",
+                "perPriority must be 0 to 1000",
             ),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();

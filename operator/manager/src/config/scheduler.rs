@@ -15,6 +15,8 @@ use super::{secs, time};
 const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
 /// Deepest chain of evictions that is followed: each link may take a search of its own.
 const MAX_FOLLOW_ON: u8 = 3;
+/// Most reservations of one priority: each is looked at in every cycle.
+const MAX_RESERVATIONS: usize = 1000;
 /// How long budgets may refuse an eviction before the pod is deleted, where the configuration
 /// allows that: long enough for a budget that is about to allow it.
 const DELETE_AFTER: Duration = Duration::from_secs(30);
@@ -34,6 +36,8 @@ pub struct SchedulerConfig {
     pub grow_after: Span,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
+    /// What is kept for gangs that wait.
+    pub reservations: ReservationsConfig,
     /// Preemption.
     pub preemption: PreemptionConfig,
 }
@@ -47,8 +51,38 @@ impl Default for SchedulerConfig {
             refused_pin_memory: settings.avoid_refused.into(),
             grow_after: settings.grow_after.into(),
             accelerators: settings.rules.costs.accelerators,
+            reservations: ReservationsConfig::default(),
             preemption: PreemptionConfig::default(),
         }
+    }
+}
+
+/// What is kept for gangs that wait.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct ReservationsConfig {
+    /// For how many waiting gangs of each priority capacity is reserved, the first in the queue, 0 to
+    /// 1000. With 0 nothing is reserved, and a large gang may wait for ever while small ones run.
+    pub per_priority: usize,
+}
+
+impl Default for ReservationsConfig {
+    fn default() -> Self {
+        let rules = Rules::default();
+        Self {
+            per_priority: rules.reservations_per_priority,
+        }
+    }
+}
+
+impl SchedulerConfig {
+    /// What must hold, and how to say that it does not.
+    pub(super) fn rules(&self) -> impl Iterator<Item = (bool, &'static str)> {
+        let reservations = (
+            self.reservations.per_priority <= MAX_RESERVATIONS,
+            "scheduler.reservations.perPriority must be 0 to 1000",
+        );
+        self.preemption.rules().into_iter().chain([reservations])
     }
 }
 
@@ -70,8 +104,8 @@ pub struct PreemptionConfig {
     /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
     /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0,
-    /// gangs behind one that waits take only capacity that this could never use: what has just started
-    /// could not be taken back.
+    /// gangs of lower priority leave alone what is reserved for one that waits: what has just
+    /// started could not be taken back.
     pub min_runtime_seconds: u64,
     /// How many evictions that victims would cause in turn count towards the cost of a victim, 0 to
     /// 3; 0 looks at the victims alone.
@@ -154,7 +188,7 @@ pub enum OrderConfig {
 
 impl PreemptionConfig {
     /// What must hold, and how to say that it does not.
-    pub(super) fn rules(&self) -> [(bool, &'static str); 3] {
+    fn rules(&self) -> [(bool, &'static str); 3] {
         [
             (
                 self.cpu_weight_milli >= 0,
@@ -201,6 +235,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 },
                 excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
             },
+            reservations_per_priority: config.reservations.per_priority,
             ..Rules::default()
         };
         Self {

@@ -141,6 +141,8 @@ impl PodRecord {
             disrupted: pod.disrupted,
             started: pod.started,
             last_checkpoint: pod.last_checkpoint,
+            may_end: pod.may_end,
+            ends: pod.ends,
         })
     }
 
@@ -168,6 +170,8 @@ impl PodRecord {
             disrupted: self.disrupted,
             started: self.started,
             last_checkpoint: self.last_checkpoint,
+            may_end: self.may_end,
+            ends: self.ends,
         }
     }
 }

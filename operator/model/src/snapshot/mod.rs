@@ -16,7 +16,7 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::scheduling::{
-    ExcludedNode, LastPreemption, ObservedSpec, TopologyConstraint, Victim,
+    Backfill, ExcludedNode, LastPreemption, ObservedSpec, Reservation, TopologyConstraint, Victim,
 };
 use lockstep_api::workload::AvoidedNode;
 use serde::{Deserialize, Serialize};
@@ -75,6 +75,10 @@ pub struct NodeRecord {
 /// A pod that holds capacity on a node, or belongs to a gang.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a field of the object it was read from"
+)]
 pub struct PodRecord {
     /// UID.
     pub uid: String,
@@ -125,6 +129,12 @@ pub struct PodRecord {
     /// Its last checkpoint.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_checkpoint: Option<DateTime<Utc>>,
+    /// Whether it may end by itself.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub may_end: bool,
+    /// When it will have ended at the latest, by its own deadline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<DateTime<Utc>>,
 }
 
 /// A gang: one pod group of a workload.
@@ -209,6 +219,12 @@ pub struct GangRecord {
     /// Nodes that kube-scheduler refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub excluded_nodes: Vec<ExcludedNode>,
+    /// What is reserved for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reservation: Option<Reservation>,
+    /// When it will have ended at the latest, by the deadline of its workload.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ends: Option<DateTime<Utc>>,
 }
 
 /// Whether a gang has or requests capacity.
@@ -278,6 +294,9 @@ pub struct PlacementRecord {
     /// Whether the workload has released it.
     #[serde(default, skip_serializing_if = "is_false")]
     pub released: bool,
+    /// By when the gang has to have ended, since others reserve the capacity.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub backfill: Option<Backfill>,
 }
 
 /// A preemption that has been decided.

@@ -160,6 +160,19 @@ fn visit_gang(gang: &mut GangRecord, see: &mut impl FnMut(Kind, &mut String)) {
         }
         placement.nodes = nodes;
     }
+    let backfill = gang.placement.as_mut().and_then(|p| p.backfill.as_mut());
+    for uid in backfill.into_iter().flat_map(|b| &mut b.reserved_for) {
+        see(Kind::Uid, uid);
+    }
+    for on_node in gang.reservation.iter_mut().flat_map(|r| &mut r.nodes) {
+        see(Kind::Node, &mut on_node.node);
+        let groups = std::mem::take(&mut on_node.members).into_iter();
+        let renamed = groups.map(|(mut group, members)| {
+            see(Kind::Group, &mut group);
+            (group, members)
+        });
+        on_node.members = renamed.collect();
+    }
     for victim in gang.preemption.iter_mut().flat_map(|p| &mut p.victims) {
         see(Kind::Namespace, &mut victim.namespace);
         see(Kind::Name, &mut victim.name);

@@ -6,6 +6,7 @@ mod overlap;
 mod place;
 mod preempt;
 mod queue;
+mod reservation;
 mod reserve;
 mod round;
 mod status;
@@ -19,6 +20,7 @@ use crate::input::SchedulingInput;
 use crate::memory::{Memory, REFUSAL_HOLDS};
 use crate::plan::SchedulingPlan;
 use crate::settings::SchedulerSettings;
+use crate::standing::StandingReservations;
 use crate::state::GangState;
 
 /// What a cycle came to.
@@ -55,6 +57,7 @@ pub fn schedule(
     wake.join(maintained.wake);
     overlap::give_up_overlaps(&context, &mut gangs);
     reserve::reserve_assigned(&context, &mut capacity, &gangs);
+    capacity.standing = StandingReservations::read(&context, &gangs);
     intents::drop_void(&context, &mut capacity, &mut gangs);
     let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);
     wake.join(pursued.wake);

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 
 use lockstep_api::member::Member;
 use lockstep_engine::queue::victim_priority;
-use lockstep_engine::{Cluster, Demand, EvictionPolicy, NodeIx, place};
+use lockstep_engine::{Cluster, Demand, EvictionPolicy, NodeIx};
 use lockstep_model::{
-    Assignments, EarlierReservations, PlacementAttempt, PlacementRequest, TemplateMembers,
+    AskingGang, Assignments, PlacementAttempt, PlacementRequest, ReservationsAhead, TemplateMembers,
 };
 
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::decision::MemberNodes;
+use crate::input::GangInput;
 use crate::memory::Memory;
 use crate::pending::Pending;
 use crate::state::GangState;
@@ -108,21 +109,29 @@ pub(super) fn capacity_for(
 
 /// A gang's attempt at a placement, behind those that wait before it.
 pub(super) fn attempt<'d>(
-    context: &Context<'_>,
-    gang: &GangState,
+    context: &Context<'d>,
+    input: &'d GangInput,
+    request: &'d PlacementRequest,
     demand: &'d Demand,
-    earlier: &'d EarlierReservations,
+    ahead: &'d ReservationsAhead,
 ) -> PlacementAttempt<'d> {
+    let rules = &context.settings.rules;
     PlacementAttempt {
         demand,
-        // Once it runs, its class may make it count for more.
-        victim_priority: victim_priority(demand.priority, gang.input.preemption_priority),
-        evictable: context.settings.rules.evictable_at_once(),
-        earlier,
+        asking: AskingGang {
+            request,
+            namespace: &input.key.namespace,
+            // Once it runs, its class may make it count for more.
+            victim_priority: victim_priority(demand.priority, input.preemption_priority),
+            evictable: rules.evictable_at_once(),
+            victims: &rules.victims,
+            ends: input.workload.ends,
+        },
+        ahead,
     }
 }
 
-/// Places a gang in free capacity, if there is enough.
+/// Places a gang in free capacity, if there is enough beside what is reserved for those ahead of it.
 pub(super) fn place_in_free(
     context: &Context<'_>,
     memory: &mut Memory,
@@ -136,7 +145,9 @@ pub(super) fn place_in_free(
         return false;
     };
     let free = capacity_for(context, capacity, gang);
-    match place(&free, &demand) {
+    let ahead = capacity.standing.ahead_of(gang);
+    let tried = attempt(context, &gang.input, &request, &demand, &ahead).in_free_capacity(&free);
+    match tried {
         Ok(placement) => {
             let nodes = request.assign(context.cluster, &placement);
             capacity.assign(context, gang, by_name(context, &nodes));

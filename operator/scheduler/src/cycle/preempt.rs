@@ -1,11 +1,12 @@
 //! Capacity that others leave, or have to leave.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible};
+use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible, place};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{
@@ -21,7 +22,7 @@ use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
 use crate::intent_id::intent_id;
 use crate::memory::{Memory, NoVictims, REFUSAL_HOLDS};
 use crate::messages;
-use crate::occupancy::{occupancy, occupancy_with_nodes};
+use crate::occupancy::{occupancy, occupancy_with_nodes, victim_priority};
 use crate::pending::Pending;
 use crate::refusal::why_no_preemption;
 use crate::state::GangState;
@@ -67,7 +68,8 @@ pub(super) fn make_capacity(
         }
         leaving.held
     };
-    let attempt = attempt(context, &gangs[at], demand, &round.earlier);
+    let input = Arc::clone(&gangs[at].input);
+    let attempt = attempt(context, &input, request, demand, &round.ahead);
     let (free, soon) = attempt.after_terminations(free, &leaving);
     round.leaving = Some(leaving);
     if let Some(placement) = soon {
@@ -81,9 +83,7 @@ pub(super) fn make_capacity(
     let retried = without_rejections(context, &gangs[at], request);
     if let Some((again, until)) = retried
         && let Ok(demand) = again.demand(context.cluster)
-        && super::place::attempt(context, &gangs[at], &demand, &round.earlier)
-            .in_free_capacity(&free)
-            .is_ok()
+        && place(&free, &demand).is_ok()
     {
         round.wake.at(until);
         return Err(Pending::RejectingNodes);
@@ -114,7 +114,7 @@ pub(super) fn make_capacity(
     match found {
         Ok(eviction) => {
             intend(context, capacity, gangs, at, request, &eviction);
-            round.leaving = None;
+            (round.leaving, round.work) = (None, None);
             Ok(())
         }
         Err(NoVictimsFound {
@@ -295,16 +295,18 @@ fn decision(
     let mut victims = Vec::new();
     for &unit in &answer.victims {
         let taken = reasons.taken.iter().find(|t| t.unit == unit);
-        victims.extend(victim(gangs, eviction, unit).map(|victim| ChosenVictim {
-            victim,
-            nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
-        }));
+        victims.extend(
+            victim(context, gangs, eviction, unit).map(|victim| ChosenVictim {
+                victim,
+                nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
+            }),
+        );
     }
     let next_best = reasons.runner_up.as_ref().map(|next| {
         let units = next.victims.iter();
         OtherVictims {
             victims: units
-                .filter_map(|&unit| victim(gangs, eviction, unit))
+                .filter_map(|&unit| victim(context, gangs, eviction, unit))
                 .collect(),
             lost: next.cost.lost,
             pdb_excess: next.cost.pdb_excess,
@@ -321,23 +323,32 @@ fn decision(
     }
 }
 
-fn victim(gangs: &[GangState], eviction: &Eviction, unit: usize) -> Option<Victim> {
+fn victim(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    eviction: &Eviction,
+    unit: usize,
+) -> Option<Victim> {
     let source = eviction.table.sources.get(unit)?;
     let of = eviction.table.units.units.get(unit)?;
-    let (kind, namespace, name, uid) = match source {
+    let (kind, namespace, name, uid, priority) = match source {
         Source::Gang(number) => {
             let gang = gangs.get(*number)?;
             let key = &gang.input.key;
-            ("PodGroup", &key.namespace, &key.name, gang.uid())
+            let priority = victim_priority(context, gang);
+            ("PodGroup", &key.namespace, &key.name, gang.uid(), priority)
         }
-        Source::Pod(pod) => ("Pod", &pod.namespace, &pod.name, pod.uid.as_str()),
+        Source::Pod(pod) => {
+            let uid = pod.uid.as_str();
+            ("Pod", &pod.namespace, &pod.name, uid, of.priority)
+        }
     };
     Some(Victim {
         kind: kind.to_owned(),
         namespace: namespace.clone(),
         name: name.clone(),
         uid: uid.to_owned(),
-        priority: of.priority,
+        priority,
         pods: of.pod_count() as i32,
         cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
         eviction_requested_at: None,

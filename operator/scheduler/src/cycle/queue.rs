@@ -1,11 +1,16 @@
 //! The queue: which gang is placed next, and what it waits for if it is not.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_engine::{place, queue::QueuePosition};
-use lockstep_model::GangPhase;
+use lockstep_api::scheduling::Backfill;
+use lockstep_engine::queue::QueuePosition;
+use lockstep_engine::{Cluster, GangPlacement, Infeasible};
+use lockstep_model::{BackfillPlacement, GangPhase, PlacementAttempt, QueueReservation};
 
 use super::place::{Request, attempt, by_name, capacity_for, placement_request};
 use super::preempt::{Unplaced, make_capacity};
+use super::reservation::{collect, reserve_for};
 use super::round::Round;
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
@@ -42,6 +47,7 @@ pub(super) fn serve(
     note_members_to_place(context, gangs, &mut round.wake);
     let queue = order(gangs);
     if queue.is_empty() {
+        collect(gangs);
         memory.no_victims.clear();
         return Queued {
             gangs: 0,
@@ -52,6 +58,8 @@ pub(super) fn serve(
     memory
         .no_victims
         .note(context.cluster, context.budgets, gangs);
+    // What was reserved is part of what was searched.
+    round.before = collect(gangs);
     if !memory.no_victims.unfinished {
         memory.no_victims.expire(context.now);
     }
@@ -180,12 +188,15 @@ fn serve_one(
     let wanted = placement_request(context, memory, &gangs[at], request)?;
     let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
     let free = capacity_for(context, capacity, &gangs[at]);
-    let tried = attempt(context, &gangs[at], &demand, &round.earlier).in_free_capacity(&free);
-    let short = match tried {
-        Ok(placement) => {
+    let input = Arc::clone(&gangs[at].input);
+    let attempt = attempt(context, &input, &wanted, &demand, &round.ahead);
+    let short = match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free) {
+        Ok((placement, promise)) => {
             let nodes = wanted.assign(context.cluster, &placement);
+            gangs[at].promise(promise);
             capacity.assign(context, &mut gangs[at], by_name(context, &nodes));
             gangs[at].decision = Decision::Placed(nodes);
+            round.work = None;
             return Ok(());
         }
         Err(_) if retry_excluded_nodes(&mut gangs[at]) => {
@@ -196,8 +207,8 @@ fn serve_one(
     if request == Request::Growth {
         return Ok(());
     }
-    // Only gangs ahead make the capacity smaller than it is; without them the first answer stands.
-    let reserved = !round.earlier.is_empty() && place(&free, &demand).is_ok();
+    let by = attempt.kept_waiting_by(&free);
+    let reserved = reserved_for(gangs, &by);
     let unplaced = Unplaced {
         at,
         request: &wanted,
@@ -207,10 +218,46 @@ fn serve_one(
     };
     let answer = make_capacity(context, memory, capacity, gangs, unplaced, round);
     if answer.is_err() {
-        round.earlier.push(context.cluster.free_capacity(), &demand);
+        reserve_for(context, capacity, gangs, at, &wanted, &demand, round);
     }
-    if reserved {
-        return answer.map_err(|_| Pending::Reserved);
+    match reserved {
+        Some(reserved) => answer.map_err(|_| reserved),
+        None => answer,
     }
-    answer
+}
+
+/// Where a gang fits into free capacity, and by when it has to have ended if that is capacity that
+/// others have reserved for later.
+fn in_free_capacity_or_reserved_for_later(
+    attempt: &PlacementAttempt<'_>,
+    gangs: &[GangState],
+    free: &Cluster,
+) -> Result<(GangPlacement, Option<Backfill>), Infeasible> {
+    let short = match attempt.in_free_capacity(free) {
+        Ok(placement) => return Ok((placement, None)),
+        Err(short) => short,
+    };
+    let BackfillPlacement {
+        placement,
+        reservations,
+    } = attempt.as_backfill(free).ok_or(short)?;
+    let holders = reservations.iter().filter_map(|r| gangs.get(r.gang));
+    let promise = Backfill {
+        ends_by: reservations
+            .iter()
+            .filter_map(|r| r.starts_at)
+            .min()
+            .ok_or(short)?,
+        reserved_for: holders.map(|gang| gang.uid().to_owned()).collect(),
+    };
+    Ok((placement, Some(promise)))
+}
+
+/// Why a gang waits that would fit if these had reserved nothing.
+fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
+    let (first, others) = by.split_first()?;
+    Some(Pending::Reserved {
+        gang: gangs.get(first.gang)?.input.key.clone(),
+        others: others.len(),
+    })
 }

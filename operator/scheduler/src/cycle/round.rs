@@ -1,7 +1,10 @@
 //! What one way through the queue keeps.
 
+use std::collections::BTreeMap;
+
+use lockstep_api::scheduling::Reservation;
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::EarlierReservations;
+use lockstep_model::{PassingWork, ReservationsAhead};
 
 use crate::context::Wake;
 
@@ -14,8 +17,14 @@ pub(super) struct Round {
     pub unfinished: bool,
     /// What is about to leave; looked up when it first matters, and again after each preemption.
     pub leaving: Option<Vec<(NodeIx, Amounts)>>,
-    /// Gangs that wait: those behind them leave alone what only they could use.
-    pub earlier: EarlierReservations,
+    /// What holds capacity for a while only; looked up when it first matters, and again after each
+    /// placement.
+    pub work: Option<Vec<PassingWork>>,
+    /// What is reserved for gangs that wait, in the order of the queue: those behind them leave it
+    /// alone.
+    pub ahead: ReservationsAhead,
+    /// What the last cycle reserved, by the position of the gang.
+    pub before: BTreeMap<usize, Reservation>,
     /// When to look again.
     pub wake: Wake,
 }

@@ -106,10 +106,13 @@ fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static 
     if let Some(intent) = &gang.status.preemption {
         return Some((false, reasons::PREEMPTING, messages::preempting(intent)));
     }
-    let pending = gang
-        .pending
-        .as_ref()
-        .map(|p| messages::pending(p, context.cluster.dims()));
+    let pending = gang.pending.as_ref().map(|p| {
+        let text = messages::pending(p, context.cluster.dims());
+        match &gang.status.reservation {
+            Some(reservation) => messages::holds_reservation(&text, reservation),
+            None => text,
+        }
+    });
     match (&gang.assigned, gang.phase()) {
         (Some(_), _) if gang.input.released() => None,
         (Some(assigned), _) => {

@@ -86,7 +86,8 @@ fn find_gang(
     };
     let gang = &gangs[at];
     let priority = gangs[preemptor].priority();
-    if at == preemptor || !gang.input.whole() || victim_priority(context, gang) >= priority {
+    let lower = victim_priority(context, gang) < priority || overstays(gang, &gangs[preemptor]);
+    if at == preemptor || !gang.input.whole() || !lower {
         return None;
     }
     let held = holds(context, gang);
@@ -132,10 +133,9 @@ fn find_pod(
         .iter()
         .find(|g| g.all_pods().any(|p| p.uid == pod.uid));
     let priority = gang.map_or(pod.priority, |gang| victim_priority(context, gang));
-    if pod.protected
-        || priority >= gangs[preemptor].priority()
-        || gang.is_some_and(|gang| gang.input.whole())
-    {
+    let lower = priority < gangs[preemptor].priority()
+        || gang.is_some_and(|gang| overstays(gang, &gangs[preemptor]));
+    if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
         return None;
     }
     let progress = if pod.terminating.is_some() {
@@ -151,6 +151,11 @@ fn find_pod(
         pod: Some(pod),
         ..Found::gone(victim)
     })
+}
+
+/// Whether a gang keeps another waiting longer than it has promised to it.
+fn overstays(gang: &GangState, holder: &GangState) -> bool {
+    gang.overstays().iter().any(|uid| uid == holder.uid())
 }
 
 /// A bound pod on a node of the gang's placement.

@@ -6,6 +6,7 @@ use std::time::Duration;
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::workload::GangStatus;
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::Rules;
 use lockstep_sim::gangs::assigned;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use proptest::prelude::*;
@@ -194,6 +195,7 @@ impl Story {
             overcommitted(&seen),
             partly_placed(&seen).filter(|_| !self.lost),
             out_of_reach(&seen),
+            reserved_twice(&seen),
             self.preempts_in_vain(&seen),
         ];
         let broken: Vec<String> = broken.into_iter().flatten().collect();
@@ -232,6 +234,13 @@ struct Seen {
     released: bool,
     /// Node of each member that is placed.
     assigned: Vec<String>,
+}
+
+impl Seen {
+    /// Members without which it does not run.
+    fn members(&self) -> usize {
+        self.needed.unwrap_or(1)
+    }
 }
 
 /// Accelerators that placements without an intent need on each node, against what it has. Members
@@ -275,6 +284,65 @@ fn out_of_reach(seen: &[Seen]) -> Option<String> {
     })
 }
 
+/// Accelerators that are reserved by name on each node.
+fn reserved<'s>(seen: impl Iterator<Item = &'s Seen>) -> BTreeMap<&'s str, i64> {
+    let mut reserved: BTreeMap<&str, i64> = BTreeMap::new();
+    for gang in seen {
+        for on_node in gang.status.reservation.iter().flat_map(|r| &r.nodes) {
+            let members: i32 = on_node.members.values().sum();
+            *reserved.entry(&on_node.node).or_default() += i64::from(members) * gang.each;
+        }
+    }
+    reserved
+}
+
+/// A node of which more is reserved than it has, a gang that runs and reserves all the same, or too
+/// many that reserve.
+fn reserved_twice(seen: &[Seen]) -> Option<String> {
+    let offered: BTreeMap<&str, i64> = NODES.into_iter().collect();
+    let mut twice = reserved(seen.iter()).into_iter();
+    let twice = twice.find(|(node, reserved)| *reserved > offered[node]);
+    if let Some((node, reserved)) = twice {
+        return Some(format!("{node}: {reserved} of {} reserved", offered[node]));
+    }
+    let mut holders: BTreeMap<i32, usize> = BTreeMap::new();
+    for gang in seen.iter().filter(|g| g.status.reservation.is_some()) {
+        *holders.entry(gang.priority).or_default() += 1;
+        if gang.assigned.len() >= gang.members() || gang.status.preemption.is_some() {
+            return Some(format!("{} is placed and reserves", gang.name));
+        }
+    }
+    let most = Rules::default().reservations_per_priority;
+    let many = holders.into_iter().find(|(_, holders)| *holders > most);
+    many.map(|(priority, holders)| format!("{holders} of priority {priority} reserve"))
+}
+
+/// A gang that waits, although what others do not hold and have not reserved by name would be
+/// enough (I13). Holds once everything is at rest.
+fn kept_waiting(seen: &[Seen]) -> Option<String> {
+    let mut held: BTreeMap<&str, i64> = BTreeMap::new();
+    for (gang, node) in seen
+        .iter()
+        .flat_map(|g| g.assigned.iter().map(move |n| (g, n)))
+    {
+        *held.entry(node).or_default() += gang.each;
+    }
+    let waits = |gang: &&Seen| {
+        let status = &gang.status;
+        gang.assigned.is_empty() && status.refusal.is_none() && status.excluded_nodes.is_empty()
+    };
+    seen.iter().filter(waits).find_map(|gang| {
+        let others = seen.iter().filter(|other| other.name != gang.name);
+        let reserved = reserved(others);
+        let left = NODES.map(|(node, offered)| {
+            let on = |of: &BTreeMap<&str, i64>| of.get(node).copied().unwrap_or(0);
+            (offered - on(&held) - on(&reserved)).max(0) / gang.each
+        });
+        let enough = left.iter().sum::<i64>() >= gang.members() as i64;
+        enough.then(|| format!("{} waits, and {left:?} of its members would fit", gang.name))
+    })
+}
+
 /// Plays the events, holding the invariants after each, and lets the world come to rest with all
 /// nodes ready.
 fn play(events: Vec<Event>) {
@@ -295,6 +363,8 @@ fn play(events: Vec<Event>) {
         "at rest nothing is written:\n{}",
         story.world.story(40)
     );
+    let kept_waiting = kept_waiting(&story.look());
+    assert_eq!(kept_waiting, None, "{}", story.world.story(40));
     // With all nodes there, and nothing else happening, a preemption is either of use or found out
     // to be of none.
     let preemptions = |story: &Story| -> Vec<usize> {

@@ -14,6 +14,7 @@ mod preempting;
 mod queueing;
 mod reach;
 mod refusing;
+mod reserving;
 
 use lockstep_sim::Gangs;
 

@@ -38,8 +38,9 @@ fn every_waiting_gang_is_protected_from_those_behind_it_however_many_wait() {
     let mut world = Gangs::new(&[]);
     world.zone("a", 1, &json!({"zone": "a"}));
     world.zone("b", 2, &json!({"zone": "b"}));
-    world.foreign("elsewhere", "a", 1000, 1);
-    world.foreign("half", "b", 1000, 1);
+    let ends = json!({"spec": {"restartPolicy": "Never"}});
+    world.foreign_with("elsewhere", "a", 1000, 1, &ends);
+    world.foreign_with("half", "b", 1000, 1, &ends);
     for n in 0..40 {
         world.gang_with(
             &format!("a{n:02}"),
@@ -161,7 +162,8 @@ fn capacity_that_could_not_be_taken_back_at_once_is_left_alone() {
     for (min_runtime, placed) in [(0, true), (60, false)] {
         let mut world = Gangs::new(&[("n1", 2)]);
         world.scheduler_settings().rules.min_runtime = Duration::from_secs(min_runtime);
-        world.foreign("half", "n1", 1000, 1);
+        let ends = json!({"spec": {"restartPolicy": "Never"}});
+        world.foreign_with("half", "n1", 1000, 1, &ends);
         world.gang("high", Spec { members: 2, ..HIGH });
         world.pass();
         world.gang("low", Spec { members: 1, ..LOW });

@@ -148,6 +148,7 @@ impl Gang {
             decided_at: self.now,
             members: 2,
             nodes: vec![on(&self.node, "g/0/0"), on(OTHER, "g/1/0")],
+            ..Placement::default()
         };
         for group in self.groups.values_mut() {
             let group = Arc::make_mut(group);

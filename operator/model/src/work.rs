@@ -1,0 +1,273 @@
+//! What holds capacity for a while only, and until when: work that may end by itself, that is
+//! leaving, or that may be evicted.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_engine::{Amounts, Blocker, NodeIx};
+
+use crate::occupancy::{Occupancy, PlacedGang, after};
+use crate::pod::Pod;
+use crate::victims::VictimFilter;
+
+/// What one pod, or one member without a pod, holds for a while only.
+#[derive(Clone, Debug)]
+pub struct PassingWork {
+    node: NodeIx,
+    amounts: Amounts,
+    /// Its gang: the caller's number of it.
+    gang: Option<usize>,
+    end: WorkEnd,
+    /// The pod, if there is one.
+    pod: Option<Arc<Pod>>,
+}
+
+/// How work ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkEnd {
+    /// It is on its way out, until then at the latest.
+    Leaving(DateTime<Utc>),
+    /// By itself: then at the latest, where that is known.
+    ByItself(Option<DateTime<Utc>>),
+    /// Only if it is evicted.
+    ByEviction,
+}
+
+/// The gang for which blockers are asked.
+#[derive(Clone, Copy, Debug)]
+pub struct BlockedGang<'a> {
+    /// The caller's number of it.
+    pub number: usize,
+    /// Its priority.
+    pub priority: i32,
+    /// Which work it may evict; `None`: none.
+    pub victims: Option<VictimFilter<'a>>,
+}
+
+impl Occupancy<'_> {
+    /// All that holds capacity for a while only.
+    pub fn passing_work(&self) -> Vec<PassingWork> {
+        let mut out = Vec::new();
+        let mut counted: HashSet<&str> = HashSet::new();
+        for (number, gang) in self.gangs.iter().enumerate() {
+            counted.extend(gang.pods.iter().map(|p| p.uid.as_str()));
+            for held in gang.holds(self.cluster) {
+                out.push(PassingWork {
+                    node: held.node,
+                    amounts: self.amounts(&held.requests),
+                    gang: Some(number),
+                    end: self.end_of_member(gang, held.pod.as_deref()),
+                    pod: held.pod,
+                });
+            }
+        }
+        for (node, pod) in self.pods() {
+            if !counted.contains(pod.uid.as_str()) {
+                out.push(PassingWork {
+                    node,
+                    amounts: self.amounts(&pod.requests),
+                    gang: None,
+                    end: self.end_of_pod(pod),
+                    pod: Some(Arc::clone(pod)),
+                });
+            }
+        }
+        out.retain(|work| work.end != WorkEnd::ByEviction || work.may_be_victim(self));
+        out
+    }
+
+    fn end_of_member(&self, gang: &PlacedGang<'_>, pod: Option<&Pod>) -> WorkEnd {
+        if self.goes(gang) {
+            return WorkEnd::Leaving(self.now);
+        }
+        match pod.and_then(|p| p.terminating) {
+            Some(end) => self.terminating(end),
+            None => WorkEnd::ByItself(gang.ends),
+        }
+    }
+
+    fn end_of_pod(&self, pod: &Pod) -> WorkEnd {
+        if self.evicting.contains(&pod.uid) {
+            WorkEnd::Leaving(self.now)
+        } else if let Some(end) = pod.terminating {
+            self.terminating(end)
+        } else if pod.may_end {
+            WorkEnd::ByItself(pod.ends)
+        } else {
+            WorkEnd::ByEviction
+        }
+    }
+
+    /// One that outlives its grace period ends nobody knows when.
+    fn terminating(&self, end: DateTime<Utc>) -> WorkEnd {
+        match after(end, self.rules.overdue) {
+            Some(overdue) if overdue > self.now => WorkEnd::Leaving(end),
+            _ => WorkEnd::ByItself(None),
+        }
+    }
+}
+
+impl PassingWork {
+    fn may_be_victim(&self, all: &Occupancy<'_>) -> bool {
+        self.pod.as_deref().is_some_and(|p| all.evictable(p))
+    }
+
+    /// This work as a blocker of the gang; `None` if it is not in its way, or stays.
+    ///
+    /// `promised` is when a gang has promised this one to have ended.
+    fn as_blocker(
+        &self,
+        blocked: BlockedGang<'_>,
+        promised: &impl Fn(usize) -> Option<DateTime<Utc>>,
+    ) -> Option<Blocker> {
+        let own = self.gang == Some(blocked.number);
+        // What is nominated for a pod of lower priority does not bind the gang in the first place,
+        // nor do its own pods before they are bound.
+        let nominated = |p: &Pod| p.pinned.is_none() && p.priority < blocked.priority;
+        let ignored = |p: &Pod| p.bound.is_none() && (own || nominated(p));
+        if self.pod.as_deref().is_some_and(ignored) {
+            return None;
+        }
+        let ends = match self.end {
+            WorkEnd::Leaving(end) => Some(end),
+            WorkEnd::ByItself(_) if own => return None,
+            WorkEnd::ByItself(end) => {
+                let promised = self.gang.and_then(promised);
+                end.into_iter().chain(promised).min()
+            }
+            WorkEnd::ByEviction => {
+                let pod = self.pod.as_deref()?;
+                let filter = blocked.victims?;
+                if pod.priority >= blocked.priority || !filter.admits_pod(pod) {
+                    return None;
+                }
+                None
+            }
+        };
+        Some(Blocker {
+            node: self.node,
+            request: self.amounts.clone(),
+            ends: ends.map(|end| end.timestamp_millis()),
+        })
+    }
+}
+
+/// What stands in the way of a gang for a while only; ends are in milliseconds.
+pub fn blockers(
+    work: &[PassingWork],
+    blocked: BlockedGang<'_>,
+    promised: impl Fn(usize) -> Option<DateTime<Utc>>,
+) -> Vec<Blocker> {
+    let each = work.iter();
+    each.filter_map(|w| w.as_blocker(blocked, &promised))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+    use crate::rules::Rules;
+    use crate::test_support::{mk_node, mk_pod};
+    use crate::victims::{VictimRules, VictimScope};
+    use crate::{ClusterModel, Snapshot};
+
+    /// Accelerators and end, in seconds, of each pod that may be gone some day for a gang of this
+    /// priority.
+    fn passing(pods: Vec<Pod>, priority: i32, may_evict: bool) -> Vec<(i64, Option<i64>)> {
+        let mut model = ClusterModel::default();
+        model.upsert_node(mk_node("n1", 64));
+        for pod in pods {
+            model.upsert_pod(pod);
+        }
+        let cluster: Snapshot = model.snapshot();
+        let (rules, evicting) = (Rules::default(), BTreeSet::new());
+        let occupancy = Occupancy {
+            cluster: &cluster,
+            budgets: &[],
+            rules: &rules,
+            now: at(1000),
+            evicting: &evicting,
+            gangs: Vec::new(),
+        };
+        let any = VictimRules {
+            scope: VictimScope::Any,
+            ..VictimRules::default()
+        };
+        let wanted = BTreeSet::new();
+        let nobody = BTreeSet::new();
+        let blocked = BlockedGang {
+            number: 0,
+            priority,
+            victims: may_evict.then_some(VictimFilter {
+                rules: &any,
+                wanted: &wanted,
+                beyond_budgets: true,
+                refused: &nobody,
+            }),
+        };
+        let gpu = cluster.dims().len() - 1;
+        let found = blockers(&occupancy.passing_work(), blocked, |_| None);
+        let seconds = |b: &Blocker| (b.request[gpu], b.ends.map(|ms| ms / 1000));
+        let mut found: Vec<_> = found.iter().map(seconds).collect();
+        found.sort_unstable();
+        found
+    }
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(second, 0).unwrap()
+    }
+
+    #[test]
+    fn services_stay_unless_they_may_be_evicted_and_daemons_stay_whatever_happens() {
+        let service = Pod {
+            priority: 5,
+            ..mk_pod("service", "n1", 1)
+        };
+        let daemon = Pod {
+            protected: true,
+            ..mk_pod("daemon", "n1", 2)
+        };
+        let pods = || vec![service.clone(), daemon.clone()];
+        assert_eq!(passing(pods(), 10, true), [(1, None)]);
+        assert_eq!(passing(pods(), 5, true), []);
+        assert_eq!(passing(pods(), 10, false), []);
+    }
+
+    #[test]
+    fn a_job_ends_by_itself_at_its_deadline_where_it_has_one() {
+        let job = |name: &str, gpus, ends| Pod {
+            may_end: true,
+            priority: 1000,
+            ends,
+            ..mk_pod(name, "n1", gpus)
+        };
+        let pods = vec![job("a", 1, None), job("b", 2, Some(at(1500)))];
+        assert_eq!(passing(pods, 0, false), [(1, None), (2, Some(1500))]);
+    }
+
+    #[test]
+    fn what_is_terminating_leaves_whatever_it_is_and_is_not_waited_for_once_it_is_overdue() {
+        let ending = |name: &str, gpus, end| Pod {
+            terminating: Some(at(end)),
+            ..mk_pod(name, "n1", gpus)
+        };
+        let pods = vec![ending("soon", 1, 1010), ending("stuck", 2, 900)];
+        assert_eq!(passing(pods, 0, false), [(1, Some(1010)), (2, None)]);
+    }
+
+    #[test]
+    fn what_is_nominated_for_lower_priority_is_not_in_the_way() {
+        let nominated = Pod {
+            bound: None,
+            nominated: Some("n1".into()),
+            may_end: true,
+            priority: 5,
+            ..mk_pod("p", "n1", 1)
+        };
+        assert_eq!(passing(vec![nominated.clone()], 10, true), []);
+        assert_eq!(passing(vec![nominated], 5, true), [(1, None)]);
+    }
+}

@@ -1,0 +1,113 @@
+//! What gangs that wait have reserved, as their statuses say.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use lockstep_api::scheduling::Reservation;
+use lockstep_engine::queue::QueuePosition;
+use lockstep_engine::{Amounts, NodeIx};
+use lockstep_model::victims::extended_resources;
+use lockstep_model::{GangPhase, QueueReservation, ReservationsAhead};
+
+use crate::context::Context;
+use crate::refusal::why_no_preemption;
+use crate::state::GangState;
+
+/// The place of a gang in the queue.
+type Position = QueuePosition<Option<DateTime<Utc>>, String>;
+
+/// What the last cycle reserved, for whom. It binds gangs that move before the queue is served.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct StandingReservations(Vec<(Position, QueueReservation)>);
+
+impl StandingReservations {
+    /// Reads them.
+    pub fn read(context: &Context<'_>, gangs: &[GangState]) -> Self {
+        let waiting = gangs.iter().enumerate().filter(|(_, gang)| {
+            gang.phase() == GangPhase::Active && gang.status.preemption.is_none()
+        });
+        let all = waiting.filter_map(|(at, gang)| {
+            let reservation = gang.status.reservation.as_ref()?;
+            let nodes = amounts(context, gang, reservation);
+            let held = held(context, gang, at, reservation.starts_at, nodes);
+            Some((position(gang), held))
+        });
+        Self(all.collect())
+    }
+
+    /// Those of gangs that are ahead of one in the queue.
+    pub fn ahead_of(&self, gang: &GangState) -> ReservationsAhead {
+        let own = position(gang);
+        let ahead = self.0.iter().filter(|(position, _)| *position < own);
+        ahead.map(|(_, held)| held.clone()).collect()
+    }
+}
+
+/// What a gang has reserved, for those behind it.
+pub(crate) fn held(
+    context: &Context<'_>,
+    gang: &GangState,
+    at: usize,
+    starts_at: Option<DateTime<Utc>>,
+    nodes: BTreeMap<NodeIx, Amounts>,
+) -> QueueReservation {
+    QueueReservation {
+        gang: at,
+        priority: gang.priority(),
+        preempts: may_preempt(context, gang),
+        wanted: wanted(gang),
+        starts_at,
+        nodes,
+    }
+}
+
+fn position(gang: &GangState) -> Position {
+    QueuePosition::new(
+        gang.priority(),
+        gang.status.queued_at,
+        gang.uid().to_owned(),
+    )
+}
+
+/// Whether work may be evicted for the gang now.
+pub(crate) fn may_preempt(context: &Context<'_>, gang: &GangState) -> bool {
+    gang.input.group.preempts && why_no_preemption(context, gang).is_none()
+}
+
+/// Extended resources that the gang asks for.
+pub(crate) fn wanted(gang: &GangState) -> BTreeSet<String> {
+    let templates = gang.input.workload.templates.iter();
+    let requests = templates.filter_map(|t| t.requests.as_deref().ok());
+    extended_resources(requests)
+}
+
+/// What a reservation that was read takes on each node. Numbers that no gang of this size could
+/// have are left out.
+pub(crate) fn amounts(
+    context: &Context<'_>,
+    gang: &GangState,
+    reservation: &Reservation,
+) -> BTreeMap<NodeIx, Amounts> {
+    let mut out: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
+    let most = i32::try_from(gang.input.gang.size()).unwrap_or(i32::MAX);
+    for reserved in &reservation.nodes {
+        let Some(node) = context.cluster.ordinal(&reserved.node) else {
+            continue;
+        };
+        for (group, &count) in &reserved.members {
+            let Some(requests) = gang.input.requests(group) else {
+                continue;
+            };
+            if !(1..=most).contains(&count) {
+                continue;
+            }
+            let each = context.amounts(requests);
+            let on_node = out.entry(node).or_default();
+            on_node.resize(each.len(), 0);
+            for (sum, amount) in on_node.iter_mut().zip(each) {
+                *sum = sum.saturating_add(amount.saturating_mul(i64::from(count)));
+            }
+        }
+    }
+    out
+}

@@ -1,0 +1,374 @@
+//! What a gang that waits keeps from those behind it: nodes by name, and nothing else.
+
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
+use serde_json::{Value, json};
+
+/// One member with one accelerator.
+const SMALL: Spec = Spec {
+    priority: 50,
+    members: 1,
+    gpus: 1,
+};
+
+/// Members that take whole nodes of four accelerators.
+fn whole_nodes(members: i32) -> Spec {
+    Spec {
+        members,
+        gpus: 4,
+        ..SMALL
+    }
+}
+
+/// What makes a pod of others one that ends by itself.
+fn ends() -> Value {
+    json!({"spec": {"restartPolicy": "Never"}})
+}
+
+/// What makes a pod of others one that belongs to its node, whatever its restart policy.
+fn of_the_node() -> Value {
+    json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}})
+}
+
+/// Nodes of four accelerators, of which work that nobody may evict holds so many.
+fn busy(held: &[i64], more: &Value) -> Gangs {
+    let names: Vec<String> = (0..held.len()).map(|n| format!("n{n}")).collect();
+    let nodes: Vec<(&str, i64)> = names.iter().map(|n| (n.as_str(), 4)).collect();
+    let mut world = Gangs::new(&nodes);
+    for (node, &gpus) in names.iter().zip(held).filter(|(_, gpus)| **gpus > 0) {
+        world.foreign_with(&format!("on-{node}"), node, 1000, gpus, more);
+    }
+    world
+}
+
+/// A gang asks after all that ask already.
+fn later(world: &mut Gangs, name: &str, spec: Spec) {
+    world.later(1);
+    world.gang(name, spec);
+    world.settle();
+}
+
+fn end(world: &mut Gangs, pod: &str) {
+    world.remove(WatchedKind::Pod, &Key::new("ml", pod));
+    world.settle();
+}
+
+#[test]
+fn a_gang_that_fits_no_node_beside_its_daemons_keeps_nobody_waiting() {
+    let mut world = busy(&[1, 1], &of_the_node());
+    later(&mut world, "never", whole_nodes(1));
+    later(&mut world, "small", SMALL);
+    assert_eq!((world.running("never"), world.running("small")), (0, 1));
+}
+
+#[test]
+fn a_gang_that_waits_for_services_which_never_end_keeps_nobody_waiting() {
+    let mut world = busy(&[2, 2], &json!({}));
+    later(&mut world, "never", whole_nodes(1));
+    later(&mut world, "small", SMALL);
+    assert_eq!((world.running("never"), world.running("small")), (0, 1));
+}
+
+#[test]
+fn a_gang_that_waits_keeps_the_nodes_that_it_needs_and_no_others() {
+    let mut world = busy(&[2, 2, 2], &ends());
+    later(&mut world, "waits", whole_nodes(1));
+    for name in ["a", "b", "c"] {
+        later(&mut world, name, Spec { gpus: 2, ..SMALL });
+    }
+    let placed = ["a", "b", "c"].map(|name| world.running(name));
+    assert_eq!((world.running("waits"), placed), (0, [1, 1, 0]));
+}
+
+#[test]
+fn a_later_gang_of_equal_priority_does_not_overtake_by_force() {
+    let mut world = busy(&[4, 0], &ends());
+    let low = Spec {
+        priority: 10,
+        ..whole_nodes(1)
+    };
+    later(&mut world, "low", low);
+    later(&mut world, "first", whole_nodes(2));
+    later(&mut world, "second", whole_nodes(1));
+    assert_eq!(world.intent("second"), None);
+    assert_eq!((world.running("low"), world.running("second")), (1, 0));
+    end(&mut world, "on-n0");
+    assert_eq!((world.running("first"), world.running("second")), (2, 0));
+}
+
+/// Nodes that are reserved for a gang, by name.
+fn reserved(world: &Gangs, name: &str) -> Vec<String> {
+    let reservation = world.status(name).reservation;
+    let nodes = reservation.into_iter().flat_map(|r| r.nodes);
+    nodes.map(|n| n.node).collect()
+}
+
+#[test]
+fn a_gang_that_waits_says_what_is_reserved_for_it_and_who_waits_for_that_says_for_whom() {
+    let mut world = busy(&[2, 2], &ends());
+    later(&mut world, "waits", whole_nodes(2));
+    later(&mut world, "small", SMALL);
+    let said = world.condition("waits").message;
+    assert!(
+        said.ends_with("; capacity on 2 nodes is reserved for it"),
+        "{said}"
+    );
+    let group = world.group("waits").unwrap().metadata.name.unwrap();
+    let said = world.condition("small").message;
+    let by = format!(
+        "would fit, but the capacity is reserved for podgroup ml/{group}, ahead of it in the queue"
+    );
+    assert_eq!(said, by);
+    for pod in ["on-n0", "on-n1"] {
+        end(&mut world, pod);
+    }
+    assert_eq!(world.running("waits"), 2);
+    assert_eq!(world.status("waits").reservation, None);
+}
+
+#[test]
+fn a_reservation_stays_where_it_is_and_its_gang_starts_elsewhere_if_it_can() {
+    let mut world = busy(&[1, 2, 3], &ends());
+    later(&mut world, "waits", whole_nodes(1));
+    let chosen = world.status("waits").reservation;
+    assert_eq!(reserved(&world, "waits"), ["n0"]);
+    world.remove(WatchedKind::Pod, &Key::new("ml", "on-n2"));
+    world.foreign_with("again", "n2", 1000, 1, &ends());
+    world.foreign_with("more", "n0", 1000, 2, &ends());
+    world.settle();
+    assert_eq!(world.status("waits").reservation, chosen);
+    world.crash();
+    world.settle();
+    assert_eq!(world.status("waits").reservation, chosen, "a new leader");
+    end(&mut world, "again");
+    assert_eq!(world.nodes("waits"), ["n2"]);
+}
+
+#[test]
+fn other_nodes_are_reserved_when_one_cannot_be_used_any_more() {
+    let mut world = busy(&[1, 2, 3], &ends());
+    later(&mut world, "waits", whole_nodes(1));
+    world.node("n0", 4, false);
+    world.settle();
+    assert_eq!(reserved(&world, "waits"), ["n1"]);
+    // A service that never ends.
+    world.foreign("service", "n1", 1000, 1);
+    world.settle();
+    assert_eq!(reserved(&world, "waits"), ["n2"]);
+    world.node("n0", 4, true);
+    world.settle();
+    assert_eq!(
+        reserved(&world, "waits"),
+        ["n2"],
+        "a better one is no reason"
+    );
+}
+
+#[test]
+fn reservations_are_disjoint_and_those_ahead_choose_first() {
+    let mut world = busy(&[1, 2, 3], &ends());
+    later(&mut world, "second", whole_nodes(2));
+    let before = world.status("second").reservation;
+    let high = Spec {
+        priority: 100,
+        ..whole_nodes(1)
+    };
+    later(&mut world, "first", high);
+    assert_eq!(
+        reserved(&world, "first"),
+        ["n2"],
+        "it leaves the others alone"
+    );
+    assert_eq!(world.status("second").reservation, before);
+    let higher = Spec {
+        priority: 101,
+        ..whole_nodes(2)
+    };
+    later(&mut world, "best", higher);
+    assert_eq!(reserved(&world, "best"), ["n0", "n1"]);
+    assert_eq!(reserved(&world, "first"), ["n2"]);
+    assert_eq!(world.status("second").reservation, None);
+}
+
+#[test]
+fn only_the_first_gangs_of_a_priority_reserve_and_the_others_keep_nobody_waiting() {
+    for (most, placed) in [(0, [1, 1]), (1, [1, 0]), (2, [0, 0])] {
+        let mut world = busy(&[2, 2], &ends());
+        world.scheduler_settings().rules.reservations_per_priority = most;
+        for name in ["a", "b"] {
+            later(&mut world, name, whole_nodes(1));
+        }
+        for name in ["c", "d"] {
+            later(&mut world, name, Spec { gpus: 2, ..SMALL });
+        }
+        let running = ["c", "d"].map(|name| world.running(name));
+        assert_eq!(running, placed, "{most} reservations");
+    }
+}
+
+#[test]
+fn a_gang_that_is_refused_for_another_reason_than_capacity_reserves_nothing_meanwhile() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang_with_claim("broken", whole_nodes(1));
+    world.settle();
+    world.later(6);
+    world.settle();
+    assert!(world.status("broken").refusal.is_some());
+    assert_eq!(world.status("broken").reservation, None);
+    later(&mut world, "small", SMALL);
+    assert_eq!(world.running("small"), 1);
+}
+
+#[test]
+fn a_forged_reservation_is_dropped() {
+    let forged = [
+        (
+            "every node",
+            json!([{"node": "n0", "members": {"g": 1}}, {"node": "n1", "members": {"g": 1}},
+            {"node": "n2", "members": {"g": 1}}]),
+        ),
+        (
+            "a node that is not there",
+            json!([{"node": "n9", "members": {"g": 1}}]),
+        ),
+        (
+            "another group",
+            json!([{"node": "n1", "members": {"h": 1}}]),
+        ),
+        (
+            "too many",
+            json!([{"node": "n1", "members": {"g": i32::MAX}}]),
+        ),
+        ("negative", json!([{"node": "n1", "members": {"g": -1}}])),
+        (
+            "twice",
+            json!([{"node": "n1", "members": {"g": 1}}, {"node": "n1", "members": {"g": 1}}]),
+        ),
+        ("nothing", json!([])),
+    ];
+    for (what, nodes) in forged {
+        let mut world = busy(&[1, 2, 3], &ends());
+        later(&mut world, "waits", whole_nodes(1));
+        world.edit_group("waits", |group| {
+            let reservation = json!({"since": "2020-01-01T00:00:00Z", "nodes": nodes});
+            let status = group.status.get_or_insert_default();
+            status.reservation = Some(serde_json::from_value(reservation).unwrap());
+        });
+        world.crash();
+        world.settle();
+        assert_eq!(reserved(&world, "waits"), ["n0"], "{what}");
+        later(&mut world, "small", SMALL);
+        assert_eq!(world.running("small"), 1, "{what}");
+    }
+}
+
+#[test]
+fn a_gang_that_preempts_does_not_move_to_what_was_reserved_before_it() {
+    let mut world = busy(&[4, 0, 0], &ends());
+    let low = Spec {
+        priority: 10,
+        ..whole_nodes(1)
+    };
+    for name in ["low-a", "low-b"] {
+        later(&mut world, name, low);
+    }
+    world.scheduler_settings().preemption_enabled = false;
+    later(&mut world, "first", whole_nodes(2));
+    let kept = reserved(&world, "first");
+    world.scheduler_settings().preemption_enabled = true;
+    world.later(1);
+    world.gang("second", whole_nodes(1));
+    world.settle();
+    let second = world.nodes("second");
+    assert!(
+        second.iter().all(|n| !kept.contains(n)),
+        "{second:?} of {kept:?}"
+    );
+    assert_eq!(world.running("first") + world.running("second"), 2);
+}
+
+#[test]
+fn gangs_that_keep_coming_do_not_delay_one_that_waits() {
+    let mut world = busy(&[2, 2, 2, 2], &ends());
+    later(&mut world, "waits", whole_nodes(3));
+    for n in 0..12 {
+        let name = format!("g{n:02}");
+        let spec = Spec {
+            members: 1 + n % 2,
+            gpus: 1 + i64::from(n % 3),
+            priority: if n % 4 == 0 { 10 } else { 50 },
+        };
+        later(&mut world, &name, spec);
+        match n {
+            3 => end(&mut world, "on-n0"),
+            6 => end(&mut world, "on-n1"),
+            _ => {}
+        }
+    }
+    let others = || (0..12).map(|n| format!("g{n:02}"));
+    let before: usize = others().map(|g| world.running(&g)).sum();
+    assert!(before > 0, "nobody ran beside it");
+    assert_eq!(world.running("waits"), 0);
+    end(&mut world, "on-n2");
+    assert_eq!(world.running("waits"), 3);
+}
+
+/// A gang that ends after so many seconds.
+fn ends_after(seconds: i64) -> Value {
+    json!({"activeDeadlineSeconds": seconds})
+}
+
+/// Two nodes of work that ends in ten minutes, half of the capacity, and a gang that waits for
+/// both.
+fn waiting_for_a_deadline() -> Gangs {
+    let job = json!({"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 570}});
+    let mut world = busy(&[2, 2], &job);
+    later(&mut world, "waits", whole_nodes(2));
+    world
+}
+
+#[test]
+fn a_gang_that_ends_in_time_uses_what_is_reserved_for_later() {
+    let mut world = waiting_for_a_deadline();
+    let start = world.status("waits").reservation.and_then(|r| r.starts_at);
+    assert!(start.is_some());
+    let said = world.condition("waits").message;
+    assert!(said.contains("which it can use from"), "{said}");
+    world.gang_with("long", SMALL, &ends_after(590));
+    world.gang("endless", SMALL);
+    world.gang_with("short", SMALL, &ends_after(300));
+    world.settle();
+    let running = ["long", "endless", "short"].map(|name| world.running(name));
+    assert_eq!(running, [0, 0, 1]);
+    let backfill = world.placement("short").unwrap().backfill.unwrap();
+    assert_eq!(Some(backfill.ends_by), start);
+    assert_eq!(backfill.reserved_for, [world.group_uid("waits")]);
+}
+
+#[test]
+fn nobody_uses_what_is_reserved_while_an_end_is_unknown() {
+    let mut world = waiting_for_a_deadline();
+    world.foreign_with("endless", "n0", 1000, 1, &ends());
+    world.settle();
+    world.gang_with("short", SMALL, &ends_after(300));
+    world.settle();
+    assert_eq!(world.status("waits").reservation.unwrap().starts_at, None);
+    assert_eq!(world.running("short"), 0);
+}
+
+#[test]
+fn a_deadline_that_is_raised_makes_room_for_the_gang_that_waits() {
+    let mut world = waiting_for_a_deadline();
+    world.gang_with("short", SMALL, &ends_after(300));
+    world.settle();
+    assert_eq!(world.running("short"), 1);
+    world.edit("short", |w| w.spec.active_deadline_seconds = Some(100_000));
+    world.settle();
+    let start = world.status("waits").reservation.and_then(|r| r.starts_at);
+    assert!(start.is_some(), "the promise counts, not the new deadline");
+    for pod in ["on-n0", "on-n1"] {
+        end(&mut world, pod);
+    }
+    assert_eq!((world.running("waits"), world.running("short")), (2, 0));
+    assert!(world.names().contains(&"short".to_owned()));
+    assert_eq!(world.placement("short"), None, "it waits again");
+}
