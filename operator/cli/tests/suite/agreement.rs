@@ -323,7 +323,9 @@ impl Builder {
         }
         if foreign.kind == ForeignKind::Job {
             made.may_end = true;
-            made.ends = (number % 2 == 0).then(|| now() + TimeDelta::seconds(foreign.age));
+            made.ends = number
+                .is_multiple_of(2)
+                .then(|| now() + TimeDelta::seconds(foreign.age));
         }
         self.objects.pods.push(made);
         true

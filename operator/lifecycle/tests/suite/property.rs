@@ -4,9 +4,7 @@
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::{
-    Phase, SchedulingPolicy, TrainingWorkloadSpec, TrainingWorkloadStatus,
-};
+use lockstep_api::workload::{Phase, SchedulingPolicy, TrainingWorkloadSpec};
 use lockstep_lifecycle::PodView;
 use lockstep_sim::oracle::check_order;
 use lockstep_sim::pods::{env, leaving, over};

@@ -31,7 +31,6 @@ mod statuses;
 use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::key::Key;
-use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
 use serde::Deserialize;
@@ -111,10 +110,9 @@ impl Oracles {
                     self.groups.retain(|_, group| !controls(&write.uid, group));
                 }
                 if write.verb == Verb::UpdateStatus && is_ours(write) {
-                    let none = TrainingWorkloadStatus::default();
                     let before = old.and_then(|w| w.status).unwrap_or_default();
-                    let after = new.status.as_ref().unwrap_or(&none);
-                    note("I2 I6", check_order(&before, after));
+                    let after = new.status.unwrap_or_default();
+                    note("I2 I6", check_order(&before, &after));
                 }
             }
             WatchedKind::PodGroup if write.verb == Verb::Gone => {

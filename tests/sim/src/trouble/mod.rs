@@ -11,6 +11,7 @@ mod foreign;
 mod forged;
 mod heal;
 mod nodes;
+mod report;
 mod story;
 mod users;
 mod workload;

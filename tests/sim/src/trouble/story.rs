@@ -5,7 +5,7 @@ use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
-use super::{CLASSES, Mix, Trouble, heal, users};
+use super::{CLASSES, Mix, Trouble, heal, report, users};
 use crate::SimCluster;
 use crate::nodes::node;
 use crate::oracle::{self, Oracles};
@@ -106,7 +106,7 @@ impl Story {
     /// An invariant is broken.
     pub fn end(&mut self) {
         heal(&mut self.cluster);
-        self.delete(|w| retried_for_ever(w));
+        self.delete(retried_for_ever);
         self.settle();
         let broken = self.oracles.look_at_rest(&mut self.cluster);
         self.hold(&broken);
@@ -135,51 +135,6 @@ impl Story {
         }
     }
 
-    /// The workloads as they are, a few lines each.
-    fn workloads(&self) -> String {
-        let all = self.cluster.list::<TrainingWorkload>().into_iter();
-        let each = all.map(|w| {
-            let status = w.status.unwrap_or_default();
-            let gangs = serde_json::to_string(&status.gangs).unwrap_or_default();
-            let domains = serde_json::to_string(&status.domains).unwrap_or_default();
-            let spec = serde_json::to_string(&w.spec).unwrap_or_default();
-            let told = status
-                .conditions
-                .iter()
-                .map(|c| format!("    {} {:?} {} {}", c.type_, c.status, c.reason, c.message));
-            format!(
-                "{} {:?} {}\n{}\n    {gangs}\n    {domains}\n    {spec}",
-                w.metadata.name.unwrap_or_default(),
-                status.phase,
-                status.ready,
-                told.collect::<Vec<_>>().join("\n")
-            )
-        });
-        each.collect::<Vec<_>>().join("\n")
-    }
-
-    /// What the last writes have changed, a line each.
-    fn changes(&self) -> String {
-        let store = self.cluster.store();
-        let lines = (0..store.log.len()).rev().take(12).map(|at| {
-            let write = &store.log[at];
-            let before = store.log[..at].iter().rev().find(|w| w.uid == write.uid);
-            let none = serde_json::Value::Null;
-            let old = before.map_or(&none, |w| &w.object["status"]);
-            let mut told = write.line();
-            if write.object["status"]["phase"] == "Failed" {
-                told.push_str(&write.object["status"].to_string());
-            }
-            for (field, new) in write.object["status"].as_object().into_iter().flatten() {
-                if old[field] != *new {
-                    told.push_str(&format!("\n    {field}: {}\n      -> {new}", old[field]));
-                }
-            }
-            told
-        });
-        lines.collect::<Vec<_>>().join("\n")
-    }
-
     fn hold(&self, broken: &[String]) {
         assert!(
             broken.is_empty(),
@@ -187,9 +142,9 @@ impl Story {
             broken.join("\n"),
             self.numbers,
             self.told.join("\n"),
-            self.workloads(),
+            report::workloads(&self.cluster),
             self.cluster.story(60),
-            self.changes()
+            report::changes(&self.cluster)
         );
     }
 }
