@@ -58,7 +58,7 @@ fn whatever_happens_the_invariants_hold_and_in_the_end_everything_rests() {
         let numbers: Vec<u64> = numbers.filter_map(|n| n.parse().ok()).collect();
         return play(numbers[0], &numbers[1..], &Mutex::default());
     }
-    let stories = number("SIM_STORIES", 60);
+    let stories = number("SIM_STORIES", 130);
     let seed = number("SIM_SEED", 1).to_le_bytes();
     let seed: Vec<u8> = seed.iter().copied().cycle().take(32).collect();
     let config = Config {
