@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use lockstep_scheduler::SchedulerSettings;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use thiserror::Error;
@@ -20,7 +21,7 @@ use crate::clock::{Clock, Random};
 use crate::config::Config;
 use crate::events::{self, Events, Publisher};
 use crate::gauges::Gauges;
-use crate::index::{Index, WatchErrors, Watching, watch_all};
+use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
 use crate::metrics::SharedRegistry;
@@ -92,6 +93,17 @@ impl Metrics {
     }
 }
 
+/// What every part of the manager is made with.
+struct Wiring {
+    index: Arc<Index>,
+    queue: Queue<Key>,
+    clients: Clients,
+    clock: Arc<dyn Clock>,
+    random: Random,
+    config: Config,
+    metrics: Metrics,
+}
+
 /// Runs until `stop`, or until something fails that only a new process can mend.
 pub async fn run(deps: Deps) -> Result<(), RunError> {
     let Deps {
@@ -108,15 +120,17 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let metrics = Metrics::register(&mut registry.lock());
     let (leadership, tenure) = signal::channel(None);
     let tenure = Tenure::new(tenure);
+    let requests = &metrics.requests;
     let clients = Clients::new(
         &transports,
         config.deadlines(),
         tenure.clone(),
         &clock,
-        &metrics.requests,
+        requests,
     );
+    let backoff = config.pass_backoff();
     let queue = Queue::new(
-        config.pass_backoff(),
+        backoff,
         random.clone(),
         clock.clone(),
         metrics.queue.clone(),
@@ -131,55 +145,27 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         clock: clock.clone(),
     };
     registry.lock().register_collector(Box::new(gauges));
+    let wiring = Wiring {
+        index: index.clone(),
+        queue,
+        clients,
+        clock,
+        random,
+        config,
+        metrics,
+    };
 
     // Background tasks: they end when this future is dropped or returns.
     let mut background = JoinSet::new();
-    watch(
-        &index,
-        &clients,
-        &config,
-        &random,
-        &metrics,
-        &mut background,
-    );
-    let (events, publisher) = event_publisher(&clients, &clock, &random, &identity, &metrics);
+    wiring.watch(&mut background);
+    let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
 
     // The lease is given up after the work has stopped.
     let release = CancellationToken::new();
-    let mut election = Box::pin(elect(
-        &config,
-        &clients,
-        &clock,
-        identity,
-        namespace,
-        leadership,
-        release.clone(),
-    ));
-    let controller = Arc::new(Controller::new(Parts {
-        index: index.clone(),
-        queue,
-        clients: clients.clone(),
-        clock: clock.clone(),
-        settings: Arc::new(config.settings()),
-        limits: config.limits(),
-        events: events.clone(),
-        metrics: metrics.workloads.clone(),
-        stop: stop.clone(),
-    }));
-    let scheduler = Scheduler::new(
-        index.clone(),
-        &clients,
-        clock.clone(),
-        scheduler_settings,
-        events,
-        metrics.scheduler.clone(),
-    );
-    let work = async {
-        // Both finish what they have in hand once stopped.
-        tokio::join!(controller.run(), scheduler.run(stop.clone()));
-    };
-    let mut work = Box::pin(lead(tenure, index, work, stop.clone()));
+    let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
+    let work = wiring.work(scheduler_settings, events, stop.clone());
+    let mut work = Box::pin(lead(tenure, index, work, stop));
 
     tokio::select! {
         biased;
@@ -193,86 +179,105 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Starts the tasks that keep the index up to date, and the pass over everything that repairs what
-/// they miss.
-fn watch(
-    index: &Arc<Index>,
-    clients: &Clients,
-    config: &Config,
-    random: &Random,
-    metrics: &Metrics,
-    tasks: &mut JoinSet<()>,
-) {
-    let watching = Watching {
-        client: clients.read.clone(),
-        streaming_lists: config.client.streaming_lists,
-        backoff: config.watch_backoff(),
-        random: random.clone(),
-        errors: metrics.watch_errors.clone(),
-    };
-    watch_all(index, &watching, tasks);
-    let (read, native) = (clients.read.clone(), metrics.native.clone());
-    tasks.spawn(upstream_scheduling::discover(
-        read,
-        random.clone(),
-        native,
-        index.clone(),
-    ));
-    tasks.spawn(resync(
-        index.clone(),
-        random.clone(),
-        config.resync_period(),
-    ));
-}
-
-/// The sender of events, and the task that writes them.
-fn event_publisher(
-    clients: &Clients,
-    clock: &Arc<dyn Clock>,
-    random: &Random,
-    identity: &str,
-    metrics: &Metrics,
-) -> (Events, impl Future<Output = ()> + use<>) {
-    let (events, reports) = Events::channel(metrics.lost_events.clone());
-    let publisher = Publisher {
-        client: clients.write.clone(),
-        clock: clock.clone(),
-        random: random.clone(),
-        identity: identity.to_owned(),
-        lost: metrics.lost_events.clone(),
-    };
-    (events, publisher.run(reports))
-}
-
-/// Takes part in the election, or leads without one.
-async fn elect(
-    config: &Config,
-    clients: &Clients,
-    clock: &Arc<dyn Clock>,
-    identity: String,
-    namespace: String,
-    leadership: signal::Sender<Option<Leadership>>,
-    release: CancellationToken,
-) -> Result<(), LeaseLost> {
-    if !config.leader_election.enabled {
-        // A century: longer than any process, and far from the end of the clock.
-        let for_ever = clock.monotonic() + std::time::Duration::from_hours(100 * 365 * 24);
-        leadership.send_replace(Some(Leadership {
-            term: 0,
-            valid_until: for_ever,
-        }));
-        release.cancelled().await;
-        return Ok(());
+impl Wiring {
+    /// Starts the tasks that keep the index up to date, and the pass over everything that repairs
+    /// what they miss.
+    fn watch(&self, tasks: &mut JoinSet<()>) {
+        let watching = Watching {
+            client: self.clients.read.clone(),
+            streaming_lists: self.config.client.streaming_lists,
+            backoff: self.config.watch_backoff(),
+            random: self.random.clone(),
+            errors: self.metrics.watch_errors.clone(),
+        };
+        watch_all(&self.index, &watching, tasks);
+        let (read, native) = (self.clients.read.clone(), self.metrics.native.clone());
+        tasks.spawn(upstream_scheduling::discover(
+            read,
+            self.random.clone(),
+            native,
+            self.index.clone(),
+        ));
+        tasks.spawn(resync(
+            self.index.clone(),
+            self.random.clone(),
+            self.config.resync_period(),
+        ));
     }
-    let candidate = Candidate {
-        client: clients.lease.clone(),
-        namespace,
-        name: config.leader_election.name.clone(),
-        identity,
-        timing: config.timing(),
-        clock: &**clock,
-    };
-    candidate.run(leadership, release).await
+
+    /// The sender of events, and the task that writes them.
+    fn event_publisher(&self, identity: &str) -> (Events, impl Future<Output = ()> + use<>) {
+        let lost = self.metrics.lost_events.clone();
+        let (events, reports) = Events::channel(lost.clone());
+        let publisher = Publisher {
+            client: self.clients.write.clone(),
+            clock: self.clock.clone(),
+            random: self.random.clone(),
+            identity: identity.to_owned(),
+            lost,
+        };
+        (events, publisher.run(reports))
+    }
+
+    /// Takes part in the election, or leads without one.
+    async fn elect(
+        &self,
+        identity: String,
+        namespace: String,
+        leadership: signal::Sender<Option<Leadership>>,
+        release: CancellationToken,
+    ) -> Result<(), LeaseLost> {
+        if !self.config.leader_election.enabled {
+            // A century: longer than any process, and far from the end of the clock.
+            let century = std::time::Duration::from_hours(100 * 365 * 24);
+            leadership.send_replace(Some(Leadership {
+                term: 0,
+                valid_until: self.clock.monotonic() + century,
+            }));
+            release.cancelled().await;
+            return Ok(());
+        }
+        let candidate = Candidate {
+            client: self.clients.lease.clone(),
+            namespace,
+            name: self.config.leader_election.name.clone(),
+            identity,
+            timing: self.config.timing(),
+            clock: &*self.clock,
+        };
+        candidate.run(leadership, release).await
+    }
+
+    /// The workload controller and the scheduler. Both finish what they have in hand once stopped.
+    fn work(
+        &self,
+        settings: SchedulerSettings,
+        events: Events,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + use<> {
+        let controller = Arc::new(Controller::new(Parts {
+            index: self.index.clone(),
+            queue: self.queue.clone(),
+            clients: self.clients.clone(),
+            clock: self.clock.clone(),
+            settings: Arc::new(self.config.settings()),
+            limits: self.config.limits(),
+            events: events.clone(),
+            metrics: self.metrics.workloads.clone(),
+            stop: stop.clone(),
+        }));
+        let scheduler = Scheduler::new(
+            self.index.clone(),
+            &self.clients,
+            self.clock.clone(),
+            settings,
+            events,
+            self.metrics.scheduler.clone(),
+        );
+        async move {
+            tokio::join!(controller.run(), scheduler.run(stop));
+        }
+    }
 }
 
 /// Waits for a complete index and for leadership, then works until stopped.
