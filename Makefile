@@ -88,7 +88,7 @@ test: lint unit plane-test e2e ## Everything that must pass before a change land
 .PHONY: test-full
 test-full: test ## The long rest, hours: ten times the random tests, larger crash sweeps, longer silence, e2e again and again
 	PROPTEST_CASES=100000 $(CARGO) test -p lockstep-engine --tests
-	PROPTEST_CASES=2000 $(CARGO) test -p lockstep-lifecycle -p lockstep-scheduler -p lockstep-manager
+	PROPTEST_CASES=2000 PROPTEST_RNG_SEED=$$RANDOM $(CARGO) test -p lockstep-lifecycle -p lockstep-scheduler -p lockstep-manager
 	SIM_SEEDS=200 SIM_STORIES=12500 SIM_SEED=$$RANDOM $(CARGO) test -p lockstep-sim -- --nocapture
 	LOCKSTEP_SWEEP_MEMBERS=6 $(CARGO) test -p lockstep-e2e --test crash
 	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle

@@ -322,21 +322,22 @@ impl<'a> Facts<'a> {
         !self.view.nodes.contains_key(node) || self.lost.contains(node)
     }
 
-    /// Whether the node's kubelet tells of its pods.
-    fn answers(&self, node: &str) -> bool {
-        let node = self.view.nodes.get(node);
-        node.is_some_and(|n| n.not_ready_since.is_none() && !n.out_of_service)
+    /// From when on a pod that still has not ended is stuck: its grace period is long over, and its
+    /// node answers and has answered for as long. None: the node does not answer.
+    pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
+        let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
+        let node = self.view.nodes.get(node)?;
+        let answers = node.not_ready_since.is_none() && !node.out_of_service;
+        // A node that was silent may only now learn that the pod is to end.
+        let since = node.ready_since.map_or(end, |ready| ready.max(end));
+        answers.then(|| since + self.view.settings.overdue)
     }
 
     /// Whether a pod has not ended although its grace period is long over and its node answers: a
     /// process that no signal ends, a mount that hangs, a foreign finalizer.
     pub fn is_stuck(&self, pod: &PodView, wake: &mut Wake) -> bool {
-        let (Some(end), Some(node)) = (pod.ends_at(), pod.node.as_deref()) else {
-            return false;
-        };
-        !pod.terminal()
-            && self.answers(node)
-            && self.due(end + self.view.settings.overdue).passed(wake)
+        let from = self.stuck_from(pod).filter(|_| !pod.terminal());
+        from.is_some_and(|from| self.due(from).passed(wake))
     }
 
     /// Whether a pod was deleted by force and its object is kept by a finalizer: nobody waits for

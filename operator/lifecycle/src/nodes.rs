@@ -8,6 +8,8 @@ use lockstep_api::NodeAgentStatus;
 pub struct NodeInfo {
     /// Since when the node's Ready condition is other than True; None while it is ready.
     pub not_ready_since: Option<DateTime<Utc>>,
+    /// Since when the node's Ready condition is True, where it says so.
+    pub ready_since: Option<DateTime<Utc>>,
     /// Whether it carries the taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
     /// `status.declaredFeatures` (KEP-5328).

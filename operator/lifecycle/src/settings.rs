@@ -31,7 +31,7 @@ pub struct LifecycleSettings {
     /// status to tell whether the kubelet evicts the pod or shuts its node down.
     pub status_grace: TimeDelta,
     /// How long a pod may outlive its grace period on a node that answers before it is deleted by
-    /// force.
+    /// force. Longer than a silent node is taken for ready (`node-monitor-grace-period`, 50 s).
     pub overdue: TimeDelta,
     /// What a restart with new pods takes; a kubelet's back-off beyond it makes the restart in
     /// place the slower one.
@@ -55,7 +55,7 @@ impl Default for LifecycleSettings {
             retry: TimeDelta::seconds(30),
             report_grace: TimeDelta::seconds(5),
             status_grace: TimeDelta::seconds(60),
-            overdue: TimeDelta::seconds(30),
+            overdue: TimeDelta::seconds(90),
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),

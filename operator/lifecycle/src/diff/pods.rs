@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::IncidentStage;
+use lockstep_api::workload::{GangScope, IncidentStage, RestartScope, WorldScope};
 
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, recreate_grace, unpublish};
@@ -192,8 +192,20 @@ impl PlacedGang<'_, '_> {
             && !self.facts.is_given_up(pod, wake)
     }
 
-    /// Whether only members of this domain meet where its members do.
+    /// Whether only members of this domain meet where its members do, now and after any resize.
     fn meets_alone(&self, domain: &Domain) -> bool {
+        let spec = self.facts.spec();
+        let replicas = spec.scheduling.gang.scope == GangScope::Replica
+            || spec.failure_policy.restart_scope == RestartScope::Replica;
+        let only_domain = spec.scheduling.gang.scope == GangScope::Workload && !replicas;
+        let of_one_domain = match spec.network.world {
+            WorldScope::Workload => false,
+            WorldScope::Group => !replicas,
+            WorldScope::Replica => true,
+        };
+        if !only_domain && (spec.network.coordinator.is_some() || !of_one_domain) {
+            return false;
+        }
         let mut here: BTreeMap<Member, i32> = BTreeMap::new();
         let mut all: BTreeMap<Member, i32> = BTreeMap::new();
         for member in &domain.members {

@@ -37,8 +37,14 @@ pub(super) fn delete_awaited(
     if facts.is_stuck(pod, wake) {
         return Some(delete_within(pod, Some(0)));
     }
-    // The API server takes the shorter of two, counted from the first request.
-    let cut = longest.filter(|s| pod.deletion_grace > i64::from(*s));
+    // The API server counts a shorter grace period from the first request: what has passed since
+    // then is added, or nothing might be left of it.
+    let passed = pod
+        .deleted_at
+        .map_or(0, |at| (facts.now - at).num_seconds());
+    let passed = u32::try_from(passed).unwrap_or(0);
+    let cut = longest.map(|s| s.saturating_add(passed));
+    let cut = cut.filter(|s| pod.deletion_grace > i64::from(*s));
     cut.filter(|_| !pod.terminal())
         .map(|s| delete_within(pod, Some(s)))
 }

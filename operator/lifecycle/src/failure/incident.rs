@@ -14,6 +14,7 @@ use lockstep_api::workload::{
 
 use super::members::restarts_in_place;
 use super::policy::Failure;
+use super::refund::take_back;
 use super::respond::{Response, respond};
 use super::scope::{Consequence, DomainScope};
 use crate::cause::describe;
@@ -369,6 +370,10 @@ pub(crate) fn join(
     let mut consequence = None;
     if is_better_cause(&incident, &response.cause) {
         incident.cause = response.cause;
+        if incident.counted && !response.counted {
+            // What came first costs nothing, and the failure that was charged followed from it.
+            take_back(ledger, scope.key(), &mut incident);
+        }
         if response.counted && !incident.counted && !ledger.follows_charged(scope.key(), &incident)
         {
             incident.counted = true;

@@ -3,24 +3,32 @@
 use super::detect::killed_for_node;
 use super::scope::DomainScope;
 use crate::facts::Facts;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, OpenIncident};
 
 /// Takes the charge of an open incident back, when its cause turns out to have been the end of the
 /// pod for its node's sake.
 pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) {
-    let Some(domain) = ledger.domains.get_mut(scope.key()) else {
-        return;
-    };
-    let Some(incident) = &mut domain.incident else {
+    let Some(mut incident) = ledger.incident(scope.key()).cloned() else {
         return;
     };
     let Some(cause) = killed_for_node(facts, &scope.domain.members, &incident.cause) else {
         return;
     };
     incident.cause = cause;
-    if std::mem::take(&mut incident.counted) {
+    take_back(ledger, scope.key(), &mut incident);
+    if let Some(domain) = ledger.domains.get_mut(scope.key()) {
+        domain.incident = Some(incident);
+    }
+}
+
+/// Takes the charge of an incident back, where it was charged.
+pub(super) fn take_back(ledger: &mut Ledger, domain: &str, incident: &mut OpenIncident) {
+    if !std::mem::take(&mut incident.counted) {
+        return;
+    }
+    if let Some(domain) = ledger.domains.get_mut(domain) {
         domain.tries = (domain.tries - 1).max(0);
         domain.uncounted_tries = domain.uncounted_tries.saturating_add(1);
-        ledger.budget.take_back(incident.detected_at);
     }
+    ledger.budget.take_back(incident.detected_at);
 }

@@ -34,9 +34,7 @@ fn stuck_nodes(facts: &Facts<'_>, gang: &Gang, wake: &mut Wake) -> Vec<(NodeName
     let mut out = Vec::new();
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
         // The time does not depend on when it is looked at: it is recorded once.
-        let until = pod
-            .ends_at()
-            .map(|end| end + settings.overdue + settings.avoid);
+        let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))
             && pod.deletion_grace > 0
             && facts.is_stuck(pod, wake)

@@ -219,3 +219,22 @@ fn members_that_their_nodes_do_not_start_bring_no_gang_nearer_to_giving_its_node
         "the nodes are kept"
     );
 }
+
+/// The peer's exit is seen first and charged; the eviction shows once its pod has ended, with an
+/// earlier time.
+#[test]
+fn an_eviction_that_fails_a_peer_first_costs_no_budget() {
+    let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}});
+    let mut w = Solo::new(slow_beside(&policy));
+    w.settle();
+    let pod = w.pod("g", 1);
+    let node = node_of(&pod).unwrap().to_owned();
+    w.fault(&node, |f| f.silent_agent = true);
+    w.settle();
+    w.node(&node).evict(pod.metadata.uid.as_deref().unwrap());
+    w.kubelet(&node);
+    w.later(2);
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!(w.status().restarts.counted, 0);
+}

@@ -12,6 +12,7 @@ use lockstep_sim::solo::gang_with;
 use lockstep_sim::trouble::{Trouble, TroubleKind, heal};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use proptest::prelude::*;
+use proptest::test_runner::RngSeed;
 use serde_json::{Value, json};
 
 /// Something that happens. Numbers choose among what is there.
@@ -52,13 +53,13 @@ enum Step {
 }
 
 /// What else happens to the cluster: refusals, news that are late or lost, forged and foreign pods,
-/// kubelets and agents that misbehave.
+/// kubelets and agents that misbehave. Not among them is a pod with a forged owner in the workload's
+/// own namespace: it stands in for a member, and whoever may make it may delete members as well.
 const TROUBLES: &[TroubleKind] = &[
     TroubleKind::EvictPod,
     TroubleKind::EditLabels,
     TroubleKind::ExitAll,
     TroubleKind::ForgedMember,
-    TroubleKind::ForgedOwner,
     TroubleKind::ForgedAbroad,
     TroubleKind::FindNode,
     TroubleKind::Cordon,
@@ -195,8 +196,22 @@ fn cases() -> u32 {
         .unwrap_or(40)
 }
 
+/// The same cases in each run, unless `PROPTEST_RNG_SEED` says others.
+fn config() -> ProptestConfig {
+    let mut config = ProptestConfig {
+        cases: cases(),
+        max_shrink_iters: 150,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    };
+    if config.rng_seed == RngSeed::Random {
+        config.rng_seed = RngSeed::Fixed(1);
+    }
+    config
+}
+
 proptest! {
-    #![proptest_config(ProptestConfig { cases: cases(), max_shrink_iters: 150, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(config())]
     #[test]
     fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), runs in any::<bool>(), steps in steps()) {
         let mut w = Solo::new(gang_with(3, &spec));

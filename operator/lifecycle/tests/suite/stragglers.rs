@@ -79,10 +79,10 @@ fn a_pod_that_no_signal_ends_is_deleted_by_force_and_its_node_is_avoided() {
     let stuck = w.pod("g", 2);
     assert_eq!(node_of(&stuck), Some("n1"));
     w.exit("g", 0, 1);
-    run_for(&mut w, 50);
+    run_for(&mut w, 110);
     assert!(
         w.get::<Pod>(&Key::of(&stuck)).is_some(),
-        "it has its grace, and half a minute"
+        "it has its grace, and a minute and a half"
     );
     run_for(&mut w, 40);
     assert!(
@@ -107,7 +107,7 @@ fn a_gang_that_gives_its_nodes_back_does_not_wait_for_a_pod_that_no_signal_ends(
     w.settle();
     w.fault("n0", |f| f.unkillable = true);
     w.preempt("workload");
-    run_for(&mut w, 90);
+    run_for(&mut w, 150);
     assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(30));
     assert!(w.pods().iter().all(|p| node_of(p) != Some("n0")));
 }
@@ -189,4 +189,153 @@ fn a_grace_period_of_nothing_does_not_hide_containers_that_still_run() {
     );
     w.settle();
     assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+fn avoided(w: &Solo) -> Vec<String> {
+    let gangs = w.status().gangs;
+    let avoid = gangs.iter().flat_map(|g| &g.avoid);
+    avoid
+        .map(|a| format!("{} {} {}", a.node, a.reason, a.until))
+        .collect()
+}
+
+/// Nodes go on, the manager is away.
+fn without_manager(w: &mut Solo, seconds: i64) {
+    for _ in 0..seconds {
+        w.kubelets();
+        w.later(1);
+    }
+}
+
+#[test]
+fn a_pod_whose_long_grace_is_cut_late_gets_the_cut_grace() {
+    let mut w = Solo::new(stubborn(2, 86_400));
+    w.settle();
+    let old = w.pod("g", 0);
+    w.delete_pod("g", 0);
+    without_manager(&mut w, 400);
+    for s in 0..30 {
+        w.round();
+        assert!(
+            w.get::<Pod>(&Key::of(&old))
+                .is_some_and(|p| p.metadata.uid == old.metadata.uid),
+            "gone {s} s after the cut; {:?}\n{}",
+            avoided(&w),
+            w.story(30)
+        );
+        w.later(1);
+    }
+}
+
+#[test]
+fn nothing_is_forced_on_a_node_of_which_nobody_knows_yet_that_it_is_silent() {
+    let mut w = Solo::new(stubborn(4, 5));
+    w.settle();
+    let node = w.node_of("g", 3);
+    let old = w.pod("g", 3);
+    w.exit("g", 0, 1);
+    // That node is silent; its Ready stays True for 50 s (node-monitor-grace-period).
+    for s in 0..45 {
+        w.control();
+        w.schedule();
+        for name in w.node_names().into_iter().filter(|name| *name != node) {
+            w.kubelet(&name);
+            w.agent(&name);
+        }
+        w.bind();
+        assert!(
+            w.get::<Pod>(&Key::of(&old))
+                .is_some_and(|p| p.metadata.uid == old.metadata.uid),
+            "gone after {s} s; {:?}\n{}",
+            avoided(&w),
+            w.story(30)
+        );
+        w.later(1);
+    }
+}
+
+#[test]
+fn a_node_that_comes_back_may_end_its_pods_itself() {
+    let mut spec = stubborn(4, 30);
+    spec["failurePolicy"]["nodeLostSeconds"] = json!(600);
+    let mut w = Solo::new(spec);
+    w.settle();
+    let old = w.pod("g", 3);
+    let node = w.node_of("g", 3);
+    w.lose(&node);
+    w.exit("g", 0, 1);
+    run_for(&mut w, 200);
+    assert!(w.get::<Pod>(&Key::of(&old)).is_some());
+    w.find(&node);
+    w.control();
+    w.later(1);
+    w.control();
+    assert!(
+        w.get::<Pod>(&Key::of(&old))
+            .is_some_and(|p| p.metadata.uid == old.metadata.uid),
+        "{:?}\n{}",
+        avoided(&w),
+        w.story(30)
+    );
+}
+
+#[test]
+fn a_domain_that_meets_at_the_coordinator_of_another_finds_it_after_scaling() {
+    let mut spec = stubborn(1, 1);
+    spec["failurePolicy"]["restartScope"] = json!("Replica");
+    spec["scheduling"] = json!({"gang": {"scope": "Replica"}});
+    spec["network"] =
+        json!({"world": "Replica", "coordinator": {"group": "g", "replica": 0, "index": 0}});
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    w.edit(|s| s.groups[0].replicas = 2);
+    w.settle();
+    assert_eq!(meeting_points(&w).len(), 1, "{:?}", meeting_points(&w));
+}
+
+#[test]
+fn a_pod_deleted_during_the_back_off_gets_the_cut_grace() {
+    let mut spec = stubborn(4, 3600);
+    spec["failurePolicy"]["recreateGraceSeconds"] = json!(120);
+    let mut w = Solo::new(spec);
+    w.settle();
+    for _ in 0..4 {
+        w.exit("g", 0, 1);
+        run_for(&mut w, 300);
+        assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+    }
+    let old = w.pod("g", 3);
+    w.exit("g", 0, 1);
+    run_for(&mut w, 2);
+    w.delete_pod("g", 3);
+    let mut cut = None;
+    for s in 0..300 {
+        w.round();
+        let there = w
+            .get::<Pod>(&Key::of(&old))
+            .filter(|p| p.metadata.uid == old.metadata.uid);
+        match there {
+            Some(p)
+                if p.metadata
+                    .deletion_grace_period_seconds
+                    .is_some_and(|s| s < 3600) =>
+            {
+                cut.get_or_insert(s);
+            }
+            Some(_) => {}
+            None => {
+                let after = cut.map(|c| s - c);
+                assert!(
+                    after.is_some_and(|a| a >= 119),
+                    "gone {after:?} s after the cut, at {s}: {:?}\n{}",
+                    avoided(&w),
+                    w.story(12)
+                );
+                return;
+            }
+        }
+        w.later(1);
+    }
 }

@@ -125,6 +125,7 @@ fn deletion_requested_at(wire: &PodWire) -> Option<DateTime<Utc>> {
 pub fn node_info(wire: &NodeWire) -> NodeInfo {
     NodeInfo {
         not_ready_since: wire.not_ready_since(),
+        ready_since: wire.ready_since(),
         out_of_service: wire.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
         declared_features: wire.status.declared_features.clone(),
         kubelet_version: wire.status.node_info.kubelet_version.clone(),

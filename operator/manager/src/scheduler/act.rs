@@ -120,6 +120,9 @@ impl StepSender {
             wave.retain(|write| {
                 let possible = write.gains().iter().all(|node| !kept.contains(*node));
                 results.again |= !possible;
+                if !possible {
+                    kept.extend(write.gives_up().into_iter().map(str::to_owned));
+                }
                 possible
             });
             let requests = wave.into_iter().map(|write| async move {

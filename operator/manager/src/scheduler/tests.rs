@@ -219,3 +219,52 @@ async fn a_conflict_is_decided_anew_and_an_object_that_is_gone_is_no_failure() {
         .await;
     assert!(!acted.again && acted.unsure.is_empty());
 }
+
+fn moves(name: &str, from: Option<&str>, to: Option<&str>) -> Step {
+    let status = |node: Option<&str>| PodGroupStatus {
+        placement: node.map(|node| Placement {
+            members: 1,
+            nodes: vec![lockstep_api::scheduling::NodePlacement {
+                node: node.into(),
+                members: vec!["g/0/0".into()],
+            }],
+            ..Placement::default()
+        }),
+        ..PodGroupStatus::default()
+    };
+    Step::Status(Box::new(StatusWrite {
+        key: Key::new("ml", name),
+        uid: name.into(),
+        resource_version: "1".into(),
+        read: status(from),
+        status: status(to),
+        vacated: None,
+    }))
+}
+
+#[tokio::test]
+async fn what_was_not_given_up_because_of_another_write_is_not_given_to_a_third() {
+    let (actor, calls) = actor(|(_, path, _)| {
+        Some(if path.contains("/podgroups/loss/") {
+            failure(409, "Conflict")
+        } else {
+            (200, group("9"))
+        })
+    });
+    let steps = vec![
+        moves("gain", None, Some("n2")),
+        moves("mid", Some("n2"), Some("n1")),
+        moves("loss", Some("n1"), None),
+    ];
+    let mut memory = Memory::default();
+    actor.act(steps, &mut memory, now()).await;
+    let sent: Vec<String> = calls.lock().iter().map(|c| c.1.clone()).collect();
+    assert!(
+        !sent.iter().any(|p| p.contains("/podgroups/mid/")),
+        "{sent:?}"
+    );
+    assert!(
+        !sent.iter().any(|p| p.contains("/podgroups/gain/")),
+        "{sent:?}"
+    );
+}

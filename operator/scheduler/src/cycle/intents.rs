@@ -231,7 +231,8 @@ fn budgets_allow(
                     name: pod.name.clone(),
                     uid: pod.uid.clone(),
                 });
-                out.wake.at(context.now);
+                // Then there is an answer, or it is asked for again.
+                out.wake.at(context.now + context.settings.retry);
             }
         }
     }

@@ -342,6 +342,7 @@ impl Gang {
     fn nodes(&self) -> BTreeMap<String, Arc<NodeInfo>> {
         let node = |since| {
             Arc::new(NodeInfo {
+                ready_since: None,
                 not_ready_since: since,
                 out_of_service: false,
                 declared_features: vec![RESTART_ALL_FEATURE.into()],

@@ -61,7 +61,20 @@ impl Store {
             return Ok(old);
         }
         let mut new = Value::clone(&old);
-        let end = self.clock.now() + chrono::TimeDelta::seconds(grace);
+        // `rest.BeforeDelete`: a shorter grace period counts from the first request.
+        let first = match (meta["deletionTimestamp"].as_str(), left) {
+            (Some(end), Some(left)) => end.parse::<chrono::DateTime<chrono::Utc>>().map_or_else(
+                |_| self.clock.now(),
+                |end| end - chrono::TimeDelta::seconds(left),
+            ),
+            _ => self.clock.now(),
+        };
+        let mut end = first + chrono::TimeDelta::seconds(grace);
+        let mut grace = grace;
+        if end < self.clock.now() {
+            // Not into the past: what is left is the shortest that is still graceful.
+            (end, grace) = (self.clock.now(), 1);
+        }
         new["metadata"]["deletionTimestamp"] = json!(api_time(end));
         new["metadata"]["deletionGracePeriodSeconds"] = json!(grace);
         let generation = new["metadata"]["generation"].as_i64().unwrap_or_default();

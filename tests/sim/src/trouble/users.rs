@@ -98,12 +98,7 @@ pub(super) fn edit_labels(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let Some(pod) = any_member(c, rng) else {
         return false;
     };
-    let ours = [
-        labels::WORKLOAD_UID,
-        labels::GROUP,
-        labels::REPLICA,
-        labels::PUBLISHED,
-    ];
+    let ours = [labels::WORKLOAD_UID, labels::GROUP, labels::REPLICA];
     let label = ours[rng.usize(..ours.len())];
     let forged = rng.bool().then(|| "other".to_owned());
     c.edit::<Pod>(&Key::of(&pod), |pod| {
