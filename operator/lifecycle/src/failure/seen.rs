@@ -3,6 +3,7 @@
 
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::ReportKind;
+use lockstep_api::workload::CauseKind;
 
 use super::detect::{RESTARTING_ALL, reported_failure};
 use super::policy::verdict;
@@ -27,6 +28,9 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
         .last_arrival(pod)
         .unwrap_or((pod.identity.attempt, NONE));
     seen = seen.max(arrived);
+    // A process that takes over finds what has arrived since; the failure stays the one recorded.
+    let cause = domain.incident.as_ref().map(|i| &i.cause);
+    let recorded = cause.filter(|c| c.kind == CauseKind::ContainerExit && c.pod == pod.name);
     let mut failed: Option<i32> = None;
     for report in facts.reports(member, pod) {
         let failure = reported_failure(facts, member, pod, report);
@@ -39,7 +43,8 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
             seen = seen.max(report.restarts);
         }
         let since = report.attempt >= attempt && report.restarts >= arrived;
-        if exited && !alone && since {
+        let opened = recorded.is_some() && report.attempt == domain.attempt - 1;
+        if exited && !alone && (since || opened) {
             failed = failed.max(Some(report.restarts));
         }
     }
