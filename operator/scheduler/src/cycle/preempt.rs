@@ -117,29 +117,13 @@ pub(super) fn make_capacity(
             (round.leaving, round.work) = (None, None);
             Ok(())
         }
-        Err(NoVictimsFound {
-            short: with_all_gone,
-            until,
-            out_of_reach,
-            guarded,
-        }) => {
-            let pending = Pending::NoVictims {
-                short: with_all_gone.unwrap_or(short),
-                until,
-                out_of_reach,
-                guarded,
-            };
-            let known = NoVictims {
-                version: memory.no_victims.version,
-                until: if refused.is_empty() {
-                    until
-                } else {
-                    let again =
-                        context.now + TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
-                    Some(until.map_or(again, |until| until.min(again)))
-                },
-                pending: pending.clone(),
-            };
+        Err(found) => {
+            let asked_again = (!refused.is_empty()).then(|| {
+                let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
+                context.now + holds
+            });
+            let known = found.remembered(short, memory.no_victims.version, asked_again);
+            let pending = known.pending.clone();
             let uid = gangs[at].uid().to_owned();
             memory.no_victims.gangs.insert(uid, known);
             Err(pending)
@@ -158,6 +142,28 @@ struct NoVictimsFound {
     out_of_reach: usize,
     /// Pods that disruption budgets keep, where their eviction would make enough; else 0.
     guarded: usize,
+}
+
+impl NoVictimsFound {
+    /// What is remembered of it for as long as the cluster has this version, but no longer than
+    /// until `asked_again`. `short`: what is missing without any eviction.
+    fn remembered(
+        self,
+        short: Infeasible,
+        version: u64,
+        asked_again: Option<DateTime<Utc>>,
+    ) -> NoVictims {
+        NoVictims {
+            version,
+            until: self.until.into_iter().chain(asked_again).min(),
+            pending: Pending::NoVictims {
+                short: self.short.unwrap_or(short),
+                until: self.until,
+                out_of_reach: self.out_of_reach,
+                guarded: self.guarded,
+            },
+        }
+    }
 }
 
 /// Searches the cheapest victims for the gang at this position, among those that the rules admit.
