@@ -41,7 +41,8 @@ pub(crate) fn wanted(
 }
 
 /// An order for the present attempt and members is left as it is, so that closing an incident
-/// writes nothing; one for an attempt that was never decided was written by a hand. One for a new attempt goes out when the back-off of its incident is over.
+/// writes nothing; one for an attempt that was never decided was written by a hand. One for a new
+/// attempt goes out when the back-off of its incident is over.
 fn domain_order(
     facts: &Facts<'_>,
     key: &str,

@@ -1,6 +1,7 @@
 //! How often the training container of a member had been restarted when an order is decided: what
 //! has more restarts then belongs to the new attempt, the rest to older ones.
 
+use chrono::SubsecRound;
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::ReportKind;
 use lockstep_api::workload::CauseKind;
@@ -9,7 +10,7 @@ use super::detect::{RESTARTING_ALL, reported_failure};
 use super::policy::verdict;
 use crate::facts::Facts;
 use crate::ledger::DomainLedger;
-use crate::pods::{ContainerState, ContainerView};
+use crate::pods::{ContainerState, ContainerView, PodView, Termination};
 
 /// Of a container that has not started.
 const NONE: i32 = -1;
@@ -23,15 +24,13 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
     let Some(pod) = facts.current(domain, member) else {
         return NONE;
     };
-    let mut seen = facts.trainer(member, pod).map_or(NONE, shown);
+    let trainer = facts.trainer(member, pod);
+    let mut seen = trainer.map_or(NONE, shown);
     let (attempt, arrived) = facts
         .last_arrival(pod)
         .unwrap_or((pod.identity.attempt, NONE));
     seen = seen.max(arrived);
-    // A process that takes over finds what has arrived since; the failure stays the one recorded.
-    let cause = domain.incident.as_ref().map(|i| &i.cause);
-    let recorded = cause.filter(|c| c.kind == CauseKind::ContainerExit && c.pod == pod.name);
-    let mut failed: Option<i32> = None;
+    let mut failed = trainer.and_then(|container| recorded(domain, pod, container));
     for report in facts.reports(member, pod) {
         let failure = reported_failure(facts, member, pod, report);
         let alone = verdict(facts.spec(), &failure).action.affects_single_pod();
@@ -43,12 +42,37 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
             seen = seen.max(report.restarts);
         }
         let since = report.attempt >= attempt && report.restarts >= arrived;
-        let opened = recorded.is_some() && report.attempt == domain.attempt - 1;
-        if exited && !alone && (since || opened) {
+        if exited && !alone && since {
             failed = failed.max(Some(report.restarts));
         }
     }
     failed.unwrap_or(seen)
+}
+
+/// The number of the container whose end the open incident answers, as pod status shows it: the
+/// agent's report may come after the order.
+fn recorded(domain: &DomainLedger, pod: &PodView, container: &ContainerView) -> Option<i32> {
+    let cause = &domain.incident.as_ref()?.cause;
+    if cause.kind != CauseKind::ContainerExit || cause.pod != pod.name {
+        return None;
+    }
+    let is_cause = |end: &Termination| {
+        end.finished_at == Some(cause.time) && Some(end.exit_code) == cause.exit_code
+    };
+    let newest = shown(container);
+    if container.terminated().is_some_and(is_cause) {
+        return Some(newest);
+    }
+    let last = container.last.as_ref()?;
+    if let ContainerState::Waiting { .. } = container.state {
+        return is_cause(last).then_some(newest);
+    }
+    // Of a container that the kubelet removed to restart the whole pod, code and time are lost. Its
+    // successor started after the failure, by the same node's clock, which tells whole seconds.
+    let failed_at = cause.time.trunc_subsecs(0);
+    let began_after = container.running_since().is_some_and(|at| at >= failed_at);
+    let removed = last.reason == RESTARTING_ALL && began_after;
+    (removed || is_cause(last)).then_some(newest - 1)
 }
 
 /// The number of the newest container that has started, as pod status shows it.

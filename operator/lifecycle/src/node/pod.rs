@@ -152,12 +152,8 @@ fn attempt_of(
     order: Option<&DomainOrder>,
 ) -> i64 {
     let seen = order.map(|o| restarts_seen(o, pod.member.as_ref()));
-    // What was made after the failure that the order answers is new, although a manager that was
-    // late with the order may have seen it.
-    let after = order.and_then(|o| o.since);
-    let late = after.is_some_and(|since| container.created_at > since);
     // A pod made for an attempt has no container of an older one.
-    let newer = pod.attempt >= attempt || late || seen.is_none_or(|seen| container.restarts > seen);
+    let newer = pod.attempt >= attempt || seen.is_none_or(|seen| container.restarts > seen);
     if newer { attempt } else { attempt - 1 }
 }
 

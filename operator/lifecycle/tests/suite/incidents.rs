@@ -138,6 +138,40 @@ fn a_container_that_restarted_alone_a_moment_before_an_incident_takes_part_in_it
 }
 
 #[test]
+fn a_failure_that_pod_status_tells_first_is_answered_once_although_its_kubelet_was_quicker() {
+    for (restarts_whole, memory) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut w = Solo::new(gang(2));
+        for node in w.node_names() {
+            w.set_restart_all(&node, restarts_whole);
+        }
+        w.settle();
+        let node = w.node_of("g", 0);
+        w.exit("g", 0, 3);
+        // The agent gathers news; the kubelet shows the end, and restarts the container before the
+        // manager has written the order.
+        w.kubelet(&node);
+        assert!(w.pass(), "the incident is recorded");
+        assert_eq!(w.status().attempt, 2);
+        w.later(1);
+        w.kubelets();
+        assert_eq!(w.restarts(), [1, 0], "the kubelet has restarted it");
+        while w.pass() {}
+        assert_eq!(w.order().unwrap().spec.domains[0].attempt, 2);
+        if !memory {
+            w.node(&node).agent_loses_memory();
+        }
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            (w.restarts(), s.attempt, s.restarts.total),
+            (vec![1, 1], 2, 1),
+            "kubelet restarts all: {restarts_whole}, the agent's memory: {memory}\n{}",
+            w.story(30)
+        );
+    }
+}
+
+#[test]
 fn an_agent_that_has_lost_its_memory_stops_what_is_older_than_the_order_and_nothing_else() {
     let mut w = Solo::new(gang(4));
     w.settle();
