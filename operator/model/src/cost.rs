@@ -1,6 +1,6 @@
 //! What evicting running work destroys.
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::ACCELERATORS;
 
 use crate::pod::Pod;
@@ -15,9 +15,12 @@ pub struct CostModel {
     pub cpu_weight_milli: i64,
     /// Time that a restart takes beside the work lost, in seconds.
     pub restart_overhead_seconds: i64,
-    /// Longest time without a checkpoint that counts, in seconds: work that never checkpoints must
-    /// not become immune.
+    /// Longest time since a reported checkpoint that counts, in seconds: work that has stopped
+    /// checkpointing must not become immune.
     pub cap_seconds: i64,
+    /// Work that reports no checkpoints is assumed to make one this often, in seconds: silence must
+    /// not protect better than reports do.
+    pub assumed_checkpoint_seconds: i64,
 }
 
 impl Default for CostModel {
@@ -27,6 +30,7 @@ impl Default for CostModel {
             cpu_weight_milli: 10,
             restart_overhead_seconds: 120,
             cap_seconds: 12 * 3600,
+            assumed_checkpoint_seconds: 30 * 60,
         }
     }
 }
@@ -69,7 +73,7 @@ impl CostModel {
         now: DateTime<Utc>,
     ) -> u64 {
         let started = pod.bound.as_ref().and(pod.started);
-        let safe = Self::safe_until(started, checkpoint, now);
+        let safe = self.safe_until(started, checkpoint, now);
         let safe = safe.map(|s| resumed.filter(|r| *r <= now).map_or(s, |r| r.max(s)));
         self.loss(&pod.requests, safe, now)
     }
@@ -78,23 +82,22 @@ impl CostModel {
     pub fn loss_of_pod(&self, pod: &Pod, now: DateTime<Utc>) -> u64 {
         self.loss(
             &pod.requests,
-            Self::safe_until(pod.started, pod.last_checkpoint, now),
+            self.safe_until(pod.started, pod.last_checkpoint, now),
             now,
         )
     }
 
-    /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start
-    /// or in the future.
+    /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start.
+    /// Where none is reported, or one in the future, the last that is assumed.
     pub fn safe_until(
+        &self,
         started: Option<DateTime<Utc>>,
         checkpoint: Option<DateTime<Utc>>,
         now: DateTime<Utc>,
     ) -> Option<DateTime<Utc>> {
-        started.map(|start| {
-            checkpoint
-                .filter(|&c| c <= now)
-                .map_or(start, |c| c.max(start))
-        })
+        let assumed = now - TimeDelta::seconds(self.assumed_checkpoint_seconds);
+        let safe = checkpoint.filter(|c| *c <= now).unwrap_or(assumed);
+        started.map(|start| safe.max(start))
     }
 }
 
@@ -117,25 +120,47 @@ mod tests {
         assert_eq!(model.loss(&gpus, None, at(600)), 0);
     }
 
+    fn mk_pod(gpus: &str, started: i64) -> Pod {
+        Pod {
+            requests: mk_resources(&[("nvidia.com/gpu", gpus)]).into(),
+            started: Some(at(started)),
+            ..Pod::default()
+        }
+    }
+
     #[test]
-    fn never_checkpointing_buys_no_immunity_and_a_checkpoint_in_the_future_no_discount() {
+    fn who_reports_no_checkpoints_is_not_better_protected_than_who_does() {
+        let model = CostModel::default();
+        let day = 24 * 3600;
+        let silent = mk_pod("1", 0);
+        let lost = model.loss_of_pod(&silent, at(day));
+        assert_eq!(lost, 30 * 60 + 120);
+        for minutes in [10, 30] {
+            let reports = Pod {
+                last_checkpoint: Some(at(day - minutes * 60)),
+                ..silent.clone()
+            };
+            assert!(model.loss_of_pod(&reports, at(day)) <= lost);
+            let spared = model.loss_of_pod(&reports, at(day + 600)) as i64;
+            assert_eq!(spared, minutes * 60 + 600 + 120);
+        }
+        let young = model.loss_of_pod(&silent, at(600));
+        assert_eq!(young, 600 + 120, "nothing is lost from before its start");
+    }
+
+    #[test]
+    fn work_that_has_stopped_checkpointing_is_not_immune_and_a_checkpoint_in_the_future_counts_as_none()
+     {
         let model = CostModel::default();
         let gpus = mk_resources(&[("nvidia.com/gpu", "1")]);
         assert_eq!(
             model.loss(&gpus, Some(at(0)), at(10_000_000)),
             (12 * 3600 + 120) as u64
         );
-        assert_eq!(
-            CostModel::safe_until(Some(at(0)), Some(at(900)), at(600)),
-            Some(at(0))
-        );
-        assert_eq!(
-            CostModel::safe_until(Some(at(0)), Some(at(500)), at(600)),
-            Some(at(500))
-        );
-        assert_eq!(
-            CostModel::safe_until(Some(at(0)), Some(at(-5)), at(600)),
-            Some(at(0))
-        );
+        let safe = |checkpoint, now| model.safe_until(Some(at(0)), Some(at(checkpoint)), at(now));
+        assert_eq!(safe(900, 600), Some(at(0)));
+        assert_eq!(safe(90_000, 6000), Some(at(6000 - 1800)));
+        assert_eq!(safe(500, 6000), Some(at(500)));
+        assert_eq!(safe(-5, 6000), Some(at(0)));
     }
 }

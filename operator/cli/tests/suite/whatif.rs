@@ -37,15 +37,15 @@ fn the_lowest_priority_leaves_first_however_much_it_loses() {
 ml/new (priority 100): fits at the expense of 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
-workload   preempts   1/1       1        1       1         29760
+workload   preempts   1/1       1        1       1         15360
 
 GANG       NODE   DOMAIN   MEMBERS
 workload   n3     rack b   workers/0/0
 
 GANG       VICTIM       PRIORITY   PODS   LOST WORK   CAPACITY TAKEN ON
-workload   pod ml/web   5          1      29760       n3
+workload   pod ml/web   5          1      15360       n3
 
-workload: 29760 accelerator-seconds of work lost; no better set of victims frees enough capacity
+workload: 15360 accelerator-seconds of work lost; no better set of victims frees enough capacity
 workload: no other set of victims was found
 "
     );
@@ -75,7 +75,7 @@ GANG       VICTIM                                PRIORITY   PODS   LOST WORK   C
 workload   podgroup ml/young-workload-141843a7   10         1      5760        n2
 
 workload: 5760 accelerator-seconds of work lost; no better set of victims frees enough capacity
-workload: next best: pod ml/web; 29760 accelerator-seconds
+workload: next best: podgroup ml/old-workload-7f027e5c; 15360 accelerator-seconds
 "
     );
 }
@@ -92,7 +92,7 @@ fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
     assert_eq!(answer.gangs[0].victims[0].name, "web", "{text}");
     // Its own 5760, and those of the pod that it would have evicted.
     assert!(
-        text.contains("next best: podgroup ml/young-workload-141843a7; 35520 accelerator-seconds"),
+        text.contains("next best: podgroup ml/young-workload-141843a7; 21120 accelerator-seconds"),
         "{text}"
     );
 }

@@ -392,6 +392,10 @@ mod tests {
                 "must not be negative",
             ),
             (
+                "scheduler: {preemption: {assumedCheckpointInterval: 721h}}",
+                "at most 720h",
+            ),
+            (
                 "scheduler: {preemption: {minRuntimeSeconds: 2592001}}",
                 "at most 2592000",
             ),

@@ -13,6 +13,8 @@ use super::{secs, time};
 
 /// Longest guaranteed run time, in seconds.
 const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
+/// Longest interval at which work that reports no checkpoints may be assumed to make them.
+const MAX_ASSUMED_INTERVAL: Duration = Duration::from_hours(30 * 24);
 /// Deepest chain of evictions that is followed: each link may take a search of its own.
 const MAX_FOLLOW_ON: u8 = 3;
 /// Most reservations of one priority: each is looked at in every cycle.
@@ -99,8 +101,11 @@ pub struct PreemptionConfig {
     pub order: OrderConfig,
     /// Time that a restart costs a gang besides the work that is lost.
     pub restart_overhead: Span,
-    /// Longest time since a checkpoint that counts: never to checkpoint buys no immunity.
+    /// Longest time since a reported checkpoint that counts towards the cost of work.
     pub lost_work_cap: Span,
+    /// Work that reports no checkpoints is assumed to make one this often: silence protects no
+    /// better than reports.
+    pub assumed_checkpoint_interval: Span,
     /// Weight of a CPU of pods without accelerators, in thousandths of an accelerator.
     pub cpu_weight_milli: i64,
     /// How long work runs, in seconds, before it may be evicted; at most 30 days. With more than 0,
@@ -127,6 +132,13 @@ impl Default for PreemptionConfig {
             order: OrderConfig::StrictPriority,
             restart_overhead: secs(settings.rules.costs.restart_overhead_seconds.unsigned_abs()),
             lost_work_cap: secs(settings.rules.costs.cap_seconds.unsigned_abs()),
+            assumed_checkpoint_interval: secs(
+                settings
+                    .rules
+                    .costs
+                    .assumed_checkpoint_seconds
+                    .unsigned_abs(),
+            ),
             cpu_weight_milli: settings.rules.costs.cpu_weight_milli,
             min_runtime_seconds: settings.rules.min_runtime.as_secs(),
             follow_on_depth: settings.rules.follow_on_depth,
@@ -188,8 +200,12 @@ pub enum OrderConfig {
 
 impl PreemptionConfig {
     /// What must hold, and how to say that it does not.
-    fn rules(&self) -> [(bool, &'static str); 3] {
+    fn rules(&self) -> [(bool, &'static str); 4] {
         [
+            (
+                time(self.assumed_checkpoint_interval) <= MAX_ASSUMED_INTERVAL,
+                "scheduler.preemption.assumedCheckpointInterval must be at most 720h (30 days)",
+            ),
             (
                 self.cpu_weight_milli >= 0,
                 "scheduler.preemption.cpuWeightMilli must not be negative",
@@ -226,6 +242,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 cpu_weight_milli: preemption.cpu_weight_milli,
                 restart_overhead_seconds: seconds(preemption.restart_overhead),
                 cap_seconds: seconds(preemption.lost_work_cap),
+                assumed_checkpoint_seconds: seconds(preemption.assumed_checkpoint_interval),
             },
             victims: VictimRules {
                 scope: match preemption.victims.scope {
