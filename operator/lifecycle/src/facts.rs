@@ -257,18 +257,9 @@ impl<'a> Facts<'a> {
         else {
             return 0;
         };
-        let mut sum = 0_i64;
-        for container in &template.containers {
-            let Some(limits) = container.resources.as_ref().and_then(|r| r.limits.as_ref()) else {
-                continue;
-            };
-            for name in &self.view.settings.accelerators {
-                // Extended resources are whole numbers.
-                let quantity = limits.get(name).and_then(|q| q.0.parse::<i64>().ok());
-                sum = sum.saturating_add(quantity.unwrap_or_default());
-            }
-        }
-        sum
+        let of = |container| self.view.settings.accelerators_of(container);
+        let containers = template.containers.iter();
+        containers.map(of).fold(0, i64::saturating_add)
     }
 
     /// Reports about a pod's training container, by the agent of the node that the pod is bound to.

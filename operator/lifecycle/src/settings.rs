@@ -1,6 +1,7 @@
 //! Constants of the decisions, from the manager's configuration.
 
 use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Container;
 use lockstep_api::names::ACCELERATORS;
 
 /// What the decisions are tuned by. The defaults are those of the shipped configuration.
@@ -60,6 +61,18 @@ impl Default for LifecycleSettings {
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
         }
+    }
+}
+
+impl LifecycleSettings {
+    /// Accelerators of a container: its limits.
+    pub(crate) fn accelerators_of(&self, container: &Container) -> i64 {
+        let limits = container.resources.as_ref().and_then(|r| r.limits.as_ref());
+        let Some(limits) = limits else { return 0 };
+        // Extended resources are whole numbers.
+        let of = |name| limits.get(name)?.0.parse::<i64>().ok();
+        let amounts = self.accelerators.iter().filter_map(of);
+        amounts.fold(0, i64::saturating_add)
     }
 }
 

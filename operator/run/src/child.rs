@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -75,11 +76,14 @@ pub fn environment(
         ("LOCKSTEP_ATTEMPT", attempt.into()),
         ("LOCKSTEP_PEERS", (*release.peers).into()),
         ("LOCKSTEP_MEMBERS", OsString::from(&world)),
-        ("PET_NNODES", world.into()),
+        ("PET_NNODES", OsString::from(&world)),
+        ("JAX_NUM_PROCESSES", world.into()),
         (RENDEZVOUS, id),
     ];
     if let Some(rank) = release.rank {
-        all.push(("PET_NODE_RANK", rank.to_string().into()));
+        for name in ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID"] {
+            all.push((name, rank.to_string().into()));
+        }
     }
     if let Some(coordinator) = release.coordinator {
         let (ip, port) = (coordinator.ip.to_string(), coordinator.port.to_string());
@@ -91,6 +95,8 @@ pub fn environment(
         ] {
             all.push((name, value.into()));
         }
+        let address = SocketAddr::new(coordinator.ip, coordinator.port).to_string();
+        all.push(("JAX_COORDINATOR_ADDRESS", address.into()));
     }
     all.retain(|(name, _)| !keep.iter().any(|kept| kept == OsStr::new(name)));
     all
@@ -139,8 +145,12 @@ mod tests {
             ("LOCKSTEP_ATTEMPT", "3"),
             ("LOCKSTEP_PEERS", "workers-0:0-31"),
             ("LOCKSTEP_MEMBERS", "32"),
+            ("JAX_COORDINATOR_ADDRESS", "10.0.0.7:29503"),
+            ("JAX_NUM_PROCESSES", "32"),
+            ("JAX_PROCESS_ID", "6"),
             ("MASTER_ADDR", "10.0.0.7"),
             ("MASTER_PORT", "29503"),
+            ("NODE_RANK", "6"),
             ("PET_MASTER_ADDR", "10.0.0.7"),
             ("PET_MASTER_PORT", "29503"),
             ("PET_NNODES", "32"),

@@ -9,7 +9,8 @@ use lockstep_api::membership::{Membership, Rank, address};
 /// How many ports the meeting point rotates through.
 const PORTS: i64 = 8;
 
-/// The variables for a member. The environment of a pod cannot change in place, so nothing here
+/// The variables for a member, whose training container has so many accelerators: all of
+/// docs/environment.md. The environment of a pod cannot change in place, so nothing here
 /// depends on the attempt. Port and id of the rendezvous change when all members that meet there
 /// get new pods together (docs/decisions/0021): what is left of the old ones finds no peer.
 pub(super) fn variables(
@@ -17,6 +18,7 @@ pub(super) fn variables(
     membership: &Membership<'_>,
     member: &Member,
     rank: Rank,
+    accelerators: i64,
     recreations: i64,
 ) -> Vec<EnvVar> {
     let network = &view.spec().network;
@@ -30,27 +32,36 @@ pub(super) fn variables(
         view.subdomain(),
         &membership.coordinator(member),
     );
-    [
+    let (world, number) = (rank.world.to_string(), rank.rank.to_string());
+    let mut all = vec![
         ("LOCKSTEP_WORKLOAD", view.name().to_owned()),
         ("LOCKSTEP_GROUP", member.group.clone()),
         ("LOCKSTEP_REPLICA", member.replica.to_string()),
         ("LOCKSTEP_INDEX", member.index.to_string()),
-        ("LOCKSTEP_MEMBERS", rank.world.to_string()),
-        ("PET_NNODES", rank.world.to_string()),
-        ("PET_NODE_RANK", rank.rank.to_string()),
+        ("LOCKSTEP_MEMBERS", world.clone()),
+        ("PET_NNODES", world.clone()),
+        ("PET_NODE_RANK", number.clone()),
         ("PET_MASTER_ADDR", meeting.clone()),
         ("PET_MASTER_PORT", port.clone()),
         ("PET_RDZV_ID", meeting_id),
+        ("JAX_COORDINATOR_ADDRESS", format!("{meeting}:{port}")),
         ("MASTER_ADDR", meeting),
         ("MASTER_PORT", port),
+        ("NODE_RANK", number.clone()),
+        ("JAX_NUM_PROCESSES", world),
+        ("JAX_PROCESS_ID", number),
         ("JOB_COMPLETION_INDEX", rank.completion_index.to_string()),
-    ]
-    .map(|(name, value)| EnvVar {
+    ];
+    // torchrun starts one process where it is not told, however many accelerators there are.
+    if accelerators > 0 {
+        all.push(("PET_NPROC_PER_NODE", accelerators.to_string()));
+    }
+    let variable = |(name, value): (&str, String)| EnvVar {
         name: name.into(),
         value: Some(value),
         value_from: None,
-    })
-    .into()
+    };
+    all.into_iter().map(variable).collect()
 }
 
 /// The port after so many recreations: the one of the spec and the seven after it in turn, or

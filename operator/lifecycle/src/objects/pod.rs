@@ -60,7 +60,18 @@ pub(crate) fn pod(
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let codes = Codes::of(&view.spec().failure_policy, &group.name, training, default);
     compile(&mut spec, training, &codes, plan.tier);
-    let variables = env::variables(view, membership, plan.member, rank, plan.recreations);
+    let mut containers = spec.containers.iter();
+    let accelerators = containers
+        .find(|c| c.name == training)
+        .map_or(0, |c| view.settings.accelerators_of(c));
+    let variables = env::variables(
+        view,
+        membership,
+        plan.member,
+        rank,
+        accelerators,
+        plan.recreations,
+    );
     for container in spec
         .containers
         .iter_mut()

@@ -1,6 +1,6 @@
 //! What is made for a workload, and the events about it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
@@ -89,6 +89,42 @@ fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
         ),
         ("1".into(), "w-uid".into(), "29500".into())
     );
+}
+
+/// Names in the first column of the table in docs/environment.md.
+fn documented() -> BTreeSet<String> {
+    let page = include_str!("../../../../docs/environment.md");
+    let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
+    rows.map(|row| row.split('`').next().unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn members_have_the_environment_that_the_docs_list() {
+    let everything = documented();
+    let mut without_accelerators = everything.clone();
+    without_accelerators.remove("PET_NPROC_PER_NODE");
+    for (gpus, documented) in [(8, everything), (0, without_accelerators)] {
+        let mut spec = gang(1);
+        if gpus == 0 {
+            spec["groups"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
+        }
+        let mut w = Solo::new(spec);
+        w.settle();
+        let pod = w.pod("g", 0);
+        let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
+        let names: BTreeSet<String> = env.iter().map(|v| v.name.clone()).collect();
+        assert_eq!(names, documented, "{gpus} accelerators");
+        let value = |name: &str| env.iter().find(|v| v.name == name)?.value.clone();
+        assert_eq!(
+            value("PET_NPROC_PER_NODE"),
+            (gpus > 0).then(|| gpus.to_string())
+        );
+        assert_eq!(
+            value("JAX_COORDINATOR_ADDRESS").as_deref(),
+            Some("w-g-0-0.w:29500")
+        );
+    }
 }
 
 #[test]
