@@ -101,7 +101,8 @@ pub fn is_true(conditions: &[Condition], type_: &str) -> bool {
 pub mod types {
     /// Every gang is placed: its nodes are reserved, and its pods are being created or run.
     pub const ADMITTED: &str = "Admitted";
-    /// Every member that should run is running and ready.
+    /// Every member that should run is running and ready. Absent while the workload is suspended and
+    /// after its end: nothing is awaited then (kstatus).
     pub const READY: &str = "Ready";
     /// The operator is working towards the desired state (kstatus).
     pub const RECONCILING: &str = "Reconciling";
@@ -120,9 +121,6 @@ pub mod types {
     /// Whether RestartGang restarts members inside their pods; where it is False, pods are
     /// recreated.
     pub const RESTARTS_IN_PLACE: &str = "RestartsInPlace";
-    /// Upstream's scheduling objects are used and kube-scheduler places the gangs; never True in
-    /// this version.
-    pub const NATIVE_SCHEDULING: &str = "NativeScheduling";
     /// On pod groups (KEP-4671): False while waiting for capacity, True while placed. Upstream's
     /// True is terminal; ours becomes False again when a gang releases its nodes and queues, so
     /// that the reason why it waits is there.
@@ -172,6 +170,8 @@ pub mod reasons {
     pub const RESTART_POD: &str = "RestartPod";
     /// No incident is open.
     pub const NO_INCIDENT: &str = "NoIncident";
+    /// Nobody preempts it.
+    pub const NOT_PREEMPTED: &str = "NotPreempted";
     /// Waiting until the back-off between incidents has passed.
     pub const BACKING_OFF: &str = "BackingOff";
     /// The restart budget is spent.
@@ -217,10 +217,6 @@ pub mod reasons {
     pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
-    /// The cluster does not serve upstream's scheduling kinds.
-    pub const NOT_SERVED: &str = "NotServed";
-    /// The cluster serves upstream's scheduling kinds, but this version does not use them.
-    pub const NOT_USED: &str = "NotUsed";
     /// Some nodes of the gang have no ready agent; restarts recreate pods there.
     pub const AGENT_MISSING: &str = "AgentMissing";
 }

@@ -149,7 +149,7 @@ pub struct PodGroupDisruptionMode {
     version = "v1alpha1",
     kind = "PodGroup",
     plural = "podgroups",
-    shortname = "pg",
+    shortname = "lpg",
     namespaced,
     status = "PodGroupStatus",
     derive = "PartialEq",

@@ -24,14 +24,15 @@ use crate::names::MANAGED_BY;
     doc = "A training job: groups of identical members that are placed together, restarted together and preempted together.",
     validation = rules::name_is_a_label(),
     validation = rules::hostnames_fit(),
-    printcolumn(json_path = ".status.phase", name = "Phase", type_ = "string"),
+    printcolumn(json_path = ".status.phase", name = "Status", type_ = "string"),
     printcolumn(json_path = ".status.ready", name = "Ready", type_ = "string"),
-    printcolumn(json_path = ".status.attempt", name = "Attempt", type_ = "integer"),
     printcolumn(json_path = ".status.restarts.total", name = "Restarts", type_ = "integer"),
-    printcolumn(json_path = ".status.preemptions", name = "Preemptions", type_ = "integer"),
-    printcolumn(json_path = ".spec.priorityClassName", name = "Priority", type_ = "string"),
-    printcolumn(json_path = ".status.conditions[?(@.type==\"Admitted\")].reason", name = "Admitted", type_ = "string", priority = 1),
-    printcolumn(json_path = ".status.conditions[?(@.type==\"Admitted\")].message", name = "Message", type_ = "string", priority = 1),
+    printcolumn(json_path = ".status.accounting.accelerators", name = "Accelerators", type_ = "integer"),
+    printcolumn(json_path = ".status.reason", name = "Reason", type_ = "string"),
+    printcolumn(json_path = ".status.attempt", name = "Attempt", type_ = "integer", priority = 1),
+    printcolumn(json_path = ".status.preemptions", name = "Preemptions", type_ = "integer", priority = 1),
+    printcolumn(json_path = ".spec.priorityClassName", name = "Priority", type_ = "string", priority = 1),
+    printcolumn(json_path = ".status.message", name = "Message", type_ = "string", priority = 1),
     printcolumn(json_path = ".metadata.creationTimestamp", name = "Age", type_ = "date")
 )]
 #[serde(rename_all = "camelCase")]

@@ -26,7 +26,13 @@ pub struct TrainingWorkloadStatus {
     /// One word for people and columns. Never an input of decisions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub phase: Option<Phase>,
-    /// Ready members of those that should run, such as `31/32`.
+    /// Why it stands there: the reason of the condition that gives the phase.
+    #[serde(default)]
+    pub reason: String,
+    /// The same in words: the message of that condition. After the end that of Complete or Failed.
+    #[serde(default)]
+    pub message: String,
+    /// Members that are ready or have succeeded, of all that should run, such as `31/32`.
     #[serde(default)]
     pub ready: String,
     /// Highest attempt over the restart domains.

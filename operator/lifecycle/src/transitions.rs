@@ -77,8 +77,8 @@ pub fn transitions(
             continue;
         };
         // What follows from an event that is reported anyway is not reported again.
-        let implied =
-            (type_ == types::READY && recovered) || (type_ == types::ADMITTED && ended(after));
+        let implied = (type_ == types::READY && recovered)
+            || ([types::ADMITTED, types::STALLED].contains(&type_) && ended(after));
         let old = find(&before.conditions, type_);
         let when = if new.status == true.into() {
             Some(on_true)

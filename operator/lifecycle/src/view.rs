@@ -40,9 +40,6 @@ pub struct WorkloadView {
     pub priority: Priority,
     /// What the API server says about the pods of the current spec; None: not asked yet.
     pub dry_run: Option<DryRun>,
-    /// Versions of `scheduling.k8s.io` in which the cluster serves upstream's pod groups; None: not
-    /// looked yet.
-    pub native: Option<Arc<[String]>>,
     /// Requests of earlier passes that were refused, until they succeed.
     pub refusals: Vec<RefusedRequest>,
     /// Constants.

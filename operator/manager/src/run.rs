@@ -196,7 +196,6 @@ impl Wiring {
             read,
             self.random.clone(),
             native,
-            self.index.clone(),
         ));
         tasks.spawn(resync(
             self.index.clone(),

@@ -161,11 +161,6 @@ impl SteppedManager {
     pub fn scheduling_input(&self) -> SchedulingInput {
         scheduling_input(&self.index.read())
     }
-
-    /// Takes note of the versions of `scheduling.k8s.io` that the cluster serves.
-    pub fn set_native(&self, versions: &[String]) {
-        self.index.set_native(versions);
-    }
 }
 
 /// A connection without deadlines and without a fence.

@@ -1,10 +1,9 @@
 //! Whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup,
 //! KEP-4671).
 //!
-//! Our own kinds are used in either case; what is found is shown in a metric, in a condition of
-//! every workload and, when it changes, in the log.
+//! Our own kinds are used in either case; what is found is shown in a metric and, when it changes,
+//! in the log.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
@@ -15,7 +14,6 @@ use prometheus_client::registry::Registry;
 use tracing::{debug, info};
 
 use crate::clock::Random;
-use crate::index::Index;
 
 const GROUP: &str = "scheduling.k8s.io";
 
@@ -57,7 +55,7 @@ impl NativeScheduling {
 }
 
 /// Looks at start and again from time to time.
-pub async fn discover(client: Client, random: Random, metric: NativeScheduling, index: Arc<Index>) {
+pub async fn discover(client: Client, random: Random, metric: NativeScheduling) {
     let mut known: Option<Vec<String>> = None;
     loop {
         match served(&client).await {
@@ -65,7 +63,6 @@ pub async fn discover(client: Client, random: Random, metric: NativeScheduling, 
                 if known.as_ref() != Some(&versions) {
                     info!(versions = %versions.join(","), "versions of {GROUP} that serve pod groups (not used)");
                     metric.set(&versions);
-                    index.set_native(&versions);
                     known = Some(versions);
                 }
             }

@@ -397,7 +397,7 @@ impl Scenario<'_> {
             self.name,
             self.cluster.folder().display()
         );
-        for what in ["tw", "pg", "restartorder", "pods"] {
+        for what in ["tw", "lpg", "restartorder", "pods"] {
             match self.kubectl(&["get", what, "-o", "wide"]).await {
                 Ok(text) => eprintln!("---- {what}\n{text}"),
                 Err(e) => eprintln!("---- {what}: {e:#}"),

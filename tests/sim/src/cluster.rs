@@ -368,12 +368,6 @@ impl SimCluster {
         self.manager.scheduler_settings()
     }
 
-    /// Takes note of the versions of `scheduling.k8s.io` that the cluster serves.
-    pub fn set_native(&mut self, versions: &[&str]) {
-        let versions: Vec<String> = versions.iter().map(|v| (*v).to_owned()).collect();
-        self.manager.set_native(&versions);
-    }
-
     /// What a pass over a workload would look at now.
     pub fn view(&mut self, key: &Key) -> Option<WorkloadView> {
         self.manager.hear_all();

@@ -205,10 +205,6 @@ impl Manager {
     pub fn scheduling_input(&self) -> SchedulingInput {
         self.stepped.scheduling_input()
     }
-
-    pub fn set_native(&self, versions: &[String]) {
-        self.stepped.set_native(versions);
-    }
 }
 
 fn stepped(

@@ -20,6 +20,8 @@ impl Ledger {
         let TrainingWorkloadStatus {
             observed_generation: _,
             phase: _,
+            reason: _,
+            message: _,
             ready: _,
             attempt,
             conditions: _,

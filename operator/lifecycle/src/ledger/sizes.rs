@@ -35,6 +35,8 @@ fn summary() -> Summary {
     Summary {
         observed_generation: 7,
         phase: Phase::Restarting,
+        reason: "RestartGang".into(),
+        message: "m".repeat(1024),
         ready: "1/2".into(),
         conditions: Vec::new(),
         groups: BTreeMap::new(),

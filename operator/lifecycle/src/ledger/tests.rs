@@ -32,6 +32,8 @@ fn noise() -> Summary {
     Summary {
         observed_generation: 7,
         phase: Phase::Stalled,
+        reason: "noise".into(),
+        message: "noise".into(),
         ready: "1/2".into(),
         conditions: Vec::new(),
         groups: BTreeMap::new(),

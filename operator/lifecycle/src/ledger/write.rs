@@ -70,6 +70,8 @@ impl Ledger {
         let Summary {
             observed_generation,
             phase,
+            reason,
+            message,
             ready,
             mut conditions,
             groups: _,
@@ -95,6 +97,8 @@ impl Ledger {
         TrainingWorkloadStatus {
             observed_generation,
             phase: Some(phase),
+            reason,
+            message,
             ready,
             attempt: highest_attempt,
             conditions,

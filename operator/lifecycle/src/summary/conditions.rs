@@ -25,31 +25,34 @@ pub(super) fn all(
     wake: &mut Wake,
 ) -> Vec<Condition> {
     let mut out = before.conditions.clone();
+    let over = facts.spec().suspend || ledger.ended.is_some();
     out.retain(|c| {
-        c.type_ != Outcome::Complete.condition() && c.type_ != Outcome::Failed.condition()
+        let terminal = [Outcome::Complete, Outcome::Failed].map(Outcome::condition);
+        let awaited = !over || c.type_ != types::READY;
+        awaited && !terminal.contains(&c.type_.as_str())
     });
-    let stalled = stalled(facts, ledger, before, wake);
-    let waits = stalled.status;
-    put(facts, &mut out, types::STALLED, stalled);
     if let Some(end) = &ledger.ended {
         end_all(facts, &mut out, end);
         return out;
     }
+    let stalled = stalled(facts, ledger, before, wake);
+    let waits = stalled.status;
+    put(facts, &mut out, types::STALLED, stalled);
     let admission = Admission { facts, ledger };
     put(facts, &mut out, types::ADMITTED, admission.condition(wake));
-    let ready = ready(facts, ledger, groups, ready_count);
-    let done = ready.status || facts.spec().suspend || waits;
-    put(facts, &mut out, types::READY, ready);
+    let disrupted = disrupted(facts, ledger);
+    let mut done = over || waits;
+    if !over {
+        let ready = ready(facts, ledger, groups, ready_count);
+        done |= ready.status && !disrupted.status;
+        put(facts, &mut out, types::READY, ready);
+    }
     put(facts, &mut out, types::RECONCILING, reconciling(done));
     put(facts, &mut out, types::RESTARTING, restarting(ledger));
-    let disrupted = disrupted(facts, ledger);
     put(facts, &mut out, types::DISRUPTION_TARGET, disrupted);
     put(facts, &mut out, types::SUSPENDED, suspended(facts));
     let in_place = restarts_in_place(facts, ledger);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
-    if let Some(versions) = &facts.view.native {
-        put(facts, &mut out, types::NATIVE_SCHEDULING, native(versions));
-    }
     out
 }
 
@@ -66,34 +69,21 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: Co
     );
 }
 
-/// After the end everything that was under way is over, for the reason that ended it.
+/// After the end everything that was under way is over, for the reason that ended it. What has failed
+/// does not come right by itself.
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
+    let failed = end.outcome == Outcome::Failed;
+    let stalled = condition(failed, &end.reason, if failed { &end.message } else { "" });
+    put(facts, conditions, types::STALLED, stalled);
+    conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
     for type_ in [
         types::ADMITTED,
-        types::READY,
         types::RECONCILING,
         types::RESTARTING,
         types::DISRUPTION_TARGET,
     ] {
         put(facts, conditions, type_, condition(false, &end.reason, ""));
     }
-}
-
-/// Whether kube-scheduler places the gangs: not in this version, whatever is served.
-fn native(versions: &[String]) -> ConditionValue {
-    if versions.is_empty() {
-        return condition(
-            false,
-            reasons::NOT_SERVED,
-            "the cluster serves no scheduling.k8s.io PodGroup; Lockstep places gangs",
-        );
-    }
-    let served = versions.join(", ");
-    condition(
-        false,
-        reasons::NOT_USED,
-        format!("scheduling.k8s.io PodGroup is served ({served}); Lockstep places gangs"),
-    )
 }
 
 fn reconciling(done: bool) -> ConditionValue {
@@ -124,7 +114,7 @@ fn stalled(
 ) -> ConditionValue {
     let spec = facts.spec();
     let none = condition(false, reasons::PROGRESSING, "");
-    if ledger.ended.is_some() || spec.suspend {
+    if spec.suspend {
         return none;
     }
     if facts.view.priority == Priority::Unknown && needs_class(ledger) {
@@ -220,9 +210,7 @@ fn ready(
         members += running;
         missing += running - counts.succeeded - counts.ready;
     }
-    if facts.spec().suspend {
-        condition(false, reasons::SUSPENDED, "")
-    } else if ledger.domains.values().any(|d| d.incident.is_some()) {
+    if ledger.domains.values().any(|d| d.incident.is_some()) {
         // Members that have not been stopped yet are of no use to the others.
         condition(
             false,
@@ -241,7 +229,7 @@ fn ready(
         condition(
             false,
             reasons::MEMBERS_NOT_READY,
-            format!("{ready_count} members are ready"),
+            format!("{ready_count} members are ready or have succeeded"),
         )
     }
 }
@@ -274,7 +262,7 @@ fn disrupted(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
             return condition(true, reasons::PREEMPTION_BY_SCHEDULER, message);
         }
     }
-    condition(false, reasons::NO_INCIDENT, "")
+    condition(false, reasons::NOT_PREEMPTED, "")
 }
 
 fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {

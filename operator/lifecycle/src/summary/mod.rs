@@ -12,7 +12,7 @@ mod value;
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::condition::{Condition, is_true, types};
+use lockstep_api::condition::{Condition, find, is_true, types};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 
@@ -28,7 +28,11 @@ pub(crate) struct Summary {
     pub observed_generation: i64,
     /// One word.
     pub phase: Phase,
-    /// Ready members of those that should run.
+    /// Reason of the condition that gives the phase.
+    pub reason: String,
+    /// Message of that condition.
+    pub message: String,
+    /// Members that are ready or have succeeded, of those that should run.
     pub ready: String,
     /// All conditions but the terminal ones, which belong to the ledger.
     pub conditions: Vec<Condition>,
@@ -49,13 +53,17 @@ pub(crate) fn summarize(
 ) -> (Summary, Wake) {
     let membership = ledger.membership(facts.spec());
     let groups = counts::count_groups(facts, ledger);
-    let ready = ready(facts, ledger, &membership, &groups);
+    let ready = ready(ledger, &membership, &groups);
     let mut wake = Wake::NEVER;
     let conditions = conditions::all(facts, ledger, &groups, &ready, before, &mut wake);
     let held = held_capacity(facts, ledger);
+    let phase = phase(facts, ledger, &membership, &conditions);
+    let (reason, message) = why(phase, ledger, &conditions);
     let summary = Summary {
         observed_generation: facts.view.generation(),
-        phase: phase(facts, ledger, &membership, &conditions),
+        phase,
+        reason,
+        message,
         ready,
         conditions,
         groups,
@@ -65,20 +73,21 @@ pub(crate) fn summarize(
     (summary, wake)
 }
 
-/// Ready members of those that should run, such as `31/32`.
+/// Members that are ready or have succeeded, of those that should run, such as `31/32`.
 fn ready(
-    facts: &Facts<'_>,
     ledger: &Ledger,
     membership: &Membership<'_>,
     groups: &BTreeMap<String, Counts>,
 ) -> String {
-    let over = facts.spec().suspend || ledger.ended.is_some();
     let (mut ready, mut wanted) = (0, 0);
     for (name, counts) in groups {
-        ready += counts.ready;
-        if !over && !membership.complete(name, &ledger.completed) {
-            wanted += counts.desired - counts.succeeded;
-        }
+        ready += counts.ready + counts.succeeded;
+        // Of an elastic group that is complete nobody else is awaited.
+        wanted += if membership.complete(name, &ledger.completed) {
+            counts.succeeded
+        } else {
+            counts.desired
+        };
     }
     format!("{ready}/{wanted}")
 }
@@ -138,6 +147,27 @@ fn phase(
     } else {
         Phase::Starting
     }
+}
+
+/// Reason and message of the condition that gives a phase.
+fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, String) {
+    let type_ = match phase {
+        Phase::Succeeded | Phase::Failed => {
+            let end = ledger.ended.as_ref();
+            return end
+                .map(|e| (e.reason.clone(), e.message.clone()))
+                .unwrap_or_default();
+        }
+        Phase::Suspended => types::SUSPENDED,
+        Phase::Stalled => types::STALLED,
+        Phase::Preempting => types::DISRUPTION_TARGET,
+        Phase::Restarting => types::RESTARTING,
+        Phase::Pending => types::ADMITTED,
+        Phase::Starting | Phase::Running => types::READY,
+    };
+    find(conditions, type_)
+        .map(|c| (c.reason.clone(), c.message.clone()))
+        .unwrap_or_default()
 }
 
 /// Whether all unfinished members of every domain run. Of an elastic gang a whole replica may be

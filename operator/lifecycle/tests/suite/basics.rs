@@ -1,8 +1,6 @@
 //! Create, run, restart in place, complete, suspend.
 
-use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::workload::Phase;
-use lockstep_lifecycle::{Plan, decide};
 use lockstep_sim::Solo;
 use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::{gang, gang_with};
@@ -27,30 +25,6 @@ fn a_settled_workload_is_left_alone() {
     let mut w = Solo::new(gang(4));
     w.settle();
     assert!(w.is_idle());
-}
-
-#[test]
-fn what_the_cluster_serves_of_upstream_scheduling_shows_in_a_condition_once_it_is_known() {
-    let mut w = Solo::new(gang(2));
-    w.settle();
-    let (view, now) = (w.view(), w.now());
-    let found = |native: Option<&[&str]>| {
-        let mut view = view.clone();
-        view.native = native.map(|v| v.iter().map(|s| (*s).to_owned()).collect());
-        let Plan::Idle(status) = decide(&view, now).plan else {
-            panic!("nothing is left to do");
-        };
-        find(&status.conditions, types::NATIVE_SCHEDULING).map(|c| (c.status, c.reason.clone()))
-    };
-    assert_eq!(found(None), None);
-    assert_eq!(
-        found(Some(&[])),
-        Some((ConditionStatus::False, reasons::NOT_SERVED.to_owned()))
-    );
-    assert_eq!(
-        found(Some(&["v1beta1"])),
-        Some((ConditionStatus::False, reasons::NOT_USED.to_owned()))
-    );
 }
 
 #[test]
@@ -152,7 +126,7 @@ fn a_suspended_workload_holds_nothing_and_comes_back() {
         (w.condition("Suspended"), w.status().phase),
         ("Suspended".into(), Some(Phase::Suspended))
     );
-    assert_eq!(w.status().ready, "0/0");
+    assert_eq!(w.status().ready, "0/4");
     w.edit(|s| s.suspend = false);
     w.settle();
     assert_eq!(

@@ -130,7 +130,7 @@ fn a_gang_that_begins_to_finish_does_not_start_over_to_grow_and_is_complete_with
     w.wait(600);
     assert_eq!(
         (w.status().ready.as_str(), w.status().history.len()),
-        ("2/3", 0)
+        ("3/4", 0)
     );
     w.exit("g", 1, 0);
     w.exit("g", 2, 0);

@@ -13,4 +13,5 @@ mod placements;
 mod preemption;
 mod property;
 mod reality;
+mod shown;
 mod stragglers;

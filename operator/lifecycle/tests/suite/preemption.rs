@@ -39,7 +39,7 @@ fn a_preempted_gang_leaves_whole_and_queues_again_uncounted() {
         (s.history.len(), s.history[0].cause.kind),
         (1, CauseKind::Preempted)
     );
-    assert_eq!(w.condition("DisruptionTarget"), "!NoIncident");
+    assert_eq!(w.condition("DisruptionTarget"), "!NotPreempted");
 }
 
 #[test]

@@ -74,18 +74,6 @@ impl Index {
         self.state.read()
     }
 
-    /// Notes which versions of `scheduling.k8s.io` serve pod groups; every workload shows it.
-    pub fn set_native(&self, versions: &[String]) {
-        let keys: Vec<Key> = {
-            let mut state = self.state.write();
-            state.native = Some(versions.into());
-            state.workloads.keys().cloned().collect()
-        };
-        for key in keys {
-            self.queue.add(key);
-        }
-    }
-
     /// Ends when something has changed that the scheduler looks at, since the last call.
     pub async fn scheduler_dirty(&self) {
         self.scheduler.notified().await;

@@ -79,8 +79,6 @@ pub struct State {
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
     /// How many pods of which workload (by UID) a node has, pins included.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
-    /// Versions of `scheduling.k8s.io` that serve pod groups, once that is known.
-    pub native: Option<Arc<[String]>>,
     /// Objects of ours that could not be read, and why. They are left alone.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }

@@ -64,7 +64,6 @@ impl State {
                 .collect(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,
-            native: self.native.clone(),
             refusals: known.refusals,
             settings: known.settings,
             pods,

@@ -41,7 +41,6 @@ fn view() -> WorkloadView {
             value: 0,
             preemption: PreemptionPolicy::Never,
         },
-        native: None,
         dry_run: None,
         refusals: Vec::new(),
         settings: Arc::new(LifecycleSettings::default()),
