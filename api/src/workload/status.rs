@@ -128,6 +128,19 @@ pub enum Phase {
 }
 
 impl Phase {
+    /// Every phase.
+    pub const ALL: [Self; 9] = [
+        Self::Pending,
+        Self::Starting,
+        Self::Running,
+        Self::Restarting,
+        Self::Preempting,
+        Self::Suspended,
+        Self::Succeeded,
+        Self::Failed,
+        Self::Stalled,
+    ];
+
     /// As the API writes it; label values and messages use it, never the Debug form.
     pub fn as_str(self) -> &'static str {
         match self {

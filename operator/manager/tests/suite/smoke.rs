@@ -59,6 +59,12 @@ fn work_writes(api: &FakeApi) -> Vec<String> {
         .collect()
 }
 
+fn scrape(registry: &SharedRegistry) -> String {
+    let mut metrics = String::new();
+    prometheus_client::encoding::text::encode(&mut metrics, &registry.lock()).unwrap();
+    metrics
+}
+
 fn holder(leases: &[Value]) -> Option<&str> {
     leases.first()?["spec"]["holderIdentity"].as_str()
 }
@@ -91,11 +97,13 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
             written,
             "nothing changes, so nothing is written"
         );
-        let mut metrics = String::new();
-        prometheus_client::encoding::text::encode(&mut metrics, &registry.lock()).unwrap();
+        let metrics = scrape(&registry);
         for line in [
             "leader_election_master_status{name=\"lockstep-manager\"} 1",
             "lockstep_workloads{phase=\"Starting\"} 1",
+            "lockstep_workloads{phase=\"Failed\"} 0",
+            "lockstep_workload_conditions{namespace=\"ml\",condition=\"Admitted\",status=\"True\",reason=\"Scheduled\"} 1",
+            "lockstep_workload_conditions{namespace=\"ml\",condition=\"Stalled\",status=\"False\",reason=\"Progressing\"} 1",
             "lockstep_gangs{state=\"placed\"} 1",
             "lockstep_placements_total 1",
             "lockstep_scheduler_pass_seconds_count{kind=\"placement\",result=\"changes\"} 1",
@@ -120,8 +128,9 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
 async fn the_second_manager_writes_nothing_but_its_lease_until_the_first_is_gone() {
     let api = FakeApi::new();
     let stop = CancellationToken::new();
-    let mut first = Box::pin(run(deps(&api, "a", &stop)));
-    let mut second = Box::pin(run(deps(&api, "b", &stop)));
+    let both = [deps(&api, "a", &stop), deps(&api, "b", &stop)];
+    let registries = [both[0].registry.clone(), both[1].registry.clone()];
+    let [mut first, mut second] = both.map(|deps| Box::pin(run(deps)));
     let leads = |name: &'static str| within(api.until(LEASES, move |l| holder(l) == Some(name)));
     tokio::select! {
         biased;
@@ -137,6 +146,15 @@ async fn the_second_manager_writes_nothing_but_its_lease_until_the_first_is_gone
     }
     assert_eq!(holder(&api.all(LEASES)), Some("a"));
     assert_eq!(work_writes(&api), Vec::<String>::new());
+    for (registry, leads) in registries.iter().zip([true, false]) {
+        let metrics = scrape(registry);
+        assert!(metrics.contains("lockstep_index_objects"));
+        let counts_objects = metrics.contains("lockstep_workloads{");
+        assert_eq!(
+            counts_objects, leads,
+            "sums over the replicas are to be right"
+        );
+    }
     // A crash: the future is dropped, nothing is released.
     drop(first);
     tokio::select! {

@@ -1,16 +1,16 @@
 //! Gauges that are computed from the index when they are read, so that none can drift.
 
+mod objects;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use lockstep_api::condition::{find, reasons, types};
-use lockstep_api::scheduling::PodGroupStatus;
-use lockstep_api::workload::Phase;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::gauge::ConstGauge;
 
+use self::objects::ObjectCounts;
 use crate::clock::Clock;
 use crate::index::{Index, WatchedKind};
 use crate::lease::Tenure;
@@ -64,29 +64,7 @@ impl Collector for Gauges {
         for (kind, _) in state.unreadable.keys() {
             *unreadable.entry(kind.name()).or_default() += 1;
         }
-        let mut phases: BTreeMap<String, i64> = BTreeMap::new();
-        for workload in state.workloads.values() {
-            let phase = workload.status.as_ref().and_then(|s| s.phase);
-            *phases
-                .entry(phase.map_or("New", Phase::as_str).to_owned())
-                .or_default() += 1;
-        }
-        let mut gangs = BTreeMap::from([
-            ("waiting", 0),
-            ("held", 0),
-            ("placed", 0),
-            ("preempting", 0),
-        ]);
-        for group in state.pod_groups.values() {
-            let status = group.status.as_ref();
-            let state = match status {
-                Some(s) if s.preemption.is_some() => "preempting",
-                Some(s) if s.placement.is_some() => "placed",
-                Some(s) if is_waiting(s) => "waiting",
-                _ => "held",
-            };
-            *gangs.entry(state).or_default() += 1;
-        }
+        let of_leader = (leads == 1).then(|| ObjectCounts::of(&state));
         drop(state);
 
         gauge(
@@ -104,30 +82,11 @@ impl Collector for Gauges {
             "Objects that could not be read",
             unreadable,
         )?;
-        let phases = phases
-            .iter()
-            .map(|(phase, n)| ([("phase", phase.as_str())], *n));
-        gauge(
-            &mut encoder,
-            "lockstep_workloads",
-            "Workloads by phase",
-            phases,
-        )?;
-        let gangs = gangs.into_iter().map(|(state, n)| ([("state", state)], n));
-        gauge(
-            &mut encoder,
-            "lockstep_gangs",
-            "Gangs by state of their placement",
-            gangs,
-        )
+        match of_leader {
+            Some(counts) => counts.encode(&mut encoder),
+            None => Ok(()),
+        }
     }
-}
-
-/// Whether a gang without placement is in the queue; the others are suspended, back off or wait for a
-/// dependency.
-fn is_waiting(status: &PodGroupStatus) -> bool {
-    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
-    scheduled.is_some_and(|c| c.reason == reasons::UNSCHEDULABLE)
 }
 
 fn gauge<L: EncodeLabelSet>(
