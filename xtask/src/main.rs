@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
+use xtask::dashboards;
 use xtask::image::{self, Target};
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
 
@@ -21,7 +22,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write crds/, docs/reference/api.md and the agent's CRI code.
+    /// Write crds/, docs/reference/api.md, the dashboards and the agent's CRI code.
     Generate {
         /// Write nothing; fail when a file is not what would be written.
         #[arg(long)]
@@ -166,5 +167,6 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         reference::markdown(&lockstep_api::crds::all()),
     ));
     out.extend(cri::files(root)?);
+    out.extend(dashboards::files());
     Ok(out)
 }

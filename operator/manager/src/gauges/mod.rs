@@ -1,15 +1,15 @@
 //! Gauges that are computed from the index when they are read, so that none can drift.
 
+mod encode;
 mod objects;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
-use prometheus_client::metrics::MetricType;
-use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::encoding::DescriptorEncoder;
 
+use self::encode::gauge;
 use self::objects::ObjectCounts;
 use crate::clock::Clock;
 use crate::index::{Index, WatchedKind};
@@ -87,17 +87,4 @@ impl Collector for Gauges {
             None => Ok(()),
         }
     }
-}
-
-fn gauge<L: EncodeLabelSet>(
-    encoder: &mut DescriptorEncoder<'_>,
-    name: &str,
-    help: &str,
-    values: impl IntoIterator<Item = (L, i64)>,
-) -> Result<(), std::fmt::Error> {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in values {
-        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
-    }
-    Ok(())
 }

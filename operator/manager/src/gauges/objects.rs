@@ -9,7 +9,7 @@ use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
-use super::gauge;
+use super::encode::gauge;
 use crate::index::State;
 
 /// A state that workloads are in.
