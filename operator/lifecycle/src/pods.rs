@@ -11,6 +11,8 @@ use crate::tier::Tier;
 /// Annotation that names the training container; every pod of ours has it, because the runtime
 /// lists containers in no particular order.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+/// Condition of a pod whose kubelet restarts all of its containers (KEP-5532).
+const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
 /// A pod with the workload's label, trimmed to what decisions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -294,6 +296,11 @@ impl PodView {
     /// Whether a condition is there with status True.
     pub fn condition(&self, type_: &str) -> Option<&ConditionView> {
         self.conditions.get(type_).filter(|c| c.status == "True")
+    }
+
+    /// Whether its kubelet is restarting all of its containers.
+    pub fn restarts_all(&self) -> bool {
+        self.condition(ALL_CONTAINERS_RESTARTING).is_some()
     }
 
     /// Whether any of its containers has ever started.

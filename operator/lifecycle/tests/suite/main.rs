@@ -5,6 +5,7 @@
 
 mod basics;
 mod charges;
+mod containers;
 mod elastic;
 mod failures;
 mod incidents;
