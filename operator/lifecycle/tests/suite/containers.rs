@@ -253,3 +253,21 @@ fn a_restart_of_the_pod_runs_its_init_containers_again_in_every_tier() {
         assert_eq!(w.status().restarts.counted, 1);
     }
 }
+
+#[test]
+fn a_gang_with_a_watcher_is_placed_on_nodes_only_that_can_restart_all_of_a_pod() {
+    let mut w = Solo::new(accompanied(2, &json!([]), &restart_all_on(88)));
+    for node in ["n0", "n1", "n2"] {
+        w.set_restart_all(node, false);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert_eq!(
+        (w.node_of("g", 0), w.node_of("g", 1)),
+        ("n3".into(), "n3".into())
+    );
+    assert!(
+        w.status().gangs[0].avoid.is_empty(),
+        "nothing was tried in vain"
+    );
+}

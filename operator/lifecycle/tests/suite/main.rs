@@ -14,4 +14,5 @@ mod placements;
 mod preemption;
 mod property;
 mod reality;
+mod repairs;
 mod stragglers;
