@@ -120,6 +120,9 @@ pub mod types {
     /// Whether RestartGang restarts members inside their pods; where it is False, pods are
     /// recreated.
     pub const RESTARTS_IN_PLACE: &str = "RestartsInPlace";
+    /// Pods have another priority than their gang (an idea of KEP-5710); absent until it is so for
+    /// the first time.
+    pub const PODS_NOT_MATCHING_PRIORITY: &str = "PodsNotMatchingPriority";
     /// Upstream's scheduling objects are used and kube-scheduler places the gangs; never True in
     /// this version.
     pub const NATIVE_SCHEDULING: &str = "NativeScheduling";
@@ -221,6 +224,13 @@ pub mod reasons {
     pub const NOT_SERVED: &str = "NotServed";
     /// The cluster serves upstream's scheduling kinds, but this version does not use them.
     pub const NOT_USED: &str = "NotUsed";
+    /// Kubelets restart all containers of pods (KEP-5532).
+    pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
+    /// Pods have another priority than their gang: their class was made anew with another value, or
+    /// admission changed them.
+    pub const PRIORITY_DIFFERS: &str = "PriorityDiffers";
+    /// All pods have the priority of their gang.
+    pub const PRIORITY_MATCHES: &str = "PriorityMatches";
     /// Some nodes of the gang have no ready agent; restarts recreate pods there.
     pub const AGENT_MISSING: &str = "AgentMissing";
 }

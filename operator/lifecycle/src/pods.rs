@@ -31,6 +31,8 @@ pub struct PodView {
     pub pinned: Option<String>,
     /// `status.nominatedNodeName`.
     pub nominated: Option<String>,
+    /// Priority that admission has given it; None: it has not said.
+    pub priority: Option<i32>,
     /// Whether the preemption gate is on.
     pub gated: bool,
     /// When it was created.

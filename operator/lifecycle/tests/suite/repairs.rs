@@ -127,3 +127,65 @@ fn pods_that_are_replaced_together_because_of_a_second_failure_meet_at_another_p
     assert_eq!((after.len(), after == before), (1, false), "{after:?}");
     assert_eq!(w.status().phase, Some(Phase::Running));
 }
+
+fn message(w: &Solo, type_: &str) -> String {
+    let status = w.status();
+    let found = status.conditions.iter().find(|c| c.type_ == type_);
+    found.map(|c| c.message.clone()).unwrap_or_default()
+}
+
+#[test]
+fn pods_of_a_class_that_was_made_anew_with_another_value_are_shown() {
+    let mut w = Solo::new(gang_with(
+        2,
+        &json!({"priorityClassName": "research", "failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}}),
+    ));
+    w.create_class("research", 7, "Never");
+    w.settle();
+    assert_eq!(w.condition("PodsNotMatchingPriority"), "absent");
+    w.delete_class("research");
+    w.create_class("research", 9, "Never");
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!(w.condition("PodsNotMatchingPriority"), "PriorityDiffers");
+    let says = message(&w, "PodsNotMatchingPriority");
+    assert!(says.contains("9 instead of 7"), "{says}");
+}
+
+#[test]
+fn hooks_that_a_restart_in_place_does_not_run_are_named() {
+    let mut spec = gang(2);
+    let hook = json!({"exec": {"command": ["save"]}});
+    spec["groups"][0]["template"]["spec"]["containers"][0]["lifecycle"] =
+        json!({"preStop": hook, "postStart": hook});
+    let mut w = Solo::new(spec);
+    w.settle();
+    let says = message(&w, "RestartsInPlace");
+    assert!(
+        says.contains("preStop of g/t does not run, and postStart of g/t runs again"),
+        "{says}"
+    );
+}
+
+#[test]
+fn a_restart_of_all_containers_of_a_pod_is_shown_while_it_lasts() {
+    let rule = json!([{"name": "pod", "action": "RestartPod"}]);
+    let mut spec = gang_with(2, &json!({"failurePolicy": {"rules": rule}}));
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "log", "image": "i",
+        "env": [{"name": "HOLLOW_ON_TERM", "value": "ignore"}]}));
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    let shown = |s: &lockstep_api::workload::TrainingWorkloadStatus| {
+        let mut all = s.conditions.iter();
+        all.any(|c| c.type_ == "Restarting" && c.reason == "RestartingAllContainers")
+    };
+    assert!(w.written().iter().any(shown));
+    assert_eq!(w.condition("Restarting"), "!NoIncident");
+    assert_eq!((w.status().attempt, w.status().restarts.counted), (1, 1));
+}

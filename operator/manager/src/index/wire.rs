@@ -39,6 +39,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
         node: pod.bound.clone(),
         pinned: pod.pinned.clone(),
         nominated: pod.nominated.clone(),
+        priority: wire.spec.priority,
         gated: pod.stage == Stage::Gated,
         created_at: time(wire.metadata.creation_timestamp.as_ref()).unwrap_or_default(),
         deleted_at: deletion_requested_at(wire),
