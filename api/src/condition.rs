@@ -121,6 +121,9 @@ pub mod types {
     /// Whether RestartGang restarts members inside their pods; where it is False, pods are
     /// recreated.
     pub const RESTARTS_IN_PLACE: &str = "RestartsInPlace";
+    /// Pods have another priority than their gang (an idea of KEP-5710); absent until it is so for
+    /// the first time.
+    pub const PODS_NOT_MATCHING_PRIORITY: &str = "PodsNotMatchingPriority";
     /// On pod groups (KEP-4671): False while waiting for capacity, True while placed. Upstream's
     /// True is terminal; ours becomes False again when a gang releases its nodes and queues, so
     /// that the reason why it waits is there.
@@ -217,6 +220,13 @@ pub mod reasons {
     pub const RESTARTS_EXHAUSTED: &str = "RestartsExhausted";
     /// All members run again after an incident.
     pub const RECOVERED: &str = "Recovered";
+    /// Kubelets restart all containers of pods (KEP-5532).
+    pub const RESTARTING_ALL_CONTAINERS: &str = "RestartingAllContainers";
+    /// Pods have another priority than their gang: their class was made anew with another value, or
+    /// admission changed them.
+    pub const PRIORITY_DIFFERS: &str = "PriorityDiffers";
+    /// All pods have the priority of their gang.
+    pub const PRIORITY_MATCHES: &str = "PriorityMatches";
     /// Some nodes of the gang have no ready agent; restarts recreate pods there.
     pub const AGENT_MISSING: &str = "AgentMissing";
 }

@@ -55,6 +55,10 @@ pub mod annotations {
     pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";
 }
 
+/// Feature that a kubelet declares in `status.declaredFeatures` of its node when it can restart all
+/// containers of a pod (KEP-5532, KEP-5328).
+pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
+
 /// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but
 /// wait for the victims.
 pub const PREEMPTION_GATE: &str = "training.lockstep.dev/preemption";

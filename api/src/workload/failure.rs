@@ -82,7 +82,8 @@ pub struct FailureRule {
     #[serde(default, rename = "match")]
     pub matches: FailureMatch,
     /// What is done. Ignore: nothing. RestartContainer: the kubelet restarts that container.
-    /// RestartPod: all containers of that pod start again in place. RestartGang: all members of the
+    /// RestartPod: all containers of that pod start again, init containers first; in a new pod where
+    /// the kubelet cannot restart all of them. RestartGang: all members of the
     /// restart domain start again, in place where they can. RecreateGang: they get new pods on the
     /// nodes that they have. FailWorkload: the workload fails at once.
     pub action: FailureAction,
@@ -109,7 +110,8 @@ pub struct FailureMatch {
     #[serde(default)]
     #[schemars(length(max = 8), inner(length(min = 1, max = 40)))]
     pub groups: Vec<String>,
-    /// Names of containers, at most 16; none: any container.
+    /// Names of containers, at most 16, init containers and sidecars among them. None: the training
+    /// container, and any other whose end ended it too: it failed the pod, or restarted all of it.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
     pub containers: Vec<String>,

@@ -44,7 +44,7 @@ impl Sandbox {
     pub fn into_member(mut self) -> Option<NodePod> {
         let mut pod = NodePod::read(&self.pod_uid, &self.labels, &self.annotations)?;
         pod.containers = self.containers.remove(&pod.training).unwrap_or_default();
-        pod.others = self.containers.into_values().flatten().collect();
+        pod.others = self.containers;
         Some(pod)
     }
 }

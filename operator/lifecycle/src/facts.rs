@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::gangs::{Domain, Gang, gangs};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::node_agent::{Report, capabilities};
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
-use lockstep_api::workload::TrainingWorkloadSpec;
+use lockstep_api::workload::{FailureAction, TrainingWorkloadSpec};
 
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::nodes::{AgentInfo, NodeInfo};
@@ -249,12 +250,7 @@ impl<'a> Facts<'a> {
 
     /// Accelerators of one member of a group: the limits of its containers.
     pub fn accelerators(&self, group: &str) -> i64 {
-        let groups = &self.spec().groups;
-        let Some(template) = groups
-            .iter()
-            .find(|g| g.name == group)
-            .and_then(|g| g.template.0.spec.as_ref())
-        else {
+        let Some(template) = self.template(group).and_then(|t| t.spec.as_ref()) else {
             return 0;
         };
         let of = |container| self.view.settings.accelerators_of(container);
@@ -269,9 +265,22 @@ impl<'a> Facts<'a> {
         pod: &'s PodView,
     ) -> impl Iterator<Item = &'a Report> + 's {
         let container = self.training(&member.group);
+        self.pod_reports(pod)
+            .filter(move |r| r.container == container)
+    }
+
+    /// Reports about the containers of a pod, by the agent of the node that the pod is bound to.
+    pub fn pod_reports<'s>(&'s self, pod: &'s PodView) -> impl Iterator<Item = &'a Report> + 's {
         let all = self.reports.get(pod.uid.as_str()).into_iter().flatten();
-        all.filter(move |(node, r)| pod.node.as_deref() == Some(node) && r.container == container)
+        all.filter(move |(node, _)| pod.node.as_deref() == Some(node))
             .map(|(_, r)| *r)
+    }
+
+    /// The template of a group.
+    pub fn template(&self, group: &str) -> Option<&'a PodTemplateSpec> {
+        let groups = &self.view.spec().groups;
+        let group = groups.iter().find(|g| g.name == group)?;
+        Some(&group.template.0)
     }
 
     /// Runtime id of the training container that has come to the attempt (or a later one), by the
@@ -350,17 +359,16 @@ impl<'a> Facts<'a> {
             .trainer(member, pod)
             .and_then(ContainerView::terminated)
             .is_some_and(|t| t.exit_code == 0 && pod.phase != PodPhase::Failed)
-            && !self.restarts_on_zero(&member.group);
-        let ended = zero || pod.phase == PodPhase::Succeeded;
+            && self.after_success(&member.group).is_none();
+        let ended = zero && !pod.restarts_all() || pod.phase == PodPhase::Succeeded;
         ended && !pod.terminating() && pod.condition(types::DISRUPTION_TARGET).is_none()
     }
 
-    /// Whether the user's own restart rules start the training container of a group again after it
-    /// has ended with 0, which is then no success (KEP-5307).
-    fn restarts_on_zero(&self, group: &str) -> bool {
-        let mut groups = self.spec().groups.iter();
-        let template = groups.find(|g| g.name == group).map(|g| &g.template.0);
-        template.is_some_and(|t| restart_by_rule(t, 0).is_some())
+    /// How the user's own restart rules start the training container of a group again after it has
+    /// ended with 0, which is then no success but the end of one task (KEP-5307). None: they do not.
+    pub fn after_success(&self, group: &str) -> Option<FailureAction> {
+        let template = self.template(group)?;
+        restart_by_rule(template, training_container(template)?, 0)
     }
 
     /// Whether a member's training container runs.

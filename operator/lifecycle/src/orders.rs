@@ -41,8 +41,9 @@ pub(crate) fn wanted(
 }
 
 /// An order for the present attempt and members is left as it is, so that closing an incident
-/// writes nothing; one for an attempt that was never decided was written by a hand. One for a new
-/// attempt goes out when the back-off of its incident is over.
+/// writes nothing. So is one for a later attempt: this ledger may be an old one, read by a leader that
+/// has just taken over, and agents must not be sent back; the next incident goes beyond it. One for
+/// a new attempt goes out when the back-off of its incident is over.
 fn domain_order(
     facts: &Facts<'_>,
     key: &str,
@@ -51,7 +52,8 @@ fn domain_order(
     wake: &mut Wake,
 ) -> Option<DomainOrder> {
     let present = facts.order(key);
-    if present.is_some_and(|o| o.attempt == domain.attempt && o.world == running.len() as i32) {
+    let same = |o: &DomainOrder| o.attempt == domain.attempt && o.world == running.len() as i32;
+    if present.is_some_and(|o| o.attempt > domain.attempt || same(o)) {
         return present.cloned();
     }
     let not_before = domain.incident.as_ref().and_then(|i| i.not_before);

@@ -91,6 +91,13 @@ pub enum Action {
         /// UID, a precondition.
         uid: String,
     },
+    /// Put the label back that the Service selects by, which somebody has taken off.
+    Publish {
+        /// Name of the pod.
+        name: String,
+        /// UID, a precondition.
+        uid: String,
+    },
     /// Create the pod of a member.
     CreatePod {
         /// The member.
@@ -124,9 +131,10 @@ impl Action {
             Self::MarkDisrupted { .. } => 4,
             Self::DeletePod { .. } => 5,
             Self::RemoveGate { .. } => 6,
-            Self::CreatePod { .. } => 7,
-            Self::DeletePodGroup { .. } => 8,
-            Self::DeleteWorkload { .. } => 9,
+            Self::Publish { .. } => 7,
+            Self::CreatePod { .. } => 8,
+            Self::DeletePodGroup { .. } => 9,
+            Self::DeleteWorkload { .. } => 10,
         }
     }
 }

@@ -11,6 +11,8 @@ use crate::tier::Tier;
 /// Annotation that names the training container; every pod of ours has it, because the runtime
 /// lists containers in no particular order.
 pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
+/// Condition of a pod whose kubelet restarts all of its containers (KEP-5532).
+const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
 /// A pod with the workload's label, trimmed to what decisions read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -29,6 +31,8 @@ pub struct PodView {
     pub pinned: Option<String>,
     /// `status.nominatedNodeName`.
     pub nominated: Option<String>,
+    /// Priority that admission has given it; None: it has not said.
+    pub priority: Option<i32>,
     /// Whether the preemption gate is on.
     pub gated: bool,
     /// When it was created.
@@ -294,6 +298,11 @@ impl PodView {
     /// Whether a condition is there with status True.
     pub fn condition(&self, type_: &str) -> Option<&ConditionView> {
         self.conditions.get(type_).filter(|c| c.status == "True")
+    }
+
+    /// Whether its kubelet is restarting all of its containers.
+    pub fn restarts_all(&self) -> bool {
+        self.condition(ALL_CONTAINERS_RESTARTING).is_some()
     }
 
     /// Whether any of its containers has ever started.

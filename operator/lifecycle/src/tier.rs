@@ -3,11 +3,9 @@
 use std::fmt;
 use std::str::FromStr;
 
-use crate::nodes::NodeInfo;
+use lockstep_api::names::RESTART_ALL_FEATURE;
 
-/// Feature that a kubelet declares when it can restart all containers of a pod (KEP-5532,
-/// KEP-5328).
-pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
+use crate::nodes::NodeInfo;
 
 /// The text names no restart tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{
     NodeSelectorRequirement, NodeSelectorTerm, PodSpec, Taint, Toleration,
 };
 
+use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_engine::NodeSet;
 
 use crate::cluster::Snapshot;
@@ -16,6 +17,8 @@ use crate::node_class::{BINDING_EFFECTS, ClassId, HOSTNAME};
 
 /// The one field that kube-scheduler knows in `matchFields`.
 const NAME_FIELD: &str = "metadata.name";
+/// Action of such a restart rule.
+const RESTART_ALL: &str = "RestartAllContainers";
 /// Taint that a cordon stands for.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
@@ -26,6 +29,9 @@ pub struct Constraints {
     /// Terms are alternatives; `None` is no affinity at all, an empty list matches nothing.
     affinity: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
+    /// Whether a restart rule restarts all of the pod: kube-scheduler puts it on nodes only that
+    /// declare that they can.
+    restarts_all: bool,
 }
 
 impl From<&PodSpec> for Constraints {
@@ -43,6 +49,7 @@ impl From<&PodSpec> for Constraints {
             selector: spec.node_selector.clone().unwrap_or_default(),
             affinity,
             tolerations: spec.tolerations.clone().unwrap_or_default(),
+            restarts_all: restarts_all(spec),
         }
     }
 }
@@ -77,6 +84,7 @@ impl Constraints {
                 .as_ref()
                 .is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
             && node.taints.iter().all(|t| self.tolerates(t))
+            && (!self.restarts_all || node.features.contains(RESTART_ALL_FEATURE))
             && (!node.unschedulable || self.tolerates(&cordon()))
     }
 
@@ -84,6 +92,14 @@ impl Constraints {
         !BINDING_EFFECTS.contains(&taint.effect.as_str())
             || self.tolerations.iter().any(|t| tolerates(t, taint))
     }
+}
+
+/// Whether a container of the pod has a rule that restarts all of them (KEP-5532).
+fn restarts_all(spec: &PodSpec) -> bool {
+    let inits = spec.init_containers.iter().flatten();
+    let containers = inits.chain(&spec.containers);
+    let mut rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());
+    rules.any(|rule| rule.action == RESTART_ALL)
 }
 
 /// Verdicts per template and class of nodes.
@@ -322,6 +338,21 @@ mod tests {
             ready: false,
             ..node("n1")
         }));
+    }
+
+    #[test]
+    fn a_pod_that_restarts_whole_needs_a_node_that_declares_that_it_can() {
+        let rule = json!([{"action": "RestartAllContainers",
+            "exitCodes": {"operator": "In", "values": [88]}}]);
+        let watcher = json!({"name": "w", "restartPolicy": "Always", "restartPolicyRules": rule});
+        let whole = constraints(json!({"initContainers": [watcher]}));
+        let able = Node {
+            features: [RESTART_ALL_FEATURE.to_owned()].into(),
+            ..node("n1")
+        };
+        assert!(whole.admit(&able) && !whole.admit(&node("n1")));
+        assert!(Constraints::default().admit(&node("n1")));
+        assert_ne!(NodeClass::of(&able), NodeClass::of(&node("n1")));
     }
 
     #[test]

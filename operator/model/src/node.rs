@@ -1,6 +1,6 @@
 //! Nodes as the scheduler sees them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
@@ -21,6 +21,8 @@ pub struct Node {
     pub labels: BTreeMap<String, String>,
     /// Taints.
     pub taints: Vec<Taint>,
+    /// What its kubelet declares that it can do.
+    pub features: BTreeSet<String>,
     /// Whether it is cordoned.
     pub unschedulable: bool,
     /// Whether its Ready condition is True and it is not being deleted.
@@ -43,6 +45,8 @@ pub struct NodeSpecView {
 pub struct NodeStatusView {
     /// `status.allocatable`.
     pub allocatable: BTreeMap<String, Quantity>,
+    /// `status.declaredFeatures` (KEP-5328).
+    pub declared_features: Vec<String>,
 }
 
 impl Node {
@@ -59,6 +63,7 @@ impl Node {
             allocatable: Resources::parse(&status.allocatable)?,
             labels: metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.clone(),
+            features: status.declared_features.iter().cloned().collect(),
             unschedulable: spec.unschedulable,
             ready: ready && metadata.deletion_timestamp.is_none(),
         })

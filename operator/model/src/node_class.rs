@@ -1,6 +1,6 @@
 //! Classes of nodes: those that agree in everything but their name.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Taint;
 
@@ -20,6 +20,7 @@ pub struct NodeClass {
     labels: BTreeMap<String, String>,
     /// Key, value, effect; sorted, binding effects only.
     taints: Vec<(String, String, String)>,
+    features: BTreeSet<String>,
     unschedulable: bool,
     ready: bool,
 }
@@ -46,6 +47,7 @@ impl NodeClass {
         Self {
             labels,
             taints,
+            features: node.features.clone(),
             unschedulable: node.unschedulable,
             ready: node.ready,
         }

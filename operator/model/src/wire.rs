@@ -213,6 +213,7 @@ impl NodeWire {
         present("name", self.metadata.name.as_ref())?;
         let status = NodeStatusView {
             allocatable: self.status.allocatable.clone(),
+            declared_features: self.status.declared_features.clone(),
         };
         let ready = self.not_ready_since().is_none();
         Ok(Node::new(&self.metadata, &self.spec, &status, ready)?)

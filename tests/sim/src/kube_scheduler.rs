@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
 use lockstep_api::key::Key;
+use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_manager::stepped::WatchedKind;
 use lockstep_model::pod_view::PodSpecView;
 use lockstep_model::resources::{PODS, Resources, pod_requests};
@@ -22,7 +23,7 @@ const RULED_OUT: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
 type Filter = fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>;
 
 /// In kube-scheduler's order; resources and anti-affinity come after them.
-const FILTERS: [Filter; 4] = [unschedulable, tainted, unselected, ports];
+const FILTERS: [Filter; 5] = [unschedulable, tainted, unselected, ports, incapable];
 
 /// One turn: looks at every pod that waits, the most important first; whether anything was written.
 pub(crate) fn turn(store: &mut Store) -> bool {
@@ -196,6 +197,19 @@ fn tainted(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
     binding
         .any(|taint| !tolerated(taint))
         .then_some("node(s) had untolerated taint(s)")
+}
+
+fn incapable(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
+    let inits = spec.init_containers.iter().flatten();
+    let containers = inits.chain(&spec.containers);
+    let mut rules = containers.flat_map(|c| c.restart_policy_rules.iter().flatten());
+    let needed = rules.any(|rule| rule.action == "RestartAllContainers");
+    let status = node.status.as_ref();
+    let mut declared = status
+        .into_iter()
+        .flat_map(|s| s.declared_features.iter().flatten());
+    let missing = needed && !declared.any(|f| f == RESTART_ALL_FEATURE);
+    missing.then_some("node(s) didn't match Pod's required features")
 }
 
 fn unselected(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {

@@ -75,13 +75,23 @@ impl SimCluster {
 
     /// The first running container of a pod exits; whether there is one.
     pub fn exit_pod(&mut self, pod: &Pod, code: i32) -> bool {
+        self.end(pod, None, code)
+    }
+
+    /// A container of a pod exits; whether it ran.
+    pub fn exit_container(&mut self, pod: &Pod, name: &str, code: i32) -> bool {
+        self.end(pod, Some(name), code)
+    }
+
+    fn end(&mut self, pod: &Pod, name: Option<&str>, code: i32) -> bool {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return false;
         };
         let now = self.now();
         let node = self.node(node);
         let running = node.runtime.table().view(uid);
-        let Some(container) = running.containers.iter().find(|c| c.alive()) else {
+        let mut alive = running.containers.iter().filter(|c| c.alive());
+        let Some(container) = alive.find(|c| name.is_none_or(|name| c.name == name)) else {
             return false;
         };
         let fault = Fault::End {

@@ -7,10 +7,10 @@ use k8s_openapi::api::core::v1::{Node, Pod, Service};
 use k8s_openapi::api::scheduling::v1::PriorityClass;
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::scheduling::{NodePlacement, Placement};
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
-use lockstep_lifecycle::tier::RESTART_ALL_FEATURE;
 use lockstep_lifecycle::{Plan, WorkloadView};
 use serde_json::{Value, json};
 

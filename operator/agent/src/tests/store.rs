@@ -34,6 +34,7 @@ fn records(attempt: i64) -> Records {
     Records {
         pods: [("p".to_owned(), record)].into(),
         reports: Vec::new(),
+        others: [("p".to_owned(), [("log".to_owned(), "l".to_owned())].into())].into(),
     }
 }
 

@@ -8,7 +8,7 @@ use lockstep_api::membership::Membership;
 use lockstep_api::workload::{GangScope, IncidentStage, RestartScope, WorldScope};
 
 use super::refused::is_recently_refused;
-use super::removal::{delete, delete_awaited, recreate_grace, unpublish};
+use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::facts::{AssignedNodes, Facts};
 use crate::failure::detect::may_take_charge_back;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
@@ -45,7 +45,8 @@ impl PlacedGang<'_, '_> {
         })
     }
 
-    /// Removes pods that are not wanted or block their replacements, and opens gates.
+    /// Removes pods that are not wanted or block their replacements, opens gates, and puts labels
+    /// back.
     pub fn repair(&self, out: &mut Vec<Action>, wake: &mut Wake) {
         let finished = self.ledger.is_done(self.gang);
         for (domain, entry) in self.active_domains() {
@@ -68,6 +69,7 @@ impl PlacedGang<'_, '_> {
                         {
                             continue;
                         }
+                        let longest = longest.filter(|_| !is_preempted(pod));
                         out.extend(delete_awaited(self.facts, pod, longest, wake));
                     }
                 }
@@ -95,6 +97,12 @@ impl PlacedGang<'_, '_> {
             out.extend(delete(pod));
         } else if pod.gated && self.may_be_bound(pod, node) {
             out.push(Action::RemoveGate {
+                name: pod.name.clone(),
+                uid: pod.uid.clone(),
+            });
+        } else if !pod.identity.published && !pod.terminal() {
+            // The others do not find a member without its name.
+            out.push(Action::Publish {
                 name: pod.name.clone(),
                 uid: pod.uid.clone(),
             });

@@ -1,6 +1,6 @@
 //! Deletions of pods.
 
-use lockstep_api::condition::types;
+use lockstep_api::condition::{reasons, types};
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -61,6 +61,12 @@ fn delete_within(pod: &PodView, grace: Option<u32>) -> Action {
 pub(super) fn recreate_grace(facts: &Facts<'_>) -> Option<u32> {
     let seconds = facts.spec().failure_policy.recreate_grace_seconds;
     u32::try_from(seconds).ok()
+}
+
+/// Whether a pod makes way for another's sake: it has not failed, and keeps its own grace period.
+pub(super) fn is_preempted(pod: &PodView) -> bool {
+    let taken = pod.condition(types::DISRUPTION_TARGET);
+    taken.is_some_and(|c| c.reason == reasons::PREEMPTION_BY_SCHEDULER)
 }
 
 /// Takes a pod out of the Service.

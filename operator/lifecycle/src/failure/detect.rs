@@ -8,7 +8,8 @@ use lockstep_api::member::Member;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::{Cause, CauseKind};
 
-use super::policy::{Failure, verdict};
+use super::policy::{Failure, Reach, verdict};
+use super::restart_all::{is_swept, last_of as last_trigger};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
@@ -183,28 +184,28 @@ pub(crate) fn may_take_charge_back(
         })
 }
 
-/// The exit that a failed pod ended with: that of the training container, or of an init container
-/// that kept it from starting.
+/// The exit that a failed pod ended with: that of the training container, else of an init container
+/// that kept it from starting, else of the first of the others.
 fn failed_exit(facts: &Facts<'_>, member: &Member, pod: &PodView) -> Option<Failure> {
     let training = facts.training(&member.group);
     let began = pod
         .containers
         .get(training)
         .is_some_and(ContainerView::started);
-    let (name, exit) = pod
-        .containers
-        .iter()
-        .filter(|(name, c)| *name == training || (c.init && !began))
-        .find_map(|(name, c)| Some((name, c.terminated().filter(|t| t.exit_code != 0)?)))?;
-    let known = report_of(facts, member, pod, exit.id.as_deref());
-    let failure = exit_failure(facts, member, pod, exit, known);
+    let rank = |name: &str, c: &ContainerView| match c.init {
+        _ if name == training => Some(0),
+        true => (!began).then_some(1),
+        false => Some(2),
+    };
+    let ended = pod.containers.iter().filter_map(|(name, c)| {
+        let exit = c.terminated().filter(|t| t.exit_code != 0)?;
+        Some((rank(name, c)?, exit.finished_at, name, exit))
+    });
+    let (_, _, name, exit) = ended.min_by_key(|(rank, at, name, _)| (*rank, *at, *name))?;
+    let known = report_of(facts, pod, name, exit.id.as_deref());
     Some(Failure {
         usable: false,
-        cause: Cause {
-            container: name.clone(),
-            ..failure.cause
-        },
-        ..failure
+        ..exit_failure(facts, member, pod, name, exit, known)
     })
 }
 
@@ -219,12 +220,10 @@ pub(crate) fn exit_at_attempt(
     if let Some(reported) = worst_report(facts, member, pod, |attempt| attempt >= domain.attempt) {
         return Some(reported);
     }
-    let down = pod
-        .containers
-        .get(facts.training(&member.group))?
-        .terminated()
-        .filter(|t| t.exit_code != 0)?;
-    let known = report_of(facts, member, pod, down.id.as_deref());
+    let training = facts.training(&member.group);
+    let container = pod.containers.get(training)?;
+    let down = container.terminated().filter(|t| t.exit_code != 0)?;
+    let known = report_of(facts, pod, training, down.id.as_deref());
     if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
         return None;
     }
@@ -238,7 +237,7 @@ pub(crate) fn exit_at_attempt(
             return None;
         }
     }
-    Some(exit_failure(facts, member, pod, down, known))
+    Some(exit_failure(facts, member, pod, training, down, known))
 }
 
 /// A failure of the attempt before that is reported only now: it belongs to the open incident.
@@ -252,7 +251,8 @@ pub(crate) fn late_exit(
 }
 
 /// Of the failures that the agent reports for some attempts, the one with the most severe action;
-/// of those the earliest. A container may have restarted alone before it failed for good.
+/// of those the earliest. A container may have restarted alone before it failed for good. What ended
+/// because another container restarts the whole pod has not failed.
 fn worst_report(
     facts: &Facts<'_>,
     member: &Member,
@@ -263,6 +263,7 @@ fn worst_report(
     facts
         .reports(member, pod)
         .filter(|r| attempts(r.attempt) && r.kind == ReportKind::Exited && r.exit_code != 0)
+        .filter(|r| !is_swept(facts, member, pod, r))
         .map(|r| reported_failure(facts, member, pod, r))
         .min_by_key(|f| (Reverse(verdict(spec, f).action), f.cause.time))
 }
@@ -274,9 +275,20 @@ pub(crate) fn unreported_restart(
     pod: &PodView,
     wake: &mut Wake,
 ) -> Option<Failure> {
-    let container = pod.containers.get(facts.training(&member.group))?;
+    let training = facts.training(&member.group);
+    let container = pod.containers.get(training)?;
     let last = container.last.as_ref()?;
-    let known = report_of(facts, member, pod, last.id.as_deref());
+    let trigger = last_trigger(facts, member, pod).filter(|_| last.reason == RESTARTING_ALL);
+    if let Some(trigger) = trigger {
+        return Some(reported_failure(facts, member, pod, trigger));
+    }
+    // Of a container that was restarted with all of its pod the id is not shown.
+    let by_number = || {
+        let number = container.restart_count - 1;
+        let mut reports = facts.reports(member, pod);
+        reports.find(|r| r.restarts == number && last.id.is_none())
+    };
+    let known = report_of(facts, pod, training, last.id.as_deref()).or_else(by_number);
     // The true code is on its way: the agent sees it before the kubelet tells the API server.
     let reporting = pod
         .node
@@ -290,17 +302,18 @@ pub(crate) fn unreported_restart(
             return None;
         }
     }
-    Some(exit_failure(facts, member, pod, last, known))
+    Some(exit_failure(facts, member, pod, training, last, known))
 }
 
 fn report_of<'a>(
     facts: &Facts<'a>,
-    member: &Member,
     pod: &PodView,
+    container: &str,
     id: Option<&str>,
 ) -> Option<&'a Report> {
     let id = bare_id(id?);
-    facts.reports(member, pod).find(|r| r.container_id == id)
+    let mut reports = facts.pod_reports(pod);
+    reports.find(|r| r.container == container && r.container_id == id)
 }
 
 /// The exit that an agent reports.
@@ -319,14 +332,16 @@ pub(super) fn reported_failure(
     };
     Failure {
         confirmed_by: confirmed_by(facts, member, pod, r),
-        ..exit_failure(facts, member, pod, &exit, Some(r))
+        ..exit_failure(facts, member, pod, &r.container, &exit, Some(r))
     }
 }
 
-fn exit_failure(
+/// The end of a container as a failure of its member.
+pub(super) fn exit_failure(
     facts: &Facts<'_>,
     member: &Member,
     pod: &PodView,
+    container: &str,
     exit: &Termination,
     known: Option<&Report>,
 ) -> Failure {
@@ -346,13 +361,11 @@ fn exit_failure(
     let swept = last.is_some_and(|l| l.reason == RESTARTING_ALL && l.id == exit.id);
     let masked = code == 137
         && reason != "OOMKilled"
-        && (reason == RESTARTING_ALL
-            || swept
-            || pod.condition("AllContainersRestarting").is_some());
+        && (reason == RESTARTING_ALL || swept || pod.restarts_all());
     let cause = Cause {
         pod: pod.name.clone(),
         node: pod.node.clone().unwrap_or_default(),
-        container: facts.training(&member.group).to_owned(),
+        container: container.to_owned(),
         exit_code: Some(code),
         reason,
         message: exit.message.clone(),
@@ -378,6 +391,7 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
         masked: false,
         uncounted: false,
         confirmed_by: None,
+        reach: Reach::Training,
         conditions,
     }
 }
@@ -390,7 +404,8 @@ pub(crate) fn start_error(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     let waits = matches!(container.state, ContainerState::Waiting { .. });
     let last = container.last.as_ref().filter(|_| waits);
     let exit = container.terminated().or(last)?;
-    let failure = exit_failure(facts, member, pod, exit, None);
+    let training = facts.training(&member.group);
+    let failure = exit_failure(facts, member, pod, training, exit, None);
     is_start_error(facts, &failure).then_some(failure)
 }
 
@@ -433,6 +448,7 @@ pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failu
         masked: false,
         uncounted: true,
         confirmed_by: None,
+        reach: Reach::Training,
         conditions: Vec::new(),
     }
 }

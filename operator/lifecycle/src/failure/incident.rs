@@ -219,6 +219,11 @@ fn begin(
         0
     };
     let mut incident = build(facts, domain, &response.cause, action, wait);
+    if action.raises_attempt() {
+        // Orders never go back, whoever wrote the last one.
+        let ordered = facts.order(scope.key()).map_or(0, |o| o.attempt);
+        incident.attempt = domain.attempt.max(ordered).saturating_add(1);
+    }
     incident.counted = charged;
     let mut avoid = response.avoid;
     if repeats && tries.uncounted >= UNCOUNTED_TRIES {
@@ -301,7 +306,7 @@ fn build(
         tries,
     );
     OpenIncident {
-        attempt: domain.attempt + i64::from(action.raises_attempt()),
+        attempt: domain.attempt,
         cause: cause.clone(),
         action,
         counted: false,
@@ -388,11 +393,15 @@ pub(crate) fn join(
     }
     let mut members = response.replace;
     let action = incident.action.max(response.action);
-    if action != incident.action && action.replaces_pods() {
-        members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
-    }
+    let escalates = action != incident.action && action.replaces_pods();
     incident.action = action;
-    members.retain(|m| !incident.replace.contains(m));
+    if escalates {
+        // Those that have new pods already get others: all of them meet at another address.
+        ledger.note_recreation(scope.key());
+        members.extend(scope.unfinished.iter().map(|m| (*m).clone()));
+    } else {
+        members.retain(|m| !incident.replace.contains(m));
+    }
     incident.replace_members(facts, members);
     if let Some(domain) = ledger.domains.get_mut(scope.key()) {
         domain.incident = Some(incident);

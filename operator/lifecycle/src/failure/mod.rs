@@ -4,6 +4,7 @@
 //! |---|---|
 //! | [`detect`] | what has happened to a member's pod |
 //! | [`policy`] | what the failure policy makes of one failure |
+//! | [`others`], [`restart_all`] | ends of containers beside the training container |
 //! | [`respond`] | what the failures of one domain call for together |
 //! | [`unreported`] | restarts that the kubelet made and no agent reported |
 //! | [`seen`] | restarts that had been seen when an order was decided |
@@ -16,11 +17,13 @@
 pub(crate) mod detect;
 pub(crate) mod incident;
 pub(crate) mod members;
+pub(crate) mod others;
 pub(crate) mod policy;
 pub(crate) mod progress;
 pub(crate) mod refund;
 pub(crate) mod resize;
 pub(crate) mod respond;
+mod restart_all;
 pub(crate) mod scope;
 pub(crate) mod seen;
 pub(crate) mod unreported;

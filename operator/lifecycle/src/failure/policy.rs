@@ -7,7 +7,16 @@ use lockstep_api::workload::{
     TrainingWorkloadSpec,
 };
 
-use crate::objects::training::restart_by_rule;
+use crate::objects::training::{restart_by_rule, training_container};
+
+/// What ends with a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// Training: it is the training container, or its end has ended that.
+    Training,
+    /// Nothing but itself: only rules that name it have a say.
+    Itself,
+}
 
 /// One failed member.
 #[derive(Clone, Debug, PartialEq)]
@@ -28,8 +37,21 @@ pub(crate) struct Failure {
     /// Until when pod status may yet tell that the container was killed for its node's sake, by an
     /// eviction or a shutdown; None: it has told, or the exit looks like none.
     pub confirmed_by: Option<DateTime<Utc>>,
+    /// What has ended with the container.
+    pub reach: Reach,
     /// Conditions of the pod, type and status.
     pub conditions: Vec<(String, String)>,
+}
+
+impl Failure {
+    /// Whether a container beside the training container has made its kubelet restart all of the
+    /// pod.
+    pub fn restarted_pod(&self, training: &str) -> bool {
+        self.usable
+            && self.reach == Reach::Training
+            && self.cause.exit_code.is_some()
+            && self.cause.container != training
+    }
 }
 
 /// What the policy says about a failure.
@@ -74,8 +96,10 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
 fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureAction> {
     let code = failure.cause.exit_code.filter(|_| !failure.masked)?;
     let mut groups = spec.groups.iter();
-    let group = groups.find(|g| g.name == failure.member.group)?;
-    restart_by_rule(&group.template.0, code)
+    let template = &groups.find(|g| g.name == failure.member.group)?.template.0;
+    let training = training_container(template)?;
+    (failure.cause.container == training).then_some(())?;
+    restart_by_rule(template, training, code)
 }
 
 fn matches(rule: &FailureRule, failure: &Failure) -> bool {
@@ -83,6 +107,7 @@ fn matches(rule: &FailureRule, failure: &Failure) -> bool {
     let cause = &failure.cause;
     names(&m.groups, &failure.member.group)
         && names(&m.containers, &cause.container)
+        && !(failure.reach == Reach::Itself && m.containers.is_empty())
         && (names(&m.reasons, &cause.reason) || names(&m.reasons, cause.kind.as_str()))
         && m.exit_codes
             .as_ref()

@@ -97,6 +97,7 @@ fn recreate(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, mes
     {
         incident.action = incident.action.max(FailureAction::RecreateGang);
         incident.replace_members(facts, members);
+        ledger.note_recreation(scope.key());
         return;
     }
     if members.iter().any(|m| facts.current(domain, m).is_some()) {

@@ -87,8 +87,10 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
         .copied();
     match action.scope() {
         ActionScope::None | ActionScope::Container => true,
+        ActionScope::Pod if failure.restarted_pod(facts.training(&failure.member.group)) => true,
         ActionScope::Pod | ActionScope::Domain | ActionScope::Workload => {
-            let alone = pod.is_none_or(|p| p.containers.values().filter(|c| !c.init).count() <= 1);
+            // Init containers and sidecars start again as well, or it would not be the whole pod.
+            let alone = pod.is_none_or(|p| p.containers.values().count() <= 1);
             let tier = pod.and_then(|p| p.identity.tier);
             alone || tier.is_some_and(Tier::restarts_whole_pod)
         }

@@ -1,6 +1,6 @@
 //! Restarts that the kubelet made and no agent reported, found by their count.
 
-use lockstep_api::workload::Cause;
+use lockstep_api::workload::{Cause, FailureAction};
 
 use super::detect;
 use super::members::restart_count;
@@ -54,6 +54,9 @@ pub(crate) fn count_kubelet_restarts(
         return Unreported::Nothing;
     };
     domain.restarts_seen = count;
+    if is_end_of_task(facts, &failure) {
+        return Unreported::Nothing;
+    }
     let verdict = verdict(facts.spec(), &failure);
     if !verdict.action.affects_single_pod() {
         return Unreported::Failure(Box::new(failure));
@@ -80,4 +83,13 @@ pub(crate) fn count_kubelet_restarts(
     } else {
         Unreported::OverBudget
     }
+}
+
+/// Whether a task has ended and the next begins, by the user's own rule. Where all containers of the
+/// pod restart for it and no agent has told the code, it cannot be told from a failure, and costs
+/// nothing.
+fn is_end_of_task(facts: &Facts<'_>, failure: &Failure) -> bool {
+    let rule = facts.after_success(&failure.member.group);
+    let hidden = failure.masked && rule == Some(FailureAction::RestartPod);
+    failure.cause.exit_code == Some(0) || hidden
 }

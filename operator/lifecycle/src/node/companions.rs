@@ -16,7 +16,7 @@ pub(super) fn companions<'a>(
         .stopping_since
         .or(record.exited_at)
         .filter(|_| pod.restarts_whole);
-    let running = pod.others.iter().filter(|c| c.exit.is_none());
+    let running = pod.others.values().flatten().filter(|c| c.exit.is_none());
     running
         .filter(move |c| until.is_some_and(|t| c.created_at <= t))
         .map(|c| c.id.clone())
@@ -59,7 +59,7 @@ mod tests {
         ];
         let pod = NodePod {
             restarts_whole,
-            others,
+            others: [("other".to_owned(), others)].into(),
             ..NodePod::default()
         };
         let record = Record {

@@ -9,6 +9,7 @@
 
 mod arrivals;
 mod companions;
+mod others;
 mod pod;
 #[cfg(test)]
 mod tests;
@@ -18,7 +19,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
-use lockstep_api::node_agent::MAX_REPORTS;
+use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
 pub use view::{Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop};
 
@@ -30,6 +31,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let mut records = Records {
         pods: BTreeMap::new(),
         reports: view.records.reports.clone(),
+        others: BTreeMap::new(),
     };
     let mut stop = Vec::new();
     for pod in view.pods {
@@ -49,6 +51,18 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
             records.pods.insert(pod.uid.clone(), record);
         }
         records.reports.extend(outcome.reports);
+        let record = records.pods.get(&pod.uid);
+        let exits = others::exits(pod, record, order, view.records);
+        if !exits.noticed.is_empty() {
+            records.others.insert(pod.uid.clone(), exits.noticed);
+        }
+        // One report for each of these containers: one that crashes again and again must not drive
+        // out what is told of the training containers.
+        for new in &exits.reports {
+            let of = |r: &Report| (&r.pod_uid, &r.container) == (&new.pod_uid, &new.container);
+            records.reports.retain(|r| !of(r));
+        }
+        records.reports.extend(exits.reports);
     }
     let excess = records.reports.len().saturating_sub(MAX_REPORTS);
     records.reports.drain(..excess);

@@ -425,7 +425,7 @@ fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_
         exit: None,
     };
     n.pods[0].restarts_whole = true;
-    n.pods[0].others = vec![sidecar("s0", 0)];
+    n.pods[0].others = [("sidecar".to_owned(), vec![sidecar("s0", 0)])].into();
     n.settle();
     n.order(2, Some(n.now));
     n.now += 1;
@@ -438,7 +438,7 @@ fn where_the_kubelet_restarts_whole_pods_all_containers_are_stopped_at_once_for_
     assert_eq!(ids(n.pass()), ["p0c0", "s0"]);
     // The kubelet brings the sidecar back on its own before the training container has ended.
     n.now += 1;
-    n.pods[0].others = vec![sidecar("s1", n.now)];
+    n.pods[0].others = [("sidecar".to_owned(), vec![sidecar("s1", n.now)])].into();
     assert_eq!(ids(n.pass()), ["p0c0"]);
 }
 

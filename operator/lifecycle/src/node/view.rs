@@ -46,8 +46,8 @@ pub struct NodePod {
     pub containers: Vec<SeenContainer>,
     /// Whether its kubelet restarts all of its containers together.
     pub restarts_whole: bool,
-    /// Its containers of other names, running and ended.
-    pub others: Vec<SeenContainer>,
+    /// Its containers of other names, running and ended, by name.
+    pub others: BTreeMap<String, Vec<SeenContainer>>,
 }
 
 impl NodePod {
@@ -68,7 +68,7 @@ impl NodePod {
             training: pod_annotations.get(DEFAULT_CONTAINER)?.clone(),
             restarts_whole: identity.tier.is_some_and(Tier::restarts_whole_pod),
             containers: Vec::new(),
-            others: Vec::new(),
+            others: BTreeMap::new(),
         })
     }
 }
@@ -107,6 +107,10 @@ pub struct Records {
     /// The last reports, oldest first. Kept here so that an exit that was noticed is also published
     /// after a crash.
     pub reports: Vec<Report>,
+    /// The last failure of each container beside the training container that was noticed: its
+    /// runtime id, by pod UID and name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub others: BTreeMap<String, BTreeMap<String, String>>,
 }
 
 impl Records {
@@ -116,6 +120,7 @@ impl Records {
         Self {
             pods: BTreeMap::new(),
             reports: published.reports.clone(),
+            others: BTreeMap::new(),
         }
     }
 }

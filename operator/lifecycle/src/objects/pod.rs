@@ -58,7 +58,13 @@ pub(crate) fn pod(
     let training = training_container(template)?;
     let mut spec = template.spec.clone()?;
     let default = FailureAction::default_for(view.spec().scheduling.policy);
-    let codes = Codes::of(&view.spec().failure_policy, &group.name, training, default);
+    let codes = Codes::of(
+        &view.spec().failure_policy,
+        &group.name,
+        training,
+        default,
+        plan.tier,
+    );
     compile(&mut spec, training, &codes, plan.tier);
     let mut containers = spec.containers.iter();
     let accelerators = containers

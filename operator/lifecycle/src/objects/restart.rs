@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{
     Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, PodSpec,
 };
-use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule};
+use lockstep_api::workload::{FailureAction, FailurePolicy, FailureRule, WithoutSupervisor};
 
 use crate::tier::Tier;
 
@@ -34,15 +34,24 @@ impl Codes {
         group: &str,
         container: &str,
         default: FailureAction,
+        tier: Tier,
     ) -> Self {
         let mut codes = Self::default();
+        let in_place = match policy.in_place.without_supervisor {
+            WithoutSupervisor::Allow => true,
+            WithoutSupervisor::Deny => tier.has_barrier(),
+        };
         for code in (1..=255).filter(|c| *c != KILLED) {
-            match policy
-                .rules
-                .iter()
-                .find(|r| matches_code(r, group, container, code))
-                .map_or(default, |r| r.action)
-            {
+            let mut rules = policy.rules.iter();
+            let rule = rules.find(|r| matches_code(r, group, container, code));
+            let action = rule.map_or(default, |r| r.action);
+            // What gets a new pod anyway need not start again in the old one.
+            let action = if in_place {
+                action
+            } else {
+                action.with_new_pods()
+            };
+            match action {
                 FailureAction::RecreateGang
                 | FailureAction::FailWorkload
                 | FailureAction::Ignore => {
@@ -142,7 +151,9 @@ mod tests {
 
     fn compiled(rules: &Value, pod: Value, tier: Tier) -> PodSpec {
         let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
-        let codes = Codes::of(&policy(rules), "workers", "c", RestartGang);
+        let mut policy = policy(rules);
+        policy.in_place.without_supervisor = WithoutSupervisor::Allow;
+        let codes = Codes::of(&policy, "workers", "c", RestartGang, tier);
         compile(&mut pod, "c", &codes, tier);
         pod
     }
@@ -178,6 +189,22 @@ mod tests {
         );
         assert_eq!(pod.restart_policy.as_deref(), Some("Never"));
         assert_eq!(pod.containers[0].restart_policy.as_deref(), Some("Never"));
+    }
+
+    #[test]
+    fn where_a_restart_of_the_gang_replaces_its_pods_the_container_stays_down() {
+        let rules = json!([
+            {"name": "soft", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RestartPod"},
+            {"name": "gang", "action": "RestartGang"}]);
+        let codes = Codes::of(
+            &policy(&rules),
+            "workers",
+            "c",
+            RestartGang,
+            Tier::RestartRules,
+        );
+        assert!(codes.stay_down.contains(&1) && !codes.stay_down.contains(&9));
+        assert!(!codes.stay_down.contains(&KILLED));
     }
 
     #[test]

@@ -19,12 +19,18 @@ pub(crate) fn training_container(template: &PodTemplateSpec) -> Option<&str> {
     Some(&training.name)
 }
 
-/// What the user's own restart rules on the training container make of an exit code: the kubelet
-/// asks them before those of the failure policy. None: nothing.
-pub(crate) fn restart_by_rule(template: &PodTemplateSpec, code: i32) -> Option<FailureAction> {
-    let training = training_container(template)?;
-    let mut containers = template.spec.as_ref()?.containers.iter();
-    let rules = containers.find(|c| c.name == training)?;
+/// What the user's own restart rules on a container make of an exit code: the kubelet asks them
+/// before those of the failure policy. None: nothing.
+pub(crate) fn restart_by_rule(
+    template: &PodTemplateSpec,
+    container: &str,
+    code: i32,
+) -> Option<FailureAction> {
+    let spec = template.spec.as_ref()?;
+    let inits = spec.init_containers.iter().flatten();
+    let rules = inits
+        .chain(&spec.containers)
+        .find(|c| c.name == container)?;
     let matching = rules.restart_policy_rules.iter().flatten().find(|rule| {
         rule.exit_codes.as_ref().is_some_and(|codes| {
             let named = codes.values.iter().flatten().any(|v| *v == code);
@@ -55,7 +61,7 @@ mod tests {
                 {"action": "RestartAllContainers", "exitCodes": {"operator": "NotIn", "values": [0, 1]}}]}]}}),
         )
         .unwrap();
-        let by = |code| restart_by_rule(&t, code);
+        let by = |code| restart_by_rule(&t, "a", code);
         assert_eq!(by(42), Some(FailureAction::RestartContainer));
         assert_eq!(by(0), Some(FailureAction::RestartContainer));
         assert_eq!(by(7), Some(FailureAction::RestartPod));

@@ -3,6 +3,7 @@
 
 use crate::facts::Facts;
 use crate::failure::incident::{join, open, over_budget};
+use crate::failure::others::{beside_training, follows};
 use crate::failure::policy::{Failure, verdict};
 use crate::failure::refund::take_charge_back;
 use crate::failure::respond::respond;
@@ -124,12 +125,23 @@ fn failures(
         let restarting = domain
             .domain_incident()
             .filter(|i| !i.replace.contains(member));
+        let in_place = restarting.is_some();
+        let mut others = Vec::new();
+        if !pod.terminal() && !pod.terminating() {
+            others = beside_training(facts, domain, member, pod, in_place);
+        }
         let Some(incident) = restarting else {
-            new.extend(detect::failure_of(facts, domain, member, pod));
+            let own = detect::failure_of(facts, domain, member, pod);
+            new.extend(own.filter(|f| !follows(f, &others)));
+            new.extend(others);
             continue;
         };
-        if let Some(exit) = detect::exit_at_attempt(facts, domain, member, pod) {
+        let exit = detect::exit_at_attempt(facts, domain, member, pod);
+        if let Some(exit) = exit.filter(|f| !follows(f, &others)) {
             new.push(exit);
+            new.extend(others);
+        } else if !others.is_empty() {
+            new.extend(others);
         } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
             late.push(dead);
         } else {

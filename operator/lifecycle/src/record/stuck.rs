@@ -7,6 +7,7 @@ use lockstep_api::ids::NodeName;
 
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{Avoidance, Ledger};
+use crate::pods::PodView;
 use crate::wake::Wake;
 
 /// Records the nodes of pods that are stuck and whose gang waits for their end.
@@ -16,12 +17,12 @@ pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake 
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
         };
-        let avoidances = match facts.placement_state(&gang.key, entry) {
+        let placed = match facts.placement_state(&gang.key, entry) {
             PlacementState::Unplaced => continue,
-            PlacementState::Placed(_) | PlacementState::Released => {
-                stuck_nodes(facts, gang, &mut wake)
-            }
+            PlacementState::Placed(_) => true,
+            PlacementState::Released => false,
         };
+        let avoidances = stuck_nodes(facts, ledger, gang, placed, &mut wake);
         for (node, avoidance) in avoidances {
             ledger.avoid_node(&gang.key, node, avoidance);
         }
@@ -29,10 +30,26 @@ pub(super) fn avoid_stuck_nodes(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake 
     wake
 }
 
-fn stuck_nodes(facts: &Facts<'_>, gang: &Gang, wake: &mut Wake) -> Vec<(NodeName, Avoidance)> {
+/// `placed`: a pod that still stands for its member is not waited for, and never forced.
+fn stuck_nodes(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    gang: &Gang,
+    placed: bool,
+    wake: &mut Wake,
+) -> Vec<(NodeName, Avoidance)> {
     let settings = &facts.view.settings;
+    let mut awaited: Vec<&PodView> = Vec::new();
+    for domain in &gang.domains {
+        let entry = ledger.domain(&domain.key).filter(|_| placed);
+        for member in &domain.members {
+            let current = entry.and_then(|e| facts.current(e, member));
+            let pods = facts.pods_of(member).iter().copied();
+            awaited.extend(pods.filter(|p| current.is_none_or(|c| c.uid != p.uid)));
+        }
+    }
     let mut out = Vec::new();
-    for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
+    for pod in awaited {
         // The time does not depend on when it is looked at: it is recorded once.
         let until = facts.stuck_from(pod).map(|from| from + settings.avoid);
         if let (Some(until), Some(node)) = (until, NodeName::read(pod.node.as_deref()))

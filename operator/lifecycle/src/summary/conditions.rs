@@ -7,6 +7,7 @@ use lockstep_api::workload::{TrainingWorkloadStatus, WithoutSupervisor};
 
 use super::admission::{Admission, partial_gangs};
 use super::counts::Counts;
+use super::notes;
 use super::value::{ConditionValue, condition};
 use crate::cause::describe;
 use crate::facts::Facts;
@@ -32,6 +33,7 @@ pub(super) fn all(
         awaited && !terminal.contains(&c.type_.as_str())
     });
     if let Some(end) = &ledger.ended {
+        out.retain(|c| c.type_ != types::PODS_NOT_MATCHING_PRIORITY);
         end_all(facts, &mut out, end);
         return out;
     }
@@ -48,11 +50,27 @@ pub(super) fn all(
         put(facts, &mut out, types::READY, ready);
     }
     put(facts, &mut out, types::RECONCILING, reconciling(done));
-    put(facts, &mut out, types::RESTARTING, restarting(ledger));
+    put(
+        facts,
+        &mut out,
+        types::RESTARTING,
+        restarting(facts, ledger),
+    );
     put(facts, &mut out, types::DISRUPTION_TARGET, disrupted);
     put(facts, &mut out, types::SUSPENDED, suspended(facts));
     let in_place = restarts_in_place(facts, ledger);
     put(facts, &mut out, types::RESTARTS_IN_PLACE, in_place);
+    let agree = || condition(false, reasons::PRIORITY_MATCHES, "");
+    let known = find(&out, types::PODS_NOT_MATCHING_PRIORITY).is_some();
+    let priorities = notes::priorities(facts, ledger).or_else(|| known.then(agree));
+    if let Some(priorities) = priorities {
+        put(
+            facts,
+            &mut out,
+            types::PODS_NOT_MATCHING_PRIORITY,
+            priorities,
+        );
+    }
     out
 }
 
@@ -234,13 +252,14 @@ fn ready(
     }
 }
 
-fn restarting(ledger: &Ledger) -> ConditionValue {
+fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
     let open = ledger
         .domains
         .iter()
         .filter_map(|(key, d)| Some((key, d.incident.as_ref()?)));
     let Some((key, incident)) = open.min_by_key(|(_, i)| i.cause.time) else {
-        return condition(false, reasons::NO_INCIDENT, "");
+        let none = || condition(false, reasons::NO_INCIDENT, "");
+        return notes::restarting_whole(facts, ledger).unwrap_or_else(none);
     };
     let message = format!(
         "{key} is restarting at attempt {}: {}",
@@ -283,12 +302,15 @@ fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
         return condition(false, reasons::AGENT_MISSING, message);
     }
     match facts.spec().failure_policy.in_place.without_supervisor {
-        WithoutSupervisor::Allow => condition(
-            true,
-            reasons::UNSUPERVISED,
-            "training containers run without a supervisor; \
-             failurePolicy.inPlace.withoutSupervisor allows it",
-        ),
+        WithoutSupervisor::Allow => {
+            let mut message = "training containers run without a supervisor; \
+                 failurePolicy.inPlace.withoutSupervisor allows it"
+                .to_owned();
+            if let Some(hooks) = notes::hooks(facts) {
+                message = format!("{message}. In a restart in place {hooks}");
+            }
+            condition(true, reasons::UNSUPERVISED, message)
+        }
         WithoutSupervisor::Deny => condition(
             false,
             reasons::DENIED,

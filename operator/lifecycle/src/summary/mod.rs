@@ -7,6 +7,7 @@
 mod admission;
 mod conditions;
 pub(crate) mod counts;
+mod notes;
 mod value;
 
 use std::collections::BTreeMap;

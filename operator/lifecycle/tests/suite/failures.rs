@@ -427,14 +427,3 @@ fn a_container_that_its_own_rule_restarts_after_success_has_not_succeeded() {
     );
     assert_eq!(w.restarts(), [1, 1]);
 }
-
-#[test]
-fn an_order_for_an_attempt_that_nobody_decided_is_taken_back() {
-    let mut w = Solo::new(gang(2));
-    w.settle();
-    let key = w.key().clone();
-    w.cluster
-        .edit::<lockstep_api::RestartOrder>(&key, |o| o.spec.domains[0].attempt = 9);
-    w.control();
-    assert_eq!(w.order().unwrap().spec.domains[0].attempt, 1);
-}

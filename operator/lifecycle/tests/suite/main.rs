@@ -5,6 +5,7 @@
 
 mod basics;
 mod charges;
+mod containers;
 mod elastic;
 mod failures;
 mod incidents;
@@ -13,5 +14,6 @@ mod placements;
 mod preemption;
 mod property;
 mod reality;
+mod repairs;
 mod shown;
 mod stragglers;

@@ -39,6 +39,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
         node: pod.bound.clone(),
         pinned: pod.pinned.clone(),
         nominated: pod.nominated.clone(),
+        priority: wire.spec.priority,
         gated: pod.stage == Stage::Gated,
         created_at: time(wire.metadata.creation_timestamp.as_ref()).unwrap_or_default(),
         deleted_at: deletion_requested_at(wire),
@@ -108,9 +109,12 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
 /// UID of the workload that controls a pod.
 fn workload_of(wire: &PodWire) -> Option<Uid> {
     let owners = wire.metadata.owner_references.as_ref()?;
+    // Admission guards references to this group (config/policies/members.yaml).
+    let group = format!("{}/", TrainingWorkload::group(&()));
     let owner = owners
         .iter()
-        .find(|o| o.controller == Some(true) && o.kind == TrainingWorkload::kind(&()))?;
+        .find(|o| o.controller == Some(true) && o.kind == TrainingWorkload::kind(&()))
+        .filter(|o| o.api_version.starts_with(&group))?;
     Uid::read(Some(&owner.uid))
 }
 

@@ -157,6 +157,10 @@ async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
                 name: name.clone(),
                 uid: uid.clone(),
             },
+            Action::Publish {
+                name: name.clone(),
+                uid: uid.clone(),
+            },
             Action::MarkDisrupted {
                 name: name.clone(),
                 uid: uid.clone(),
@@ -173,7 +177,7 @@ async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
     .await;
     assert_eq!(
         (api.all(PODS), acted.failure, api.writes().len()),
-        (before, None, 4)
+        (before, None, 5)
     );
 }
 

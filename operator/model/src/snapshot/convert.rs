@@ -83,6 +83,7 @@ impl NodeRecord {
             allocatable,
             labels,
             taints,
+            features,
             unschedulable,
             ready,
         } = node;
@@ -91,6 +92,7 @@ impl NodeRecord {
             allocatable: amounts(allocatable),
             labels: labels.clone(),
             taints: taints.clone(),
+            features: features.clone(),
             unschedulable: *unschedulable,
             ready: *ready,
         }
@@ -103,6 +105,7 @@ impl NodeRecord {
             allocatable: resources(&self.allocatable),
             labels: self.labels.clone(),
             taints: self.taints.clone(),
+            features: self.features.clone(),
             unschedulable: self.unschedulable,
             ready: self.ready,
         }

@@ -10,7 +10,7 @@
 mod convert;
 mod pseudonyms;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Taint;
@@ -65,6 +65,9 @@ pub struct NodeRecord {
     /// Taints.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<Taint>,
+    /// What its kubelet declares that it can do.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub features: BTreeSet<String>,
     /// Whether it is cordoned.
     #[serde(default, skip_serializing_if = "is_false")]
     pub unschedulable: bool,

@@ -1,7 +1,8 @@
 //! What is installed: manifests, policies and roles.
 
 use anyhow::{Context, Result, ensure};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::{NodeAgent, PodGroup};
 use lockstep_cluster::cluster::repository;
@@ -146,6 +147,54 @@ async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_e
             Ok(())
         },
     )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_but_the_manager_makes_members_and_users_may_label_them() -> Result<()> {
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "forger", &shape, async |t| {
+        t.kubectl(&[
+            "create",
+            "rolebinding",
+            "forger",
+            "--clusterrole=cluster-admin",
+            "--user=forger",
+        ])
+        .await?;
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        t.running("g").await?;
+        let member = t.all_pods().list(&ListParams::default()).await?.items;
+        let member = member.into_iter().next().context("a member")?;
+        let pods: Api<Pod> = Api::namespaced(t.cluster.client_as("user:forger").await?, &t.name);
+        let name = member.name_any();
+        let label = Patch::Merge(json!({"metadata": {"labels": {"team": "a"}}}));
+        pods.patch(&name, &PatchParams::default(), &label).await?;
+        let forged: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "forged", "labels": member.labels(),
+                "ownerReferences": member.owner_references()},
+            "spec": {"containers": [{"name": "c", "image": "registry.example/forged:1"}]}}))?;
+        let refused = pods.create(&PostParams::default(), &forged).await.err();
+        let refused = refused.context("a member was forged")?.to_string();
+        ensure!(
+            refused.contains("only Lockstep's manager makes pods"),
+            "{refused}"
+        );
+        let mut own = forged;
+        let owners = own.metadata.owner_references.take();
+        own.metadata.labels = None;
+        pods.create(&PostParams::default(), &own).await?;
+        let adopted = Patch::Merge(json!({"metadata": {"ownerReferences": owners}}));
+        let params = PatchParams::default();
+        ensure!(
+            pods.patch("forged", &params, &adopted).await.is_err(),
+            "an own pod became a member"
+        );
+        Ok(())
+    })
     .await
 }
 

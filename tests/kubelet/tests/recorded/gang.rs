@@ -7,13 +7,14 @@ use std::sync::Arc;
 
 use chrono::{DateTime, SubsecRound, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::PodSpec;
+use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::node_agent::capabilities;
 use lockstep_api::scheduling::{NodePlacement, Placement, PreemptionPolicy};
 use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_api::{NodeAgentStatus, PodGroup, TrainingWorkload};
 use lockstep_kubelet::traces::Seen;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
-use lockstep_lifecycle::tier::{RESTART_ALL_FEATURE, Tier};
+use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{DryRun, Held, Priority, ServiceContent, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, Plan, PodView, WorkloadView, decide};
 use lockstep_manager::stepped::read_member;
@@ -299,6 +300,7 @@ impl Gang {
             }
             Action::CreatePod { .. }
             | Action::Unpublish { .. }
+            | Action::Publish { .. }
             | Action::MarkDisrupted { .. }
             | Action::DeletePod { .. }
             | Action::RemoveGate { .. }

@@ -80,6 +80,7 @@ fn actions(actions: &[Action]) -> String {
         Action::Create(o) => format!("Create {}", o.kind()),
         Action::Update { object, .. } => format!("Update {}", object.kind()),
         Action::Unpublish { uid, .. } => format!("Unpublish {uid}"),
+        Action::Publish { uid, .. } => format!("Publish {uid}"),
         Action::MarkDisrupted { uid, .. } => format!("MarkDisrupted {uid}"),
         Action::DeletePod { uid, .. } => format!("DeletePod {uid}"),
         Action::RemoveGate { uid, .. } => format!("RemoveGate {uid}"),

@@ -43,6 +43,12 @@ impl ActionSender {
                 let pods = self.actor.writes(view.namespace());
                 best_effort(patch_pod(&pods, &name, &Patch::Merge(patch)).await)
             }
+            Action::Publish { name, uid } => {
+                let label = json!({labels::PUBLISHED: view.uid()});
+                let patch = json!({"metadata": {"uid": uid, "labels": label}});
+                let pods = self.actor.writes(view.namespace());
+                changed(patch_pod(&pods, &name, &Patch::Merge(patch)).await)
+            }
             Action::MarkDisrupted { name, uid, message } => {
                 let pods = self.actor.writes(view.namespace());
                 best_effort(mark_disrupted(&pods, &name, &uid, &message, now).await)

@@ -1,0 +1,96 @@
+//! Ends of containers beside the training container that are failures of the member: those that a
+//! rule names, and those that restart the whole pod. Of all others the restart policy of the
+//! container takes care.
+
+use lockstep_api::member::Member;
+use lockstep_api::node_agent::ReportKind;
+
+use super::detect::{exit_failure, reported_failure};
+use super::policy::{Failure, Reach, verdict};
+use super::restart_all::sets_off;
+use crate::facts::Facts;
+use crate::ledger::DomainLedger;
+use crate::pods::{PodView, bare_id};
+
+/// Such failures of a member's pod at the present attempt of its domain. `restarting`: an incident
+/// restarts it in place.
+pub(crate) fn beside_training(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    member: &Member,
+    pod: &PodView,
+    restarting: bool,
+) -> Vec<Failure> {
+    let reports = pod
+        .node
+        .as_deref()
+        .is_some_and(|n| facts.agent(n).is_some());
+    let mut out = if reports {
+        reported(facts, domain, member, pod)
+    } else if restarting {
+        Vec::new()
+    } else {
+        shown(facts, domain, member, pod)
+    };
+    out.retain(|f| f.reach == Reach::Training || verdict(facts.spec(), f).rule.is_some());
+    out
+}
+
+fn reach(facts: &Facts<'_>, member: &Member, container: &str, code: i32) -> Reach {
+    if sets_off(facts, member, container, code) {
+        Reach::Training
+    } else {
+        Reach::Itself
+    }
+}
+
+/// What their agent reports. It tells the attempt, which pod status does not.
+fn reported(
+    facts: &Facts<'_>,
+    domain: &DomainLedger,
+    member: &Member,
+    pod: &PodView,
+) -> Vec<Failure> {
+    let training = facts.training(&member.group);
+    let others = facts.pod_reports(pod).filter(|r| r.container != training);
+    others
+        .filter(|r| r.attempt >= domain.attempt && r.kind == ReportKind::Exited)
+        .filter(|r| r.exit_code != 0)
+        .map(|r| Failure {
+            reach: reach(facts, member, &r.container, r.exit_code),
+            confirmed_by: None,
+            ..reported_failure(facts, member, pod, r)
+        })
+        .collect()
+}
+
+/// What pod status shows where no agent reports. A restart of the gang then replaces the pod, so that
+/// nothing of an older attempt is shown.
+fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodView) -> Vec<Failure> {
+    let training = facts.training(&member.group);
+    let mut out = Vec::new();
+    for (name, container) in pod.containers.iter().filter(|(name, _)| *name != training) {
+        let Some(exit) = container.terminated().or(container.last.as_ref()) else {
+            continue;
+        };
+        let told = facts.pod_reports(pod).any(|r| {
+            exit.id.as_deref().map(bare_id) == Some(&r.container_id) && r.attempt < domain.attempt
+        });
+        if told || matches!(exit.exit_code, 0 | 137 | 143) && exit.reason != "OOMKilled" {
+            continue;
+        }
+        out.push(Failure {
+            reach: reach(facts, member, name, exit.exit_code),
+            ..exit_failure(facts, member, pod, name, exit, None)
+        });
+    }
+    out
+}
+
+/// Whether the training container of a failure was ended by the restart of all containers of its pod
+/// that one of the others set off.
+pub(crate) fn follows(failure: &Failure, others: &[Failure]) -> bool {
+    let own = failure.cause.exit_code.is_some() && failure.usable;
+    let mut triggers = others.iter().filter(|f| f.reach == Reach::Training);
+    own && triggers.any(|t| t.cause.time <= failure.cause.time)
+}

@@ -1,0 +1,191 @@
+//! What others have changed by hand, and what earlier decisions have left behind.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::{Pod, PodCondition};
+use lockstep_api::RestartOrder;
+use lockstep_api::names::labels;
+use lockstep_api::workload::Phase;
+use lockstep_sim::Solo;
+use lockstep_sim::pods::{env, leaving, published};
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::json;
+
+use super::placements::two_groups;
+
+/// Rounds of a second.
+fn run_for(w: &mut Solo, seconds: i64) {
+    let end = w.now() + TimeDelta::seconds(seconds);
+    while w.now() < end {
+        w.round();
+        w.later(1);
+    }
+}
+
+#[test]
+fn a_member_whose_published_label_was_taken_off_gets_it_back() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let before = w.uids();
+    w.edit_pod("g", 1, |p| {
+        p.metadata
+            .labels
+            .as_mut()
+            .unwrap()
+            .remove(labels::PUBLISHED);
+    });
+    w.settle();
+    assert!(published(&w.pod("g", 1)), "its peers find it by its name");
+    assert_eq!((w.uids(), w.status().attempt), (before, 1));
+}
+
+#[test]
+fn a_member_that_kube_scheduler_takes_alone_has_its_own_grace_period() {
+    let mut spec = gang_with(2, &json!({"scheduling": {"disruptionMode": "Single"}}));
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["terminationGracePeriodSeconds"] = json!(600);
+    pod["containers"][0]["env"] = json!([{"name": "HOLLOW_ON_TERM", "value": "ignore"}]);
+    let mut w = Solo::new(spec);
+    w.settle();
+    let taken = w.pod("g", 1);
+    w.edit_pod("g", 1, |p| {
+        let conditions = p.status.as_mut().unwrap().conditions.as_mut().unwrap();
+        conditions.push(PodCondition {
+            type_: "DisruptionTarget".into(),
+            status: "True".into(),
+            reason: Some("PreemptionByScheduler".into()),
+            ..PodCondition::default()
+        });
+    });
+    w.delete_pod("g", 1);
+    run_for(&mut w, 400);
+    let old = |p: &Pod| p.metadata.uid == taken.metadata.uid;
+    assert!(w.pods().iter().any(old), "it saves its work");
+    run_for(&mut w, 300);
+    assert!(!w.pods().iter().any(old));
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_node_is_not_avoided_for_a_finished_pod_that_nobody_waits_for() {
+    let mut spec = two_groups("Succeeded");
+    let a = &mut spec["groups"][0]["template"]["spec"]["containers"];
+    a.as_array_mut()
+        .unwrap()
+        .push(json!({"name": "log", "image": "i"}));
+    let mut w = Solo::new(spec);
+    w.settle();
+    let node = w.node_of("a", 0);
+    let pod = w.pod("a", 0);
+    w.fault(&node, |f| f.unkillable = true);
+    assert!(w.exit_pod(&pod, 0));
+    run_for(&mut w, 200);
+    assert!(w.pods().iter().any(leaving), "its log container never ends");
+    assert!(w.status().gangs.iter().all(|g| g.avoid.is_empty()));
+}
+
+#[test]
+fn an_order_never_goes_back_and_the_next_restart_goes_beyond_it() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let key = w.key().clone();
+    w.cluster
+        .edit::<RestartOrder>(&key, |o| o.spec.domains[0].attempt = 9);
+    w.control();
+    assert_eq!(w.order().unwrap().spec.domains[0].attempt, 9);
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    let attempt = w.order().unwrap().spec.domains[0].attempt;
+    assert!(attempt > 9 && attempt == w.status().attempt, "{attempt}");
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn pods_that_are_replaced_together_because_of_a_second_failure_meet_at_another_port_all_of_them() {
+    let rules = json!([{"name": "bad", "action": "RecreateGang",
+        "match": {"exitCodes": {"operator": "In", "values": [9]}}}]);
+    let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "rules": rules});
+    let mut w = Solo::new(gang_with(4, &json!({"failurePolicy": policy})));
+    w.settle();
+    let ports = |w: &Solo| {
+        let pods = w.pods().into_iter().filter(|p| !leaving(p));
+        let ports = pods.filter_map(|p| env(&p, "MASTER_PORT"));
+        ports.collect::<BTreeSet<String>>()
+    };
+    let before = ports(&w);
+    w.exit("g", 0, 1);
+    w.agent("n0");
+    w.control();
+    assert!(w.status().domains[0].incident.is_some());
+    w.exit("g", 3, 9);
+    w.settle();
+    assert_eq!(w.status().history[0].recreated, 4);
+    let after = ports(&w);
+    assert_eq!((after.len(), after == before), (1, false), "{after:?}");
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+fn message(w: &Solo, type_: &str) -> String {
+    let status = w.status();
+    let found = status.conditions.iter().find(|c| c.type_ == type_);
+    found.map(|c| c.message.clone()).unwrap_or_default()
+}
+
+#[test]
+fn pods_of_a_class_that_was_made_anew_with_another_value_are_shown() {
+    let mut w = Solo::new(gang_with(
+        2,
+        &json!({"priorityClassName": "research", "failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}}),
+    ));
+    w.create_class("research", 7, "Never");
+    w.settle();
+    assert_eq!(w.condition("PodsNotMatchingPriority"), "absent");
+    w.delete_class("research");
+    w.create_class("research", 9, "Never");
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!(w.condition("PodsNotMatchingPriority"), "PriorityDiffers");
+    let says = message(&w, "PodsNotMatchingPriority");
+    assert!(says.contains("9 instead of 7"), "{says}");
+}
+
+#[test]
+fn hooks_that_a_restart_in_place_does_not_run_are_named() {
+    let mut spec = gang(2);
+    let hook = json!({"exec": {"command": ["save"]}});
+    spec["groups"][0]["template"]["spec"]["containers"][0]["lifecycle"] =
+        json!({"preStop": hook, "postStart": hook});
+    let mut w = Solo::new(spec);
+    w.settle();
+    let says = message(&w, "RestartsInPlace");
+    assert!(
+        says.contains("preStop of g/t does not run, and postStart of g/t runs again"),
+        "{says}"
+    );
+}
+
+#[test]
+fn a_restart_of_all_containers_of_a_pod_is_shown_while_it_lasts() {
+    let rule = json!([{"name": "pod", "action": "RestartPod"}]);
+    let mut spec = gang_with(2, &json!({"failurePolicy": {"rules": rule}}));
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["containers"]
+        .as_array_mut()
+        .unwrap()
+        .push(json!({"name": "log", "image": "i",
+        "env": [{"name": "HOLLOW_ON_TERM", "value": "ignore"}]}));
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.exit("g", 0, 1);
+    w.settle();
+    let shown = |s: &lockstep_api::workload::TrainingWorkloadStatus| {
+        let mut all = s.conditions.iter();
+        all.any(|c| c.type_ == "Restarting" && c.reason == "RestartingAllContainers")
+    };
+    assert!(w.written().iter().any(shown));
+    assert_eq!(w.condition("Restarting"), "!NoIncident");
+    assert_eq!((w.status().attempt, w.status().restarts.counted), (1, 1));
+}
