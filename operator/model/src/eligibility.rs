@@ -26,6 +26,8 @@ pub struct Constraints {
     /// Terms are alternatives; `None` is no affinity at all, an empty list matches nothing.
     affinity: Option<Vec<NodeSelectorTerm>>,
     tolerations: Vec<Toleration>,
+    /// Of each list of terms a node must match one: where volumes can be reached from.
+    volumes: Vec<Vec<NodeSelectorTerm>>,
 }
 
 impl From<&PodSpec> for Constraints {
@@ -43,11 +45,18 @@ impl From<&PodSpec> for Constraints {
             selector: spec.node_selector.clone().unwrap_or_default(),
             affinity,
             tolerations: spec.tolerations.clone().unwrap_or_default(),
+            volumes: Vec::new(),
         }
     }
 }
 
 impl Constraints {
+    /// The same for pods with volumes that only nodes reach which match one of each of these terms.
+    #[must_use]
+    pub fn with_volumes(self, volumes: Vec<Vec<NodeSelectorTerm>>) -> Self {
+        Self { volumes, ..self }
+    }
+
     /// Whether the answer may differ between nodes of one class.
     pub fn names_nodes(&self) -> bool {
         let expressions = |t: &NodeSelectorTerm| {
@@ -61,6 +70,7 @@ impl Constraints {
             || self
                 .affinity
                 .iter()
+                .chain(&self.volumes)
                 .flatten()
                 .any(|t| expressions(t) || fields(t))
     }
@@ -76,6 +86,10 @@ impl Constraints {
                 .affinity
                 .as_ref()
                 .is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
+            && self
+                .volumes
+                .iter()
+                .all(|terms| terms.iter().any(|t| term_matches(t, node)))
             && node.taints.iter().all(|t| self.tolerates(t))
             && (!node.unschedulable || self.tolerates(&cordon()))
     }
@@ -94,6 +108,8 @@ pub struct Verdicts {
 
 #[derive(Debug, Default)]
 struct Template {
+    /// The part of the constraints that the key does not stand for.
+    volumes: Vec<Vec<NodeSelectorTerm>>,
     admitted: HashMap<ClassId, bool>,
     /// The answer as of a version of the nodes.
     answer: Option<(u64, Arc<NodeSet>)>,
@@ -101,8 +117,8 @@ struct Template {
 }
 
 impl Verdicts {
-    /// The nodes that admit a template. The key stands for its constraints: other constraints need
-    /// another key.
+    /// The nodes that admit a template. The key stands for its constraints without its volumes:
+    /// other constraints need another key.
     pub fn eligible(
         &mut self,
         key: &str,
@@ -115,6 +131,12 @@ impl Verdicts {
         let Some(template) = self.templates.get_mut(key) else {
             return Arc::default();
         };
+        if template.volumes != constraints.volumes {
+            *template = Template {
+                volumes: constraints.volumes.clone(),
+                ..Template::default()
+            };
+        }
         template.used = true;
         if let Some((version, answer)) = &template.answer
             && *version == snapshot.nodes_version()
