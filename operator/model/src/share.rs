@@ -8,7 +8,7 @@ use lockstep_api::names::annotations;
 use crate::cluster::Snapshot;
 use crate::quantity::milli;
 use crate::resources::Resources;
-use crate::victims::extended_resources;
+use crate::victims::is_extended;
 
 /// One, in the unit of shares: a namespace of weight 1 that has all of a resource.
 const WHOLE: u128 = 1_000_000_000;
@@ -38,10 +38,11 @@ impl<'w> Shares<'w> {
     pub fn new(cluster: &Snapshot, weights: &'w Weights) -> Self {
         let mut allocatable: BTreeMap<String, i128> = BTreeMap::new();
         let nodes = (0..cluster.node_count()).filter_map(|ix| cluster.node(ix));
-        for node in nodes {
-            for name in extended_resources(std::iter::once(&node.allocatable)) {
-                let amount = i128::from(node.allocatable.get(&name));
-                *allocatable.entry(name).or_default() += amount;
+        let offered = nodes.flat_map(|node| node.allocatable.iter());
+        for (name, amount) in offered.filter(|(name, _)| is_extended(name)) {
+            match allocatable.get_mut(name) {
+                Some(sum) => *sum += i128::from(amount),
+                None => drop(allocatable.insert(name.to_owned(), i128::from(amount))),
             }
         }
         Self {
@@ -54,9 +55,8 @@ impl<'w> Shares<'w> {
     /// So many pods more of a gang of this namespace have a node.
     pub fn add(&mut self, namespace: &str, requests: &Resources, pods: usize) {
         let held = self.held.entry(namespace.to_owned()).or_default();
-        for name in extended_resources(std::iter::once(requests)) {
-            let amount = i128::from(requests.get(&name)) * pods as i128;
-            *held.entry(name).or_default() += amount;
+        for (name, amount) in requests.iter().filter(|(name, _)| is_extended(name)) {
+            *held.entry(name.to_owned()).or_default() += i128::from(amount) * pods as i128;
         }
     }
 

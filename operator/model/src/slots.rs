@@ -6,8 +6,8 @@ use crate::pod_view::PodSpecView;
 
 /// Beginning of the names of these resources. No resource of Kubernetes has a colon in its name.
 const PREFIX: &str = "slot:";
-/// Host ports in use at the same time that are modelled. More are left to kube-scheduler.
-pub(crate) const MOST: usize = 64;
+/// Slots that are modelled: each is a number for every node. More are left to kube-scheduler.
+pub(crate) const MOST: usize = 16;
 /// Groups of one gang whose members each want a node without another of them.
 const MOST_APART: usize = 8;
 

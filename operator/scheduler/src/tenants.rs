@@ -75,6 +75,11 @@ impl<'i> Tenants<'i> {
         self.shares.of(namespace)
     }
 
+    /// Whether a namespace has a quota.
+    pub fn has_quota(&self, namespace: &str) -> bool {
+        of_namespace(self.quotas, namespace).next().is_some()
+    }
+
     /// The quota that does not allow so many of these members of a gang, whichever they are.
     pub fn excess(
         &self,

@@ -65,10 +65,15 @@ impl State {
         changed: impl Fn(&VolumeNeeds) -> bool,
         touched: &mut Touched,
     ) {
-        let concerned = self.gang_inputs.iter().filter(|(key, gang)| {
-            let mut templates = gang.workload.templates.iter();
-            namespace.is_none_or(|n| n == key.namespace) && templates.any(|t| changed(&t.volumes))
-        });
+        let first = Key::new(namespace.unwrap_or_default(), "");
+        let within = |key: &Key| namespace.is_none_or(|n| n == key.namespace);
+        let gangs = self.gang_inputs.range(first..);
+        let concerned = gangs
+            .take_while(|(key, _)| within(key))
+            .filter(|(_, gang)| {
+                let mut templates = gang.workload.templates.iter();
+                templates.any(|t| changed(&t.volumes))
+            });
         let keys: Vec<Key> = concerned.map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.read_gang(&key, touched);

@@ -152,6 +152,9 @@ fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<
     if let Some(missing) = gang.missing_volume() {
         return Some(Hold::Volume(missing.clone()));
     }
+    if !tenants.has_quota(&gang.input.key.namespace) {
+        return None;
+    }
     let assigned = gang.assigned.as_ref();
     let counted = |m: &Member| assigned.is_some_and(|a| a.contains_key(m)) || has_pod(gang, m);
     let new: BTreeSet<&Member> = gang.wanted().filter(|m| !counted(m)).collect();

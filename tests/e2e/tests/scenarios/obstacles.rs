@@ -193,6 +193,11 @@ async fn a_gang_whose_claim_is_missing_evicts_nobody_and_is_told_its_name() -> R
     scenario(cluster().await?, "no-claim", &Shape::default(), async |t| {
         let said = "persistentvolumeclaim \"data\" not found: create it";
         let before = spares(t, with_claim(), reasons::VOLUME_MISSING, said).await?;
+        let queue = t.lockstep(&["queue", "-o", "json"]).await?;
+        let queue: Value = serde_json::from_str(&queue)?;
+        let vip = &queue["gangs"][0];
+        let shown = vip["workload"] == "vip" && vip["state"] == "Held";
+        ensure!(shown && vip["reason"] == reasons::VOLUME_MISSING, "{queue}");
         bound_claim(t, None).await?;
         runs_at_the_expense_of_one(t, &before).await
     })

@@ -85,12 +85,13 @@ impl Watched for Volumes {
     }
 }
 
-/// The gangs of its claim, and those with ephemeral volumes of its class.
+/// The gangs of its claim, and those with ephemeral volumes of its class, to which it matters while
+/// there is no such class.
 fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
     if let Some(claim) = &volume.claim {
         claim_changed(state, claim, touched);
     }
-    if !volume.class.is_empty() {
+    if !volume.class.is_empty() && !state.storage.classes.contains_key(&volume.class) {
         state.read_gangs_with(None, |v| v.classes.contains(&volume.class), touched);
     }
 }
