@@ -1,5 +1,5 @@
 //! Resource quotas: what pods take of them, refused where there is not enough, and shown in their
-//! status. Requests of containers and the number of pods count; a quota with scopes
+//! status. Extended resources of containers and the number of pods count; a quota with scopes
 //! refuses nothing.
 
 use std::collections::BTreeMap;
@@ -71,7 +71,11 @@ fn take(pod: &Value, used: &mut BTreeMap<String, i64>) {
     *used.entry("pods".to_owned()).or_default() += 1;
     for container in pod["spec"]["containers"].as_array().into_iter().flatten() {
         let requests = container["resources"]["requests"].as_object();
-        for (name, amount) in requests.into_iter().flatten() {
+        let extended = requests
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| name.contains('/'));
+        for (name, amount) in extended {
             *used.entry(format!("requests.{name}")).or_default() += number(amount);
         }
     }
