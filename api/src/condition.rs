@@ -152,7 +152,10 @@ pub mod reasons {
     pub const ALL_MEMBERS_READY: &str = "AllMembersReady";
     /// Some members are not ready.
     pub const MEMBERS_NOT_READY: &str = "MembersNotReady";
-    /// A quota refused a pod; the whole gang was rolled back.
+    /// A claim for a volume, a volume or a storage class is missing: the gang is not placed.
+    pub const VOLUME_MISSING: &str = "VolumeMissing";
+    /// A quota of the namespace does not allow the gang, which is not placed; or it refused a pod, and
+    /// the whole gang was rolled back.
     pub const QUOTA_EXCEEDED: &str = "QuotaExceeded";
     /// A policy, Pod Security or RBAC refused a pod; the whole gang was rolled back.
     pub const FORBIDDEN: &str = "Forbidden";

@@ -53,6 +53,9 @@ pub mod annotations {
     /// when others want their capacity, once they run. One below the value of the class is not
     /// heeded.
     pub const PREEMPTION_PRIORITY: &str = "training.lockstep.dev/preemption-priority";
+    /// On a Namespace: its weight in the queue, a number; 1 without it. Of gangs of one priority those
+    /// are served first whose namespace has the least of the cluster in proportion to this.
+    pub const FAIR_SHARE_WEIGHT: &str = "training.lockstep.dev/fair-share-weight";
 }
 
 /// Feature that a kubelet declares in `status.declaredFeatures` of its node when it can restart all

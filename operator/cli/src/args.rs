@@ -8,7 +8,7 @@ use clap_complete::Shell;
 use lockstep_engine as engine;
 use lockstep_model::{Rules, VictimRules, VictimScope};
 
-/// Why a workload waits, whom a new one would evict, and the cluster as a file.
+/// Why a workload waits, who waits before it, whom a new one would evict, and the cluster as a file.
 ///
 /// Nothing is ever written to the cluster.
 ///
@@ -46,6 +46,19 @@ pub enum Command {
         /// Namespace. Default: that of the context.
         #[arg(short, long)]
         namespace: Option<String>,
+        /// Format of the answer.
+        #[arg(short, long, value_enum, default_value = "table")]
+        output: Format,
+    },
+    /// Show which gangs wait, in the order in which the scheduler serves them, what is reserved for them,
+    /// and why they wait.
+    Queue {
+        /// Only gangs of this namespace, where you may not list others: places are then among these.
+        #[arg(short, long, conflicts_with = "all_namespaces")]
+        namespace: Option<String>,
+        /// All namespaces, which is the default.
+        #[arg(short = 'A', long)]
+        all_namespaces: bool,
         /// Format of the answer.
         #[arg(short, long, value_enum, default_value = "table")]
         output: Format,
@@ -231,6 +244,9 @@ mod tests {
 
     #[test]
     fn one_namespace_and_all_of_them_exclude_each_other() {
-        assert!(Args::try_parse_from(["kubectl-lockstep", "snapshot", "-A", "-n", "ml"]).is_err());
+        for command in ["snapshot", "queue"] {
+            let args = ["kubectl-lockstep", command, "-A", "-n", "ml"];
+            assert!(Args::try_parse_from(args).is_err(), "{command}");
+        }
     }
 }

@@ -12,9 +12,10 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{DeserializeGuard, NamespaceResourceScope};
 use kube::{Api, Client, Config, Resource, ResourceExt};
 use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_model::quota_wire::NamespaceWire;
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire, Unreadable};
-use lockstep_model::{Budget, Node, Pod};
+use lockstep_model::{Budget, Node, Pod, Weights};
 use serde::de::DeserializeOwned;
 
 use crate::args::Connection;
@@ -42,6 +43,8 @@ pub struct Objects {
     pub groups: Vec<PodGroup>,
     /// Workloads.
     pub workloads: Vec<TrainingWorkload>,
+    /// Weights of namespaces in the queue.
+    pub weights: Weights,
     /// Objects that could not be read and were left out, for people.
     pub unread: Vec<String>,
 }
@@ -86,6 +89,7 @@ impl ClusterReader {
         let groups: Vec<DeserializeGuard<PodGroup>> = list(self.scoped(namespace)).await?;
         let workloads: Vec<DeserializeGuard<TrainingWorkload>> =
             list(self.scoped(namespace)).await?;
+        let weights = self.weights(namespace, &mut unread).await;
         let nodes = nodes.iter().map(|n| named("node", n, n.scheduling()));
         let pods = pods.iter().map(|p| named("pod", p, p.scheduling()));
         let budgets = budgets
@@ -112,8 +116,25 @@ impl ClusterReader {
                     .map(|w| guarded("trainingworkload", w)),
                 &mut unread,
             ),
+            weights,
             unread,
         })
+    }
+
+    /// Weights of this namespace, or of all. Who may not see namespaces takes all for equals.
+    async fn weights(&self, namespace: Option<&str>, unread: &mut Vec<String>) -> Weights {
+        let all: Result<Vec<NamespaceWire>> = list(Api::all(self.client.clone())).await;
+        let all = all.unwrap_or_else(|error| {
+            unread.push(format!("weights of namespaces: {error:#}"));
+            Vec::new()
+        });
+        let named = all.iter().filter_map(|n| {
+            let name = n.metadata.name.clone()?;
+            Some((name, n.weight().ok()??))
+        });
+        named
+            .filter(|(name, _)| namespace.is_none_or(|only| only == name))
+            .collect()
     }
 
     /// What status and events say about a workload.

@@ -8,12 +8,14 @@ use std::path::Path;
 use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::CommandFactory;
+use lockstep_api::PodGroup;
 use lockstep_model::{Rules, SnapshotFile};
 use serde::Serialize;
 
 use crate::args::{Args, Command, Format};
 use crate::cluster::ClusterReader;
 use crate::explain::explain;
+use crate::queue::queue;
 use crate::whatif::{Answer, what_if};
 use crate::{file, record};
 
@@ -54,6 +56,22 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
             let cluster = ClusterReader::connect(&args.connection).await?;
             let namespace = namespace.as_deref().unwrap_or(cluster.namespace());
             let answer = explain(&cluster.story(namespace, name).await?);
+            print(&answer, *output)?;
+            Ok(Outcome::Done)
+        }
+        Command::Queue {
+            namespace,
+            all_namespaces: _,
+            output,
+        } => {
+            let cluster = ClusterReader::connect(&args.connection).await?;
+            let (snapshot, groups) = taken(&cluster, namespace.clone(), now).await?;
+            let answer = queue(&snapshot, &groups);
+            if let Some(namespace) = &answer.only_namespace {
+                eprintln!(
+                    "warning: only namespace {namespace} is known; gangs of others may come before these"
+                );
+            }
             print(&answer, *output)?;
             Ok(Outcome::Done)
         }
@@ -136,12 +154,23 @@ async fn take(
     namespace: Option<String>,
     now: DateTime<Utc>,
 ) -> Result<SnapshotFile> {
+    let (snapshot, _) = taken(cluster, namespace, now).await?;
+    Ok(snapshot)
+}
+
+/// The snapshot, and the pod groups that it was made of.
+async fn taken(
+    cluster: &ClusterReader,
+    namespace: Option<String>,
+    now: DateTime<Utc>,
+) -> Result<(SnapshotFile, Vec<PodGroup>)> {
     let objects = cluster.objects(namespace.as_deref()).await?;
+    let groups = objects.groups.clone();
     let (snapshot, unread) = record::record(objects, namespace, now);
     for why in unread {
         eprintln!("warning: left out: {why}");
     }
-    Ok(snapshot)
+    Ok((snapshot, groups))
 }
 
 fn contents(file: &SnapshotFile) -> String {

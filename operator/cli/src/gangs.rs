@@ -46,6 +46,7 @@ pub fn asked(
             group: &group,
             workload: &workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
+            storage: None,
         };
         let Some(input) = sources.read(None) else {
             continue;

@@ -8,6 +8,7 @@
 //! | [`record`], [`gangs`] | those objects as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
 //! | [`file`] | snapshots and manifests on disk | no |
 //! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
+//! | [`queue`] | which gangs wait, in their order | no |
 //! | [`explain`] | what status and events say about a workload | no |
 //! | [`commands`] | each command from arguments to exit code | in `cluster` alone |
 //!
@@ -20,6 +21,7 @@ pub mod commands;
 pub mod explain;
 pub mod file;
 pub mod gangs;
+pub mod queue;
 pub mod record;
 mod table;
 pub mod whatif;

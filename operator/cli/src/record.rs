@@ -24,6 +24,7 @@ pub fn record(
         classes,
         groups,
         workloads,
+        weights,
         mut unread,
     } = objects;
     let by_uid: BTreeMap<&str, &TrainingWorkload> = workloads
@@ -47,6 +48,8 @@ pub fn record(
             group,
             workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
+            // Who is held for want of storage says so itself.
+            storage: None,
         };
         // A pod group that its workload has not made is none of ours.
         let Some(gang) = sources.read(None) else {
@@ -78,6 +81,7 @@ pub fn record(
         gangs: recorded,
         priority_classes: classes,
         budgets: budgets.clone(),
+        namespace_weights: weights,
     };
     (file, unread)
 }

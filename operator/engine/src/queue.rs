@@ -1,8 +1,9 @@
 //! The order of the queue, and what gangs behind a waiting one may do meanwhile.
 //!
-//! **Order.** Gangs are served in the order of [`QueuePosition`]: by priority, then by the time of
-//! queueing. A gang that is preempted keeps that time, so it comes back before those that were
-//! queued after it.
+//! **Order.** Gangs are served in the order of [`QueuePosition`]: by priority, then those that hold
+//! a reservation or places, then by the share of their tenant, then by the time of queueing. A gang
+//! that is preempted keeps that time, so it comes back before those of its share that were queued
+//! after it.
 //!
 //! **Reservations.** A gang that does not fit (the *blocked* one) reserves what it needs on nodes by
 //! name ([`reserve`](crate::reserve)): where it would run without the work that may end or that it may
@@ -22,7 +23,9 @@
 //! together. Whoever enters within the reservation can be taken back, or has ended when the last
 //! known end of the old work has come. So once the old work has ended, what is reserved is free or
 //! can be taken, and the gang starts: at the latest then, however many come after it. Only gangs
-//! ahead of it in the queue, and pods that other schedulers bind, can delay it further.
+//! ahead of it in the queue, and pods that other schedulers bind, can delay it further. And nobody
+//! of its priority gets ahead of it but who holds something and was queued before it: the share of
+//! a tenant moves gangs that have reserved nothing, and those alone.
 //!
 //! **Who waits for whom.** A gang that cannot run, now or ever, keeps from others what it reserved
 //! and nothing else: reservations are disjoint, and a gang that would not fit even without all work
@@ -47,6 +50,11 @@ pub struct QueuePosition<At, Id> {
     pub growth: bool,
     /// Higher priorities first.
     pub priority: Reverse<i32>,
+    /// Whether it holds nothing yet. Those that have reserved nodes, or have some already, keep their
+    /// place whatever their tenant gets meanwhile.
+    pub empty_handed: bool,
+    /// What its tenant has of the cluster, of those that hold nothing; 0 for the others.
+    pub share: u64,
     /// When the gang was queued. It keeps this time when it is preempted, so that it comes back
     /// before those that were queued after it.
     pub queued_at: At,
@@ -60,8 +68,29 @@ impl<At, Id> QueuePosition<At, Id> {
         Self {
             growth: false,
             priority: Reverse(priority),
+            empty_handed: true,
+            share: 0,
             queued_at,
             id,
+        }
+    }
+
+    /// The position of one that has reserved nodes, or has some already.
+    #[must_use]
+    pub fn holding(self) -> Self {
+        Self {
+            empty_handed: false,
+            share: 0,
+            ..self
+        }
+    }
+
+    /// The same where its tenant has this share; of no account for one that holds something.
+    #[must_use]
+    pub fn with_share(self, share: u64) -> Self {
+        Self {
+            share: if self.empty_handed { share } else { 0 },
+            ..self
         }
     }
 

@@ -67,6 +67,15 @@ struct Run {
     first_free: u32,
 }
 
+/// The share of a gang's tenant: that of the first has most, so that all others come before it as
+/// long as it holds nothing.
+fn share(ix: usize) -> u64 {
+    match ix {
+        0 => 1000,
+        ix => ix as u64 % 3,
+    }
+}
+
 /// Runs a queue in discrete time from free room alone, and holds that what is reserved is disjoint,
 /// beside all that stays. `known` is the longest run time that is known before.
 fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known: u32) -> Run {
@@ -92,11 +101,13 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known:
         let waiting: Vec<(QueuePosition<i64, usize>, &Demand, bool)> = (0..queued.len())
             .filter(|ix| !out.started.contains_key(ix) && queued[*ix].1 <= now)
             .map(|ix| {
-                (
-                    QueuePosition::new(0, i64::from(queued[ix].1), ix),
-                    &demands[ix],
-                    true,
-                )
+                let position = QueuePosition::new(0, i64::from(queued[ix].1), ix);
+                let position = if reserved.contains_key(&ix) {
+                    position.holding()
+                } else {
+                    position.with_share(share(ix))
+                };
+                (position, &demands[ix], true)
             })
             .collect();
         let runs = ends.iter().flat_map(|(end, demand, placement, said)| {
@@ -256,6 +267,21 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
         matches!(second(&queue), Served::Impossible(_)),
         "not when it may not be evicted"
     );
+}
+
+#[test]
+fn the_share_of_a_tenant_comes_before_age_and_moves_nobody_who_holds_something() {
+    let new = |queued_at, id| QueuePosition::new(10, queued_at, id);
+    let mut turns = [
+        new(10, 0).with_share(7),
+        new(50, 1).with_share(3),
+        new(40, 2).with_share(3),
+        new(90, 3).with_share(9).holding(),
+        new(80, 4).holding().with_share(9),
+        QueuePosition::new(20, 99, 5).with_share(99),
+    ];
+    turns.sort_unstable();
+    assert_eq!(turns.map(|turn| turn.id), [5, 4, 3, 2, 1, 0]);
 }
 
 #[test]

@@ -184,6 +184,7 @@ mod tests {
                         members: vec![Member::new("w", 0, 0)],
                         requests: Arc::new(requests),
                         eligible: Arc::new([0].into_iter().collect()),
+                        apart: None,
                     }],
                     priority: 50,
                     preemption: EvictionPolicy::LowerPriority,

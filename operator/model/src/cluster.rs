@@ -10,6 +10,7 @@ use crate::node::Node;
 use crate::node_class::{ClassId, NodeClass};
 use crate::pod::Pod;
 use crate::resources::Resources;
+use crate::slots::{MOST, is_slot};
 
 /// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it
 /// changes while a snapshot is alive, and no more than that.
@@ -243,6 +244,21 @@ impl ClusterModel {
         }
     }
 
+    /// Gives every node one of each of these slots. Those in use stay so.
+    pub fn use_slots<'s>(&mut self, slots: impl IntoIterator<Item = &'s str>) {
+        let dims = &self.now.dims;
+        let used = dims.resources().filter(|name| is_slot(name)).count();
+        let new = slots
+            .into_iter()
+            .filter(|slot| is_slot(slot) && !dims.has(slot));
+        let new: BTreeSet<&str> = new.take(MOST.saturating_sub(used)).collect();
+        if !new.is_empty() {
+            let names = dims.resources().chain(new);
+            let dims = Dims::new(names, dims.keys().to_vec());
+            self.rebuild(dims);
+        }
+    }
+
     fn nodes_changed(&mut self) {
         self.now.nodes_version += 1;
         self.now.version += 1;
@@ -276,7 +292,7 @@ impl ClusterModel {
     fn tell_engine(&mut self, ix: NodeIx, node: &Node) {
         let dims = Arc::make_mut(&mut self.now.dims);
         let spec = EngineNode {
-            allocatable: dims.amounts(&node.allocatable),
+            allocatable: dims.offered(node),
             domains: dims.domains_of(node),
             schedulable: node.ready,
         };

@@ -6,6 +6,7 @@ use lockstep_engine::{Amounts, DomainIx, KeyIx, Names};
 
 use crate::node::Node;
 use crate::resources::{CPU, MEMORY, PODS, Resources};
+use crate::slots::{all_apart, described, is_slot};
 
 /// Resource dimensions and topology domains in use, with their names.
 ///
@@ -71,12 +72,34 @@ impl Dims {
             .collect()
     }
 
-    /// A resource that no node has ever offered.
+    /// A resource that no node has ever offered. Slots that are not modelled are none.
     pub fn unknown<'a>(&self, resources: &'a Resources) -> Option<&'a str> {
         resources
             .iter()
             .map(|(name, _)| name)
-            .find(|&name| !self.has(name))
+            .find(|&name| !self.has(name) && !is_slot(name))
+    }
+
+    /// Ordinal of a resource.
+    pub fn dim(&self, name: &str) -> Option<usize> {
+        self.resources.iter().position(|r| r == name)
+    }
+
+    /// What a node offers: of each slot it has one.
+    pub fn offered(&self, node: &Node) -> Amounts {
+        let amount = |name: &String| {
+            if is_slot(name) {
+                1
+            } else {
+                node.allocatable.get(name)
+            }
+        };
+        self.resources.iter().map(amount).collect()
+    }
+
+    /// Ordinals of the slots that keep members of one gang apart: who else has one does not matter.
+    pub fn apart_dims(&self) -> impl Iterator<Item = usize> {
+        all_apart().filter_map(|slot| self.dim(&slot))
     }
 
     /// Whether a resource has a dimension.
@@ -107,7 +130,8 @@ impl Dims {
 
 impl Names for Dims {
     fn resource(&self, dim: usize) -> String {
-        self.resources.get(dim).cloned().unwrap_or_default()
+        let name = self.resources.get(dim).map_or("", String::as_str);
+        described(name).unwrap_or_else(|| name.to_owned())
     }
 
     fn domain(&self, key: KeyIx, domain: DomainIx) -> String {

@@ -32,6 +32,8 @@ pub struct Constraints {
     /// Whether a restart rule restarts all of the pod: kube-scheduler puts it on nodes only that
     /// declare that they can.
     restarts_all: bool,
+    /// Of each list of terms a node must match one: where volumes can be reached from.
+    volumes: Vec<Vec<NodeSelectorTerm>>,
 }
 
 impl From<&PodSpec> for Constraints {
@@ -50,11 +52,18 @@ impl From<&PodSpec> for Constraints {
             affinity,
             tolerations: spec.tolerations.clone().unwrap_or_default(),
             restarts_all: restarts_all(spec),
+            volumes: Vec::new(),
         }
     }
 }
 
 impl Constraints {
+    /// The same for pods with volumes that only nodes reach which match one of each of these terms.
+    #[must_use]
+    pub fn with_volumes(self, volumes: Vec<Vec<NodeSelectorTerm>>) -> Self {
+        Self { volumes, ..self }
+    }
+
     /// Whether the answer may differ between nodes of one class.
     pub fn names_nodes(&self) -> bool {
         let expressions = |t: &NodeSelectorTerm| {
@@ -68,6 +77,7 @@ impl Constraints {
             || self
                 .affinity
                 .iter()
+                .chain(&self.volumes)
                 .flatten()
                 .any(|t| expressions(t) || fields(t))
     }
@@ -83,6 +93,10 @@ impl Constraints {
                 .affinity
                 .as_ref()
                 .is_none_or(|terms| terms.iter().any(|t| term_matches(t, node)))
+            && self
+                .volumes
+                .iter()
+                .all(|terms| terms.iter().any(|t| term_matches(t, node)))
             && node.taints.iter().all(|t| self.tolerates(t))
             && (!self.restarts_all || node.features.contains(RESTART_ALL_FEATURE))
             && (!node.unschedulable || self.tolerates(&cordon()))
@@ -110,6 +124,8 @@ pub struct Verdicts {
 
 #[derive(Debug, Default)]
 struct Template {
+    /// The part of the constraints that the key does not stand for.
+    volumes: Vec<Vec<NodeSelectorTerm>>,
     admitted: HashMap<ClassId, bool>,
     /// The answer as of a version of the nodes.
     answer: Option<(u64, Arc<NodeSet>)>,
@@ -117,8 +133,8 @@ struct Template {
 }
 
 impl Verdicts {
-    /// The nodes that admit a template. The key stands for its constraints: other constraints need
-    /// another key.
+    /// The nodes that admit a template. The key stands for its constraints without its volumes:
+    /// other constraints need another key.
     pub fn eligible(
         &mut self,
         key: &str,
@@ -131,6 +147,12 @@ impl Verdicts {
         let Some(template) = self.templates.get_mut(key) else {
             return Arc::default();
         };
+        if template.volumes != constraints.volumes {
+            *template = Template {
+                volumes: constraints.volumes.clone(),
+                ..Template::default()
+            };
+        }
         template.used = true;
         if let Some((version, answer)) = &template.answer
             && *version == snapshot.nodes_version()

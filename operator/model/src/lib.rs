@@ -4,8 +4,12 @@
 //! | module | content |
 //! |---|---|
 //! | [`quantity`], [`resources`] | quantities as bounded integers; what a pod asks for, as kube-scheduler counts it |
+//! | [`slots`] | what of a node only one pod can have: host ports, the node itself |
+//! | [`neighbours`] | what pods ask of the pods next to them |
+//! | [`volumes`], [`quota`] | claims for volumes and quotas, for which a gang waits before it is placed |
+//! | [`share`] | how much of the cluster the gangs of a namespace have |
 //! | [`pod`], [`node`], [`pdb`], [`priority_class`] | trimmed objects |
-//! | [`wire`], [`pod_view`] | the parts of the real objects that they are read from |
+//! | [`wire`], [`volumes_wire`], [`quota_wire`], [`pod_view`] | the parts of the real objects that they are read from |
 //! | [`cluster`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it |
 //! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
 //! | [`gang`] | what the objects of a gang say about it |
@@ -21,6 +25,7 @@ pub mod cost;
 pub mod dims;
 pub mod eligibility;
 pub mod gang;
+pub mod neighbours;
 pub mod node;
 pub mod node_class;
 pub mod occupancy;
@@ -29,16 +34,22 @@ pub mod pod;
 pub mod pod_view;
 pub mod priority_class;
 pub mod quantity;
+pub mod quota;
+pub mod quota_wire;
 pub mod refusal;
 pub mod request;
 pub mod reservation;
 pub mod resources;
 pub mod rules;
+pub mod share;
+pub mod slots;
 pub mod snapshot;
 #[cfg(test)]
 mod test_support;
 pub mod units;
 pub mod victims;
+pub mod volumes;
+pub mod volumes_wire;
 pub mod wire;
 pub mod work;
 
@@ -54,11 +65,14 @@ pub use occupancy::{Occupancy, PlacedGang};
 pub use pdb::Budget;
 pub use pod::Pod;
 pub use priority_class::PriorityClass;
+pub use quota::{Quota, QuotaCharge};
 pub use request::{PlacementRequest, Template, TemplateMembers, Unmet};
 pub use reservation::{AskingGang, QueueReservation, ReservationsAhead};
 pub use resources::Resources;
 pub use rules::Rules;
+pub use share::{Shares, Weights};
 pub use snapshot::SnapshotFile;
 pub use units::{GangUnit, Occupant, Source, UnitTable};
 pub use victims::{VictimFilter, VictimRules, VictimScope};
+pub use volumes::{Storage, VolumeAnswer, VolumeNeeds};
 pub use work::{BlockedGang, PassingWork, blockers};

@@ -1,5 +1,7 @@
 //! Pod disruption budgets.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use crate::pod::Pod;
@@ -20,12 +22,17 @@ pub struct Budget {
 impl Budget {
     /// Whether the budget guards a pod.
     pub fn guards(&self, pod: &Pod) -> bool {
-        pod.namespace == self.namespace && self.selector.as_ref().is_some_and(|s| matches(s, pod))
+        pod.namespace == self.namespace
+            && self
+                .selector
+                .as_ref()
+                .is_some_and(|s| selects(s, &pod.labels))
     }
 }
 
-fn matches(selector: &LabelSelector, pod: &Pod) -> bool {
-    let value = |key: &str| pod.labels.get(key);
+/// Whether a selector matches labels.
+pub(crate) fn selects(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
+    let value = |key: &str| labels.get(key);
     selector
         .match_labels
         .iter()

@@ -12,7 +12,7 @@ use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 
 use crate::pod_view::{PodSpecView, PodStatusView};
 use crate::quantity::InvalidQuantity;
-use crate::resources::{Resources, pod_requests};
+use crate::resources::{Resources, pod_takes};
 
 /// Annotation of a static pod's mirror: the API server cannot evict the pod behind it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -161,7 +161,7 @@ impl Pod {
                 .filter(|_| owner.is_some_and(is_pinned_by_owner))
                 .and_then(pin),
             nominated: status.nominated_node_name.clone().filter(|n| !n.is_empty()),
-            requests: Arc::new(pod_requests(spec)?),
+            requests: Arc::new(pod_takes(spec)?),
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             protected: owner.is_some_and(|o| o.kind == "DaemonSet")

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, PodSchedulingGate, PodSpec, ResourceRequirements,
+    Affinity, Container, ContainerPort, PodSchedulingGate, PodSpec, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -37,6 +37,8 @@ pub struct PodSpecView {
     pub active_deadline_seconds: Option<i64>,
     /// `spec.terminationGracePeriodSeconds`.
     pub termination_grace_period_seconds: Option<i64>,
+    /// `spec.hostNetwork`.
+    pub host_network: bool,
 }
 
 /// The parts of a container that are read.
@@ -47,6 +49,20 @@ pub struct ContainerResources {
     pub resources: Option<ResourceRequirements>,
     /// `Always` on an init container makes it a sidecar.
     pub restart_policy: Option<String>,
+    /// Its ports.
+    pub ports: Vec<PortView>,
+}
+
+/// The parts of a container's port that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct PortView {
+    /// Port of the container.
+    pub container_port: Option<i32>,
+    /// Port of the node.
+    pub host_port: Option<i32>,
+    /// `TCP` unless it says otherwise.
+    pub protocol: Option<String>,
 }
 
 /// The parts of a pod's `status` that are read.
@@ -83,6 +99,17 @@ impl From<&Container> for ContainerResources {
         Self {
             resources: c.resources.clone(),
             restart_policy: c.restart_policy.clone(),
+            ports: c.ports.iter().flatten().map(PortView::from).collect(),
+        }
+    }
+}
+
+impl From<&ContainerPort> for PortView {
+    fn from(port: &ContainerPort) -> Self {
+        Self {
+            container_port: Some(port.container_port),
+            host_port: port.host_port,
+            protocol: port.protocol.clone(),
         }
     }
 }
@@ -103,6 +130,7 @@ impl From<&PodSpec> for PodSpecView {
             restart_policy: spec.restart_policy.clone(),
             active_deadline_seconds: spec.active_deadline_seconds,
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
+            host_network: spec.host_network.unwrap_or_default(),
         }
     }
 }

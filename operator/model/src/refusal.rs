@@ -20,26 +20,12 @@ pub fn lacks_capacity_only(message: &str) -> bool {
     !candidate.is_empty() && candidate.iter().all(|reason| lack_of_capacity(reason))
 }
 
-/// What kube-scheduler misses of the claims for volumes of a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ClaimNeed {
-    /// One does not exist, or is being deleted.
-    Exists,
-    /// One that is to be bound at once is not bound.
-    Bound,
-}
-
-/// What a pod's claims lack, where it was refused for them (`VolumeBinding`, before any node is
-/// looked at).
-pub fn missing_claim(message: &str) -> Option<ClaimNeed> {
+/// Whether a pod was refused for the claims for volumes that it names (`VolumeBinding`, before any
+/// node is looked at).
+pub fn misses_claim(message: &str) -> bool {
     let why = why_refused(message);
-    if why.contains("unbound immediate PersistentVolumeClaims") {
-        Some(ClaimNeed::Bound)
-    } else if why.contains("persistentvolumeclaim \"") {
-        Some(ClaimNeed::Exists)
-    } else {
-        None
-    }
+    why.contains("unbound immediate PersistentVolumeClaims")
+        || why.contains("persistentvolumeclaim \"")
 }
 
 /// Why a pinned pod was refused, in kube-scheduler's words, without what it says of nodes that the
@@ -164,16 +150,16 @@ mod tests {
 
     #[test]
     fn a_claim_that_is_missing_or_not_bound_is_told_from_other_obstacles() {
-        let needs: Vec<_> = RECORDED
+        let misses: Vec<bool> = RECORDED
             .iter()
-            .map(|(message, ..)| missing_claim(message))
+            .map(|(message, ..)| misses_claim(message))
             .collect();
-        let mut expected = [None; RECORDED.len()];
-        expected[3] = Some(ClaimNeed::Exists);
-        assert_eq!(needs, expected);
+        let mut expected = [false; RECORDED.len()];
+        expected[3] = true;
+        assert_eq!(misses, expected);
         let unbound =
             "0/3 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found";
-        assert_eq!(missing_claim(unbound), Some(ClaimNeed::Bound));
+        assert!(misses_claim(unbound));
     }
 
     #[test]

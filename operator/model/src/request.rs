@@ -16,7 +16,7 @@ use crate::cluster::Snapshot;
 use crate::eligibility::Constraints;
 use crate::pod_view::PodSpecView;
 use crate::quantity::InvalidQuantity;
-use crate::resources::{Resources, pod_requests};
+use crate::resources::{Resources, pod_takes};
 
 /// A gang that requests capacity, whole or for the members that lost theirs.
 #[derive(Clone, Debug)]
@@ -46,6 +46,8 @@ pub struct TemplateMembers {
     pub requests: Arc<Resources>,
     /// Nodes that admit the template.
     pub eligible: Arc<NodeSet>,
+    /// What each takes of its node so that no other of the gang gets it ([`crate::slots::apart`]).
+    pub apart: Option<String>,
 }
 
 /// What of a group's template its capacity depends on.
@@ -62,7 +64,7 @@ impl From<&Group> for Template {
         let none = PodSpec::default();
         let spec = group.template.0.spec.as_ref().unwrap_or(&none);
         Self {
-            requests: pod_requests(&PodSpecView::from(spec)).map(Arc::new),
+            requests: pod_takes(&PodSpecView::from(spec)).map(Arc::new),
             constraints: Constraints::from(spec),
         }
     }
@@ -96,8 +98,13 @@ impl PlacementRequest {
                     return Err(Unmet::Resource(name.to_owned()));
                 }
                 let replicas = template.replicas();
+                let mut request = snapshot.dims().amounts(&template.requests);
+                let apart = template.apart.as_deref();
+                if let Some(dim) = apart.and_then(|slot| snapshot.dims().dim(slot)) {
+                    request[dim] = 1;
+                }
                 Ok(Shape {
-                    request: snapshot.dims().amounts(&template.requests),
+                    request,
                     count: template.members.len() as u32,
                     min: 0,
                     replica_size: replicas.first().map_or(1, |r| r.1),
@@ -264,6 +271,7 @@ mod tests {
                     ("nvidia.com/gpu", gpus),
                 ])),
                 eligible: Arc::new((0..snapshot.node_count()).collect()),
+                apart: None,
             }],
             priority: 0,
             preemption: EvictionPolicy::LowerPriority,

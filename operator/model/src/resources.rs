@@ -7,6 +7,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
 use crate::pod_view::PodSpecView;
 use crate::quantity::{InvalidQuantity, MAX_AMOUNT, milli, units};
+use crate::slots::host_ports;
 
 /// CPU, counted in thousandths.
 pub const CPU: &str = "cpu";
@@ -83,14 +84,43 @@ impl<N: Into<String>> FromIterator<(N, i64)> for Resources {
 /// more; requests of the pod as a whole replace that; overhead comes on top. A missing request is
 /// the limit, as the API server defaults it.
 pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
+    let mut out = counted(spec, requests)?;
+    out.add(&Resources::parse(&spec.overhead)?);
+    out.set(PODS, 1);
+    Ok(out)
+}
+
+/// What a pod with this spec may use at most, of what it has limits for; counted likewise.
+pub(crate) fn pod_limits(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
+    counted(spec, |resources| {
+        let limits = resources.and_then(|r| r.limits.as_ref());
+        limits.map_or_else(|| Ok(Resources::default()), Resources::parse)
+    })
+}
+
+/// What a pod with this spec takes on its node: what it requests, and what no other pod there can
+/// have then ([`crate::slots`]).
+pub(crate) fn pod_takes(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
+    let mut out = pod_requests(spec)?;
+    for port in host_ports(spec) {
+        out.set(&port, 1);
+    }
+    Ok(out)
+}
+
+/// One of requests and limits, over the containers of a pod.
+fn counted(
+    spec: &PodSpecView,
+    of: fn(Option<&ResourceRequirements>) -> Result<Resources, InvalidQuantity>,
+) -> Result<Resources, InvalidQuantity> {
     let mut running = Resources::default();
     for container in &spec.containers {
-        running.add(&requests(container.resources.as_ref())?);
+        running.add(&of(container.resources.as_ref())?);
     }
     let mut sidecars = Resources::default();
     let mut starting = Resources::default();
     for container in &spec.init_containers {
-        let mut own = requests(container.resources.as_ref())?;
+        let mut own = of(container.resources.as_ref())?;
         if container.restart_policy.as_deref() == Some("Always") {
             running.add(&own);
             sidecars.add(&own);
@@ -101,12 +131,10 @@ pub fn pod_requests(spec: &PodSpecView) -> Result<Resources, InvalidQuantity> {
         }
     }
     running.raise(&starting);
-    let whole = requests(spec.resources.as_ref())?;
+    let whole = of(spec.resources.as_ref())?;
     for (name, amount) in whole.iter().filter(|(name, _)| pod_level(name)) {
         running.set(name, amount);
     }
-    running.add(&Resources::parse(&spec.overhead)?);
-    running.set(PODS, 1);
     Ok(running)
 }
 

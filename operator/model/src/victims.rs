@@ -87,14 +87,17 @@ impl VictimFilter<'_> {
 pub fn extended_resources<'r>(requests: impl Iterator<Item = &'r Resources>) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for (name, amount) in requests.flat_map(Resources::iter) {
-        let extended = name
-            .split_once('/')
-            .is_some_and(|(domain, _)| !domain.ends_with("kubernetes.io"));
-        if extended && amount > 0 {
+        if is_extended(name) && amount > 0 {
             names.insert(name.to_owned());
         }
     }
     names
+}
+
+/// Whether a resource is an extended one.
+pub(crate) fn is_extended(name: &str) -> bool {
+    let domain = name.split_once('/').map(|(domain, _)| domain);
+    domain.is_some_and(|domain| !domain.ends_with("kubernetes.io"))
 }
 
 #[cfg(test)]

@@ -319,7 +319,7 @@ struct MetaWire {
     owner_references: Option<Vec<OwnerReference>>,
 }
 
-fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
+pub(crate) fn trimmed<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ObjectMeta, D::Error> {
     let wire = MetaWire::deserialize(deserializer)?;
     Ok(ObjectMeta {
         name: wire.name,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_engine::Amounts;
-use lockstep_model::{Budget, Resources, Snapshot};
+use lockstep_model::{Budget, Quota, Resources, Snapshot, Weights};
 
 use crate::settings::SchedulerSettings;
 
@@ -16,6 +16,10 @@ pub(crate) struct Context<'a> {
     pub cluster: &'a Snapshot,
     /// Disruption budgets.
     pub budgets: &'a [Arc<Budget>],
+    /// Resource quotas.
+    pub quotas: &'a [Arc<Quota>],
+    /// Weights of namespaces in the queue.
+    pub weights: &'a Weights,
     /// Constants.
     pub settings: &'a SchedulerSettings,
     /// The moment.

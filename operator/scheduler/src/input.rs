@@ -16,9 +16,14 @@ use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstra
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::gang::assignments;
+use lockstep_model::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
 use lockstep_model::pod::{DEFAULT_GRACE, checkpoint};
 use lockstep_model::quantity::InvalidQuantity;
-use lockstep_model::{Assignments, Budget, Constraints, GangPhase, Resources, Snapshot, Template};
+use lockstep_model::slots::is_slot;
+use lockstep_model::{
+    Assignments, Budget, Constraints, GangPhase, Quota, QuotaCharge, Resources, Snapshot, Storage,
+    Template, VolumeAnswer, VolumeNeeds, Weights,
+};
 
 use crate::growth::MemberLedger;
 
@@ -31,6 +36,10 @@ pub struct SchedulingInput {
     pub gangs: Vec<Arc<GangInput>>,
     /// Disruption budgets.
     pub budgets: Vec<Arc<Budget>>,
+    /// Resource quotas.
+    pub quotas: Vec<Arc<Quota>>,
+    /// Weights of namespaces in the queue.
+    pub weights: Arc<Weights>,
 }
 
 /// One gang: what is read of its pod group and of the workload that controls it.
@@ -110,8 +119,17 @@ pub struct TemplateInput {
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
     /// Which nodes admit it.
     pub nodes: TemplateNodes,
-    /// Names of the claims for volumes that its pods mount.
-    pub claims: BTreeSet<String>,
+    /// What it asks of storage.
+    pub volumes: VolumeNeeds,
+    /// What storage says to that.
+    pub storage: VolumeAnswer,
+    /// What one pod takes of quotas; `None`: that is not known.
+    pub charge: Option<Arc<QuotaCharge>>,
+    /// What each pod takes of its node so that no other of the gang gets it, where they keep away from
+    /// each other.
+    pub apart: Option<String>,
+    /// What kube-scheduler asks of a node for its pods and we do not know.
+    pub not_modelled: Option<String>,
 }
 
 /// Which nodes admit a template.
@@ -134,6 +152,8 @@ pub struct GangSources<'a> {
     pub workload: &'a TrainingWorkload,
     /// Priority as a victim, from its priority class.
     pub preemption_priority: Option<i32>,
+    /// Claims, volumes and storage classes; `None`: not known, so that nothing is missing.
+    pub storage: Option<&'a Storage>,
 }
 
 impl GangSources<'_> {
@@ -154,8 +174,10 @@ impl GangSources<'_> {
             None => Arc::new(self.gang()),
         };
         let templates = match unchanged_spec {
-            Some(previous) => Arc::clone(&previous.workload.templates),
-            None => self.templates(),
+            Some(previous) if self.storage_says_the_same(previous) => {
+                Arc::clone(&previous.workload.templates)
+            }
+            _ => self.templates(),
         };
         Some(GangInput {
             key: self.key.clone(),
@@ -197,23 +219,43 @@ impl GangSources<'_> {
     }
 
     fn templates(&self) -> Arc<[TemplateInput]> {
-        self.workload
-            .spec
-            .groups
-            .iter()
-            .map(|group| {
-                let Template {
-                    requests,
-                    constraints,
-                } = Template::from(group);
-                TemplateInput {
-                    group: group.name.clone(),
-                    requests,
-                    nodes: TemplateNodes::Satisfying(constraints),
-                    claims: claims(group),
-                }
-            })
-            .collect()
+        let spec = &self.workload.spec;
+        let neighbours = neighbours(self.workload);
+        let templates = spec.groups.iter().zip(&neighbours).map(|(group, pods)| {
+            let Template {
+                requests,
+                constraints,
+            } = Template::from(group);
+            let volumes = VolumeNeeds::from(pods.spec);
+            let storage = self.storage_answer(&volumes);
+            let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
+            let not_modelled = pods.not_modelled(&neighbours);
+            TemplateInput {
+                group: group.name.clone(),
+                requests,
+                nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
+                volumes,
+                storage,
+                charge: charge.ok().map(Arc::new),
+                apart: apart_from(pods, &neighbours),
+                not_modelled: not_modelled
+                    .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
+                    .map(str::to_owned),
+            }
+        });
+        templates.collect()
+    }
+
+    fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
+        let storage = self.storage.filter(|_| !needs.is_empty());
+        storage.map_or_else(VolumeAnswer::default, |storage| {
+            storage.answer(&self.key.namespace, needs)
+        })
+    }
+
+    fn storage_says_the_same(&self, previous: &GangInput) -> bool {
+        let mut templates = previous.workload.templates.iter();
+        templates.all(|t| t.volumes.is_empty() || t.storage == self.storage_answer(&t.volumes))
     }
 
     fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
@@ -268,14 +310,6 @@ impl GangSources<'_> {
             _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
         }
     }
-}
-
-/// Claims that the pods of a group name. Ephemeral volumes have theirs with the pod.
-fn claims(group: &Group) -> BTreeSet<String> {
-    let spec = group.template.0.spec.iter();
-    let volumes = spec.flat_map(|spec| spec.volumes.iter().flatten());
-    let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
-    named.cloned().collect()
 }
 
 impl PodGroupInput {
@@ -337,6 +371,17 @@ impl GangInput {
     pub fn resumed(&self) -> Option<DateTime<Utc>> {
         let domains = &self.workload.members.domains;
         domains.iter().filter_map(|d| d.healthy_since).max()
+    }
+
+    /// Slots of a node that its pods take.
+    pub fn slots(&self) -> impl Iterator<Item = &str> {
+        self.workload.templates.iter().flat_map(|template| {
+            let requests = template.requests.iter();
+            let ports = requests.flat_map(|r| r.iter()).map(|(name, _)| name);
+            ports
+                .filter(|name| is_slot(name))
+                .chain(template.apart.as_deref())
+        })
     }
 
     /// What one pod of a group holds.

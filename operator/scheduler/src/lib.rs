@@ -8,6 +8,7 @@
 //! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
 //! | preemptions under way | `cycle::intents`, `cycle::victims` |
+//! | what a gang waits for before it is placed; what each namespace has | [`hold`], `tenants` |
 //! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
 //! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
@@ -29,6 +30,7 @@ mod context;
 mod cycle;
 pub mod decision;
 pub mod growth;
+pub mod hold;
 pub mod input;
 mod intent_id;
 mod memory;
@@ -41,9 +43,9 @@ mod settings;
 pub mod snapshot;
 mod standing;
 mod state;
+mod tenants;
 
-pub use claims::SeenClaim;
-pub use cycle::{SchedulingCycle, schedule};
+pub use cycle::{QueuePlace, SchedulingCycle, schedule};
 pub use decision::Decision;
 pub use input::{GangInput, GangSources, SchedulingInput};
 pub use intent_id::intent_id;
@@ -52,3 +54,4 @@ pub use pending::Pending;
 pub use plan::{SchedulingPlan, StatusWrite, Step, Vacated, waves};
 pub use settings::SchedulerSettings;
 pub use state::GangState;
+pub use tenants::namespace_shares;

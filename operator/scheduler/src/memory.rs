@@ -10,9 +10,10 @@ use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::key::Key;
 use lockstep_engine::NodeSet;
-use lockstep_model::{Budget, Snapshot, Verdicts};
+use lockstep_model::{Budget, Snapshot, Verdicts, Weights};
 
-use crate::claims::{ClaimMemory, SeenClaim};
+use crate::claims::ClaimMemory;
+use crate::context::Context;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
 use crate::pending::Pending;
 use crate::state::GangState;
@@ -28,7 +29,7 @@ pub struct Memory {
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     /// What the API server last said about evicting a pod, by UID.
     eviction_answers: HashMap<String, EvictionAnswer>,
-    /// Claims for volumes that gangs wait for.
+    /// Claims for volumes that ended a refusal.
     pub(crate) claims: ClaimMemory,
     /// Searches for victims that found none.
     pub(crate) no_victims: NoVictimsCache,
@@ -78,15 +79,18 @@ pub(crate) struct NoVictims {
 struct Searched {
     cluster: u64,
     budgets: Vec<Arc<Budget>>,
+    /// The order of the queue follows from them.
+    weights: Weights,
     gangs: Vec<GangState>,
 }
 
 impl NoVictimsCache {
     /// Takes note of what is about to be searched.
-    pub fn note(&mut self, cluster: &Snapshot, budgets: &[Arc<Budget>], gangs: &[GangState]) {
+    pub fn note(&mut self, context: &Context<'_>, gangs: &[GangState]) {
         let now = Searched {
-            cluster: cluster.version(),
-            budgets: budgets.to_vec(),
+            cluster: context.cluster.version(),
+            budgets: context.budgets.to_vec(),
+            weights: context.weights.clone(),
             gangs: gangs.iter().map(GangState::as_searched).collect(),
         };
         if self.searched.as_ref() != Some(&now) {
@@ -128,12 +132,6 @@ impl Memory {
     pub fn answered(&mut self, uid: String, allowed: bool, at: DateTime<Utc>) {
         let answer = EvictionAnswer { allowed, at };
         self.eviction_answers.insert(uid, answer);
-    }
-
-    /// Takes note of the claims of the gang with this pod group, in the order of their names; `None`
-    /// for one that does not exist or is being deleted.
-    pub fn saw_claims(&mut self, gang: String, claims: Vec<Option<SeenClaim>>, at: DateTime<Utc>) {
-        self.claims.saw(gang, claims, at);
     }
 
     /// Whether the pod may be evicted, as the API server has said no longer ago than this; `None`

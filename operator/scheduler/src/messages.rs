@@ -6,6 +6,7 @@ use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Reservation, Victi
 use lockstep_engine::Names;
 use lockstep_model::refusal::why_refused;
 
+use crate::hold::Hold;
 use crate::pending::{NoPreemption, Pending};
 use crate::state::GangState;
 
@@ -54,6 +55,7 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::NoPreemption { short, why } => {
             format!("{}; {}", short.describe(names), no_preemption(why))
         }
+        Pending::Held(hold) => held(hold),
         Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
         Pending::Terminations => TERMINATIONS.to_owned(),
         Pending::RejectingNodes => REJECTING_NODES.to_owned(),
@@ -87,9 +89,24 @@ pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> Str
     )
 }
 
+fn held(hold: &Hold) -> String {
+    match hold {
+        Hold::Volume(missing) => format!("not placed before it can run: {missing}"),
+        Hold::Quota(excess) => {
+            format!(
+                "{excess}; not placed before that allows it, and no workload is preempted for quota"
+            )
+        }
+    }
+}
+
 fn no_preemption(why: &NoPreemption) -> String {
     match why {
         NoPreemption::Disabled => PREEMPTION_DISABLED.to_owned(),
+        NoPreemption::Missing(missing) => missing.to_string(),
+        NoPreemption::NotModelled(what) => format!(
+            "no workload is preempted for it: only kube-scheduler knows whether its {what} would then be met"
+        ),
         NoPreemption::Refused(refusal) => format!(
             "no workload is preempted for it: {}, which is not a lack of capacity",
             refuses(refusal)

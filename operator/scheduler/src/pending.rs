@@ -1,11 +1,15 @@
 //! Why a gang waits, as data.
 
 use chrono::{DateTime, Utc};
+use lockstep_api::condition::reasons;
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::Infeasible;
 use lockstep_model::Unmet;
 use lockstep_model::quantity::InvalidQuantity;
+use lockstep_model::volumes::MissingVolume;
+
+use crate::hold::Hold;
 
 /// Why a gang waits.
 #[derive(Clone, Debug, PartialEq)]
@@ -36,6 +40,8 @@ pub enum Pending {
         /// Why no work is preempted.
         why: NoPreemption,
     },
+    /// Something is missing that no node can offer: it is not placed before that is there.
+    Held(Hold),
     /// kube-scheduler refused the last placements for another reason than capacity.
     BackingOff {
         /// The refusal.
@@ -62,6 +68,10 @@ pub enum Pending {
 pub enum NoPreemption {
     /// The configuration turns all evictions off.
     Disabled,
+    /// A claim for a volume, a volume or a storage class is missing.
+    Missing(MissingVolume),
+    /// kube-scheduler asks something of the node for its pods that is not known here.
+    NotModelled(String),
     /// kube-scheduler refuses its pods for another reason than capacity.
     Refused(Box<Refusal>),
     /// kube-scheduler refused its pods after the last preemption.
@@ -69,6 +79,14 @@ pub enum NoPreemption {
 }
 
 impl Pending {
+    /// The reason of the condition of a gang that has no placement.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Held(hold) => hold.reason(),
+            _ => reasons::UNSCHEDULABLE,
+        }
+    }
+
     /// One word, for labels and logs.
     pub fn as_str(&self) -> &'static str {
         match self {
@@ -77,6 +95,7 @@ impl Pending {
             Self::Capacity(_) => "capacity",
             Self::NoVictims { .. } => "no_victims",
             Self::NoPreemption { .. } => "no_preemption",
+            Self::Held(_) => "held",
             Self::BackingOff { .. } => "backing_off",
             Self::Terminations => "terminations",
             Self::RejectingNodes => "rejecting_nodes",

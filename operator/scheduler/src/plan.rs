@@ -57,15 +57,6 @@ pub enum Step {
         /// UID, a precondition.
         uid: String,
     },
-    /// Look at the claims for volumes of a gang.
-    LookAtClaims {
-        /// UID of its pod group.
-        gang: String,
-        /// Namespace of the claims.
-        namespace: String,
-        /// Their names.
-        names: BTreeSet<String>,
-    },
     /// Have kube-scheduler keep a node's capacity for a pod.
     Nominate {
         /// Namespace of the pod.
@@ -110,7 +101,7 @@ pub struct Vacated {
 impl Step {
     /// Whether it changes something, or only asks.
     pub fn changes(&self) -> bool {
-        !matches!(self, Self::AskEviction { .. } | Self::LookAtClaims { .. })
+        !matches!(self, Self::AskEviction { .. })
     }
 }
 

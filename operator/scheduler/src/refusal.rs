@@ -4,7 +4,8 @@
 //! Preemption makes capacity and nothing else. So it is not done for a gang that is refused for
 //! another reason, nor a second time for a gang that was refused after the first, until its spec
 //! changes, it is bound, or the claims that were missing are there (`claims`). That is in the status
-//! of its pod group, for the next leader.
+//! of its pod group, for the next leader. Nor is it done for a gang that asks kube-scheduler for what
+//! is not known here, such as another pod nearby: nobody can say that it would run then.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -21,19 +22,17 @@ use crate::backoff::backoff;
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::pending::{NoPreemption, Pending};
-use crate::plan::Step;
 use crate::state::GangState;
 
 /// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
-/// mind, and notes what for. Adds the UIDs of all refused pods to `refused`. Returns what is to be
-/// asked about a refusal of before.
+/// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
 pub(crate) fn note_refusals(
     context: &Context<'_>,
     memory: &mut Memory,
     gang: &mut GangState,
     refused: &mut HashSet<String>,
     wake: &mut Wake,
-) -> Option<Step> {
+) {
     forget_refusals(gang, memory.claims.settle(gang));
     expire_exclusions(context, gang, wake);
     let pods: Vec<Arc<Pod>> = gang
@@ -62,7 +61,6 @@ pub(crate) fn note_refusals(
             record_refusal(context, gang, &pod, node);
         }
     }
-    memory.claims.look(context, gang, wake)
 }
 
 /// Whether a pod on the node is about to end, so that its capacity is not what it will be.
@@ -138,6 +136,10 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
     let last = gang.status.last_preemption.as_ref();
     if !context.settings.preemption_enabled {
         Some(NoPreemption::Disabled)
+    } else if let Some(missing) = gang.missing_volume() {
+        Some(NoPreemption::Missing(missing.clone()))
+    } else if let Some(what) = gang.not_modelled() {
+        Some(NoPreemption::NotModelled(what.to_owned()))
     } else if let Some(refusal) = &gang.status.refusal {
         Some(NoPreemption::Refused(Box::new(refusal.clone())))
     } else if last.is_some_and(|p| p.useless) {

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use lockstep_api::condition::{is_true, reasons, types, upsert};
+use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
@@ -17,7 +17,7 @@ use lockstep_model::snapshot::{
     DomainLedgerRecord, DomainRecord, GangRecord, NodeRecord, PhaseRecord, PlacementRecord,
     PreemptionRecord, RefusalRecord, ReplacementRecord, TemplateRecord,
 };
-use lockstep_model::{GangPhase, Node, SnapshotFile};
+use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeAnswer, VolumeNeeds};
 
 use crate::growth::{DomainLedger, MemberLedger, Replacement};
 use crate::input::{
@@ -63,6 +63,7 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
             workload_generation: workload.generation,
         },
         phase: match gang.phase() {
+            GangPhase::Active if held(status) => PhaseRecord::Held,
             GangPhase::Active => PhaseRecord::Active,
             GangPhase::Held(_) => PhaseRecord::Held,
             GangPhase::Finished => PhaseRecord::Finished,
@@ -111,6 +112,14 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
     })
 }
 
+/// Whether the scheduler has said that something is missing which the file does not have: claims and
+/// quotas.
+fn held(status: &PodGroupStatus) -> bool {
+    let condition = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+    let held = [reasons::VOLUME_MISSING, reasons::QUOTA_EXCEEDED];
+    status.placement.is_none() && condition.is_some_and(|c| held.contains(&c.reason.as_str()))
+}
+
 fn genuine(group: &PodGroupInput, intent: &Preemption) -> bool {
     let placement = group.status.placement.as_ref();
     intent.preemptor_uid == group.uid.as_str()
@@ -129,7 +138,11 @@ fn template_record(
     let positions = nodes.iter().enumerate().filter(|(_, node)| admits(node));
     let eligible = positions.map(|(at, _)| at).collect();
     let requests = template.requests.clone()?;
-    Ok(TemplateRecord::of(&template.group, &requests, &eligible))
+    Ok(TemplateRecord {
+        apart: template.apart.clone(),
+        not_modelled: template.not_modelled.clone(),
+        ..TemplateRecord::of(&template.group, &requests, &eligible)
+    })
 }
 
 fn domain_ledger_record(ledger: &DomainLedger) -> DomainLedgerRecord {
@@ -146,7 +159,9 @@ fn domain_ledger_record(ledger: &DomainLedger) -> DomainLedgerRecord {
 /// are left out.
 pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> SchedulingInput {
     let topology_keys = more.iter().filter_map(|g| g.group.topology.as_ref());
-    let cluster = file.model(topology_keys.map(|t| t.key.as_str())).snapshot();
+    let mut model = file.model(topology_keys.map(|t| t.key.as_str()));
+    model.use_slots(more.iter().flat_map(GangInput::slots));
+    let cluster = model.snapshot();
     let recorded = file.gangs.iter().filter_map(|gang| input(gang, file));
     let mut gangs: Vec<Arc<GangInput>> = recorded.chain(more).map(Arc::new).collect();
     gangs.sort_by(|a, b| a.key.cmp(&b.key));
@@ -158,6 +173,9 @@ pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> Scheduling
             .iter()
             .map(|b| Arc::new(b.to_budget()))
             .collect(),
+        // Who is held by a quota was recorded as held.
+        quotas: Vec::new(),
+        weights: Arc::new(file.namespace_weights.clone()),
     }
 }
 
@@ -180,7 +198,11 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         group: template.group.clone(),
         requests: Ok(Arc::new(template.to_requests())),
         nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
-        claims: BTreeSet::new(),
+        volumes: VolumeNeeds::default(),
+        storage: VolumeAnswer::default(),
+        charge: None,
+        apart: template.apart.clone(),
+        not_modelled: template.not_modelled.clone(),
     });
     let released = record.placement.as_ref().is_some_and(|p| p.released);
     Some(GangInput {

@@ -14,7 +14,7 @@ use crate::refusal::why_no_preemption;
 use crate::state::GangState;
 
 /// The place of a gang in the queue.
-type Position = QueuePosition<Option<DateTime<Utc>>, String>;
+pub(crate) type Position = QueuePosition<Option<DateTime<Utc>>, String>;
 
 /// What the last cycle reserved, for whom. It binds gangs that move before the queue is served.
 #[derive(Clone, Debug, Default)]
@@ -49,8 +49,14 @@ pub(crate) fn held(
     gang: &GangState,
     at: usize,
     starts_at: Option<DateTime<Utc>>,
-    nodes: BTreeMap<NodeIx, Amounts>,
+    mut nodes: BTreeMap<NodeIx, Amounts>,
 ) -> QueueReservation {
+    // Whom members keep away from are members of the same gang.
+    for dim in context.cluster.dims().apart_dims() {
+        for amounts in nodes.values_mut() {
+            amounts[dim] = 0;
+        }
+    }
     QueueReservation {
         gang: at,
         priority: gang.priority(),
@@ -61,12 +67,10 @@ pub(crate) fn held(
     }
 }
 
+/// The place of a gang that has reserved nodes, or has some already: only those are compared here.
 fn position(gang: &GangState) -> Position {
-    QueuePosition::new(
-        gang.priority(),
-        gang.status.queued_at,
-        gang.uid().to_owned(),
-    )
+    let uid = gang.uid().to_owned();
+    QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
 }
 
 /// Whether work may be evicted for the gang now.

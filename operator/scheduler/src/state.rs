@@ -9,11 +9,12 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_api::workload::TopologyScope;
+use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Assignments, GangPhase, Pod, Snapshot};
 
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
-use crate::input::{GangInput, PodGroupInput, WorkloadInput};
+use crate::input::{GangInput, PodGroupInput, TemplateInput, WorkloadInput};
 use crate::pending::Pending;
 
 /// One gang within a cycle.
@@ -125,6 +126,15 @@ impl GangState {
         }
     }
 
+    /// Whether it has the nodes that it had then.
+    pub(crate) fn holds_as(&self, before: Option<&Arc<Assignments>>) -> bool {
+        match (before, &self.assigned) {
+            (None, None) => true,
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            _ => false,
+        }
+    }
+
     /// Members with their nodes.
     pub fn assigned_members(&self) -> impl Iterator<Item = (&Member, &String)> {
         self.assigned.iter().flat_map(|a| a.iter())
@@ -218,10 +228,25 @@ impl GangState {
         (gang.min_count.max(0) as usize).saturating_sub(finished) as u32
     }
 
-    /// Names of the claims for volumes that its pods mount.
-    pub(crate) fn claims(&self) -> BTreeSet<String> {
+    /// A claim for a volume, a volume or a storage class that members miss which have not finished.
+    pub(crate) fn missing_volume(&self) -> Option<&MissingVolume> {
+        self.needed_templates()
+            .find_map(|t| t.storage.missing.first())
+    }
+
+    /// What kube-scheduler asks of a node for its members that we do not know.
+    pub(crate) fn not_modelled(&self) -> Option<&str> {
+        self.needed_templates()
+            .find_map(|t| t.not_modelled.as_deref())
+    }
+
+    /// Templates of members that have not finished.
+    fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
-        templates.flat_map(|t| t.claims.iter().cloned()).collect()
+        templates.filter(|t| {
+            let asks = !t.storage.missing.is_empty() || t.not_modelled.is_some();
+            asks && self.unfinished().any(|m| m.group == t.group)
+        })
     }
 
     /// The members that it requests.

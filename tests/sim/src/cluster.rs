@@ -12,7 +12,7 @@ use lockstep_scheduler::SchedulingInput;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
 
-use crate::api::{Claims, Line, Store, Write};
+use crate::api::{Line, Store, Write, quota};
 use crate::clock::SimClock;
 use crate::controllers::collect_garbage;
 use crate::kube_scheduler;
@@ -38,6 +38,8 @@ pub enum Actor {
     KubeScheduler,
     /// The garbage collector.
     GarbageCollector,
+    /// Counts what is used of quotas.
+    QuotaController,
     /// The kubelet of a node.
     Kubelet(String),
     /// The agent of a node.
@@ -52,8 +54,8 @@ pub struct SimCluster {
     nodes: BTreeMap<String, SimNode>,
     ips: Arc<AtomicU32>,
     random: fastrand::Rng,
-    /// Version and claims that kube-scheduler has seen.
-    judged: Option<(u64, Claims)>,
+    /// The version that kube-scheduler has seen.
+    judged: Option<u64>,
     /// How far ahead a deadline may be for [`Self::settle`] to wait for it.
     pub patience: TimeDelta,
     /// How long a round takes in which something happened.
@@ -181,6 +183,7 @@ impl SimCluster {
             }
             Actor::KubeScheduler => self.kube_schedule(),
             Actor::GarbageCollector => collect_garbage(&mut self.store.lock()),
+            Actor::QuotaController => quota::count(&mut self.store.lock()),
             Actor::Kubelet(node) => {
                 let node = self.nodes.get_mut(node).expect("the node exists");
                 node.kubelet(&mut self.store.lock())
@@ -196,11 +199,11 @@ impl SimCluster {
     /// kube-scheduler looks again where something has changed since its last turn.
     fn kube_schedule(&mut self) -> bool {
         let mut store = self.store.lock();
-        if self.judged == Some((store.version(), store.claims.clone())) {
+        if self.judged == Some(store.version()) {
             return false;
         }
         let wrote = kube_scheduler::turn(&mut store);
-        self.judged = Some((store.version(), store.claims.clone()));
+        self.judged = Some(store.version());
         wrote
     }
 
@@ -212,6 +215,7 @@ impl SimCluster {
             Actor::Scheduler,
             Actor::KubeScheduler,
             Actor::GarbageCollector,
+            Actor::QuotaController,
         ];
         let kubelets = self.nodes.keys().cloned().map(Actor::Kubelet);
         let agents = self.nodes.keys().cloned().map(Actor::Agent);

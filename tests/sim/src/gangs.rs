@@ -118,10 +118,15 @@ impl Gangs {
 
     /// The same, with more in the spec of the workload. Its priority class has its name.
     pub fn gang_with(&mut self, name: &str, spec: Spec, more: &Value) {
+        self.gang_in(NAMESPACE, name, spec, more);
+    }
+
+    /// The same in another namespace. What asks for a workload by its name alone does not find it.
+    pub fn gang_in(&mut self, namespace: &str, name: &str, spec: Spec, more: &Value) {
         self.class(name, &json!({"value": spec.priority}));
         let mut object = json!({
             "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
-            "metadata": {"name": name, "namespace": NAMESPACE, "uid": format!("w-{name}")},
+            "metadata": {"name": name, "namespace": namespace, "uid": format!("w-{name}")},
             "spec": {"priorityClassName": name, "failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}},
                 "groups": [{"name": "g", "replicas": spec.members, "template": {"spec": {"containers": [
                     {"name": "c", "resources": {"limits": {"nvidia.com/gpu": spec.gpus.to_string()}}}]}}}]},
@@ -142,10 +147,30 @@ impl Gangs {
         self.gang_with(name, spec, &json!({"groups": [group]}));
     }
 
+    /// A gang whose pods a webhook gives that claim: it does not stand in its template, so that only
+    /// kube-scheduler knows.
+    pub fn obstructed_gang(&mut self, name: &str, spec: Spec) {
+        self.cluster.store().admission.webhook = Some(Box::new(|pod| {
+            let claim = pod["metadata"]["labels"]["obstructed-by"].as_str();
+            let claim = claim.map(
+                |name| json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]),
+            );
+            if let Some(claim) = claim {
+                pod["spec"]["volumes"] = claim;
+            }
+            Ok(())
+        }));
+        let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": spec.gpus.to_string()}}});
+        let labels = json!({"obstructed-by": format!("data-{name}")});
+        let group = json!({"name": "g", "replicas": spec.members,
+            "template": {"metadata": {"labels": labels}, "spec": {"containers": [container]}}});
+        self.gang_with(name, spec, &json!({"groups": [group]}));
+    }
+
     /// The claim of a gang comes into being.
     pub fn make_claim(&mut self, name: &str) {
         let claim = Key::new(NAMESPACE, format!("data-{name}"));
-        self.cluster.store().claims.insert(claim, true);
+        self.cluster.store().make_claim(&claim, true);
     }
 
     /// Priority that a gang has as a victim, once it runs. It may be said before there is the gang.

@@ -5,7 +5,11 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
+use k8s_openapi::api::core::v1::{
+    Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod,
+    PodSpec,
+};
+use k8s_openapi::api::storage::v1::StorageClass;
 use lockstep_api::key::Key;
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_manager::stepped::WatchedKind;
@@ -13,7 +17,7 @@ use lockstep_model::pod_view::PodSpecView;
 use lockstep_model::resources::{PODS, Resources, pod_requests};
 use serde_json::{Value, json};
 
-use crate::api::{Claims, Object, Patch, Store};
+use crate::api::{Object, Patch, Store};
 use crate::clock::api_time;
 
 const WHO: &str = "kube-scheduler";
@@ -32,7 +36,6 @@ pub(crate) fn turn(store: &mut Store) -> bool {
     if !store.all(WatchedKind::Pod).any(|(_, pod)| unbound(pod)) {
         return false;
     }
-    let claims = store.claims.clone();
     let mut pods: Vec<Pod> = store.list();
     let nodes: Vec<Node> = store.list();
     let mut waiting: Vec<usize> = (0..pods.len()).filter(|at| waits(&pods[*at])).collect();
@@ -42,7 +45,7 @@ pub(crate) fn turn(store: &mut Store) -> bool {
         (std::cmp::Reverse(priority(&pods[*at])), created)
     });
     for at in waiting {
-        match judge(&pods[at], &nodes, &pods, &claims) {
+        match judge(&pods[at], &nodes, &pods, store) {
             Ok(node) => {
                 bind(store, &pods[at], &node);
                 pods[at].spec.get_or_insert_default().node_name = Some(node);
@@ -76,9 +79,9 @@ fn priority(pod: &Pod) -> i32 {
 }
 
 /// The node for a pod, or why there is none.
-fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], claims: &Claims) -> Result<String, String> {
+fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<String, String> {
     let total = nodes.len();
-    if let Some(why) = missing_claim(pod, claims) {
+    if let Some(why) = missing_claim(pod, store) {
         return Err(format!("0/{total} nodes are available: {why}. not found"));
     }
     let spec = pod.spec.clone().unwrap_or_default();
@@ -89,7 +92,7 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], claims: &Claims) -> Result<Str
         .and_then(|s| s.nominated_node_name.clone());
     let mut fitting = Vec::new();
     for node in nodes {
-        let why = filter(pod, &spec, node, pods);
+        let why = filter(pod, &spec, node, pods, store);
         if why.is_empty() {
             fitting.push(node.metadata.name.clone().unwrap_or_default());
         }
@@ -114,20 +117,51 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], claims: &Claims) -> Result<Str
 }
 
 /// What is wrong with a claim that the pod names.
-fn missing_claim(pod: &Pod, claims: &Claims) -> Option<String> {
+fn missing_claim(pod: &Pod, store: &Store) -> Option<String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
     let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
     let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
-    let mut wrong = named.filter_map(|name| match claims.get(&Key::new(namespace, name)) {
-        None => Some(format!("persistentvolumeclaim {name:?} not found")),
-        Some(false) => Some("pod has unbound immediate PersistentVolumeClaims".to_owned()),
-        Some(true) => None,
+    let mut wrong = named.filter_map(|name| {
+        let claim = Key::new(namespace, name);
+        let Some(claim) = store.get::<PersistentVolumeClaim>(&claim) else {
+            return Some(format!("persistentvolumeclaim {name:?} not found"));
+        };
+        let class = claim
+            .spec
+            .as_ref()
+            .and_then(|s| s.storage_class_name.as_ref());
+        let class = class.and_then(|name| store.get::<StorageClass>(&Key::new("", name)));
+        let later =
+            class.and_then(|c| c.volume_binding_mode).as_deref() == Some("WaitForFirstConsumer");
+        let immediate = volume_of(&claim).is_none() && !later;
+        immediate.then(|| "pod has unbound immediate PersistentVolumeClaims".to_owned())
     });
     wrong.next()
 }
 
+/// The volume that a claim is bound to.
+fn volume_of(claim: &PersistentVolumeClaim) -> Option<String> {
+    let notes = claim.metadata.annotations.as_ref()?;
+    notes.get("pv.kubernetes.io/bind-completed")?;
+    claim.spec.as_ref()?.volume_name.clone()
+}
+
+/// Whether a node reaches the volumes of a pod that are bound.
+fn reaches_volumes(spec: &PodSpec, namespace: &str, node: &Node, store: &Store) -> bool {
+    let volumes = spec.volumes.iter().flatten();
+    let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
+    let mut bound = named.filter_map(|name| {
+        let claim = store.get::<PersistentVolumeClaim>(&Key::new(namespace, name))?;
+        store.get::<PersistentVolume>(&Key::new("", volume_of(&claim)?))
+    });
+    bound.all(|volume| {
+        let affinity = volume.spec.and_then(|s| s.node_affinity?.required);
+        affinity.is_none_or(|a| matches_any(&a.node_selector_terms, node))
+    })
+}
+
 /// Why a node is out: the reasons of the first filter that says no.
-fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod]) -> Vec<String> {
+fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod], store: &Store) -> Vec<String> {
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if pinned(spec).is_some_and(|pin| !pin.iter().any(|n| n == name)) {
         return vec![RULED_OUT.into()];
@@ -154,6 +188,10 @@ fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod]) -> Vec<String> {
     let short = short_of(spec, node, &counted);
     if !short.is_empty() {
         return short;
+    }
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    if !reaches_volumes(spec, namespace, node, store) {
+        return vec!["node(s) had volume node affinity conflict".into()];
     }
     anti_affine(pod, spec, &bound).into_iter().collect()
 }
@@ -219,6 +257,14 @@ fn unselected(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
         .iter()
         .flatten()
         .all(|(key, value)| labels.get(key) == Some(value));
+    // The pin was looked at before.
+    let affine = terms(spec).is_none_or(|terms| matches_any(terms, node));
+    (!selected || !affine).then_some("node(s) didn't match Pod's node affinity/selector")
+}
+
+/// Whether a node matches the expressions of one of the terms.
+fn matches_any(terms: &[NodeSelectorTerm], node: &Node) -> bool {
+    let labels = node.metadata.labels.clone().unwrap_or_default();
     let holds = |r: &NodeSelectorRequirement| {
         let value = labels.get(&r.key);
         let listed = value.is_some_and(|v| r.values.iter().flatten().any(|w| w == v));
@@ -230,13 +276,8 @@ fn unselected(spec: &PodSpec, node: &Node, _: &[&Pod]) -> Option<&'static str> {
             other => panic!("operator {other:?} of node affinity is not simulated"),
         }
     };
-    // The pin was looked at before.
-    let affine = terms(spec).is_none_or(|terms| {
-        terms
-            .iter()
-            .any(|term| term.match_expressions.iter().flatten().all(holds))
-    });
-    (!selected || !affine).then_some("node(s) didn't match Pod's node affinity/selector")
+    let mut terms = terms.iter();
+    terms.any(|term| term.match_expressions.iter().flatten().all(holds))
 }
 
 fn ports(spec: &PodSpec, _: &Node, bound: &[&Pod]) -> Option<&'static str> {

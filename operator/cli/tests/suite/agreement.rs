@@ -460,6 +460,7 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
             group,
             workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
+            storage: None,
         };
         gangs.push(Arc::new(sources.read(None).unwrap()));
     }
@@ -468,6 +469,8 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
         cluster: model.snapshot(),
         gangs,
         budgets: objects.budgets.iter().cloned().map(Arc::new).collect(),
+        quotas: Vec::new(),
+        weights: Arc::new(objects.weights.clone()),
     };
     let settings = SchedulerSettings {
         rules: rules(),

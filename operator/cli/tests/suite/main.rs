@@ -6,6 +6,7 @@
 mod agreement;
 mod explaining;
 mod program;
+mod queueing;
 mod snapshots;
 mod support;
 mod whatif;

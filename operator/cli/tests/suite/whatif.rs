@@ -331,7 +331,10 @@ fn live(
     let costs = CostModel::default();
     let mut builder = UnitsBuilder::new(&snapshot, &[], now(), false);
     let mut uids = Vec::new();
-    for group in &objects.groups {
+    // Among equals the first by name goes.
+    let mut groups: Vec<_> = objects.groups.iter().collect();
+    groups.sort_by_key(|g| &g.metadata.name);
+    for group in groups {
         let of_group = objects
             .pods
             .iter()

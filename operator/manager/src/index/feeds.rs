@@ -4,8 +4,8 @@ use kube::runtime::watcher::Event;
 use serde_json::{Error, Value, from_value};
 
 use super::kinds::{
-    Agents, Budgets, Nodes, Orders, PodGroups, Pods, PriorityClasses, SchedulingWorkloads,
-    Services, Watched, Workloads,
+    Agents, Budgets, Claims, Namespaces, Nodes, Orders, PodGroups, Pods, PriorityClasses, Quotas,
+    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
 };
 use super::{Feed, Index, WatchedKind};
 
@@ -21,6 +21,11 @@ pub struct Feeds {
     nodes: Feed<Nodes>,
     priority_classes: Feed<PriorityClasses>,
     budgets: Feed<Budgets>,
+    claims: Feed<Claims>,
+    volumes: Feed<Volumes>,
+    storage_classes: Feed<StorageClasses>,
+    quotas: Feed<Quotas>,
+    namespaces: Feed<Namespaces>,
 }
 
 impl Default for Feeds {
@@ -36,6 +41,11 @@ impl Default for Feeds {
             nodes: Feed::new(),
             priority_classes: Feed::new(),
             budgets: Feed::new(),
+            claims: Feed::new(),
+            volumes: Feed::new(),
+            storage_classes: Feed::new(),
+            quotas: Feed::new(),
+            namespaces: Feed::new(),
         }
     }
 }
@@ -62,6 +72,11 @@ impl Feeds {
             WatchedKind::Node => handle(&mut self.nodes, index, event),
             WatchedKind::PriorityClass => handle(&mut self.priority_classes, index, event),
             WatchedKind::PodDisruptionBudget => handle(&mut self.budgets, index, event),
+            WatchedKind::PersistentVolumeClaim => handle(&mut self.claims, index, event),
+            WatchedKind::PersistentVolume => handle(&mut self.volumes, index, event),
+            WatchedKind::StorageClass => handle(&mut self.storage_classes, index, event),
+            WatchedKind::ResourceQuota => handle(&mut self.quotas, index, event),
+            WatchedKind::Namespace => handle(&mut self.namespaces, index, event),
         }
     }
 }

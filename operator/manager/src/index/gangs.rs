@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use lockstep_api::names::pod_group_prefix;
+use lockstep_model::VolumeNeeds;
 use lockstep_scheduler::{GangInput, GangSources};
 
 use super::state::{Key, State, Touched, controller_uid};
@@ -19,6 +20,7 @@ impl State {
         touched.scheduler = true;
         match new {
             Some(new) => {
+                self.model.use_slots(new.slots());
                 self.gang_inputs.insert(key.clone(), Arc::new(new));
             }
             None => {
@@ -56,6 +58,35 @@ impl State {
         }
     }
 
+    /// Reads the gangs of a namespace again that ask something of storage, of which this has changed.
+    pub(super) fn read_gangs_with(
+        &mut self,
+        namespace: Option<&str>,
+        changed: impl Fn(&VolumeNeeds) -> bool,
+        touched: &mut Touched,
+    ) {
+        let first = Key::new(namespace.unwrap_or_default(), "");
+        let within = |key: &Key| namespace.is_none_or(|n| n == key.namespace);
+        let gangs = self.gang_inputs.range(first..);
+        let concerned = gangs
+            .take_while(|(key, _)| within(key))
+            .filter(|(_, gang)| {
+                let mut templates = gang.workload.templates.iter();
+                templates.any(|t| changed(&t.volumes))
+            });
+        let keys: Vec<Key> = concerned.map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            self.read_gang(&key, touched);
+        }
+    }
+
+    /// Whether a namespace has gangs.
+    pub(super) fn has_gangs(&self, namespace: &str) -> bool {
+        let mut from = self.gang_inputs.range(Key::new(namespace, "")..);
+        from.next()
+            .is_some_and(|(key, _)| key.namespace == namespace)
+    }
+
     fn gang_input(&self, key: &Key, previous: Option<&GangInput>) -> Option<GangInput> {
         let group = self.pod_groups.get(key)?;
         let uid = controller_uid(&**group)?;
@@ -74,6 +105,7 @@ impl State {
             group,
             workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
+            storage: Some(&self.storage),
         };
         sources.read(previous)
     }

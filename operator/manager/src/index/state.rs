@@ -8,7 +8,7 @@ use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Wo
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::view::{Held, ServiceContent};
-use lockstep_model::{Budget, ClusterModel, PriorityClass};
+use lockstep_model::{Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
 use lockstep_scheduler::GangInput;
 
 use super::watched_kind::WatchedKind;
@@ -72,6 +72,14 @@ pub struct State {
     pub priority_classes: BTreeMap<String, PriorityClass>,
     /// Disruption budgets.
     pub budgets: BTreeMap<Key, Arc<Budget>>,
+    /// Claims for volumes, volumes and storage classes.
+    pub storage: Storage,
+    /// Resource quotas.
+    pub quotas: BTreeMap<Key, Arc<Quota>>,
+    /// Names of all namespaces.
+    pub(super) namespaces: BTreeSet<String>,
+    /// Weights of namespaces in the queue.
+    pub weights: Arc<Weights>,
     /// Nodes and all pods, as the scheduler sees them.
     pub model: ClusterModel,
     pub(super) pods: HashMap<Key, PodEntry>,
@@ -126,6 +134,11 @@ impl State {
                 WatchedKind::Node => self.nodes.len(),
                 WatchedKind::PriorityClass => self.priority_classes.len(),
                 WatchedKind::PodDisruptionBudget => self.budgets.len(),
+                WatchedKind::PersistentVolumeClaim => self.storage.claims.len(),
+                WatchedKind::PersistentVolume => self.storage.volumes.len(),
+                WatchedKind::StorageClass => self.storage.classes.len(),
+                WatchedKind::ResourceQuota => self.quotas.len(),
+                WatchedKind::Namespace => self.namespaces.len(),
             };
             (kind, count)
         })

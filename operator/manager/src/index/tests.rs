@@ -7,7 +7,10 @@ use lockstep_lifecycle::view::Priority;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::kinds::{Agents, Nodes, Orders, PodGroups, Pods, PriorityClasses, Watched, Workloads};
+use super::kinds::{
+    Agents, Claims, Nodes, Orders, PodGroups, Pods, PriorityClasses, Quotas, Volumes, Watched,
+    Workloads,
+};
 use super::*;
 use crate::clock::SystemClock;
 use crate::queue::{QueueMetrics, RetryBackoff};
@@ -458,4 +461,51 @@ fn the_pod_group_of_a_workload_with_a_long_name_is_found() {
         .view(&Key::new("ml", &long), known())
         .unwrap();
     assert_eq!(view.pod_groups.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn storage_wakes_the_scheduler_for_the_gangs_that_ask_for_it_and_a_quota_for_those_of_its_namespace()
+ {
+    let f = Fixture::new();
+    let claim = |name: &str, notes: Value| {
+        json!({"metadata": {"name": name, "namespace": "ml", "uid": format!("uid-{name}"), "annotations": notes},
+            "spec": {"volumeName": "v"}})
+    };
+    let bound = json!({"pv.kubernetes.io/bind-completed": "yes"});
+    let mut with_claim = workload("w");
+    with_claim["spec"]["groups"][0]["template"]["spec"]["volumes"] =
+        json!([{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}]);
+    f.see::<Workloads>(&with_claim);
+    let mut group = pod_group("w", "n1");
+    group["metadata"]["name"] = json!(lockstep_api::names::pod_group_name(
+        "w", "uid-w", "workload"
+    ));
+    f.see::<PodGroups>(&group);
+    let missing = |f: &Fixture| {
+        let state = f.index.read();
+        let gang = state.gang_inputs.values().next().unwrap();
+        gang.workload.templates[0].storage.missing.len()
+    };
+    f.scheduler_woken().await;
+    assert_eq!(missing(&f), 1);
+    f.see::<Claims>(&claim("other", bound.clone()));
+    assert!(!f.scheduler_woken().await, "nobody mounts it");
+    f.see::<Claims>(&claim("data", bound));
+    assert!(f.scheduler_woken().await);
+    let volume = json!({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "ml", "name": "data"}}});
+    f.see::<Volumes>(&volume);
+    assert_eq!((f.scheduler_woken().await, missing(&f)), (true, 0));
+    f.see::<Claims>(&claim(
+        "data",
+        json!({"pv.kubernetes.io/bind-completed": "yes", "more": "words"}),
+    ));
+    assert!(
+        !f.scheduler_woken().await,
+        "nothing that matters has changed"
+    );
+    for (namespace, woken) in [("web", false), ("ml", true)] {
+        let quota = json!({"metadata": {"name": "q", "namespace": namespace}, "status": {"hard": {"pods": "1"}}});
+        f.see::<Quotas>(&quota);
+        assert_eq!(f.scheduler_woken().await, woken, "{namespace}");
+    }
 }

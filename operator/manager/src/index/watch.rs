@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 use tracing::{info, warn};
 
 use super::kinds::{
-    Agents, Budgets, Nodes, Orders, PodGroups, Pods, PriorityClasses, SchedulingWorkloads,
-    Services, Watched, Workloads,
+    Agents, Budgets, Claims, Namespaces, Nodes, Orders, PodGroups, Pods, PriorityClasses, Quotas,
+    SchedulingWorkloads, Services, StorageClasses, Volumes, Watched, Workloads,
 };
 use super::{Feed, Index, WatchErrors};
 use crate::clock::Random;
@@ -38,52 +38,28 @@ pub struct Watching {
 pub fn watch_all(index: &Arc<Index>, watching: &Watching, tasks: &mut JoinSet<()>) {
     let everything = watcher::Config::default();
     let ours = everything.clone().labels(labels::WORKLOAD_UID);
-    tasks.spawn(watch::<Workloads>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<Orders>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<Agents>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<SchedulingWorkloads>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<PodGroups>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
+    macro_rules! spawn {
+        ($($kind:ty),* $(,)?) => {
+            $(tasks.spawn(watch::<$kind>(index.clone(), watching.clone(), everything.clone()));)*
+        };
+    }
+    spawn!(
+        Workloads,
+        Orders,
+        Agents,
+        SchedulingWorkloads,
+        PodGroups,
+        Pods,
+        Nodes,
+        PriorityClasses,
+        Budgets,
+        Claims,
+        Volumes,
+        StorageClasses,
+        Quotas,
+        Namespaces,
+    );
     tasks.spawn(watch::<Services>(index.clone(), watching.clone(), ours));
-    tasks.spawn(watch::<Pods>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<Nodes>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<PriorityClasses>(
-        index.clone(),
-        watching.clone(),
-        everything.clone(),
-    ));
-    tasks.spawn(watch::<Budgets>(
-        index.clone(),
-        watching.clone(),
-        everything,
-    ));
 }
 
 async fn watch<W: Watched>(index: Arc<Index>, watching: Watching, config: watcher::Config) {

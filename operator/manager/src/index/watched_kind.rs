@@ -23,11 +23,21 @@ pub enum WatchedKind {
     PriorityClass,
     /// All disruption budgets.
     PodDisruptionBudget,
+    /// All claims for volumes.
+    PersistentVolumeClaim,
+    /// All volumes.
+    PersistentVolume,
+    /// All storage classes.
+    StorageClass,
+    /// All resource quotas.
+    ResourceQuota,
+    /// All namespaces.
+    Namespace,
 }
 
 impl WatchedKind {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 15] = [
         Self::TrainingWorkload,
         Self::RestartOrder,
         Self::NodeAgent,
@@ -38,6 +48,11 @@ impl WatchedKind {
         Self::Node,
         Self::PriorityClass,
         Self::PodDisruptionBudget,
+        Self::PersistentVolumeClaim,
+        Self::PersistentVolume,
+        Self::StorageClass,
+        Self::ResourceQuota,
+        Self::Namespace,
     ];
 
     /// The name of the kind.
@@ -53,6 +68,11 @@ impl WatchedKind {
             Self::Node => "Node",
             Self::PriorityClass => "PriorityClass",
             Self::PodDisruptionBudget => "PodDisruptionBudget",
+            Self::PersistentVolumeClaim => "PersistentVolumeClaim",
+            Self::PersistentVolume => "PersistentVolume",
+            Self::StorageClass => "StorageClass",
+            Self::ResourceQuota => "ResourceQuota",
+            Self::Namespace => "Namespace",
         }
     }
 }

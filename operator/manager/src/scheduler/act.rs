@@ -8,13 +8,13 @@
 use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
-use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
+use kube::Api;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
-use kube::{Api, ResourceExt};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::labels;
-use lockstep_scheduler::{Memory, SeenClaim, StatusWrite, Step, Vacated, waves};
+use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -28,8 +28,6 @@ use crate::api::write::{
 use crate::events::{EventReport, Events};
 use crate::index::Key;
 
-/// Annotation of a claim that has its volume (`pkg/controller/volume/persistentvolume`).
-const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// Most requests of one pass in flight.
 const IN_FLIGHT: usize = 16;
 
@@ -59,10 +57,6 @@ impl StepResults {
                 self.unsure.insert(key);
             }
             StepResult::Answered(uid, allowed, at) => memory.answered(uid, allowed, at),
-            StepResult::Claims(gang, claims, at) => {
-                memory.saw_claims(gang, claims, at);
-                self.again = true;
-            }
             StepResult::Failed => self.again = true,
             StepResult::Nothing => {}
         }
@@ -74,12 +68,6 @@ enum StepResult {
     Wrote(Key, Box<PodGroup>),
     /// Whether the pod of this UID may be evicted.
     Answered(String, bool, chrono::DateTime<chrono::Utc>),
-    /// The claims of the gang with this pod group.
-    Claims(
-        String,
-        Vec<Option<SeenClaim>>,
-        chrono::DateTime<chrono::Utc>,
-    ),
     Nothing,
     Failed,
     Unsure(Key),
@@ -189,14 +177,6 @@ impl StepSender {
                 name,
                 uid,
             } => self.ask_eviction(&namespace, &name, uid, now).await,
-            Step::LookAtClaims {
-                gang,
-                namespace,
-                names,
-            } => match self.claims(&namespace, &names).await {
-                Ok(claims) => StepResult::Claims(gang, claims, now),
-                Err(error) => settled(&namespace, "list claims", Err::<(), _>(error)),
-            },
             Step::Nominate {
                 namespace,
                 name,
@@ -286,27 +266,6 @@ impl StepSender {
             }
             answer => settled(&object, "evict", answer),
         }
-    }
-
-    /// Claims of these names; `None` for one that is not there, or not for long.
-    async fn claims(
-        &self,
-        namespace: &str,
-        names: &BTreeSet<String>,
-    ) -> Result<Vec<Option<SeenClaim>>, ApiError> {
-        let api: Api<PartialObjectMeta<PersistentVolumeClaim>> =
-            Api::namespaced(self.actor.read.clone(), namespace);
-        let mut out = Vec::new();
-        for name in names {
-            let one = ListParams::default().fields(&format!("metadata.name={name}"));
-            let found = api.list_metadata(&one).await?.items.into_iter().next();
-            let there = found.filter(|c| c.metadata.deletion_timestamp.is_none());
-            out.push(there.map(|claim| SeenClaim {
-                bound: claim.annotations().get(BIND_COMPLETED).map(String::as_str) == Some("yes"),
-                uid: claim.metadata.uid.unwrap_or_default(),
-            }));
-        }
-        Ok(out)
     }
 
     /// Whether the budgets of a pod would allow its eviction.

@@ -1,5 +1,7 @@
 //! What a cycle reads, out of the index.
 
+use std::sync::Arc;
+
 use lockstep_scheduler::SchedulingInput;
 
 use crate::index::State;
@@ -10,5 +12,7 @@ pub(crate) fn scheduling_input(state: &State) -> SchedulingInput {
         cluster: state.model.snapshot(),
         gangs: state.gang_inputs.values().cloned().collect(),
         budgets: state.budgets.values().cloned().collect(),
+        quotas: state.quotas.values().cloned().collect(),
+        weights: Arc::clone(&state.weights),
     }
 }

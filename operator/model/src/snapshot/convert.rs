@@ -33,6 +33,10 @@ impl SnapshotFile {
         for key in of_gangs.chain(topology_keys).collect::<BTreeSet<_>>() {
             model.use_topology_key(key);
         }
+        let templates = || self.gangs.iter().flat_map(|g| &g.templates);
+        let ports = templates().flat_map(|t| t.requests.keys());
+        let apart = templates().filter_map(|t| t.apart.as_ref());
+        model.use_slots(ports.chain(apart).map(String::as_str));
         for node in &self.nodes {
             model.upsert_node(node.to_node());
         }
@@ -211,6 +215,8 @@ impl TemplateRecord {
             group: group.to_owned(),
             requests: amounts(requests),
             eligible: runs,
+            apart: None,
+            not_modelled: None,
         }
     }
 

@@ -22,6 +22,8 @@ use lockstep_api::workload::AvoidedNode;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::share::Weights;
+
 /// Version that this program writes, and the only one that it reads.
 pub const VERSION: u32 = 2;
 
@@ -46,6 +48,9 @@ pub struct SnapshotFile {
     pub budgets: Vec<BudgetRecord>,
     /// Priority classes, by name.
     pub priority_classes: Vec<PriorityClassRecord>,
+    /// Weights of namespaces in the queue that are not 1, in thousandths.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub namespace_weights: Weights,
 }
 
 /// Amounts by resource name: CPU in thousandths, everything else in whole units.
@@ -284,6 +289,12 @@ pub struct TemplateRecord {
     pub requests: AmountsByName,
     /// Nodes that admit it: first and last position in [`SnapshotFile::nodes`] of each run.
     pub eligible: Vec<(usize, usize)>,
+    /// What each pod takes of its node so that no other of the gang gets it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apart: Option<String>,
+    /// What kube-scheduler asks of a node for its pods and the engine does not know.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub not_modelled: Option<String>,
 }
 
 /// A placement.

@@ -110,6 +110,10 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
         see(Kind::Uid, &mut gang.workload_uid);
         visit_gang(gang, see);
     }
+    for (mut namespace, weight) in std::mem::take(&mut file.namespace_weights) {
+        see(Kind::Namespace, &mut namespace);
+        file.namespace_weights.insert(namespace, weight);
+    }
     for budget in &mut file.budgets {
         see(Kind::Namespace, &mut budget.namespace);
         see(Kind::Name, &mut budget.name);

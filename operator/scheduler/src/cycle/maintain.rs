@@ -10,7 +10,6 @@ use lockstep_model::{Assignments, GangPhase, Pod};
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::messages;
-use crate::plan::Step;
 use crate::refusal::note_refusals;
 use crate::state::GangState;
 
@@ -18,7 +17,6 @@ use crate::state::GangState;
 pub(super) struct Maintained {
     /// Pods that kube-scheduler refuses, by UID.
     pub refused: HashSet<String>,
-    pub steps: Vec<Step>,
     pub wake: Wake,
 }
 
@@ -30,16 +28,9 @@ pub(super) fn maintain_placements(
     gangs: &mut [GangState],
 ) -> Maintained {
     let mut refused = HashSet::new();
-    let mut steps = Vec::new();
     let mut wake = Wake::default();
     for gang in gangs {
-        steps.extend(note_refusals(
-            context,
-            memory,
-            gang,
-            &mut refused,
-            &mut wake,
-        ));
+        note_refusals(context, memory, gang, &mut refused, &mut wake);
         if gang.phase() == GangPhase::Finished {
             continue;
         }
@@ -52,11 +43,7 @@ pub(super) fn maintain_placements(
             give_up_lost_nodes(context, memory, gang);
         }
     }
-    Maintained {
-        refused,
-        steps,
-        wake,
-    }
+    Maintained { refused, wake }
 }
 
 /// A member whose pod was bound just when it was assigned elsewhere keeps the node that the pod

@@ -2,6 +2,7 @@
 
 mod intents;
 mod maintain;
+mod order;
 mod overlap;
 mod place;
 mod preempt;
@@ -13,6 +14,8 @@ mod status;
 mod victims;
 
 use chrono::{DateTime, Utc};
+
+pub use queue::QueuePlace;
 
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
@@ -30,6 +33,8 @@ pub struct SchedulingCycle {
     pub plan: SchedulingPlan,
     /// All gangs as the cycle leaves them, in the order of the input.
     pub gangs: Vec<GangState>,
+    /// Those that asked for capacity, in the order in which they were served.
+    pub queue: Vec<QueuePlace>,
 }
 
 /// Plays one cycle.
@@ -42,6 +47,8 @@ pub fn schedule(
     let context = Context {
         cluster: &input.cluster,
         budgets: &input.budgets,
+        quotas: &input.quotas,
+        weights: &input.weights,
         settings,
         now,
     };
@@ -72,12 +79,15 @@ pub fn schedule(
     });
     let mut steps = written.steps;
     steps.extend(pursued.steps);
-    steps.extend(maintained.steps);
     let plan = SchedulingPlan {
         steps,
         wake_after: wake.after(now),
-        queued: queued.gangs,
+        queued: queued.places.len(),
         searches: queued.searches,
     };
-    SchedulingCycle { plan, gangs }
+    SchedulingCycle {
+        plan,
+        gangs,
+        queue: queued.places,
+    }
 }

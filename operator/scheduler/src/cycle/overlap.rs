@@ -68,7 +68,7 @@ impl<'a> Left<'a> {
     fn of<'n>(context: &'a Context<'a>, nodes: impl Iterator<Item = &'n String>) -> Self {
         let all = |name: &String| {
             let node = context.cluster.node(context.cluster.ordinal(name)?)?;
-            Some((name.clone(), context.amounts(&node.allocatable)))
+            Some((name.clone(), context.cluster.dims().offered(node)))
         };
         Self {
             context,

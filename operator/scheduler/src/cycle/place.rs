@@ -1,12 +1,13 @@
 //! What a gang requests, and its placement in free capacity.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::member::Member;
 use lockstep_engine::queue::victim_priority;
-use lockstep_engine::{Cluster, Demand, EvictionPolicy, NodeIx};
+use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
 use lockstep_model::{
-    AskingGang, Assignments, PlacementAttempt, PlacementRequest, ReservationsAhead, TemplateMembers,
+    AskingGang, Assignments, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
+    TemplateMembers,
 };
 
 use crate::capacity::Capacity;
@@ -84,6 +85,7 @@ fn template_members(
             members,
             requests,
             eligible: memory.eligible(&gang.input, template, context.cluster),
+            apart: template.apart.clone(),
         });
     }
     Ok(out)
@@ -104,7 +106,32 @@ pub(super) fn capacity_for(
             free.remove_pod(node, &context.amounts(&pod.requests));
         }
     }
+    keep_apart(context, gang, &mut free);
     free
+}
+
+/// Members that keep away from each other leave no room for another of them where one is.
+fn keep_apart(context: &Context<'_>, gang: &GangState, free: &mut Cluster) {
+    for template in gang.input.workload.templates.iter() {
+        let slot = template.apart.as_deref();
+        let Some(dim) = slot.and_then(|slot| context.cluster.dims().dim(slot)) else {
+            continue;
+        };
+        let mut taken: Amounts = context.amounts(&Resources::default());
+        taken[dim] = 1;
+        let assigned = gang.unfinished_assigned();
+        let assigned = assigned.map(|(m, node)| (m, node.as_str()));
+        let bound = gang.all_pods().filter(|p| p.alive());
+        let bound = bound.filter_map(|p| Some((p.member.as_ref()?, p.bound.as_deref()?)));
+        let nodes: BTreeSet<&str> = assigned
+            .chain(bound)
+            .filter(|(m, _)| m.group == template.group)
+            .map(|(_, node)| node)
+            .collect();
+        for node in nodes.into_iter().filter_map(|n| context.cluster.ordinal(n)) {
+            free.add_pod(node, &taken);
+        }
+    }
 }
 
 /// A gang's attempt at a placement, behind those that wait before it.

@@ -1,13 +1,15 @@
 //! The queue: which gang is placed next, and what it waits for if it is not.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
+use lockstep_api::member::Member;
 use lockstep_api::scheduling::Backfill;
-use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Cluster, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, GangPhase, PlacementAttempt, QueueReservation};
 
+use super::order::{Queueing, order, reorder, request_of};
 use super::place::{Request, attempt, by_name, capacity_for, placement_request};
 use super::preempt::{Unplaced, make_capacity};
 use super::reservation::{collect, reserve_for};
@@ -16,15 +18,26 @@ use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::decision::Decision;
 use crate::growth::members_to_place;
+use crate::hold::Hold;
 use crate::memory::Memory;
 use crate::pending::Pending;
 use crate::refusal::{backs_off, retry_excluded_nodes};
 use crate::state::GangState;
+use crate::tenants::{Tenants, has_pod};
+
+/// A gang in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Position of the gang in the input.
+    pub gang: usize,
+    /// Whether it has all members that it needs, and asks for more.
+    pub grows: bool,
+}
 
 /// What came of the queue.
 pub(super) struct Queued {
-    /// Gangs in the queue.
-    pub gangs: usize,
+    /// Gangs in the queue, in the order in which they were served.
+    pub places: Vec<QueuePlace>,
     /// Searches for victims.
     pub searches: usize,
     pub wake: Wake,
@@ -45,28 +58,41 @@ pub(super) fn serve(
     let mut round = Round::default();
     note_queue_time(context, gangs);
     note_members_to_place(context, gangs, &mut round.wake);
-    let queue = order(gangs);
-    if queue.is_empty() {
+    if !gangs.iter().any(|gang| request_of(gang).is_some()) {
         collect(gangs);
         memory.no_victims.clear();
         return Queued {
-            gangs: 0,
+            places: Vec::new(),
             searches: 0,
             wake: round.wake,
         };
     }
-    memory
-        .no_victims
-        .note(context.cluster, context.budgets, gangs);
+    memory.no_victims.note(context, gangs);
     // What was reserved is part of what was searched.
     round.before = collect(gangs);
     if !memory.no_victims.unfinished {
         memory.no_victims.expire(context.now);
     }
-    for &(at, request) in &queue {
+    let mut tenants = Tenants::new(context.cluster, context.weights, context.quotas, gangs);
+    let mut queue = order(gangs, &tenants, |at| round.before.contains_key(&at));
+    let mut places = Vec::with_capacity(queue.len());
+    while let Some(Queueing { at, request, .. }) = queue.pop() {
+        places.push(QueuePlace {
+            gang: at,
+            grows: request == Request::Growth,
+        });
+        if let Some(hold) = hold_of(&gangs[at], request, &tenants) {
+            gangs[at].pending = Some(Pending::Held(hold));
+            continue;
+        }
+        let assigned = gangs[at].assigned.clone();
         let served = serve_one(context, memory, capacity, gangs, at, request, &mut round);
         if let Err(pending) = served {
             gangs[at].pending = Some(pending);
+        }
+        if !gangs[at].holds_as(assigned.as_ref()) {
+            tenants.admit(&gangs[at], assigned.as_deref());
+            reorder(&mut queue, gangs, &tenants, &gangs[at].input.key.namespace);
         }
     }
     let cache = &mut memory.no_victims;
@@ -79,7 +105,7 @@ pub(super) fn serve(
     }
     cache.unfinished = round.unfinished;
     Queued {
-        gangs: queue.len(),
+        places,
         searches: round.searches,
         wake: round.wake,
     }
@@ -121,54 +147,27 @@ fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &
     }
 }
 
-/// A gang in the queue: its position, its place among the gangs, and what it asks for.
-type Queueing<'a> = (
-    QueuePosition<Option<DateTime<Utc>>, &'a str>,
-    usize,
-    Request,
-);
-
-/// Gangs that ask for capacity: by priority, then by the time of queueing, then by UID; growth
-/// comes last.
-fn order(gangs: &[GangState]) -> Vec<(usize, Request)> {
-    let mut queue: Vec<Queueing<'_>> = Vec::new();
-    for (at, gang) in gangs.iter().enumerate() {
-        let Some(request) = request_of(gang) else {
-            continue;
-        };
-        let position = match request {
-            Request::Required => QueuePosition::new,
-            Request::Growth => QueuePosition::growth,
-        };
-        let position = position(gang.priority(), gang.status.queued_at, gang.uid());
-        queue.push((position, at, request));
+/// What a gang waits for that neither free capacity nor preemption provides.
+fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<Hold> {
+    if let Some(missing) = gang.missing_volume() {
+        return Some(Hold::Volume(missing.clone()));
     }
-    queue.sort_unstable_by(|a, b| a.0.cmp(&b.0));
-    queue
-        .into_iter()
-        .map(|(_, at, request)| (at, request))
-        .collect()
-}
-
-/// What a gang asks for; `None` when it does not ask.
-fn request_of(gang: &GangState) -> Option<Request> {
-    let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
-    if gang.phase() != GangPhase::Active || busy {
+    if !tenants.has_quota(&gang.input.key.namespace) {
         return None;
     }
-    let placed = gang.unfinished_assigned().count();
-    let wanted = gang.wanted().count();
-    if wanted == 0 {
-        return None;
-    }
-    let lacking = placed < gang.min_count() as usize && !gang.to_place.growing;
-    if gang.assigned.is_none() || lacking || (gang.input.gang.basic && placed < wanted) {
-        Some(Request::Required)
-    } else if placed < wanted {
-        Some(Request::Growth)
-    } else {
-        None
-    }
+    let assigned = gang.assigned.as_ref();
+    let counted = |m: &Member| assigned.is_some_and(|a| a.contains_key(m)) || has_pod(gang, m);
+    let new: BTreeSet<&Member> = gang.wanted().filter(|m| !counted(m)).collect();
+    let there = gang.wanted().count() - new.len();
+    let count = match request {
+        // One that is refused would take the others with it.
+        Request::Growth => new.len(),
+        Request::Required if gang.input.gang.basic => 1.min(new.len()),
+        Request::Required => (gang.min_count() as usize)
+            .saturating_sub(there)
+            .min(new.len()),
+    };
+    tenants.excess(gang, &new, count).map(Hold::Quota)
 }
 
 /// Places one gang, or says why not.

@@ -130,7 +130,11 @@ fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static 
         }
         (None, GangPhase::Active) => {
             let text = pending.unwrap_or_else(|| messages::WAITING.to_owned());
-            Some((false, reasons::UNSCHEDULABLE, text))
+            let reason = gang
+                .pending
+                .as_ref()
+                .map_or(reasons::UNSCHEDULABLE, |p| p.reason());
+            Some((false, reason, text))
         }
         // Before the first attempt there is nothing to say.
         (None, GangPhase::Held(reason)) => {

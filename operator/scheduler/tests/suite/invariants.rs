@@ -15,8 +15,10 @@ use proptest::test_runner::RngSeed;
 #[derive(Clone, Copy, Debug)]
 enum Event {
     Gang(Spec),
-    /// A gang whose claim does not exist.
+    /// A gang that kube-scheduler refuses for a claim that does not exist.
     Broken(Spec),
+    /// A gang that is held for such a claim.
+    Claimless(Spec),
     Sticky(usize, i32),
     MinRuntime(u64),
     Pass,
@@ -45,6 +47,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         3 => specs().prop_map(Event::Gang),
         1 => specs().prop_map(Event::Broken),
+        1 => specs().prop_map(Event::Claimless),
         1 => (0..8usize, 5..40i32).prop_map(|(n, priority)| Event::Sticky(n, priority)),
         1 => (0..8u64).prop_map(Event::MinRuntime),
         6 => Just(Event::Pass),
@@ -73,6 +76,8 @@ struct Story {
     gangs: BTreeMap<String, i64>,
     /// Gangs whose claim does not exist.
     broken: BTreeSet<String>,
+    /// Gangs whose claims do not exist.
+    claimless: BTreeSet<String>,
     /// Whether a node was ever lost.
     lost: bool,
     /// How often a broken gang had preempted when it was found out that this is of no use.
@@ -86,6 +91,7 @@ impl Story {
             made: 0,
             gangs: BTreeMap::new(),
             broken: BTreeSet::new(),
+            claimless: BTreeSet::new(),
             lost: false,
             known: BTreeMap::new(),
         }
@@ -115,9 +121,16 @@ impl Story {
             }
             Event::Broken(spec) => {
                 let name = self.name_next(spec);
-                self.world.gang_with_claim(&name, spec);
+                self.world.obstructed_gang(&name, spec);
                 self.admit(&name);
                 self.broken.insert(name);
+            }
+            Event::Claimless(spec) => {
+                let name = self.name_next(spec);
+                self.world.gang_with_claim(&name, spec);
+                self.admit(&name);
+                self.broken.insert(name.clone());
+                self.claimless.insert(name);
             }
             Event::Sticky(n, priority) => world.preemption_priority(&format!("g{n}"), priority),
             Event::MinRuntime(seconds) => {
@@ -320,7 +333,7 @@ fn reserved_twice(seen: &[Seen]) -> Option<String> {
 
 /// A gang that waits, although what others do not hold and have not reserved by name would be
 /// enough (I13). Holds once everything is at rest.
-fn kept_waiting(seen: &[Seen]) -> Option<String> {
+fn kept_waiting(seen: &[Seen], held_back: &BTreeSet<String>) -> Option<String> {
     let mut held: BTreeMap<&str, i64> = BTreeMap::new();
     for (gang, node) in seen
         .iter()
@@ -330,7 +343,8 @@ fn kept_waiting(seen: &[Seen]) -> Option<String> {
     }
     let waits = |gang: &&Seen| {
         let status = &gang.status;
-        gang.assigned.is_empty() && status.refusal.is_none() && status.excluded_nodes.is_empty()
+        let runs_elsewhere = status.refusal.is_none() && status.excluded_nodes.is_empty();
+        gang.assigned.is_empty() && runs_elsewhere && !held_back.contains(&gang.name)
     };
     seen.iter().filter(waits).find_map(|gang| {
         let others = seen.iter().filter(|other| other.name != gang.name);
@@ -364,7 +378,7 @@ fn play(events: Vec<Event>) {
         "at rest nothing is written:\n{}",
         story.world.story(40)
     );
-    let kept_waiting = kept_waiting(&story.look());
+    let kept_waiting = kept_waiting(&story.look(), &story.claimless);
     assert_eq!(kept_waiting, None, "{}", story.world.story(40));
     // With all nodes there, and nothing else happening, a preemption is either of use or found out
     // to be of none.
@@ -380,6 +394,8 @@ fn play(events: Vec<Event>) {
     }
     for ((name, now), before) in story.broken.iter().zip(preemptions(&story)).zip(before) {
         assert!(now <= before + 1, "{name} preempts again and again");
+        let held = story.claimless.contains(name);
+        assert!(!held || now == 0, "{name} is held, and has preempted");
     }
 }
 

@@ -6,12 +6,16 @@
 mod budgets;
 mod disabled;
 mod elastic;
+mod fairness;
 mod forged;
+mod holding;
 mod invariants;
 mod keeping;
+mod neighbours;
 mod placing;
 mod preempting;
 mod queueing;
+mod quotas;
 mod reach;
 mod refusing;
 mod reserving;

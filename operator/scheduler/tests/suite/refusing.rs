@@ -20,15 +20,15 @@ const HIGH: Spec = Spec {
     ..LOW
 };
 
-/// Four nodes full of four gangs of low priority, and a gang of high priority whose claim does not
-/// exist.
+/// Four nodes full of four gangs of low priority, and a gang of high priority whose pods do not get
+/// what a webhook wants for them.
 fn broken() -> Gangs {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2), ("n4", 2)]);
     for name in ["a", "b", "c", "d"] {
         world.gang(name, LOW);
     }
     world.settle();
-    world.gang_with_claim("high", HIGH);
+    world.obstructed_gang("high", HIGH);
     world
 }
 
@@ -52,7 +52,7 @@ fn refused_message(world: &mut Gangs, name: &str) -> String {
 }
 
 #[test]
-fn a_gang_whose_claim_does_not_exist_evicts_no_second_victim() {
+fn a_gang_that_is_refused_after_it_has_preempted_evicts_no_second_victim() {
     let mut world = broken();
     run(&mut world, 900);
     assert_eq!(
@@ -68,7 +68,7 @@ fn a_gang_whose_claim_does_not_exist_evicts_no_second_victim() {
 #[test]
 fn a_gang_that_was_refused_on_free_nodes_evicts_no_victim() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
-    world.gang_with_claim("high", HIGH);
+    world.obstructed_gang("high", HIGH);
     refused_message(&mut world, "high");
     for name in ["a", "b"] {
         world.gang(name, LOW);
@@ -91,7 +91,7 @@ fn a_gang_that_was_refused_on_free_nodes_evicts_no_victim() {
 #[test]
 fn the_condition_has_the_words_of_kube_scheduler_and_the_time_of_the_next_placement() {
     let mut world = Gangs::new(&[("n1", 2)]);
-    world.gang_with_claim("high", HIGH);
+    world.obstructed_gang("high", HIGH);
     let message = refused_message(&mut world, "high");
     let refusal = world.status("high").refusal.unwrap();
     let next = (refusal.at + chrono::TimeDelta::seconds(5)).format("%H:%M:%SZ");
@@ -111,7 +111,7 @@ fn the_condition_has_the_words_of_kube_scheduler_and_the_time_of_the_next_placem
 #[test]
 fn each_placement_that_is_refused_doubles_the_time_to_the_next_up_to_five_minutes() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
-    world.gang_with_claim("high", HIGH);
+    world.obstructed_gang("high", HIGH);
     let mut waits = Vec::new();
     let mut since = None;
     for _ in 0..1800 {
@@ -129,7 +129,7 @@ fn each_placement_that_is_refused_doubles_the_time_to_the_next_up_to_five_minute
 #[test]
 fn a_gang_that_backs_off_keeps_no_capacity_from_others() {
     let mut world = Gangs::new(&[("n1", 2)]);
-    world.gang_with_claim("high", HIGH);
+    world.obstructed_gang("high", HIGH);
     refused_message(&mut world, "high");
     world.gang("low", LOW);
     world.pass();
@@ -155,32 +155,6 @@ fn a_new_leader_neither_evicts_again_nor_tries_earlier() {
 }
 
 #[test]
-fn a_gang_preempts_again_once_the_claim_is_there_that_it_was_refused_for() {
-    let mut world = broken();
-    run(&mut world, 600);
-    assert_eq!((world.preemptions("high"), low_running(&world)), (1, 8));
-    world.make_claim("high");
-    run(&mut world, 360);
-    assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
-    let status = world.status("high");
-    assert_eq!((status.refusal, status.last_preemption), (None, None));
-}
-
-#[test]
-fn a_claim_that_is_there_without_its_volume_is_waited_for() {
-    let mut world = broken();
-    let claim = Key::new("ml", "data-high");
-    world.store().claims.insert(claim, false);
-    run(&mut world, 600);
-    assert_eq!((world.preemptions("high"), low_running(&world)), (1, 8));
-    let message = world.condition("high").message;
-    assert!(message.contains("unbound immediate"), "{message}");
-    world.make_claim("high");
-    run(&mut world, 360);
-    assert_eq!((world.preemptions("high"), world.running("high")), (2, 2));
-}
-
-#[test]
 fn a_claim_that_only_kube_scheduler_does_not_see_ends_one_refusal_and_no_more() {
     let mut world = Gangs::new(&[("n1", 2)]);
     world.gang("low", LOW);
@@ -196,7 +170,11 @@ fn a_claim_that_only_kube_scheduler_does_not_see_ends_one_refusal_and_no_more() 
         world.kubelets();
         world.later(1);
     }
-    assert_eq!(world.preemptions("high"), 2);
+    assert_eq!(
+        world.preemptions("high"),
+        1,
+        "the second placement is in what the victim has left"
+    );
 }
 
 #[test]
@@ -205,8 +183,7 @@ fn a_changed_spec_is_tried_again_and_may_preempt_again() {
     run(&mut world, 600);
     assert_eq!((world.preemptions("high"), low_running(&world)), (1, 8));
     world.edit("high", |w| {
-        let spec = w.spec.groups[0].template.0.spec.as_mut().unwrap();
-        spec.volumes = None;
+        w.spec.groups[0].template.0.metadata = None;
         w.spec.restart_nonce += 1;
     });
     run(&mut world, 60);
@@ -277,13 +254,14 @@ fn an_intent_that_is_not_about_to_evict_is_no_useless_preemption() {
 #[test]
 fn a_member_of_a_basic_group_that_is_refused_backs_off_while_the_others_run() {
     let mut world = Gangs::new(&[("n1", 4)]);
-    world.gang_with_claim("a", LOW);
+    world.obstructed_gang("a", LOW);
     world.edit("a", |w| w.spec.scheduling.policy = SchedulingPolicy::Basic);
     world.make_claim("a");
     world.settle();
     assert_eq!(world.running("a"), 2);
     let lost = world.pods_of("a").remove(0);
-    world.store().claims.clear();
+    let claim = Key::new("ml", "data-a");
+    world.remove(WatchedKind::PersistentVolumeClaim, &claim);
     world.remove(WatchedKind::Pod, &Key::of(&lost));
     run(&mut world, 30);
     assert_eq!(world.running("a"), 1);
@@ -361,7 +339,6 @@ fn forced(world: &mut Gangs) -> Vec<bool> {
         Step::Status(_)
         | Step::MarkPod { .. }
         | Step::AskEviction { .. }
-        | Step::LookAtClaims { .. }
         | Step::Nominate { .. } => None,
     });
     evictions.collect()

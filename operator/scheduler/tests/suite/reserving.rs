@@ -208,7 +208,7 @@ fn only_the_first_gangs_of_a_priority_reserve_and_the_others_keep_nobody_waiting
 #[test]
 fn a_gang_that_is_refused_for_another_reason_than_capacity_reserves_nothing_meanwhile() {
     let mut world = Gangs::new(&[("n1", 4)]);
-    world.gang_with_claim("broken", whole_nodes(1));
+    world.obstructed_gang("broken", whole_nodes(1));
     world.settle();
     world.later(6);
     world.settle();

@@ -53,7 +53,7 @@ async fn a_spent_budget_fails_the_workload_with_its_history() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_quota_that_refuses_one_pod_leaves_nothing_and_evicts_nobody() -> Result<()> {
+async fn a_gang_over_its_quota_is_held_makes_no_pod_and_evicts_nobody() -> Result<()> {
     scenario(cluster().await?, "quota", &Shape::default(), async |t| {
         t.create(gang("victim", 2, 8, json!({"priorityClassName": "low"})))
             .await?;
@@ -65,12 +65,22 @@ async fn a_quota_that_refuses_one_pod_leaves_nothing_and_evicts_nobody() -> Resu
         .await?;
         t.create(gang("greedy", 4, 8, json!({"priorityClassName": "high"})))
             .await?;
-        t.condition_is("greedy", types::ADMITTED, false, reasons::QUOTA_EXCEEDED)
+        let message = t
+            .condition_is("greedy", types::ADMITTED, false, reasons::QUOTA_EXCEEDED)
             .await?;
+        let said = "exceeded quota: q, requested: pods=4, used: pods=2, limited: pods=4";
+        ensure!(message.contains(said), "{message}");
         t.no_pods("greedy").await?;
         ensure!(
             uids(&before) == uids(&t.running("victim").await?),
             "a pod was evicted"
+        );
+        // What it has decided is all it does: it was never placed.
+        let group = t.pod_group("greedy").await?;
+        let status = group.status.unwrap_or_default();
+        ensure!(
+            status.placement.is_none() && status.reservation.is_none(),
+            "{status:?}"
         );
         Ok(())
     })

@@ -1,5 +1,6 @@
-//! A gang that lacks more than capacity: evicting others for it is of no use, so at most the
-//! eviction before kube-scheduler's first word is made, and the gang runs once it can.
+//! A gang that lacks more than capacity: evicting others for it is of no use. So nobody is evicted,
+//! neither for what the manager sees itself nor for what only kube-scheduler knows, and the gang runs
+//! once it can.
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
@@ -27,48 +28,44 @@ fn runs(pod: &Pod) -> bool {
     phase == Some("Running")
 }
 
-/// Two gangs of low priority fill the nodes, and a more important one is refused for what `said`
-/// says. One of the two is evicted, once, before that is known, and comes back; nobody is after.
-/// Returns its name.
-async fn refused(t: &Scenario<'_>, members: Value, said: &str) -> Result<&'static str> {
+/// Two gangs of low priority fill the nodes, and a more important one waits for the reason that `said`
+/// says, without a pod. Returns the pods of the two, of which none has left.
+async fn spares(
+    t: &Scenario<'_>,
+    members: Value,
+    reason: &str,
+    said: &str,
+) -> Result<[Vec<Pod>; 2]> {
     let before = two_low(t).await?;
     t.create(vip(members)).await?;
-    let evicted = eventually("one gang to be evicted and back", PATIENCE, async || {
-        let (evicted, _) = evicted_and_spared(t, &before).await?;
-        let back = t.pods(evicted).await?;
-        let running = back.iter().filter(|p| runs(p)).count();
-        ensure!(running == 2, "{running} pods of {evicted} run");
-        Ok(evicted)
-    })
-    .await?;
-    t.workload("vip", "to say why nobody else is evicted", |w| {
+    t.workload("vip", "to say why it waits", |w| {
         let conditions = &w.status.as_ref().context("status")?.conditions;
-        let message = &find(conditions, types::ADMITTED)
-            .context("condition Admitted")?
-            .message;
-        for part in [said, "no workload is preempted for it"] {
-            ensure!(message.contains(part), "{part:?} is missing: {message}");
-        }
+        let admitted = find(conditions, types::ADMITTED).context("condition Admitted")?;
+        let told = admitted.reason == reason && admitted.message.contains(said);
+        ensure!(told, "{reason}, {said:?} are missing: {admitted:?}");
         Ok(())
     })
     .await?;
-    for name in ["a", "b"] {
-        let status = t.workloads().get(name).await?.status.context("status")?;
-        ensure!(
-            status.preemptions == i64::from(name == evicted) && status.restarts.counted == 0,
-            "{name}: {status:?}"
-        );
-    }
-    Ok(evicted)
+    t.no_pods("vip").await?;
+    nobody_left(t, &before).await?;
+    Ok(before)
 }
 
-/// Without the obstacle the gang runs as soon as there is capacity: nobody is evicted for it a
-/// second time.
+/// Without the obstacle one of the two is evicted for the gang, and no other.
+async fn runs_at_the_expense_of_one(t: &Scenario<'_>, before: &[Vec<Pod>; 2]) -> Result<()> {
+    t.running("vip").await?;
+    evicted_and_spared(t, before).await?;
+    Ok(())
+}
+
+/// Nobody is evicted for the gang: it runs as soon as there is capacity.
 async fn runs_when_another_ends(t: &Scenario<'_>, other: &str) -> Result<()> {
     for pod in &t.pods(other).await? {
         t.exit(pod, 0).await?;
     }
     t.running("vip").await?;
+    let spared = t.workloads().get("b").await?.status.context("status")?;
+    ensure!(spared.preemptions == 0, "{spared:?}");
     Ok(())
 }
 
@@ -140,75 +137,82 @@ fn with_claim() -> Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_host_port_a_daemon_has_evicts_no_more_than_once_and_runs_without_it()
--> Result<()> {
+async fn a_gang_whose_host_port_a_daemon_has_evicts_nobody_before_it_is_free() -> Result<()> {
     scenario(cluster().await?, "port", &Shape::default(), async |t| {
         daemons(t).await?;
         let container = json!({"name": "trainer", "image": "registry.example/trainer:1",
             "command": ["train"], "resources": {"limits": {"nvidia.com/gpu": 8}},
             "ports": [{"containerPort": 9999, "hostPort": 9999}]});
-        let said = "didn't have free ports for the requested pod ports";
-        let evicted = refused(t, json!({"containers": [container]}), said).await?;
+        let members = json!({"containers": [container]});
+        let said = "free host port 9999";
+        let before = spares(t, members, reasons::UNSCHEDULABLE, said).await?;
         delete_daemons(t).await?;
-        runs_when_another_ends(t, evicted).await
+        runs_at_the_expense_of_one(t, &before).await
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_that_must_be_apart_from_a_daemon_evicts_no_more_than_once_and_runs_without_it()
--> Result<()> {
+async fn a_gang_that_must_be_apart_from_a_daemon_evicts_nobody_and_runs_without_it() -> Result<()> {
     scenario(cluster().await?, "apart", &Shape::default(), async |t| {
         daemons(t).await?;
         let apart = json!({"affinity": {"podAntiAffinity": {
             "requiredDuringSchedulingIgnoredDuringExecution": [{
                 "labelSelector": {"matchLabels": {"app": "daemon"}},
                 "topologyKey": "kubernetes.io/hostname"}]}}});
-        let evicted = refused(t, apart, "didn't match pod anti-affinity rules").await?;
+        let said = "required pod anti-affinity to other pods";
+        spares(t, apart, reasons::UNSCHEDULABLE, said).await?;
         delete_daemons(t).await?;
-        runs_when_another_ends(t, evicted).await
+        runs_when_another_ends(t, "a").await
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_spread_cannot_hold_evicts_no_more_than_once_and_runs_when_it_can()
--> Result<()> {
+async fn a_gang_whose_spread_cannot_hold_evicts_nobody_and_runs_when_it_can() -> Result<()> {
     scenario(cluster().await?, "spread", &Shape::default(), async |t| {
         let key = "lockstep.test/cell";
         let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key,
             "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"training.lockstep.dev/workload": "vip"}}}]});
-        let said = "didn't match pod topology spread constraints (missing required label)";
-        let evicted = refused(t, spread, said).await?;
+        spares(
+            t,
+            spread,
+            reasons::UNSCHEDULABLE,
+            "topology spread constraints",
+        )
+        .await?;
         label_nodes(t, key).await?;
-        runs_when_another_ends(t, evicted).await
+        runs_when_another_ends(t, "a").await
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_claim_is_missing_evicts_no_more_than_once_before_it_is_there() -> Result<()> {
+async fn a_gang_whose_claim_is_missing_evicts_nobody_and_is_told_its_name() -> Result<()> {
     scenario(cluster().await?, "no-claim", &Shape::default(), async |t| {
-        refused(t, with_claim(), "persistentvolumeclaim \"data\" not found").await?;
+        let said = "persistentvolumeclaim \"data\" not found: create it";
+        let before = spares(t, with_claim(), reasons::VOLUME_MISSING, said).await?;
+        let queue = t.lockstep(&["queue", "-o", "json"]).await?;
+        let queue: Value = serde_json::from_str(&queue)?;
+        let vip = &queue["gangs"][0];
+        let shown = vip["workload"] == "vip" && vip["state"] == "Held";
+        ensure!(shown && vip["reason"] == reasons::VOLUME_MISSING, "{queue}");
         bound_claim(t, None).await?;
-        // The manager looks at the claim: the nodes are full, and one of the two goes for good.
-        t.running("vip").await?;
-        Ok(())
+        runs_at_the_expense_of_one(t, &before).await
     })
     .await
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_no_more_than_once_and_runs_there()
--> Result<()> {
+async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_nobody_and_runs_there() -> Result<()>
+{
     scenario(cluster().await?, "zonal", &Shape::default(), async |t| {
         let zone = "lockstep.test/zone-of-the-volume";
         bound_claim(t, Some(zone)).await?;
-        let said = "didn't match PersistentVolume's node affinity";
-        let evicted = refused(t, with_claim(), said).await?;
+        let before = spares(t, with_claim(), reasons::UNSCHEDULABLE, "needs").await?;
         label_nodes(t, zone).await?;
-        runs_when_another_ends(t, evicted).await
+        runs_at_the_expense_of_one(t, &before).await
     })
     .await
 }

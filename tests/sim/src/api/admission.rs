@@ -65,6 +65,7 @@ impl Admission {
         if let Some(webhook) = &self.webhook {
             webhook(pod)?;
         }
+        super::quota::admit(pod, store)?;
         let namespace = &pod["metadata"]["namespace"];
         let counted = store
             .all(WatchedKind::Pod)

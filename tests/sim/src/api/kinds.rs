@@ -1,8 +1,11 @@
 //! The kinds that the API server knows: where they are served, and their Rust types.
 
-use k8s_openapi::api::core::v1::{Node, Pod, Service};
+use k8s_openapi::api::core::v1::{
+    Namespace, Node, PersistentVolume, PersistentVolumeClaim, Pod, ResourceQuota, Service,
+};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::scheduling::v1::PriorityClass;
+use k8s_openapi::api::storage::v1::StorageClass;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_manager::stepped::WatchedKind;
 use serde::Serialize;
@@ -32,7 +35,12 @@ stored!(
     Pod,
     Node,
     PriorityClass,
-    PodDisruptionBudget
+    PodDisruptionBudget,
+    PersistentVolumeClaim,
+    PersistentVolume,
+    StorageClass,
+    ResourceQuota,
+    Namespace
 );
 
 /// API version of a kind, as in its objects.
@@ -42,7 +50,14 @@ pub(crate) fn api_version(kind: WatchedKind) -> &'static str {
             "training.lockstep.dev/v1alpha1"
         }
         WatchedKind::Workload | WatchedKind::PodGroup => "scheduling.lockstep.dev/v1alpha1",
-        WatchedKind::Service | WatchedKind::Pod | WatchedKind::Node => "v1",
+        WatchedKind::Service
+        | WatchedKind::Pod
+        | WatchedKind::Node
+        | WatchedKind::PersistentVolumeClaim
+        | WatchedKind::PersistentVolume
+        | WatchedKind::ResourceQuota
+        | WatchedKind::Namespace => "v1",
+        WatchedKind::StorageClass => "storage.k8s.io/v1",
         WatchedKind::PriorityClass => "scheduling.k8s.io/v1",
         WatchedKind::PodDisruptionBudget => "policy/v1",
     }
@@ -59,14 +74,19 @@ pub(crate) fn served(version: &str, resource: &str) -> Option<WatchedKind> {
 pub(crate) fn namespaced(kind: WatchedKind) -> bool {
     !matches!(
         kind,
-        WatchedKind::NodeAgent | WatchedKind::Node | WatchedKind::PriorityClass
+        WatchedKind::NodeAgent
+            | WatchedKind::Node
+            | WatchedKind::PriorityClass
+            | WatchedKind::PersistentVolume
+            | WatchedKind::StorageClass
+            | WatchedKind::Namespace
     )
 }
 
 fn plural(kind: WatchedKind) -> String {
     let name = kind.name().to_lowercase();
     match kind {
-        WatchedKind::PriorityClass => name + "es",
+        WatchedKind::PriorityClass | WatchedKind::StorageClass => name + "es",
         WatchedKind::TrainingWorkload
         | WatchedKind::RestartOrder
         | WatchedKind::NodeAgent
@@ -75,6 +95,10 @@ fn plural(kind: WatchedKind) -> String {
         | WatchedKind::Service
         | WatchedKind::Pod
         | WatchedKind::Node
-        | WatchedKind::PodDisruptionBudget => name + "s",
+        | WatchedKind::PodDisruptionBudget
+        | WatchedKind::PersistentVolumeClaim
+        | WatchedKind::PersistentVolume
+        | WatchedKind::ResourceQuota
+        | WatchedKind::Namespace => name + "s",
     }
 }

@@ -89,10 +89,6 @@ fn handle(
             .find(|(n, _)| n == name)
             .map(|(_, v)| v.as_str())
     };
-    if let Some(namespace) = claims_of(head) {
-        let name = asked("fieldSelector").and_then(|s| s.strip_prefix("metadata.name="));
-        return Ok((200, list_claims(store, namespace, name)));
-    }
     let target = target(head.uri.path())
         .ok_or_else(|| Refused::not_found(format_args!("path {}", head.uri.path())))?;
     let mut sent: Value = serde_json::from_slice(body).unwrap_or(Value::Null);
@@ -141,29 +137,6 @@ fn handle(
         }
         _ => Err(Refused::new(405, "MethodNotAllowed", head.uri.to_string())),
     }
-}
-
-/// The namespace whose claims for volumes are listed.
-fn claims_of(head: &http::request::Parts) -> Option<&str> {
-    let rest = head.uri.path().strip_prefix("/api/v1/namespaces/")?;
-    let namespace = rest.strip_suffix("/persistentvolumeclaims")?;
-    (head.method == Method::GET).then_some(namespace)
-}
-
-fn list_claims(store: &Store, namespace: &str, name: Option<&str>) -> Value {
-    let claims = store
-        .claims
-        .iter()
-        .filter(|(key, _)| key.namespace == namespace && name.is_none_or(|name| key.name == name));
-    let items: Vec<Value> = claims
-        .map(|(key, bound)| {
-            let notes = bound.then(|| json!({"pv.kubernetes.io/bind-completed": "yes"}));
-            json!({"metadata": {"name": key.name, "namespace": key.namespace,
-                "uid": format!("claim-{}", key.name), "annotations": notes}})
-        })
-        .collect();
-    json!({"kind": "PersistentVolumeClaimList", "apiVersion": "v1",
-        "metadata": {"resourceVersion": store.version().to_string()}, "items": items})
 }
 
 fn options(sent: &Value) -> DeleteOptions {

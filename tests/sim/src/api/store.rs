@@ -41,12 +41,7 @@ pub struct Store {
     pub watches: Watches,
     /// What is checked and changed before an object is stored.
     pub admission: Admission,
-    /// Claims for volumes, and whether each has its volume. Those of no pod are not asked for.
-    pub claims: Claims,
 }
-
-/// Claims for volumes that exist, and whether each is bound.
-pub type Claims = BTreeMap<Key, bool>;
 
 impl Store {
     /// An empty one.
@@ -59,7 +54,6 @@ impl Store {
             log: Vec::new(),
             watches: Watches::default(),
             admission: Admission::default(),
-            claims: Claims::new(),
         }
     }
 
@@ -216,6 +210,34 @@ impl Store {
             new["metadata"]["generation"] = json!(generation + 1);
         }
         Ok(self.save(by, verb, kind, key.clone(), new))
+    }
+
+    /// A claim for a volume is there, with or without its volume; whether that is new.
+    pub fn make_claim(&mut self, claim: &Key, bound: bool) -> bool {
+        let volume = format!("{}-{}", claim.namespace, claim.name);
+        let key = Key::new("", &volume);
+        if bound && self.raw(WatchedKind::PersistentVolume, &key).is_none() {
+            let object = json!({"metadata": {"name": volume}, "spec": {
+                "claimRef": {"namespace": claim.namespace, "name": claim.name}}});
+            let made = self.create("user", WatchedKind::PersistentVolume, object, false);
+            made.unwrap_or_else(|no| panic!("{}", no.message));
+        }
+        let there = self
+            .raw(WatchedKind::PersistentVolumeClaim, claim)
+            .is_some();
+        if !there {
+            let object = json!({"metadata": {"name": claim.name, "namespace": claim.namespace}});
+            let made = self.create("user", WatchedKind::PersistentVolumeClaim, object, false);
+            made.unwrap_or_else(|no| panic!("{}", no.message));
+        }
+        if bound {
+            let patch = Patch::Merge(json!({"spec": {"volumeName": volume},
+                "metadata": {"annotations": {"pv.kubernetes.io/bind-completed": "yes"}}}));
+            let kind = WatchedKind::PersistentVolumeClaim;
+            let bound = self.patch("volume-controller", kind, claim, &patch, false);
+            bound.unwrap_or_else(|no| panic!("{}", no.message));
+        }
+        !there
     }
 
     /// The manager's watch of a kind breaks: what was not delivered is lost, and it lists anew.

@@ -30,6 +30,7 @@ mod statuses;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
 use lockstep_api::key::Key;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
@@ -181,7 +182,8 @@ fn claimless(
         let spec = serde_json::to_string(&w.spec.groups).unwrap_or_default();
         let name = format!("data-{}", w.metadata.name.as_deref().unwrap_or_default());
         let claim = Key::new(w.metadata.namespace.as_deref().unwrap_or_default(), &name);
-        spec.contains(&name) && !cluster.store().claims.contains_key(&claim)
+        let there = cluster.get::<PersistentVolumeClaim>(&claim).is_some();
+        spec.contains(&name) && !there
     })
 }
 

@@ -37,7 +37,14 @@ pub(super) fn judge(
         }
         // Budgets count what is evicted: the API server writes in the name of who asked.
         WatchedKind::PodDisruptionBudget => write.verb == Verb::UpdateStatus,
-        WatchedKind::Node | WatchedKind::NodeAgent | WatchedKind::PriorityClass => false,
+        WatchedKind::Node
+        | WatchedKind::NodeAgent
+        | WatchedKind::PriorityClass
+        | WatchedKind::PersistentVolumeClaim
+        | WatchedKind::PersistentVolume
+        | WatchedKind::StorageClass
+        | WatchedKind::ResourceQuota
+        | WatchedKind::Namespace => false,
     };
     if !may {
         broken.push("it is not the manager's to write".to_owned());

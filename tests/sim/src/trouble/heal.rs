@@ -23,7 +23,7 @@ pub fn heal(c: &mut SimCluster) {
     for workload in c.list::<TrainingWorkload>() {
         let name = workload.metadata.name.unwrap_or_default();
         let claim = Key::new(NAMESPACE, format!("data-{name}"));
-        c.store().claims.insert(claim, true);
+        c.store().make_claim(&claim, true);
     }
     {
         let mut store = c.store();

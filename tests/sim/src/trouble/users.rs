@@ -147,6 +147,6 @@ pub(super) fn make_class(c: &mut SimCluster, name: &str, value: i32) -> bool {
 pub(super) fn claim_made(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     any_workload(c, rng).is_some_and(|key| {
         let claim = Key::new(NAMESPACE, format!("data-{}", key.name));
-        c.store().claims.insert(claim, true).is_none()
+        c.store().make_claim(&claim, true)
     })
 }

@@ -5,6 +5,7 @@
 //! changed touches nothing.
 
 mod cluster;
+mod limits;
 mod ours;
 
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use lockstep_model::wire::{Unreadable, present};
 use serde::de::DeserializeOwned;
 
 pub(super) use cluster::{Budgets, Nodes, Pods, PriorityClasses};
+pub(super) use limits::{Claims, Namespaces, Quotas, StorageClasses, Volumes};
 pub(super) use ours::{Agents, Orders, PodGroups, SchedulingWorkloads, Services, Workloads};
 
 use super::state::{Identified, Key, State, Touched};

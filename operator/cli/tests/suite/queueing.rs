@@ -1,0 +1,97 @@
+//! The queue over clusters in memory.
+
+use lockstep_api::PodGroup;
+use lockstep_cli::queue::{QueueAnswer, QueueState, queue};
+use serde_json::{Value, json};
+
+use crate::support::{full_cluster, gang, snapshot};
+
+/// A full cluster and gangs that wait, the older ones first.
+fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
+    let mut objects = full_cluster();
+    objects.weights = [("ml".to_owned(), 2000)].into();
+    for (age, (name, priority, _)) in (1i64..).zip(waiting) {
+        gang(&mut objects, name, 1, 8, *priority, &[], 1000 - age);
+    }
+    for (name, _, status) in waiting {
+        let named = |g: &&mut PodGroup| g.spec.workload_ref.workload_name == *name;
+        let group = objects.groups.iter_mut().find(named).unwrap();
+        let mut told = serde_json::to_value(group.status.clone()).unwrap();
+        told.as_object_mut()
+            .unwrap()
+            .extend(status.as_object().unwrap().clone());
+        group.status = serde_json::from_value(told).unwrap();
+    }
+    for workload in &mut objects.workloads {
+        workload.spec.suspend = workload.metadata.name.as_deref() == Some("suspended");
+    }
+    let groups = objects.groups.clone();
+    queue(&snapshot(objects), &groups)
+}
+
+fn waits(reason: &str, message: &str) -> Value {
+    json!({"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False", "reason": reason,
+        "message": message, "lastTransitionTime": "2026-11-21T10:00:00Z"}]})
+}
+
+fn reserves(nodes: &[&str]) -> Value {
+    let nodes: Vec<Value> = nodes
+        .iter()
+        .map(|node| json!({"node": node, "members": {"workers": 1}}))
+        .collect();
+    let mut status = waits("Unschedulable", "needs 8 more nvidia.com/gpu");
+    status["reservation"] = json!({"since": "2026-11-21T10:00:00Z", "nodes": nodes});
+    status
+}
+
+#[test]
+fn gangs_are_shown_in_the_order_of_the_queue_and_those_that_are_held_after_it() {
+    let unschedulable = || waits("Unschedulable", "needs 8 more nvidia.com/gpu");
+    let answer = answer(&[
+        ("last", 5, unschedulable()),
+        ("second", 5, reserves(&["n1"])),
+        (
+            "held",
+            50,
+            waits("QuotaExceeded", "exceeded quota: compute"),
+        ),
+        ("first", 50, unschedulable()),
+        ("suspended", 50, waits("Suspended", "")),
+    ]);
+    let rows: Vec<(Option<usize>, &str, QueueState)> = answer
+        .gangs
+        .iter()
+        .map(|g| (g.position, g.workload.as_str(), g.state))
+        .collect();
+    let expected = [
+        (Some(1), "first", QueueState::Waits),
+        (Some(2), "second", QueueState::Reserves),
+        (Some(3), "last", QueueState::Waits),
+        (None, "held", QueueState::Held),
+    ];
+    assert_eq!(rows, expected, "who has reserved nodes keeps its place");
+}
+
+#[test]
+fn the_share_of_a_namespace_is_what_it_has_by_its_weight() {
+    let answer = answer(&[("new", 5, waits("Unschedulable", ""))]);
+    // Two gangs of eight on four nodes of eight, at weight 2.
+    assert_eq!(answer.gangs[0].share, Some(0.25));
+}
+
+#[test]
+fn the_table_has_a_row_per_gang_with_its_reservation_and_the_words_of_the_scheduler() {
+    let text = answer(&[("new", 5, reserves(&["n1", "n2", "n3", "n4"]))]).to_string();
+    let rows: Vec<&str> = text.lines().collect();
+    let columns = "PLACE   NAMESPACE   WORKLOAD   PRIORITY   SHARE   STATE";
+    assert!(rows[0].starts_with(columns), "{text}");
+    for part in [
+        "25.0%",
+        "reserves",
+        "n1 and 3 more",
+        "needs 8 more nvidia.com/gpu",
+    ] {
+        assert!(rows[1].contains(part), "{part:?} is missing: {text}");
+    }
+    assert_eq!(answer(&[]).to_string(), "no gang waits\n");
+}

@@ -1,0 +1,213 @@
+//! Kinds that a gang may wait for: storage and quotas. And namespaces, whose weights order the queue.
+
+use std::sync::Arc;
+
+use lockstep_model::Quota;
+use lockstep_model::quota_wire::{NamespaceWire, QuotaWire};
+use lockstep_model::volumes::{Claim, StorageClass, Volume};
+use lockstep_model::volumes_wire::{ClaimWire, StorageClassWire, VolumeWire};
+
+use super::super::state::{Key, State, Touched};
+use super::super::watched_kind::WatchedKind;
+use super::{AgentSelector, Watched};
+
+/// `PersistentVolumeClaim`.
+pub(in crate::index) struct Claims;
+
+impl Watched for Claims {
+    type Wire = ClaimWire;
+    type Object = Claim;
+    const KIND: WatchedKind = WatchedKind::PersistentVolumeClaim;
+
+    fn read(wire: ClaimWire) -> Result<Claim, String> {
+        wire.scheduling().map_err(|error| error.to_string())
+    }
+
+    fn apply(state: &mut State, _: &AgentSelector, key: Key, claim: Claim, touched: &mut Touched) {
+        let old = state.storage.claims.insert(key.clone(), claim);
+        if old.as_ref() != state.storage.claims.get(&key) {
+            claim_changed(state, &key, touched);
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if state.storage.claims.remove(key).is_some() {
+            claim_changed(state, key, touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.storage.claims.keys().cloned().collect()
+    }
+}
+
+fn claim_changed(state: &mut State, claim: &Key, touched: &mut Touched) {
+    let namespace = Some(claim.namespace.as_str());
+    state.read_gangs_with(namespace, |v| v.claims.contains(&claim.name), touched);
+}
+
+/// `PersistentVolume`.
+pub(in crate::index) struct Volumes;
+
+impl Watched for Volumes {
+    type Wire = VolumeWire;
+    type Object = (String, Volume);
+    const KIND: WatchedKind = WatchedKind::PersistentVolume;
+
+    fn read(wire: VolumeWire) -> Result<Self::Object, String> {
+        let volume = wire.scheduling().map_err(|error| error.to_string())?;
+        Ok((wire.metadata.name.unwrap_or_default(), volume))
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        _: Key,
+        (name, volume): Self::Object,
+        touched: &mut Touched,
+    ) {
+        if state.storage.volumes.get(&name) != Some(&volume) {
+            let old = state.storage.volumes.insert(name, volume.clone());
+            for volume in old.into_iter().chain([volume]) {
+                volume_changed(state, &volume, touched);
+            }
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if let Some(old) = state.storage.volumes.remove(&key.name) {
+            volume_changed(state, &old, touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.storage.volumes.keys().map(cluster_key).collect()
+    }
+}
+
+/// The gangs of its claim, and those with ephemeral volumes of its class, to which it matters while
+/// there is no such class.
+fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
+    if let Some(claim) = &volume.claim {
+        claim_changed(state, claim, touched);
+    }
+    if !volume.class.is_empty() && !state.storage.classes.contains_key(&volume.class) {
+        state.read_gangs_with(None, |v| v.classes.contains(&volume.class), touched);
+    }
+}
+
+/// `StorageClass`.
+pub(in crate::index) struct StorageClasses;
+
+impl Watched for StorageClasses {
+    type Wire = StorageClassWire;
+    type Object = StorageClass;
+    const KIND: WatchedKind = WatchedKind::StorageClass;
+
+    fn read(wire: StorageClassWire) -> Result<StorageClass, String> {
+        wire.scheduling().map_err(|error| error.to_string())
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        class: StorageClass,
+        touched: &mut Touched,
+    ) {
+        if state.storage.classes.insert(key.name, class) != Some(class) {
+            state.read_gangs_with(None, |v| !v.is_empty(), touched);
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if state.storage.classes.remove(&key.name).is_some() {
+            state.read_gangs_with(None, |v| !v.is_empty(), touched);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.storage.classes.keys().map(cluster_key).collect()
+    }
+}
+
+/// `ResourceQuota`.
+pub(in crate::index) struct Quotas;
+
+impl Watched for Quotas {
+    type Wire = QuotaWire;
+    type Object = Quota;
+    const KIND: WatchedKind = WatchedKind::ResourceQuota;
+
+    fn read(wire: QuotaWire) -> Result<Quota, String> {
+        wire.scheduling().map_err(|error| error.to_string())
+    }
+
+    fn apply(state: &mut State, _: &AgentSelector, key: Key, quota: Quota, touched: &mut Touched) {
+        if state.quotas.get(&key).is_none_or(|old| **old != quota) {
+            touched.scheduler |= state.has_gangs(&key.namespace);
+            state.quotas.insert(key, Arc::new(quota));
+        }
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        if state.quotas.remove(key).is_some() {
+            touched.scheduler |= state.has_gangs(&key.namespace);
+        }
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.quotas.keys().cloned().collect()
+    }
+}
+
+/// `Namespace`.
+pub(in crate::index) struct Namespaces;
+
+impl Watched for Namespaces {
+    type Wire = NamespaceWire;
+    /// Its weight, if it has one of its own.
+    type Object = Option<u64>;
+    const KIND: WatchedKind = WatchedKind::Namespace;
+
+    fn read(wire: NamespaceWire) -> Result<Option<u64>, String> {
+        wire.weight().map_err(|error| error.to_string())
+    }
+
+    fn apply(
+        state: &mut State,
+        _: &AgentSelector,
+        key: Key,
+        weight: Option<u64>,
+        touched: &mut Touched,
+    ) {
+        set_weight(state, &key.name, weight, touched);
+        state.namespaces.insert(key.name);
+    }
+
+    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        set_weight(state, &key.name, None, touched);
+        state.namespaces.remove(&key.name);
+    }
+
+    fn keys(state: &State) -> Vec<Key> {
+        state.namespaces.iter().map(cluster_key).collect()
+    }
+}
+
+fn set_weight(state: &mut State, namespace: &str, weight: Option<u64>, touched: &mut Touched) {
+    if state.weights.get(namespace).copied() == weight {
+        return;
+    }
+    let weights = Arc::make_mut(&mut state.weights);
+    match weight {
+        Some(weight) => weights.insert(namespace.to_owned(), weight),
+        None => weights.remove(namespace),
+    };
+    touched.scheduler = true;
+}
+
+/// The key of an object without a namespace.
+fn cluster_key(name: &String) -> Key {
+    Key::new("", name)
+}

@@ -1,0 +1,201 @@
+//! What a gang's pods ask of the pods next to them: which of it is a capacity of one per node
+//! ([`crate::slots`]), and which of it only kube-scheduler knows.
+
+use std::collections::BTreeMap;
+use std::sync::LazyLock;
+
+use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::names::labels;
+use lockstep_api::workload::Group;
+
+use crate::node_class::HOSTNAME;
+use crate::pdb::selects;
+use crate::slots::apart;
+
+/// A pod template as far as the pods next to it matter.
+#[derive(Clone, Debug)]
+pub struct Neighbourly<'t> {
+    /// The template.
+    pub spec: &'t PodSpec,
+    /// Labels of its pods.
+    pub labels: BTreeMap<String, String>,
+    /// Their namespace.
+    pub namespace: &'t str,
+}
+
+impl Neighbourly<'_> {
+    /// Whether its pods must not share a node with pods of the other: required anti-affinity by
+    /// hostname whose selector matches them.
+    pub fn avoids(&self, other: &Self) -> bool {
+        self.anti_affinity()
+            .any(|term| self.keeps_from(term, other))
+    }
+
+    fn keeps_from(&self, term: &PodAffinityTerm, other: &Self) -> bool {
+        let selector = term.label_selector.as_ref();
+        own_node_term(term, self.namespace) && selector.is_some_and(|s| selects(s, &other.labels))
+    }
+
+    fn anti_affinity(&self) -> impl Iterator<Item = &PodAffinityTerm> {
+        let affinity = self.spec.affinity.as_ref();
+        let anti = affinity.and_then(|a| a.pod_anti_affinity.as_ref());
+        let terms = anti.and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+        terms.into_iter().flatten()
+    }
+
+    /// What kube-scheduler asks of a node for its pods and the engine does not know; `None`: nothing.
+    /// `gang` are all templates whose pods are placed with it.
+    pub fn not_modelled(&self, gang: &[Self]) -> Option<&'static str> {
+        let affinity = self.spec.affinity.as_ref();
+        let near = affinity.and_then(|a| a.pod_affinity.as_ref());
+        let near = near.and_then(|a| {
+            a.required_during_scheduling_ignored_during_execution
+                .as_ref()
+        });
+        let known = |term: &PodAffinityTerm| {
+            own_node_term(term, self.namespace)
+                && self.keeps_from(term, self)
+                && gang
+                    .iter()
+                    .all(|g| !self.keeps_from(term, g) || g.avoids(g))
+        };
+        let mut spread = self.spec.topology_spread_constraints.iter().flatten();
+        if self.spec.resource_claims.iter().flatten().next().is_some() {
+            Some("resource claims (DRA)")
+        } else if near.is_some_and(|terms| !terms.is_empty()) {
+            Some("required pod affinity")
+        } else if !self.anti_affinity().all(known) {
+            Some("required pod anti-affinity to other pods")
+        } else if spread.any(|c| c.when_unsatisfiable == "DoNotSchedule") {
+            Some("topology spread constraints (DoNotSchedule)")
+        } else {
+            None
+        }
+    }
+}
+
+/// Whether a term is about the node alone and about pods of this namespace alone.
+fn own_node_term(term: &PodAffinityTerm, namespace: &str) -> bool {
+    let named = term.namespaces.as_deref().unwrap_or_default();
+    term.topology_key == HOSTNAME
+        && term.namespace_selector.is_none()
+        && named.iter().all(|n| n == namespace)
+        && term.match_label_keys.as_ref().is_none_or(Vec::is_empty)
+        && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// The pods of each group, as far as the pods next to them matter.
+pub fn neighbours(workload: &TrainingWorkload) -> Vec<Neighbourly<'_>> {
+    static NO_SPEC: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
+    let meta = &workload.metadata;
+    let of = |group: &Group| {
+        let template = group.template.0.metadata.as_ref();
+        template.and_then(|m| m.labels.clone()).unwrap_or_default()
+    };
+    let groups = workload.spec.groups.iter();
+    let each = groups.map(|group| {
+        let mut labels = of(group);
+        let ours = [
+            (labels::WORKLOAD, meta.name.as_ref()),
+            (labels::WORKLOAD_UID, meta.uid.as_ref()),
+            (labels::GROUP, Some(&group.name)),
+        ];
+        for (label, value) in ours {
+            labels.extend(value.map(|value| (label.to_owned(), value.clone())));
+        }
+        Neighbourly {
+            spec: group.template.0.spec.as_ref().unwrap_or(&NO_SPEC),
+            labels,
+            namespace: meta.namespace.as_deref().unwrap_or_default(),
+        }
+    });
+    each.collect()
+}
+
+/// The slot that a group's members take where each wants a node without another of them. Groups that
+/// keep away from each other, too, share it.
+pub fn apart_from(pods: &Neighbourly<'_>, all: &[Neighbourly<'_>]) -> Option<String> {
+    if !pods.avoids(pods) {
+        return None;
+    }
+    let shares =
+        |other: &Neighbourly<'_>| other.avoids(other) && (other.avoids(pods) || pods.avoids(other));
+    apart(all.iter().position(shares)?)
+}
+
+/// Members that keep away from their own kind do so from those of the workload's other gangs, too,
+/// which is not known when one of them is placed.
+pub fn keeps_from_other_gangs(pods: &Neighbourly<'_>, gangs: usize) -> Option<&'static str> {
+    let several = pods.avoids(pods) && gangs > 1;
+    several.then_some("pod anti-affinity between gangs of one workload")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn spec(more: &Value) -> PodSpec {
+        let mut spec = json!({"containers": []});
+        for (name, value) in more.as_object().unwrap() {
+            spec[name] = value.clone();
+        }
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn keeping_from(key: &str, labels: &Value) -> Value {
+        json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+            [{"topologyKey": key, "labelSelector": {"matchLabels": labels}}]}}})
+    }
+
+    fn template<'t>(spec: &'t PodSpec, group: &str) -> Neighbourly<'t> {
+        let labels = [("app", "llama"), ("group", group)];
+        Neighbourly {
+            spec,
+            labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
+            namespace: "ml",
+        }
+    }
+
+    #[test]
+    fn what_keeps_away_from_its_own_kind_by_hostname_is_known_and_all_else_is_not() {
+        let plain = spec(&json!({}));
+        let own = keeping_from(HOSTNAME, &json!({"group": "a"}));
+        for (more, not_modelled) in [
+            (json!({}), false),
+            (own.clone(), false),
+            (keeping_from("zone", &json!({"group": "a"})), true),
+            (keeping_from(HOSTNAME, &json!({"app": "web"})), true),
+            // Those of the other group would have to keep away, too.
+            (keeping_from(HOSTNAME, &json!({"app": "llama"})), true),
+            (json!({"resourceClaims": [{"name": "gpu"}]}), true),
+            (
+                json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "ScheduleAnyway"}]}),
+                false,
+            ),
+            (
+                json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]}),
+                true,
+            ),
+            (
+                json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [{"topologyKey": "zone"}]}}}),
+                true,
+            ),
+        ] {
+            let one = spec(&more);
+            let gang = [template(&one, "a"), template(&plain, "b")];
+            assert_eq!(
+                gang[0].not_modelled(&gang).is_some(),
+                not_modelled,
+                "{more}"
+            );
+        }
+        let one = spec(&own);
+        let gang = [template(&one, "a"), template(&plain, "b")];
+        assert!(gang[0].avoids(&gang[0]) && !gang[0].avoids(&gang[1]) && !gang[1].avoids(&gang[1]));
+    }
+}

@@ -1,0 +1,128 @@
+//! How much of the cluster the gangs of a namespace have, in proportion to its weight: what decides
+//! among gangs of one priority.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::names::annotations;
+
+use crate::cluster::Snapshot;
+use crate::quantity::milli;
+use crate::resources::Resources;
+use crate::victims::is_extended;
+
+/// One, in the unit of shares: a namespace of weight 1 that has all of a resource.
+const WHOLE: u128 = 1_000_000_000;
+/// Weight of a namespace that says nothing, in thousandths.
+const DEFAULT_WEIGHT: u64 = 1000;
+
+/// Weights of the namespaces that have one of their own, in thousandths.
+pub type Weights = BTreeMap<String, u64>;
+
+/// The weight that the annotation of a namespace gives it, in thousandths; `None`: the default, also
+/// for what is no quantity.
+pub fn weight(annotations: Option<&BTreeMap<String, String>>) -> Option<u64> {
+    let text = annotations?.get(annotations::FAIR_SHARE_WEIGHT)?;
+    u64::try_from(milli(text).ok()?).ok()
+}
+
+/// What the gangs of each namespace have.
+#[derive(Clone, Debug, Default)]
+pub struct Shares<'w> {
+    allocatable: BTreeMap<String, i128>,
+    held: BTreeMap<String, BTreeMap<String, i128>>,
+    weights: Option<&'w Weights>,
+}
+
+impl<'w> Shares<'w> {
+    /// Nobody has anything yet of what the nodes of the cluster offer.
+    pub fn new(cluster: &Snapshot, weights: &'w Weights) -> Self {
+        let mut allocatable: BTreeMap<String, i128> = BTreeMap::new();
+        let nodes = (0..cluster.node_count()).filter_map(|ix| cluster.node(ix));
+        let offered = nodes.flat_map(|node| node.allocatable.iter());
+        for (name, amount) in offered.filter(|(name, _)| is_extended(name)) {
+            match allocatable.get_mut(name) {
+                Some(sum) => *sum += i128::from(amount),
+                None => drop(allocatable.insert(name.to_owned(), i128::from(amount))),
+            }
+        }
+        Self {
+            allocatable,
+            held: BTreeMap::new(),
+            weights: Some(weights),
+        }
+    }
+
+    /// So many pods more of a gang of this namespace have a node.
+    pub fn add(&mut self, namespace: &str, requests: &Resources, pods: usize) {
+        let held = self.held.entry(namespace.to_owned()).or_default();
+        for (name, amount) in requests.iter().filter(|(name, _)| is_extended(name)) {
+            *held.entry(name.to_owned()).or_default() += i128::from(amount) * pods as i128;
+        }
+    }
+
+    /// The largest part of an extended resource that gangs of the namespace have, divided by its
+    /// weight, in billionths. Without weight a namespace is behind all others.
+    pub fn of(&self, namespace: &str) -> u64 {
+        let own = self.weights.and_then(|w| w.get(namespace));
+        let weight = u128::from(own.copied().unwrap_or(DEFAULT_WEIGHT));
+        if weight == 0 {
+            return u64::MAX;
+        }
+        let held = self.held.get(namespace).into_iter().flatten();
+        let parts = held.filter_map(|(name, amount)| {
+            let all = u128::try_from(*self.allocatable.get(name)?).ok()?;
+            let part = u128::try_from(*amount).ok()? * WHOLE;
+            (part * u128::from(DEFAULT_WEIGHT)).checked_div(all * weight)
+        });
+        u64::try_from(parts.max().unwrap_or(0)).unwrap_or(u64::MAX)
+    }
+}
+
+/// A share as a part of the cluster, 1 for all of it; `None` for that of a namespace without weight.
+pub fn fraction(share: u64) -> Option<f64> {
+    (share < u64::MAX).then_some(share as f64 / WHOLE as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ClusterModel;
+    use crate::test_support::{mk_node, mk_resources};
+
+    #[test]
+    fn a_share_is_the_largest_part_of_an_extended_resource_by_weight() {
+        let mut model = ClusterModel::default();
+        for name in ["n1", "n2"] {
+            model.upsert_node(mk_node(name, 8));
+        }
+        let cluster = model.snapshot();
+        let weights = Weights::from([("half".into(), 500), ("none".into(), 0)]);
+        let mut shares = Shares::new(&cluster, &weights);
+        let pod = mk_resources(&[
+            ("cpu", "100"),
+            ("nvidia.com/gpu", "2"),
+            ("example.com/gone", "5"),
+        ]);
+        for namespace in ["one", "half", "none"] {
+            shares.add(namespace, &pod, 2);
+        }
+        let of = |namespace: &str| fraction(shares.of(namespace));
+        assert_eq!((of("one"), of("half")), (Some(0.25), Some(0.5)));
+        assert_eq!((of("other"), of("none")), (Some(0.0), None));
+    }
+
+    #[test]
+    fn a_weight_is_a_quantity_and_what_is_none_counts_as_not_there() {
+        for (text, expected) in [
+            ("2", Some(2000)),
+            ("0.5", Some(500)),
+            ("0", Some(0)),
+            ("many", None),
+        ] {
+            let notes =
+                BTreeMap::from([(annotations::FAIR_SHARE_WEIGHT.to_owned(), text.to_owned())]);
+            assert_eq!(weight(Some(&notes)), expected, "{text}");
+        }
+        assert_eq!(weight(None), None);
+    }
+}

@@ -1,0 +1,174 @@
+//! Claims for volumes, volumes and storage classes as they come over the wire.
+
+use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1 as storage;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
+use lockstep_api::key::Key;
+use serde::Deserialize;
+
+use crate::volumes::{Claim, StorageClass, Volume};
+use crate::wire::{Unreadable, present, trimmed};
+
+/// Annotation of a claim whose binding is complete (`pkg/controller/volume/persistentvolume`).
+const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
+/// Where the storage class stood before it was a field.
+const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+
+/// A claim for a volume.
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = core::PersistentVolumeClaim)]
+#[serde(default)]
+pub struct ClaimWire {
+    /// Name, UID, annotations and times.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    spec: ClaimSpecWire,
+    status: ClaimStatusWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct ClaimSpecWire {
+    volume_name: String,
+    storage_class_name: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+struct ClaimStatusWire {
+    phase: String,
+}
+
+impl ClaimWire {
+    /// As the scheduler sees it.
+    pub fn scheduling(&self) -> Result<Claim, Unreadable> {
+        present("name", self.metadata.name.as_ref())?;
+        present("namespace", self.metadata.namespace.as_ref())?;
+        let note = |name: &str| {
+            let notes = self.metadata.annotations.as_ref();
+            notes.and_then(|a| a.get(name))
+        };
+        let volume = self.spec.volume_name.clone();
+        let class = note(CLASS_ANNOTATION).or(self.spec.storage_class_name.as_ref());
+        Ok(Claim {
+            uid: present("uid", self.metadata.uid.as_ref())?.clone(),
+            deleting: self.metadata.deletion_timestamp.is_some(),
+            lost: self.status.phase == "Lost",
+            bound: !volume.is_empty() && note(BIND_COMPLETED).is_some(),
+            volume,
+            class: class.cloned().unwrap_or_default(),
+        })
+    }
+}
+
+/// A volume.
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = core::PersistentVolume)]
+#[serde(default)]
+pub struct VolumeWire {
+    /// Name.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    spec: VolumeSpecWire,
+}
+
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct VolumeSpecWire {
+    storage_class_name: String,
+    claim_ref: Option<core::ObjectReference>,
+    node_affinity: Option<core::VolumeNodeAffinity>,
+}
+
+impl VolumeWire {
+    /// As the scheduler sees it.
+    pub fn scheduling(&self) -> Result<Volume, Unreadable> {
+        present("name", self.metadata.name.as_ref())?;
+        let claim = self.spec.claim_ref.as_ref();
+        let nodes = self.spec.node_affinity.as_ref();
+        Ok(Volume {
+            claim: claim.and_then(|c| Some(Key::new(c.namespace.as_ref()?, c.name.as_ref()?))),
+            class: self.spec.storage_class_name.clone(),
+            nodes: nodes
+                .and_then(|n| n.required.as_ref())
+                .map(|r| r.node_selector_terms.clone()),
+        })
+    }
+}
+
+/// A storage class.
+#[derive(Clone, Debug, Default, Deserialize, Resource)]
+#[resource(inherit = storage::StorageClass)]
+#[serde(rename_all = "camelCase", default)]
+pub struct StorageClassWire {
+    /// Name.
+    #[serde(deserialize_with = "trimmed")]
+    pub metadata: ObjectMeta,
+    volume_binding_mode: Option<String>,
+}
+
+impl StorageClassWire {
+    /// As the scheduler sees it.
+    pub fn scheduling(&self) -> Result<StorageClass, Unreadable> {
+        present("name", self.metadata.name.as_ref())?;
+        let mode = self.volume_binding_mode.as_deref();
+        Ok(StorageClass {
+            waits_for_consumer: mode == Some("WaitForFirstConsumer"),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_claim_is_bound_once_binding_is_complete() {
+        let read = |notes, volume| -> Claim {
+            let object = json!({"metadata": {"name": "data", "namespace": "ml", "uid": "u", "annotations": notes},
+                "spec": {"volumeName": volume, "storageClassName": "fast"}});
+            serde_json::from_value::<ClaimWire>(object)
+                .unwrap()
+                .scheduling()
+                .unwrap()
+        };
+        let complete = json!({BIND_COMPLETED: "yes"});
+        assert!(read(complete.clone(), "v").bound && !read(complete, "").bound);
+        assert!(!read(json!({}), "v").bound);
+        assert_eq!(read(json!({}), "").class, "fast");
+        assert_eq!(read(json!({CLASS_ANNOTATION: "old"}), "").class, "old");
+    }
+
+    #[test]
+    fn a_volume_is_read_with_its_claim_and_the_nodes_that_reach_it() {
+        let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "Exists"}]}]);
+        let object = json!({"metadata": {"name": "v"}, "spec": {"claimRef": {"namespace": "ml", "name": "data"},
+            "storageClassName": "fast", "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+        let volume = serde_json::from_value::<VolumeWire>(object)
+            .unwrap()
+            .scheduling()
+            .unwrap();
+        assert_eq!(volume.claim, Some(Key::new("ml", "data")));
+        assert_eq!(
+            (volume.class.as_str(), volume.nodes.unwrap().len()),
+            ("fast", 1)
+        );
+    }
+
+    #[test]
+    fn a_class_waits_for_the_first_consumer_only_if_it_says_so() {
+        for (mode, waits) in [
+            (None, false),
+            (Some("Immediate"), false),
+            (Some("WaitForFirstConsumer"), true),
+        ] {
+            let object = json!({"metadata": {"name": "c"}, "volumeBindingMode": mode});
+            let class = serde_json::from_value::<StorageClassWire>(object)
+                .unwrap()
+                .scheduling();
+            assert_eq!(class.unwrap().waits_for_consumer, waits, "{mode:?}");
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! The order of the queue.
+
+use lockstep_engine::queue::QueuePosition;
+use lockstep_model::GangPhase;
+
+use super::place::Request;
+use crate::standing::Position;
+use crate::state::GangState;
+use crate::tenants::Tenants;
+
+/// A gang in the queue: its place there and among the gangs, and what it asks for.
+#[derive(Clone, Debug)]
+pub(super) struct Queueing {
+    pub position: Position,
+    pub at: usize,
+    pub request: Request,
+}
+
+/// Gangs that ask for capacity, the first of them last: by priority, then those that hold something,
+/// then by the share of their namespace, then by the time of queueing, then by UID; growth comes
+/// after all that. `reserved` says for whom nodes are reserved.
+pub(super) fn order(
+    gangs: &[GangState],
+    tenants: &Tenants<'_>,
+    reserved: impl Fn(usize) -> bool,
+) -> Vec<Queueing> {
+    let asking = gangs.iter().enumerate();
+    let asking = asking.filter_map(|(at, gang)| Some((at, gang, request_of(gang)?)));
+    let mut queue: Vec<Queueing> = asking
+        .map(|(at, gang, request)| {
+            let (priority, queued_at) = (gang.priority(), gang.status.queued_at);
+            let uid = gang.uid().to_owned();
+            let position = match request {
+                Request::Required => QueuePosition::new(priority, queued_at, uid),
+                Request::Growth => QueuePosition::growth(priority, queued_at, uid),
+            };
+            let holds = reserved(at) || gang.assigned.is_some();
+            let position = match request {
+                Request::Required if holds => position.holding(),
+                _ => position.with_share(tenants.share(&gang.input.key.namespace)),
+            };
+            Queueing {
+                position,
+                at,
+                request,
+            }
+        })
+        .collect();
+    sort(&mut queue);
+    queue
+}
+
+/// The order of those that are left, once gangs of a namespace have got more.
+pub(super) fn reorder(
+    queue: &mut [Queueing],
+    gangs: &[GangState],
+    tenants: &Tenants<'_>,
+    namespace: &str,
+) {
+    let share = tenants.share(namespace);
+    let mut changed = false;
+    for waiting in &mut *queue {
+        if gangs[waiting.at].input.key.namespace == namespace {
+            let position = waiting.position.clone().with_share(share);
+            changed |= position != waiting.position;
+            waiting.position = position;
+        }
+    }
+    if changed {
+        sort(queue);
+    }
+}
+
+fn sort(queue: &mut [Queueing]) {
+    queue.sort_by(|a, b| b.position.cmp(&a.position));
+}
+
+/// What a gang asks for; `None` when it does not ask.
+pub(super) fn request_of(gang: &GangState) -> Option<Request> {
+    let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
+    if gang.phase() != GangPhase::Active || busy {
+        return None;
+    }
+    let placed = gang.unfinished_assigned().count();
+    let wanted = gang.wanted().count();
+    if wanted == 0 {
+        return None;
+    }
+    let lacking = placed < gang.min_count() as usize && !gang.to_place.growing;
+    if gang.assigned.is_none() || lacking || (gang.input.gang.basic && placed < wanted) {
+        Some(Request::Required)
+    } else if placed < wanted {
+        Some(Request::Growth)
+    } else {
+        None
+    }
+}

@@ -1,0 +1,166 @@
+//! What namespaces have: their share of the cluster, which orders the queue, and what is left of
+//! their quotas, counted with what this cycle gives away.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::member::Member;
+use lockstep_model::quota::{QuotaAmounts, QuotaExcess};
+use lockstep_model::{Assignments, GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
+
+use crate::input::SchedulingInput;
+use crate::state::GangState;
+
+/// What namespaces have.
+#[derive(Debug)]
+pub(crate) struct Tenants<'i> {
+    shares: Shares<'i>,
+    quotas: &'i [Arc<Quota>],
+    /// What placed members will take whose pods do not exist yet, by position of the quota.
+    promised: BTreeMap<usize, QuotaAmounts>,
+}
+
+impl<'i> Tenants<'i> {
+    /// As these gangs are placed.
+    pub fn new(
+        cluster: &Snapshot,
+        weights: &'i Weights,
+        quotas: &'i [Arc<Quota>],
+        gangs: &[GangState],
+    ) -> Self {
+        let mut tenants = Self {
+            shares: Shares::new(cluster, weights),
+            quotas,
+            promised: BTreeMap::new(),
+        };
+        for gang in gangs {
+            if gang.phase() != GangPhase::Finished && !gang.input.released() {
+                tenants.admit(gang, None);
+            }
+        }
+        tenants
+    }
+
+    /// A gang has its nodes; `before` are those that it had when it was counted last.
+    pub fn admit(&mut self, gang: &GangState, before: Option<&Assignments>) {
+        let namespace = &gang.input.key.namespace;
+        let is_new = |m: &Member| before.is_none_or(|b| !b.contains_key(m));
+        let mut members: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut without_pod: BTreeMap<&str, usize> = BTreeMap::new();
+        for (member, _) in gang.unfinished_assigned().filter(|(m, _)| is_new(m)) {
+            *members.entry(&member.group).or_default() += 1;
+            *without_pod.entry(&member.group).or_default() += usize::from(!has_pod(gang, member));
+        }
+        for (group, pods) in members {
+            if let Some(requests) = gang.input.requests(group) {
+                self.shares.add(namespace, requests, pods);
+            }
+        }
+        for (group, pods) in without_pod {
+            let Some(charge) = charge(gang, group) else {
+                continue;
+            };
+            for (at, _) in of_namespace(self.quotas, namespace).filter(|(_, q)| q.counts(charge)) {
+                let promised = self.promised.entry(at).or_default();
+                for (name, amount) in &charge.amounts {
+                    *promised.entry(name.clone()).or_default() += times(*amount, pods);
+                }
+            }
+        }
+    }
+
+    /// The share of a namespace; see [`Shares::of`].
+    pub fn share(&self, namespace: &str) -> u64 {
+        self.shares.of(namespace)
+    }
+
+    /// Whether a namespace has a quota.
+    pub fn has_quota(&self, namespace: &str) -> bool {
+        of_namespace(self.quotas, namespace).next().is_some()
+    }
+
+    /// The quota that does not allow so many of these members of a gang, whichever they are.
+    pub fn excess(
+        &self,
+        gang: &GangState,
+        members: &BTreeSet<&Member>,
+        count: usize,
+    ) -> Option<QuotaExcess> {
+        let mut by_group: BTreeMap<&str, usize> = BTreeMap::new();
+        for member in members {
+            *by_group.entry(&member.group).or_default() += 1;
+        }
+        let nothing = QuotaAmounts::new();
+        let mut quotas = of_namespace(self.quotas, &gang.input.key.namespace);
+        quotas.find_map(|(at, quota)| {
+            let counted = by_group.iter().map(|(group, pods)| {
+                let charge = charge(gang, group).filter(|c| quota.counts(c));
+                (charge, *pods)
+            });
+            let needed = least(quota, &counted.collect::<Vec<_>>(), count);
+            quota.excess(&needed, self.promised.get(&at).unwrap_or(&nothing))
+        })
+    }
+}
+
+/// The shares of all namespaces that have gangs, as the next cycle counts them first; see
+/// [`Shares::of`].
+pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap<String, u64> {
+    let gangs = input.gangs.iter();
+    let gangs: Vec<GangState> = gangs
+        .map(|gang| GangState::new(Arc::clone(gang), &input.cluster, now))
+        .collect();
+    let tenants = Tenants::new(&input.cluster, &input.weights, &input.quotas, &gangs);
+    let namespaces = input.gangs.iter().map(|gang| &gang.key.namespace);
+    namespaces
+        .map(|namespace| (namespace.clone(), tenants.share(namespace)))
+        .collect()
+}
+
+/// What the pods that take least of each resource take together, so many of them.
+fn least(quota: &Quota, pods: &[(Option<&QuotaCharge>, usize)], count: usize) -> QuotaAmounts {
+    let of = |name: &String| {
+        let amount = |charge: &&QuotaCharge| charge.amounts.get(name).copied().unwrap_or(0);
+        let mut each: Vec<(i64, usize)> = pods
+            .iter()
+            .map(|(charge, pods)| (charge.as_ref().map_or(0, amount), *pods))
+            .collect();
+        each.sort_unstable();
+        let (mut sum, mut left) = (0i64, count);
+        for (amount, pods) in each {
+            sum = sum.saturating_add(times(amount, pods.min(left)));
+            left -= pods.min(left);
+        }
+        sum
+    };
+    quota
+        .hard
+        .keys()
+        .map(|name| (name.clone(), of(name)))
+        .collect()
+}
+
+/// The quotas of a namespace with their positions.
+fn of_namespace<'q>(
+    quotas: &'q [Arc<Quota>],
+    namespace: &'q str,
+) -> impl Iterator<Item = (usize, &'q Arc<Quota>)> {
+    let all = quotas.iter().enumerate();
+    all.filter(move |(_, quota)| quota.namespace == namespace)
+}
+
+fn charge<'g>(gang: &'g GangState, group: &str) -> Option<&'g QuotaCharge> {
+    let mut templates = gang.input.workload.templates.iter();
+    templates.find(|t| t.group == group)?.charge.as_deref()
+}
+
+/// Whether a pod of the member counts in the quota already: also one that is about to be replaced.
+pub(crate) fn has_pod(gang: &GangState, member: &Member) -> bool {
+    let mut pods = gang.pods.get(member).into_iter().flatten();
+    pods.any(|pod| !pod.ended())
+}
+
+fn times(amount: i64, pods: usize) -> i64 {
+    amount.saturating_mul(i64::try_from(pods).unwrap_or(i64::MAX))
+}

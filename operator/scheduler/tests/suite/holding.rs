@@ -1,0 +1,158 @@
+//! A gang that lacks storage is held before it is placed.
+
+use k8s_openapi::api::core::v1::PersistentVolume;
+use lockstep_api::condition::reasons;
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
+use serde_json::{Value, json};
+
+use crate::run;
+
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 2,
+    gpus: 1,
+};
+const HIGH: Spec = Spec {
+    priority: 100,
+    ..LOW
+};
+
+/// Two nodes full of two gangs of low priority.
+fn full() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    for name in ["a", "b"] {
+        world.gang(name, LOW);
+    }
+    world.settle();
+    world
+}
+
+fn low_running(world: &Gangs) -> usize {
+    world.running("a") + world.running("b")
+}
+
+/// How often work was evicted for the gang, its pods ever made, and the pods of others that run.
+fn harm(world: &Gangs) -> (usize, usize, usize) {
+    let pods = world.pods_of("high").len();
+    (world.preemptions("high"), pods, low_running(world))
+}
+
+fn create(world: &mut Gangs, kind: WatchedKind, object: Value) {
+    let made = world.store().create("user", kind, object, false);
+    made.unwrap_or_else(|no| panic!("{}", no.message));
+}
+
+#[test]
+fn a_gang_whose_claim_does_not_exist_is_held_and_evicts_nobody() {
+    let mut world = full();
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 600);
+    assert_eq!(harm(&world), (0, 0, 4));
+    let status = world.status("high");
+    assert_eq!((status.placement, status.reservation), (None, None));
+    let condition = world.condition("high");
+    assert_eq!(condition.reason, reasons::VOLUME_MISSING);
+    let expected = "persistentvolumeclaim \"data-high\" not found: create it";
+    assert!(
+        condition.message.contains(expected),
+        "{}",
+        condition.message
+    );
+    let conditions = world.workload("high").status.unwrap().conditions;
+    let admitted = conditions.iter().find(|c| c.type_ == "Admitted").unwrap();
+    assert_eq!(admitted.reason, reasons::VOLUME_MISSING);
+    assert!(admitted.message.contains(expected), "{}", admitted.message);
+}
+
+#[test]
+fn a_held_gang_is_placed_as_soon_as_its_claim_is_there() {
+    let mut world = full();
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 600);
+    world.make_claim("high");
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
+}
+
+#[test]
+fn a_held_gang_keeps_no_capacity_from_others() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang_with_claim("high", HIGH);
+    world.gang("a", LOW);
+    world.pass();
+    assert_eq!(world.assigned("a").len(), 2);
+}
+
+#[test]
+fn a_claim_that_waits_for_its_volume_holds_unless_it_is_bound_with_the_first_pod() {
+    for (class, held) in [("now", true), ("later", false), ("none", true)] {
+        let mut world = Gangs::new(&[("n1", 2)]);
+        let kind = WatchedKind::StorageClass;
+        let later = json!({"metadata": {"name": "later"}, "provisioner": "p", "volumeBindingMode": "WaitForFirstConsumer"});
+        let now = json!({"metadata": {"name": "now"}, "provisioner": "p", "volumeBindingMode": "Immediate"});
+        create(&mut world, kind, later);
+        create(&mut world, kind, now);
+        let claim = json!({"metadata": {"name": "data-high", "namespace": "ml"}, "spec": {"storageClassName": class}});
+        create(&mut world, WatchedKind::PersistentVolumeClaim, claim);
+        world.gang_with_claim("high", HIGH);
+        run(&mut world, 10);
+        assert_eq!(world.placement("high").is_none(), held, "{class}");
+        if held {
+            let message = world.condition("high").message;
+            assert!(message.contains("unbound immediate"), "{message}");
+        } else {
+            assert_eq!(world.running("high"), 2);
+        }
+    }
+}
+
+#[test]
+fn a_gang_goes_where_its_volume_can_be_reached_and_evicts_there_only() {
+    let mut world = Gangs::new(&[]);
+    for (name, zone) in [("n1", "a"), ("n2", "b"), ("n3", "b")] {
+        world.zone(name, 2, &json!({"zone": zone}));
+    }
+    for name in ["a", "b", "c"] {
+        world.gang(name, LOW);
+    }
+    world.settle();
+    world.make_claim("high");
+    let terms = json!({"required": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}]}});
+    world
+        .cluster
+        .edit::<PersistentVolume>(&Key::new("", "ml-data-high"), |volume| {
+            let spec = volume.spec.get_or_insert_default();
+            spec.node_affinity = serde_json::from_value(terms).unwrap();
+        });
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
+    assert!(world.nodes("high").iter().all(|node| node == "n1"));
+}
+
+#[test]
+fn a_preemption_is_withdrawn_when_the_claim_goes_before_anybody_is_evicted() {
+    let mut world = full();
+    world.make_claim("high");
+    world.gang_with_claim("high", HIGH);
+    world.pass();
+    assert!(world.intent("high").is_some());
+    let claim = Key::new("ml", "data-high");
+    world.remove(WatchedKind::PersistentVolumeClaim, &claim);
+    run(&mut world, 60);
+    assert_eq!(harm(&world), (0, 0, 4));
+    assert_eq!(world.condition("high").reason, reasons::VOLUME_MISSING);
+}
+
+#[test]
+fn a_gang_that_runs_stays_when_its_claim_is_deleted() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.make_claim("high");
+    world.gang_with_claim("high", HIGH);
+    world.settle();
+    let claim = Key::new("ml", "data-high");
+    world.remove(WatchedKind::PersistentVolumeClaim, &claim);
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 2);
+}

@@ -1,0 +1,156 @@
+//! Pods that want no other of their kind, or a port, on their node; and what only kube-scheduler knows.
+
+use lockstep_sim::{Gangs, Spec};
+use serde_json::{Value, json};
+
+use crate::run;
+
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 2,
+    gpus: 1,
+};
+const HIGH: Spec = Spec {
+    priority: 100,
+    ..LOW
+};
+
+/// A group of two members of one accelerator each, with more in the spec of its pods.
+fn group(more: &Value) -> Value {
+    let mut spec =
+        json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
+    for (field, value) in more.as_object().unwrap() {
+        spec[field] = value.clone();
+    }
+    let labels = json!({"labels": {"app": "llama"}});
+    json!({"groups": [{"name": "g", "replicas": 2, "template": {"metadata": labels, "spec": spec}}]})
+}
+
+fn with_port() -> Value {
+    let ports = json!([{"containerPort": 29500, "hostPort": 29500}]);
+    group(
+        &json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}, "ports": ports}]}),
+    )
+}
+
+fn keeping_from(app: &str) -> Value {
+    let selector = json!({"matchLabels": {"app": app}});
+    group(
+        &json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}]}}}),
+    )
+}
+
+#[test]
+fn members_with_a_host_port_or_that_avoid_each_other_get_a_node_each() {
+    for more in [with_port(), keeping_from("llama")] {
+        let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+        world.gang_with("a", LOW, &more);
+        world.settle();
+        assert_eq!(
+            (world.nodes("a"), world.running("a")),
+            (vec!["n1".into(), "n2".into()], 2)
+        );
+    }
+}
+
+#[test]
+fn where_there_are_not_enough_nodes_for_them_nobody_is_evicted_and_the_condition_says_it() {
+    for (more, words) in [
+        (with_port(), "free host port 29500"),
+        (keeping_from("llama"), "node without another member"),
+    ] {
+        let mut world = Gangs::new(&[("n1", 2)]);
+        world.gang("low", LOW);
+        world.settle();
+        world.gang_with("high", HIGH, &more);
+        run(&mut world, 120);
+        assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
+        let message = world.condition("high").message;
+        assert!(message.contains(words), "{message}");
+    }
+}
+
+#[test]
+fn a_node_where_a_protected_pod_has_the_port_is_not_used_and_nobody_is_evicted_there() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 2)]);
+    let ports = json!([{"containerPort": 29500, "hostPort": 29500}]);
+    let daemon = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}},
+        "spec": {"containers": [{"name": "c", "image": "i", "ports": ports}]}});
+    world.foreign_with("daemon", "n2", 10, 0, &daemon);
+    for name in ["a", "b", "c"] {
+        world.gang(name, LOW);
+    }
+    world.settle();
+    let there = world.nodes("b");
+    world.gang_with("high", HIGH, &with_port());
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 2);
+    assert!(!world.nodes("high").contains(&"n2".to_owned()));
+    assert_eq!((there, world.running("b")), (vec!["n2".to_owned(); 2], 2));
+}
+
+#[test]
+fn the_port_of_a_gang_of_lower_priority_is_capacity_that_eviction_frees() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang_with("low", LOW, &with_port());
+    world.settle();
+    world.gang_with("high", HIGH, &with_port());
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
+}
+
+#[test]
+fn members_that_avoid_each_other_may_share_nodes_with_those_of_another_gang() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang_with("a", LOW, &keeping_from("llama"));
+    let mut other = keeping_from("bert");
+    other["groups"][0]["template"]["metadata"]["labels"]["app"] = json!("bert");
+    world.gang_with("b", LOW, &other);
+    world.settle();
+    assert_eq!((world.running("a"), world.running("b")), (2, 2));
+}
+
+#[test]
+fn a_member_that_was_lost_does_not_go_where_another_of_its_kind_runs() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4), ("n3", 4)]);
+    world.gang_with("a", LOW, &keeping_from("llama"));
+    world.settle();
+    world.node("n2", 4, false);
+    run(&mut world, 900);
+    assert_eq!(world.nodes("a"), ["n1", "n3"]);
+}
+
+#[test]
+fn what_only_kube_scheduler_knows_evicts_nobody() {
+    let near = json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}]);
+    let spread =
+        json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
+    for (more, words) in [
+        (
+            group(
+                &json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": near}}}),
+            ),
+            "required pod affinity",
+        ),
+        (
+            group(&json!({"topologySpreadConstraints": spread})),
+            "topology spread",
+        ),
+        (group(&json!({"resourceClaims": [{"name": "gpu"}]})), "DRA"),
+        (keeping_from("web"), "pod anti-affinity to other pods"),
+    ] {
+        let mut world = Gangs::new(&[("n1", 2)]);
+        world.gang("low", LOW);
+        world.settle();
+        world.gang_with("high", HIGH, &more);
+        run(&mut world, 120);
+        assert_eq!(
+            (world.preemptions("high"), world.running("low")),
+            (0, 2),
+            "{words}"
+        );
+        let message = world.condition("high").message;
+        assert!(message.contains(words), "{message}");
+    }
+}

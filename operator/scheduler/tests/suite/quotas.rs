@@ -1,0 +1,120 @@
+//! A gang that its namespace's quota does not allow is held before it is placed.
+
+use k8s_openapi::api::core::v1::ResourceQuota;
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::condition::reasons;
+use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
+use serde_json::{Value, json};
+
+use crate::run;
+
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 2,
+    gpus: 1,
+};
+const HIGH: Spec = Spec {
+    priority: 100,
+    ..LOW
+};
+
+/// Eight accelerators, and a quota.
+fn world(spec: &Value) -> Gangs {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    quota(&mut world, spec);
+    world
+}
+
+fn quota(world: &mut Gangs, spec: &Value) {
+    let quota = json!({"metadata": {"name": "compute", "namespace": "ml"}, "spec": spec});
+    let made = world
+        .store()
+        .create("admin", WatchedKind::ResourceQuota, quota, false);
+    made.unwrap_or_else(|no| panic!("{}", no.message));
+    world.run(&Actor::QuotaController);
+}
+
+fn gpus(amount: u32) -> Value {
+    json!({"hard": {"requests.nvidia.com/gpu": amount.to_string()}})
+}
+
+#[test]
+fn a_gang_over_its_quota_is_held_and_makes_no_pod_and_evicts_nobody() {
+    let mut world = world(&gpus(3));
+    world.gang("low", LOW);
+    world.settle();
+    let elsewhere = json!({"metadata": {"namespace": "web"}});
+    world.foreign_with("filler", "n2", 10, 4, &elsewhere);
+    world.foreign_with("more", "n1", 10, 2, &elsewhere);
+    world.gang("high", HIGH);
+    run(&mut world, 300);
+    assert_eq!(
+        (world.preemptions("high"), world.pods_of("high").len()),
+        (0, 0)
+    );
+    assert_eq!(
+        (world.running("low"), world.status("high").reservation),
+        (2, None)
+    );
+    let condition = world.condition("high");
+    assert_eq!(condition.reason, reasons::QUOTA_EXCEEDED);
+    let expected = "exceeded quota: compute, requested: requests.nvidia.com/gpu=2, used: requests.nvidia.com/gpu=2, \
+                    limited: requests.nvidia.com/gpu=3";
+    assert!(
+        condition.message.contains(expected),
+        "{}",
+        condition.message
+    );
+}
+
+#[test]
+fn a_held_gang_starts_once_the_quota_allows_all_of_it_and_keeps_nobody_waiting_meanwhile() {
+    let mut world = world(&gpus(3));
+    world.gang("high", Spec { members: 4, ..HIGH });
+    world.pass();
+    world.gang("low", LOW);
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (0, 2));
+    let key = Key::new("ml", "compute");
+    world.cluster.edit::<ResourceQuota>(&key, |quota| {
+        let spec = quota.spec.get_or_insert_default();
+        let hard = spec.hard.get_or_insert_default();
+        hard.insert("requests.nvidia.com/gpu".into(), Quantity("6".into()));
+    });
+    world.settle();
+    assert_eq!((world.running("high"), world.running("low")), (4, 2));
+}
+
+#[test]
+fn gangs_that_are_placed_together_are_counted_together() {
+    let mut world = world(&json!({"hard": {"pods": "3"}}));
+    world.gang("a", LOW);
+    world.gang("b", LOW);
+    world.pass();
+    assert_eq!(
+        (world.assigned("a").len(), world.assigned("b").len()),
+        (2, 0)
+    );
+    assert_eq!(world.condition("b").reason, reasons::QUOTA_EXCEEDED);
+}
+
+#[test]
+fn a_gang_that_has_all_of_the_quota_replaces_its_pods() {
+    let mut world = world(&gpus(2));
+    world.gang("a", LOW);
+    world.settle();
+    let lost = world.pods_of("a").remove(0);
+    world.delete(WatchedKind::Pod, &Key::of(&lost));
+    run(&mut world, 120);
+    assert_eq!(world.running("a"), 2);
+}
+
+#[test]
+fn a_quota_whose_scopes_are_not_known_holds_nobody() {
+    let mut spec = gpus(1);
+    spec["scopes"] = json!(["CrossNamespacePodAffinity"]);
+    let mut world = world(&spec);
+    world.gang("a", LOW);
+    world.settle();
+    assert_eq!(world.running("a"), 2);
+}
