@@ -85,6 +85,9 @@ pub(super) fn serve(
             gangs[at].pending = Some(Pending::Held(hold));
             continue;
         }
+        if request == Request::Required {
+            keep_to_quota(&mut gangs[at], &tenants);
+        }
         let assigned = gangs[at].assigned.clone();
         let served = serve_one(context, memory, capacity, gangs, at, request, &mut round);
         if let Err(pending) = served {
@@ -144,6 +147,30 @@ fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &
         if let Some(at) = gang.to_place.grows_at {
             wake.at(at);
         }
+    }
+}
+
+/// An elastic gang asks for no more of its members than the quota allows: one that is refused would
+/// take the others with it.
+fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
+    let least = gang.min_count() as usize;
+    let wanted: Vec<Member> = gang.wanted().cloned().collect();
+    if wanted.len() <= least || !tenants.has_quota(&gang.input.key.namespace) {
+        return;
+    }
+    let assigned = gang.assigned.as_ref();
+    let counted = |m: &&Member| assigned.is_some_and(|a| a.contains_key(*m)) || has_pod(gang, m);
+    let (there, new): (Vec<&Member>, Vec<&Member>) = wanted.iter().partition(counted);
+    let allowed = |count: usize| {
+        let first = new.iter().copied().take(count).collect();
+        tenants.excess(gang, &first, count).is_none()
+    };
+    let needed = least.saturating_sub(there.len());
+    let most = (needed..=new.len()).rev().find(|count| allowed(*count));
+    if let Some(most) = most.filter(|most| *most < new.len()) {
+        let kept = there.into_iter().chain(new.into_iter().take(most));
+        let kept: BTreeSet<Member> = kept.cloned().collect();
+        gang.to_place.only = Some(kept);
     }
 }
 

@@ -118,3 +118,12 @@ fn a_quota_whose_scopes_are_not_known_holds_nobody() {
     world.settle();
     assert_eq!(world.running("a"), 2);
 }
+
+#[test]
+fn an_elastic_gang_runs_with_the_members_that_the_quota_allows() {
+    let mut world = world(&gpus(3));
+    let scheduling = json!({"scheduling": {"gang": {"minCount": 2}}});
+    world.gang_with("a", Spec { members: 4, ..LOW }, &scheduling);
+    run(&mut world, 60);
+    assert_eq!(world.running("a"), 3);
+}

@@ -6,13 +6,13 @@ use lockstep_sim::solo::gang;
 
 fn story(seed: u64) -> Vec<Write> {
     let mut w = Solo::with_seed(seed, gang(3));
-    for _ in 0..400 {
+    for _ in 0..600 {
         w.step();
     }
     for pod in w.pods() {
         w.exit_pod(&pod, 1);
     }
-    for _ in 0..400 {
+    for _ in 0..600 {
         w.step();
     }
     w.log()
