@@ -91,6 +91,7 @@ mod tests {
     use lockstep_lifecycle::Tier;
 
     use super::*;
+    use crate::clock::{Clock, SystemClock};
 
     #[test]
     fn the_answer_to_a_dry_run_is_asked_for_again_after_a_while() {
@@ -104,7 +105,7 @@ mod tests {
             dry_run: Some(answer),
             ..ActionResults::default()
         };
-        let now = Instant::now();
+        let now = SystemClock.monotonic();
         memory.learn(results, now);
         let settings = Arc::new(LifecycleSettings::default());
         let knows = |after| memory.known(&settings, now + after).dry_run.is_some();
