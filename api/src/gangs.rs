@@ -38,6 +38,14 @@ impl Gang {
         self.domains.iter().flat_map(|d| &d.members)
     }
 
+    /// Whether members that are lost leave the others alone while `min_count` of them are left.
+    pub fn degrades(&self) -> bool {
+        match self.disruption {
+            DisruptionMode::Single => !self.basic && (self.min_count as usize) < self.size(),
+            DisruptionMode::All => false,
+        }
+    }
+
     /// Number of members.
     pub fn size(&self) -> usize {
         self.domains.iter().map(|d| d.members.len()).sum()

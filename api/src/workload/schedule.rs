@@ -17,7 +17,8 @@ pub struct Scheduling {
     #[serde(default)]
     pub gang: GangScheduling,
     /// What preemption takes: All, whole gangs only; Single, single pods. Default: All for gangs (a
-    /// gang that loses one member is useless), Single for policy Basic.
+    /// gang that loses one member is useless), Single for policy Basic. With Single and a minCount
+    /// below its size, a gang goes on without members that are lost while minCount are left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disruption_mode: Option<DisruptionMode>,
     /// Whether this workload may evict others. Default: that of its priority class.

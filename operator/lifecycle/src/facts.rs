@@ -229,12 +229,13 @@ impl<'a> Facts<'a> {
             .is_some_and(|p| p.placement == placement)
     }
 
-    /// The message of the pod group's `DisruptionTarget`, if it is about the present placement.
-    pub fn preemptor(&self, gang: &str, placement: &Placement) -> Option<String> {
+    /// The message of the pod group's `DisruptionTarget`. It is about the placement that is there: the
+    /// scheduler takes both back in one write.
+    pub fn preemptor(&self, gang: &str) -> Option<String> {
         let status = self.pod_group_status(gang)?;
+        status.placement.as_ref()?;
         let condition = find(&status.conditions, types::DISRUPTION_TARGET)?;
-        let present = is_true(&status.conditions, types::DISRUPTION_TARGET)
-            && condition.last_transition_time >= placement.decided_at;
+        let present = is_true(&status.conditions, types::DISRUPTION_TARGET);
         present.then(|| condition.message.clone())
     }
 

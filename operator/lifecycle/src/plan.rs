@@ -44,6 +44,9 @@ pub enum Action {
         spec_hash: String,
         /// One pod for each group.
         pods: Vec<Pod>,
+        /// One with a rule that restarts all containers: a gate of its own, whose refusal is no verdict
+        /// on the spec.
+        restart_all: Box<Pod>,
     },
     /// Create an object.
     Create(Object),

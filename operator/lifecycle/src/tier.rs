@@ -70,23 +70,19 @@ impl Tier {
         }
     }
 
-    /// The tier of pods on a node. `keeps_rules`: whether the API server keeps restart rules at
-    /// all.
+    /// The tier of pods on a node. `server`: the highest whose rules the API server keeps.
     ///
     /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently
     /// and would leave a failed container down.
-    pub fn of(node: &NodeInfo, keeps_rules: bool) -> Self {
-        if !keeps_rules {
+    pub fn of(node: &NodeInfo, server: Self) -> Self {
+        let mut features = node.declared_features.iter();
+        let able = features.any(|f| f == RESTART_ALL_FEATURE);
+        if server == Self::Plain {
             // Whatever the node could do, the API server drops or refuses the rules.
-            return Self::Plain;
-        }
-        if node
-            .declared_features
-            .iter()
-            .any(|f| f == RESTART_ALL_FEATURE)
-        {
+            Self::Plain
+        } else if able && server == Self::RestartAll {
             Self::RestartAll
-        } else if minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
+        } else if able || minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
             Self::RestartRules
         } else {
             Self::Plain
@@ -133,33 +129,38 @@ mod tests {
             ..NodeInfo::default()
         };
         assert_eq!(
-            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), true),
+            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), Tier::RestartAll),
             Tier::RestartAll
         );
         assert_eq!(
-            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), false),
+            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), Tier::Plain),
             Tier::Plain,
             "the API server drops the rules of every kind"
         );
         assert_eq!(
-            Tier::of(&node("v1.37.2", &["Other"]), true),
+            Tier::of(&node("v1.37.2", &[RESTART_ALL_FEATURE]), Tier::RestartRules),
+            Tier::RestartRules,
+            "its gate for restarts of all containers is off"
+        );
+        assert_eq!(
+            Tier::of(&node("v1.37.2", &["Other"]), Tier::RestartAll),
             Tier::RestartRules
         );
         assert_eq!(
-            Tier::of(&node("v1.35.0-rc.1", &[]), true),
+            Tier::of(&node("v1.35.0-rc.1", &[]), Tier::RestartAll),
             Tier::RestartRules
         );
         assert_eq!(
-            Tier::of(&node("v1.37.2", &[]), false),
+            Tier::of(&node("v1.37.2", &[]), Tier::Plain),
             Tier::Plain,
             "the API server drops the rules"
         );
         assert_eq!(
-            Tier::of(&node("v1.34.9", &[]), true),
+            Tier::of(&node("v1.34.9", &[]), Tier::RestartAll),
             Tier::Plain,
             "that kubelet ignores them"
         );
-        assert_eq!(Tier::of(&node("weird", &[]), true), Tier::Plain);
+        assert_eq!(Tier::of(&node("weird", &[]), Tier::RestartAll), Tier::Plain);
     }
 
     #[test]

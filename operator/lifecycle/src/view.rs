@@ -14,6 +14,7 @@ use lockstep_api::{PodGroup, RestartOrderSpec, TrainingWorkload, WorkloadSpec};
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
+use crate::tier::Tier;
 
 /// One workload and all that belongs to it.
 #[derive(Clone, Debug)]
@@ -163,9 +164,9 @@ pub struct DryRun {
     /// Why a pod is invalid (400 or 422), with the field path; None when all were accepted. A 403
     /// is no verdict on the template: quota and policies are asked again at the real create.
     pub invalid: Option<String>,
-    /// Whether the answered pod still had its `restartPolicyRules` (an API server without KEP-5307
-    /// drops them).
-    pub keeps_restart_rules: bool,
+    /// The highest restart tier whose rules the API server keeps. One without KEP-5307 drops them, one
+    /// whose gate for KEP-5532 is off refuses that action although kubelets may declare it.
+    pub tier: Tier,
 }
 
 /// A request that the API server refused for good, as opposed to a conflict or a timeout, which are

@@ -146,10 +146,7 @@ fn vacate(
     wake: &mut Wake,
 ) {
     let longest = recreate_grace(facts).filter(|_| entry.backoff.is_some());
-    let placement = facts
-        .pod_group_status(&gang.key)
-        .and_then(|s| s.placement.as_ref());
-    let preemptor = placement.and_then(|p| facts.preemptor(&gang.key, p));
+    let preemptor = facts.preemptor(&gang.key);
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
         if stays_when_released(ledger, pod) {
             continue;

@@ -14,6 +14,7 @@ use crate::objects::pod::dry_run_pods;
 use crate::objects::scheduling as build;
 use crate::orders;
 use crate::plan::{Action, Object};
+use crate::tier::Tier;
 use crate::view::{Held, Priority, Target};
 use crate::wake::Wake;
 
@@ -29,7 +30,8 @@ enum Ensured {
     Blocked,
 }
 
-/// Asks whether the pods of this spec are valid, once for each spec.
+/// Asks whether the pods of this spec are valid and which restart rules the API server keeps. The
+/// answer is kept for a while only: gates are switched, webhooks change.
 pub(super) fn dry_run(facts: &Facts<'_>) -> Option<Action> {
     let spec_hash = spec_hash(facts.spec());
     let known = facts
@@ -40,8 +42,13 @@ pub(super) fn dry_run(facts: &Facts<'_>) -> Option<Action> {
     if known || facts.view.priority == Priority::Unknown {
         return None;
     }
-    let pods = dry_run_pods(facts.view);
-    (!pods.is_empty()).then_some(Action::DryRun { spec_hash, pods })
+    let pods = dry_run_pods(facts.view, Tier::RestartRules);
+    let mut whole = dry_run_pods(facts.view, Tier::RestartAll).into_iter();
+    Some(Action::DryRun {
+        spec_hash,
+        restart_all: Box::new(whole.next()?),
+        pods,
+    })
 }
 
 /// Brings all objects about. Returns whether pods may be made: all of them are there and as they

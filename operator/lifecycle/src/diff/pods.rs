@@ -263,9 +263,9 @@ impl PlacedGang<'_, '_> {
 
     fn tier(&self, node: &str) -> Tier {
         let view = self.facts.view;
-        let keeps_rules = view.dry_run.as_ref().is_some_and(|d| d.keeps_restart_rules);
+        let server = view.dry_run.as_ref().map_or(Tier::Plain, |d| d.tier);
         let unknown = NodeInfo::default();
         let node = view.nodes.get(node).map_or(&unknown, AsRef::as_ref);
-        Tier::of(node, keeps_rules)
+        Tier::of(node, server)
     }
 }

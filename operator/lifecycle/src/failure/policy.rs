@@ -9,11 +9,13 @@ use lockstep_api::workload::{
 
 use crate::objects::training::{restart_by_rule, training_container};
 
-/// What ends with a container.
+/// What ends with a container, or with a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Reach {
     /// Training: it is the training container, or its end has ended that.
     Training,
+    /// The member; enough others are left that go on without it.
+    Member,
     /// Nothing but itself: only rules that name it have a say.
     Itself,
 }
@@ -37,13 +39,18 @@ pub(crate) struct Failure {
     /// Until when pod status may yet tell that the container was killed for its node's sake, by an
     /// eviction or a shutdown; None: it has told, or the exit looks like none.
     pub confirmed_by: Option<DateTime<Utc>>,
-    /// What has ended with the container.
+    /// What has ended with it.
     pub reach: Reach,
     /// Conditions of the pod, type and status.
     pub conditions: Vec<(String, String)>,
 }
 
 impl Failure {
+    /// Whether the member's pod is lost, and no program has failed.
+    pub fn is_loss(&self) -> bool {
+        !self.usable && self.cause.exit_code.is_none()
+    }
+
     /// Whether a container beside the training container has made its kubelet restart all of the
     /// pod.
     pub fn restarted_pod(&self, training: &str) -> bool {
@@ -81,8 +88,11 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
         .rules
         .iter()
         .find(|r| matches(r, failure));
-    let default = users_rule(spec, failure)
-        .unwrap_or_else(|| FailureAction::default_for(spec.scheduling.policy));
+    let general = match failure.reach {
+        Reach::Member => FailureAction::RestartPod,
+        Reach::Training | Reach::Itself => FailureAction::default_for(spec.scheduling.policy),
+    };
+    let default = users_rule(spec, failure).unwrap_or(general);
     Verdict {
         rule,
         action: rule.map_or(default, |r| r.action),

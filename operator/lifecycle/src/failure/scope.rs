@@ -41,8 +41,9 @@ impl<'s> DomainScope<'s> {
         let assigned = facts.assigned_nodes(&gang.key);
         let mut all = Vec::new();
         for member in &domain.members {
-            // Members of a basic group run each by itself, whichever has capacity.
-            let runs = if gang.basic {
+            // Members of a basic group run each by itself, whichever has capacity; those of a gang that
+            // degrades go on without one that has none.
+            let runs = if gang.basic || (gang.degrades() && membership.contains(member)) {
                 assigned.contains_key(member)
             } else {
                 membership.contains(member)

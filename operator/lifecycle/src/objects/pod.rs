@@ -197,9 +197,8 @@ fn pod_annotations(
     out
 }
 
-/// One pod for each group, for a dry run: the tier with rules of the older feature shows whether
-/// the API server keeps them.
-pub(crate) fn dry_run_pods(view: &WorkloadView) -> Vec<Pod> {
+/// One pod for each group, for a dry run that shows whether the API server keeps the rules of a tier.
+pub(crate) fn dry_run_pods(view: &WorkloadView, tier: Tier) -> Vec<Pod> {
     let membership = Membership::whole(view.spec());
     let groups = view.spec().groups.iter().filter(|g| g.members() > 0);
     groups
@@ -214,7 +213,7 @@ pub(crate) fn dry_run_pods(view: &WorkloadView) -> Vec<Pod> {
                 place: None,
                 replaces: "dry-run",
                 gated: false,
-                tier: Tier::RestartRules,
+                tier,
             };
             pod(view, &membership, plan)
         })

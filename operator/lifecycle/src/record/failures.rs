@@ -4,7 +4,7 @@
 use crate::facts::Facts;
 use crate::failure::incident::{join, open, over_budget};
 use crate::failure::others::{beside_training, follows};
-use crate::failure::policy::{Failure, verdict};
+use crate::failure::policy::{Failure, Reach, verdict};
 use crate::failure::refund::take_charge_back;
 use crate::failure::respond::respond;
 use crate::failure::scope::{Consequence, DomainScope};
@@ -52,6 +52,7 @@ fn step(
     // The stage before this one has answered them.
     late.retain(|f| !detect::is_start_error(facts, f));
     new.retain(|f| !detect::is_start_error(facts, f));
+    degrade(facts, ledger, scope, &mut new);
     let before = late.len() + new.len();
     late.retain(|f| !waits_for_status(facts, ledger, f, wake));
     new.retain(|f| !waits_for_status(facts, ledger, f, wake));
@@ -83,6 +84,30 @@ fn step(
         }
     }
     progress::advance(facts, ledger, scope, wake)
+}
+
+/// Marks the losses after which the others of a gang that degrades go on: enough of them are left.
+fn degrade(facts: &Facts<'_>, ledger: &Ledger, scope: &DomainScope<'_>, new: &mut [Failure]) {
+    if !scope.gang.degrades() {
+        return;
+    }
+    let mut left = 0;
+    for domain in &scope.gang.domains {
+        let Some(entry) = ledger.domain(&domain.key) else {
+            continue;
+        };
+        for member in &domain.members {
+            let pod = facts.current(entry, member);
+            let stays = pod.is_some_and(|p| !p.terminating() && !p.terminal() && p.node.is_some());
+            let fails = new.iter().any(|f| f.member == *member);
+            left += i32::from(stays && !fails);
+        }
+    }
+    if left >= scope.gang.min_count {
+        for failure in new.iter_mut().filter(|f| f.is_loss()) {
+            failure.reach = Reach::Member;
+        }
+    }
 }
 
 /// Whether the answer to a failure has to wait for pod status: it could not be undone, and what

@@ -57,7 +57,9 @@ fn changed_members<'g>(
     for member in gang.members() {
         // Members that have succeeded need no node any more.
         let finished = ledger.completed.contains(member) && was.contains(member);
-        let runs = assigned.contains_key(member) || finished;
+        // A gang that degrades keeps its ranks, and a place for each.
+        let kept = gang.degrades() && ledger.is_under_way(gang) && was.contains(member);
+        let runs = assigned.contains_key(member) || finished || kept;
         count += usize::from(runs);
         differs |= runs != was.contains(member);
         out.push((member, runs));

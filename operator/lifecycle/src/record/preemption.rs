@@ -18,7 +18,7 @@ pub(super) fn release_preempted(facts: &Facts<'_>, ledger: &mut Ledger) {
             continue;
         };
         let by = facts
-            .preemptor(&gang.key, placement)
+            .preemptor(&gang.key)
             .or_else(|| taken_member(facts, gang, placement));
         let Some(message) = by else { continue };
         let cause = Cause {
@@ -43,7 +43,9 @@ fn taken_member(facts: &Facts<'_>, gang: &Gang, placement: &Placement) -> Option
         DisruptionMode::Single => return None,
     }
     for pod in gang.members().flat_map(|m| facts.pods_of(m)) {
-        let present = pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
+        // The clock of the leader that placed the gang may be ahead of the API server's.
+        let present = pod.identity.placement == placement.id
+            || pod.deleted_at.is_none_or(|at| at >= placement.decided_at);
         if let Some(taken) = pod.condition(types::DISRUPTION_TARGET)
             && taken.reason == reasons::PREEMPTION_BY_SCHEDULER
             && present

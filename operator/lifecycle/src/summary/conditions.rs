@@ -271,12 +271,8 @@ fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
 
 fn disrupted(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
     for gang in &facts.gangs {
-        let placement = facts
-            .pod_group_status(&gang.key)
-            .and_then(|s| s.placement.as_ref());
-        if let Some(placement) = placement
-            && ledger.gang(&gang.key).is_some()
-            && let Some(message) = facts.preemptor(&gang.key, placement)
+        if ledger.gang(&gang.key).is_some()
+            && let Some(message) = facts.preemptor(&gang.key)
         {
             return condition(true, reasons::PREEMPTION_BY_SCHEDULER, message);
         }

@@ -268,3 +268,63 @@ fn replicas_that_are_worlds_of_their_own_do_not_restart_when_another_joins() {
         "the replica that is gone was a world of its own"
     );
 }
+
+/// A gang of four of which single members may be taken, and that can do with two.
+fn degrading() -> Value {
+    elastic(&json!({"scheduling": {"disruptionMode": "Single"}}))
+}
+
+#[test]
+fn a_gang_of_mode_single_goes_on_without_a_lost_member_while_enough_are_left() {
+    let mut w = world(degrading(), [2, 1, 1, 0]);
+    w.settle();
+    let before = w.uids();
+    assert_eq!(before.len(), 4);
+    let lost = w.node_of("g", 3);
+    w.lose(&lost);
+    w.settle();
+    let s = w.status();
+    let after = w.uids();
+    let kept = before.iter().filter(|(m, uid)| after.get(*m) == Some(uid));
+    assert_eq!(
+        (kept.count(), w.restarts()[..3].to_vec()),
+        (3, vec![0, 0, 0])
+    );
+    assert_eq!(
+        (s.attempt, s.phase),
+        (1, Some(Phase::Running)),
+        "{}",
+        w.story(40)
+    );
+    w.wait(1800);
+    let after = w.uids();
+    let kept = before.iter().filter(|(m, uid)| after.get(*m) == Some(uid));
+    assert_eq!(kept.count(), 3, "nothing is given back while it waits");
+    w.capacity("n3", 1);
+    w.wait(900);
+    assert_eq!(
+        (w.uids().len(), w.status().attempt),
+        (4, 1),
+        "{}",
+        w.story(40)
+    );
+    let after = w.uids();
+    let kept = before.iter().filter(|(m, uid)| after.get(*m) == Some(uid));
+    assert_eq!(kept.count(), 3);
+}
+
+#[test]
+fn a_gang_of_mode_single_restarts_when_fewer_than_its_least_are_left_or_a_program_fails() {
+    let mut w = world(degrading(), [2, 1, 1, 0]);
+    w.settle();
+    w.exit("g", 3, 1);
+    w.settle();
+    assert_eq!((w.status().attempt, w.restarts()), (2, vec![1, 1, 1, 1]));
+    let mut w = world(degrading(), [2, 1, 1, 2]);
+    w.settle();
+    for index in 1..4 {
+        w.delete_pod("g", index);
+    }
+    w.settle();
+    assert_eq!(w.status().attempt, 2);
+}

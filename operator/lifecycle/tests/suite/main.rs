@@ -8,6 +8,7 @@ mod charges;
 mod containers;
 mod elastic;
 mod failures;
+mod gates;
 mod incidents;
 mod objects;
 mod placements;

@@ -1,7 +1,8 @@
 //! Preemption, of the gang and for it.
 
+use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use lockstep_api::condition::is_true;
+use lockstep_api::condition::{is_true, reasons, types, upsert};
 use lockstep_api::scheduling::Preemption;
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_sim::Solo;
@@ -172,4 +173,18 @@ fn a_gang_per_replica_fails_and_is_preempted_by_itself() {
         (w.status().preemptions, w.status().phase),
         (1, Some(Phase::Running))
     );
+}
+
+#[test]
+fn a_preemption_is_followed_whatever_the_clock_of_the_leader_that_announces_it() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let slow = w.now() - TimeDelta::hours(1);
+    w.edit_group("workload", |group| {
+        let conditions = &mut group.status.get_or_insert_default().conditions;
+        let (type_, reason) = (types::DISRUPTION_TARGET, reasons::PREEMPTION_BY_SCHEDULER);
+        upsert(conditions, type_, true, reason, "preempted", 1, slow);
+    });
+    w.pass();
+    assert_eq!(w.status().preemptions, 1);
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::LifecycleSettings;
@@ -12,6 +13,9 @@ use tokio::time::Instant;
 
 use super::act::ActionResults;
 use crate::index::{Key, Known, OwnWrites};
+
+/// How long the answer to a dry run holds: a gate of the API server may be switched, a webhook changed.
+const DRY_RUN_HOLDS: Duration = Duration::from_mins(10);
 
 /// Memory of one workload, shared with the pass over it.
 pub(super) type Memory = Arc<Mutex<Remembered>>;
@@ -28,7 +32,8 @@ pub(super) struct Remembered {
     pub writes: OwnWrites,
     /// When the status was last written.
     pub summarized: Option<Instant>,
-    dry_run: Option<DryRun>,
+    /// The last answer to a dry run, and when it came.
+    dry_run: Option<(DryRun, Instant)>,
     refusals: BTreeMap<Target, RefusedRequest>,
 }
 
@@ -54,9 +59,11 @@ impl Memories {
 
 impl Remembered {
     /// What goes into the next view.
-    pub fn known(&self, settings: &Arc<LifecycleSettings>) -> Known {
+    pub fn known(&self, settings: &Arc<LifecycleSettings>, now: Instant) -> Known {
+        let fresh = |(_, at): &&(DryRun, Instant)| now.duration_since(*at) < DRY_RUN_HOLDS;
+        let dry_run = self.dry_run.as_ref().filter(fresh);
         Known {
-            dry_run: self.dry_run.clone(),
+            dry_run: dry_run.map(|(answer, _)| answer.clone()),
             refusals: self.refusals.values().cloned().collect(),
             settings: settings.clone(),
         }
@@ -74,7 +81,34 @@ impl Remembered {
             self.refusals.insert(refusal.target.clone(), refusal);
         }
         if let Some(verdict) = results.dry_run {
-            self.dry_run = Some(verdict);
+            self.dry_run = Some((verdict, now));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_lifecycle::Tier;
+
+    use super::*;
+    use crate::clock::{Clock, SystemClock};
+
+    #[test]
+    fn the_answer_to_a_dry_run_is_asked_for_again_after_a_while() {
+        let mut memory = Remembered::default();
+        let answer = DryRun {
+            spec_hash: "h".into(),
+            invalid: None,
+            tier: Tier::RestartAll,
+        };
+        let results = ActionResults {
+            dry_run: Some(answer),
+            ..ActionResults::default()
+        };
+        let now = SystemClock.monotonic();
+        memory.learn(results, now);
+        let settings = Arc::new(LifecycleSettings::default());
+        let knows = |after| memory.known(&settings, now + after).dry_run.is_some();
+        assert!(knows(Duration::from_mins(9)) && !knows(Duration::from_mins(10)));
     }
 }

@@ -158,7 +158,9 @@ impl Controller {
     pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
         let index = self.parts.index.read();
         let memory = self.memories.of(key, &index.uid_of(key)?);
-        let known = memory.lock().known(&self.parts.settings);
+        let known = memory
+            .lock()
+            .known(&self.parts.settings, self.parts.clock.monotonic());
         index.view(key, known)
     }
 
@@ -198,7 +200,9 @@ impl Controller {
             self.parts.queue.add_after(key.clone(), CATCH_UP);
             return Ok(PassResult::Unchanged);
         }
-        let known = memory.lock().known(&self.parts.settings);
+        let known = memory
+            .lock()
+            .known(&self.parts.settings, self.parts.clock.monotonic());
         let Some(view) = self.parts.index.read().view(key, known) else {
             return Ok(PassResult::Unchanged);
         };

@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
+use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{Priority, RefusalKind, Target, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
 use lockstep_manager::api::Actor;
@@ -187,15 +188,30 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
     let pods: Vec<Pod> = (0..2)
         .map(|i| serde_json::from_value(pod(i, "w")).unwrap())
         .collect();
+    let whole: Pod = serde_json::from_value(pod(2, "w")).unwrap();
     let ask = || {
         vec![Action::DryRun {
             spec_hash: "h".into(),
             pods: pods.clone(),
+            restart_all: Box::new(whole.clone()),
         }]
     };
     api.refuse("p0", StatusCode::FORBIDDEN, "Forbidden", "exceeded quota");
     let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
     assert_eq!((verdict.spec_hash.as_str(), verdict.invalid), ("h", None));
+    assert_eq!(verdict.tier, Tier::RestartAll);
+    api.refuse(
+        "p2",
+        StatusCode::UNPROCESSABLE_ENTITY,
+        "Invalid",
+        "restartPolicyRules[0].action: Unsupported value: \"RestartAllContainers\"",
+    );
+    let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
+    assert_eq!(
+        (verdict.tier, verdict.invalid),
+        (Tier::RestartRules, None),
+        "a gate that is off is no fault of the template"
+    );
     api.refuse(
         "p1",
         StatusCode::UNPROCESSABLE_ENTITY,

@@ -260,7 +260,7 @@ impl Gang {
                 view.dry_run = Some(DryRun {
                     spec_hash,
                     invalid: None,
-                    keeps_restart_rules: true,
+                    tier: Tier::RestartAll,
                 });
             }
             Action::Create(object) | Action::Update { object, .. } => match object {

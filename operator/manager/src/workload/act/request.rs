@@ -7,6 +7,7 @@ use kube::api::{DeleteParams, Patch, PostParams};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::{PREEMPTION_GATE, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
+use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView};
 use serde::Serialize;
@@ -28,7 +29,11 @@ impl ActionSender {
         now: DateTime<Utc>,
     ) -> ActionResult {
         match action {
-            Action::DryRun { spec_hash, pods } => self.dry_run(view, spec_hash, &pods).await,
+            Action::DryRun {
+                spec_hash,
+                pods,
+                restart_all,
+            } => self.dry_run(view, spec_hash, &pods, &restart_all).await,
             Action::Create(object) => self.create_object(view, object, now).await,
             Action::Update {
                 object,
@@ -91,7 +96,13 @@ impl ActionSender {
 
     /// Creates one pod per group without keeping it. A pod that is invalid is a verdict on the
     /// template; any other refusal depends on the moment and is met again at the real create.
-    async fn dry_run(&self, view: &WorkloadView, spec_hash: String, pods: &[Pod]) -> ActionResult {
+    async fn dry_run(
+        &self,
+        view: &WorkloadView,
+        spec_hash: String,
+        pods: &[Pod],
+        restart_all: &Pod,
+    ) -> ActionResult {
         let api: Api<Pod> = self.actor.writes(view.namespace());
         let params = PostParams {
             dry_run: true,
@@ -100,15 +111,33 @@ impl ActionSender {
         let mut verdict = DryRun {
             spec_hash,
             invalid: None,
-            keeps_restart_rules: true,
+            tier: Tier::RestartAll,
         };
         for pod in pods {
             match api.create(&params, pod).await {
-                Ok(answer) => verdict.keeps_restart_rules &= keeps_restart_rules(pod, &answer),
+                Ok(answer) if keeps_restart_rules(pod, &answer) => {}
+                Ok(_) => verdict.tier = Tier::Plain,
                 Err(error) => match ApiError::from(error) {
                     refused if refused.class == ErrorClass::Invalid => {
                         verdict.invalid = Some(refused.message);
                         break;
+                    }
+                    refused
+                        if matches!(
+                            refused.class,
+                            ErrorClass::Forbidden | ErrorClass::AlreadyExists
+                        ) => {}
+                    failed => return ActionResult::Failed(failed),
+                },
+            }
+        }
+        if verdict.invalid.is_none() && verdict.tier == Tier::RestartAll {
+            match api.create(&params, restart_all).await {
+                Ok(answer) if keeps_restart_rules(restart_all, &answer) => {}
+                Ok(_) => verdict.tier = Tier::RestartRules,
+                Err(error) => match ApiError::from(error) {
+                    refused if refused.class == ErrorClass::Invalid => {
+                        verdict.tier = Tier::RestartRules;
                     }
                     refused
                         if matches!(
@@ -362,13 +391,8 @@ fn best_effort(result: Result<Written, ApiError>) -> ActionResult {
 fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
     let rules = |pod: &Pod| {
         let containers = pod.spec.iter().flat_map(|s| &s.containers);
-        containers
-            .filter(|c| {
-                c.restart_policy_rules
-                    .as_ref()
-                    .is_some_and(|r| !r.is_empty())
-            })
-            .count()
+        let rules = containers.flat_map(|c| c.restart_policy_rules.clone().unwrap_or_default());
+        rules.map(|r| r.action).collect::<Vec<String>>()
     };
     rules(sent) == rules(answer)
 }
