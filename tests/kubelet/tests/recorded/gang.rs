@@ -327,7 +327,6 @@ impl Gang {
                 preemption: PreemptionPolicy::PreemptLowerPriority,
             },
             dry_run: None,
-            native: None,
             refusals: Vec::new(),
             settings: Arc::new(LifecycleSettings::default()),
         };
