@@ -2,7 +2,8 @@
 
 use super::{
     instance::PlacementInstance,
-    pack::{Want, best_fit, fill, pack, wants},
+    pack::{best_fit, fill, pack},
+    want::{Want, wants},
 };
 use crate::{
     infeasible::Infeasible,
