@@ -339,9 +339,10 @@ fn replicas_of_several_groups_are_told_which_group_has_no_room_only_where_that_i
     for shape in &mut demand.shapes {
         shape.replica_size = 1;
     }
+    let crossed = place(&crossed, &demand);
     assert!(
-        matches!(place(&crossed, &demand), Err(Infeasible::GaveUp { .. })),
-        "alone each would fit"
+        matches!(crossed, Err(Infeasible::InsufficientCapacity(_))),
+        "alone each would fit, and not both wherever they are: {crossed:?}"
     );
 }
 

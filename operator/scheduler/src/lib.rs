@@ -41,6 +41,7 @@ mod settings;
 pub mod snapshot;
 mod standing;
 mod state;
+mod unknown;
 
 pub use claims::SeenClaim;
 pub use cycle::{SchedulingCycle, schedule};

@@ -88,6 +88,7 @@ pub(super) fn pack(
     };
     match first_miss {
         Some(miss) if chain => Err(short(free, miss)),
+        Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
         Some(miss) => {
             order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
             let mut mixture = Mixture::new(instance, order);

@@ -1,5 +1,6 @@
 //! One scheduling cycle: stages over the gangs and a ledger of capacity, in this order.
 
+mod classes;
 mod intents;
 mod maintain;
 mod overlap;
@@ -77,6 +78,7 @@ pub fn schedule(
         steps,
         wake_after: wake.after(now),
         queued: queued.gangs,
+        judged: queued.judged,
         searches: queued.searches,
     };
     SchedulingCycle { plan, gangs }
