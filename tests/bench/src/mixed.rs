@@ -38,12 +38,11 @@ pub fn planted(
     room: Room,
 ) -> (Scene, Demand) {
     let mut dice = Dice::new(seed * 7_919 + nodes as u64 * 31 + shapes as u64);
-    for _ in 0..8 {
+    (0..8).for_each(|_| {
         dice.roll(2);
-    }
+    });
     let shapes: Vec<Amounts> = (0..shapes).map(|ix| shape(&mut dice, ix)).collect();
-    let used = (nodes * tenths / 10).max(1);
-    let mut order: Vec<NodeIx> = (0..nodes).collect();
+    let (used, mut order): (_, Vec<NodeIx>) = ((nodes * tenths / 10).max(1), (0..nodes).collect());
     for at in (1..nodes).rev() {
         order.swap(at, dice.roll(at as u64 + 1) as usize);
     }
