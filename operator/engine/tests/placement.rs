@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use lockstep_engine::{
     Cluster, ClusterNode, Demand, Infeasible, NodeSet, RunningMembers, Scope, Shape,
-    TopologyDemand, TopologyStrictness, place,
+    TopologyDemand, TopologyStrictness, place, place_within,
 };
 use smallvec::smallvec;
 
@@ -253,7 +253,7 @@ fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
 }
 
 #[test]
-fn shapes_that_no_order_packs_are_searched_for_until_the_search_takes_too_long() {
+fn shapes_that_no_order_packs_are_searched_for_until_the_steps_are_spent() {
     // Whichever shape comes first leaves no room for all of the other.
     let nodes = cluster(&[(64, 7), (64, 5)], &[]);
     let demand = gang(vec![
@@ -268,11 +268,18 @@ fn shapes_that_no_order_packs_are_searched_for_until_the_search_takes_too_long()
         [(0, 1), (1, 1), (0, 2), (1, 1)],
         "what is needed before what is wanted besides"
     );
-    // One of the small ones has no room, which takes half a million ways to see.
-    let given_up = place(
-        &cluster(&[(64, 7); 12], &[]),
-        &gang(vec![shape(1, 3, 12), shape(1, 2, 25)]),
+    // One of the small ones has no room. That is known from prices at which the nodes are worth less
+    // than the gang, without trying all ways; not from one step.
+    let (nodes, demand) = (
+        cluster(&[(64, 7); 12], &[]),
+        gang(vec![shape(1, 3, 12), shape(1, 2, 25)]),
     );
+    let refused = place(&nodes, &demand);
+    assert!(
+        matches!(refused, Err(Infeasible::InsufficientCapacity(_))),
+        "{refused:?}"
+    );
+    let given_up = place_within(&nodes, &demand, 1);
     assert!(
         matches!(given_up, Err(Infeasible::GaveUp { .. })),
         "nothing is said to be proven: {given_up:?}"
@@ -332,9 +339,10 @@ fn replicas_of_several_groups_are_told_which_group_has_no_room_only_where_that_i
     for shape in &mut demand.shapes {
         shape.replica_size = 1;
     }
+    let crossed = place(&crossed, &demand);
     assert!(
-        matches!(place(&crossed, &demand), Err(Infeasible::GaveUp { .. })),
-        "alone each would fit"
+        matches!(crossed, Err(Infeasible::InsufficientCapacity(_))),
+        "alone each would fit, and not both wherever they are: {crossed:?}"
     );
 }
 

@@ -144,7 +144,7 @@ impl SteppedManager {
 
     /// One cycle of the scheduler.
     pub async fn schedule(&mut self) -> CycleSummary {
-        self.scheduler.cycle().await
+        self.scheduler.cycle(&CancellationToken::new()).await
     }
 
     /// Constants of the scheduler, to be changed between two cycles.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lockstep_engine::{
     Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionAnswer, Reasons,
-    explain, place, preempt,
+    explain, place_within, preempt,
 };
 
 use crate::reservation::{AskingGang, QueueReservation, ReservationsAhead};
@@ -20,6 +20,10 @@ pub struct PlacementAttempt<'a> {
     pub asking: AskingGang<'a>,
     /// What is reserved for gangs before it.
     pub ahead: &'a ReservationsAhead,
+    /// Steps that the search for a placement of several shapes may take.
+    pub placement_steps: u64,
+    /// How many times the usual steps the search for victims may take.
+    pub effort: u64,
 }
 
 /// A placement in capacity that others have reserved for later.
@@ -34,7 +38,7 @@ pub struct BackfillPlacement<'a> {
 impl<'a> PlacementAttempt<'a> {
     /// In what is free.
     pub fn in_free_capacity(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
-        place(&self.behind(free.clone()), self.demand)
+        self.place(&self.behind(free.clone()))
     }
 
     /// In what is free until others can use what they have reserved: the gang will have ended by
@@ -48,7 +52,7 @@ impl<'a> PlacementAttempt<'a> {
         for reservation in now {
             reservation.take(&mut left);
         }
-        let placement = place(&left, self.demand).ok()?;
+        let placement = self.place(&left).ok()?;
         let used = nodes(&placement);
         let touched = |r: &&QueueReservation| r.nodes.keys().any(|n| used.contains(n));
         Some(BackfillPlacement {
@@ -64,7 +68,7 @@ impl<'a> PlacementAttempt<'a> {
         if binding.is_empty() {
             return binding;
         }
-        let Ok(placement) = place(free, self.demand) else {
+        let Ok(placement) = self.place(free) else {
             return Vec::new();
         };
         let wanted = nodes(&placement);
@@ -83,7 +87,7 @@ impl<'a> PlacementAttempt<'a> {
             free.remove_pod(*node, amounts);
         }
         let free = self.behind(free);
-        let placement = place(&free, self.demand).ok();
+        let placement = self.place(&free).ok();
         (free, placement)
     }
 
@@ -94,7 +98,8 @@ impl<'a> PlacementAttempt<'a> {
         table: UnitTable,
         rules: &Rules,
     ) -> Result<Eviction, Infeasible> {
-        let options = rules.options();
+        let mut options = rules.options();
+        options.work_budget *= self.effort;
         let answer = preempt(free, &table.units, self.demand, &options)?;
         let reasons = explain(free, &table.units, self.demand, &options, &answer);
         Ok(Eviction {
@@ -102,6 +107,10 @@ impl<'a> PlacementAttempt<'a> {
             answer,
             reasons,
         })
+    }
+
+    fn place(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
+        place_within(free, self.demand, self.placement_steps)
     }
 
     fn behind(&self, mut free: Cluster) -> Cluster {
@@ -223,6 +232,8 @@ mod tests {
                     ends: self.ends.map(second),
                 },
                 ahead: &ahead,
+                placement_steps: lockstep_engine::PLACEMENT_STEPS,
+                effort: 1,
             };
             what(&attempt, self.cluster.free_capacity())
         }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_engine::{Algorithm, PreemptionOptions, VictimOrder};
+use lockstep_engine::{Algorithm, PLACEMENT_STEPS, PreemptionOptions, VictimOrder};
 
 use crate::cost::CostModel;
 use crate::victims::VictimRules;
@@ -15,6 +15,8 @@ pub struct Rules {
     pub algorithm: Algorithm,
     /// Whether priority or lost work comes first.
     pub order: VictimOrder,
+    /// Steps that the search for a placement of several shapes may take.
+    pub placement_steps: u64,
     /// How many evictions that victims would cause in turn are followed (KEP-5710's second
     /// principle).
     pub follow_on_depth: u8,
@@ -35,6 +37,7 @@ impl Default for Rules {
         Self {
             algorithm: Algorithm::LeastCost,
             order: VictimOrder::StrictPriority,
+            placement_steps: PLACEMENT_STEPS,
             follow_on_depth: 1,
             min_runtime: Duration::ZERO,
             overdue: Duration::from_secs(30),

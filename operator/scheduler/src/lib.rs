@@ -44,6 +44,7 @@ pub mod snapshot;
 mod standing;
 mod state;
 mod tenants;
+mod unknown;
 
 pub use cycle::{QueuePlace, SchedulingCycle, schedule};
 pub use decision::Decision;

@@ -17,6 +17,7 @@ use crate::context::Context;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
 use crate::pending::Pending;
 use crate::state::GangState;
+use crate::unknown::UnknownGangs;
 
 /// What the scheduler remembers.
 #[derive(Debug, Default)]
@@ -31,6 +32,8 @@ pub struct Memory {
     eviction_answers: HashMap<String, EvictionAnswer>,
     /// Claims for volumes that ended a refusal.
     pub(crate) claims: ClaimMemory,
+    /// Gangs of which a search could not say whether they fit.
+    pub(crate) unknown: UnknownGangs,
     /// Searches for victims that found none.
     pub(crate) no_victims: NoVictimsCache,
     /// When a gang was last told what is short, by the UID of its pod group.
@@ -216,6 +219,7 @@ impl Memory {
         self.verdicts.retain_used();
         self.refused_since.retain(|uid, _| refused.contains(uid));
         self.claims.retain(|uid| uids.contains(uid));
+        self.unknown.retain(|uid| uids.contains(uid));
         self.told.retain(|uid, _| uids.contains(uid.as_str()));
         self.no_victims
             .gangs

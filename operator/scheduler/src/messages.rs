@@ -52,6 +52,7 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
             out_of_reach,
             guarded,
         } => no_victims(&short.describe(names), *until, *out_of_reach, *guarded),
+        Pending::Unknown { steps, next_try } => unknown(*steps, *next_try),
         Pending::NoPreemption { short, why } => {
             format!("{}; {}", short.describe(names), no_preemption(why))
         }
@@ -61,6 +62,16 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::RejectingNodes => REJECTING_NODES.to_owned(),
         Pending::Reserved { gang, others } => reserved_for(gang, *others),
     }
+}
+
+/// Nodes may look free, and more capacity may help or not.
+fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
+    let next_try = next_try.format("%H:%M:%SZ");
+    format!(
+        "not known whether all pods fit together: a search of {steps} steps found no placement and no proof \
+         that there is none; no workload is preempted meanwhile and its place in the queue is kept; \
+         searched again for ten times as long at {next_try}"
+    )
 }
 
 /// Nodes look free and the gang waits all the same: who reads it should not look for missing

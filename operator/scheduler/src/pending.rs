@@ -33,6 +33,13 @@ pub enum Pending {
         /// enough capacity; else 0.
         guarded: usize,
     },
+    /// A search ended before it was known whether all pods fit together: nobody is preempted.
+    Unknown {
+        /// Steps that the search took.
+        steps: u64,
+        /// When it is searched again for longer.
+        next_try: DateTime<Utc>,
+    },
     /// There is not enough capacity, and no work may be preempted.
     NoPreemption {
         /// What is missing.
@@ -94,6 +101,7 @@ impl Pending {
             Self::Unmet(_) => "unmet",
             Self::Capacity(_) => "capacity",
             Self::NoVictims { .. } => "no_victims",
+            Self::Unknown { .. } => "unknown",
             Self::NoPreemption { .. } => "no_preemption",
             Self::Held(_) => "held",
             Self::BackingOff { .. } => "backing_off",

@@ -17,6 +17,9 @@ pub struct SchedulingPlan {
     pub wake_after: Option<Duration>,
     /// Gangs in the queue.
     pub queued: usize,
+    /// Gangs of the queue that were looked at by themselves; of the others it was known from before, or
+    /// from one that asks for the same.
+    pub judged: usize,
     /// Searches for victims.
     pub searches: usize,
 }

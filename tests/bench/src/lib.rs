@@ -3,6 +3,8 @@
 
 pub mod growth;
 pub mod instance;
+pub mod mixed;
+pub mod passes;
 pub mod questions;
 pub mod ratio;
 pub mod scenes;

@@ -2,7 +2,8 @@
 
 use super::{
     instance::PlacementInstance,
-    pack::{Want, best_fit, fill, pack, wants},
+    pack::{best_fit, fill, pack},
+    want::{Want, wants},
 };
 use crate::{
     infeasible::Infeasible,
@@ -88,7 +89,9 @@ pub(super) fn place_replicas(
         // With one shape the count of slots per domain decides; with several a miss proves nothing.
         Some(reason) if order.len() < 2 => Err(reason),
         Some(reason) => Err(
-            if alone_impossible(instance, free, key, &domains, &needed) {
+            if alone_impossible(instance, free, key, &domains, &needed)
+                || apart_impossible(instance, free, &needed)
+            {
                 reason
             } else {
                 Infeasible::GaveUp {
@@ -112,6 +115,13 @@ fn alone_impossible(
         let mut left = free.to_vec();
         replicas_in_order(instance, &mut left, key, domains, &[s], needed).is_err()
     })
+}
+
+/// Whether the members do not fit even if replicas need not share a domain.
+fn apart_impossible(instance: &PlacementInstance<'_>, free: &[i64], needed: &[u32]) -> bool {
+    let mut left = free.to_vec();
+    let packed = pack(instance, &mut left, &instance.nodes, &wants(needed));
+    matches!(packed, Err(Infeasible::InsufficientCapacity(_)))
 }
 
 fn replicas_in_order(

@@ -1,5 +1,6 @@
 //! The placement instance: a gang, and the nodes that admit it.
 
+use super::steps::{PLACEMENT_STEPS, Steps};
 use crate::{
     cluster::Cluster,
     infeasible::Shortfall,
@@ -16,6 +17,8 @@ pub(crate) struct PlacementInstance<'a> {
     pub nodes: Vec<NodeIx>,
     /// Per shape: what makes it hard to place.
     pub scarce: Vec<Scarce>,
+    /// What the search over several shapes may spend, in all placements of this instance.
+    pub steps: Steps,
 }
 
 /// The resource by which fit is judged, for one shape.
@@ -55,6 +58,7 @@ impl<'a> PlacementInstance<'a> {
             admits,
             nodes: any.ones().collect(),
             scarce,
+            steps: Steps::new(PLACEMENT_STEPS),
         }
     }
 
@@ -78,6 +82,7 @@ impl<'a> PlacementInstance<'a> {
             admits,
             nodes: (0..nodes.len()).collect(),
             scarce: self.scarce.clone(),
+            steps: Steps::new(PLACEMENT_STEPS),
         }
     }
 

@@ -5,15 +5,25 @@
 //! in other orders, then by a bounded search.
 
 pub(crate) mod domains;
+mod exhaustive;
 mod instance;
+mod kinds;
+pub(crate) mod mixture;
 pub(crate) mod pack;
+mod prices;
+mod repair;
+mod steps;
+pub(crate) mod want;
 
 pub(crate) use instance::{PlacementInstance, slots};
+pub(crate) use steps::Steps;
+
+pub use steps::PLACEMENT_STEPS;
 
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
-    problem::{Demand, GangPlacement, Scope, TopologyStrictness},
+    problem::{Assignment, Demand, GangPlacement, Scope, TopologyStrictness},
 };
 
 /// Places a gang in free capacity, or says what is missing.
@@ -21,12 +31,30 @@ use crate::{
 /// The members that the gang needs are placed all or not at all, then as many of the others as fit.
 /// Full and half-full nodes and domains are used before empty ones, so that whole nodes and racks
 /// stay free.
+///
+/// # Errors
+///
+/// [`Infeasible::GaveUp`] says that it is not known whether a gang of several shapes fits;
+/// [`place_within`] takes longer over it.
 pub fn place(cluster: &Cluster, demand: &Demand) -> Result<GangPlacement, Infeasible> {
+    place_within(cluster, demand, PLACEMENT_STEPS)
+}
+
+/// As [`place`], with so many steps for the search over several shapes. Where it finds a placement
+/// with fewer, it finds the same with more.
+///
+/// # Errors
+///
+/// As [`place`].
+pub fn place_within(
+    cluster: &Cluster,
+    demand: &Demand,
+    steps: u64,
+) -> Result<GangPlacement, Infeasible> {
     check(cluster, demand)?;
-    place_in(
-        &PlacementInstance::new(cluster, demand),
-        cluster.free_table().to_vec(),
-    )
+    let mut instance = PlacementInstance::new(cluster, demand);
+    instance.steps = Steps::new(steps);
+    place_in(&instance, cluster.free_table().to_vec())
 }
 
 /// As [`place`], in the free capacity given: what a cluster would have after evictions. The demand
@@ -35,7 +63,7 @@ pub(crate) fn place_in(
     instance: &PlacementInstance<'_>,
     mut free: Vec<i64>,
 ) -> Result<GangPlacement, Infeasible> {
-    let mut assigned = match instance.demand.topology {
+    let assigned = match instance.demand.topology {
         None => pack::place_anywhere(instance, &mut free, &instance.nodes)?,
         Some(topology) => {
             let together = match topology.scope {
@@ -50,6 +78,11 @@ pub(crate) fn place_in(
             }
         }
     };
+    Ok(merged(assigned))
+}
+
+/// Sorted, with one entry per shape, replica and node.
+pub(crate) fn merged(mut assigned: Vec<Assignment>) -> GangPlacement {
     assigned.sort_unstable();
     assigned.dedup_by(|next, kept| {
         let same = (next.shape, next.replica, next.node) == (kept.shape, kept.replica, kept.node);
@@ -58,9 +91,9 @@ pub(crate) fn place_in(
         }
         same
     });
-    Ok(GangPlacement {
+    GangPlacement {
         assignments: assigned,
-    })
+    }
 }
 
 /// Refuses demands that contradict themselves, so that everything behind may index.

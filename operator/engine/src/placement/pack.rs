@@ -1,22 +1,15 @@
 //! Packing shapes onto a list of nodes.
 
 use super::instance::PlacementInstance;
+use super::mixture::{Effort, Mixture, Verdict};
+use super::want::{Want, wants};
 use crate::{
     infeasible::Infeasible,
     problem::{Assignment, NodeIx, ShapeIx},
 };
 
-/// Steps of the exhaustive search over several shapes before it gives up.
-const SEARCH_STEPS: u64 = 20_000;
 /// Orders of shapes that are tried before the exhaustive search.
 const ORDERS: usize = 24;
-
-/// Pods of one shape to be packed.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Want {
-    pub shape: ShapeIx,
-    pub count: u32,
-}
 
 /// Places what the gang needs on these nodes, then what it would like besides.
 pub(super) fn place_anywhere(
@@ -31,7 +24,7 @@ pub(super) fn place_anywhere(
 }
 
 /// Adds as many of the pods that the gang would like besides as fit.
-pub(super) fn fill(
+pub(crate) fn fill(
     instance: &PlacementInstance<'_>,
     free: &mut [i64],
     nodes: &[NodeIx],
@@ -48,16 +41,6 @@ pub(super) fn fill(
             assigned.extend(best_fit(instance, free, nodes, Want { shape, count }).0);
         }
     }
-}
-
-/// The shapes of which something is wanted.
-pub(super) fn wants(counts: &[u32]) -> Vec<Want> {
-    counts
-        .iter()
-        .enumerate()
-        .filter(|&(_, &c)| c > 0)
-        .map(|(shape, &count)| Want { shape, count })
-        .collect()
 }
 
 /// Packs all that is wanted onto the nodes, or leaves `free` as it was.
@@ -105,22 +88,28 @@ pub(super) fn pack(
     };
     match first_miss {
         Some(miss) if chain => Err(short(free, miss)),
+        Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
         Some(miss) => {
             order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
-            let mut search = PackSearch {
-                instance,
-                nodes,
-                steps: 0,
-                assigned: Vec::new(),
-            };
-            if search.run(free, &order, 0, order.first().map_or(0, |w| w.count)) {
-                Ok(search.assigned)
-            } else if search.steps >= SEARCH_STEPS {
-                Err(Infeasible::GaveUp {
-                    steps: search.steps,
-                })
-            } else {
-                Err(short(free, miss))
+            let mut mixture = Mixture::new(instance, order);
+            for &node in nodes {
+                mixture.set(node, instance.free_on(free, node));
+            }
+            let verdict = mixture.fits(instance.steps.left(), Effort::Full);
+            instance.steps.spend(mixture.steps());
+            match verdict {
+                Verdict::Fits => {
+                    let assigned = mixture.assignments(free, nodes).unwrap_or_default();
+                    for a in &assigned {
+                        let shape = &instance.demand.shapes[a.shape];
+                        instance.take(free, a.node, shape, i64::from(a.count));
+                    }
+                    Ok(assigned)
+                }
+                Verdict::DoesNotFit => Err(short(free, miss)),
+                Verdict::Unknown => Err(Infeasible::GaveUp {
+                    steps: mixture.steps(),
+                }),
             }
         }
         None => Ok(Vec::new()),
@@ -267,69 +256,4 @@ pub(super) fn best_fit(
         }
     }
     (placed, missing)
-}
-
-/// Depth-first search over shapes and nodes.
-struct PackSearch<'a> {
-    instance: &'a PlacementInstance<'a>,
-    nodes: &'a [NodeIx],
-    steps: u64,
-    assigned: Vec<Assignment>,
-}
-
-impl PackSearch<'_> {
-    /// Packs `left` pods of the first shape on the nodes from `at` on, then the other shapes.
-    fn run(&mut self, free: &mut [i64], order: &[Want], at: usize, left: u32) -> bool {
-        self.steps += 1;
-        if self.steps >= SEARCH_STEPS {
-            return false;
-        }
-        let Some(want) = order.first() else {
-            return true;
-        };
-        let shape = &self.instance.demand.shapes[want.shape];
-        if left == 0 {
-            let rest = &order[1..];
-            let possible = rest
-                .iter()
-                .all(|w| self.slots_from(free, w.shape, 0) >= u64::from(w.count));
-            return possible && self.run(free, rest, 0, rest.first().map_or(0, |w| w.count));
-        }
-        if self.slots_from(free, want.shape, at) < u64::from(left) {
-            return false;
-        }
-        let node = self.nodes[at];
-        for count in (0..=self
-            .instance
-            .slots_on(free, want.shape, shape, node)
-            .min(left))
-            .rev()
-        {
-            self.instance.take(free, node, shape, i64::from(count));
-            if count > 0 {
-                self.assigned.push(Assignment {
-                    shape: want.shape,
-                    replica: 0,
-                    node,
-                    count,
-                });
-            }
-            if self.run(free, order, at + 1, left - count) {
-                return true;
-            }
-            if count > 0 {
-                self.assigned.pop();
-            }
-            self.instance.take(free, node, shape, -i64::from(count));
-        }
-        false
-    }
-
-    fn slots_from(&self, free: &[i64], shape: ShapeIx, at: usize) -> u64 {
-        let spec = &self.instance.demand.shapes[shape];
-        self.nodes[at..]
-            .iter()
-            .map(|&n| u64::from(self.instance.slots_on(free, shape, spec, n)))
-            .sum()
-    }
 }

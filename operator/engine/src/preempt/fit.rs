@@ -28,6 +28,8 @@ pub(super) struct FitCondition {
     /// Whether enough slots of every shape mean that the gang fits; else a placement has to be
     /// tried.
     pub counting_is_exact: bool,
+    /// Whether replicas must share a domain.
+    pub by_replica: bool,
     /// Per node, its domain; empty unless replicas must share one.
     pub domain_of: Vec<Option<DomainIx>>,
     /// Usable nodes per domain; empty unless replicas must share one.
@@ -35,6 +37,11 @@ pub(super) struct FitCondition {
 }
 
 impl FitCondition {
+    /// Whether patterns of nodes decide: several shapes that compete for nodes.
+    pub fn several_shapes(&self) -> bool {
+        !self.counting_is_exact && !self.by_replica
+    }
+
     /// The condition for the pods that the gang needs.
     pub fn new(placement: &PlacementInstance<'_>) -> Self {
         let demand = placement.demand;
@@ -75,6 +82,7 @@ impl FitCondition {
         }
         let mut fit = Self {
             counting_is_exact: chain && together.is_none(),
+            by_replica: replicas.is_some(),
             shapes,
             domain_of: Vec::new(),
             domains: Vec::new(),

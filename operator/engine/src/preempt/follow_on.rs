@@ -17,7 +17,7 @@ use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
     objective::Price,
-    placement::{PlacementInstance, place},
+    placement::{PlacementInstance, Steps, place},
     problem::{Demand, EvictionPolicy, GangPlacement, NodeSet, Shape, Unit, UnitIx, Units},
 };
 
@@ -36,6 +36,7 @@ pub(super) fn preempt(
 ) -> Result<PreemptionAnswer, Infeasible> {
     let mut best: Option<PreemptionAnswer> = None;
     for round in 0..ROUNDS {
+        instance.placement.steps.grant(options.work_budget);
         let mut answer = least_cost::preempt(&instance, options)?;
         let caused = follow(
             instance.placement.cluster,
@@ -176,7 +177,8 @@ impl<'a> AfterEviction<'a> {
             work_budget: WORK_BUDGET,
             ..PreemptionOptions::default()
         };
-        let placement = PlacementInstance::new(&self.capacity, &demand);
+        let mut placement = PlacementInstance::new(&self.capacity, &demand);
+        placement.steps = Steps::new(WORK_BUDGET);
         let instance = PreemptionInstance::new(&placement, &still_running);
         let Ok(answer) = least_cost::preempt(&instance, &options) else {
             return Vec::new();

@@ -28,9 +28,12 @@ use super::{
 use crate::{
     infeasible::Infeasible,
     objective::{Bound, EvictionCost, Price, Weights},
-    placement::{PlacementInstance, domains::pins, place_in},
+    placement::{PlacementInstance, Steps, domains::pins, place_in},
     problem::{GangPlacement, KeyIx, Scope, TopologyStrictness},
 };
+
+/// Steps for taking out of the victims who is not needed, at least.
+const LAST_STEPS: u64 = 150_000;
 
 /// Maximum rounds of re-pricing units that exceed a disruption budget.
 const BUDGET_ROUNDS: usize = 4;
@@ -49,7 +52,7 @@ pub(super) fn preempt(
     }
     let bound = priority_bound(instance, options.order)?;
     let solution = solve(instance, bound, options.work_budget);
-    let placement = place_after(instance, &solution)?;
+    let placement = place_after(instance, &solution, options.work_budget)?;
     Ok(solution.into_preemption(instance, placement, bound))
 }
 
@@ -68,10 +71,14 @@ fn in_best_domain(
 ) -> Result<PreemptionAnswer, Infeasible> {
     let pin = pins(instance.placement, key)?;
     let domains = DomainInstances::new(instance.placement, key);
+    let share = options.work_budget / domains.len().max(1) as u64;
     let placements: Vec<Option<PlacementInstance<'_>>> = (0..domains.len())
         .map(|domain| {
-            pin.is_none_or(|p| p == domain)
-                .then(|| domains.placement(instance.placement, domain))
+            pin.is_none_or(|p| p == domain).then(|| {
+                let mut placement = domains.placement(instance.placement, domain);
+                placement.steps = Steps::new(share);
+                placement
+            })
         })
         .collect();
     let mut questions = Vec::new();
@@ -105,7 +112,7 @@ fn in_best_domain(
     };
     solution.proven = all_proven;
     solution.bound = bounds;
-    let mut placement = place_after(&question.instance, &solution)?;
+    let mut placement = place_after(&question.instance, &solution, budget)?;
     domains.to_whole(question.domain, &mut placement);
     Ok(solution.into_preemption(&question.instance, placement, bound))
 }
@@ -131,19 +138,27 @@ fn shortfall_of_all_domains(instance: &PreemptionInstance<'_>) -> Infeasible {
         .map_or(Infeasible::GaveUp { steps: 0 }, after_evicting)
 }
 
-/// Places the gang with the victims evicted.
+/// Places the gang with the victims evicted: anew, else as the search has placed it.
 fn place_after(
     instance: &PreemptionInstance<'_>,
     solution: &Solution,
+    budget: u64,
 ) -> Result<GangPlacement, Infeasible> {
+    instance.placement.steps.grant(budget);
     let evicted = solution.set.victims.iter().copied();
-    place_in(instance.placement, instance.free_without(evicted))
+    let placed = place_in(instance.placement, instance.free_without(evicted));
+    match &solution.placement {
+        Some(found) => placed.or_else(|_| Ok(found.clone())),
+        None => placed,
+    }
 }
 
 /// A victim set, and what is known about every other one.
 #[derive(Default)]
 struct Solution {
     set: VictimSet,
+    /// Where the gang of several shapes is placed then, if the search has come across that.
+    placement: Option<GangPlacement>,
     bound: Bound,
     proven: bool,
 }
@@ -198,6 +213,7 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
         && other.set.cost < solution.set.cost
     {
         solution.set = other.set;
+        solution.placement = other.placement;
     }
     solution
 }
@@ -224,6 +240,10 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     search.set_victims(|c| best.victims.binary_search(&c).is_ok());
     search.improve();
     best = best.min(search.state.victim_set());
+    let placement = fit
+        .several_shapes()
+        .then(|| without_needless(&mut search, &mut best, budget))
+        .flatten();
     // No shortfall: no victims.
     let Some((relaxation, dual)) = unpenalised else {
         return Solution::default();
@@ -239,9 +259,33 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
     }
     Solution {
         set: best,
+        placement,
         bound,
         proven,
     }
+}
+
+/// Takes what is not needed out of a set of victims for several shapes: the budget may have ended
+/// the search before that. Returns where the gang is placed, if that is found.
+fn without_needless(
+    search: &mut LocalSearch<'_>,
+    best: &mut VictimSet,
+    budget: u64,
+) -> Option<GangPlacement> {
+    let steps = &search.state.instance.placement.steps;
+    steps.grant(LAST_STEPS.max(budget / 2));
+    search.state.look_harder();
+    search.set_victims(|c| best.victims.binary_search(&c).is_ok());
+    if !search.state.fits() {
+        return None;
+    }
+    search.reprieve();
+    *best = search.state.victim_set();
+    search
+        .state
+        .fits()
+        .then(|| search.state.patterns())
+        .flatten()
 }
 
 /// Turns the solutions of the relaxation into victim sets that make the gang fit. Where a set

@@ -31,7 +31,7 @@ pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
-    placement::{PlacementInstance, check, place_in},
+    placement::{PlacementInstance, Steps, check, place_in},
     problem::{Demand, EvictionPolicy, NodeIx, Units},
 };
 use instance::PreemptionInstance;
@@ -43,16 +43,20 @@ use instance::PreemptionInstance;
 /// # Errors
 ///
 /// [`Infeasible`] when the gang does not fit with all candidates evicted, may not preempt, or
-/// contradicts itself.
+/// contradicts itself; [`Infeasible::GaveUp`] when that, or whether it fits without any eviction, was
+/// not found out within the budget.
 pub fn preempt(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
     options: &PreemptionOptions,
 ) -> Result<PreemptionAnswer, Infeasible> {
-    decide(cluster, units, demand, |instance| match options.algorithm {
-        Algorithm::Kep => kep::preempt(&instance, None),
-        Algorithm::LeastCost => follow_on::preempt(instance, options),
+    let budget = options.work_budget;
+    decide(cluster, units, demand, budget, |instance| {
+        match options.algorithm {
+            Algorithm::Kep => kep::preempt(&instance, None),
+            Algorithm::LeastCost => follow_on::preempt(instance, options),
+        }
     })
 }
 
@@ -69,7 +73,8 @@ pub fn preempt_kep_in_order(
     demand: &Demand,
     node_order: &[NodeIx],
 ) -> Result<PreemptionAnswer, Infeasible> {
-    decide(cluster, units, demand, |instance| {
+    let budget = PreemptionOptions::default().work_budget;
+    decide(cluster, units, demand, budget, |instance| {
         kep::preempt(&instance, Some(node_order))
     })
 }
@@ -79,12 +84,16 @@ fn decide(
     cluster: &Cluster,
     units: &Units,
     demand: &Demand,
+    work_budget: u64,
     algorithm: impl FnOnce(PreemptionInstance<'_>) -> Result<PreemptionAnswer, Infeasible>,
 ) -> Result<PreemptionAnswer, Infeasible> {
     check(cluster, demand)?;
-    let placing = PlacementInstance::new(cluster, demand);
+    let mut placing = PlacementInstance::new(cluster, demand);
+    placing.steps = Steps::new(work_budget);
     let short = match place_in(&placing, cluster.free_table().to_vec()) {
         Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
+        // Nobody is evicted for a gang that may fit as it is.
+        Err(unknown @ Infeasible::GaveUp { .. }) => return Err(unknown),
         Err(reason) => reason,
     };
     if demand.preemption == EvictionPolicy::Never {

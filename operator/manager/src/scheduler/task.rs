@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use tokio_util::sync::CancellationToken;
 
-use lockstep_scheduler::{Memory, SchedulerSettings, schedule};
+use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingInput, SchedulingPlan, schedule};
 
 use super::act::StepSender;
 use super::input::scheduling_input;
@@ -32,6 +33,8 @@ pub struct Scheduler {
 pub struct CycleSummary {
     /// Requests that were decided, without those that only ask.
     pub requests: usize,
+    /// Gangs of the queue that were looked at by themselves.
+    pub judged: usize,
     /// Searches for victims.
     pub searches: usize,
     /// When to look again although nothing changed.
@@ -59,17 +62,18 @@ impl Scheduler {
         }
     }
 
-    /// Schedules until stopped; the pass in hand is finished. The index is complete and this
-    /// process leads: writes are refused by the client once it does not.
+    /// Schedules until stopped. What is being decided then is not waited for, what is being written
+    /// is. The index is complete and this process leads: writes are refused by the client once it
+    /// does not.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut wake_after = Some(Duration::ZERO);
         while self.pause(wake_after, &stop).await {
-            wake_after = self.cycle().await.wake_after;
+            wake_after = self.cycle(&stop).await.wake_after;
         }
     }
 
     /// One cycle: look up what is unsure, decide, act.
-    pub(crate) async fn cycle(&mut self) -> CycleSummary {
+    pub(crate) async fn cycle(&mut self, stop: &CancellationToken) -> CycleSummary {
         let unsure = std::mem::take(&mut self.unsure);
         self.unsure = self.actor.look_up(unsure, &mut self.memory).await;
         if !self.unsure.is_empty() {
@@ -81,13 +85,17 @@ impl Scheduler {
         let began = self.clock.monotonic();
         let input = scheduling_input(&self.index.read());
         let now = self.clock.wall();
-        let plan = schedule(&input, &mut self.memory, &self.settings, now).plan;
-        drop(input);
+        let Some(plan) = self.decide(input, now, stop).await else {
+            return CycleSummary {
+                wake_after: Some(self.settings.retry),
+                ..CycleSummary::default()
+            };
+        };
         self.actor
             .metrics
             .decided(&plan, self.clock.monotonic() - began);
         let requests = plan.steps.iter().filter(|step| step.changes()).count();
-        let searches = plan.searches;
+        let (judged, searches) = (plan.judged, plan.searches);
         // Own status writes come back as changes; everything else is looked at again when it has to
         // be.
         let acted = self.actor.act(plan.steps, &mut self.memory, now).await;
@@ -95,8 +103,43 @@ impl Scheduler {
         self.unsure = acted.unsure;
         CycleSummary {
             requests,
+            judged,
             searches,
             wake_after: plan.wake_after.into_iter().chain(retry).min(),
+        }
+    }
+
+    /// Decides, on a thread where that may take its time: lease, watches and workloads go on
+    /// meanwhile. `None` when stopped: the decision ends by itself, since its steps are counted, and
+    /// nobody hears of it. The memory is lost then; it may be at any moment.
+    async fn decide(
+        &mut self,
+        input: SchedulingInput,
+        now: DateTime<Utc>,
+        stop: &CancellationToken,
+    ) -> Option<SchedulingPlan> {
+        let mut memory = std::mem::take(&mut self.memory);
+        let settings = self.settings.clone();
+        let deciding = tokio::task::spawn_blocking(move || {
+            let plan = schedule(&input, &mut memory, &settings, now).plan;
+            (plan, memory)
+        });
+        let decided = tokio::select! {
+            biased;
+            () = stop.cancelled() => return None,
+            decided = deciding => decided,
+        };
+        match decided {
+            Ok((plan, memory)) => {
+                self.memory = memory;
+                Some(plan)
+            }
+            Err(error) => {
+                if error.is_panic() {
+                    std::panic::resume_unwind(error.into_panic());
+                }
+                None
+            }
         }
     }
 

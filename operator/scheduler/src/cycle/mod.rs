@@ -1,5 +1,6 @@
 //! One scheduling cycle: stages over the gangs and a ledger of capacity, in this order.
 
+mod classes;
 mod intents;
 mod maintain;
 mod order;
@@ -83,6 +84,7 @@ pub fn schedule(
         steps,
         wake_after: wake.after(now),
         queued: queued.places.len(),
+        judged: queued.judged,
         searches: queued.searches,
     };
     SchedulingCycle {

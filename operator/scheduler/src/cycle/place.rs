@@ -141,6 +141,7 @@ pub(super) fn attempt<'d>(
     request: &'d PlacementRequest,
     demand: &'d Demand,
     ahead: &'d ReservationsAhead,
+    effort: u64,
 ) -> PlacementAttempt<'d> {
     let rules = &context.settings.rules;
     PlacementAttempt {
@@ -155,6 +156,8 @@ pub(super) fn attempt<'d>(
             ends: input.workload.ends,
         },
         ahead,
+        placement_steps: rules.placement_steps * effort,
+        effort,
     }
 }
 
@@ -173,7 +176,7 @@ pub(super) fn place_in_free(
     };
     let free = capacity_for(context, capacity, gang);
     let ahead = capacity.standing.ahead_of(gang);
-    let tried = attempt(context, &gang.input, &request, &demand, &ahead).in_free_capacity(&free);
+    let tried = attempt(context, &gang.input, &request, &demand, &ahead, 1).in_free_capacity(&free);
     match tried {
         Ok(placement) => {
             let nodes = request.assign(context.cluster, &placement);

@@ -41,6 +41,8 @@ pub(super) struct Unplaced<'q> {
     pub free: Cluster,
     /// What is missing.
     pub short: Infeasible,
+    /// How many times the usual steps its searches may take.
+    pub effort: u64,
 }
 
 /// Finds capacity that others leave, or have to leave.
@@ -58,6 +60,7 @@ pub(super) fn make_capacity(
         demand,
         free,
         short,
+        effort,
     } = unplaced;
     let leaving = if let Some(leaving) = round.leaving.take() {
         leaving
@@ -69,13 +72,17 @@ pub(super) fn make_capacity(
         leaving.held
     };
     let input = Arc::clone(&gangs[at].input);
-    let attempt = attempt(context, &input, request, demand, &round.ahead);
+    let attempt = attempt(context, &input, request, demand, &round.ahead, effort);
     let (free, soon) = attempt.after_terminations(free, &leaving);
     round.leaving = Some(leaving);
     if let Some(placement) = soon {
         let nodes = request.assign(context.cluster, &placement);
         gangs[at].decision = Decision::AfterTerminations(nodes);
         return Err(Pending::Terminations);
+    }
+    // Nobody is evicted for a gang that may fit as it is.
+    if let Infeasible::GaveUp { steps } = short {
+        return Err(not_known(context, memory, &gangs[at], steps, round));
     }
     if demand.preemption == EvictionPolicy::Never && !gangs[at].input.group.preempts {
         return Err(Pending::Capacity(may_not_preempt(short)));
@@ -95,7 +102,7 @@ pub(super) fn make_capacity(
         return Err(known.pending.clone());
     }
     if round.searches == context.settings.searches_per_cycle {
-        round.unfinished = true;
+        round.left_out += 1;
         return Err(Pending::Capacity(short));
     }
     round.searches += 1;
@@ -117,6 +124,10 @@ pub(super) fn make_capacity(
             (round.leaving, round.work) = (None, None);
             Ok(())
         }
+        Err(NoVictimsFound {
+            short: Some(Infeasible::GaveUp { steps }),
+            ..
+        }) => Err(not_known(context, memory, &gangs[at], steps, round)),
         Err(found) => {
             let asked_again = (!refused.is_empty()).then(|| {
                 let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
@@ -129,6 +140,20 @@ pub(super) fn make_capacity(
             Err(pending)
         }
     }
+}
+
+/// Takes note of a gang of which a search could not say whether it fits: the next, longer one comes
+/// after a while.
+fn not_known(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gang: &GangState,
+    steps: u64,
+    round: &mut Round,
+) -> Pending {
+    let next_try = memory.unknown.failed(gang.uid(), context.now);
+    round.wake.at(next_try);
+    Pending::Unknown { steps, next_try }
 }
 
 /// No set of victims makes enough capacity.

@@ -38,6 +38,8 @@ pub struct QueuePlace {
 pub(super) struct Queued {
     /// Gangs in the queue, in the order in which they were served.
     pub places: Vec<QueuePlace>,
+    /// Gangs that were looked at by themselves.
+    pub judged: usize,
     /// Searches for victims.
     pub searches: usize,
     pub wake: Wake,
@@ -63,6 +65,7 @@ pub(super) fn serve(
         memory.no_victims.clear();
         return Queued {
             places: Vec::new(),
+            judged: 0,
             searches: 0,
             wake: round.wake,
         };
@@ -100,15 +103,16 @@ pub(super) fn serve(
     }
     let cache = &mut memory.no_victims;
     let version = cache.version;
-    if round.unfinished || cache.gangs.values().any(|known| known.version != version) {
+    if round.left_out > 0 || cache.gangs.values().any(|known| known.version != version) {
         round.wake.at(context.now);
     }
     for until in cache.gangs.values().filter_map(|known| known.until) {
         round.wake.at(until);
     }
-    cache.unfinished = round.unfinished;
+    cache.unfinished = round.left_out > 0;
     Queued {
         places,
+        judged: round.judged,
         searches: round.searches,
         wake: round.wake,
     }
@@ -213,16 +217,30 @@ fn serve_one(
     }
     let wanted = placement_request(context, memory, &gangs[at], request)?;
     let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
+    let ahead = round.ahead.iter().count();
+    let has_reserved = round.before.contains_key(&at);
+    let asks = round.classes.asks(gangs, at, request, &demand);
+    let asks = asks.filter(|_| !has_reserved && !memory.unknown.knows(gangs[at].uid()));
+    if let Some(known) = asks.as_ref().and_then(|a| round.classes.pending(a, ahead)) {
+        return Err(known.clone());
+    }
+    round.judged += 1;
+    let left_out = round.left_out;
     let free = capacity_for(context, capacity, &gangs[at]);
     let input = Arc::clone(&gangs[at].input);
-    let attempt = attempt(context, &input, &wanted, &demand, &round.ahead);
+    let effort = memory
+        .unknown
+        .effort(gangs[at].uid(), context.now, &mut round.longer);
+    let attempt = attempt(context, &input, &wanted, &demand, &round.ahead, effort);
     let short = match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free) {
         Ok((placement, promise)) => {
             let nodes = wanted.assign(context.cluster, &placement);
             gangs[at].promise(promise);
             capacity.assign(context, &mut gangs[at], by_name(context, &nodes));
             gangs[at].decision = Decision::Placed(nodes);
+            memory.unknown.settle(gangs[at].uid());
             round.work = None;
+            round.classes.forget();
             return Ok(());
         }
         Err(_) if retry_excluded_nodes(&mut gangs[at]) => {
@@ -241,15 +259,27 @@ fn serve_one(
         demand: &demand,
         free,
         short,
+        effort,
     };
     let answer = make_capacity(context, memory, capacity, gangs, unplaced, round);
     if answer.is_err() {
         reserve_for(context, capacity, gangs, at, &wanted, &demand, round);
     }
-    match reserved {
+    let answer = match reserved {
         Some(reserved) => answer.map_err(|_| reserved),
         None => answer,
+    };
+    match (&answer, asks) {
+        (Ok(()), _) => round.classes.forget(),
+        // Of one that was left out for want of searches nothing is known.
+        (Err(pending), Some(asks))
+            if round.ahead.iter().count() == ahead && round.left_out == left_out =>
+        {
+            round.classes.waits(asks, ahead, pending);
+        }
+        _ => {}
     }
+    answer
 }
 
 /// Where a gang fits into free capacity, and by when it has to have ended if that is capacity that

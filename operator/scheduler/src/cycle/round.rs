@@ -6,6 +6,7 @@ use lockstep_api::scheduling::Reservation;
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{PassingWork, ReservationsAhead};
 
+use super::classes::WaitingClasses;
 use crate::context::Wake;
 
 /// What one way through the queue keeps.
@@ -13,8 +14,14 @@ use crate::context::Wake;
 pub(super) struct Round {
     /// Searches for victims that were made.
     pub searches: usize,
-    /// Whether a gang was left without one.
-    pub unfinished: bool,
+    /// Gangs that were looked at by themselves, and not as one of several that ask for the same.
+    pub judged: usize,
+    /// What is known of gangs that ask for the same.
+    pub classes: WaitingClasses,
+    /// Longer searches for gangs of which it is not known whether they fit.
+    pub longer: usize,
+    /// Gangs that were left without a search.
+    pub left_out: usize,
     /// What is about to leave; looked up when it first matters, and again after each preemption.
     pub leaving: Option<Vec<(NodeIx, Amounts)>>,
     /// What holds capacity for a while only; looked up when it first matters, and again after each

@@ -217,3 +217,73 @@ fn an_intent_is_dropped_when_its_victim_has_come_to_count_for_more() {
     world.settle();
     assert_eq!((world.running("low"), world.intent("high")), (4, None));
 }
+
+#[test]
+fn of_gangs_that_ask_for_the_same_only_the_first_is_looked_at_and_those_that_reserve() {
+    let mut world = full(0);
+    for n in 0..40 {
+        world.gang(&format!("w{n:02}"), LOW);
+    }
+    world.decide();
+    world.later(1);
+    let pass = world.pass();
+    // The one whose reservation fits nowhere beside the first, and stands for all others.
+    assert!(pass.judged <= 3, "{pass:?}");
+    assert_eq!(pass.searches, 0);
+    for n in 0..40 {
+        let told = world.condition(&format!("w{n:02}"));
+        assert_eq!(told.reason, reasons::UNSCHEDULABLE);
+        assert!(
+            told.message.contains("needs 4 more nvidia.com/gpu"),
+            "{}",
+            told.message
+        );
+    }
+    // Room is theirs at once.
+    world.edit("low", |w| w.spec.suspend = true);
+    world.settle();
+    assert!(world.placement("w00").is_some());
+}
+
+/// A gang of two shapes that fit on nodes of seven and five accelerators in one way only.
+fn two_shapes() -> Value {
+    let group = |name: &str, replicas: i32, gpus: i32| {
+        let container =
+            json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus.to_string()}}});
+        json!({"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}})
+    };
+    json!({"groups": [group("trainer", 2, 3), group("rollout", 3, 2)]})
+}
+
+#[test]
+fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_and_it_keeps_its_place() {
+    let mut world = Gangs::new(&[("n1", 7), ("n2", 5), ("n3", 12)]);
+    world.foreign("elsewhere", "n3", 1, 12);
+    world.scheduler_settings().rules.placement_steps = 0;
+    world.gang_with("mixed", HIGH, &two_shapes());
+    world.decide();
+    let told = world.condition("mixed");
+    assert_eq!(told.reason, reasons::UNSCHEDULABLE);
+    for part in [
+        "not known whether all pods fit together",
+        "no workload is preempted meanwhile",
+        "its place in the queue is kept",
+        "searched again for ten times as long at",
+    ] {
+        assert!(told.message.contains(part), "{}", told.message);
+    }
+    assert_eq!(world.intent("mixed"), None);
+    for _ in 0..30 {
+        world.later(1);
+        world.decide();
+    }
+    assert_eq!((world.intent("mixed"), world.evicted().len()), (None, 0));
+    world.scheduler_settings().rules.placement_steps = 100_000;
+    world.later(1);
+    world.settle();
+    let mut nodes = world.nodes("mixed");
+    nodes.sort();
+    nodes.dedup();
+    assert_eq!(nodes, ["n1", "n2"]);
+    assert_eq!(world.evicted().len(), 0);
+}

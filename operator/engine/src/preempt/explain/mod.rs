@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     cluster::Cluster,
-    placement::PlacementInstance,
+    placement::{PlacementInstance, Steps},
     problem::{Demand, NodeIx, Scope, TopologyStrictness, UnitIx, Units},
 };
 
@@ -59,7 +59,8 @@ fn compare_in_domain(
     options: &PreemptionOptions,
     answer: &PreemptionAnswer,
 ) -> Reasons {
-    let placement = PlacementInstance::new(cluster, demand);
+    let mut placement = PlacementInstance::new(cluster, demand);
+    placement.steps = Steps::new(options.work_budget);
     let instance = PreemptionInstance::new(&placement, units);
     let topology = demand
         .topology
@@ -101,7 +102,7 @@ fn compare(
     let mut next_best: Option<VictimSet> = None;
     for candidate in search.by_savings() {
         let mut without_it = None;
-        if reasons.taken.len() < WORKED_OUT && search.avoid(candidate) {
+        if reasons.taken.len() < WORKED_OUT && !search.is_spent() && search.avoid(candidate) {
             without_it = Some(search.state.victim_set());
         }
         search.set_victims(|c| victims[c]);

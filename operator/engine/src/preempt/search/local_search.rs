@@ -90,20 +90,40 @@ impl<'a> LocalSearch<'a> {
                 }
                 // There are slots enough, but those of different shapes overlap: any more free
                 // capacity may help.
-                let Some(cheapest) = self
-                    .evictable()
-                    .min_by_key(|&c| (self.state.marginal(c), c))
-                else {
-                    return false;
-                };
-                self.state.evict(cheapest);
-                continue;
+                return self.evict_until_it_fits();
             };
             let Some(cover) = self.best_cover(shape, missing) else {
                 return false;
             };
             self.evict_all(&cover);
         }
+    }
+
+    /// Evicts more and more until the gang fits, first what brings most for its price: one, two
+    /// more, four more. What was too much is given back later. False when the pool is exhausted.
+    fn evict_until_it_fits(&mut self) -> bool {
+        let mut order: Vec<CandidateIx> = self.evictable().collect();
+        match self.state.by_worth(&order) {
+            Some(by_worth) => order = by_worth,
+            None => order.sort_by_key(|&c| (self.state.marginal(c), c)),
+        }
+        let mut rest = order.as_slice();
+        let mut next = 1;
+        while !rest.is_empty() {
+            let (now, later) = rest.split_at(next.min(rest.len()));
+            self.evict_all(now);
+            if self.state.fits() {
+                return true;
+            }
+            rest = later;
+            next *= 2;
+        }
+        false
+    }
+
+    /// Whether the budget is spent.
+    pub fn is_spent(&self) -> bool {
+        self.state.all_steps() >= self.budget
     }
 
     /// Restores every victim that is not needed, the largest savings first.
@@ -145,7 +165,7 @@ impl<'a> LocalSearch<'a> {
         let phases = 2 + PAIRS_APART;
         let mut idle = 0;
         self.thorough = false;
-        while idle < 2 * phases && self.state.steps < self.budget {
+        while idle < 2 * phases && !self.is_spent() {
             self.thorough |= idle >= phases;
             let improved = match idle % phases {
                 0 => self.exchange_out(Self::singles, &mut best) | self.exchange_in(&mut best),
@@ -181,7 +201,7 @@ impl<'a> LocalSearch<'a> {
         let mut improved = false;
         self.refresh_cheapest_nodes();
         for group in groups(self) {
-            if self.state.steps >= self.budget {
+            if self.is_spent() {
                 break;
             }
             if group.iter().any(|&c| !self.state.is_evicted(c)) {
@@ -253,7 +273,7 @@ impl<'a> LocalSearch<'a> {
     fn exchange_in(&mut self, best: &mut EvictionCost) -> bool {
         let mut improved = false;
         for candidate in 0..self.pool.len() {
-            if self.state.steps >= self.budget {
+            if self.is_spent() {
                 break;
             }
             if self.state.is_evicted(candidate) || !self.pool[candidate] {

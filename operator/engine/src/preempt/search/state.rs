@@ -5,13 +5,22 @@
 
 use crate::{
     objective::{CostCounter, EvictionCost, Price},
-    placement::{place_in, slots},
+    placement::{
+        merged,
+        mixture::{Effort, Mixture, Verdict},
+        pack::fill,
+        place_in, slots,
+        want::wants,
+    },
     preempt::{
         fit::FitCondition,
         instance::{CandidateIx, PreemptionInstance},
     },
-    problem::{DomainIx, NodeIx, ShapeIx},
+    problem::{Amounts, DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
+
+/// Steps of a visit of a node per shape, where several shapes compete for nodes.
+const SEVERAL: u64 = 2;
 
 /// A set of victims and its cost; sets of equal cost are ordered by their candidates.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -38,8 +47,42 @@ pub(in crate::preempt) struct VictimState<'a> {
     /// Per shape, slots per domain, where replicas must share one.
     in_domain: Vec<Vec<i64>>,
     cost: CostCounter<'a>,
-    /// Work done so far, in node visits.
+    /// Where counting does not decide: patterns of the nodes on which the gang fits.
+    several: Option<SeveralShapes<'a>>,
+    /// Work done so far, in node visits, without the search over several shapes.
     pub steps: u64,
+}
+
+/// Several shapes that compete for nodes.
+#[derive(Clone)]
+struct SeveralShapes<'a> {
+    mixture: Mixture<'a>,
+    /// Nodes whose free capacity the mixture does not know yet.
+    changed: Vec<NodeIx>,
+    is_changed: Vec<bool>,
+    /// The same at the last [`VictimState::begin`]. What the mixture has changed since can be
+    /// undone.
+    at_begin: Option<Vec<NodeIx>>,
+    /// Steps of the mixture that were charged.
+    charged: u64,
+    effort: Effort,
+}
+
+impl SeveralShapes<'_> {
+    fn note(&mut self, node: NodeIx) {
+        if !std::mem::replace(&mut self.is_changed[node], true) {
+            self.changed.push(node);
+        }
+    }
+
+    /// Tells the mixture what is free now.
+    fn catch_up(&mut self, free: &[i64], dims: usize) {
+        for node in std::mem::take(&mut self.changed) {
+            self.is_changed[node] = false;
+            self.mixture
+                .set(node, &free[node * dims..(node + 1) * dims]);
+        }
+    }
 }
 
 impl<'a> VictimState<'a> {
@@ -56,6 +99,17 @@ impl<'a> VictimState<'a> {
             total: vec![0; fit.shapes.len()],
             in_domain: vec![vec![0; fit.domains.len()]; fit.shapes.len()],
             cost: CostCounter::new(instance.units, instance.weights),
+            several: fit.several_shapes().then(|| SeveralShapes {
+                mixture: Mixture::new(
+                    instance.placement,
+                    wants(&instance.placement.demand.needed()),
+                ),
+                changed: Vec::new(),
+                is_changed: vec![false; nodes],
+                at_begin: None,
+                charged: 0,
+                effort: Effort::Little,
+            }),
             steps: 0,
         };
         for &node in &instance.placement.nodes {
@@ -112,12 +166,27 @@ impl<'a> VictimState<'a> {
     /// Makes the present set the one that [`VictimState::undo`] goes back to.
     pub fn begin(&mut self) {
         self.journal.clear();
+        if let Some(several) = &mut self.several {
+            several.mixture.commit();
+            several.at_begin = Some(several.changed.clone());
+        }
     }
 
     /// Goes back to the set of the last [`VictimState::begin`].
     pub fn undo(&mut self) {
         while let Some(candidate) = self.journal.pop() {
             self.toggle(candidate);
+        }
+        if let Some(several) = &mut self.several
+            && let Some(changed) = several.at_begin.take()
+        {
+            several.mixture.undo(0);
+            for node in std::mem::replace(&mut several.changed, changed) {
+                several.is_changed[node] = false;
+            }
+            for &node in &several.changed {
+                several.is_changed[node] = true;
+            }
         }
     }
 
@@ -185,18 +254,115 @@ impl<'a> VictimState<'a> {
         if self.deficit().is_some() {
             return false;
         }
-        self.fit.counting_is_exact || {
-            self.steps += self.instance.placement.nodes.len() as u64 * 4;
-            place_in(self.instance.placement, self.free.clone()).is_ok()
+        if self.fit.counting_is_exact {
+            return true;
         }
+        if self.several.is_some() {
+            return self.patterns_fit();
+        }
+        self.steps += self.instance.placement.nodes.len() as u64 * 4;
+        place_in(self.instance.placement, self.free.clone()).is_ok()
+    }
+
+    /// Whether patterns are found on which the gang fits. Where not, the patterns stay as they
+    /// were.
+    fn patterns_fit(&mut self) -> bool {
+        let placement = self.instance.placement;
+        let dims = placement.cluster.dims();
+        let Some(several) = &mut self.several else {
+            return false;
+        };
+        let before = several.mixture.changes();
+        let changed = several.changed.clone();
+        several.catch_up(&self.free, dims);
+        let fits = several.mixture.fits(placement.steps.left(), several.effort) == Verdict::Fits;
+        if !fits {
+            several.mixture.undo(before);
+            for node in changed {
+                several.note(node);
+            }
+        } else if several.at_begin.is_none() {
+            several.mixture.commit();
+        }
+        let steps = several.mixture.steps();
+        placement.steps.spend(steps - several.charged);
+        several.charged = steps;
+        fits
+    }
+
+    /// From now on an answer is looked for harder, where several shapes compete for nodes.
+    pub fn look_harder(&mut self) {
+        if let Some(several) = &mut self.several {
+            several.effort = Effort::Full;
+        }
+    }
+
+    /// Where the gang is placed, where several shapes have just been found to fit.
+    pub fn patterns(&self) -> Option<GangPlacement> {
+        let placement = self.instance.placement;
+        let several = self.several.as_ref().filter(|s| s.changed.is_empty())?;
+        let mut free = self.free.clone();
+        let mut assigned = several.mixture.assignments(&free, &placement.nodes)?;
+        for a in &assigned {
+            let shape = &placement.demand.shapes[a.shape];
+            placement.take(&mut free, a.node, shape, i64::from(a.count));
+        }
+        fill(placement, &mut free, &placement.nodes, &mut assigned);
+        Some(merged(assigned))
+    }
+
+    /// Evictable candidates by price for what they are worth to several shapes, the least first;
+    /// `None` where that does not matter.
+    pub fn by_worth(&mut self, candidates: &[CandidateIx]) -> Option<Vec<CandidateIx>> {
+        let instance = self.instance;
+        let dims = instance.placement.cluster.dims();
+        self.several.as_ref()?;
+        let mut rated: Vec<(Price, Price, CandidateIx)> = Vec::new();
+        for &candidate in candidates {
+            let price = self.marginal(candidate);
+            let several = self.several.as_mut()?;
+            let mut worth = 0;
+            for (node, held) in instance.uses(candidate) {
+                let now = &self.free[node * dims..(node + 1) * dims];
+                let then: Amounts = now.iter().zip(held).map(|(f, h)| f + h).collect();
+                worth += several.mixture.worth_of(node, &then);
+                worth -= if several.is_changed[node] {
+                    several.mixture.worth_of(node, now)
+                } else {
+                    several.mixture.worth_now(node)
+                };
+            }
+            rated.push((price, Price::from(worth), candidate));
+        }
+        rated.sort_by(|a, b| {
+            let useless = (a.1 <= 0).cmp(&(b.1 <= 0));
+            let rate = (a.0 * b.1.max(1)).cmp(&(b.0 * a.1.max(1)));
+            useless.then(rate).then(a.2.cmp(&b.2))
+        });
+        Some(
+            rated
+                .into_iter()
+                .map(|(_, _, candidate)| candidate)
+                .collect(),
+        )
+    }
+
+    /// Work done so far, the search over several shapes included.
+    pub fn all_steps(&self) -> u64 {
+        self.steps + self.instance.placement.steps.spent()
     }
 
     /// Adds what a candidate holds to the free capacity (`sign` 1) or takes it (-1).
     fn shift(&mut self, candidate: CandidateIx, sign: i64) {
         let instance = self.instance;
         let dims = instance.placement.cluster.dims();
+        let each = if self.several.is_some() {
+            SEVERAL * self.fit.shapes.len() as u64
+        } else {
+            1
+        };
         for (node, amounts) in instance.uses(candidate) {
-            self.steps += 1;
+            self.steps += each;
             for (f, a) in self.free[node * dims..].iter_mut().zip(amounts) {
                 *f += sign * a;
             }
@@ -206,6 +372,9 @@ impl<'a> VictimState<'a> {
 
     /// Counts the slots of a node again.
     fn recount(&mut self, node: NodeIx) {
+        if let Some(several) = &mut self.several {
+            several.note(node);
+        }
         for (ix, shape) in self.fit.shapes.iter().enumerate() {
             let now = if self.instance.placement.admits[shape.shape].contains(node) {
                 slots(

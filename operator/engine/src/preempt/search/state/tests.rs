@@ -196,12 +196,15 @@ fn work_is_counted_in_visits_of_nodes_and_a_placement_that_is_tried_as_four_of_e
     let together = TopologyDemand {
         key: 0,
         mode: TopologyStrictness::Required,
-        scope: Scope::Gang,
+        scope: Scope::Replica,
     };
-    let demand = Demand {
+    let mut demand = Demand {
         topology: Some(together),
         ..Demand::homogeneous([1].as_slice(), 2, 100)
     };
+    // A second shape, so that counting replicas does not decide.
+    demand.shapes.push(Shape::new([2].as_slice(), 1));
+    demand.min_count = 3;
     let placement = PlacementInstance::new(&cluster, &demand);
     let (instance, fit) = (
         PreemptionInstance::new(&placement, &units),

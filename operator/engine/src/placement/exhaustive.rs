@@ -1,0 +1,112 @@
+//! The exhaustive search for patterns of nodes that hold a gang of several shapes.
+
+use std::cmp::Reverse;
+use std::collections::HashSet;
+
+use smallvec::SmallVec;
+
+use super::kinds::{Kind, KindIx, Pattern, worth};
+
+/// Tries the patterns of one node after the other. What is still missing behind a node decides, so
+/// no such state is looked at twice.
+pub(super) struct Exhaustive<'k> {
+    kinds: &'k [Kind],
+    /// The kind of each node, kinds with few patterns last.
+    pub order: Vec<KindIx>,
+    /// Per price vector: what the nodes from a position on are worth at most.
+    bounds: Vec<(Pattern, Vec<i64>)>,
+    hopeless: HashSet<(usize, Pattern)>,
+    /// The pattern of each node, for as many as it takes.
+    pub path: Vec<usize>,
+    /// Patterns that were looked at.
+    pub steps: u64,
+    limit: u64,
+}
+
+impl<'k> Exhaustive<'k> {
+    /// Among so many nodes of each kind, with these prices to bound what is left, in so many steps.
+    pub fn new(kinds: &'k [Kind], nodes: &[i64], prices: &[Pattern], limit: u64) -> Self {
+        let holds = |k: &KindIx| kinds[*k].patterns[0].iter().any(|&c| c > 0);
+        let mut used: Vec<KindIx> = (0..nodes.len()).filter(|&k| nodes[k] > 0).collect();
+        used.retain(holds);
+        used.sort_by_key(|&k| (Reverse(kinds[k].patterns.len()), k));
+        let order: Vec<KindIx> = used
+            .iter()
+            .flat_map(|&k| std::iter::repeat_n(k, nodes[k] as usize))
+            .collect();
+        let shapes = prices.first().map_or(0, SmallVec::len);
+        // Each shape by itself, beside the prices that were found.
+        let single = (0..shapes).map(|at| {
+            let mut price = Pattern::from_elem(0, shapes);
+            price[at] = 1;
+            price
+        });
+        let behind = |prices: &Pattern| {
+            let mut behind = vec![0; order.len() + 1];
+            for at in (0..order.len()).rev() {
+                let patterns = kinds[order[at]].patterns.iter();
+                let most = patterns.map(|p| worth(prices, p)).max().unwrap_or(0);
+                behind[at] = behind[at + 1] + most;
+            }
+            behind
+        };
+        let bounds = prices.iter().cloned().chain(single);
+        Self {
+            kinds,
+            bounds: bounds.map(|p| (p.clone(), behind(&p))).collect(),
+            order,
+            hopeless: HashSet::new(),
+            path: Vec::new(),
+            steps: 0,
+            limit,
+        }
+    }
+
+    /// Whether all steps are spent: that nothing was found proves nothing.
+    pub fn is_spent(&self) -> bool {
+        self.steps >= self.limit
+    }
+
+    /// Finds patterns for the nodes from a position on that hold what is missing.
+    pub fn search(&mut self, at: usize, missing: Pattern) -> bool {
+        if missing.iter().all(|&m| m == 0) {
+            return true;
+        }
+        self.steps += self.bounds.len() as u64;
+        let mut bounds = self.bounds.iter();
+        if at == self.order.len()
+            || self.is_spent()
+            || bounds.any(|(prices, behind)| behind[at] < worth(prices, &missing))
+            || self.hopeless.contains(&(at, missing.clone()))
+        {
+            return false;
+        }
+        let patterns = &self.kinds[self.order[at]].patterns;
+        let prices = &self.bounds[0].0;
+        let mut tries: Vec<(Reverse<i64>, usize)> = Vec::new();
+        for (ix, pattern) in patterns.iter().enumerate() {
+            let useful: Pattern = pattern
+                .iter()
+                .zip(&missing)
+                .map(|(p, m)| *p.min(m))
+                .collect();
+            tries.push((Reverse(worth(prices, &useful)), ix));
+        }
+        tries.sort_unstable();
+        for (_, pattern) in tries {
+            let left = missing.iter().zip(&patterns[pattern]);
+            let left = left
+                .map(|(missing, held)| (missing - held).max(0))
+                .collect();
+            self.path.push(pattern);
+            if self.search(at + 1, left) {
+                return true;
+            }
+            self.path.pop();
+        }
+        if !self.is_spent() {
+            self.hopeless.insert((at, missing));
+        }
+        false
+    }
+}

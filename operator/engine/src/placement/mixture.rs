@@ -1,0 +1,368 @@
+//! Whether a gang of several shapes fits, decided over kinds of nodes.
+//!
+//! Every node gets one of its [patterns](super::kinds), so that together they hold the gang. With a
+//! price per pod of each shape, a node is worth at most its dearest pattern; where all nodes
+//! together are worth less than the gang, the gang does not fit (weak duality). The prices with the
+//! smallest surplus are looked for ([`super::prices`]). They say which pattern each node
+//! should have, nearly; [`Mixture::repair`] exchanges patterns until the gang fits. Where that ends
+//! without an answer, [`Exhaustive`] tries what is left, as long as steps are left.
+
+use super::exhaustive::Exhaustive;
+use super::instance::PlacementInstance;
+use super::kinds::{KindIx, Kinds, Pattern, worth};
+use super::prices::{dearest, even, tightest};
+use super::want::Want;
+use crate::problem::{Assignment, NodeIx};
+
+/// Prices that are tried at most, with full effort and with little.
+const PRICES: usize = 48;
+const FEW_PRICES: usize = 8;
+/// Prices from which the patterns are repaired, those with the smallest surplus.
+const STARTS: usize = 3;
+/// Price vectors that bound the exhaustive search.
+const BOUNDS: usize = 6;
+
+/// Nodes among which the exhaustive search looks, at most: it goes as deep as there are nodes.
+const EXHAUSTIVE: i64 = 256;
+
+/// How hard an answer is looked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Effort {
+    /// For one of very many sets of victims.
+    Little,
+    Full,
+}
+
+/// What is known of a gang's fit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    Fits,
+    DoesNotFit,
+    /// The steps are spent.
+    Unknown,
+}
+
+/// Patterns for nodes that change.
+#[derive(Clone)]
+pub(crate) struct Mixture<'a> {
+    pub(super) kinds: Kinds<'a>,
+    /// Per node, its kind.
+    kind_of: Vec<Option<KindIx>>,
+    /// Per kind, how many nodes are of it.
+    pub(super) nodes: Vec<i64>,
+    /// Per kind and pattern, how many nodes have it.
+    pub(super) chosen: Vec<Vec<i64>>,
+    /// Per kind, the dearest pattern.
+    dearest: Vec<usize>,
+    /// Pods of each shape less those that the patterns hold.
+    pub(super) missing: Pattern,
+    /// Per shape, the price of a pod.
+    pub(super) prices: Pattern,
+    changes: Vec<Change>,
+    pub(super) steps: u64,
+}
+
+/// A change that can be undone.
+#[derive(Clone, Copy, Debug)]
+enum Change {
+    /// So many more nodes of a kind have a pattern.
+    Chosen(KindIx, usize, i64),
+    /// A node was of this kind.
+    Kind(NodeIx, Option<KindIx>),
+}
+
+impl<'a> Mixture<'a> {
+    /// No nodes yet.
+    pub fn new(instance: &'a PlacementInstance<'a>, wanted: Vec<Want>) -> Self {
+        let missing: Pattern = wanted.iter().map(|w| i64::from(w.count)).collect();
+        Self {
+            prices: even(&missing),
+            kinds: Kinds::new(instance, wanted),
+            kind_of: vec![None; instance.cluster.node_count()],
+            nodes: Vec::new(),
+            chosen: Vec::new(),
+            dearest: Vec::new(),
+            missing,
+            changes: Vec::new(),
+            steps: 0,
+        }
+    }
+
+    /// Steps spent so far: patterns that were looked at.
+    pub fn steps(&self) -> u64 {
+        self.steps + self.kinds.steps
+    }
+
+    /// Forgets what could be undone.
+    pub fn commit(&mut self) {
+        self.changes.clear();
+    }
+
+    /// Changes that can be undone, so far.
+    pub fn changes(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// Undoes all changes but the first so many.
+    pub fn undo(&mut self, kept: usize) {
+        while self.changes.len() > kept {
+            match self.changes.pop() {
+                Some(Change::Chosen(kind, pattern, times)) => self.hold(kind, pattern, -times),
+                Some(Change::Kind(node, kind)) => self.count(node, kind),
+                None => {}
+            }
+        }
+    }
+
+    /// A node is of this kind now.
+    fn count(&mut self, node: NodeIx, kind: Option<KindIx>) {
+        if let Some(old) = std::mem::replace(&mut self.kind_of[node], kind) {
+            self.nodes[old] -= 1;
+        }
+        if let Some(new) = kind {
+            self.nodes[new] += 1;
+        }
+    }
+
+    fn learn_kinds(&mut self) {
+        for kind in self.nodes.len()..self.kinds.all.len() {
+            self.nodes.push(0);
+            self.chosen
+                .push(vec![0; self.kinds.all[kind].patterns.len()]);
+        }
+        for kind in self.dearest.len()..self.kinds.all.len() {
+            self.dearest.push(self.dearest_of(kind));
+        }
+    }
+
+    /// What a node with so much free is worth at the present prices.
+    pub fn worth_of(&mut self, node: NodeIx, free: &[i64]) -> i64 {
+        let kind = self.kinds.of(node, free);
+        self.learn_kinds();
+        self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]])
+    }
+
+    /// What a node is worth at the present prices with what it had free when it was set.
+    pub fn worth_now(&self, node: NodeIx) -> i64 {
+        self.kind_of[node].map_or(0, |kind| {
+            self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]])
+        })
+    }
+
+    /// What the nodes are worth at the present prices beyond the gang; below zero it does not fit.
+    pub fn surplus(&self) -> i64 {
+        let wanted = self.kinds.wanted.iter().zip(&self.prices);
+        let wanted: i64 = wanted.map(|(w, price)| i64::from(w.count) * price).sum();
+        let each = self.nodes.iter().enumerate();
+        let worth = |(kind, &nodes): (usize, &i64)| match nodes {
+            0 => 0,
+            _ => nodes * self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]]),
+        };
+        each.map(worth).sum::<i64>() - wanted
+    }
+
+    /// A node has so much free now.
+    pub fn set(&mut self, node: NodeIx, free: &[i64]) {
+        let kind = self.kinds.of(node, free);
+        if self.kind_of[node] == Some(kind) {
+            return;
+        }
+        self.learn_kinds();
+        if let Some(old) = self.kind_of[node]
+            && let Some(pattern) = self.chosen[old].iter().rposition(|&c| c > 0)
+        {
+            self.choose(old, pattern, -1);
+        }
+        self.changes.push(Change::Kind(node, self.kind_of[node]));
+        self.count(node, Some(kind));
+        self.choose(kind, self.dearest[kind], 1);
+    }
+
+    pub(super) fn choose(&mut self, kind: KindIx, pattern: usize, times: i64) {
+        if times != 0 {
+            self.changes.push(Change::Chosen(kind, pattern, times));
+            self.hold(kind, pattern, times);
+        }
+    }
+
+    fn hold(&mut self, kind: KindIx, pattern: usize, times: i64) {
+        self.chosen[kind][pattern] += times;
+        let held = &self.kinds.all[kind].patterns[pattern];
+        for (missing, held) in self.missing.iter_mut().zip(held) {
+            *missing -= held * times;
+        }
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.missing.iter().all(|&m| m <= 0)
+    }
+
+    /// Whether the gang fits, in so many steps; with little effort many a gang is not known to fit
+    /// that does.
+    pub fn fits(&mut self, steps: u64, effort: Effort) -> Verdict {
+        let end = self.steps().saturating_add(steps);
+        if self.is_complete() {
+            return Verdict::Fits;
+        }
+        if self.surplus() < 0 && self.knows_all() {
+            return Verdict::DoesNotFit;
+        }
+        self.steps += self.nodes.len() as u64;
+        if self.steps() >= end {
+            return Verdict::Unknown;
+        }
+        if self.repair(end, Effort::Little) {
+            return Verdict::Fits;
+        }
+        let rounds = match effort {
+            Effort::Little => FEW_PRICES,
+            Effort::Full => PRICES,
+        };
+        let (tried, spent) = tightest(
+            &self.kinds.all,
+            &self.nodes,
+            &self.wanted(),
+            &self.prices,
+            rounds,
+            end - self.steps(),
+        );
+        self.steps += spent;
+        let Some((surplus, least)) = tried.first() else {
+            return Verdict::Unknown;
+        };
+        if *surplus < 0 && self.knows_all() {
+            self.prices.clone_from(least);
+            self.restart();
+            return Verdict::DoesNotFit;
+        }
+        let starts = match effort {
+            Effort::Little => 1,
+            Effort::Full => STARTS,
+        };
+        for (_, prices) in tried.iter().take(starts) {
+            self.prices.clone_from(prices);
+            self.restart();
+            if self.is_complete() || self.repair(end, effort) {
+                return Verdict::Fits;
+            }
+        }
+        if effort == Effort::Little || self.nodes.iter().sum::<i64>() > EXHAUSTIVE {
+            return Verdict::Unknown;
+        }
+        let bounds: Vec<Pattern> = tried.into_iter().take(BOUNDS).map(|(_, p)| p).collect();
+        self.try_all(&bounds, end)
+    }
+
+    /// Tries all patterns of all nodes.
+    fn try_all(&mut self, bounds: &[Pattern], end: u64) -> Verdict {
+        let limit = end.saturating_sub(self.steps());
+        let mut search = Exhaustive::new(&self.kinds.all, &self.nodes, bounds, limit);
+        let found = search.search(0, self.wanted());
+        let (order, path, spent) = (search.order.clone(), search.path.clone(), search.is_spent());
+        self.steps += search.steps;
+        if !found {
+            return if self.knows_all() && !spent {
+                Verdict::DoesNotFit
+            } else {
+                Verdict::Unknown
+            };
+        }
+        for kind in 0..self.nodes.len() {
+            for pattern in 0..self.chosen[kind].len() {
+                self.choose(kind, pattern, -self.chosen[kind][pattern]);
+            }
+        }
+        let mut rest = self.nodes.clone();
+        for (&kind, &pattern) in order.iter().zip(&path) {
+            self.choose(kind, pattern, 1);
+            rest[kind] -= 1;
+        }
+        for (kind, &nodes) in rest.iter().enumerate() {
+            self.choose(kind, self.dearest[kind], nodes);
+        }
+        Verdict::Fits
+    }
+
+    fn wanted(&self) -> Pattern {
+        let wanted = self.kinds.wanted.iter();
+        wanted.map(|w| i64::from(w.count)).collect()
+    }
+
+    /// Whether the patterns of the nodes are all that there are.
+    fn knows_all(&self) -> bool {
+        let mut used = self.nodes.iter().zip(&self.kinds.all);
+        used.all(|(&nodes, kind)| nodes == 0 || kind.complete)
+    }
+
+    pub(super) fn worth(&self, pattern: &Pattern) -> i64 {
+        worth(&self.prices, pattern)
+    }
+
+    fn dearest_of(&self, kind: KindIx) -> usize {
+        dearest(&self.kinds.all[kind].patterns, &self.prices)
+    }
+
+    /// Gives every node its dearest pattern.
+    fn restart(&mut self) {
+        for kind in 0..self.nodes.len() {
+            self.dearest[kind] = self.dearest_of(kind);
+            self.steps += self.chosen[kind].len() as u64;
+            for pattern in 0..self.chosen[kind].len() {
+                let times = self.chosen[kind][pattern];
+                self.choose(kind, pattern, -times);
+            }
+            self.choose(kind, self.dearest[kind], self.nodes[kind]);
+        }
+    }
+
+    /// The pods of each node; `None` unless the gang fits. Of the nodes of a kind the fullest get
+    /// the most; what is too much is left out where most is free.
+    pub fn assignments(&self, free: &[i64], order: &[NodeIx]) -> Option<Vec<Assignment>> {
+        let instance = self.kinds.instance;
+        let first = self.kinds.wanted.first().filter(|_| self.is_complete())?;
+        let dim = instance.scarce[first.shape].dim;
+        let mut nodes: Vec<(i64, usize, NodeIx)> = order
+            .iter()
+            .enumerate()
+            .map(|(position, &node)| (instance.free_on(free, node)[dim], position, node))
+            .collect();
+        nodes.sort_unstable();
+        let mut left = self.chosen.clone();
+        let mut held: Vec<(NodeIx, Pattern)> = Vec::new();
+        for (_, _, node) in nodes {
+            let Some(kind) = self.kind_of[node] else {
+                continue;
+            };
+            let patterns = &self.kinds.all[kind].patterns;
+            let best = (0..patterns.len())
+                .filter(|&p| left[kind][p] > 0)
+                .max_by_key(|&p| (self.worth(&patterns[p]), std::cmp::Reverse(p)));
+            if let Some(best) = best {
+                left[kind][best] -= 1;
+                held.push((node, patterns[best].clone()));
+            }
+        }
+        let mut over: Pattern = self.missing.iter().map(|m| -m).collect();
+        for (_, pattern) in held.iter_mut().rev() {
+            for (count, over) in pattern.iter_mut().zip(&mut over) {
+                let less = (*count).min(*over);
+                *count -= less;
+                *over -= less;
+            }
+        }
+        let mut assigned = Vec::new();
+        for (node, pattern) in held {
+            for (want, count) in self.kinds.wanted.iter().zip(pattern) {
+                if count > 0 {
+                    assigned.push(Assignment {
+                        shape: want.shape,
+                        replica: 0,
+                        node,
+                        count: count as u32,
+                    });
+                }
+            }
+        }
+        Some(assigned)
+    }
+}

@@ -1,0 +1,79 @@
+//! Prices of pods at which the nodes are worth the least beyond the gang.
+
+use super::kinds::{Kind, Pattern, worth};
+
+/// The sum of the prices of all wanted pods.
+const WORTH: i64 = 1 << 30;
+
+/// Prices at which every shape costs the same in all.
+pub(super) fn even(wanted: &Pattern) -> Pattern {
+    let share = WORTH / wanted.len().max(1) as i64;
+    wanted.iter().map(|w| (share / w.max(&1)).max(1)).collect()
+}
+
+/// Prices with what the nodes are worth at them beyond the gang, the least first: below zero the
+/// gang does not fit. Prices rise where pods are missing and fall where too many fit, by smaller and
+/// smaller parts. Ends after so many rounds or steps; returns the steps spent, too.
+pub(super) fn tightest(
+    kinds: &[Kind],
+    nodes: &[i64],
+    wanted: &Pattern,
+    first: &Pattern,
+    rounds: usize,
+    steps: u64,
+) -> (Vec<(i64, Pattern)>, u64) {
+    let mut tried: Vec<(i64, Pattern)> = Vec::new();
+    let mut prices = first.clone();
+    let mut spent = 0;
+    for round in 0..rounds {
+        let mut surplus = -worth(&prices, wanted);
+        let mut missing = wanted.clone();
+        for (kind, &nodes) in kinds.iter().zip(nodes) {
+            if nodes == 0 {
+                continue;
+            }
+            spent += kind.patterns.len() as u64;
+            let pattern = &kind.patterns[dearest(&kind.patterns, &prices)];
+            surplus += worth(&prices, pattern) * nodes;
+            for (missing, held) in missing.iter_mut().zip(pattern) {
+                *missing -= held * nodes;
+            }
+        }
+        tried.push((surplus, prices.clone()));
+        if surplus < 0 || spent >= steps {
+            break;
+        }
+        // A third at first, a hundredth in the end.
+        let part = 3 + 2 * round as i128;
+        for ((price, missing), &wanted) in prices.iter_mut().zip(&missing).zip(wanted) {
+            let missing = (*missing).clamp(-wanted, wanted);
+            let by = i128::from(*price) * i128::from(missing) / (i128::from(wanted) * part);
+            *price = (*price + by as i64).max(1);
+        }
+        normalise(&mut prices, wanted);
+    }
+    tried.sort();
+    tried.dedup();
+    (tried, spent)
+}
+
+/// The dearest pattern, the first of equal ones.
+pub(super) fn dearest(patterns: &[Pattern], prices: &Pattern) -> usize {
+    let mut best = (0, i64::MIN);
+    for (at, pattern) in patterns.iter().enumerate() {
+        let value = worth(prices, pattern);
+        if value > best.1 {
+            best = (at, value);
+        }
+    }
+    best.0
+}
+
+/// Makes the prices of all that is wanted come to [`WORTH`] again.
+fn normalise(prices: &mut Pattern, wanted: &Pattern) {
+    let each = prices.iter().zip(wanted);
+    let sum: i128 = each.map(|(&p, &w)| i128::from(p) * i128::from(w)).sum();
+    for price in prices {
+        *price = ((i128::from(*price) * i128::from(WORTH) / sum.max(1)) as i64).max(1);
+    }
+}

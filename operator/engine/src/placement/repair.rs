@@ -1,0 +1,178 @@
+//! Exchanges of patterns that bring a gang of several shapes closer to fitting.
+
+use std::collections::BTreeMap;
+
+use smallvec::SmallVec;
+
+use super::kinds::{KindIx, Pattern};
+use super::mixture::{Effort, Mixture};
+
+/// Fraction bits of [`Mixture::rate`].
+const RATE_BITS: u32 = 20;
+
+/// A node of a kind gets another pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Exchange {
+    kind: KindIx,
+    from: usize,
+    to: usize,
+}
+
+impl Mixture<'_> {
+    /// Exchanges patterns while that brings the gang closer to fitting, at the least loss of worth;
+    /// with full effort, two at once where one does not.
+    pub(super) fn repair(&mut self, end: u64, effort: Effort) -> bool {
+        loop {
+            while self.exchange_all_that_help(end) {
+                if self.is_complete() {
+                    return true;
+                }
+            }
+            if effort == Effort::Little || self.steps() >= end || !self.exchange_two() {
+                return false;
+            }
+            if self.is_complete() {
+                return true;
+            }
+        }
+    }
+
+    /// How far the gang is from fitting, at the present prices, when this were missing.
+    fn distance(&self, missing: impl Iterator<Item = i64>) -> i64 {
+        let each = missing.zip(&self.prices);
+        each.map(|(missing, price)| missing.max(0) * price).sum()
+    }
+
+    fn gain(&self, by: Exchange) -> Pattern {
+        let patterns = &self.kinds.all[by.kind].patterns;
+        let both = patterns[by.to].iter().zip(&patterns[by.from]);
+        both.map(|(to, from)| to - from).collect()
+    }
+
+    /// By how much an exchange brings the gang closer.
+    fn closer_by(&self, gain: &Pattern) -> i64 {
+        let now = self.distance(self.missing.iter().copied());
+        now - self.distance(self.missing.iter().zip(gain).map(|(m, g)| m - g))
+    }
+
+    /// One round over all exchanges, those first that lose the least worth for what they bring.
+    /// Whether any was made.
+    fn exchange_all_that_help(&mut self, end: u64) -> bool {
+        let mut helpful: Vec<(i64, Exchange)> = Vec::new();
+        for kind in 0..self.nodes.len() {
+            if self.nodes[kind] == 0 || self.chosen[kind].len() < 2 {
+                continue;
+            }
+            for from in 0..self.chosen[kind].len() {
+                if self.chosen[kind][from] == 0 {
+                    continue;
+                }
+                self.steps += self.chosen[kind].len() as u64;
+                for to in 0..self.chosen[kind].len() {
+                    let by = Exchange { kind, from, to };
+                    if let Some(rate) = self.rate(by) {
+                        helpful.push((rate, by));
+                    }
+                }
+            }
+        }
+        helpful.sort_unstable();
+        let mut any = false;
+        for (expected, by) in helpful {
+            while self.chosen[by.kind][by.from] > 0 {
+                // No longer as good as it was.
+                if self
+                    .rate(by)
+                    .is_none_or(|now| now > expected.max(0) * 2 + 1)
+                {
+                    break;
+                }
+                self.exchange(by, 1);
+                any = true;
+            }
+            if self.is_complete() || self.steps() >= end {
+                break;
+            }
+        }
+        any
+    }
+
+    /// The worth that an exchange loses for bringing the gang closer by one, in fixed point; `None`
+    /// if it does not.
+    fn rate(&self, by: Exchange) -> Option<i64> {
+        let patterns = &self.kinds.all[by.kind].patterns;
+        let (from, to) = (&patterns[by.from], &patterns[by.to]);
+        let (mut closer, mut loss) = (0, 0);
+        for at in 0..self.missing.len() {
+            let gain = to[at] - from[at];
+            if gain != 0 {
+                let missing = self.missing[at];
+                closer += self.prices[at] * (missing.max(0) - (missing - gain).max(0));
+                loss -= self.prices[at] * gain;
+            }
+        }
+        (closer > 0).then(|| (loss << RATE_BITS) / closer)
+    }
+
+    /// The two exchanges that together bring the gang closest; whether there are any.
+    fn exchange_two(&mut self) -> bool {
+        let mut by_gain: BTreeMap<Pattern, SmallVec<[Exchange; 2]>> = BTreeMap::new();
+        for kind in 0..self.nodes.len() {
+            for from in 0..self.chosen[kind].len() {
+                let count = self.chosen[kind][from];
+                if count == 0 {
+                    continue;
+                }
+                self.steps += self.chosen[kind].len() as u64;
+                for to in (0..self.chosen[kind].len()).filter(|&to| to != from) {
+                    let by = Exchange { kind, from, to };
+                    let known = by_gain.entry(self.gain(by)).or_default();
+                    let differs = |k: &Exchange| (k.kind, k.from) != (kind, from) || count > 1;
+                    if known.len() < 2 && known.iter().all(differs) {
+                        known.push(by);
+                        if count > 1 && known.len() < 2 {
+                            known.push(by);
+                        }
+                    }
+                }
+            }
+        }
+        let all: Vec<(&Pattern, &SmallVec<[Exchange; 2]>)> = by_gain.iter().collect();
+        let mut best: Option<(i64, i64, Exchange, Exchange)> = None;
+        for (at, (one, by_one)) in all.iter().enumerate() {
+            self.steps += (all.len() - at) as u64;
+            for (other, by_other) in &all[at..] {
+                let gain: Pattern = one.iter().zip(other.iter()).map(|(a, b)| a + b).collect();
+                let closer = self.closer_by(&gain);
+                if closer <= 0 {
+                    continue;
+                }
+                let worth = self.worth(&gain);
+                if best.as_ref().is_some_and(|b| (closer, worth) <= (b.0, b.1)) {
+                    continue;
+                }
+                let free = |a: &Exchange, b: &Exchange| {
+                    (a.kind, a.from) != (b.kind, b.from) || self.chosen[a.kind][a.from] > 1
+                };
+                let pair = by_one.iter().find_map(|a| {
+                    let second = by_other.iter().find(|b| free(a, b))?;
+                    Some((*a, *second))
+                });
+                if let Some((a, b)) = pair {
+                    best = Some((closer, worth, a, b));
+                }
+            }
+        }
+        let Some((_, _, one, other)) = best else {
+            return false;
+        };
+        self.exchange(one, 1);
+        self.exchange(other, 1);
+        true
+    }
+
+    fn exchange(&mut self, by: Exchange, times: i64) {
+        self.choose(by.kind, by.from, -times);
+        self.choose(by.kind, by.to, times);
+    }
+}

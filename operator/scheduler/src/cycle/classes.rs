@@ -1,0 +1,101 @@
+//! Waiting gangs that ask for the same: what keeps the first of them waiting keeps all of them
+//! waiting, for as long as nobody gets or gives up capacity.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+use lockstep_engine::Demand;
+
+use super::place::Request;
+use crate::pending::Pending;
+use crate::state::GangState;
+
+/// What was found out in this cycle about gangs that wait.
+#[derive(Debug, Default)]
+pub(super) struct WaitingClasses {
+    classes: Vec<WaitingClass>,
+    /// UIDs of the pod groups to which backfilled gangs have promised to end in time: they may evict
+    /// whom others may not.
+    promised: Option<BTreeSet<String>>,
+}
+
+/// Gangs that ask for the same.
+#[derive(Debug)]
+struct WaitingClass {
+    asks: Asks,
+    /// Reservations ahead of them when the first was judged.
+    ahead: usize,
+    pending: Pending,
+}
+
+/// All that a verdict about a gang depends on, of the gang.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Asks {
+    demand: Demand,
+    request: Request,
+    namespace: String,
+    preempts: bool,
+    preemption_priority: Option<i32>,
+    ends: Option<DateTime<Utc>>,
+}
+
+impl WaitingClasses {
+    /// What of the gang its verdict depends on; `None` for one with a history of its own: pods,
+    /// nodes, refusals, promises, constraints that only kube-scheduler knows.
+    pub fn asks(
+        &mut self,
+        gangs: &[GangState],
+        at: usize,
+        request: Request,
+        demand: &Demand,
+    ) -> Option<Asks> {
+        let promised = self.promised.get_or_insert_with(|| {
+            let backfills = gangs.iter().filter_map(|g| g.backfill.as_ref());
+            let holders = backfills.flat_map(|b| b.reserved_for.iter().cloned());
+            holders.collect()
+        });
+        let (gang, input) = (&gangs[at], &gangs[at].input);
+        let status = &gang.status;
+        let plain = gang.assigned.is_none()
+            && gang.pods.is_empty()
+            && gang.avoided.is_empty()
+            && input.workload.avoid.is_empty()
+            && status.excluded_nodes.is_empty()
+            && status.refusal.is_none()
+            && status.last_preemption.is_none()
+            && gang.not_modelled().is_none()
+            && !promised.contains(gang.uid());
+        plain.then(|| Asks {
+            demand: demand.clone(),
+            request,
+            namespace: input.key.namespace.clone(),
+            preempts: input.group.preempts,
+            preemption_priority: input.preemption_priority,
+            ends: input.workload.ends,
+        })
+    }
+
+    /// Why gangs wait that ask for this, behind so many reservations.
+    pub fn pending(&self, asks: &Asks, ahead: usize) -> Option<&Pending> {
+        let mut known = self.classes.iter();
+        let known = known.find(|class| class.ahead == ahead && class.asks == *asks)?;
+        Some(&known.pending)
+    }
+
+    /// A gang waits that asks for this, and has reserved nothing.
+    pub fn waits(&mut self, asks: Asks, ahead: usize, pending: &Pending) {
+        // Of those behind fewer reservations nobody comes any more.
+        self.classes.retain(|class| class.ahead == ahead);
+        self.classes.push(WaitingClass {
+            asks,
+            ahead,
+            pending: pending.clone(),
+        });
+    }
+
+    /// Somebody has got capacity, or is to give it up.
+    pub fn forget(&mut self) {
+        self.classes.clear();
+        self.promised = None;
+    }
+}

@@ -1,0 +1,353 @@
+//! A cluster with running and waiting gangs for the scheduling cycle, without an API server: what a
+//! cycle writes is there in the next.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::ids::Uid;
+use lockstep_api::key::Key;
+use lockstep_api::member::Member;
+use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::workload::DisruptionMode;
+use lockstep_model::gang::assignments;
+use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
+use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
+use lockstep_scheduler::growth::{DomainLedger, MemberLedger};
+use lockstep_scheduler::input::{
+    GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
+};
+use lockstep_scheduler::{Memory, SchedulerSettings, SchedulingPlan, Step, schedule};
+
+use crate::scenes::Dice;
+
+/// The cluster, its gangs and the scheduler's memory.
+pub struct World {
+    model: ClusterModel,
+    gangs: BTreeMap<Key, Arc<GangInput>>,
+    memory: Memory,
+    settings: SchedulerSettings,
+    now: DateTime<Utc>,
+    dice: Dice,
+    nodes: usize,
+    /// Small pods that have come, and not gone yet.
+    come: Vec<String>,
+    pods: u64,
+}
+
+/// How many nodes are cordoned at first, with work of low priority on them.
+const CORDONED: usize = 64;
+
+impl World {
+    /// So many nodes of 8 GPUs, all taken by gangs of 16 nodes; so many gangs that wait.
+    pub fn new(nodes: usize, waiting: usize) -> Self {
+        let mut world = Self {
+            model: ClusterModel::default(),
+            gangs: BTreeMap::new(),
+            memory: Memory::default(),
+            settings: SchedulerSettings::default(),
+            now: DateTime::UNIX_EPOCH + TimeDelta::days(20_000),
+            dice: Dice::new(7),
+            nodes,
+            come: Vec::new(),
+            pods: 0,
+        };
+        for ix in 0..nodes {
+            world.model.upsert_node(node(ix, ix < CORDONED));
+            for _ in 0..4 {
+                world.small_pod(ix);
+            }
+        }
+        let kinds = [
+            Arc::new(requests(8)),
+            Arc::new(requests(4)),
+            Arc::new(requests(1)),
+        ];
+        for (number, first) in (0..nodes).step_by(16).enumerate() {
+            let last = (first + 16).min(nodes);
+            // What is cordoned is the least important; most counts more than anybody who waits.
+            let priority = if first < CORDONED {
+                10
+            } else {
+                [100, 100, 70][number % 3]
+            };
+            world.run_gang(
+                &format!("run-{number:05}"),
+                priority,
+                first..last,
+                &kinds[0],
+            );
+        }
+        for number in 0..waiting {
+            let gpus = number % 3;
+            let members = [16, 24, 64][number / 3 % 3];
+            let priority = [10, 50, 50, 60][number % 4];
+            world.gang(
+                &format!("wait-{number:05}"),
+                priority,
+                members,
+                &kinds[gpus],
+                None,
+            );
+        }
+        world
+    }
+
+    /// One pass; what it writes is read by the next.
+    pub fn pass(&mut self) -> SchedulingPlan {
+        let input = SchedulingInput {
+            cluster: self.model.snapshot(),
+            gangs: self.gangs.values().cloned().collect(),
+            budgets: Vec::new(),
+            quotas: Vec::new(),
+            weights: Arc::default(),
+        };
+        let plan = schedule(&input, &mut self.memory, &self.settings, self.now).plan;
+        drop(input);
+        self.apply(&plan);
+        plan
+    }
+
+    /// A tenth of a second passes.
+    pub fn later(&mut self) {
+        self.now += TimeDelta::milliseconds(100);
+    }
+
+    fn apply(&mut self, plan: &SchedulingPlan) {
+        for step in &plan.steps {
+            let Step::Status(write) = step else { continue };
+            let Some(gang) = self.gangs.get_mut(&write.key) else {
+                continue;
+            };
+            let old = &**gang;
+            let assigned = write.status.placement.as_ref().map(assignments);
+            let version = old.group.resource_version.parse::<u64>().unwrap_or(0) + 1;
+            let group = PodGroupInput {
+                status: write.status.clone(),
+                assigned: assigned.map(Arc::new),
+                resource_version: version.to_string(),
+                ..old.group.clone()
+            };
+            *gang = Arc::new(GangInput {
+                group,
+                ..old.clone()
+            });
+        }
+    }
+
+    /// Gangs that have decided to preempt.
+    pub fn preempting(&self) -> usize {
+        let mut count = 0;
+        for gang in self.gangs.values() {
+            count += usize::from(gang.group.status.preemption.is_some());
+        }
+        count
+    }
+
+    /// A small pod comes, or one that came goes.
+    pub fn pod_event(&mut self) {
+        if self.come.len() > 20 {
+            let uid = self.come.remove(0);
+            self.model.remove_pod(&uid);
+        } else {
+            let node = self.dice.roll(self.nodes as u64) as usize;
+            let uid = self.small_pod(node);
+            self.come.push(uid);
+        }
+    }
+
+    /// Uncordons what was cordoned.
+    pub fn uncordon(&mut self) {
+        for ix in 0..CORDONED {
+            self.model.upsert_node(node(ix, false));
+        }
+    }
+
+    fn small_pod(&mut self, node: usize) -> String {
+        self.pods += 1;
+        let uid = format!("small-{}", self.pods);
+        let requests = resources(&[("cpu", "200m"), ("memory", "512Mi"), ("pods", "1")]);
+        self.model.upsert_pod(Pod {
+            uid: uid.clone(),
+            namespace: "web".to_owned(),
+            name: uid.clone(),
+            bound: Some(node_name(node)),
+            requests: Arc::new(requests),
+            started: Some(self.now),
+            ..Pod::default()
+        });
+        uid
+    }
+
+    fn run_gang(
+        &mut self,
+        name: &str,
+        priority: i32,
+        on: std::ops::Range<usize>,
+        holds: &Arc<Resources>,
+    ) {
+        let members = members(on.len());
+        let nodes: BTreeMap<Member, String> =
+            members.iter().cloned().zip(on.map(node_name)).collect();
+        for (member, node) in &nodes {
+            let uid = format!("{name}-{member}");
+            self.model.upsert_pod(Pod {
+                uid: uid.clone(),
+                namespace: "ml".to_owned(),
+                name: uid,
+                owner: Some(format!("{name}-uid")),
+                pod_group: Some(name.to_owned()),
+                member: Some(member.clone()),
+                bound: Some(node.clone()),
+                pinned: Some(node.clone()),
+                requests: Arc::clone(holds),
+                priority,
+                started: Some(self.now),
+                may_end: true,
+                ..Pod::default()
+            });
+        }
+        self.gang(name, priority, members.len(), holds, Some(nodes));
+    }
+
+    fn gang(
+        &mut self,
+        name: &str,
+        priority: i32,
+        size: usize,
+        holds: &Arc<Resources>,
+        nodes: Option<BTreeMap<Member, String>>,
+    ) {
+        let key = Key::new("ml", name);
+        let uid = |of: &str| Uid::read(Some(&format!("{name}-{of}"))).expect("not empty");
+        let workload_uid = Uid::read(Some(&format!("{name}-uid"))).expect("not empty");
+        let runs = nodes.is_some();
+        let status = PodGroupStatus {
+            placement: nodes.map(|nodes| placement(&nodes, self.now)),
+            ..PodGroupStatus::default()
+        };
+        let template = TemplateInput {
+            group: "w".to_owned(),
+            requests: Ok(Arc::clone(holds)),
+            nodes: TemplateNodes::Satisfying(Constraints::default()),
+            volumes: VolumeNeeds::default(),
+            storage: VolumeAnswer::default(),
+            charge: None,
+            apart: None,
+            not_modelled: None,
+        };
+        let input = GangInput {
+            key: key.clone(),
+            group: PodGroupInput {
+                uid: uid("group"),
+                resource_version: "1".to_owned(),
+                generation: 1,
+                deleting: false,
+                priority,
+                preempts: true,
+                whole: true,
+                topology: None,
+                assigned: status.placement.as_ref().map(assignments).map(Arc::new),
+                status,
+            },
+            workload: Arc::new(WorkloadInput {
+                uid: workload_uid,
+                name: name.to_owned(),
+                generation: 1,
+                phase: GangPhase::Active,
+                checkpoint: None,
+                templates: vec![template].into(),
+                released: None,
+                avoid: Vec::new(),
+                placement_tries: 0,
+                ends: None,
+                members: MemberLedger {
+                    domains: vec![DomainLedger {
+                        key: "workload".to_owned(),
+                        incident: None,
+                        healthy_since: runs.then_some(self.now),
+                    }],
+                    ..MemberLedger::default()
+                },
+            }),
+            gang: Arc::new(Gang {
+                key: "workload".to_owned(),
+                template: "workload".to_owned(),
+                basic: false,
+                min_count: size as i32,
+                disruption: DisruptionMode::All,
+                domains: vec![Domain {
+                    key: "workload".to_owned(),
+                    members: members(size),
+                }],
+            }),
+            preemption_priority: None,
+        };
+        self.gangs.insert(key, Arc::new(input));
+    }
+}
+
+fn placement(
+    nodes: &BTreeMap<Member, String>,
+    at: DateTime<Utc>,
+) -> lockstep_api::scheduling::Placement {
+    use lockstep_api::member::MemberSet;
+    use lockstep_api::scheduling::{NodePlacement, Placement};
+    Placement {
+        id: "given".to_owned(),
+        decided_at: at,
+        members: nodes.len() as i32,
+        nodes: nodes
+            .iter()
+            .map(|(member, node)| NodePlacement {
+                node: node.clone(),
+                members: MemberSet::from_iter([member.clone()]).to_ranges(),
+            })
+            .collect(),
+        backfill: None,
+    }
+}
+
+fn members(size: usize) -> Vec<Member> {
+    (0..size as i32).map(|ix| Member::new("w", 0, ix)).collect()
+}
+
+fn node_name(ix: usize) -> String {
+    format!("node-{ix:05}")
+}
+
+fn node(ix: usize, unschedulable: bool) -> Node {
+    let allocatable = resources(&[
+        ("cpu", "64"),
+        ("memory", "512Gi"),
+        ("pods", "110"),
+        ("nvidia.com/gpu", "8"),
+    ]);
+    Node {
+        name: node_name(ix),
+        allocatable,
+        labels: BTreeMap::from([("kubernetes.io/hostname".to_owned(), node_name(ix))]),
+        unschedulable,
+        ready: true,
+        ..Node::default()
+    }
+}
+
+fn requests(gpus: usize) -> Resources {
+    resources(&[
+        ("cpu", &(6 * gpus).to_string()),
+        ("memory", &format!("{}Gi", 40 * gpus)),
+        ("pods", "1"),
+        ("nvidia.com/gpu", &gpus.to_string()),
+    ])
+}
+
+fn resources(pairs: &[(&str, &str)]) -> Resources {
+    let quantities: BTreeMap<String, Quantity> = pairs
+        .iter()
+        .map(|(name, amount)| ((*name).to_owned(), Quantity((*amount).to_owned())))
+        .collect();
+    Resources::parse(&quantities).expect("quantities")
+}
