@@ -393,9 +393,11 @@ fn live(
 }
 
 proptest! {
+    // Younger than the checkpoint that is assumed of the silent: older work costs the same, and among
+    // equals the engine may take either.
     #[test]
     fn a_what_if_over_a_file_is_the_engines_decision_over_the_objects(
-        work in prop::collection::vec((0..NODES, 1..3usize, 1..9i64, 0..90i32, 0..9000i64), 1..24),
+        work in prop::collection::vec((0..NODES, 1..3usize, 1..9i64, 0..90i32, 0..1700i64), 1..24),
         members in 1..7i32,
         gpus in 1..9i64,
     ) {
