@@ -7,7 +7,7 @@ use lockstep_api::node_agent::ReportKind;
 
 use super::detect::{exit_failure, reported_failure};
 use super::policy::{Failure, Reach, verdict};
-use super::restart_all::sets_off;
+use super::restart_all::{may_have_ended, sets_off};
 use crate::facts::Facts;
 use crate::ledger::DomainLedger;
 use crate::pods::{PodView, bare_id};
@@ -92,5 +92,5 @@ fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodVie
 pub(crate) fn follows(failure: &Failure, others: &[Failure]) -> bool {
     let own = failure.cause.exit_code.is_some() && failure.usable;
     let mut triggers = others.iter().filter(|f| f.reach == Reach::Training);
-    own && triggers.any(|t| t.cause.time <= failure.cause.time)
+    own && triggers.any(|t| may_have_ended(t.cause.time, failure.cause.time))
 }

@@ -8,7 +8,7 @@ use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{ActionScope, Cause, CauseKind, FailedMember, FailureAction};
 
-use super::policy::{Failure, Verdict, verdict};
+use super::policy::{Failure, Reach, Verdict, verdict};
 use crate::facts::Facts;
 use crate::ledger::Avoidance;
 use crate::tier::Tier;
@@ -87,6 +87,8 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
         .copied();
     match action.scope() {
         ActionScope::None | ActionScope::Container => true,
+        // Rules are written to the training container alone.
+        ActionScope::Pod if failure.reach == Reach::Itself => false,
         ActionScope::Pod if failure.restarted_pod(facts.training(&failure.member.group)) => true,
         ActionScope::Pod | ActionScope::Domain | ActionScope::Workload => {
             // Init containers and sidecars start again as well, or it would not be the whole pod.

@@ -2,7 +2,7 @@
 //! restart rule of the user's (KEP-5532): a watcher that ends with a code of its own. The kubelet
 //! ends the training container then, which is no failure of its own.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::FailureAction;
@@ -21,6 +21,12 @@ pub(super) fn sets_off(facts: &Facts<'_>, member: &Member, container: &str, code
     let beside = container != facts.training(&member.group);
     let rule = |t| restart_by_rule(t, container, code);
     beside && facts.template(&member.group).and_then(rule) == Some(FailureAction::RestartPod)
+}
+
+/// Whether a restart of all containers that began at the first time may be what ended a container at
+/// the second.
+pub(super) fn may_have_ended(trigger: DateTime<Utc>, end: DateTime<Utc>) -> bool {
+    end >= trigger && end - trigger <= SWEEP
 }
 
 /// Reports of containers that set a restart of all off.
@@ -56,7 +62,7 @@ pub(super) fn is_swept(facts: &Facts<'_>, member: &Member, pod: &PodView, report
     reported(facts, member, pod).any(|trigger| {
         let after = |r: &Report| r.time >= trigger.time;
         let mut training = facts.reports(member, pod);
-        let within = after(report) && report.time - trigger.time <= SWEEP;
-        within && !training.any(|r| after(r) && r.time < report.time)
+        may_have_ended(trigger.time, report.time)
+            && !training.any(|r| after(r) && r.time < report.time)
     })
 }

@@ -74,6 +74,23 @@ fn a_rule_that_names_a_container_beside_the_training_container_answers_its_end()
 }
 
 #[test]
+fn a_rule_that_restarts_the_pod_for_a_container_beside_the_training_container_replaces_it() {
+    let mut w = begun(accompanied(2, &on("log", 3, "RestartPod"), &json!([])));
+    let before = w.uids();
+    let pod = w.pod("g", 1);
+    assert!(w.exit_container(&pod, "log", 3));
+    w.settle();
+    let (s, after) = (w.status(), w.uids());
+    let replaced = after
+        .iter()
+        .filter(|(member, uid)| before[*member] != **uid);
+    assert_eq!(
+        (s.phase, s.attempt, replaced.count()),
+        (Some(Phase::Running), 1, 1)
+    );
+}
+
+#[test]
 fn the_end_of_a_container_that_a_rule_names_restarts_the_gang_once() {
     let mut w = begun(accompanied(2, &on("log", 3, "RestartGang"), &json!([])));
     let pod = w.pod("g", 1);
@@ -192,6 +209,29 @@ fn a_rule_can_leave_a_watchers_restart_to_the_kubelet() {
         ),
         (FailureAction::RestartPod, Some(88), 1)
     );
+}
+
+#[test]
+fn what_fails_long_after_a_watcher_has_restarted_the_pod_is_a_failure_of_its_own() {
+    for in_place in ["Allow", "Deny"] {
+        let rules = on("watcher", 88, "RestartPod");
+        let mut spec = accompanied(2, &rules, &restart_all_on(88));
+        spec["failurePolicy"]["inPlace"]["withoutSupervisor"] = json!(in_place);
+        let mut w = begun(spec);
+        let pod = w.pod("g", 1);
+        assert!(w.exit_container(&pod, "watcher", 88));
+        w.settle();
+        assert_eq!(w.status().attempt, 1);
+        w.wait(3600);
+        w.exit("g", 1, 1);
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            (s.attempt, s.phase),
+            (2, Some(Phase::Running)),
+            "{in_place}"
+        );
+    }
 }
 
 /// A basic group whose training container starts again after success.
