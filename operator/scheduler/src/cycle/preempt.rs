@@ -16,6 +16,7 @@ use lockstep_model::{
 
 use super::place::{attempt, by_name};
 use super::round::Round;
+use crate::backoff::backoff;
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
@@ -98,7 +99,8 @@ pub(super) fn make_capacity(
     if let Some(why) = why_no_preemption(context, &gangs[at]) {
         return Err(Pending::NoPreemption { short, why });
     }
-    if let Some(known) = memory.no_victims.gangs.get(gangs[at].uid()) {
+    let known = memory.no_victims.gangs.get(gangs[at].uid());
+    if let Some(known) = known.filter(|k| k.until.is_none_or(|until| context.now < until)) {
         return Err(known.pending.clone());
     }
     if round.searches == context.settings.searches_per_cycle {
@@ -127,7 +129,18 @@ pub(super) fn make_capacity(
         Err(NoVictimsFound {
             short: Some(Infeasible::GaveUp { steps }),
             ..
-        }) => Err(not_known(context, memory, &gangs[at], steps, round)),
+        }) => {
+            let pending = not_known(context, memory, &gangs[at], steps, round);
+            let known = NoVictims {
+                version: memory.no_victims.version,
+                // Or a few such gangs would take all searches of every cycle.
+                until: Some(context.now + backoff(1)),
+                pending: pending.clone(),
+            };
+            let uid = gangs[at].uid().to_owned();
+            memory.no_victims.gangs.insert(uid, known);
+            Err(pending)
+        }
         Err(found) => {
             let asked_again = (!refused.is_empty()).then(|| {
                 let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);

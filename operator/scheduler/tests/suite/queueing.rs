@@ -287,3 +287,41 @@ fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_and_it_
     assert_eq!(nodes, ["n1", "n2"]);
     assert_eq!(world.evicted().len(), 0);
 }
+
+/// Two groups whose replicas each need four accelerators in one zone.
+fn replicas_in_zones() -> Value {
+    let group = |name: &str| {
+        let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}});
+        json!({"name": name, "size": 2, "template": {"spec": {"containers": [container]}}})
+    };
+    json!({"groups": [group("trainer"), group("rollout")],
+        "scheduling": {"topology": {"key": "zone", "scope": "Replica"}}})
+}
+
+#[test]
+fn gangs_of_which_it_is_not_known_whether_they_fit_do_not_take_the_searches_of_all_others() {
+    let mut world = Gangs::new(&[("n3", 1)]);
+    world.zone("n1", 6, &json!({"zone": "a"}));
+    world.zone("n2", 3, &json!({"zone": "b"}));
+    for (node, gpus) in [("n1", 6), ("n2", 3), ("n3", 1)] {
+        world.foreign(&format!("on-{node}"), node, 1, gpus);
+    }
+    let searches = world.scheduler_settings().searches_per_cycle;
+    for number in 0..=searches {
+        world.gang_with(&format!("mixed-{number}"), HIGH, &replicas_in_zones());
+    }
+    let mut plain = LOW;
+    plain.members = 1;
+    world.gang("plain", plain);
+    world.later(1);
+    world.decide();
+    let told = world.condition("mixed-0").message;
+    assert!(told.contains("not known whether"), "{told}");
+    world.settle();
+    assert_eq!(world.nodes("plain"), ["n3"]);
+    // The cluster has changed, so all are asked once more.
+    world.pass();
+    world.pass();
+    let searches = world.pass().searches;
+    assert_eq!(searches, 0, "each waits for its next, longer search");
+}
