@@ -22,12 +22,20 @@ pub(super) fn place_gang(
     // Most placed, least left over.
     let mut best: Option<(_, Vec<Assignment>)> = None;
     let mut closest: Option<Infeasible> = None;
+    let asked = |domain: usize| pins.is_none_or(|pin| pin == domain) && !domains[domain].is_empty();
+    let mut still_asked = (0..domains.len()).filter(|d| asked(*d)).count() as u64;
     for (domain, nodes) in domains.iter().enumerate() {
-        if pins.is_some_and(|pin| pin != domain) || nodes.is_empty() {
+        if !asked(domain) {
             continue;
         }
         let mut left = free.to_vec();
-        match pack(instance, &mut left, nodes, &needed) {
+        // One hard domain leaves as many steps to each of the others, and to the gang without domains.
+        let share = instance.steps.left() / (still_asked + 1);
+        still_asked -= 1;
+        let packed = instance
+            .steps
+            .share(share, || pack(instance, &mut left, nodes, &needed));
+        match packed {
             Ok(mut assigned) => {
                 fill(instance, &mut left, nodes, &mut assigned);
                 let over: u64 = instance

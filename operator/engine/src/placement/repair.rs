@@ -28,7 +28,7 @@ impl Mixture<'_> {
                     return true;
                 }
             }
-            if effort == Effort::Little || self.steps() >= end || !self.exchange_two() {
+            if effort == Effort::Little || self.steps() >= end || !self.exchange_two(end) {
                 return false;
             }
             if self.is_complete() {
@@ -114,8 +114,9 @@ impl Mixture<'_> {
         (closer > 0).then(|| (loss << RATE_BITS) / closer)
     }
 
-    /// The two exchanges that together bring the gang closest; whether there are any.
-    fn exchange_two(&mut self) -> bool {
+    /// The two exchanges that together bring the gang closest, of those that are looked at before the
+    /// steps are spent; whether there are any.
+    fn exchange_two(&mut self, end: u64) -> bool {
         let mut by_gain: BTreeMap<Pattern, SmallVec<[Exchange; 2]>> = BTreeMap::new();
         for kind in 0..self.nodes.len() {
             for from in 0..self.chosen[kind].len() {
@@ -140,6 +141,9 @@ impl Mixture<'_> {
         let all: Vec<(&Pattern, &SmallVec<[Exchange; 2]>)> = by_gain.iter().collect();
         let mut best: Option<(i64, i64, Exchange, Exchange)> = None;
         for (at, (one, by_one)) in all.iter().enumerate() {
+            if self.steps() >= end {
+                break;
+            }
             self.steps += (all.len() - at) as u64;
             for (other, by_other) in &all[at..] {
                 let gain: Pattern = one.iter().zip(other.iter()).map(|(a, b)| a + b).collect();

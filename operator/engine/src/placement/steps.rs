@@ -36,6 +36,15 @@ impl Steps {
         self.spent.set(self.spent() + steps);
     }
 
+    /// Runs a part of the search with no more than so many of the steps that are left.
+    pub fn share<T>(&self, steps: u64, part: impl FnOnce() -> T) -> T {
+        let kept_back = self.left().saturating_sub(steps);
+        self.left.set(self.left() - kept_back);
+        let found = part();
+        self.left.set(self.left() + kept_back);
+        found
+    }
+
     /// At least so many are left.
     pub fn grant(&self, steps: u64) {
         self.left.set(self.left().max(steps));
