@@ -99,10 +99,14 @@ async fn delete_daemons(t: &Scenario<'_>) -> Result<()> {
     Ok(())
 }
 
-/// Gives every node a label, with its own name as the value.
-async fn label_nodes(t: &Scenario<'_>, key: &str) -> Result<()> {
+/// Gives the nodes of a gang a label, with their names as the value. Of nodes that get theirs one by
+/// one, the first two may hold members of both.
+async fn label_nodes(t: &Scenario<'_>, key: &str, of: &[Pod]) -> Result<()> {
     let nodes: Api<Node> = Api::all(t.client.clone());
-    for name in t.nodes.names() {
+    for name in of
+        .iter()
+        .filter_map(|pod| pod.spec.as_ref()?.node_name.as_deref())
+    {
         let label = json!({"metadata": {"labels": {key: name}}});
         nodes
             .patch(name, &PatchParams::default(), &Patch::Merge(label))
@@ -175,14 +179,14 @@ async fn a_gang_whose_spread_cannot_hold_evicts_nobody_and_runs_when_it_can() ->
         let spread = json!({"topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": key,
             "whenUnsatisfiable": "DoNotSchedule",
             "labelSelector": {"matchLabels": {"training.lockstep.dev/workload": "vip"}}}]});
-        spares(
+        let before = spares(
             t,
             spread,
             reasons::UNSCHEDULABLE,
             "topology spread constraints",
         )
         .await?;
-        label_nodes(t, key).await?;
+        label_nodes(t, key, &before[0]).await?;
         runs_when_another_ends(t, "a").await
     })
     .await
@@ -211,7 +215,7 @@ async fn a_gang_whose_volume_is_in_a_zone_without_nodes_evicts_nobody_and_runs_t
         let zone = "lockstep.test/zone-of-the-volume";
         bound_claim(t, Some(zone)).await?;
         let before = spares(t, with_claim(), reasons::UNSCHEDULABLE, "needs").await?;
-        label_nodes(t, zone).await?;
+        label_nodes(t, zone, &before[0]).await?;
         runs_at_the_expense_of_one(t, &before).await
     })
     .await
