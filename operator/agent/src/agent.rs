@@ -115,13 +115,14 @@ impl<R: Runtime, S: Store> Agent<R, S> {
     ) -> Infallible {
         let mut stops = Stops::new(RETRY);
         let mut failure = None;
+        // A runtime that restarts between two looks shows in a call that it did not answer alone.
+        let mut unanswered = false;
         loop {
-            let wake = match self
-                .turn(&mut records, wanted, &mut stops, failure.is_some())
-                .await
-            {
+            let recovering = failure.is_some() || unanswered;
+            let turn = self.turn(&mut records, wanted, &mut stops, recovering);
+            let wake = match turn.await {
                 Ok(wake) => {
-                    failure = None;
+                    (failure, unanswered) = (None, false);
                     wake
                 }
                 Err(error) => {
@@ -135,7 +136,10 @@ impl<R: Runtime, S: Store> Agent<R, S> {
                     // The watch is gone with its process.
                     std::future::pending::<()>().await;
                 },
-                stopped = stops.next() => self.stopped(&stopped),
+                stopped = stops.next() => {
+                    unanswered |= stopped.result.is_err();
+                    self.stopped(&stopped);
+                }
                 () = self.runtime.changed() => {}
                 () = sleep(wake.unwrap_or_default()), if wake.is_some() => {}
             }
