@@ -90,11 +90,16 @@ async fn daemons(t: &Scenario<'_>) -> Result<()> {
     .await
 }
 
-async fn delete_daemons(t: &Scenario<'_>) -> Result<()> {
-    for i in 0..t.nodes.names().len() {
-        let pods: Api<Pod> = t.all_pods();
-        pods.delete(&format!("daemon-{i}"), &DeleteParams::default())
-            .await?;
+/// Deletes the daemons on the nodes of a gang. They go one by one: of all of them the first two might
+/// be on nodes of both gangs.
+async fn delete_daemons(t: &Scenario<'_>, of: &[Pod]) -> Result<()> {
+    let node_of = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
+    let theirs: Vec<String> = of.iter().filter_map(node_of).collect();
+    for (i, node) in t.nodes.names().iter().enumerate() {
+        if theirs.iter().any(|n| n == node) {
+            let name = format!("daemon-{i}");
+            t.all_pods().delete(&name, &DeleteParams::default()).await?;
+        }
     }
     Ok(())
 }
@@ -150,7 +155,7 @@ async fn a_gang_whose_host_port_a_daemon_has_evicts_nobody_before_it_is_free() -
         let members = json!({"containers": [container]});
         let said = "free host port 9999";
         let before = spares(t, members, reasons::UNSCHEDULABLE, said).await?;
-        delete_daemons(t).await?;
+        delete_daemons(t, &before[0]).await?;
         runs_at_the_expense_of_one(t, &before).await
     })
     .await
@@ -165,8 +170,8 @@ async fn a_gang_that_must_be_apart_from_a_daemon_evicts_nobody_and_runs_without_
                 "labelSelector": {"matchLabels": {"app": "daemon"}},
                 "topologyKey": "kubernetes.io/hostname"}]}}});
         let said = "required pod anti-affinity to other pods";
-        spares(t, apart, reasons::UNSCHEDULABLE, said).await?;
-        delete_daemons(t).await?;
+        let before = spares(t, apart, reasons::UNSCHEDULABLE, said).await?;
+        delete_daemons(t, &before[0]).await?;
         runs_when_another_ends(t, "a").await
     })
     .await
