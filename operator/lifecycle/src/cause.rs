@@ -2,6 +2,12 @@
 
 use lockstep_api::workload::Cause;
 
+/// Whether an exit is what a signal from outside leaves: SIGKILL or SIGTERM, and not for the
+/// container's own memory limit.
+pub(crate) fn looks_killed(code: i32, reason: &str) -> bool {
+    matches!(code, 137 | 143) && reason != "OOMKilled"
+}
+
 /// What happened, where, and by which rule it was judged.
 pub(crate) fn describe(cause: &Cause) -> String {
     let mut parts = vec![cause.kind.as_str().to_owned()];

@@ -277,6 +277,12 @@ impl<'a> Facts<'a> {
             .map(|(_, r)| *r)
     }
 
+    /// Whether a ready agent reports about the containers of a pod.
+    pub fn is_reported(&self, pod: &PodView) -> bool {
+        let node = pod.node.as_deref();
+        node.is_some_and(|n| self.agent(n).is_some())
+    }
+
     /// The template of a group.
     pub fn template(&self, group: &str) -> Option<&'a PodTemplateSpec> {
         let groups = &self.view.spec().groups;

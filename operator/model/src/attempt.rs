@@ -318,11 +318,14 @@ mod tests {
         };
         assert!(starting(Some(130), Some(100)).backfills());
         assert!(!starting(Some(130), Some(101)).backfills(), "too late");
-        assert!(!starting(Some(130), None).backfills(), "nobody knows");
+        assert!(
+            !starting(Some(130), None).backfills(),
+            "its end is not known"
+        );
         assert!(!starting(None, Some(100)).backfills(), "it may start now");
         let mut case = starting(Some(130), Some(100));
         case.held.preempts = false;
-        assert!(!case.backfills(), "nobody could hold it to that");
+        assert!(!case.backfills(), "its end cannot be enforced");
         assert!(!starting(Some(130), Some(100)).placed());
     }
 }

@@ -77,6 +77,12 @@ pub(crate) struct NoVictims {
     pub pending: Pending,
 }
 
+impl NoVictims {
+    fn holds(&self, now: DateTime<Utc>) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
 /// Everything that the result of a search for victims depends on, beside time.
 #[derive(Debug, PartialEq)]
 struct Searched {
@@ -102,12 +108,34 @@ impl NoVictimsCache {
         }
     }
 
+    /// What the last search for a gang found, while it holds.
+    pub fn known(&self, uid: &str, now: DateTime<Utc>) -> Option<&Pending> {
+        let known = self.gangs.get(uid).filter(|known| known.holds(now))?;
+        Some(&known.pending)
+    }
+
+    /// Takes note of a search for a gang that found nobody; it holds `until` then at most. Returns why
+    /// the gang waits.
+    pub fn remember(
+        &mut self,
+        uid: &str,
+        until: Option<DateTime<Utc>>,
+        pending: Pending,
+    ) -> Pending {
+        let known = NoVictims {
+            version: self.version,
+            until,
+            pending: pending.clone(),
+        };
+        self.gangs.insert(uid.to_owned(), known);
+        pending
+    }
+
     /// Forgets what may be different now.
     pub fn expire(&mut self, now: DateTime<Utc>) {
         let version = self.version;
-        self.gangs.retain(|_, known| {
-            known.version == version && known.until.is_none_or(|until| now < until)
-        });
+        self.gangs
+            .retain(|_, known| known.version == version && known.holds(now));
     }
 
     /// Forgets everything: no gang waits.

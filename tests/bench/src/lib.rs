@@ -8,3 +8,13 @@ pub mod passes;
 pub mod questions;
 pub mod ratio;
 pub mod scenes;
+
+use std::time::{Duration, Instant};
+
+/// What something comes to, and how long it takes.
+#[expect(clippy::disallowed_methods, reason = "a benchmark")]
+pub fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
+    let start = Instant::now();
+    let out = what();
+    (out, start.elapsed())
+}

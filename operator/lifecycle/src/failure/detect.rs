@@ -10,6 +10,7 @@ use lockstep_api::workload::{Cause, CauseKind};
 
 use super::policy::{Failure, Reach, verdict};
 use super::restart_all::{is_swept, last_of as last_trigger};
+use crate::cause::looks_killed;
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, OpenIncident};
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView, Termination, bare_id};
@@ -114,7 +115,11 @@ pub(crate) fn killed_for_node(
     members: &[Member],
     cause: &Cause,
 ) -> Option<Cause> {
-    if cause.kind != CauseKind::ContainerExit || !looks_killed(cause.exit_code, &cause.reason) {
+    if cause.kind != CauseKind::ContainerExit
+        || !cause
+            .exit_code
+            .is_some_and(|code| looks_killed(code, &cause.reason))
+    {
         return None;
     }
     let mut pods = members.iter().flat_map(|m| facts.pods_of(m));
@@ -144,12 +149,6 @@ pub(crate) fn killed_for_node(
     })
 }
 
-/// Whether an exit is what a signal from outside leaves: SIGKILL or SIGTERM, and not for the
-/// container's own memory limit.
-fn looks_killed(code: Option<i32>, reason: &str) -> bool {
-    matches!(code, Some(137 | 143)) && reason != "OOMKilled"
-}
-
 /// Until when pod status may tell more about a container of which the agent has reported an end
 /// that looks like a kill. While it shows the container running, a kubelet may be ending the pod: of
 /// a container that failed alone it shows the end within a second or two.
@@ -162,7 +161,7 @@ fn confirmed_by(
     let shown = facts.trainer(member, pod)?;
     let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
     let open = runs && !pod.terminal() && !pod.terminating();
-    (open && looks_killed(Some(r.exit_code), &r.reason))
+    (open && looks_killed(r.exit_code, &r.reason))
         .then(|| r.time.min(facts.now) + facts.view.settings.status_grace)
 }
 
@@ -290,11 +289,7 @@ pub(crate) fn unreported_restart(
     };
     let known = report_of(facts, pod, training, last.id.as_deref()).or_else(by_number);
     // The true code is on its way: the agent sees it before the kubelet tells the API server.
-    let reporting = pod
-        .node
-        .as_deref()
-        .is_some_and(|n| facts.agent(n).is_some());
-    if known.is_none() && reporting {
+    if known.is_none() && facts.is_reported(pod) {
         // The kubelet shows no times of containers that it ended to restart all of a pod.
         let ended_by = last.finished_at.or(container.running_since());
         let deadline = ended_by.map(|at| at + facts.view.settings.report_grace);

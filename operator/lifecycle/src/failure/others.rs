@@ -8,6 +8,7 @@ use lockstep_api::node_agent::ReportKind;
 use super::detect::{exit_failure, reported_failure};
 use super::policy::{Failure, Reach, verdict};
 use super::restart_all::{may_have_ended, sets_off};
+use crate::cause::looks_killed;
 use crate::facts::Facts;
 use crate::ledger::DomainLedger;
 use crate::pods::{PodView, bare_id};
@@ -21,11 +22,7 @@ pub(crate) fn beside_training(
     pod: &PodView,
     restarting: bool,
 ) -> Vec<Failure> {
-    let reports = pod
-        .node
-        .as_deref()
-        .is_some_and(|n| facts.agent(n).is_some());
-    let mut out = if reports {
+    let mut out = if facts.is_reported(pod) {
         reported(facts, domain, member, pod)
     } else if restarting {
         Vec::new()
@@ -76,7 +73,8 @@ fn shown(facts: &Facts<'_>, domain: &DomainLedger, member: &Member, pod: &PodVie
         let told = facts.pod_reports(pod).any(|r| {
             exit.id.as_deref().map(bare_id) == Some(&r.container_id) && r.attempt < domain.attempt
         });
-        if told || matches!(exit.exit_code, 0 | 137 | 143) && exit.reason != "OOMKilled" {
+        let ended = exit.exit_code == 0 && exit.reason != "OOMKilled";
+        if told || ended || looks_killed(exit.exit_code, &exit.reason) {
             continue;
         }
         out.push(Failure {

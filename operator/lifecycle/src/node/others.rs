@@ -8,6 +8,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::view::{Exit, NodePod, Record, Records};
+use crate::cause::looks_killed;
 
 /// Ends that were noticed on one pod.
 pub(super) struct Exits {
@@ -61,8 +62,7 @@ pub(super) fn exits(
 /// Whether a container failed by itself. SIGTERM and SIGKILL come with the end of its pod, or with a
 /// restart of all of it.
 fn failed_alone(exit: &Exit) -> bool {
-    let signalled = matches!(exit.code, 137 | 143) && exit.reason != "OOMKilled";
-    exit.code != 0 && !signalled
+    exit.code != 0 && !looks_killed(exit.code, &exit.reason)
 }
 
 /// The attempt that the member was at. Without memory of its training container it is that of the

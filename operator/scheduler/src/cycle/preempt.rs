@@ -21,7 +21,7 @@ use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
 use crate::intent_id::intent_id;
-use crate::memory::{Memory, NoVictims, REFUSAL_HOLDS};
+use crate::memory::{Memory, REFUSAL_HOLDS};
 use crate::messages;
 use crate::occupancy::{occupancy, occupancy_with_nodes, victim_priority};
 use crate::pending::Pending;
@@ -99,9 +99,8 @@ pub(super) fn make_capacity(
     if let Some(why) = why_no_preemption(context, &gangs[at]) {
         return Err(Pending::NoPreemption { short, why });
     }
-    let known = memory.no_victims.gangs.get(gangs[at].uid());
-    if let Some(known) = known.filter(|k| k.until.is_none_or(|until| context.now < until)) {
-        return Err(known.pending.clone());
+    if let Some(known) = memory.no_victims.known(gangs[at].uid(), context.now) {
+        return Err(known.clone());
     }
     if round.searches == context.settings.searches_per_cycle {
         round.left_out += 1;
@@ -131,26 +130,19 @@ pub(super) fn make_capacity(
             ..
         }) => {
             let pending = not_known(context, memory, &gangs[at], steps, round);
-            let known = NoVictims {
-                version: memory.no_victims.version,
-                // Or a few such gangs would take all searches of every cycle.
-                until: Some(context.now + backoff(1)),
-                pending: pending.clone(),
-            };
-            let uid = gangs[at].uid().to_owned();
-            memory.no_victims.gangs.insert(uid, known);
-            Err(pending)
+            // Or a few such gangs would take all searches of every cycle.
+            let until = context.now + backoff(1);
+            let cache = &mut memory.no_victims;
+            Err(cache.remember(gangs[at].uid(), Some(until), pending))
         }
         Err(found) => {
             let asked_again = (!refused.is_empty()).then(|| {
                 let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
                 context.now + holds
             });
-            let known = found.remembered(short, memory.no_victims.version, asked_again);
-            let pending = known.pending.clone();
-            let uid = gangs[at].uid().to_owned();
-            memory.no_victims.gangs.insert(uid, known);
-            Err(pending)
+            let until = found.until.into_iter().chain(asked_again).min();
+            let cache = &mut memory.no_victims;
+            Err(cache.remember(gangs[at].uid(), until, found.pending(short)))
         }
     }
 }
@@ -183,23 +175,13 @@ struct NoVictimsFound {
 }
 
 impl NoVictimsFound {
-    /// What is remembered of it for as long as the cluster has this version, but no longer than
-    /// until `asked_again`. `short`: what is missing without any eviction.
-    fn remembered(
-        self,
-        short: Infeasible,
-        version: u64,
-        asked_again: Option<DateTime<Utc>>,
-    ) -> NoVictims {
-        NoVictims {
-            version,
-            until: self.until.into_iter().chain(asked_again).min(),
-            pending: Pending::NoVictims {
-                short: self.short.unwrap_or(short),
-                until: self.until,
-                out_of_reach: self.out_of_reach,
-                guarded: self.guarded,
-            },
+    /// Why the gang waits. `short`: what is missing without any eviction.
+    fn pending(self, short: Infeasible) -> Pending {
+        Pending::NoVictims {
+            short: self.short.unwrap_or(short),
+            until: self.until,
+            out_of_reach: self.out_of_reach,
+            guarded: self.guarded,
         }
     }
 }

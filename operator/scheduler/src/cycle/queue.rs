@@ -158,13 +158,10 @@ fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &
 /// take the others with it.
 fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
     let least = gang.min_count() as usize;
-    let wanted: Vec<Member> = gang.wanted().cloned().collect();
-    if wanted.len() <= least || !tenants.has_quota(&gang.input.key.namespace) {
+    if gang.wanted().count() <= least || !tenants.has_quota(&gang.input.key.namespace) {
         return;
     }
-    let assigned = gang.assigned.as_ref();
-    let counted = |m: &&Member| assigned.is_some_and(|a| a.contains_key(*m)) || has_pod(gang, m);
-    let (there, new): (Vec<&Member>, Vec<&Member>) = wanted.iter().partition(counted);
+    let (there, new) = counted_and_new(gang);
     let allowed = |count: usize| {
         let first = new.iter().copied().take(count).collect();
         tenants.excess(gang, &first, count).is_none()
@@ -178,6 +175,13 @@ fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
     }
 }
 
+/// Members that are wanted: those that quotas count already, and the others.
+fn counted_and_new(gang: &GangState) -> (Vec<&Member>, Vec<&Member>) {
+    let assigned = gang.assigned.as_ref();
+    let counted = |m: &&Member| assigned.is_some_and(|a| a.contains_key(*m)) || has_pod(gang, m);
+    gang.wanted().partition(counted)
+}
+
 /// What a gang waits for that neither free capacity nor preemption provides.
 fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<Hold> {
     if let Some(missing) = gang.missing_volume() {
@@ -186,18 +190,16 @@ fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<
     if !tenants.has_quota(&gang.input.key.namespace) {
         return None;
     }
-    let assigned = gang.assigned.as_ref();
-    let counted = |m: &Member| assigned.is_some_and(|a| a.contains_key(m)) || has_pod(gang, m);
-    let new: BTreeSet<&Member> = gang.wanted().filter(|m| !counted(m)).collect();
-    let there = gang.wanted().count() - new.len();
+    let (there, new) = counted_and_new(gang);
     let count = match request {
         // One that is refused would take the others with it.
         Request::Growth => new.len(),
         Request::Required if gang.input.gang.basic => 1.min(new.len()),
         Request::Required => (gang.min_count() as usize)
-            .saturating_sub(there)
+            .saturating_sub(there.len())
             .min(new.len()),
     };
+    let new = new.into_iter().collect();
     tenants.excess(gang, &new, count).map(Hold::Quota)
 }
 

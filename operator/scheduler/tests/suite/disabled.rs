@@ -4,19 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::condition::reasons;
-use lockstep_sim::{Gangs, Key, Spec};
+use lockstep_sim::{Gangs, Key};
 
-use crate::run;
-
-const LOW: Spec = Spec {
-    priority: 10,
-    members: 2,
-    gpus: 1,
-};
-const HIGH: Spec = Spec {
-    priority: 100,
-    ..LOW
-};
+use crate::{HIGH, LOW, run};
 
 #[test]
 fn no_intent_is_made_while_preemption_is_disabled_and_the_condition_names_the_key() {

@@ -2,20 +2,10 @@
 
 use k8s_openapi::api::core::v1::PersistentVolume;
 use lockstep_api::condition::reasons;
-use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
+use lockstep_sim::{Gangs, Key, WatchedKind};
 use serde_json::{Value, json};
 
-use crate::run;
-
-const LOW: Spec = Spec {
-    priority: 10,
-    members: 2,
-    gpus: 1,
-};
-const HIGH: Spec = Spec {
-    priority: 100,
-    ..LOW
-};
+use crate::{HIGH, LOW, run};
 
 /// Two nodes full of two gangs of low priority.
 fn full() -> Gangs {

@@ -20,7 +20,19 @@ mod reach;
 mod refusing;
 mod reserving;
 
-use lockstep_sim::Gangs;
+use lockstep_sim::{Gangs, Spec};
+
+/// A gang of low priority.
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 2,
+    gpus: 1,
+};
+/// One that may preempt it.
+const HIGH: Spec = Spec {
+    priority: 100,
+    ..LOW
+};
 
 /// What kube-scheduler says of a pinned pod that lacks accelerators on its node.
 const INSUFFICIENT: &str = "0/3 nodes are available: 1 Insufficient nvidia.com/gpu, 2 node(s) didn't satisfy \

@@ -1,19 +1,9 @@
 //! Pods that want no other of their kind, or a port, on their node; and what only kube-scheduler knows.
 
-use lockstep_sim::{Gangs, Spec};
+use lockstep_sim::Gangs;
 use serde_json::{Value, json};
 
-use crate::run;
-
-const LOW: Spec = Spec {
-    priority: 10,
-    members: 2,
-    gpus: 1,
-};
-const HIGH: Spec = Spec {
-    priority: 100,
-    ..LOW
-};
+use crate::{HIGH, LOW, run};
 
 /// A group of two members of one accelerator each, with more in the spec of its pods.
 fn group(more: &Value) -> Value {

@@ -6,17 +6,7 @@ use lockstep_api::condition::reasons;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
-use crate::run;
-
-const LOW: Spec = Spec {
-    priority: 10,
-    members: 2,
-    gpus: 1,
-};
-const HIGH: Spec = Spec {
-    priority: 100,
-    ..LOW
-};
+use crate::{HIGH, LOW, run};
 
 /// Eight accelerators, and a quota.
 fn world(spec: &Value) -> Gangs {

@@ -8,17 +8,7 @@ use lockstep_scheduler::{Memory, Step, schedule};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 
-use crate::{INSUFFICIENT, run};
-
-const LOW: Spec = Spec {
-    priority: 10,
-    members: 2,
-    gpus: 1,
-};
-const HIGH: Spec = Spec {
-    priority: 100,
-    ..LOW
-};
+use crate::{HIGH, INSUFFICIENT, LOW, run};
 
 /// Four nodes full of four gangs of low priority, and a gang of high priority whose pods do not get
 /// what a webhook wants for them.

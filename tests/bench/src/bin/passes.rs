@@ -3,10 +3,9 @@
 //!
 //! `bench-passes [NODES [GANGS]]`
 
-use std::time::{Duration, Instant};
-
 use anyhow::Result;
 use lockstep_bench::passes::World;
+use lockstep_bench::timed;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -43,11 +42,4 @@ fn main() -> Result<()> {
         row(&mut world, "64 nodes were uncordoned");
     }
     Ok(())
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark")]
-fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let start = Instant::now();
-    let out = what();
-    (out, start.elapsed())
 }

@@ -3,12 +3,13 @@
 //!
 //! `bench-several [NODES [GANGS]]`
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::Result;
 use lockstep_bench::{
     mixed::{Room, planted},
     questions::preempt_beside,
+    timed,
 };
 use lockstep_engine::{Infeasible, PreemptionOptions, place, preempt};
 
@@ -50,13 +51,6 @@ fn main() -> Result<()> {
         }
     }
     Ok(())
-}
-
-#[expect(clippy::disallowed_methods, reason = "a benchmark")]
-fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {
-    let start = Instant::now();
-    let out = what();
-    (out, start.elapsed())
 }
 
 fn median(mut times: Vec<Duration>) -> Duration {

@@ -21,6 +21,29 @@ use crate::api::write::{
 };
 use crate::index::{WatchedKind, controller_uid};
 
+/// What the API server says about a pod of a dry run.
+enum Judgement {
+    /// It takes it as it is, or refuses it for a reason that depends on the moment.
+    Kept,
+    /// It drops its restart rules.
+    Dropped,
+    /// It is invalid, for this reason.
+    Invalid(String),
+}
+
+async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgement, ApiError> {
+    let error = match api.create(params, pod).await {
+        Ok(answer) if keeps_restart_rules(pod, &answer) => return Ok(Judgement::Kept),
+        Ok(_) => return Ok(Judgement::Dropped),
+        Err(error) => ApiError::from(error),
+    };
+    match error.class {
+        ErrorClass::Invalid => Ok(Judgement::Invalid(error.message)),
+        ErrorClass::Forbidden | ErrorClass::AlreadyExists => Ok(Judgement::Kept),
+        _ => Err(error),
+    }
+}
+
 impl ActionSender {
     pub(super) async fn send(
         &self,
@@ -114,38 +137,23 @@ impl ActionSender {
             tier: Tier::RestartAll,
         };
         for pod in pods {
-            match api.create(&params, pod).await {
-                Ok(answer) if keeps_restart_rules(pod, &answer) => {}
-                Ok(_) => verdict.tier = Tier::Plain,
-                Err(error) => match ApiError::from(error) {
-                    refused if refused.class == ErrorClass::Invalid => {
-                        verdict.invalid = Some(refused.message);
-                        break;
-                    }
-                    refused
-                        if matches!(
-                            refused.class,
-                            ErrorClass::Forbidden | ErrorClass::AlreadyExists
-                        ) => {}
-                    failed => return ActionResult::Failed(failed),
-                },
+            match judge(&api, &params, pod).await {
+                Ok(Judgement::Kept) => {}
+                Ok(Judgement::Dropped) => verdict.tier = Tier::Plain,
+                Ok(Judgement::Invalid(message)) => {
+                    verdict.invalid = Some(message);
+                    break;
+                }
+                Err(failed) => return ActionResult::Failed(failed),
             }
         }
         if verdict.invalid.is_none() && verdict.tier == Tier::RestartAll {
-            match api.create(&params, restart_all).await {
-                Ok(answer) if keeps_restart_rules(restart_all, &answer) => {}
-                Ok(_) => verdict.tier = Tier::RestartRules,
-                Err(error) => match ApiError::from(error) {
-                    refused if refused.class == ErrorClass::Invalid => {
-                        verdict.tier = Tier::RestartRules;
-                    }
-                    refused
-                        if matches!(
-                            refused.class,
-                            ErrorClass::Forbidden | ErrorClass::AlreadyExists
-                        ) => {}
-                    failed => return ActionResult::Failed(failed),
-                },
+            match judge(&api, &params, restart_all).await {
+                Ok(Judgement::Kept) => {}
+                Ok(Judgement::Dropped | Judgement::Invalid(_)) => {
+                    verdict.tier = Tier::RestartRules;
+                }
+                Err(failed) => return ActionResult::Failed(failed),
             }
         }
         ActionResult::Judged(verdict)
