@@ -85,6 +85,9 @@ fn new_order(
         world: running.len() as i32,
         // Without a supervisor nothing waits for the release.
         released_attempt: domain.attempt,
+        completed_attempt: 0,
+        peers: Vec::new(),
+        alone: Vec::new(),
         restarts_seen,
         exceptions,
         since: incident.map(|i| i.cause.time),

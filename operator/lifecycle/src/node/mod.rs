@@ -11,6 +11,7 @@ mod arrivals;
 mod companions;
 mod others;
 mod pod;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -21,6 +22,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
+pub use supervisor::{ChildEnd, SupervisorState, Tell, Word};
 pub use view::{Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop};
 
 use view::order_for;
@@ -77,6 +79,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     NodePlan {
         records: (records != *view.records).then_some(records),
         stop,
+        tell: Vec::new(),
         status,
         wake_after: arrivals.wake_after,
     }

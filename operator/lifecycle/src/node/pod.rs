@@ -194,6 +194,7 @@ fn report(pod: &NodePod, record: &Record, kind: ReportKind, exit: &Exit) -> Repo
         container: pod.training.clone(),
         container_id: record.container_id.clone(),
         attempt: record.attempt,
+        supervised: false,
         restarts: record.restarts,
         kind,
         exit_code: exit.code,

@@ -11,6 +11,7 @@ use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use serde::{Deserialize, Serialize};
 
+use super::supervisor::{SupervisorState, Tell};
 use crate::pods::{DEFAULT_CONTAINER, Identity};
 use crate::tier::Tier;
 
@@ -48,6 +49,10 @@ pub struct NodePod {
     pub restarts_whole: bool,
     /// Its containers of other names, running and ended, by name.
     pub others: BTreeMap<String, Vec<SeenContainer>>,
+    /// Whether a supervisor starts the training process in its container.
+    pub supervised: bool,
+    /// What that supervisor has told; None while the agent has no link to it.
+    pub supervisor: Option<SupervisorState>,
 }
 
 impl NodePod {
@@ -69,6 +74,8 @@ impl NodePod {
             restarts_whole: identity.tier.is_some_and(Tier::restarts_whole_pod),
             containers: Vec::new(),
             others: BTreeMap::new(),
+            supervised: identity.tier.is_some_and(Tier::has_barrier),
+            supervisor: None,
         })
     }
 }
@@ -150,13 +157,15 @@ pub struct Record {
     pub cleared_for: Option<i64>,
 }
 
-/// What the agent does next, in this order: persist, stop, publish.
+/// What the agent does next, in this order: persist, stop and tell, publish.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePlan {
     /// To be persisted before anything is stopped or published; None when unchanged.
     pub records: Option<Records>,
     /// Containers to stop with timeout 0. Repeated while they run.
     pub stop: Vec<Stop>,
+    /// What to say to supervisors. Repeated until they have heard.
+    pub tell: Vec<Tell>,
     /// Status to publish; None when there is nothing to tell. Version, runtime and capabilities are
     /// those of `published`.
     pub status: Option<NodeAgentStatus>,
