@@ -62,6 +62,13 @@ pub mod annotations {
 /// containers of a pod (KEP-5532, KEP-5328).
 pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
 
+/// Volume of a supervised pod that the supervisor is copied to and listens in: an emptyDir on the
+/// node's disk. The agent finds it by this name in the kubelet's folder of the pod.
+pub const SUPERVISOR_VOLUME: &str = "lockstep";
+
+/// Where containers of the pod mount it.
+pub const SUPERVISOR_DIR: &str = "/lockstep";
+
 /// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but
 /// wait for the victims.
 pub const PREEMPTION_GATE: &str = "training.lockstep.dev/preemption";
