@@ -20,6 +20,7 @@ use lockstep_agent::metrics::Metrics;
 use lockstep_agent::orders::Orders;
 use lockstep_agent::runtime::{Runtime as AgentRuntime, RuntimeError, Sandbox};
 use lockstep_agent::store::MemoryStore;
+use lockstep_agent::supervisors::SupervisorLinks;
 use lockstep_agent::{Agent, AgentArgs};
 use lockstep_api::names::labels;
 use serde_json::json;
@@ -123,6 +124,7 @@ impl Agents {
             node: args.node_name.clone(),
             runtime: AgentView { runtime, changes },
             store,
+            supervisors: None::<SupervisorLinks>,
             client,
             orders: self.orders,
             now: Arc::new(move || -> DateTime<Utc> { clock.now() }),
