@@ -28,6 +28,9 @@ pub struct AgentArgs {
     /// Folder of the kubelet, in which the supervisors of pods are reached.
     #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
     pub kubelet_dir: PathBuf,
+    /// UID of the agent's own pod, by which it knows that folder to be that of its own kubelet.
+    #[arg(long, value_name = "UID", env = "POD_UID")]
+    pub pod_uid: Option<String>,
     /// Whether to link to supervisors.
     #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
     pub supervise: bool,

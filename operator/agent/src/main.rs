@@ -111,7 +111,9 @@ async fn work(args: AgentArgs, client: Client, metrics: Metrics, readiness: Read
     let orders = watch::Sender::new(Orders::default());
     let supervisors = args.supervise.then(|| {
         let random = fastrand::Rng::new();
-        SupervisorLinks::new(&args.kubelet_dir, args.debounce(), random, &metrics)
+        let own_pod_uid = args.pod_uid.as_deref();
+        let debounce = args.debounce();
+        SupervisorLinks::new(&args.kubelet_dir, own_pod_uid, debounce, random, &metrics)
     });
     let agent = Agent {
         supervisors,

@@ -30,6 +30,7 @@ const REPEAT: Duration = Duration::from_secs(1);
 pub struct SupervisorLinks {
     /// The kubelet's folder of pods.
     pods: PathBuf,
+    own_pod_uid: Option<String>,
     debounce: Duration,
     metrics: Metrics,
     random: fastrand::Rng,
@@ -41,15 +42,18 @@ pub struct SupervisorLinks {
 }
 
 impl SupervisorLinks {
-    /// No link yet. `kubelet`: the kubelet's folder. Changes within `debounce` wake the agent once.
+    /// No link yet. `kubelet`: the kubelet's folder, which is another one's if the folder of the
+    /// agent's own pod is not in it. Changes within `debounce` wake the agent once.
     pub fn new(
         kubelet: &Path,
+        own_pod_uid: Option<&str>,
         debounce: Duration,
         random: fastrand::Rng,
         metrics: &Metrics,
     ) -> Self {
         Self {
             pods: kubelet.join("pods"),
+            own_pod_uid: own_pod_uid.map(str::to_owned),
             debounce,
             metrics: metrics.clone(),
             random,
@@ -81,7 +85,7 @@ impl SupervisorLinks {
 
 impl Supervisors for SupervisorLinks {
     fn out_of_reach(&self) -> Option<String> {
-        let why = is_there(&self.pods).err()?;
+        let why = is_there(&self.pods, self.own_pod_uid.as_deref()).err()?;
         Some(format!("{}: {why}", self.pods.display()))
     }
 
@@ -261,7 +265,8 @@ mod tests {
     async fn the_first_change_wakes_at_once_and_more_of_them_are_gathered() {
         let debounce = Duration::from_millis(20);
         let random = fastrand::Rng::with_seed(1);
-        let mut links = SupervisorLinks::new(Path::new("/"), debounce, random, &Metrics::default());
+        let mut links =
+            SupervisorLinks::new(Path::new("/"), None, debounce, random, &Metrics::default());
         let start = Instant::now();
         links.changed.notify_one();
         links.changed().await;

@@ -113,10 +113,13 @@ fn is_uid(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-')
 }
 
-/// Whether the kubelet's folder of pods is there.
-pub(super) fn is_there(pods: &Path) -> io::Result<()> {
+/// Whether the folder of pods is there, and is that of the kubelet that runs this pod.
+pub(super) fn is_there(pods: &Path, own_pod_uid: Option<&str>) -> io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    open(pods, flags, Mode::empty())?;
+    let folder = open(pods, flags, Mode::empty())?;
+    if let Some(uid) = own_pod_uid {
+        step(&folder, uid, OFlags::DIRECTORY).map_err(io::Error::other)?;
+    }
     Ok(())
 }
 

@@ -180,7 +180,7 @@ fn start(kubelet: &std::path::Path) -> (SupervisorLinks, Registry) {
     metrics.register(&mut registry);
     let random = fastrand::Rng::with_seed(1);
     let debounce = Duration::from_millis(1);
-    let links = SupervisorLinks::new(kubelet, debounce, random, &metrics);
+    let links = SupervisorLinks::new(kubelet, None, debounce, random, &metrics);
     assert_eq!(links.out_of_reach(), None);
     (links, registry)
 }

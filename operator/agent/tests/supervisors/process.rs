@@ -4,14 +4,13 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
+use std::thread;
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::node::becomes;
-
-/// In the environment of a supervisor and all that descends from it: its folder, which no two have.
-const MARK: &str = "LOCKSTEP_TEST_FOLDER";
 
 /// The program, built when a test first asks for it: it is of another crate.
 fn program() -> &'static Path {
@@ -47,7 +46,6 @@ impl Supervisor {
         let process = Command::new(program())
             .args(["exec", "--dir", ".", "--keep-shm", "--"])
             .args(["sh", "-c", script])
-            .env(MARK, folder)
             .current_dir(folder)
             .stdin(Stdio::null())
             .stderr(File::create(folder.join("log")).unwrap())
@@ -93,32 +91,16 @@ impl Supervisor {
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
-        // Both fail only for processes that have ended, which is what is wanted.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        // Again for what was forked meanwhile.
-        loop {
-            let left = marked(&self.folder);
-            for pid in &left {
-                let _ = kill_process(*pid, Signal::KILL);
-            }
-            if left.is_empty() {
+        // It ends what it has started first, one that it is just about to start included. Whoever
+        // looks from outside may miss that one.
+        let _ = kill_process(Pid::from_child(&self.process), Signal::TERM);
+        for _ in 0..10_000 {
+            if self.has_exited() {
                 return;
             }
+            thread::sleep(Duration::from_millis(1));
         }
+        let _ = self.process.kill();
+        let _ = self.process.wait();
     }
-}
-
-fn marked(folder: &Path) -> Vec<Pid> {
-    let wanted = format!("{MARK}={}", folder.display());
-    let has = |pid: &i32| {
-        fs::read(format!("/proc/{pid}/environ")).is_ok_and(|environment| {
-            environment
-                .split(|b| *b == 0)
-                .any(|variable| variable == wanted.as_bytes())
-        })
-    };
-    let entries = fs::read_dir("/proc").unwrap().flatten();
-    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok());
-    pids.filter(has).filter_map(Pid::from_raw).collect()
 }

@@ -1,8 +1,10 @@
 //! Real supervisors.
 
 use std::fs;
+use std::time::Duration;
 
-use lockstep_agent::supervisors::Supervisors;
+use lockstep_agent::metrics::Metrics;
+use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
 use lockstep_lifecycle::node::{SupervisorState, Word};
 
 use crate::node::{Node, ended, held, release, running};
@@ -79,6 +81,7 @@ async fn an_agent_that_restarts_is_told_again_and_training_goes_on() {
     let failed = ended(1, 3, "Error");
     node.sees(&[Some(running(1)), Some(failed)]).await;
     assert_eq!(first.line("pid-1").await, pid);
+    fs::remove_file(node.volume("p2").join("fail")).unwrap();
     node.starts(1, 2).await;
 }
 
@@ -137,6 +140,31 @@ async fn links_end_with_their_pods_and_with_the_agent() {
     second.prints("the agent is away").await;
     node.restart_agent();
     third.prints("the agent is away").await;
+}
+
+#[tokio::test]
+async fn a_folder_that_is_not_that_of_the_agents_own_kubelet_is_out_of_reach() {
+    let folder = tempfile::tempdir().unwrap();
+    let out_of_reach = |own: Option<&str>| {
+        let random = fastrand::Rng::with_seed(1);
+        let metrics = Metrics::default();
+        SupervisorLinks::new(folder.path(), own, Duration::ZERO, random, &metrics).out_of_reach()
+    };
+    let pods = folder.path().join("pods").display().to_string();
+    let why = out_of_reach(None).unwrap();
+    assert_eq!(
+        why,
+        format!("{pods}: No such file or directory (os error 2)")
+    );
+    fs::create_dir_all(folder.path().join("pods/another")).unwrap();
+    assert_eq!(out_of_reach(None), None);
+    let why = out_of_reach(Some("own")).unwrap();
+    assert!(
+        why.starts_with(&format!("{pods}: own: No such file")),
+        "{why}"
+    );
+    fs::create_dir(folder.path().join("pods/own")).unwrap();
+    assert_eq!(out_of_reach(Some("own")), None);
 }
 
 #[tokio::test]
