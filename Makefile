@@ -65,7 +65,7 @@ container-packages: ## What test-containers needs, from the distribution (apt, r
 .PHONY: test-containers
 test-containers: plane ## The agent on real containers (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
 	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
-	$(CARGO) build -p lockstep-agent
+	$(CARGO) build -p lockstep-agent -p lockstep-run
 	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-containers --features containers -- --test-threads=2
 
