@@ -70,8 +70,8 @@ impl Rig {
         })
     }
 
-    /// Starts the agent as its DaemonSet does, with a token bound to this node; only its ports are
-    /// its own.
+    /// Starts the agent as its DaemonSet does: root without capabilities, with a token bound to this
+    /// node. Only its ports and folders are its own.
     async fn start_agent(&mut self) -> Result<()> {
         let mut resolved = self.cluster.agent().await?;
         resolved.env.insert("NODE_NAME".into(), NODE.into());
@@ -92,11 +92,13 @@ impl Rig {
         resolved
             .args
             .push(format!("--kubelet-dir={}", kubelet.display()));
-        let program = workspace_binary("lockstep-agent")?;
+        let program = workspace_binary("lockstep-agent")?.display().to_string();
+        let without_capabilities = ["--bounding-set=-all", "--inh-caps=-all"];
+        let args = without_capabilities.map(str::to_owned).into_iter();
         let launch = Launch {
             name: "agent".into(),
-            program,
-            args: resolved.args,
+            program: "setpriv".into(),
+            args: args.chain([program]).chain(resolved.args).collect(),
             env: Some(resolved.env),
         };
         self.agent = Some(Process::start(&launch, self.cluster.folder())?);
