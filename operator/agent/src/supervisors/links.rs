@@ -91,7 +91,11 @@ impl Supervisors for SupervisorLinks {
 
     fn look(&mut self, pods: &mut [NodePod]) {
         let mut wanted = BTreeMap::new();
-        for pod in pods.iter_mut().filter(|pod| pod.supervised) {
+        for pod in pods {
+            pod.supervisor = None;
+            if !pod.supervised {
+                continue;
+            }
             // Another container is another supervisor; without one there is none.
             let Some(container_id) = newest_running(pod) else {
                 continue;

@@ -25,8 +25,9 @@ pub trait Supervisors: Send {
     /// tells as capability `Supervise`.
     fn out_of_reach(&self) -> Option<String>;
 
-    /// Sets [`NodePod::supervisor`] of each supervised pod, and keeps links to these pods only. The
-    /// pods are all that there are on the node.
+    /// Sets [`NodePod::supervisor`] of each pod, and keeps links to supervised ones only. The
+    /// pods are all that there are on the node. States that pass between two looks are not seen: a
+    /// child that starts and ends at once is one that has ended.
     fn look(&mut self, pods: &mut [NodePod]);
 
     /// Says these words, each at once on a link that has not said it, and otherwise not before it

@@ -143,6 +143,20 @@ async fn links_end_with_their_pods_and_with_the_agent() {
 }
 
 #[tokio::test]
+async fn pods_of_other_tiers_are_left_alone() {
+    let mut node = Node::new(&["p1", "p2"]);
+    let uids = ["p1", "p2"];
+    let _supervisors = uids.map(|uid| Supervisor::start(&node.volume(uid), TRAINING));
+    node.pods[1].supervised = false;
+    node.sees(&[Some(held(0)), None]).await;
+    node.pods[1].supervised = true;
+    node.sees(&[Some(held(0)), Some(held(0))]).await;
+    node.pods[1].supervised = false;
+    node.sees(&[Some(held(0)), None]).await;
+    node.has_links(1).await;
+}
+
+#[tokio::test]
 async fn a_folder_that_is_not_that_of_the_agents_own_kubelet_is_out_of_reach() {
     let folder = tempfile::tempdir().unwrap();
     let out_of_reach = |own: Option<&str>| {
