@@ -40,8 +40,8 @@ pub mod labels {
 pub mod annotations {
     /// On pods: hash of the parts of the workload's spec that the pod was made from.
     pub const SPEC_HASH: &str = "training.lockstep.dev/spec-hash";
-    /// On pods: restart tier decided from the placed node (`restart-all`, `restart-rules`,
-    /// `plain`).
+    /// On pods: restart tier decided from the placed node (`supervised`, `restart-all`,
+    /// `restart-rules`, `plain`).
     pub const TIER: &str = "training.lockstep.dev/restart-tier";
     /// On pods: attempt of the restart domain at which the pod was made.
     pub const ATTEMPT: &str = "training.lockstep.dev/attempt";
@@ -57,6 +57,9 @@ pub mod annotations {
     /// are served first whose namespace has the least of the cluster in proportion to this.
     pub const FAIR_SHARE_WEIGHT: &str = "training.lockstep.dev/fair-share-weight";
 }
+
+/// Name of the supervisor: of its program, and of the init container that copies it.
+pub const SUPERVISOR_PROGRAM: &str = "lockstep-run";
 
 /// Feature that a kubelet declares in `status.declaredFeatures` of its node when it can restart all
 /// containers of a pod (KEP-5532, KEP-5328).

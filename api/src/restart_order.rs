@@ -55,10 +55,11 @@ pub struct DomainOrder {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
     /// Supervised members that failed at the attempt, and whose failure the policy answers for
-    /// them alone, as ranges: the supervisor exits with the code of its child, and the container
-    /// that comes after it may start at the same attempt.
+    /// them alone; each with the restarts of the container that failed. The supervisor of that
+    /// container exits with the code of its child, and a later container may start at the same
+    /// attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub alone: Vec<String>,
+    pub alone: Vec<RestartsSeen>,
     /// Restarts of the members' training containers that were seen when the order was decided; -1:
     /// none has started. Where an agent does not know for which attempt a container runs, one with
     /// more restarts than that runs for this one, and any other for an older one.

@@ -11,7 +11,7 @@
 mod link;
 mod links;
 mod socket;
-mod words;
+pub mod words;
 
 use std::time::Duration;
 

@@ -4,7 +4,7 @@ use lockstep_lifecycle::node::{ChildEnd, SupervisorState, Word};
 use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Rendezvous, Text};
 
 /// The state after a frame; None if the frame makes no sense after the greeting.
-pub(super) fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
+pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
     let exit = state.exit.clone();
     Some(match frame {
         FromSupervisor::Hello { .. } => return None,
@@ -52,7 +52,7 @@ fn number(attempt: u64) -> Option<i64> {
 
 /// The frame that says the word; None if the word has values that no frame can have, which is not
 /// said rather than said otherwise: a child without its coordinator would wait for nobody.
-pub(super) fn frame(word: &Word) -> Option<FromAgent> {
+pub fn frame(word: &Word) -> Option<FromAgent> {
     Some(match word {
         Word::Hold { attempt } => FromAgent::Hold {
             attempt: ordered(*attempt)?,
@@ -66,7 +66,6 @@ pub(super) fn frame(word: &Word) -> Option<FromAgent> {
         Word::Release {
             attempt,
             coordinator,
-            world,
             peers,
         } => FromAgent::Release(Release {
             attempt: ordered(*attempt)?,
@@ -77,8 +76,8 @@ pub(super) fn frame(word: &Word) -> Option<FromAgent> {
                 }),
                 None => None,
             },
-            world: (*world).try_into().ok()?,
-            // That of the pod's environment holds.
+            // Those of the pod's environment hold: a change of either makes new pods.
+            world: 0,
             rank: None,
             // A range has commas of its own. Longer than a child's environment can well be: none.
             peers: Text::new(peers.join(" ")).unwrap_or_default(),
@@ -213,7 +212,6 @@ mod tests {
                 pod_ip: ip.to_owned(),
                 port,
             }),
-            world: 4,
             peers: vec!["ps/0/0".to_owned(), "workers/0/0-1,3".to_owned()],
         }
     }
@@ -228,7 +226,7 @@ mod tests {
             (coordinator.ip.to_string().as_str(), coordinator.port),
             ("fd00::7", 29_500)
         );
-        assert_eq!((said.attempt, said.world, said.rank), (2, 4, None));
+        assert_eq!((said.attempt, said.world, said.rank), (2, 0, None));
         assert_eq!(&*said.peers, "ps/0/0 workers/0/0-1,3");
     }
 

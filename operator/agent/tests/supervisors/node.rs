@@ -233,7 +233,6 @@ pub fn release(attempt: i64) -> Word {
             pod_ip: "10.0.0.7".to_owned(),
             port: 29_500,
         }),
-        world: 2,
         peers: vec!["workers/0/0-1".to_owned()],
     }
 }

@@ -50,8 +50,6 @@ pub enum Word {
         attempt: i64,
         /// Where the members rendezvous; None: where the pod's environment says.
         coordinator: Option<CoordinatorAddress>,
-        /// Number of members.
-        world: i32,
         /// The members, as ranges.
         peers: Vec<String>,
     },
