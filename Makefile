@@ -43,7 +43,7 @@ generate: ## crds/ and docs/reference from the Rust types, the agent's CRI code 
 MUSL := $(shell uname -m)-unknown-linux-musl
 
 .PHONY: image
-image: ## OCI images of manager, agent and trainer into target/images (IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
+image: ## OCI images of manager, agent, supervisor and trainer into target/images (IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
 	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
 	rustup target add $(MUSL)
 	$(CARGO) run -q -p xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
@@ -65,7 +65,7 @@ container-packages: ## What test-containers needs, from the distribution (apt, r
 .PHONY: test-containers
 test-containers: plane ## The agent on real containers (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
 	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
-	$(CARGO) build -p lockstep-agent
+	$(CARGO) build -p lockstep-agent -p lockstep-run
 	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-containers --features containers -- --test-threads=2
 

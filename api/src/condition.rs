@@ -206,6 +206,9 @@ pub mod reasons {
     pub const RECONCILED: &str = "Reconciled";
     /// Work is in progress.
     pub const PROGRESSING: &str = "Progressing";
+    /// A supervisor in each training container restarts the training process inside it, and keeps
+    /// attempts apart.
+    pub const SUPERVISED: &str = "Supervised";
     /// Restarts in place without a supervisor, because `failurePolicy.inPlace.withoutSupervisor` is
     /// Allow; nothing keeps two attempts apart while members stop one after the other.
     pub const UNSUPERVISED: &str = "Unsupervised";

@@ -40,8 +40,8 @@ pub mod labels {
 pub mod annotations {
     /// On pods: hash of the parts of the workload's spec that the pod was made from.
     pub const SPEC_HASH: &str = "training.lockstep.dev/spec-hash";
-    /// On pods: restart tier decided from the placed node (`restart-all`, `restart-rules`,
-    /// `plain`).
+    /// On pods: restart tier decided from the placed node (`supervised`, `restart-all`,
+    /// `restart-rules`, `plain`).
     pub const TIER: &str = "training.lockstep.dev/restart-tier";
     /// On pods: attempt of the restart domain at which the pod was made.
     pub const ATTEMPT: &str = "training.lockstep.dev/attempt";
@@ -58,9 +58,19 @@ pub mod annotations {
     pub const FAIR_SHARE_WEIGHT: &str = "training.lockstep.dev/fair-share-weight";
 }
 
+/// Name of the supervisor: of its program, and of the init container that copies it.
+pub const SUPERVISOR_PROGRAM: &str = "lockstep-run";
+
 /// Feature that a kubelet declares in `status.declaredFeatures` of its node when it can restart all
 /// containers of a pod (KEP-5532, KEP-5328).
 pub const RESTART_ALL_FEATURE: &str = "RestartAllContainersOnContainerExits";
+
+/// Volume of a supervised pod that the supervisor is copied to and listens in: an emptyDir on the
+/// node's disk. The agent finds it by this name in the kubelet's folder of the pod.
+pub const SUPERVISOR_VOLUME: &str = "lockstep";
+
+/// Where containers of the pod mount it.
+pub const SUPERVISOR_DIR: &str = "/lockstep";
 
 /// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but
 /// wait for the victims.

@@ -51,6 +51,8 @@ pub mod capabilities {
     pub const STOP: &str = "Stop";
     /// The agent reports container exits.
     pub const REPORT: &str = "Report";
+    /// The agent is linked to the supervisors of its node's members: it holds and releases them.
+    pub const SUPERVISE: &str = "Supervise";
 }
 
 /// Members of one restart domain on this node that have come to an attempt: their container of the
@@ -86,8 +88,9 @@ pub struct ArrivedPod {
     pub restarts: i32,
 }
 
-/// The end of one container of a member, as the runtime saw it: the true exit code, which pod
-/// status may show late or never (a container restarted by RestartAllContainers shows 137).
+/// The end of one container of a member as the runtime saw it, or of one training process as its
+/// supervisor saw it: the true exit code, which pod status may show late or never (a container
+/// restarted by RestartAllContainers shows 137).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -96,11 +99,16 @@ pub struct Report {
     pub pod_uid: String,
     /// Name of the container.
     pub container: String,
-    /// Runtime id of the container; one report per container.
+    /// Runtime id of the container; one report per container, and one per attempt of a supervised
+    /// one.
     #[serde(rename = "containerID")]
     pub container_id: String,
     /// Attempt at which the container was released.
     pub attempt: i64,
+    /// Whether the supervisor told of it: the training process has ended by itself, and its
+    /// container still ran.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub supervised: bool,
     /// How often the kubelet had restarted the container before this one.
     #[serde(default)]
     pub restarts: i32,

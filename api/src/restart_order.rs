@@ -44,9 +44,22 @@ pub struct DomainOrder {
     /// Number of members of the domain at this attempt.
     #[serde(default)]
     pub world: i32,
-    /// Attempt that may start. Without a supervisor nothing waits for it.
+    /// Attempt that may start. A supervised member waits for it; nothing holds the others back.
     #[serde(default)]
     pub released_attempt: i64,
+    /// Attempt of which all members have exited 0: supervisors that wait for it exit.
+    #[serde(default)]
+    pub completed_attempt: i64,
+    /// All members of the attempt, as ranges; for supervised members, whose training process gets
+    /// them as `LOCKSTEP_PEERS`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<String>,
+    /// Supervised members that failed at the attempt, and whose failure the policy answers for
+    /// them alone; each with the restarts of the container that failed. The supervisor of that
+    /// container exits with the code of its child, and a later container may start at the same
+    /// attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub alone: Vec<RestartsSeen>,
     /// Restarts of the members' training containers that were seen when the order was decided; -1:
     /// none has started. Where an agent does not know for which attempt a container runs, one with
     /// more restarts than that runs for this one, and any other for an older one.

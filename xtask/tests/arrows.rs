@@ -31,7 +31,10 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "lockstep-scheduler",
         ],
     ),
-    ("lockstep-agent", &["lockstep-api", "lockstep-lifecycle"]),
+    (
+        "lockstep-agent",
+        &["lockstep-api", "lockstep-lifecycle", "lockstep-wire"],
+    ),
     ("lockstep-wire", &[]),
     ("lockstep-run", &["lockstep-wire"]),
     (

@@ -360,6 +360,10 @@ pub struct InPlace {
     /// to 100.
     #[schemars(range(min = 0, max = 100))]
     pub max_tries: i32,
+    /// Auto: training containers get a supervisor that restarts the training process inside them,
+    /// where the installation has one, the node has an agent and the container allows it
+    /// (docs/supervisor.md). Never: containers stay as they are.
+    pub supervisor: SupervisorMode,
     /// Deny: without a supervisor RestartGang becomes RecreateGang, because nothing keeps two
     /// attempts apart. Allow: such gangs restart in place all the same.
     pub without_supervisor: WithoutSupervisor,
@@ -370,9 +374,20 @@ impl Default for InPlace {
         Self {
             deadline_seconds: 60,
             max_tries: 3,
+            supervisor: SupervisorMode::Auto,
             without_supervisor: WithoutSupervisor::Deny,
         }
     }
+}
+
+/// Whether training containers get a supervisor.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum SupervisorMode {
+    /// Where it can be had.
+    #[default]
+    Auto,
+    /// They stay as they are.
+    Never,
 }
 
 /// Whether gangs without a barrier restart in place.

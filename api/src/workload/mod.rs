@@ -12,7 +12,7 @@ mod tests;
 pub use failure::{
     ActionScope, ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch,
     FailurePolicy, FailureRule, InPlace, PodConditionMatch, RestartLimits, RestartScope,
-    WithoutSupervisor,
+    SupervisorMode, WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
 pub use schedule::{

@@ -128,9 +128,9 @@ pub(super) fn scheduling_fixed() -> Rule {
 
 pub(super) fn failure_rules_fixed() -> Rule {
     Rule::new(or_suspended!(
-        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.withoutSupervisor == oldSelf.failurePolicy.inPlace.withoutSupervisor"
+        "self.failurePolicy.rules == oldSelf.failurePolicy.rules && self.failurePolicy.restartScope == oldSelf.failurePolicy.restartScope && self.failurePolicy.inPlace.withoutSupervisor == oldSelf.failurePolicy.inPlace.withoutSupervisor && self.failurePolicy.inPlace.supervisor == oldSelf.failurePolicy.inPlace.supervisor"
     ))
-    .message("failurePolicy rules, restartScope and withoutSupervisor are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
+    .message("failurePolicy rules, restartScope, supervisor and withoutSupervisor are compiled into the pods and immutable while running (limits and deadlines may change); set spec.suspend: true to change them")
 }
 
 pub(super) fn success_fixed() -> Rule {

@@ -1,4 +1,4 @@
-//! The loop of one agent: look, decide, persist, stop, publish.
+//! The loop of one agent: look, decide, persist, stop and tell, publish.
 
 #![expect(
     clippy::disallowed_methods,
@@ -14,7 +14,7 @@ use futures_util::future::{Either, select};
 use kube::Client;
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::capabilities;
-use lockstep_lifecycle::node::{NodeView, Records, Stop, decide};
+use lockstep_lifecycle::node::{NodePlan, NodeView, Records, Stop, decide};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -27,6 +27,7 @@ use crate::publish::Publisher;
 use crate::runtime::{Runtime, RuntimeError, Sandbox};
 use crate::stops::{Stopped, Stops};
 use crate::store::{Store, StoreError};
+use crate::supervisors::Supervisors;
 
 /// Longest time that a call to the runtime may take.
 const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
@@ -37,13 +38,15 @@ const RETRY: Duration = Duration::from_secs(1);
 pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
 
 /// What one agent runs on.
-pub struct Agent<R, S> {
+pub struct Agent<R, S, V> {
     /// Name of the node.
     pub node: String,
     /// Its runtime.
     pub runtime: R,
     /// Where its records are kept.
     pub store: S,
+    /// The supervisors in the containers of its members.
+    pub supervisors: V,
     /// Client with the agent's own identity.
     pub client: Client,
     /// The orders of the cluster.
@@ -59,14 +62,14 @@ pub struct Agent<R, S> {
 }
 
 #[derive(Debug, Error)]
-enum StepError {
+pub(crate) enum StepError {
     #[error(transparent)]
     Runtime(#[from] RuntimeError),
     #[error(transparent)]
     Store(#[from] StoreError),
 }
 
-impl<R: Runtime, S: Store> Agent<R, S> {
+impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     /// Works until it is dropped. A crash at any point loses nothing: what matters is in the store
     /// before it shows.
     pub async fn run(mut self) -> Infallible {
@@ -91,7 +94,7 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         let found_records = load_records(&self.store, &self.node).await;
         // Until it has seen what runs, it cannot say for which attempt.
         let remembers = found_records.is_some();
-        let told = able(told, remembers);
+        let told = self.able(told, remembers);
         let records = found_records.unwrap_or_else(|| Records::from_published(&found));
         info!(
             node = self.node,
@@ -141,6 +144,7 @@ impl<R: Runtime, S: Store> Agent<R, S> {
                     self.stopped(&stopped);
                 }
                 () = self.runtime.changed() => {}
+                () = self.supervisors.changed() => {}
                 () = sleep(wake.unwrap_or_default()), if wake.is_some() => {}
             }
         }
@@ -194,12 +198,13 @@ impl<R: Runtime, S: Store> Agent<R, S> {
         wanted: &watch::Sender<NodeAgentStatus>,
         stops: &mut Stops,
     ) -> Result<Option<Duration>, StepError> {
-        let pods: Vec<_> = in_time("list", self.runtime.list())
+        let mut pods: Vec<_> = in_time("list", self.runtime.list())
             .await?
             .into_iter()
             .filter_map(Sandbox::into_member)
             .collect();
         self.readiness.done(Part::Runtime);
+        self.supervisors.look(&mut pods);
         let plan = {
             let orders = self.orders.borrow_and_update();
             let Some(orders) = orders.as_ref() else {
@@ -217,15 +222,28 @@ impl<R: Runtime, S: Store> Agent<R, S> {
                 (self.now)(),
             )
         };
+        self.carry_out(plan, records, wanted, stops).await
+    }
+
+    /// What was decided, in the order in which a crash loses nothing.
+    pub(crate) async fn carry_out(
+        &mut self,
+        plan: NodePlan,
+        records: &mut Records,
+        wanted: &watch::Sender<NodeAgentStatus>,
+        stops: &mut Stops,
+    ) -> Result<Option<Duration>, StepError> {
         if let Some(new) = plan.records {
             self.store.save(&new).await?;
             *records = new;
         }
         self.readiness.done(Part::Records);
-        let again = self.stop(&plan.stop, stops);
+        let stop_again = self.stop(&plan.stop, stops);
+        let tell_again = self.supervisors.tell(&plan.tell);
         let status = plan.status.unwrap_or_else(|| wanted.borrow().clone());
-        tell(wanted, able(status, true));
-        Ok([plan.wake_after, again].into_iter().flatten().min())
+        tell(wanted, self.able(status, true));
+        let wakes = [plan.wake_after, stop_again, tell_again];
+        Ok(wakes.into_iter().flatten().min())
     }
 
     /// Begins to stop all of these at once; returns when the next of those that have been asked may
@@ -254,6 +272,32 @@ impl<R: Runtime, S: Store> Agent<R, S> {
             .map(|again| again.saturating_duration_since(now))
     }
 
+    /// A status that says what the agent can do. `remembers`: it knows what runs on its node, from
+    /// its records or because it has looked; until then members there are not to be stopped by it.
+    fn able(&self, status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {
+        let out_of_reach = self.supervisors.out_of_reach();
+        let capabilities = [
+            Some(capabilities::REPORT),
+            remembers.then_some(capabilities::STOP),
+            out_of_reach.is_none().then_some(capabilities::SUPERVISE),
+        ];
+        if self.readiness.without_supervisors(out_of_reach.as_deref()) {
+            if let Some(why) = out_of_reach {
+                info!(node = self.node, why, "working without supervisors");
+            } else {
+                info!(node = self.node, "working with supervisors");
+            }
+        }
+        NodeAgentStatus {
+            capabilities: capabilities
+                .into_iter()
+                .flatten()
+                .map(str::to_owned)
+                .collect(),
+            ..status
+        }
+    }
+
     fn stopped(&self, stopped: &Stopped) {
         self.metrics.stopped(stopped.result.is_ok());
         if let Err(error) = &stopped.result {
@@ -274,17 +318,6 @@ async fn load_records(store: &impl Store, node: &str) -> Option<Records> {
             );
             None
         }
-    }
-}
-
-/// A status that says what the agent can do. `remembers`: it knows what runs on its node, from its
-/// records or because it has looked; until then members there are not to be stopped by it.
-fn able(status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {
-    let stop = remembers.then(|| capabilities::STOP.to_owned());
-    let report = std::iter::once(capabilities::REPORT.to_owned());
-    NodeAgentStatus {
-        capabilities: report.chain(stop).collect(),
-        ..status
     }
 }
 

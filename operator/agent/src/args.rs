@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, ValueEnum};
+use clap::{ArgAction, Args, Parser, ValueEnum};
 
 use crate::cri::Socket;
 
@@ -25,6 +25,15 @@ pub struct AgentArgs {
         default_value = "unix:///run/containerd/containerd.sock"
     )]
     pub runtime_endpoint: Socket,
+    /// Folder of the kubelet, in which the supervisors of pods are reached.
+    #[arg(long, value_name = "DIR", default_value = "/var/lib/kubelet")]
+    pub kubelet_dir: PathBuf,
+    /// UID of the agent's own pod, by which it knows that folder to be that of its own kubelet.
+    #[arg(long, value_name = "UID", env = "POD_UID")]
+    pub pod_uid: Option<String>,
+    /// Whether to link to supervisors.
+    #[arg(long, value_name = "BOOL", default_value_t = true, action = ArgAction::Set)]
+    pub supervise: bool,
     /// Kubeconfig. Default: that of the environment, else the service account of the pod.
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,

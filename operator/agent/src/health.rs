@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use axum::Router;
 use axum::extract::State;
@@ -53,38 +53,64 @@ impl fmt::Display for Part {
 /// Whether the agent is ready: its manager counts on it only then. Clones share it; everything is
 /// waited for at first.
 #[derive(Clone, Debug)]
-pub struct Readiness(Arc<Mutex<BTreeMap<Part, String>>>);
+pub struct Readiness(Arc<Mutex<Known>>);
+
+#[derive(Debug)]
+struct Known {
+    pending: BTreeMap<Part, String>,
+    /// Why supervisors are out of reach. An agent works without them.
+    without_supervisors: Option<String>,
+}
 
 impl Default for Readiness {
     fn default() -> Self {
         let pending = Part::ALL
             .into_iter()
             .map(|part| (part, "not yet".to_owned()));
-        Self(Arc::new(Mutex::new(pending.collect())))
+        Self(Arc::new(Mutex::new(Known {
+            pending: pending.collect(),
+            without_supervisors: None,
+        })))
     }
 }
 
 impl Readiness {
     /// The part is there.
     pub fn done(&self, part: Part) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&part);
+        self.known().pending.remove(&part);
     }
 
     /// The part is missing, and why.
     pub fn waits_for(&self, part: Part, why: &impl fmt::Display) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .insert(part, why.to_string());
+        self.known().pending.insert(part, why.to_string());
+    }
+
+    /// Why supervisors are out of reach; None: they are not. Returns whether that is news.
+    pub fn without_supervisors(&self, why: Option<&str>) -> bool {
+        let mut known = self.known();
+        let news = known.without_supervisors.as_deref() != why;
+        if news {
+            known.without_supervisors = why.map(str::to_owned);
+        }
+        news
+    }
+
+    /// What a ready agent says of itself.
+    pub fn remarks(&self) -> String {
+        let known = self.known();
+        let why = known.without_supervisors.as_ref();
+        why.map_or_else(String::new, |why| format!("without supervisors: {why}\n"))
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is waited for, a line each; None when ready.
     pub fn pending(&self) -> Option<String> {
-        let parts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let lines: Vec<String> = parts
+        let known = self.known();
+        let lines: Vec<String> = known
+            .pending
             .iter()
             .map(|(part, why)| format!("waiting for {part}: {why}\n"))
             .collect();
@@ -120,7 +146,7 @@ async fn serve(listener: TcpListener, routes: Router) {
 
 async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
     match readiness.pending() {
-        None => (StatusCode::OK, "ok\n".to_owned()),
+        None => (StatusCode::OK, format!("ok\n{}", readiness.remarks())),
         Some(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
     }
 }
@@ -155,5 +181,20 @@ mod tests {
             readiness.pending().unwrap(),
             "waiting for container runtime: no answer\n"
         );
+    }
+
+    #[test]
+    fn an_agent_without_supervisors_is_ready_and_says_so_once() {
+        let readiness = Readiness::default();
+        for part in Part::ALL {
+            readiness.done(part);
+        }
+        assert_eq!(readiness.remarks(), "");
+        assert!(readiness.without_supervisors(Some("switched off")));
+        assert!(!readiness.without_supervisors(Some("switched off")));
+        assert_eq!(readiness.pending(), None);
+        assert_eq!(readiness.remarks(), "without supervisors: switched off\n");
+        assert!(readiness.without_supervisors(None));
+        assert_eq!(readiness.remarks(), "");
     }
 }

@@ -8,6 +8,7 @@
 //! | [`runtime`] | what the agent needs of a container runtime |
 //! | [`cri`] | a container runtime over CRI v1 |
 //! | [`orders`] | the restart orders of the cluster, by one watch |
+//! | [`supervisors`] | the supervisors in the members' training containers, by a link to each |
 //! | [`store`] | records that survive the agent |
 //! | [`agent`] | the loop |
 //! | [`guard`] | the self-test before it |
@@ -25,6 +26,7 @@ mod publish;
 pub mod runtime;
 mod stops;
 pub mod store;
+pub mod supervisors;
 #[cfg(test)]
 mod tests;
 

@@ -18,6 +18,7 @@ use lockstep_agent::health::{Readiness, serve_health, serve_metrics};
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::orders::{Orders, follow};
 use lockstep_agent::store::FileStore;
+use lockstep_agent::supervisors::SupervisorLinks;
 use lockstep_agent::{Agent, AgentArgs};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
@@ -108,7 +109,14 @@ async fn serve(args: AgentArgs) -> Result<()> {
 async fn work(args: AgentArgs, client: Client, metrics: Metrics, readiness: Readiness) {
     policy_in_force(&client, &args.node_name, &readiness).await;
     let orders = watch::Sender::new(Orders::default());
+    let supervisors = args.supervise.then(|| {
+        let random = fastrand::Rng::new();
+        let own_pod_uid = args.pod_uid.as_deref();
+        let debounce = args.debounce();
+        SupervisorLinks::new(&args.kubelet_dir, own_pod_uid, debounce, random, &metrics)
+    });
     let agent = Agent {
+        supervisors,
         runtime: CriRuntime::new(&args.runtime_endpoint, Intervals::default(), &metrics),
         store: FileStore::new(&args.state_dir),
         client: client.clone(),

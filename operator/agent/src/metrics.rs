@@ -23,6 +23,13 @@ pub struct Metrics {
     pub subscribed: Gauge,
     /// Members' pods on the node.
     pub members: Gauge,
+    /// Supervisors that the agent is linked to.
+    pub links: Gauge,
+    /// Links made to a supervisor whose container was linked before.
+    pub relinks: Counter,
+    /// Reports of a supervisor that processes have outlived SIGKILL.
+    pub survivors: Counter,
+    refused: Family<RefusalLabels, Counter>,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -41,6 +48,11 @@ struct StopLabels {
     result: &'static str,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct RefusalLabels {
+    reason: &'static str,
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self {
@@ -50,6 +62,10 @@ impl Default for Metrics {
             failed_steps: Counter::default(),
             subscribed: Gauge::default(),
             members: Gauge::default(),
+            links: Gauge::default(),
+            relinks: Counter::default(),
+            survivors: Counter::default(),
+            refused: Family::default(),
         }
     }
 }
@@ -72,6 +88,11 @@ impl Metrics {
     pub fn stopped(&self, done: bool) {
         let result = if done { "stopped" } else { "failed" };
         self.stops.get_or_create(&StopLabels { result }).inc();
+    }
+
+    /// A socket or a connection was refused, and why.
+    pub fn refused(&self, reason: &'static str) {
+        self.refused.get_or_create(&RefusalLabels { reason }).inc();
     }
 
     /// Registers everything.
@@ -107,6 +128,32 @@ impl Metrics {
             "lockstep_agent_members",
             "Pods of members on the node",
             self.members.clone(),
+        );
+        self.register_links(registry);
+    }
+}
+
+impl Metrics {
+    fn register_links(&self, registry: &mut Registry) {
+        registry.register(
+            "lockstep_agent_supervisor_links",
+            "Supervisors that the agent is linked to",
+            self.links.clone(),
+        );
+        registry.register(
+            "lockstep_agent_supervisor_relinks",
+            "Links made to a supervisor whose container was linked before",
+            self.relinks.clone(),
+        );
+        registry.register(
+            "lockstep_agent_supervisor_refused",
+            "Sockets and connections of supervisors that were refused",
+            self.refused.clone(),
+        );
+        registry.register(
+            "lockstep_agent_supervisor_survivors",
+            "Reports of a supervisor that processes have outlived SIGKILL",
+            self.survivors.clone(),
         );
     }
 }

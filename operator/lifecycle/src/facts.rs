@@ -176,6 +176,15 @@ impl<'a> Facts<'a> {
         self.orders.get(domain).copied()
     }
 
+    /// Whether an attempt of a domain was released at a barrier that none of its pods does without.
+    pub fn is_past_barrier(&self, domain: &str, attempt: i64) -> bool {
+        let order = self.order(domain);
+        let met = order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty());
+        let members = self.domain(domain).map_or(&[][..], |d| &d.members);
+        let mut pods = members.iter().flat_map(|m| self.pods_of(m));
+        met && pods.all(|p| p.is_supervised())
+    }
+
     /// Refusals of a request.
     pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {
         self.refusals.get(target).map_or(&[], Vec::as_slice)
@@ -316,12 +325,17 @@ impl<'a> Facts<'a> {
 
     /// Whether a node's agent can stop containers.
     pub fn can_stop(&self, node: &str) -> bool {
-        self.agent(node).is_some_and(|a| {
-            a.status
-                .capabilities
-                .iter()
-                .any(|c| c == capabilities::STOP)
-        })
+        self.is_capable(node, capabilities::STOP)
+    }
+
+    /// Whether a node's agent is linked to the supervisors there.
+    pub fn can_supervise(&self, node: &str) -> bool {
+        self.is_capable(node, capabilities::SUPERVISE)
+    }
+
+    fn is_capable(&self, node: &str, capability: &str) -> bool {
+        let agent = self.agent(node);
+        agent.is_some_and(|a| a.status.capabilities.iter().any(|c| c == capability))
     }
 
     /// Whether the node is lost: deleted, out of service, or NotReady for `nodeLostSeconds`.

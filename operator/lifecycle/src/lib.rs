@@ -19,6 +19,7 @@ mod diff;
 mod facts;
 mod failure;
 mod ledger;
+mod meeting;
 pub mod node;
 pub mod nodes;
 mod objects;

@@ -269,6 +269,11 @@ pub struct Termination {
 }
 
 impl PodView {
+    /// Whether a supervisor starts its training process.
+    pub fn is_supervised(&self) -> bool {
+        self.identity.tier.is_some_and(Tier::has_barrier)
+    }
+
     /// Whether the pod has ended and holds no capacity any more.
     pub fn terminal(&self) -> bool {
         matches!(self.phase, PodPhase::Succeeded | PodPhase::Failed)

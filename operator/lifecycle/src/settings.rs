@@ -42,6 +42,8 @@ pub struct LifecycleSettings {
     pub recreate_tries: i32,
     /// Extended resources that count as accelerators.
     pub accelerators: Vec<String>,
+    /// Image that the supervisor is copied from; None: no pod gets one.
+    pub supervisor_image: Option<String>,
 }
 
 impl Default for LifecycleSettings {
@@ -60,6 +62,7 @@ impl Default for LifecycleSettings {
             recreate_takes: TimeDelta::seconds(30),
             recreate_tries: 2,
             accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
+            supervisor_image: None,
         }
     }
 }

@@ -14,6 +14,10 @@ pub struct UnknownTier;
 /// Restart tier of a pod, recorded on it as an annotation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tier {
+    /// A supervisor restarts the training process inside its container, and holds it back until
+    /// all members of the domain have stopped. What happens to the container when it ends all the
+    /// same is decided by the tier below, which the node chooses.
+    Supervised,
     /// A restart rule restarts all containers of the pod (KEP-5532).
     RestartAll,
     /// A restart rule restarts the training container (KEP-5307).
@@ -24,7 +28,12 @@ pub enum Tier {
 }
 
 impl Tier {
-    const ALL: [Self; 3] = [Self::RestartAll, Self::RestartRules, Self::Plain];
+    const ALL: [Self; 4] = [
+        Self::Supervised,
+        Self::RestartAll,
+        Self::RestartRules,
+        Self::Plain,
+    ];
 
     /// Action of the restart rule for exits of the training container; None: there is no rule, and
     /// the kubelet follows `restartPolicy`.
@@ -32,7 +41,7 @@ impl Tier {
         match self {
             Self::RestartAll => Some("RestartAllContainers"),
             Self::RestartRules => Some("Restart"),
-            Self::Plain => None,
+            Self::Supervised | Self::Plain => None,
         }
     }
 
@@ -40,15 +49,15 @@ impl Tier {
     pub fn restarts_whole_pod(self) -> bool {
         match self {
             Self::RestartAll => true,
-            Self::RestartRules | Self::Plain => false,
+            Self::Supervised | Self::RestartRules | Self::Plain => false,
         }
     }
 
     /// Whether the kubelet delays restarts in a row. Restarting all containers removes them, and
-    /// with them that back-off.
+    /// with them that back-off; of a process that a supervisor starts again it knows nothing.
     pub fn kubelet_backs_off(self) -> bool {
         match self {
-            Self::RestartAll => false,
+            Self::Supervised | Self::RestartAll => false,
             Self::RestartRules | Self::Plain => true,
         }
     }
@@ -57,6 +66,7 @@ impl Tier {
     /// attempts never run at once.
     pub fn has_barrier(self) -> bool {
         match self {
+            Self::Supervised => true,
             Self::RestartAll | Self::RestartRules | Self::Plain => false,
         }
     }
@@ -64,13 +74,14 @@ impl Tier {
     /// As in the annotation.
     pub fn as_str(self) -> &'static str {
         match self {
+            Self::Supervised => "supervised",
             Self::RestartAll => "restart-all",
             Self::RestartRules => "restart-rules",
             Self::Plain => "plain",
         }
     }
 
-    /// The tier of pods on a node. `server`: the highest whose rules the API server keeps.
+    /// The tier of containers on a node. `server`: the highest whose rules the API server keeps.
     ///
     /// Rules need kubelet 1.35, where they are on by default; older kubelets ignore them silently
     /// and would leave a failed container down.
@@ -168,6 +179,6 @@ mod tests {
         for tier in Tier::ALL {
             assert_eq!(tier.to_string().parse(), Ok(tier));
         }
-        assert_eq!("supervised".parse::<Tier>(), Err(UnknownTier));
+        assert_eq!("other".parse::<Tier>(), Err(UnknownTier));
     }
 }

@@ -4,9 +4,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::machine::Waits;
 use crate::probe::{self, ProbeKind};
 use crate::supervise::{self, SharedMemoryFolder};
+use lockstep_run::machine::Waits;
 
 /// What `lockstep-run help` prints.
 pub const HELP: &str = "\
@@ -178,9 +178,9 @@ mod tests {
     use std::time::Duration;
 
     use super::{Call, HELP, parse};
-    use crate::machine::Waits;
     use crate::probe::ProbeKind;
     use crate::supervise::SharedMemoryFolder;
+    use lockstep_run::machine::Waits;
 
     fn call(line: &str) -> Result<Call, String> {
         parse(

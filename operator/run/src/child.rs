@@ -66,26 +66,28 @@ pub fn environment(
     keep: &[OsString],
 ) -> Vec<(&'static str, OsString)> {
     let attempt = release.attempt.to_string();
-    let mut id = rendezvous.unwrap_or_default();
-    if !id.is_empty() {
-        id.push("-");
-    }
-    id.push(&attempt);
-    let world = release.world.to_string();
     let mut all: Vec<(&'static str, OsString)> = vec![
-        ("LOCKSTEP_ATTEMPT", attempt.into()),
+        ("LOCKSTEP_ATTEMPT", OsString::from(&attempt)),
         ("LOCKSTEP_PEERS", (*release.peers).into()),
-        ("LOCKSTEP_MEMBERS", OsString::from(&world)),
-        ("PET_NNODES", OsString::from(&world)),
-        ("JAX_NUM_PROCESSES", world.into()),
-        (RENDEZVOUS, id),
     ];
+    if release.world > 0 {
+        for name in ["LOCKSTEP_MEMBERS", "PET_NNODES", "JAX_NUM_PROCESSES"] {
+            all.push((name, release.world.to_string().into()));
+        }
+    }
     if let Some(rank) = release.rank {
         for name in ["PET_NODE_RANK", "NODE_RANK", "JAX_PROCESS_ID"] {
             all.push((name, rank.to_string().into()));
         }
     }
     if let Some(coordinator) = release.coordinator {
+        // Where the place does not move with the attempt, others meet there that know another one.
+        let mut id = rendezvous.unwrap_or_default();
+        if !id.is_empty() {
+            id.push("-");
+        }
+        id.push(&attempt);
+        all.push((RENDEZVOUS, id));
         let (ip, port) = (coordinator.ip.to_string(), coordinator.port.to_string());
         for (name, value) in [
             ("MASTER_ADDR", &ip),
@@ -170,11 +172,12 @@ mod tests {
         let bare = Release {
             coordinator: None,
             rank: None,
+            world: 0,
             ..release()
         };
-        let found = text(environment(&bare, None, &[]));
-        assert_eq!(found["PET_RDZV_ID"], "3");
-        assert!(!found.contains_key("MASTER_ADDR") && !found.contains_key("PET_NODE_RANK"));
+        let found = text(environment(&bare, Some("uid".into()), &[]));
+        let names: Vec<&str> = found.into_keys().collect();
+        assert_eq!(names, ["LOCKSTEP_ATTEMPT", "LOCKSTEP_PEERS"]);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
 
-use crate::machine::Moment;
+use lockstep_run::machine::Moment;
 
 /// Time since the machine booted: the same in every process, so that probes can compare it with
 /// what the supervisor wrote.

@@ -17,8 +17,8 @@ use lockstep_wire::{
 };
 use rustix::event::{PollFd, PollFlags, poll};
 
-use crate::machine::Moment;
 use crate::say::say;
+use lockstep_run::machine::Moment;
 
 /// Connections that have not been welcomed; further ones push out the oldest.
 const UNWELCOMED: usize = 4;

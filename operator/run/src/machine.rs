@@ -86,6 +86,7 @@ pub struct Machine {
 }
 
 impl Machine {
+    /// Held at no barrier, and without an agent.
     pub fn new(waits: Waits, now: Moment) -> Self {
         Self {
             waits,
@@ -133,6 +134,7 @@ impl Machine {
         matches!(self.tree, Tree::Dying { .. })
     }
 
+    /// What probes need to know.
     pub fn visible(&self) -> Visible {
         match self.phase {
             Phase::Running => Visible::Running,

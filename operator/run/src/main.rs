@@ -5,7 +5,6 @@ mod child;
 mod clock;
 mod init;
 mod link;
-mod machine;
 mod oom;
 mod probe;
 mod say;

@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use crate::child;
 use crate::clock;
-use crate::machine::{Moment, Visible};
 use crate::say::say;
 use crate::state;
+use lockstep_run::machine::{Moment, Visible};
 
 /// What the kubelet does with the answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +90,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{Answer, ProbeKind, answer};
-    use crate::machine::Visible;
+    use lockstep_run::machine::Visible;
 
     #[test]
     fn held_members_are_alive_and_ready_for_a_while() {

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rustix::process::Signal;
 use signal_hook::{flag, low_level::pipe};
 
-use crate::machine::SignalNumber;
+use lockstep_run::machine::SignalNumber;
 
 /// Signals that are passed on to the child. Handlers are needed for that, and for pid 1 to receive
 /// them at all.

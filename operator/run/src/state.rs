@@ -5,7 +5,7 @@ use std::io::{self, ErrorKind, Write};
 use std::path::Path;
 use std::time::Duration;
 
-use crate::machine::Visible;
+use lockstep_run::machine::Visible;
 
 /// File name in the supervisor's folder.
 const FILE: &str = "state";
@@ -51,7 +51,7 @@ mod tests {
     use std::time::Duration;
 
     use super::{parse, print, read, write};
-    use crate::machine::Visible;
+    use lockstep_run::machine::Visible;
 
     #[test]
     fn what_is_written_is_read() {

@@ -15,13 +15,13 @@ use rustix::rand::{GetRandomFlags, getrandom};
 use crate::child;
 use crate::clock;
 use crate::link::{Link, LinkEvent};
-use crate::machine::{Effect, Event, Machine, Moment, SignalNumber, Visible, Waits};
 use crate::oom::OomCounter;
 use crate::say::say;
 use crate::shared_memory::SharedMemory;
 use crate::signals::Signals;
 use crate::state;
 use crate::tree;
+use lockstep_run::machine::{Effect, Event, Machine, Moment, SignalNumber, Visible, Waits};
 
 /// Variable that holds the UID of the pod, where the manifest sets it.
 const POD_UID: &str = "LOCKSTEP_POD_UID";

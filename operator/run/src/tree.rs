@@ -13,7 +13,7 @@ use rustix::process::{
     Pid, PidfdFlags, Signal, WaitOptions, getpid, kill_process, pidfd_open, pidfd_send_signal, wait,
 };
 
-use crate::machine::Ending;
+use lockstep_run::machine::Ending;
 
 /// What `wait` found.
 #[derive(Debug, Default)]

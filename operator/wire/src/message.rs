@@ -24,7 +24,7 @@ pub struct Release {
     /// Where the members rendezvous; without it the child keeps the addresses of its pod's
     /// environment.
     pub coordinator: Option<Rendezvous>,
-    /// Number of members of this attempt.
+    /// Number of members of this attempt; 0: that of the pod's environment.
     pub world: u32,
     /// This member's rank among them, where it differs from that of its pod's environment: ranks of
     /// an elastic gang close up.

@@ -308,6 +308,7 @@ impl Cluster {
         let pod = PodIdentity {
             namespace: namespace.into(),
             name: format!("{name}-{instance}"),
+            uid: format!("{name}-{instance}"),
             node: String::new(),
         };
         let folder = self.folder.join(&pod.name);
@@ -358,6 +359,7 @@ impl Cluster {
         let pod = PodIdentity {
             namespace: namespace.into(),
             name: name.into(),
+            uid: name.into(),
             node: String::new(),
         };
         install::resolve(&client, &template, &pod, &self.folder.join("agent")).await

@@ -21,6 +21,8 @@ pub struct PodIdentity {
     pub namespace: String,
     /// Name.
     pub name: String,
+    /// UID.
+    pub uid: String,
     /// Node; a placeholder where one process plays many nodes.
     pub node: String,
 }
@@ -130,6 +132,7 @@ fn env_value(env: &EnvVar, pod: &PodIdentity) -> Result<String> {
     Ok(match path {
         Some("metadata.name") => pod.name.clone(),
         Some("metadata.namespace") => pod.namespace.clone(),
+        Some("metadata.uid") => pod.uid.clone(),
         Some("spec.nodeName") => pod.node.clone(),
         other => bail!(
             "env {} comes from {other:?}, which is not resolved here",

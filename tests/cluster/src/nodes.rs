@@ -29,6 +29,8 @@ pub struct Shape {
     pub racks: i32,
     /// Whether they have agents.
     pub agents: bool,
+    /// Whether those are linked to supervisors; without, members restart with their containers.
+    pub supervise: bool,
     /// Further arguments of `lockstep-hollow`.
     pub args: Vec<String>,
 }
@@ -40,6 +42,7 @@ impl Default for Shape {
             gpus: 8,
             racks: 2,
             agents: true,
+            supervise: false,
             args: Vec::new(),
         }
     }
@@ -67,7 +70,11 @@ impl Nodes {
             format!("--label={POOL}={pool}"),
             format!("--gpus={}", shape.gpus),
             format!("--racks={}", shape.racks),
-            format!("--agent-args={}", agent.args.join(" ")),
+            format!(
+                "--agent-args={} --supervise={}",
+                agent.args.join(" "),
+                shape.supervise
+            ),
             format!(
                 "--agent-account={}:{}",
                 install::AGENT.0,

@@ -349,11 +349,13 @@ impl Scenario<'_> {
         .await
     }
 
-    /// Ends the training container of a pod with an exit code.
+    /// Ends the training process of a pod with an exit code, as soon as it runs.
     pub async fn exit(&self, pod: &Pod, code: i32) -> Result<()> {
-        self.nodes
-            .exit(&self.name, &pod.name_any(), "trainer", code)
-            .await
+        let name = pod.name_any();
+        eventually(&format!("{name} to end"), PATIENCE, async || {
+            self.nodes.exit(&self.name, &name, "trainer", code).await
+        })
+        .await
     }
 
     /// Reasons of the events on an object, oldest first.

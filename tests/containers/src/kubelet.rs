@@ -5,21 +5,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use lockstep_api::names::SUPERVISOR_DIR;
 use lockstep_cluster::eventually;
 use tonic::transport::{Channel, Endpoint};
 
 use crate::api::runtime_service_client::RuntimeServiceClient;
 use crate::api::{
     ContainerConfig, ContainerMetadata, ContainerState, ContainerStatus, ContainerStatusRequest,
-    CreateContainerRequest, ImageSpec, LinuxContainerConfig, LinuxContainerSecurityContext,
-    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, NamespaceMode, NamespaceOption,
-    PodSandboxConfig, PodSandboxMetadata, RemovePodSandboxRequest, RunPodSandboxRequest,
-    StartContainerRequest, StopPodSandboxRequest, VersionRequest,
+    CreateContainerRequest, ImageSpec, Int64Value, LinuxContainerConfig,
+    LinuxContainerSecurityContext, LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount,
+    NamespaceMode, NamespaceOption, PodSandboxConfig, PodSandboxMetadata, RemovePodSandboxRequest,
+    RunPodSandboxRequest, StartContainerRequest, StopPodSandboxRequest, VersionRequest,
 };
 use crate::containerd::IMAGE;
 
 /// Longest time that a call may take on a busy machine.
 const CALL: Duration = Duration::from_mins(1);
+
+/// Of supervised containers.
+const USER: i64 = 1000;
 
 /// A connection to a runtime.
 #[derive(Clone, Debug)]
@@ -110,26 +114,39 @@ impl Kubelet {
         attempt: u32,
         script: &str,
     ) -> Result<String> {
-        let options = NamespaceOption {
-            network: NamespaceMode::Node.into(),
-            pid: NamespaceMode::Container.into(),
+        let config = config(name, attempt, &["/bin/sh", "-c", script]);
+        self.start(pod, config).await
+    }
+
+    /// As [`Kubelet::run_container`], under the supervisor that is in the volume, as another user
+    /// than root.
+    pub async fn run_supervised(
+        &self,
+        pod: &Pod,
+        name: &str,
+        attempt: u32,
+        script: &str,
+        volume: &Path,
+    ) -> Result<String> {
+        let run = format!("{SUPERVISOR_DIR}/lockstep-run");
+        let command = [run.as_str(), "exec", "--", "/bin/sh", "-c", script];
+        let mount = |host: &Path, container: &str, readonly| Mount {
+            container_path: container.into(),
+            host_path: host.display().to_string(),
+            readonly,
         };
-        let config = ContainerConfig {
-            metadata: Some(ContainerMetadata {
-                name: name.into(),
-                attempt,
-            }),
-            image: Some(ImageSpec {
-                image: IMAGE.into(),
-            }),
-            command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
-            log_path: format!("{name}-{attempt}.log"),
-            linux: Some(LinuxContainerConfig {
-                security_context: Some(LinuxContainerSecurityContext {
-                    namespace_options: Some(options),
-                }),
-            }),
-        };
+        let mut config = config(name, attempt, &command);
+        // The supervisor that is shipped is static; the one that tests build needs these.
+        let libraries = ["/lib", "/lib64"].map(|path| mount(Path::new(path), path, true));
+        config.mounts = vec![mount(volume, SUPERVISOR_DIR, false)];
+        config.mounts.extend(libraries);
+        let linux = config.linux.get_or_insert_default();
+        let context = linux.security_context.get_or_insert_default();
+        context.run_as_user = Some(Int64Value { value: USER });
+        self.start(pod, config).await
+    }
+
+    async fn start(&self, pod: &Pod, config: ContainerConfig) -> Result<String> {
         let request = CreateContainerRequest {
             pod_sandbox_id: pod.sandbox.clone(),
             config: Some(config),
@@ -193,6 +210,31 @@ impl Kubelet {
             .remove_pod_sandbox(RemovePodSandboxRequest { pod_sandbox_id })
             .await?;
         Ok(())
+    }
+}
+
+fn config(name: &str, attempt: u32, command: &[&str]) -> ContainerConfig {
+    let options = NamespaceOption {
+        network: NamespaceMode::Node.into(),
+        pid: NamespaceMode::Container.into(),
+    };
+    ContainerConfig {
+        metadata: Some(ContainerMetadata {
+            name: name.into(),
+            attempt,
+        }),
+        image: Some(ImageSpec {
+            image: IMAGE.into(),
+        }),
+        command: command.iter().map(|&word| word.to_owned()).collect(),
+        log_path: format!("{name}-{attempt}.log"),
+        mounts: Vec::new(),
+        linux: Some(LinuxContainerConfig {
+            security_context: Some(LinuxContainerSecurityContext {
+                namespace_options: Some(options),
+                run_as_user: None,
+            }),
+        }),
     }
 }
 

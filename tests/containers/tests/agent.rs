@@ -1,6 +1,8 @@
 //! `lockstep-agent` as the DaemonSet starts it, over a real containerd and a real API server. The
 //! test plays the kubelet and the manager. Needs root: `make test-containers`.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,11 +10,11 @@ use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use lockstep_api::names::{annotations, labels};
-use lockstep_api::node_agent::NodeAgentSpec;
+use lockstep_api::names::{SUPERVISOR_VOLUME, annotations, labels};
+use lockstep_api::node_agent::{NodeAgentSpec, capabilities};
 use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::{NodeAgent, NodeAgentStatus, RestartOrder, RestartOrderSpec};
-use lockstep_cluster::process::{Launch, Process, free_port, workspace_binary};
+use lockstep_cluster::process::{Launch, Process, free_port, run, workspace_binary};
 use lockstep_cluster::{Cluster, Options, eventually, http};
 use lockstep_containers::{Containerd, Kubelet, Pod};
 use serde_json::json;
@@ -68,8 +70,8 @@ impl Rig {
         })
     }
 
-    /// Starts the agent as its DaemonSet does, with a token bound to this node; only its ports are
-    /// its own.
+    /// Starts the agent as its DaemonSet does: root without capabilities, with a token bound to this
+    /// node. Only its ports and folders are its own.
     async fn start_agent(&mut self) -> Result<()> {
         let mut resolved = self.cluster.agent().await?;
         resolved.env.insert("NODE_NAME".into(), NODE.into());
@@ -84,15 +86,28 @@ impl Rig {
         resolved
             .args
             .push(format!("--metrics-address={}", self.metrics));
-        let program = workspace_binary("lockstep-agent")?;
+        let own_pod = resolved.env.get("POD_UID").context("the pod's UID")?;
+        std::fs::create_dir_all(self.pods().join(own_pod))?;
+        let kubelet = self.cluster.folder().join("agent/var/lib/kubelet");
+        resolved
+            .args
+            .push(format!("--kubelet-dir={}", kubelet.display()));
+        let program = workspace_binary("lockstep-agent")?.display().to_string();
+        let without_capabilities = ["--bounding-set=-all", "--inh-caps=-all"];
+        let args = without_capabilities.map(str::to_owned).into_iter();
         let launch = Launch {
             name: "agent".into(),
-            program,
-            args: resolved.args,
+            program: "setpriv".into(),
+            args: args.chain([program]).chain(resolved.args).collect(),
             env: Some(resolved.env),
         };
         self.agent = Some(Process::start(&launch, self.cluster.folder())?);
         Ok(())
+    }
+
+    /// The kubelet's folder of pods, where the DaemonSet mounts it.
+    fn pods(&self) -> PathBuf {
+        self.cluster.folder().join("agent/var/lib/kubelet/pods")
     }
 
     async fn ready(&mut self) -> Result<()> {
@@ -117,6 +132,32 @@ impl Rig {
 
     /// A member whose training container runs a script.
     async fn member_that(&self, uid: &str, workload: &str, script: &str) -> Result<Member> {
+        let pod = self.pod(uid, workload, "restart-all").await?;
+        let side = self
+            .kubelet
+            .run_container(&pod, "side", 0, STUBBORN)
+            .await?;
+        let main = self.kubelet.run_container(&pod, "main", 0, script).await?;
+        Ok(Member { pod, main, side })
+    }
+
+    /// The volume of a pod with the supervisor in it, as the kubelet and the init container leave
+    /// it.
+    async fn volume(&self, uid: &str) -> Result<PathBuf> {
+        let volumes = self
+            .pods()
+            .join(uid)
+            .join("volumes/kubernetes.io~empty-dir");
+        let volume = volumes.join(SUPERVISOR_VOLUME);
+        std::fs::create_dir_all(&volume)?;
+        std::fs::set_permissions(&volume, Permissions::from_mode(0o777))?;
+        let program = workspace_binary("lockstep-run")?;
+        let folder = volume.display().to_string();
+        run(&program, &["init", &folder], &[], LIMIT).await?;
+        Ok(volume)
+    }
+
+    async fn pod(&self, uid: &str, workload: &str, tier: &str) -> Result<Pod> {
         let labels = [
             (labels::WORKLOAD_UID, workload),
             (labels::GROUP, "workers"),
@@ -126,16 +167,10 @@ impl Rig {
         ];
         let annotations = [
             (annotations::ATTEMPT, "1"),
-            (annotations::TIER, "restart-all"),
+            (annotations::TIER, tier),
             ("kubectl.kubernetes.io/default-container", "main"),
         ];
-        let pod = self.kubelet.run_pod(uid, &labels, &annotations).await?;
-        let side = self
-            .kubelet
-            .run_container(&pod, "side", 0, STUBBORN)
-            .await?;
-        let main = self.kubelet.run_container(&pod, "main", 0, script).await?;
-        Ok(Member { pod, main, side })
+        self.kubelet.run_pod(uid, &labels, &annotations).await
     }
 
     /// Waits until the agent has seen this container as the one that trains. That is on its disk
@@ -219,6 +254,16 @@ impl Rig {
         .await
     }
 
+    /// Waits until the agent is linked to so many supervisors.
+    async fn linked(&self, supervisors: u64) -> Result<()> {
+        eventually("the links to be so many", LIMIT, async || {
+            let links = self.counted("lockstep_agent_supervisor_links").await?;
+            ensure!(links == supervisors, "{links} links");
+            Ok(())
+        })
+        .await
+    }
+
     /// A counter of the agent.
     async fn counted(&self, metric: &str) -> Result<u64> {
         let text = http::get(&self.metrics, "/metrics").await?;
@@ -297,6 +342,33 @@ async fn an_order_ends_a_members_containers_at_once_and_the_next_ones_arrive() -
         "containerd 2 has an event stream and 1.6 has none"
     );
     Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_agent_is_linked_to_the_supervisor_in_a_container_of_another_user() -> Result<()> {
+    let mut rig = Rig::new("supervised").await?;
+    rig.start_agent().await?;
+    rig.ready().await?;
+    rig.told("that it reaches supervisors", |s| {
+        s.capabilities.iter().any(|c| c == capabilities::SUPERVISE)
+    })
+    .await?;
+    let volume = rig.volume("p1").await?;
+    let pod = rig.pod("p1", "w1", "supervised").await?;
+    let main = rig
+        .kubelet
+        .run_supervised(&pod, "main", 0, STUBBORN, &volume)
+        .await?;
+    rig.linked(1).await?;
+    ensure!(rig.kubelet.runs(&main).await?, "it waits at the barrier");
+    ensure!(
+        rig.counted("lockstep_agent_supervisor_refused_total")
+            .await?
+            == 0,
+        "refused"
+    );
+    rig.kubelet.remove(&pod).await?;
+    rig.linked(0).await
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -6,6 +6,7 @@ use std::sync::atomic::AtomicU32;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::key::Key;
+use lockstep_api::names::labels;
 use lockstep_lifecycle::{Plan, WorkloadView, decide};
 use lockstep_manager::stepped::{CycleSummary, WatchedKind};
 use lockstep_scheduler::SchedulingInput;
@@ -193,6 +194,7 @@ impl SimCluster {
                 node.agent(&mut self.store.lock())
             }
         };
+        self.assert_attempts_apart();
         busy || self.store.lock().version() != before
     }
 
@@ -205,6 +207,35 @@ impl SimCluster {
         let wrote = kube_scheduler::turn(&mut store);
         self.judged = Some(store.version());
         wrote
+    }
+
+    /// No two attempts of a restart domain run at once where supervisors keep them apart (I1), on
+    /// nodes that are heard of.
+    ///
+    /// # Panics
+    /// They do.
+    fn assert_attempts_apart(&self) {
+        let mut running: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
+        for node in self.nodes.values().filter(|n| n.alive()) {
+            let pods = node.runtime.table().all();
+            for (uid, attempt) in node.runtime.children() {
+                let Some((pod, _)) = pods.iter().find(|(pod, _)| pod.uid == uid) else {
+                    continue;
+                };
+                let label = |name| pod.labels.get(name).cloned().unwrap_or_default();
+                let domain = (label(labels::WORKLOAD_UID), label(labels::DOMAIN));
+                let (other, name) = running
+                    .entry(domain)
+                    .or_insert_with(|| (attempt, pod.name.clone()));
+                assert_eq!(
+                    *other,
+                    attempt,
+                    "{name} and {} run different attempts:\n{}",
+                    pod.name,
+                    self.story(60)
+                );
+            }
+        }
     }
 
     /// Everybody there is.

@@ -83,6 +83,22 @@ impl SimCluster {
         self.end(pod, Some(name), code)
     }
 
+    /// The first process of a pod's first running container is killed: under a supervisor that is
+    /// the supervisor itself. Whether one ran.
+    pub fn kill_container(&mut self, pod: &Pod) -> bool {
+        let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
+            return false;
+        };
+        let node = self.node(node);
+        let view = node.runtime.table().view(uid);
+        let Some(container) = view.containers.iter().find(|c| c.alive()) else {
+            return false;
+        };
+        let effect = node.runtime.kill(&container.id);
+        node.follow([effect]);
+        true
+    }
+
     fn end(&mut self, pod: &Pod, name: Option<&str>, code: i32) -> bool {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return false;
@@ -98,7 +114,8 @@ impl SimCluster {
             id: container.id.clone(),
             ended: Ended::with_code(code),
         };
-        node.runtime.inject(&fault, now);
+        let effects = node.runtime.inject(&fault, now);
+        node.follow(effects);
         true
     }
 }

@@ -11,7 +11,7 @@ use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::scheduling::{NodePlacement, Placement};
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
-use lockstep_lifecycle::{Plan, WorkloadView};
+use lockstep_lifecycle::{LifecycleSettings, Plan, WorkloadView};
 use serde_json::{Value, json};
 
 use crate::api::Verb;
@@ -73,7 +73,27 @@ impl Solo {
 
     /// The same, with a seed.
     pub fn with_seed(seed: u64, spec: Value) -> Self {
-        let mut cluster = SimCluster::new(seed);
+        Self::with_settings(seed, spec, LifecycleSettings::default())
+    }
+
+    /// The same in an installation that has supervisors: training containers set a command, and get
+    /// one unless the spec says otherwise.
+    pub fn supervised(mut spec: Value) -> Self {
+        for group in spec["groups"].as_array_mut().into_iter().flatten() {
+            let container = &mut group["template"]["spec"]["containers"][0];
+            if container["command"].is_null() {
+                container["command"] = json!(["train"]);
+            }
+        }
+        let settings = LifecycleSettings {
+            supervisor_image: Some("lockstep-supervisor".into()),
+            ..LifecycleSettings::default()
+        };
+        Self::with_settings(0, spec, settings)
+    }
+
+    fn with_settings(seed: u64, spec: Value, settings: LifecycleSettings) -> Self {
+        let mut cluster = SimCluster::with_settings(seed, settings);
         for name in ["n0", "n1", "n2", "n3"] {
             let gpus = (2 * GPUS).to_string();
             cluster.add_node(node(name, &[("nvidia.com/gpu", &gpus)], &json!({})));
@@ -227,10 +247,34 @@ impl Solo {
         self.cluster.delete(WatchedKind::Pod, &key);
     }
 
+    /// Attempts of the training processes that run under supervisors, by member.
+    pub fn children(&mut self) -> BTreeMap<String, u64> {
+        let mut by_uid = BTreeMap::new();
+        for name in self.node_names() {
+            by_uid.extend(self.node(&name).runtime.children());
+        }
+        let pods = self.pods();
+        let child = |pod: &Pod| {
+            let attempt = by_uid.get(pod.metadata.uid.as_ref()?)?;
+            Some((member_of(pod)?.to_string(), *attempt))
+        };
+        pods.iter().filter_map(child).collect()
+    }
+
     /// The training container of a member exits.
     pub fn exit(&mut self, group: &str, index: i32, code: i32) {
         let pod = self.pod(group, index);
         assert!(self.cluster.exit_pod(&pod, code), "it runs");
+    }
+
+    /// The same, where it runs.
+    pub fn exit_if_running(&mut self, group: &str, index: i32, code: i32) -> bool {
+        let member = format!("{group}-{index}-0");
+        let pods = self.pods().into_iter();
+        let pod = pods
+            .filter(|p| !leaving(p))
+            .find(|p| member_of(p).is_some_and(|m| m.to_string() == member));
+        pod.is_some_and(|pod| self.cluster.exit_pod(&pod, code))
     }
 
     /// UIDs of the pods that are there and not on their way out, by name of the member.

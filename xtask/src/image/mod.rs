@@ -39,6 +39,11 @@ const PRODUCTS: &[Product] = &[
         name: "lockstep-agent",
         user: "0:0",
     },
+    // The supervisor; an init container of training pods copies it out of its image.
+    Product {
+        name: "lockstep-run",
+        user: NONROOT,
+    },
     Product {
         name: "lockstep-trainer",
         user: NONROOT,

@@ -8,7 +8,7 @@ async fn an_agent_makes_its_object_and_says_what_it_is() {
     let status = rig.status();
     assert_eq!(
         (&status["runtime"], &status["capabilities"]),
-        (&json!("test 1"), &json!(["Report", "Stop"]))
+        (&json!("test 1"), &json!(["Report", "Stop", "Supervise"]))
     );
     rig.pass(600_000).await;
     assert!(rig.log().is_empty(), "nothing changes, nothing is written");
@@ -230,7 +230,10 @@ async fn an_agent_without_records_stops_nobody_until_it_has_seen_what_runs() {
     let mut rig = Rig::new();
     rig.runs("c1", &[]);
     rig.pass(100).await;
-    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+    assert_eq!(
+        rig.status()["capabilities"],
+        json!(["Report", "Stop", "Supervise"])
+    );
     {
         let mut world = rig.shared.world.lock();
         world.records = None;
@@ -238,10 +241,13 @@ async fn an_agent_without_records_stops_nobody_until_it_has_seen_what_runs() {
     }
     rig.start();
     rig.pass(5_000).await;
-    assert_eq!(rig.status()["capabilities"], json!(["Report"]));
+    assert_eq!(rig.status()["capabilities"], json!(["Report", "Supervise"]));
     rig.shared.world.lock().runtime_down = false;
     rig.pass(5_000).await;
-    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+    assert_eq!(
+        rig.status()["capabilities"],
+        json!(["Report", "Stop", "Supervise"])
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -252,7 +258,10 @@ async fn an_agent_whose_object_was_deleted_makes_it_again_although_nothing_happe
     rig.shared.world.lock().object = None;
     rig.pass(15 * 60_000).await;
     assert_eq!(rig.log(), ["write"]);
-    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+    assert_eq!(
+        rig.status()["capabilities"],
+        json!(["Report", "Stop", "Supervise"])
+    );
     rig.pass(60 * 60_000).await;
     assert!(rig.log().is_empty(), "what is there is left alone");
 }

@@ -6,6 +6,7 @@
 mod agent;
 mod cri;
 mod store;
+mod supervisors;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -21,7 +22,7 @@ use kube::client::Body;
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::restart_order::DomainOrder;
-use lockstep_lifecycle::node::{Exit, Records, SeenContainer};
+use lockstep_lifecycle::node::{Exit, NodePod, Records, SeenContainer, Tell};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -33,11 +34,12 @@ use crate::metrics::Metrics;
 use crate::orders::Orders;
 use crate::runtime::{Runtime, RuntimeError, Sandbox};
 use crate::store::{Store, StoreError};
+use crate::supervisors::Supervisors;
 
 /// Everything around the agent.
 #[derive(Default)]
 struct World {
-    /// What happened, in order: `save`, `stop ID`, `write`.
+    /// What happened, in order: `save`, `stop ID`, `tell POD WORD`, `write`.
     log: Vec<String>,
     sandboxes: Vec<Sandbox>,
     records: Option<Records>,
@@ -52,6 +54,9 @@ struct World {
     /// How many versions of the runtime there were before.
     upgrades: u32,
     stops_end: StopsEnd,
+    /// How often the agent has looked at supervisors.
+    looks: u32,
+    out_of_reach: Option<String>,
 }
 
 /// How the runtime answers a stop.
@@ -67,6 +72,8 @@ enum StopsEnd {
 struct Shared {
     world: Arc<Mutex<World>>,
     changed: Arc<Notify>,
+    /// A supervisor has told something.
+    heard: Arc<Notify>,
 }
 
 impl Runtime for Shared {
@@ -149,6 +156,28 @@ impl Store for Shared {
     }
 }
 
+impl Supervisors for Shared {
+    fn out_of_reach(&self) -> Option<String> {
+        self.world.lock().out_of_reach.clone()
+    }
+
+    fn look(&mut self, _pods: &mut [NodePod]) {
+        self.world.lock().looks += 1;
+    }
+
+    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
+        let told = words
+            .iter()
+            .map(|tell| format!("tell {} {:?}", tell.pod_uid, tell.word));
+        self.world.lock().log.extend(told);
+        (!words.is_empty()).then_some(Duration::from_secs(1))
+    }
+
+    async fn changed(&mut self) {
+        self.heard.notified().await;
+    }
+}
+
 /// A running agent. Dropping it is a crash of the agent.
 struct Rig {
     shared: Shared,
@@ -168,6 +197,7 @@ impl Rig {
         let shared = Shared {
             world: Arc::default(),
             changed: Arc::default(),
+            heard: Arc::default(),
         };
         let orders = watch::Sender::new(Some(BTreeMap::new()));
         Self {
@@ -185,19 +215,24 @@ impl Rig {
 
     fn start_with(&mut self, runtime: impl Runtime + 'static) {
         self.kill();
+        let agent = self.agent(runtime);
+        self.task.spawn(async move { match agent.run().await {} });
+    }
+
+    fn agent<R>(&self, runtime: R) -> Agent<R, Shared, Shared> {
         let origin = Instant::now();
-        let agent = Agent {
+        Agent {
             node: "n1".into(),
             runtime,
             store: self.shared.clone(),
+            supervisors: self.shared.clone(),
             client: self.client(),
             orders: self.orders.subscribe(),
             now: Arc::new(move || start_time() + TimeDelta::from_std(origin.elapsed()).unwrap()),
             debounce: Duration::from_millis(20),
             metrics: Metrics::default(),
             readiness: self.readiness.clone(),
-        };
-        self.task.spawn(async move { match agent.run().await {} });
+        }
     }
 
     fn kill(&mut self) {

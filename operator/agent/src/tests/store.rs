@@ -30,6 +30,8 @@ fn records(attempt: i64) -> Records {
         stopping_since: None,
         exited_at: None,
         cleared_for: Some(3),
+        arrived: false,
+        told_end: None,
     };
     Records {
         pods: [("p".to_owned(), record)].into(),

@@ -1,17 +1,16 @@
 //! The pods of one gang that is placed.
 
-use std::collections::BTreeMap;
-
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
-use lockstep_api::workload::{GangScope, IncidentStage, RestartScope, WorldScope};
+use lockstep_api::workload::IncidentStage;
 
 use super::refused::is_recently_refused;
 use super::removal::{delete, delete_awaited, is_preempted, recreate_grace, unpublish};
 use crate::facts::{AssignedNodes, Facts};
 use crate::failure::detect::may_take_charge_back;
 use crate::ledger::{DomainLedger, GangLedger, Ledger};
+use crate::meeting::{meets, meets_alone};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
 use crate::orders::is_ordered;
@@ -135,7 +134,7 @@ impl PlacedGang<'_, '_> {
                 continue;
             }
             // Where members of other domains meet at the same place, all keep one address.
-            let recreations = if self.meets_alone(domain) {
+            let recreations = if meets_alone(self.facts.spec(), self.membership, domain) {
                 entry.recreations
             } else {
                 0
@@ -162,6 +161,7 @@ impl PlacedGang<'_, '_> {
                         replaces: "",
                         gated,
                         tier: Tier::Plain,
+                        supervised: meets(self.gang, domain),
                     };
                     out.extend(self.create_one(plan, wake));
                 }
@@ -192,38 +192,13 @@ impl PlacedGang<'_, '_> {
         let runs = container.is_some_and(|c| {
             let id = c.id.as_deref().map(bare_id);
             let mut reports = self.facts.reports(member, pod);
-            c.running() && !reports.any(|r| Some(r.container_id.as_str()) == id)
+            // What a supervisor tells of ended inside a container that runs on.
+            c.running() && !reports.any(|r| !r.supervised && Some(r.container_id.as_str()) == id)
         });
         !pod.terminal()
             && !self.facts.lost(node)
             && (runs || !pod.terminating())
             && !self.facts.is_given_up(pod, wake)
-    }
-
-    /// Whether only members of this domain meet where its members do, now and after any resize.
-    fn meets_alone(&self, domain: &Domain) -> bool {
-        let spec = self.facts.spec();
-        let replicas = spec.scheduling.gang.scope == GangScope::Replica
-            || spec.failure_policy.restart_scope == RestartScope::Replica;
-        let only_domain = spec.scheduling.gang.scope == GangScope::Workload && !replicas;
-        let of_one_domain = match spec.network.world {
-            WorldScope::Workload => false,
-            WorldScope::Group => !replicas,
-            WorldScope::Replica => true,
-        };
-        if !only_domain && (spec.network.coordinator.is_some() || !of_one_domain) {
-            return false;
-        }
-        let mut here: BTreeMap<Member, i32> = BTreeMap::new();
-        let mut all: BTreeMap<Member, i32> = BTreeMap::new();
-        for member in &domain.members {
-            if let Some(size) = self.membership.meeting_size(member) {
-                let place = self.membership.coordinator(member);
-                *here.entry(place.clone()).or_default() += 1;
-                all.insert(place, size);
-            }
-        }
-        here == all
     }
 
     /// The pod of a member that has none, unless an old one or its node is in the way. Where it
@@ -242,6 +217,7 @@ impl PlacedGang<'_, '_> {
             place: Some((node, self.placement)),
             replaces: old_pods.last().map_or("", |p| &p.uid),
             tier: self.tier(node),
+            supervised: plan.supervised && facts.can_supervise(node),
             ..plan
         };
         Some(Action::CreatePod {

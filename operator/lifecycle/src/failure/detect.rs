@@ -161,7 +161,10 @@ fn confirmed_by(
     let shown = facts.trainer(member, pod)?;
     let runs = shown.running() && shown.id.as_deref().map(bare_id) == Some(&r.container_id);
     let open = runs && !pod.terminal() && !pod.terminating();
-    (open && looks_killed(r.exit_code, &r.reason))
+    // The supervisor has seen the end of its child itself; only the signal that it has passed on
+    // may have come from a kubelet that ends the pod.
+    let told_by_supervisor = r.supervised && r.exit_code != 143;
+    (open && looks_killed(r.exit_code, &r.reason) && !told_by_supervisor)
         .then(|| r.time.min(facts.now) + facts.view.settings.status_grace)
 }
 
@@ -307,12 +310,16 @@ fn report_of<'a>(
     id: Option<&str>,
 ) -> Option<&'a Report> {
     let id = bare_id(id?);
-    let mut reports = facts.pod_reports(pod);
-    reports.find(|r| r.container == container && r.container_id == id)
+    let reports = facts.pod_reports(pod);
+    // A supervisor tells of each attempt; of the end of the container the agent tells, unless it
+    // is what the supervisor has told last.
+    reports
+        .filter(|r| r.container == container && r.container_id == id)
+        .max_by_key(|r| (!r.supervised, r.attempt))
 }
 
 /// The exit that an agent reports.
-pub(super) fn reported_failure(
+pub(crate) fn reported_failure(
     facts: &Facts<'_>,
     member: &Member,
     pod: &PodView,

@@ -23,7 +23,7 @@ pub(crate) mod progress;
 pub(crate) mod refund;
 pub(crate) mod resize;
 pub(crate) mod respond;
-mod restart_all;
+pub(crate) mod restart_all;
 pub(crate) mod scope;
 pub(crate) mod seen;
 pub(crate) mod unreported;

@@ -9,7 +9,7 @@ use super::members::{all_up, restart_count};
 use super::scope::{Consequence, DomainScope};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
-use crate::orders::is_ordered;
+use crate::orders::{is_ordered, is_released};
 use crate::pods::ContainerView;
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
@@ -175,7 +175,12 @@ fn note_recovery(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>
     if domain.healthy_since.is_some() || !begun || scope.unfinished.is_empty() {
         return;
     }
-    if !all_up(facts, domain, &scope.unfinished) {
+    if !is_released(facts, scope.key(), domain.attempt) {
+        return;
+    }
+    // All were at the barrier when it opened: what happens to one now is a failure.
+    let begins = domain.incident.is_none() && facts.is_past_barrier(scope.key(), domain.attempt);
+    if !begins && !all_up(facts, domain, &scope.unfinished) {
         return;
     }
     domain.restarts_seen = restart_count(facts, domain, &scope.domain.members);

@@ -6,6 +6,7 @@ use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
+use lockstep_api::names::SUPERVISOR_PROGRAM;
 use lockstep_api::workload::{ActionScope, Cause, CauseKind, FailedMember, FailureAction};
 
 use super::policy::{Failure, Reach, Verdict, verdict};
@@ -36,11 +37,8 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
     let spec = facts.spec();
     let mut judged: Vec<(&Failure, Verdict<'_>)> = failures
         .iter()
+        .filter(|f| !is_left_to_kubelet(facts, f))
         .map(|f| (f, verdict(spec, f)))
-        .filter(|(_, v)| v.action != FailureAction::Ignore)
-        .filter(|(f, v)| {
-            !v.action.affects_single_pod() || !f.usable || !kubelet_restarts(facts, f, v.action)
-        })
         .collect();
     judged.sort_by(|(a, _), (b, _)| (a.cause.time, &a.member).cmp(&(b.cause.time, &b.member)));
     let (first, by) = judged.first()?;
@@ -77,6 +75,14 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
     Some(response)
 }
 
+/// Whether nothing is done about a failure: the policy says Ignore, or the kubelet restarts the one
+/// container by its own rule.
+pub(crate) fn is_left_to_kubelet(facts: &Facts<'_>, failure: &Failure) -> bool {
+    let action = verdict(facts.spec(), failure).action;
+    action == FailureAction::Ignore
+        || action.affects_single_pod() && failure.usable && kubelet_restarts(facts, failure, action)
+}
+
 /// Whether the pod's own restart rules do what the action says, so that there is only the restart
 /// to count.
 fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction) -> bool {
@@ -92,7 +98,10 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
         ActionScope::Pod if failure.restarted_pod(facts.training(&failure.member.group)) => true,
         ActionScope::Pod | ActionScope::Domain | ActionScope::Workload => {
             // Init containers and sidecars start again as well, or it would not be the whole pod.
-            let alone = pod.is_none_or(|p| p.containers.values().count() <= 1);
+            let alone = pod.is_none_or(|p| {
+                let names = p.containers.iter().map(|(name, _)| name);
+                names.filter(|n| *n != SUPERVISOR_PROGRAM).count() <= 1
+            });
             let tier = pod.and_then(|p| p.identity.tier);
             alone || tier.is_some_and(Tier::restarts_whole_pod)
         }

@@ -59,7 +59,17 @@ pub(super) fn last_of<'s>(
 /// Whether a restart of all ended the training container of a report: it is the first to end after
 /// a container set that off.
 pub(super) fn is_swept(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Report) -> bool {
-    reported(facts, member, pod).any(|trigger| {
+    trigger_of(facts, member, pod, report).is_some()
+}
+
+/// What set off the restart of all that ended the training container of a report.
+pub(crate) fn trigger_of<'s>(
+    facts: &'s Facts<'_>,
+    member: &'s Member,
+    pod: &'s PodView,
+    report: &Report,
+) -> Option<&'s Report> {
+    reported(facts, member, pod).find(|trigger| {
         let after = |r: &Report| r.time >= trigger.time;
         let mut training = facts.reports(member, pod);
         may_have_ended(trigger.time, report.time)

@@ -89,7 +89,11 @@ impl Ledger {
             recreated,
             time: incident.cause.time,
             recovered_at,
-            phases: phases(&incident, recovered_at),
+            phases: phases(
+                &incident,
+                recovered_at,
+                facts.is_past_barrier(domain, incident.attempt),
+            ),
             lost_accelerator_seconds: self.lost_seconds(facts, domain, incident.cause.time),
         };
         self.push_history(entry);
@@ -213,9 +217,14 @@ impl Ledger {
                 .is_some_and(DomainLedger::under_way);
             self.close_incident(facts, &domain.key, false);
             self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
+            let order = facts.order(&domain.key);
             if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
+                // The barrier of this attempt is open; who comes next needs one of their own.
+                let open = order.is_some_and(|o| o.attempt == entry.attempt && !o.peers.is_empty());
+                let attempt = entry.attempt.saturating_add(i64::from(open));
+                self.highest_attempt = self.highest_attempt.max(attempt);
                 *entry = DomainLedger {
-                    attempt: entry.attempt,
+                    attempt,
                     recreations: entry.recreations.saturating_add(i64::from(ran)),
                     ..DomainLedger::default()
                 };
@@ -384,15 +393,16 @@ fn history_entry(domain: &str, attempt: i64, cause: &Cause, action: FailureActio
     }
 }
 
-fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>) -> Phases {
+/// `barrier`: the members waited at one, and the incident is over when it opens.
+fn phases(incident: &OpenIncident, end: Option<DateTime<Utc>>, barrier: bool) -> Phases {
     let detected = Some(incident.detected_at);
+    let last = milliseconds(incident.arrived_at.or(incident.ordered_at), end);
     Phases {
         detect_ms: milliseconds(Some(incident.cause.time), detected),
         decide_ms: milliseconds(detected, incident.ordered_at),
         stop_ms: milliseconds(incident.ordered_at, incident.arrived_at),
-        // Nothing holds members back between arrival and release.
-        barrier_ms: 0,
-        start_ms: milliseconds(incident.arrived_at.or(incident.ordered_at), end),
+        barrier_ms: if barrier { last } else { 0 },
+        start_ms: if barrier { 0 } else { last },
     }
 }
 

@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::{Arrival, ArrivedPod};
+use lockstep_api::restart_order::DomainOrder;
 
+use super::supervised;
 use super::view::{NodePod, NodeView, Records, is_ordered, order_for};
 
 /// How long the first arrivals of a node wait for the others. One write tells of all of them, but a
@@ -76,19 +78,13 @@ fn arrival(
     let Some(order) = pods.first().and_then(|p| order_for(view.orders, p)) else {
         return Wanted::Nothing;
     };
-    // The first start answers no failure, and nothing waits for it.
-    if order.since.is_none() {
-        return Wanted::Nothing;
-    }
-    let expected: Vec<&&NodePod> = pods
-        .iter()
-        .filter(|p| is_ordered(order, p.member.as_ref()))
-        .collect();
+    let expected: Vec<&&NodePod> = pods.iter().filter(|p| is_awaited(order, p)).collect();
     let here = expected.iter().filter_map(|p| {
         let record = records
             .pods
             .get(&p.uid)
-            .filter(|r| r.attempt == order.attempt && r.exited_at.is_none())?;
+            .filter(|r| r.attempt == order.attempt && r.exited_at.is_none())
+            .filter(|r| r.arrived || !p.supervised)?;
         Some((
             ArrivedPod {
                 pod_uid: p.uid.clone(),
@@ -109,5 +105,15 @@ fn arrival(
     match (last + COALESCE - now).to_std() {
         Ok(wait) if !wait.is_zero() => Wanted::Later(wait),
         _ => Wanted::Tell(order.attempt, arrived),
+    }
+}
+
+/// Whether the arrival of a pod is told. For the first start, and for pods that are new at the
+/// attempt, nothing but a barrier waits.
+fn is_awaited(order: &DomainOrder, pod: &NodePod) -> bool {
+    if pod.supervised {
+        supervised::is_for(order, pod)
+    } else {
+        order.since.is_some() && is_ordered(order, pod.member.as_ref())
     }
 }

@@ -70,6 +70,8 @@ mod tests {
             stopping_since: stopping_since.map(at),
             exited_at: exited_at.map(at),
             cleared_for: None,
+            arrived: false,
+            told_end: None,
         };
         companions(&pod, &record).collect()
     }

@@ -6,11 +6,16 @@
 //! older one. A container that ended by itself and was started again by its own restart rule is
 //! released for the next attempt, and never stopped for it, if it is newer than what the manager had
 //! seen when it decided, or if nothing ran when the order came. No clocks are compared.
+//!
+//! A supervised one is never stopped: its supervisor is held, and released when all members are at
+//! the barrier ([`supervised`]).
 
 mod arrivals;
 mod companions;
 mod others;
 mod pod;
+mod supervised;
+mod supervisor;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -21,6 +26,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
+pub use supervisor::{ChildEnd, SupervisorState, Tell, Word};
 pub use view::{Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop};
 
 use view::order_for;
@@ -33,16 +39,20 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         reports: view.records.reports.clone(),
         others: BTreeMap::new(),
     };
-    let mut stop = Vec::new();
+    let (mut stop, mut tell) = (Vec::new(), Vec::new());
     for pod in view.pods {
         let order = order_for(view.orders, pod);
-        let outcome = pod::step(
-            pod,
-            view.records.pods.get(&pod.uid),
-            order,
-            &view.records.reports,
-            now,
-        );
+        let follow = if pod.supervised {
+            supervised::step
+        } else {
+            pod::step
+        };
+        let record = view.records.pods.get(&pod.uid);
+        let outcome = follow(pod, record, order, &view.records.reports, now);
+        tell.extend(outcome.tell.map(|word| Tell {
+            pod_uid: pod.uid.clone(),
+            word,
+        }));
         stop.extend(outcome.stop.into_iter().map(|container_id| Stop {
             pod_uid: pod.uid.clone(),
             container_id,
@@ -77,6 +87,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     NodePlan {
         records: (records != *view.records).then_some(records),
         stop,
+        tell,
         status,
         wake_after: arrivals.wake_after,
     }

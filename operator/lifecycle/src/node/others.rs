@@ -48,6 +48,7 @@ pub(super) fn exits(
             container: name.clone(),
             container_id: last.id.clone(),
             attempt: attempt_of(pod, exit, record, order),
+            supervised: false,
             restarts: last.restarts,
             kind: ReportKind::Exited,
             exit_code: exit.code,

@@ -5,14 +5,21 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::companions::companions;
+use super::supervisor::Word;
 use super::view::{Exit, NodePod, Record, SeenContainer, is_ordered, restarts_seen};
 
+/// Reason of a container that is gone: the kubelet's word where it knows no more itself.
+pub(super) const REMOVED: &str = "ContainerStatusUnknown";
+
 /// What became of one pod.
+#[derive(Default)]
 pub(super) struct Step {
     /// Its record from now on.
     pub record: Option<Record>,
     /// Ids of the containers to stop, all at once.
     pub stop: Vec<String>,
+    /// What to say to its supervisor.
+    pub tell: Option<Word>,
     /// Exits noticed.
     pub reports: Vec<Report>,
 }
@@ -49,6 +56,8 @@ pub(super) fn step(
             stopping_since: None,
             exited_at: Some(exit.at),
             cleared_for,
+            arrived: false,
+            told_end: None,
         };
         reports.push(report(pod, &ended, ReportKind::Exited, exit));
         record = Some(ended);
@@ -75,12 +84,17 @@ pub(super) fn step(
     Step {
         record,
         stop,
+        tell: None,
         reports,
     }
 }
 
 /// Notices that the released container has ended.
-fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Option<Report> {
+pub(super) fn end_of_released(
+    pod: &NodePod,
+    record: &mut Record,
+    now: DateTime<Utc>,
+) -> Option<Report> {
     if record.exited_at.is_some() {
         return None;
     }
@@ -93,7 +107,7 @@ fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Op
         // for that.
         None => Exit {
             code: 137,
-            reason: "ContainerStatusUnknown".into(),
+            reason: REMOVED.into(),
             at: now,
         },
     };
@@ -110,7 +124,7 @@ fn end_of_released(pod: &NodePod, record: &mut Record, now: DateTime<Utc>) -> Op
 }
 
 /// Containers that ended after the recorded one and were never released, oldest first.
-fn ended_unnoticed<'a>(
+pub(super) fn ended_unnoticed<'a>(
     pod: &'a NodePod,
     record: Option<&Record>,
     told: &[Report],
@@ -137,7 +151,7 @@ fn ended_unnoticed<'a>(
     ended
 }
 
-fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
+pub(super) fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
     pod.containers
         .iter()
         .filter(|c| c.exit.is_none())
@@ -185,15 +199,18 @@ fn release(
         stopping_since: None,
         exited_at: None,
         cleared_for: None,
+        arrived: false,
+        told_end: None,
     })
 }
 
-fn report(pod: &NodePod, record: &Record, kind: ReportKind, exit: &Exit) -> Report {
+pub(super) fn report(pod: &NodePod, record: &Record, kind: ReportKind, exit: &Exit) -> Report {
     Report {
         pod_uid: pod.uid.clone(),
         container: pod.training.clone(),
         container_id: record.container_id.clone(),
         attempt: record.attempt,
+        supervised: false,
         restarts: record.restarts,
         kind,
         exit_code: exit.code,

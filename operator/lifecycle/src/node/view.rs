@@ -7,10 +7,11 @@ use chrono::{DateTime, Utc};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::node_agent::Report;
-use lockstep_api::restart_order::DomainOrder;
+use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
 use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use serde::{Deserialize, Serialize};
 
+use super::supervisor::{SupervisorState, Tell};
 use crate::pods::{DEFAULT_CONTAINER, Identity};
 use crate::tier::Tier;
 
@@ -48,6 +49,10 @@ pub struct NodePod {
     pub restarts_whole: bool,
     /// Its containers of other names, running and ended, by name.
     pub others: BTreeMap<String, Vec<SeenContainer>>,
+    /// Whether a supervisor starts the training process in its container.
+    pub supervised: bool,
+    /// What that supervisor has told; None while the agent has no link to it.
+    pub supervisor: Option<SupervisorState>,
 }
 
 impl NodePod {
@@ -69,6 +74,8 @@ impl NodePod {
             restarts_whole: identity.tier.is_some_and(Tier::restarts_whole_pod),
             containers: Vec::new(),
             others: BTreeMap::new(),
+            supervised: identity.tier.is_some_and(Tier::has_barrier),
+            supervisor: None,
         })
     }
 }
@@ -148,15 +155,23 @@ pub struct Record {
     /// Attempt of the last order that was seen while nothing ran: what starts next is of that one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cleared_for: Option<i64>,
+    /// Whether its supervisor has come to the barrier of the attempt. Never without a supervisor.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub arrived: bool,
+    /// Attempt of the last child whose end was told; its supervisor repeats it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub told_end: Option<i64>,
 }
 
-/// What the agent does next, in this order: persist, stop, publish.
+/// What the agent does next, in this order: persist, stop and tell, publish.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodePlan {
     /// To be persisted before anything is stopped or published; None when unchanged.
     pub records: Option<Records>,
     /// Containers to stop with timeout 0. Repeated while they run.
     pub stop: Vec<Stop>,
+    /// What to say to supervisors. Repeated until they have heard.
+    pub tell: Vec<Tell>,
     /// Status to publish; None when there is nothing to tell. Version, runtime and capabilities are
     /// those of `published`.
     pub status: Option<NodeAgentStatus>,
@@ -194,10 +209,18 @@ pub(super) fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
 
 /// Restarts of the member's training container that were seen when the order was decided.
 pub(super) fn restarts_seen(order: &DomainOrder, member: Option<&Member>) -> i32 {
-    let named = |ranges: &[String]| {
-        let members = MemberSet::parse(ranges).unwrap_or_default();
+    restarts_in(&order.exceptions, member).unwrap_or(order.restarts_seen)
+}
+
+/// Restarts of the container whose failure is answered for the member alone.
+pub(super) fn goes_on_alone(order: &DomainOrder, member: Option<&Member>) -> Option<i32> {
+    restarts_in(&order.alone, member)
+}
+
+fn restarts_in(list: &[RestartsSeen], member: Option<&Member>) -> Option<i32> {
+    let entry = list.iter().find(|entry| {
+        let members = MemberSet::parse(&entry.members).unwrap_or_default();
         member.is_some_and(|m| members.contains(m))
-    };
-    let exception = order.exceptions.iter().find(|e| named(&e.members));
-    exception.map_or(order.restarts_seen, |e| e.restarts)
+    });
+    entry.map(|e| e.restarts)
 }

@@ -6,6 +6,25 @@ use lockstep_api::member::Member;
 use crate::view::WorkloadView;
 use lockstep_api::membership::{Membership, Rank, address};
 
+/// Variables that the supervisor sets for the training process at each attempt; the rest it has
+/// from its container.
+pub(super) const SET_BY_SUPERVISOR: [&str; 14] = [
+    "LOCKSTEP_ATTEMPT",
+    "LOCKSTEP_PEERS",
+    "LOCKSTEP_MEMBERS",
+    "PET_NNODES",
+    "JAX_NUM_PROCESSES",
+    "PET_NODE_RANK",
+    "NODE_RANK",
+    "JAX_PROCESS_ID",
+    "MASTER_ADDR",
+    "PET_MASTER_ADDR",
+    "MASTER_PORT",
+    "PET_MASTER_PORT",
+    "JAX_COORDINATOR_ADDRESS",
+    "PET_RDZV_ID",
+];
+
 /// How many ports the meeting point rotates through.
 const PORTS: i64 = 8;
 
@@ -66,7 +85,7 @@ pub(super) fn variables(
 
 /// The port after so many recreations: the one of the spec and the seven after it in turn, or
 /// before it where there are not as many.
-fn port(first: i32, recreations: i64) -> i32 {
+pub(crate) fn port(first: i32, recreations: i64) -> i32 {
     let offset = recreations.rem_euclid(PORTS) as i32;
     let up = first.saturating_add(PORTS as i32) <= i32::from(u16::MAX);
     if up { first + offset } else { first - offset }

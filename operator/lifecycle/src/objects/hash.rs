@@ -1,7 +1,7 @@
 //! Hash of the parts of a spec that running pods were made from.
 
 use lockstep_api::names::short_hash;
-use lockstep_api::workload::TrainingWorkloadSpec;
+use lockstep_api::workload::{SupervisorMode, TrainingWorkloadSpec};
 use serde_json::{Value, json};
 
 /// The hash that pods carry: when it differs from that of the spec, the pods are replaced. Replica
@@ -27,6 +27,8 @@ pub fn spec_hash(spec: &TrainingWorkloadSpec) -> String {
         "rules": spec.failure_policy.rules,
         "restartScope": spec.failure_policy.restart_scope,
         "withoutSupervisor": spec.failure_policy.in_place.without_supervisor,
+        // Absent for the default, which workloads of an older version have without knowing.
+        "supervisor": (spec.failure_policy.in_place.supervisor == SupervisorMode::Never).then_some("Never"),
         "network": spec.network,
     });
     prune(&mut value);

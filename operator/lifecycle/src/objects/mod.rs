@@ -1,10 +1,11 @@
 //! The objects that are made for a workload.
 
 mod affinity;
-mod env;
+pub(crate) mod env;
 pub(crate) mod hash;
 mod metadata;
 pub(crate) mod pod;
 mod restart;
 pub(crate) mod scheduling;
+pub(crate) mod supervise;
 pub(crate) mod training;

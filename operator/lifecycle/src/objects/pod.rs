@@ -12,6 +12,7 @@ use lockstep_api::workload::{FailureAction, Group};
 use super::hash::spec_hash;
 use super::metadata::metadata;
 use super::restart::{Codes, compile};
+use super::supervise::{supervise, supervisor_image};
 use super::training::training_container;
 use super::{affinity, env};
 use crate::pods::DEFAULT_CONTAINER;
@@ -38,8 +39,10 @@ pub(crate) struct PodPlan<'a> {
     pub replaces: &'a str,
     /// Whether it waits for the victims of a preemption.
     pub gated: bool,
-    /// Restart tier.
+    /// Restart tier of the container.
     pub tier: Tier,
+    /// Whether a supervisor may be put above it.
+    pub supervised: bool,
 }
 
 /// Builds the pod; None when the member is not one of those that run together.
@@ -57,15 +60,20 @@ pub(crate) fn pod(
     let template = &group.template.0;
     let training = training_container(template)?;
     let mut spec = template.spec.clone()?;
+    let image = supervisor_image(&view.settings, view.spec(), group).filter(|_| plan.supervised);
+    let tier = image.map_or(plan.tier, |_| Tier::Supervised);
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let codes = Codes::of(
         &view.spec().failure_policy,
         &group.name,
         training,
         default,
-        plan.tier,
+        tier,
     );
     compile(&mut spec, training, &codes, plan.tier);
+    if let Some(image) = image {
+        supervise(&mut spec, training, image);
+    }
     let mut containers = spec.containers.iter();
     let accelerators = containers
         .find(|c| c.name == training)
@@ -102,7 +110,7 @@ pub(crate) fn pod(
         &plan,
         meta.labels.take().unwrap_or_default(),
     ));
-    meta.annotations = Some(pod_annotations(view, group, &plan, training));
+    meta.annotations = Some(pod_annotations(view, group, &plan, tier, training));
     Some(Pod {
         metadata: meta,
         spec: Some(spec),
@@ -172,6 +180,7 @@ fn pod_annotations(
     view: &WorkloadView,
     group: &Group,
     plan: &PodPlan<'_>,
+    tier: Tier,
     training: &str,
 ) -> BTreeMap<String, String> {
     let mut out = group
@@ -183,7 +192,7 @@ fn pod_annotations(
         .unwrap_or_default();
     for (key, value) in [
         (annotations::SPEC_HASH, spec_hash(view.spec())),
-        (annotations::TIER, plan.tier.to_string()),
+        (annotations::TIER, tier.to_string()),
         (annotations::ATTEMPT, plan.attempt.to_string()),
         (
             annotations::PLACEMENT,
@@ -214,6 +223,7 @@ pub(crate) fn dry_run_pods(view: &WorkloadView, tier: Tier) -> Vec<Pod> {
                 replaces: "dry-run",
                 gated: false,
                 tier,
+                supervised: true,
             };
             pod(view, &membership, plan)
         })

@@ -12,6 +12,7 @@ use crate::failure::unreported::{Unreported, count_kubelet_restarts};
 use crate::failure::{detect, progress};
 use crate::ledger::ops::ReleaseReason;
 use crate::ledger::{DomainLedger, Ledger, Outcome};
+use crate::orders::is_released;
 use crate::wake::Wake;
 
 /// Looks for failures in every domain whose gang is placed, and moves its incident on.
@@ -168,7 +169,12 @@ fn failures(
         } else if !others.is_empty() {
             new.extend(others);
         } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
-            late.push(dead);
+            // The others have been released, and run without it.
+            if pod.is_supervised() && is_released(facts, scope.key(), incident.attempt) {
+                new.push(dead);
+            } else {
+                late.push(dead);
+            }
         } else {
             late.extend(detect::late_exit(facts, incident.attempt, member, pod));
         }

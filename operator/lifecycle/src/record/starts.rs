@@ -12,6 +12,7 @@ use crate::facts::Facts;
 use crate::failure::{detect, incident};
 use crate::ledger::ops::ReleaseReason;
 use crate::ledger::{Avoidance, Ledger};
+use crate::orders::is_released;
 use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
 
@@ -93,7 +94,7 @@ fn start_failures(
                 let evicts = facts
                     .pod_group_status(&gang.key)
                     .is_some_and(|s| s.preemption.is_some() || s.last_preemption.is_some());
-                out.extend(start_failure(facts, member, pod, evicts, wake));
+                out.extend(start_failure(facts, &domain.key, member, pod, evicts, wake));
             }
         }
     }
@@ -109,6 +110,7 @@ fn may_start_since(pod: &PodView) -> DateTime<Utc> {
 /// `evicts`: work has been evicted for the gang, which has not been bound since.
 fn start_failure(
     facts: &Facts<'_>,
+    domain: &str,
     member: &Member,
     pod: &PodView,
     evicts: bool,
@@ -116,9 +118,13 @@ fn start_failure(
 ) -> Option<StartFailure> {
     let node = pod.node.as_ref().or(pod.pinned.as_ref())?;
     let limit = facts.spec().failure_policy.start_deadline_seconds;
-    let started = facts
-        .trainer(member, pod)
-        .is_some_and(ContainerView::started);
+    // Arrivals are forgotten in time, releases are not.
+    let released = is_released(facts, domain, pod.identity.attempt);
+    let held = pod.is_supervised() && facts.last_arrival(pod).is_none() && !released;
+    let started = !held
+        && facts
+            .trainer(member, pod)
+            .is_some_and(ContainerView::started);
     let (reason, message) = if pod.phase == PodPhase::Failed && !pod.has_run() {
         let message = format!("{}: {}", pod.reason, pod.message);
         (reasons::REJECTED_BY_NODE, message)
@@ -140,7 +146,11 @@ fn start_failure(
         .due(may_start_since(pod) + TimeDelta::seconds(limit))
         .passed(wake)
     {
-        let message = format!("containers did not start within {limit} s");
+        let message = if held {
+            format!("the supervisor did not come to the barrier within {limit} s")
+        } else {
+            format!("containers did not start within {limit} s")
+        };
         (reasons::START_DEADLINE_EXCEEDED, message)
     } else {
         return None;

@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::condition::{Condition, find, is_true, reasons, types, upsert};
-use lockstep_api::workload::{TrainingWorkloadStatus, WithoutSupervisor};
+use lockstep_api::workload::TrainingWorkloadStatus;
 
 use super::admission::{Admission, partial_gangs};
 use super::counts::Counts;
 use super::notes;
+use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
 use crate::cause::describe;
 use crate::facts::Facts;
@@ -278,40 +279,4 @@ fn disrupted(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
         }
     }
     condition(false, reasons::NOT_PREEMPTED, "")
-}
-
-fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
-    let mut without: Vec<&str> = Vec::new();
-    for key in ledger.gangs.keys() {
-        if facts.placement(ledger, key.as_str()).is_some() {
-            let nodes = facts.assigned_nodes(key.as_str()).values();
-            without.extend(nodes.filter(|n| !facts.can_stop(n)));
-        }
-    }
-    without.sort_unstable();
-    without.dedup();
-    if let Some(first) = without.first() {
-        let message = format!(
-            "{} nodes have no ready agent, for example {first}; members there restart with new pods",
-            without.len()
-        );
-        return condition(false, reasons::AGENT_MISSING, message);
-    }
-    match facts.spec().failure_policy.in_place.without_supervisor {
-        WithoutSupervisor::Allow => {
-            let mut message = "training containers run without a supervisor; \
-                 failurePolicy.inPlace.withoutSupervisor allows it"
-                .to_owned();
-            if let Some(hooks) = notes::hooks(facts) {
-                message = format!("{message}. In a restart in place {hooks}");
-            }
-            condition(true, reasons::UNSUPERVISED, message)
-        }
-        WithoutSupervisor::Deny => condition(
-            false,
-            reasons::DENIED,
-            "training containers run without a supervisor, so RestartGang recreates pods; \
-             failurePolicy.inPlace.withoutSupervisor: Allow restarts them in place",
-        ),
-    }
 }

@@ -8,6 +8,7 @@ mod admission;
 mod conditions;
 pub(crate) mod counts;
 mod notes;
+mod supervision;
 mod value;
 
 use std::collections::BTreeMap;

@@ -311,3 +311,21 @@ fn a_gang_with_a_watcher_is_placed_on_nodes_only_that_can_restart_all_of_a_pod()
         "nothing was tried in vain"
     );
 }
+
+#[test]
+fn a_watchers_restart_that_is_left_to_the_kubelet_ends_under_a_supervisor_too() {
+    let mut spec = accompanied(2, &on("watcher", 88, "RestartPod"), &restart_all_on(88));
+    spec["failurePolicy"]["inPlace"]["withoutSupervisor"] = json!("Deny");
+    let mut w = Solo::supervised(spec);
+    for node in w.node_names() {
+        w.set_restart_all(&node, true);
+    }
+    w.settle();
+    let before = w.uids();
+    let pod = w.pod("g", 1);
+    assert!(w.exit_container(&pod, "watcher", 88));
+    w.settle();
+    assert_eq!((w.uids(), w.status().attempt), (before, 1));
+    let running: Vec<u64> = w.children().into_values().collect();
+    assert_eq!(running, [1, 1], "{}", w.story(40));
+}

@@ -3,6 +3,7 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod barrier;
 mod basics;
 mod charges;
 mod containers;
@@ -10,6 +11,7 @@ mod elastic;
 mod failures;
 mod gates;
 mod incidents;
+mod meetings;
 mod objects;
 mod placements;
 mod preemption;

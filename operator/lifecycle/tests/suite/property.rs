@@ -210,27 +210,36 @@ fn config() -> ProptestConfig {
     config
 }
 
+/// What a history makes of a workload, from its first step to rest.
+fn play(mut w: Solo, runs: bool, steps: &[Step]) -> Result<(), TestCaseError> {
+    w.patience = TimeDelta::seconds(400);
+    if runs {
+        w.settle();
+    }
+    for step in steps {
+        apply(&mut w, step);
+    }
+    heal(&mut w);
+    // Faults have stopped, but the first node may be lost for good; at least the minimum fits.
+    w.capacity("n3", 2);
+    w.settle();
+    for pair in w.written().windows(2) {
+        prop_assert_eq!(check_order(&pair[0], &pair[1]), Vec::<String>::new());
+    }
+    prop_assert!(w.is_idle());
+    check_end(&mut w)
+}
+
 proptest! {
     #![proptest_config(config())]
     #[test]
     fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), runs in any::<bool>(), steps in steps()) {
-        let mut w = Solo::new(gang_with(3, &spec));
-        w.patience = TimeDelta::seconds(400);
-        if runs {
-            w.settle();
-        }
-        for step in &steps {
-            apply(&mut w, step);
-        }
-        heal(&mut w);
-        // Faults have stopped, but the first node may be lost for good; at least the minimum fits.
-        w.capacity("n3", 2);
-        w.settle();
-        for pair in w.written().windows(2) {
-            prop_assert_eq!(check_order(&pair[0], &pair[1]), Vec::<String>::new());
-        }
-        prop_assert!(w.is_idle());
-        check_end(&mut w)?;
+        play(Solo::new(gang_with(3, &spec)), runs, &steps)?;
+    }
+
+    #[test]
+    fn under_supervisors_no_history_mixes_attempts(spec in specs(), runs in any::<bool>(), steps in steps()) {
+        play(Solo::supervised(gang_with(3, &spec)), runs, &steps)?;
     }
 }
 

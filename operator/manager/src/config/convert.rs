@@ -101,6 +101,7 @@ impl Config {
             recreate_tries: w.recreate_tries,
             recreate_takes: delta(w.recreate_takes),
             accelerators: self.scheduler.accelerators.clone(),
+            supervisor_image: Some(self.supervisor.image.clone()).filter(|i| !i.is_empty()),
             ..LifecycleSettings::default()
         }
     }

@@ -38,6 +38,8 @@ pub struct Config {
     pub scheduler: SchedulerConfig,
     /// How the node agents are found.
     pub agents: AgentConfig,
+    /// The supervisor of training processes.
+    pub supervisor: SupervisorConfig,
 }
 
 impl Default for Config {
@@ -51,6 +53,7 @@ impl Default for Config {
             workloads: WorkloadConfig::default(),
             scheduler: SchedulerConfig::default(),
             agents: AgentConfig::default(),
+            supervisor: SupervisorConfig::default(),
         }
     }
 }
@@ -210,6 +213,15 @@ impl Default for AgentConfig {
     }
 }
 
+/// The supervisor that restarts training processes inside their containers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct SupervisorConfig {
+    /// Image that it is copied from, which training pods must be able to pull; empty: no pod gets a
+    /// supervisor.
+    pub image: String,
+}
+
 /// Why a configuration is refused.
 #[derive(Debug, Error)]
 pub enum ConfigError {
@@ -291,6 +303,10 @@ impl Config {
                 time(workloads.retry_min) >= Duration::from_millis(10)
                     && workloads.retry_min <= workloads.retry_max,
                 "workloads.retryMin must be at least 10ms and at most retryMax",
+            ),
+            (
+                !self.supervisor.image.contains(char::is_whitespace),
+                "supervisor.image must be the name of an image, or empty",
             ),
             (
                 workloads.recreate_tries >= 0,

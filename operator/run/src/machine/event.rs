@@ -37,7 +37,9 @@ pub type SignalNumber = u8;
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ending {
+    /// By itself, with this code.
     Code(u8),
+    /// By this signal.
     Signal(SignalNumber),
 }
 
@@ -55,9 +57,19 @@ pub enum Event {
     /// The child asked for by [`Effect::Start`] runs.
     Started,
     /// The child asked for by [`Effect::Start`] could not be started.
-    NotStarted { code: u8, message: String },
+    NotStarted {
+        /// Exit code that stands for it.
+        code: u8,
+        /// For people.
+        message: String,
+    },
     /// The child has ended.
-    ChildEnded { ending: Ending, oom_kills: u32 },
+    ChildEnded {
+        /// How.
+        ending: Ending,
+        /// Processes of the container that the kernel has killed for memory since it started.
+        oom_kills: u32,
+    },
     /// No process that descends from the supervisor is left.
     TreeGone,
     /// Time has passed: [`Machine::next_deadline`].
@@ -78,7 +90,10 @@ pub enum Effect {
     /// Send to the agent. Lost if there is none: what matters is said again when one comes.
     Send(FromSupervisor),
     /// Send which descendants of this attempt are still alive.
-    ReportSurvivors { attempt: u64 },
+    ReportSurvivors {
+        /// The attempt.
+        attempt: u64,
+    },
     /// Print a line.
     Print(String),
     /// Exit. The last action there is.
@@ -92,5 +107,6 @@ pub enum Visible {
     Starting,
     /// There is no child, since this moment.
     Held(Moment),
+    /// The child runs.
     Running,
 }

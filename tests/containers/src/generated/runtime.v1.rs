@@ -90,9 +90,16 @@ pub struct ContainerMetadata {
     pub attempt: u32,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Int64Value {
+    #[prost(int64, tag = "1")]
+    pub value: i64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxContainerSecurityContext {
     #[prost(message, optional, tag = "3")]
     pub namespace_options: ::core::option::Option<NamespaceOption>,
+    #[prost(message, optional, tag = "5")]
+    pub run_as_user: ::core::option::Option<Int64Value>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxContainerConfig {
@@ -100,6 +107,15 @@ pub struct LinuxContainerConfig {
     pub security_context: ::core::option::Option<LinuxContainerSecurityContext>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Mount {
+    #[prost(string, tag = "1")]
+    pub container_path: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub host_path: ::prost::alloc::string::String,
+    #[prost(bool, tag = "3")]
+    pub readonly: bool,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerConfig {
     #[prost(message, optional, tag = "1")]
     pub metadata: ::core::option::Option<ContainerMetadata>,
@@ -107,6 +123,8 @@ pub struct ContainerConfig {
     pub image: ::core::option::Option<ImageSpec>,
     #[prost(string, repeated, tag = "3")]
     pub command: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "7")]
+    pub mounts: ::prost::alloc::vec::Vec<Mount>,
     #[prost(string, tag = "11")]
     pub log_path: ::prost::alloc::string::String,
     #[prost(message, optional, tag = "15")]

@@ -16,3 +16,4 @@ mod readme;
 mod restart;
 mod samples;
 mod steering;
+mod supervised;

@@ -112,7 +112,11 @@ async fn one_dies(t: &Scenario<'_>) -> Result<()> {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_readme_prints_what_its_commands_print() -> Result<()> {
     // The nodes of the README are called after this scenario: node-0000 to node-0003.
-    scenario(cluster().await?, "node", &Shape::default(), async |t| {
+    let shape = Shape {
+        supervise: true,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "node", &shape, async |t| {
         let manifest = blocks("yaml")?
             .into_iter()
             .next()

@@ -20,8 +20,10 @@ use lockstep_agent::metrics::Metrics;
 use lockstep_agent::orders::Orders;
 use lockstep_agent::runtime::{Runtime as AgentRuntime, RuntimeError, Sandbox};
 use lockstep_agent::store::MemoryStore;
+use lockstep_agent::supervisors::Supervisors;
 use lockstep_agent::{Agent, AgentArgs};
 use lockstep_api::names::labels;
+use lockstep_lifecycle::node::{NodePod, Tell};
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -63,6 +65,42 @@ impl AgentRuntime for AgentView {
             // The node is gone with its process.
             std::future::pending::<()>().await;
         }
+    }
+}
+
+/// The supervisors of a node as its agent reaches them. What they tell shows in the node's table,
+/// so the loop wakes for it as for a container.
+struct SupervisorsView {
+    runtime: Arc<dyn Runtime>,
+}
+
+impl Supervisors for SupervisorsView {
+    fn out_of_reach(&self) -> Option<String> {
+        None
+    }
+
+    fn look(&mut self, pods: &mut [NodePod]) {
+        self.runtime.link(true);
+        for pod in pods.iter_mut().filter(|p| p.supervised) {
+            pod.supervisor = self.runtime.supervisor(&pod.uid);
+        }
+    }
+
+    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
+        for Tell { pod_uid, word } in words {
+            self.runtime.tell(pod_uid, word);
+        }
+        None
+    }
+
+    async fn changed(&mut self) {
+        std::future::pending::<()>().await;
+    }
+}
+
+impl Drop for SupervisorsView {
+    fn drop(&mut self) {
+        self.runtime.link(false);
     }
 }
 
@@ -119,10 +157,14 @@ impl Agents {
         let client = self.client(&node.name)?;
         let changes = runtime.table().subscribe();
         let clock = self.clock;
+        let supervisors = args.supervise.then(|| SupervisorsView {
+            runtime: runtime.clone(),
+        });
         let agent = Agent {
             node: args.node_name.clone(),
             runtime: AgentView { runtime, changes },
             store,
+            supervisors,
             client,
             orders: self.orders,
             now: Arc::new(move || -> DateTime<Utc> { clock.now() }),

@@ -144,9 +144,13 @@ impl Control {
             .clone()
             .or_else(|| pod.spec.containers.first().map(|c| c.name.clone()));
         let name = name.unwrap_or_default();
-        let view = self.supervisor.runtime(node).view(&pod.uid);
+        let runtime = self.supervisor.runtime(node);
+        let view = runtime.view(&pod.uid);
         match view.latest(&name) {
-            Some(c) if matches!(c.state, State::Running { .. }) => Ok((node, c.id.clone())),
+            // A held container runs nothing that could end.
+            Some(c) if matches!(c.state, State::Running { .. }) && !runtime.is_held(&c.id) => {
+                Ok((node, c.id.clone()))
+            }
             _ => Err(missing(&format!(
                 "running container {name} of pod {}",
                 order.pod

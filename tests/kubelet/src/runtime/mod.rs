@@ -10,6 +10,7 @@ mod reaper;
 mod script;
 mod simulated;
 pub mod subprocess;
+mod supervised;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -17,6 +18,7 @@ mod tests;
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstep_lifecycle::node::{SupervisorState, Word};
 use thiserror::Error;
 
 use crate::model::{Action, PodDesc, PodView};
@@ -48,6 +50,22 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Makes something go wrong.
     fn inject(&self, fault: &Fault) -> Result<(), Unsupported>;
+
+    /// What the supervisor of a pod's training container has told; None where there is none.
+    fn supervisor(&self, _pod_uid: &str) -> Option<SupervisorState> {
+        None
+    }
+
+    /// Whether a supervisor holds the process of a container back.
+    fn is_held(&self, _container_id: &str) -> bool {
+        false
+    }
+
+    /// The node's agent is linked to supervisors, or is not any more.
+    fn link(&self, _linked: bool) {}
+
+    /// The node's agent says something to the supervisor of a pod.
+    fn tell(&self, _pod_uid: &str, _word: &Word) {}
 
     /// Process id of a running container, where there is a process.
     fn pid(&self, _container_id: &str) -> Option<u32> {

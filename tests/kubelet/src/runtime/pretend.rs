@@ -1,19 +1,21 @@
 //! A runtime that only pretends, as a function of time: containers are entries in the table, and
 //! what takes time is handed back as an effect with its delay. Who holds it lets that time pass.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_lifecycle::node::{SupervisorState, Word};
 use parking_lot::Mutex;
 
 use super::Fault;
 use super::script::{FAILED_MOUNT, OnTerm, START_ERROR, Script};
+use super::supervised::{Later, Supervised, is_supervised};
 use super::table::{Ended, Table};
 use crate::latency::LatencyProfile;
-use crate::model::{Action, ContainerView, PodDesc, SandboxView, State};
+use crate::model::{Action, ContainerView, Kind, PodDesc, SandboxView, State};
 
 /// What happens in the runtime of itself.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +51,13 @@ pub enum Effect {
         /// How.
         ended: Ended,
     },
+    /// Something inside a supervised container.
+    Inside {
+        /// Runtime id.
+        id: String,
+        /// What.
+        what: Later,
+    },
 }
 
 /// Faults that are on.
@@ -68,6 +77,8 @@ pub struct Pretend {
     node_name: String,
     images: Mutex<BTreeSet<String>>,
     faults: Mutex<Faults>,
+    /// By container id.
+    supervised: Mutex<BTreeMap<String, Supervised>>,
     ips: Arc<AtomicU32>,
     next_id: AtomicU32,
 }
@@ -86,6 +97,7 @@ impl Pretend {
             node_name: node_name.to_owned(),
             images: Mutex::default(),
             faults: Mutex::default(),
+            supervised: Mutex::default(),
             ips,
             next_id: AtomicU32::new(1),
         }
@@ -142,8 +154,8 @@ impl Pretend {
         (self.profile.kill, ended(id, 137))
     }
 
-    /// Lets an effect happen.
-    pub fn apply(&self, effect: &Effect, now: DateTime<Utc>) {
+    /// Lets an effect happen; what follows from it, and after how long.
+    pub fn apply(&self, effect: &Effect, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
         match effect {
             Effect::SandboxReady { pod, ip } => {
                 if self.table.view(&pod.uid).sandbox == SandboxView::Creating {
@@ -162,15 +174,119 @@ impl Pretend {
             }
             Effect::Ended { id, ended } => {
                 self.table.ended(id, ended, now);
+                self.supervised.lock().remove(id);
+            }
+            Effect::Inside {
+                id,
+                what: Later::Exits(code),
+            } => {
+                self.table.ended(id, &Ended::with_code(*code), now);
+                self.supervised.lock().remove(id);
+            }
+            Effect::Inside { id, what } => {
+                return self.inside(id, |s| s.happen(what, now));
             }
         }
+        Vec::new()
     }
 
-    /// Makes something go wrong.
-    pub fn inject(&self, fault: &Fault, now: DateTime<Utc>) {
+    /// What the supervisor of a pod's training container has told an agent that is linked to it.
+    pub fn supervisor(&self, pod_uid: &str) -> Option<SupervisorState> {
+        let supervised = self.supervised.lock();
+        let (id, _) = self.running_supervised(&supervised, pod_uid)?;
+        supervised.get(&id)?.told().cloned()
+    }
+
+    /// Attempts of the training processes that are alive under supervisors, by pod UID.
+    pub fn children(&self) -> Vec<(String, u64)> {
+        let supervised = self.supervised.lock();
+        let pods = self.table.all().into_iter();
+        pods.flat_map(|(pod, view)| {
+            let mut found = Vec::new();
+            for container in view.containers.iter().filter(|c| c.alive()) {
+                let child = supervised.get(&container.id).and_then(Supervised::child);
+                found.extend(child.map(|attempt| (pod.uid.clone(), attempt)));
+            }
+            found
+        })
+        .collect()
+    }
+
+    /// Whether a supervisor holds the process of a container back.
+    pub fn is_held(&self, container_id: &str) -> bool {
+        let supervised = self.supervised.lock();
+        let found = supervised.get(container_id);
+        found.is_some_and(|s| s.child().is_none())
+    }
+
+    /// The agent of the node is linked to its supervisors, or is not any more.
+    pub fn link(&self, linked: bool, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
+        let ids: Vec<String> = self.supervised.lock().keys().cloned().collect();
+        let running = |id: &String| {
+            let found = self.table.find(id);
+            found.is_some_and(|c| matches!(c.state, State::Running { .. }))
+        };
+        let ids = ids.into_iter().filter(running);
+        ids.flat_map(|id| self.inside(&id, |s| s.link(linked, now)))
+            .collect()
+    }
+
+    /// The agent says something to the supervisor of a pod.
+    pub fn tell(&self, pod_uid: &str, word: &Word, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
+        let found = self.running_supervised(&self.supervised.lock(), pod_uid);
+        found.map_or(Vec::new(), |(id, _)| {
+            self.inside(&id, |s| s.hear(word, now))
+        })
+    }
+
+    fn running_supervised(
+        &self,
+        supervised: &BTreeMap<String, Supervised>,
+        pod_uid: &str,
+    ) -> Option<(String, ContainerView)> {
+        let view = self.table.view(pod_uid);
+        let mut containers = view.containers.into_iter();
+        let running = containers
+            .find(|c| matches!(c.state, State::Running { .. }) && supervised.contains_key(&c.id))?;
+        Some((running.id.clone(), running))
+    }
+
+    /// Something happens to a supervisor; the agent hears when it has said something.
+    fn inside(
+        &self,
+        id: &str,
+        happens: impl FnOnce(&mut Supervised) -> Vec<(Duration, Later)>,
+    ) -> Vec<(Duration, Effect)> {
+        let (later, said) = {
+            let mut all = self.supervised.lock();
+            let Some(supervised) = all.get_mut(id) else {
+                return Vec::new();
+            };
+            let before = supervised.told().cloned();
+            let later = happens(supervised);
+            (later, supervised.told() != before.as_ref())
+        };
+        if said {
+            self.table.tell_agent();
+        }
+        let inside = |(wait, what)| {
+            let id = id.to_owned();
+            (wait, Effect::Inside { id, what })
+        };
+        later.into_iter().map(inside).collect()
+    }
+
+    /// Makes something go wrong; what follows from it, and after how long. The process that ends
+    /// is the supervisor's child, where there is one.
+    pub fn inject(&self, fault: &Fault, now: DateTime<Utc>) -> Vec<(Duration, Effect)> {
         match fault {
             Fault::End { id, ended } => {
+                let child = self.supervised.lock().get(id).and_then(Supervised::child);
+                if child.is_some() {
+                    return self.inside(id, |s| s.child_ends(ended, now));
+                }
                 self.table.ended(id, ended, now);
+                self.supervised.lock().remove(id);
             }
             Fault::Hang { id } => {
                 self.faults.lock().hung.insert(id.clone());
@@ -182,6 +298,7 @@ impl Pretend {
             }
             Fault::SlowStart { by } => self.faults.lock().slow_start = *by,
         }
+        Vec::new()
     }
 
     fn start(
@@ -213,9 +330,14 @@ impl Pretend {
         if let Some(reason) = script.not_created {
             return vec![(wait, Effect::NotCreated { id, reason })];
         }
-        let ended = script.end;
+        let ended = script.end.clone();
         if ended.reason == START_ERROR {
             return vec![(wait, Effect::Ended { id, ended })];
+        }
+        if kind == Kind::Regular && is_supervised(spec) {
+            let supervised = Supervised::new(script, self.profile.kill, now);
+            self.supervised.lock().insert(id.clone(), supervised);
+            return vec![(wait, Effect::Started { id })];
         }
         let mut effects = vec![(wait, Effect::Started { id: id.clone() })];
         if let Some(run) = script.run {
@@ -263,6 +385,13 @@ impl Pretend {
         });
         let term = hook + term;
         let hung = self.faults.lock().hung.contains(id);
+        if self.supervised.lock().contains_key(id) && c.state != State::Creating {
+            let mut effects = vec![(grace + self.profile.kill, ended(id, 137))];
+            if !hung {
+                effects.extend(self.inside(id, |s| s.terminate(now)));
+            }
+            return effects;
+        }
         let (wait, code) = match (on_term, c.state) {
             (_, State::Creating) => (Duration::ZERO, 137),
             (OnTerm::Exit(code), _) if !hung && term <= grace => (term, code),

@@ -4,6 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
+use lockstep_lifecycle::node::{SupervisorState, Word};
+
 use super::later::Later;
 use super::pretend::{Effect, Pretend};
 use super::table::Table;
@@ -18,7 +20,7 @@ pub struct Simulated {
     runtime: Arc<Pretend>,
     clock: Clock,
     /// Everything under way; dropping the runtime ends it.
-    later: Later,
+    later: Arc<Later>,
 }
 
 impl Simulated {
@@ -33,16 +35,31 @@ impl Simulated {
         Self {
             runtime: Arc::new(Pretend::new(node_name, table, profile, ips)),
             clock,
-            later: Later::default(),
+            later: Arc::default(),
         }
     }
 
     fn after(&self, effects: impl IntoIterator<Item = (Duration, Effect)>) {
-        for (wait, effect) in effects {
-            let (runtime, clock) = (self.runtime.clone(), self.clock);
-            self.later
-                .after(wait, move || runtime.apply(&effect, clock.now()));
-        }
+        follow(&self.later, &self.runtime, self.clock, effects);
+    }
+}
+
+/// Lets effects happen in their time, and what follows from them.
+fn follow(
+    later: &Arc<Later>,
+    runtime: &Arc<Pretend>,
+    clock: Clock,
+    effects: impl IntoIterator<Item = (Duration, Effect)>,
+) {
+    for (wait, effect) in effects {
+        let (runtime, weak) = (runtime.clone(), Arc::downgrade(later));
+        later.after(wait, move || {
+            let effects = runtime.apply(&effect, clock.now());
+            // Gone with the node.
+            if let Some(later) = weak.upgrade() {
+                follow(&later, &runtime, clock, effects);
+            }
+        });
     }
 }
 
@@ -68,7 +85,23 @@ impl Runtime for Simulated {
     }
 
     fn inject(&self, fault: &Fault) -> Result<(), Unsupported> {
-        self.runtime.inject(fault, self.clock.now());
+        self.after(self.runtime.inject(fault, self.clock.now()));
         Ok(())
+    }
+
+    fn supervisor(&self, pod_uid: &str) -> Option<SupervisorState> {
+        self.runtime.supervisor(pod_uid)
+    }
+
+    fn is_held(&self, container_id: &str) -> bool {
+        self.runtime.is_held(container_id)
+    }
+
+    fn link(&self, linked: bool) {
+        self.after(self.runtime.link(linked, self.clock.now()));
+    }
+
+    fn tell(&self, pod_uid: &str, word: &Word) {
+        self.after(self.runtime.tell(pod_uid, word, self.clock.now()));
     }
 }

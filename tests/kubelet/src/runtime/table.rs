@@ -148,6 +148,11 @@ impl Table {
         self.agent.subscribe()
     }
 
+    /// Something that only the agent of the node sees has changed.
+    pub fn tell_agent(&self) {
+        self.agent.send_replace(());
+    }
+
     fn changed(&self, uid: &str) {
         // A kubelet that is gone needs no news.
         let _ = self.kubelet.send(Changed {

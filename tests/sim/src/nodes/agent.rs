@@ -7,7 +7,7 @@ use lockstep_agent::runtime::Sandbox;
 use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_api::{NodeAgentStatus, RestartOrder, RestartOrderSpec};
-use lockstep_lifecycle::node::{NodePod, NodeView, decide};
+use lockstep_lifecycle::node::{NodePod, NodeView, Tell, decide};
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
@@ -17,10 +17,13 @@ use crate::api::{Patch, Store};
 impl SimNode {
     /// One turn of the agent: look, decide, remember, stop, publish; whether anything was done.
     pub(crate) fn agent(&mut self, store: &mut Store) -> bool {
-        if !self.agent_runs() || self.faults.silent_agent {
+        let now = self.clock.now();
+        let works = self.agent_runs() && !self.faults.silent_agent;
+        let effects = self.runtime.link(works, now);
+        self.follow(effects);
+        if !works {
             return false;
         }
-        let now = self.clock.now();
         let mut busy = self.introduce(store);
         let published = self.published.clone().unwrap_or_default();
         let orders: BTreeMap<String, RestartOrderSpec> = store
@@ -35,6 +38,10 @@ impl SimNode {
         let pods: Vec<NodePod> = seen
             .into_iter()
             .filter_map(|pod| Sandbox::from(pod).into_member())
+            .map(|pod| NodePod {
+                supervisor: self.runtime.supervisor(&pod.uid),
+                ..pod
+            })
             .collect();
         let plan = decide(
             &NodeView {
@@ -53,6 +60,13 @@ impl SimNode {
             for stop in plan.stop {
                 let effect = self.runtime.kill(&stop.container_id);
                 self.follow([effect]);
+                busy = true;
+            }
+        }
+        if !self.faults.unkillable {
+            for Tell { pod_uid, word } in plan.tell {
+                let effects = self.runtime.tell(&pod_uid, &word, now);
+                self.follow(effects);
                 busy = true;
             }
         }

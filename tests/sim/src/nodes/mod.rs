@@ -152,11 +152,15 @@ impl SimNode {
     }
 
     /// Notes what follows of itself, and lets happen what takes no time.
-    fn follow(&mut self, effects: impl IntoIterator<Item = (std::time::Duration, Effect)>) {
+    pub(crate) fn follow(
+        &mut self,
+        effects: impl IntoIterator<Item = (std::time::Duration, Effect)>,
+    ) {
         let now = self.clock.now();
         for (wait, effect) in effects {
             if wait.is_zero() {
-                self.runtime.apply(&effect, now);
+                let after = self.runtime.apply(&effect, now);
+                self.follow(after);
             } else {
                 let at = now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
                 self.later.push((at, effect));
@@ -169,10 +173,13 @@ impl SimNode {
         let now = self.clock.now();
         self.later.sort_by_key(|(at, _)| *at);
         let due = self.later.partition_point(|(at, _)| *at <= now);
-        for (at, effect) in self.later.drain(..due) {
-            self.runtime.apply(&effect, at);
+        let due: Vec<_> = self.later.drain(..due).collect();
+        let busy = !due.is_empty();
+        for (at, effect) in due {
+            let after = self.runtime.apply(&effect, at);
+            self.follow(after);
         }
-        due > 0
+        busy
     }
 
     /// Says in the store whether the node is heard of, as the node controller does: Ready, the taint
@@ -248,7 +255,13 @@ fn agent_pod(node: &str) -> String {
 /// What an agent says of itself before it has seen anything.
 fn introduction() -> NodeAgentStatus {
     NodeAgentStatus {
-        capabilities: vec![capabilities::REPORT.into(), capabilities::STOP.into()],
+        capabilities: [
+            capabilities::REPORT,
+            capabilities::STOP,
+            capabilities::SUPERVISE,
+        ]
+        .map(str::to_owned)
+        .into(),
         ..NodeAgentStatus::default()
     }
 }

@@ -1,9 +1,13 @@
-//! The content of the `RestartOrder`: which members the agents restart in place.
+//! The content of the `RestartOrder`: which members the agents restart in place, and when those
+//! that wait at the barrier go on.
+
+pub(crate) mod barrier;
 
 use std::collections::BTreeMap;
 
 use chrono::TimeDelta;
 use lockstep_api::RestartOrderSpec;
+use lockstep_api::gangs::Domain;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
@@ -12,10 +16,18 @@ use crate::facts::Facts;
 use crate::failure::seen::restarts_seen;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
+use barrier::{Meeting, all_are_held, is_held};
 
 /// Whether the order for an attempt of a domain is out.
 pub(crate) fn is_ordered(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
     facts.order(domain).is_some_and(|o| o.attempt >= attempt)
+}
+
+/// Whether the members of a domain may run an attempt.
+pub(crate) fn is_released(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
+    facts
+        .order(domain)
+        .is_some_and(|o| o.released_attempt >= attempt)
 }
 
 /// What the order should say.
@@ -26,13 +38,24 @@ pub(crate) fn wanted(
     wake: &mut Wake,
 ) -> RestartOrderSpec {
     let mut domains = Vec::new();
-    for domain in facts.gangs.iter().flat_map(|g| &g.domains) {
+    let gangs = facts.gangs.iter();
+    for (gang, domain) in gangs.flat_map(|g| g.domains.iter().map(move |d| (g, d))) {
         let Some(entry) = ledger.domain(&domain.key) else {
             continue;
         };
         let members = domain.members.iter();
         let running: Vec<&Member> = members.filter(|m| membership.contains(m)).collect();
-        domains.extend(domain_order(facts, &domain.key, entry, &running, wake));
+        let meeting = Meeting {
+            gang,
+            domain,
+            entry,
+            running: &running,
+        };
+        let mut order = domain_order(facts, meeting, wake);
+        if let Some(order) = &mut order {
+            barrier::follow(facts, ledger, membership, meeting, order, wake);
+        }
+        domains.extend(order);
     }
     RestartOrderSpec {
         workload_uid: facts.view.uid().to_owned(),
@@ -44,31 +67,36 @@ pub(crate) fn wanted(
 /// writes nothing. So is one for a later attempt: this ledger may be an old one, read by a leader that
 /// has just taken over, and agents must not be sent back; the next incident goes beyond it. One for
 /// a new attempt goes out when the back-off of its incident is over.
-fn domain_order(
-    facts: &Facts<'_>,
-    key: &str,
-    domain: &DomainLedger,
-    running: &[&Member],
-    wake: &mut Wake,
-) -> Option<DomainOrder> {
-    let present = facts.order(key);
-    let same = |o: &DomainOrder| o.attempt == domain.attempt && o.world == running.len() as i32;
+fn domain_order(facts: &Facts<'_>, meeting: Meeting<'_>, wake: &mut Wake) -> Option<DomainOrder> {
+    let domain = meeting.entry;
+    let world = meeting.running.len() as i32;
+    let present = facts.order(&meeting.domain.key);
+    let same = |o: &DomainOrder| o.attempt == domain.attempt && o.world == world;
     if present.is_some_and(|o| o.attempt > domain.attempt || same(o)) {
         return present.cloned();
     }
-    let not_before = domain.incident.as_ref().and_then(|i| i.not_before);
+    // At a barrier they stop at once, and the release waits.
+    let incident = domain.incident.as_ref();
+    let not_before = incident
+        .and_then(|i| i.not_before)
+        .filter(|_| !all_are_held(facts, meeting));
     if not_before.is_some_and(|t| !facts.due(t).passed(wake)) {
         return present.cloned();
     }
-    Some(new_order(facts, key, domain, running))
+    Some(new_order(facts, meeting, present))
 }
 
 fn new_order(
     facts: &Facts<'_>,
-    key: &str,
-    domain: &DomainLedger,
-    running: &[&Member],
+    meeting: Meeting<'_>,
+    present: Option<&DomainOrder>,
 ) -> DomainOrder {
+    let Meeting {
+        domain: Domain { key, .. },
+        entry: domain,
+        running,
+        ..
+    } = meeting;
     let incident = domain.incident.as_ref();
     let mut members = MemberSet::default();
     for member in running {
@@ -83,8 +111,14 @@ fn new_order(
         attempt: domain.attempt,
         members: members.to_ranges(),
         world: running.len() as i32,
-        // Without a supervisor nothing waits for the release.
-        released_attempt: domain.attempt,
+        released_attempt: if is_held(facts, meeting) {
+            present.map_or(0, |o| o.released_attempt)
+        } else {
+            domain.attempt
+        },
+        completed_attempt: 0,
+        peers: Vec::new(),
+        alone: Vec::new(),
         restarts_seen,
         exceptions,
         since: incident.map(|i| i.cause.time),

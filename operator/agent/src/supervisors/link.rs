@@ -1,0 +1,420 @@
+//! One link: connect, listen, say, and begin again when it breaks.
+//!
+//! Whatever is at the other end harms its own pod only: what is kept of it is one state and at most
+//! one unfinished frame, what it says is taken in at a limited rate, and each wait for it ends.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
+)]
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use lockstep_lifecycle::node::SupervisorState;
+use lockstep_wire::{FrameError, FrameReader, FromAgent, FromSupervisor, Message, VERSIONS};
+use thiserror::Error;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::UnixStream;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tracing::{debug, info, warn};
+
+use super::socket::{SocketError, connect};
+use super::words::hear;
+use crate::metrics::Metrics;
+
+/// From the connection to its welcome.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// For the supervisor to take what is said.
+const WRITE: Duration = Duration::from_secs(5);
+/// A supervisor that is on its way to a barrier says nothing after its welcome. Until this has
+/// passed, it may just not have said it yet.
+const SETTLE: Duration = Duration::from_millis(100);
+/// Words on their way to the supervisor.
+const WORDS: usize = 16;
+/// Bytes of one read.
+const READ: usize = 4096;
+/// Frames that are taken in at once, and then one in each such time. A supervisor whose child ends
+/// as soon as it starts sends a few a second.
+const BURST: u32 = 100;
+const ONE_FRAME: Duration = Duration::from_millis(100);
+/// Pause before the first attempt to connect again: the supervisor is about to listen.
+const PAUSE: Duration = Duration::from_millis(20);
+/// Longest pause while nothing listens.
+const ABSENT_PAUSE: Duration = Duration::from_secs(2);
+/// Longest pause where something was refused.
+const REFUSED_PAUSE: Duration = Duration::from_secs(30);
+/// A link that lasted this long was none that breaks again and again.
+const LASTING: Duration = Duration::from_secs(10);
+
+/// What one link shows to the loop.
+#[derive(Debug)]
+pub(super) struct Up {
+    /// What the supervisor has told.
+    pub state: SupervisorState,
+    /// For what is said to it.
+    pub outbox: mpsc::Sender<FromAgent>,
+    /// Number of this connection.
+    pub number: u64,
+}
+
+/// The connection of one link; None while there is none that was welcomed.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Slot(Arc<Mutex<Option<Up>>>);
+
+impl Slot {
+    pub(super) fn get(&self) -> MutexGuard<'_, Option<Up>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a link works with.
+pub(super) struct Linking {
+    /// The kubelet's folder of pods.
+    pub pods: PathBuf,
+    /// UID of the pod.
+    pub pod_uid: String,
+    /// Where it shows what it hears.
+    pub slot: Slot,
+    /// Told of each change of that.
+    pub changed: Arc<Notify>,
+    /// What it counts.
+    pub metrics: Metrics,
+    /// For the jitter of pauses.
+    pub random: fastrand::Rng,
+}
+
+/// Why a connection is over, or did not come to be.
+#[derive(Debug, Error)]
+enum LinkEnd {
+    #[error(transparent)]
+    Socket(#[from] SocketError),
+    #[error("the supervisor has closed the connection")]
+    Closed,
+    #[error("the connection broke: {0}")]
+    Broken(#[from] io::Error),
+    #[error("no greeting came in time")]
+    Silent,
+    #[error("what came first was no greeting")]
+    Ungreeted,
+    #[error("the supervisor knows versions {oldest} to {newest} of the protocol, and none of ours")]
+    Version { oldest: u16, newest: u16 },
+    #[error("{0}")]
+    Frame(#[from] FrameError),
+    #[error("a frame that makes no sense here: {0}")]
+    Nonsense(String),
+    #[error("frames come without end")]
+    Flood,
+    #[error("the supervisor does not read")]
+    Unread,
+}
+
+impl LinkEnd {
+    /// In the metric of what was refused; None for what is no fault of the other side.
+    fn refusal(&self) -> Option<&'static str> {
+        match self {
+            Self::Socket(SocketError::Absent { .. } | SocketError::Failed { .. })
+            | Self::Closed
+            | Self::Broken(_) => None,
+            Self::Socket(SocketError::Wrong { .. }) => Some("path"),
+            Self::Silent | Self::Ungreeted => Some("greeting"),
+            Self::Version { .. } => Some("version"),
+            Self::Frame(_) | Self::Nonsense(_) => Some("frame"),
+            Self::Flood => Some("flood"),
+            Self::Unread => Some("unread"),
+        }
+    }
+}
+
+impl Linking {
+    /// Links again and again, until it is dropped.
+    pub(super) async fn run(mut self) -> Infallible {
+        let (mut pause, mut said, mut number) = (PAUSE, String::new(), 0);
+        loop {
+            let began = Instant::now();
+            let Err(end) = self.link(&mut number).await;
+            self.ended(&end, &mut said);
+            if began.elapsed() >= LASTING {
+                pause = PAUSE;
+            }
+            sleep(pause.mul_f64(1.0 + self.random.f64() / 2.0)).await;
+            let longest = match end.refusal() {
+                Some(_) => REFUSED_PAUSE,
+                None => ABSENT_PAUSE,
+            };
+            pause = (pause * 2).min(longest);
+        }
+    }
+
+    /// Says each cause once, unless it is none.
+    fn ended(&self, end: &LinkEnd, said: &mut String) {
+        if let Some(reason) = end.refusal() {
+            self.metrics.refused(reason);
+        }
+        let text = end.to_string();
+        let usual = matches!(
+            end,
+            LinkEnd::Socket(SocketError::Absent { .. }) | LinkEnd::Closed | LinkEnd::Broken(_)
+        );
+        if usual || *said == text {
+            debug!(pod = self.pod_uid, why = text, "no link to the supervisor");
+        } else {
+            warn!(
+                pod = self.pod_uid,
+                why = text,
+                "no link to the supervisor, trying again"
+            );
+            *said = text;
+        }
+    }
+
+    /// One connection from its beginning to its end. `number`: how many were welcomed.
+    async fn link(&mut self, number: &mut u64) -> Result<Infallible, LinkEnd> {
+        let greeted = timeout(HANDSHAKE, Connection::greet(&self.pods, &self.pod_uid));
+        let mut connection = greeted.await.map_err(|_| LinkEnd::Silent)??;
+        *number += 1;
+        if *number > 1 {
+            self.metrics.relinks.inc();
+        }
+        info!(pod = self.pod_uid, number, "linked to the supervisor");
+        let (outbox, mut words) = mpsc::channel(WORDS);
+        let mut shown = Shown::new(self, outbox, *number);
+        let mut state = SupervisorState::default();
+        let mut survivors = None;
+        let settled = Instant::now() + SETTLE;
+        loop {
+            tokio::select! {
+                frame = connection.next() => {
+                    let frame = frame?;
+                    self.survivors(&frame, &mut survivors);
+                    state = hear(&state, &frame)
+                        .ok_or_else(|| LinkEnd::Nonsense(format!("{frame:?}")))?;
+                    if shown.up || state.held.is_some() || state.running.is_some() {
+                        shown.show(&state);
+                    }
+                }
+                Some(word) = words.recv() => connection.say(&word).await?,
+                () = sleep_until(settled), if !shown.up => shown.show(&state),
+            }
+        }
+    }
+
+    /// Says and counts processes that outlive SIGKILL; the supervisor repeats itself on a new link.
+    fn survivors(&self, frame: &FromSupervisor, last: &mut Option<(u64, u32)>) {
+        let FromSupervisor::Survivors {
+            attempt,
+            count,
+            message,
+        } = frame
+        else {
+            return;
+        };
+        self.metrics.survivors.inc();
+        if last.replace((*attempt, *count)) != Some((*attempt, *count)) {
+            // Quoted, since the text is the tenant's.
+            warn!(
+                pod = self.pod_uid,
+                attempt,
+                count,
+                processes = ?&**message,
+                "processes have outlived SIGKILL"
+            );
+        }
+    }
+}
+
+/// What a connection shows, for as long as it lasts.
+struct Shown {
+    slot: Slot,
+    changed: Arc<Notify>,
+    metrics: Metrics,
+    outbox: mpsc::Sender<FromAgent>,
+    number: u64,
+    up: bool,
+}
+
+impl Shown {
+    fn new(linking: &Linking, outbox: mpsc::Sender<FromAgent>, number: u64) -> Self {
+        Self {
+            slot: linking.slot.clone(),
+            changed: linking.changed.clone(),
+            metrics: linking.metrics.clone(),
+            outbox,
+            number,
+            up: false,
+        }
+    }
+
+    fn show(&mut self, state: &SupervisorState) {
+        let mut slot = self.slot.get();
+        match &mut *slot {
+            Some(up) if up.state == *state => return,
+            Some(up) => up.state = state.clone(),
+            none => {
+                *none = Some(Up {
+                    state: state.clone(),
+                    outbox: self.outbox.clone(),
+                    number: self.number,
+                });
+                self.up = true;
+                self.metrics.links.inc();
+            }
+        }
+        self.changed.notify_one();
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        if self.up {
+            *self.slot.get() = None;
+            self.metrics.links.dec();
+            self.changed.notify_one();
+        }
+    }
+}
+
+/// A connection that was greeted and welcomed.
+struct Connection {
+    stream: UnixStream,
+    reader: FrameReader,
+    allowance: Allowance,
+}
+
+impl Connection {
+    async fn greet(pods: &Path, pod_uid: &str) -> Result<Self, LinkEnd> {
+        let mut connection = Self {
+            stream: connect(pods, pod_uid).await?,
+            reader: FrameReader::default(),
+            allowance: Allowance::new(Instant::now()),
+        };
+        let FromSupervisor::Hello { versions, .. } = connection.next().await? else {
+            return Err(LinkEnd::Ungreeted);
+        };
+        let version = VERSIONS.agree(versions).ok_or(LinkEnd::Version {
+            oldest: versions.oldest,
+            newest: versions.newest,
+        })?;
+        connection.say(&FromAgent::Welcome { version }).await?;
+        Ok(connection)
+    }
+
+    /// The next frame. May be dropped without a loss.
+    async fn next(&mut self) -> Result<FromSupervisor, LinkEnd> {
+        loop {
+            if let Some(frame) = self.reader.next_frame()? {
+                return if self.allowance.take(Instant::now()) {
+                    Ok(frame)
+                } else {
+                    Err(LinkEnd::Flood)
+                };
+            }
+            let mut bytes = [0; READ];
+            match self.stream.read(&mut bytes).await? {
+                0 => return Err(LinkEnd::Closed),
+                read => self.reader.push(&bytes[..read]),
+            }
+        }
+    }
+
+    async fn say(&mut self, message: &FromAgent) -> Result<(), LinkEnd> {
+        timeout(WRITE, self.stream.write_all(&message.encode()))
+            .await
+            .map_err(|_| LinkEnd::Unread)??;
+        Ok(())
+    }
+}
+
+/// Frames that may come now.
+struct Allowance {
+    left: u32,
+    counted_to: Instant,
+}
+
+impl Allowance {
+    fn new(now: Instant) -> Self {
+        Self {
+            left: BURST,
+            counted_to: now,
+        }
+    }
+
+    /// Whether one more frame may come.
+    fn take(&mut self, now: Instant) -> bool {
+        while self.left < BURST && self.counted_to + ONE_FRAME <= now {
+            self.left += 1;
+            self.counted_to += ONE_FRAME;
+        }
+        if self.left == BURST {
+            self.counted_to = now;
+        }
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connection() -> (Connection, UnixStream) {
+        let (stream, other) = UnixStream::pair().unwrap();
+        let connection = Connection {
+            stream,
+            reader: FrameReader::default(),
+            allowance: Allowance::new(Instant::now()),
+        };
+        (connection, other)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_supervisor_that_does_not_read_is_given_up() {
+        let (mut connection, _other) = connection();
+        let mut said = Ok(());
+        while said.is_ok() {
+            said = connection.say(&FromAgent::Hold { attempt: 1 }).await;
+        }
+        assert!(matches!(said, Err(LinkEnd::Unread)), "{said:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn frames_come_in_bursts_and_then_ten_in_a_second() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(start);
+        let mut takes = |at| (0..1000).take_while(|_| allowance.take(at)).count();
+        assert_eq!(takes(start), BURST as usize);
+        assert_eq!(takes(start + ONE_FRAME / 2), 0);
+        assert_eq!(takes(start + ONE_FRAME), 1);
+        assert_eq!(takes(start + ONE_FRAME * 4), 3);
+        assert_eq!(takes(start + ONE_FRAME * 1000), BURST as usize);
+        assert_eq!(takes(start + ONE_FRAME * 1000), 0);
+    }
+
+    #[tokio::test]
+    async fn frames_in_pieces_are_put_together_and_the_last_one_counts_before_the_end() {
+        let (mut connection, mut other) = connection();
+        let frames = [
+            FromSupervisor::Arrived { attempt: 1 },
+            FromSupervisor::Started { attempt: 1 },
+        ];
+        let sending = async {
+            for byte in frames.iter().flat_map(Message::encode) {
+                other.write_all(&[byte]).await.unwrap();
+                tokio::task::yield_now().await;
+            }
+            drop(other);
+        };
+        let receiving = async {
+            for frame in &frames {
+                assert_eq!(&connection.next().await.unwrap(), frame);
+            }
+            assert!(matches!(connection.next().await, Err(LinkEnd::Closed)));
+        };
+        futures_util::join!(sending, receiving);
+    }
+}

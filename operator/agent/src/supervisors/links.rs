@@ -1,0 +1,286 @@
+//! The links of one node: one for each training container that runs with a supervisor.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
+)]
+
+use std::collections::BTreeMap;
+use std::convert::Infallible;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_lifecycle::node::{NodePod, SupervisorState, Tell, Word};
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep_until};
+use tracing::{error, info};
+
+use super::Supervisors;
+use super::link::{Linking, Slot};
+use super::socket::is_there;
+use super::words::{frame, named};
+use crate::metrics::Metrics;
+
+/// A word is not said again to one supervisor before this has passed.
+const REPEAT: Duration = Duration::from_secs(1);
+
+/// Links to the supervisors of a node, through the kubelet's folder. Dropping it ends all of them.
+pub struct SupervisorLinks {
+    /// The kubelet's folder of pods.
+    pods: PathBuf,
+    own_pod_uid: Option<String>,
+    debounce: Duration,
+    metrics: Metrics,
+    random: fastrand::Rng,
+    /// By UID of the pod.
+    links: BTreeMap<String, Link>,
+    tasks: JoinSet<Infallible>,
+    changed: Arc<Notify>,
+    woke_at: Option<Instant>,
+}
+
+impl SupervisorLinks {
+    /// No link yet. `kubelet`: the kubelet's folder, which is another one's if the folder of the
+    /// agent's own pod is not in it. Changes within `debounce` wake the agent once.
+    pub fn new(
+        kubelet: &Path,
+        own_pod_uid: Option<&str>,
+        debounce: Duration,
+        random: fastrand::Rng,
+        metrics: &Metrics,
+    ) -> Self {
+        Self {
+            pods: kubelet.join("pods"),
+            own_pod_uid: own_pod_uid.map(str::to_owned),
+            debounce,
+            metrics: metrics.clone(),
+            random,
+            links: BTreeMap::new(),
+            tasks: JoinSet::new(),
+            changed: Arc::default(),
+            woke_at: None,
+        }
+    }
+
+    fn start(&mut self, pod_uid: &str, container_id: &str) -> Link {
+        let slot = Slot::default();
+        let linking = Linking {
+            pods: self.pods.clone(),
+            pod_uid: pod_uid.to_owned(),
+            slot: slot.clone(),
+            changed: self.changed.clone(),
+            metrics: self.metrics.clone(),
+            random: self.random.fork(),
+        };
+        Link {
+            container_id: container_id.to_owned(),
+            slot,
+            said: Said::default(),
+            task: self.tasks.spawn(linking.run()),
+        }
+    }
+}
+
+impl Supervisors for SupervisorLinks {
+    fn out_of_reach(&self) -> Option<String> {
+        let why = is_there(&self.pods, self.own_pod_uid.as_deref()).err()?;
+        Some(format!("{}: {why}", self.pods.display()))
+    }
+
+    fn look(&mut self, pods: &mut [NodePod]) {
+        let mut wanted = BTreeMap::new();
+        for pod in pods {
+            pod.supervisor = None;
+            if !pod.supervised {
+                continue;
+            }
+            // Another container is another supervisor; without one there is none.
+            let Some(container_id) = newest_running(pod) else {
+                continue;
+            };
+            let link = match self.links.remove(&pod.uid) {
+                Some(link) if link.container_id == container_id => link,
+                _ => self.start(&pod.uid, container_id),
+            };
+            pod.supervisor = link.state();
+            wanted.insert(pod.uid.clone(), link);
+        }
+        self.links = wanted;
+        while self.tasks.try_join_next().is_some() {}
+    }
+
+    fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
+        let now = Instant::now();
+        let due = words.iter().filter_map(|tell| {
+            let link = self.links.get_mut(&tell.pod_uid)?;
+            link.tell(tell, now)
+        });
+        let next = due.min()?;
+        Some(next.saturating_duration_since(now))
+    }
+
+    /// The first change wakes at once; more of them soon after it are gathered.
+    async fn changed(&mut self) {
+        self.changed.notified().await;
+        if let Some(woke_at) = self.woke_at {
+            sleep_until(woke_at + self.debounce).await;
+        }
+        self.woke_at = Some(Instant::now());
+    }
+}
+
+/// The link to one container's supervisor.
+struct Link {
+    container_id: String,
+    slot: Slot,
+    said: Said,
+    task: AbortHandle,
+}
+
+/// What was said on one connection, and when it may be said again.
+#[derive(Default)]
+struct Said {
+    connection: u64,
+    words: Vec<(Word, Instant)>,
+}
+
+impl Link {
+    fn state(&self) -> Option<SupervisorState> {
+        self.slot.get().as_ref().map(|up| up.state.clone())
+    }
+
+    /// Says the word unless it was said just now; when it is due again.
+    fn tell(&mut self, tell: &Tell, now: Instant) -> Option<Instant> {
+        let slot = self.slot.get();
+        let up = slot.as_ref()?;
+        if self.said.connection != up.number {
+            self.said = Said {
+                connection: up.number,
+                words: Vec::new(),
+            };
+        }
+        self.said.words.retain(|(_, again)| *again > now);
+        if let Some((_, again)) = self.said.words.iter().find(|(w, _)| *w == tell.word) {
+            return Some(*again);
+        }
+        let (word, attempt) = named(&tell.word);
+        match frame(&tell.word) {
+            // One that takes nothing in is about to be unlinked, and hears it then.
+            Some(frame) => {
+                info!(pod = tell.pod_uid, word, attempt, "telling a supervisor");
+                let _ = up.outbox.try_send(frame);
+            }
+            None => {
+                error!(pod = tell.pod_uid, word = ?tell.word, "an order that cannot be said");
+            }
+        }
+        let again = now + REPEAT;
+        self.said.words.push((tell.word.clone(), again));
+        Some(again)
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+fn newest_running(pod: &NodePod) -> Option<&str> {
+    let running = pod.containers.iter().filter(|c| c.exit.is_none());
+    let newest = running.max_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)))?;
+    Some(&newest.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::sync::mpsc;
+
+    use super::super::link::Up;
+    use super::*;
+
+    /// A link that is up, and what is said on it.
+    fn link() -> (Link, mpsc::Receiver<lockstep_wire::FromAgent>, JoinSet<()>) {
+        let (outbox, said) = mpsc::channel(16);
+        let slot = Slot::default();
+        *slot.get() = Some(Up {
+            state: SupervisorState::default(),
+            outbox,
+            number: 1,
+        });
+        let mut tasks = JoinSet::new();
+        let link = Link {
+            container_id: "c1".to_owned(),
+            slot,
+            said: Said::default(),
+            task: tasks.spawn(std::future::pending()),
+        };
+        (link, said, tasks)
+    }
+
+    fn hold(attempt: i64) -> Tell {
+        Tell {
+            pod_uid: "p1".to_owned(),
+            word: Word::Hold { attempt },
+        }
+    }
+
+    #[tokio::test]
+    async fn a_word_is_said_once_a_second_and_at_once_on_a_new_connection() {
+        let (mut link, mut said, _tasks) = link();
+        let start = Instant::now();
+        let mut words = move || std::iter::from_fn(|| said.try_recv().ok()).count();
+        for _ in 0..10 {
+            assert_eq!(link.tell(&hold(1), start), Some(start + REPEAT));
+        }
+        assert_eq!(words(), 1);
+        link.tell(&hold(2), start);
+        assert_eq!(words(), 1, "another word");
+        let nearly = start + REPEAT - Duration::from_millis(1);
+        assert_eq!(link.tell(&hold(1), nearly), Some(start + REPEAT));
+        assert_eq!(words(), 0);
+        let again = start + REPEAT;
+        assert_eq!(link.tell(&hold(1), again), Some(again + REPEAT));
+        assert_eq!(words(), 1);
+        if let Some(up) = link.slot.get().as_mut() {
+            up.number = 2;
+        }
+        link.tell(&hold(1), again);
+        assert_eq!(words(), 1);
+        *link.slot.get() = None;
+        assert_eq!(link.tell(&hold(1), again), None, "nobody is there to hear");
+    }
+
+    #[tokio::test]
+    async fn words_that_are_not_taken_in_pile_up_nowhere() {
+        let (mut link, mut said, _tasks) = link();
+        let start = Instant::now();
+        for attempt in 1..1000 {
+            link.tell(&hold(attempt), start);
+        }
+        assert_eq!(std::iter::from_fn(|| said.try_recv().ok()).count(), 16);
+        link.tell(&hold(1), start + REPEAT);
+        assert_eq!(link.said.words.len(), 1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_change_wakes_at_once_and_more_of_them_are_gathered() {
+        let debounce = Duration::from_millis(20);
+        let random = fastrand::Rng::with_seed(1);
+        let mut links =
+            SupervisorLinks::new(Path::new("/"), None, debounce, random, &Metrics::default());
+        let start = Instant::now();
+        links.changed.notify_one();
+        links.changed().await;
+        assert_eq!(start.elapsed(), Duration::ZERO);
+        for _ in 0..3 {
+            links.changed.notify_one();
+        }
+        links.changed().await;
+        assert_eq!(start.elapsed(), debounce);
+        let more = tokio::time::timeout(debounce * 10, links.changed()).await;
+        assert!(more.is_err(), "all of them were one");
+    }
+}

@@ -1,0 +1,82 @@
+use lockstep_api::NodeAgentStatus;
+use lockstep_lifecycle::node::{NodePlan, Stop, Word};
+
+use super::*;
+use crate::stops::Stops;
+
+const ALL: [&str; 3] = ["Report", "Stop", "Supervise"];
+
+/// Records that are saved, a stop, a word and a status.
+fn plan() -> NodePlan {
+    NodePlan {
+        records: Some(Records::default()),
+        stop: vec![Stop {
+            pod_uid: "p1".into(),
+            container_id: "c1".into(),
+        }],
+        tell: vec![Tell {
+            pod_uid: "p2".into(),
+            word: Word::Hold { attempt: 2 },
+        }],
+        status: Some(NodeAgentStatus::default()),
+        wake_after: None,
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn supervisors_are_told_after_what_must_be_remembered_is_persisted() {
+    let rig = Rig::without_agent();
+    let mut agent = rig.agent(rig.shared.clone());
+    let wanted = watch::Sender::default();
+    let (mut records, mut stops) = (Records::default(), Stops::new(Duration::from_secs(9)));
+    rig.shared.world.lock().store_broken = true;
+    let done = agent.carry_out(plan(), &mut records, &wanted, &mut stops);
+    assert!(done.await.is_err());
+    assert!(rig.log().is_empty());
+
+    rig.shared.world.lock().store_broken = false;
+    let done = agent.carry_out(plan(), &mut records, &wanted, &mut stops);
+    let again = done.await.unwrap();
+    assert_eq!(
+        rig.log(),
+        ["save", "stop c1", "tell p2 Hold { attempt: 2 }"]
+    );
+    assert_eq!(again, Some(Duration::from_secs(1)), "to be said again");
+    assert_eq!(wanted.borrow().capabilities, ALL);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_supervisor_tells_is_looked_at_at_once() {
+    let rig = Rig::new();
+    rig.pass(100).await;
+    let looks = || rig.shared.world.lock().looks;
+    let before = looks();
+    rig.pass(600_000).await;
+    assert_eq!(looks(), before, "nothing has changed");
+    rig.shared.heard.notify_one();
+    rig.pass(1).await;
+    assert_eq!(looks(), before + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_says_whether_it_reaches_supervisors_and_is_ready_either_way() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(100).await;
+    assert_eq!(rig.status()["capabilities"], json!(ALL));
+    assert_eq!(rig.readiness.remarks(), "");
+    rig.shared.world.lock().out_of_reach = Some("/pods: no such folder".into());
+    rig.shared.changed.notify_one();
+    rig.pass(100).await;
+    assert_eq!(rig.status()["capabilities"], json!(["Report", "Stop"]));
+    assert_eq!(
+        rig.readiness.remarks(),
+        "without supervisors: /pods: no such folder\n"
+    );
+    // The policy is not this rig's.
+    let pending = rig.readiness.pending().unwrap();
+    assert_eq!(
+        pending,
+        "waiting for self-test of the admission policy: not yet\n"
+    );
+}

@@ -1,0 +1,238 @@
+//! A node as the links see it: a kubelet's folder and the members' pods.
+
+use std::fs;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chrono::DateTime;
+use lockstep_agent::metrics::Metrics;
+use lockstep_agent::supervisors::{SupervisorLinks, Supervisors};
+use lockstep_api::restart_order::CoordinatorAddress;
+use lockstep_lifecycle::node::{ChildEnd, NodePod, SeenContainer, SupervisorState, Tell, Word};
+use prometheus_client::registry::Registry;
+use tempfile::TempDir;
+use tokio::time::{sleep, timeout};
+
+/// What takes longer has failed. No test waits for it to pass.
+const PATIENCE: Duration = Duration::from_mins(1);
+const LOOK: Duration = Duration::from_millis(2);
+
+/// Waits until the condition holds, of something that wakes nobody.
+pub async fn becomes(what: &str, mut holds: impl FnMut() -> bool) {
+    let waiting = async {
+        while !holds() {
+            sleep(LOOK).await;
+        }
+    };
+    let waited = timeout(PATIENCE, waiting).await;
+    assert!(waited.is_ok(), "not within {PATIENCE:?}: {what}");
+}
+
+pub struct Node {
+    folder: TempDir,
+    kubelet: PathBuf,
+    pub links: SupervisorLinks,
+    pub pods: Vec<NodePod>,
+    metrics: Registry,
+}
+
+impl Node {
+    /// With pods of these UIDs, each with one running container.
+    pub fn new(uids: &[&str]) -> Self {
+        Self::within("kubelet", uids)
+    }
+
+    /// The kubelet's folder is there, beneath a folder of this test.
+    pub fn within(kubelet: &str, uids: &[&str]) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let kubelet = folder.path().join(kubelet);
+        fs::create_dir_all(kubelet.join("pods")).unwrap();
+        let (links, metrics) = start(&kubelet);
+        let mut node = Self {
+            folder,
+            kubelet,
+            links,
+            pods: Vec::new(),
+            metrics,
+        };
+        for uid in uids {
+            fs::create_dir_all(node.volume(uid)).unwrap();
+            node.pods.push(pod(uid));
+        }
+        node
+    }
+
+    /// Ends all links and begins anew, as an agent does that restarts.
+    pub fn restart_agent(&mut self) {
+        (self.links, self.metrics) = start(&self.kubelet);
+        for pod in &mut self.pods {
+            pod.supervisor = None;
+        }
+    }
+
+    /// The pod's container has ended and the kubelet has started another one.
+    pub fn restart_container(&mut self, index: usize) {
+        let NodePod {
+            uid, containers, ..
+        } = &mut self.pods[index];
+        containers[0].restarts += 1;
+        containers[0].id = format!("{uid}-{}", containers[0].restarts);
+    }
+
+    /// Of the supervisor of a pod.
+    pub fn volume(&self, uid: &str) -> PathBuf {
+        self.kubelet
+            .join("pods")
+            .join(uid)
+            .join("volumes/kubernetes.io~empty-dir/lockstep")
+    }
+
+    /// Another folder, for what is none of a pod's business.
+    pub fn elsewhere(&self) -> PathBuf {
+        let folder = self.folder.path().join("elsewhere");
+        fs::create_dir_all(&folder).unwrap();
+        folder
+    }
+
+    /// Looks until the states of all pods are these, woken by the links alone.
+    pub async fn sees(&mut self, wanted: &[Option<SupervisorState>]) {
+        self.sees_that(|states| states == wanted, || format!("{wanted:?}"))
+            .await;
+    }
+
+    pub async fn sees_one(&mut self, index: usize, wanted: &SupervisorState) {
+        let text = || format!("{wanted:?} of pod {index}");
+        self.sees_that(|states| states[index].as_ref() == Some(wanted), text)
+            .await;
+    }
+
+    async fn sees_that(
+        &mut self,
+        holds: impl Fn(&[Option<SupervisorState>]) -> bool,
+        what: impl Fn() -> String,
+    ) {
+        let seeing = async {
+            loop {
+                self.links.look(&mut self.pods);
+                let states: Vec<_> = self.pods.iter().map(|p| p.supervisor.clone()).collect();
+                if holds(&states) {
+                    return;
+                }
+                self.links.changed().await;
+            }
+        };
+        let seen = timeout(PATIENCE, seeing).await;
+        assert!(
+            seen.is_ok(),
+            "not within {PATIENCE:?}: {}; it is {:?}",
+            what(),
+            self.pods
+        );
+    }
+
+    pub fn tell(&mut self, index: usize, word: Word) -> Option<Duration> {
+        let pod_uid = self.pods[index].uid.clone();
+        self.links.tell(&[Tell { pod_uid, word }])
+    }
+
+    /// Orders the pod to an attempt and lets it start.
+    pub async fn starts(&mut self, index: usize, attempt: i64) {
+        self.tell(index, Word::Hold { attempt });
+        let exit = self.pods[index].supervisor.clone().and_then(|s| s.exit);
+        self.sees_one(
+            index,
+            &SupervisorState {
+                exit,
+                ..held(attempt)
+            },
+        )
+        .await;
+        self.tell(index, release(attempt));
+        self.sees_one(index, &running(attempt)).await;
+    }
+
+    /// Value of a metric of the agent; 0 if it has counted nothing.
+    pub fn counts(&self, metric: &str) -> u64 {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.metrics).unwrap();
+        let metric = format!("lockstep_agent_supervisor_{metric} ");
+        let line = text.lines().find_map(|line| line.strip_prefix(&metric));
+        line.map_or(0, |value| value.parse().unwrap())
+    }
+
+    /// Waits until the metric is at least this.
+    pub async fn counted(&self, metric: &str, at_least: u64) {
+        let what = format!("{metric} is {at_least} or more");
+        becomes(&what, || self.counts(metric) >= at_least).await;
+    }
+
+    /// Waits until so many links are up.
+    pub async fn has_links(&self, count: u64) {
+        becomes(&format!("{count} links are up"), || {
+            self.counts("links") == count
+        })
+        .await;
+    }
+}
+
+fn start(kubelet: &std::path::Path) -> (SupervisorLinks, Registry) {
+    let (metrics, mut registry) = (Metrics::default(), Registry::default());
+    metrics.register(&mut registry);
+    let random = fastrand::Rng::with_seed(1);
+    let debounce = Duration::from_millis(1);
+    let links = SupervisorLinks::new(kubelet, None, debounce, random, &metrics);
+    assert_eq!(links.out_of_reach(), None);
+    (links, registry)
+}
+
+fn pod(uid: &str) -> NodePod {
+    let container = SeenContainer {
+        id: format!("{uid}-0"),
+        restarts: 0,
+        created_at: DateTime::UNIX_EPOCH,
+        exit: None,
+    };
+    NodePod {
+        uid: uid.to_owned(),
+        containers: vec![container],
+        supervised: true,
+        ..NodePod::default()
+    }
+}
+
+pub fn held(attempt: i64) -> SupervisorState {
+    SupervisorState {
+        held: Some(attempt),
+        ..SupervisorState::default()
+    }
+}
+
+pub fn running(attempt: i64) -> SupervisorState {
+    SupervisorState {
+        running: Some(attempt),
+        ..SupervisorState::default()
+    }
+}
+
+/// On no way to a barrier, after the child ended like this.
+pub fn ended(attempt: i64, code: i32, reason: &str) -> SupervisorState {
+    SupervisorState {
+        exit: Some(ChildEnd {
+            attempt,
+            code,
+            reason: reason.to_owned(),
+        }),
+        ..SupervisorState::default()
+    }
+}
+
+pub fn release(attempt: i64) -> Word {
+    Word::Release {
+        attempt,
+        coordinator: Some(CoordinatorAddress {
+            pod_ip: "10.0.0.7".to_owned(),
+            port: 29_500,
+        }),
+        peers: vec!["workers/0/0-1".to_owned()],
+    }
+}

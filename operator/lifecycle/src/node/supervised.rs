@@ -1,0 +1,196 @@
+//! One pod whose training process has a supervisor: hold it for an order, release it when the
+//! manager says that all members are at the barrier, tell how its child ended.
+//!
+//! No process starts in a new container before its supervisor is released, so a container is never
+//! stopped here: it is of the attempt that its supervisor has come to.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::node_agent::{Report, ReportKind};
+use lockstep_api::restart_order::DomainOrder;
+
+use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, newest_running, report};
+use super::supervisor::{SupervisorState, Word};
+use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
+
+/// `told`: reports that were made already.
+pub(super) fn step(
+    pod: &NodePod,
+    record: Option<&Record>,
+    order: Option<&DomainOrder>,
+    told: &[Report],
+    now: DateTime<Utc>,
+) -> Step {
+    let order = order.filter(|o| is_for(o, pod));
+    let mut step = Step {
+        record: record.cloned(),
+        ..Step::default()
+    };
+    note_container_ends(pod, &mut step, told, now);
+    let running = newest_running(pod);
+    if let Some(container) = running {
+        note_container(pod, &mut step, container, order, now);
+    }
+    let Some(state) = &pod.supervisor else {
+        return step;
+    };
+    let Some(record) = (step.record.as_mut()).filter(|r| r.exited_at.is_none()) else {
+        return step;
+    };
+    let reached = reached(state);
+    if reached > 0 && (reached != record.attempt || !record.arrived) {
+        record.attempt = reached;
+        record.arrived = true;
+        record.seen_at = now;
+    }
+    let end = child_end(pod, record, state, told, now);
+    if let Some(end) = &state.exit {
+        record.told_end = Some(end.attempt);
+    }
+    step.reports.extend(end);
+    step.tell = order.and_then(|o| word(o, pod, record, state));
+    step
+}
+
+/// Whether the order is for this pod: its member restarts in place, or it was made for the attempt.
+/// One that was made for a later attempt waits for the order of that.
+pub(super) fn is_for(order: &DomainOrder, pod: &NodePod) -> bool {
+    let restarts = is_ordered(order, pod.member.as_ref());
+    pod.attempt <= order.attempt && (restarts || pod.attempt == order.attempt)
+}
+
+/// The attempt that the supervisor has come to; 0: none yet.
+fn reached(state: &SupervisorState) -> i64 {
+    let ended = state.exit.as_ref().map(|e| e.attempt);
+    state.held.max(state.running).max(ended).unwrap_or_default()
+}
+
+/// Reports containers that have ended. One whose child's end was told already ends with that code
+/// because it was told to, or because nobody answered; that is no second failure.
+fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: DateTime<Utc>) {
+    if let Some(record) = &mut step.record {
+        if let Some(c) = pod.containers.iter().find(|c| c.id == record.container_id) {
+            record.restarts = c.restarts;
+        }
+        let child_told = record.told_end == Some(record.attempt);
+        let ended = end_of_released(pod, record, now);
+        let follows = |r: &Report| {
+            // How a removed container has ended nobody knows.
+            let unknown = child_told && r.reason == REMOVED;
+            unknown || told.iter().any(|t| is_end_of_child(t, r))
+        };
+        step.reports.extend(ended.filter(|r| !follows(r)));
+    }
+    for c in ended_unnoticed(pod, step.record.as_ref(), told) {
+        let Some(exit) = &c.exit else { continue };
+        // None of its processes was ever released.
+        let attempt = step.record.as_ref().map_or(pod.attempt, |r| r.attempt);
+        let ended = Record {
+            exited_at: Some(exit.at),
+            ..fresh(c, attempt, now)
+        };
+        step.reports
+            .push(report(pod, &ended, ReportKind::Exited, exit));
+        step.record = Some(ended);
+    }
+}
+
+fn is_end_of_child(told: &Report, container: &Report) -> bool {
+    let of = |r: &Report| (r.pod_uid.clone(), r.container_id.clone(), r.attempt);
+    told.supervised && of(told) == of(container) && told.exit_code == container.exit_code
+}
+
+/// Takes note of a container that was not seen running before. Where a process of the present
+/// attempt has ended in this pod, the next container waits for the order that answers that end.
+fn note_container(
+    pod: &NodePod,
+    step: &mut Step,
+    container: &SeenContainer,
+    order: Option<&DomainOrder>,
+    now: DateTime<Utc>,
+) {
+    let attempt = order.map_or(pod.attempt, |o| o.attempt.max(pod.attempt));
+    let alone = order.and_then(|o| goes_on_alone(o, pod.member.as_ref()));
+    let may_start = match &step.record {
+        None => true,
+        Some(r) if r.exited_at.is_none() => false,
+        Some(r) => r.attempt < attempt || alone.is_some_and(|seen| container.restarts > seen),
+    };
+    if may_start {
+        step.record = Some(fresh(container, attempt, now));
+    }
+}
+
+fn fresh(container: &SeenContainer, attempt: i64, now: DateTime<Utc>) -> Record {
+    Record {
+        container_id: container.id.clone(),
+        restarts: container.restarts,
+        attempt,
+        seen_at: now,
+        stopping_since: None,
+        exited_at: None,
+        cleared_for: None,
+        arrived: false,
+        told_end: None,
+    }
+}
+
+/// The end of the child, told once for each attempt of a container.
+fn child_end(
+    pod: &NodePod,
+    record: &Record,
+    state: &SupervisorState,
+    told: &[Report],
+    now: DateTime<Utc>,
+) -> Option<Report> {
+    let end = state.exit.as_ref()?;
+    let at = Record {
+        attempt: end.attempt,
+        ..record.clone()
+    };
+    let exit = Exit {
+        code: end.code,
+        reason: end.reason.clone(),
+        at: now,
+    };
+    let new = Report {
+        supervised: true,
+        ..report(pod, &at, ReportKind::Exited, &exit)
+    };
+    // The record remembers what the list of reports forgets, and the list is published, so that it
+    // outlives the record.
+    let known = record.told_end == Some(end.attempt);
+    let known = known || told.iter().any(|t| is_end_of_child(t, &new));
+    (!known).then_some(new)
+}
+
+/// What the order has to say to the supervisor now.
+fn word(
+    order: &DomainOrder,
+    pod: &NodePod,
+    record: &Record,
+    state: &SupervisorState,
+) -> Option<Word> {
+    let attempt = order.attempt;
+    if reached(state) < attempt {
+        return Some(Word::Hold { attempt });
+    }
+    if state.held == Some(attempt) {
+        return (order.released_attempt == attempt).then(|| Word::Release {
+            attempt,
+            coordinator: order.coordinator.clone(),
+            peers: order.peers.clone(),
+        });
+    }
+    let ended = state.exit.as_ref().filter(|e| e.attempt == attempt)?;
+    let alone = goes_on_alone(order, pod.member.as_ref());
+    if ended.code == 0 && order.completed_attempt == attempt {
+        Some(Word::Complete { attempt })
+    } else if alone == Some(record.restarts) {
+        Some(Word::Exit { attempt })
+    } else {
+        None
+    }
+}
+
+#[cfg(test)]
+mod tests;

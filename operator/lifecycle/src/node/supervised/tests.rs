@@ -1,0 +1,287 @@
+use lockstep_api::member::Member;
+use lockstep_api::restart_order::RestartsSeen;
+
+use super::*;
+use crate::node::ChildEnd;
+
+fn at(s: i64) -> DateTime<Utc> {
+    DateTime::from_timestamp(s, 0).unwrap()
+}
+
+/// A pod made for attempt 1, with one running container and what its supervisor has told.
+fn pod(restarts: i32, state: impl Into<Option<SupervisorState>>) -> NodePod {
+    NodePod {
+        uid: "p".into(),
+        member: Some(Member::new("g", 0, 0)),
+        attempt: 1,
+        training: "t".into(),
+        containers: vec![SeenContainer {
+            id: format!("c{restarts}"),
+            restarts,
+            created_at: at(i64::from(restarts)),
+            exit: None,
+        }],
+        supervised: true,
+        supervisor: state.into(),
+        ..NodePod::default()
+    }
+}
+
+fn held(attempt: i64) -> SupervisorState {
+    SupervisorState {
+        held: Some(attempt),
+        ..SupervisorState::default()
+    }
+}
+
+fn runs(attempt: i64) -> SupervisorState {
+    SupervisorState {
+        running: Some(attempt),
+        ..SupervisorState::default()
+    }
+}
+
+fn ended(attempt: i64, code: i32) -> SupervisorState {
+    SupervisorState {
+        exit: Some(ChildEnd {
+            attempt,
+            code,
+            reason: "Error".into(),
+        }),
+        ..SupervisorState::default()
+    }
+}
+
+fn order(attempt: i64, released: i64) -> DomainOrder {
+    DomainOrder {
+        attempt,
+        released_attempt: released,
+        members: vec!["g/0/0".into()],
+        world: 4,
+        ..DomainOrder::default()
+    }
+}
+
+/// Steps in a row over one record; what was told and said in each.
+#[derive(Default)]
+struct Agent {
+    record: Option<Record>,
+    reports: Vec<Report>,
+}
+
+impl Agent {
+    fn step(&mut self, pod: &NodePod, order: &DomainOrder) -> Option<Word> {
+        let step = step(pod, self.record.as_ref(), Some(order), &self.reports, at(9));
+        assert!(
+            step.stop.is_empty(),
+            "a supervised container is not stopped"
+        );
+        self.record = step.record;
+        self.reports.extend(step.reports);
+        step.tell
+    }
+
+    fn arrived(&self) -> Option<i64> {
+        let record = self.record.as_ref()?;
+        record.arrived.then_some(record.attempt)
+    }
+}
+
+#[test]
+fn a_new_container_is_held_for_the_attempt_and_released_when_the_manager_says_so() {
+    let mut agent = Agent::default();
+    assert_eq!(agent.step(&pod(0, None), &order(1, 0)), None, "no link yet");
+    let hold = Some(Word::Hold { attempt: 1 });
+    assert_eq!(agent.step(&pod(0, held(0)), &order(1, 0)), hold);
+    assert_eq!(agent.arrived(), None);
+    assert_eq!(agent.step(&pod(0, held(1)), &order(1, 0)), None);
+    assert_eq!(agent.arrived(), Some(1));
+    let release = agent.step(&pod(0, held(1)), &order(1, 1));
+    assert!(matches!(release, Some(Word::Release { attempt: 1, .. })));
+    assert_eq!(agent.step(&pod(0, runs(1)), &order(1, 1)), None);
+    assert_eq!(agent.arrived(), Some(1), "it stays arrived");
+}
+
+#[test]
+fn a_release_of_another_attempt_starts_nothing() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, held(1)), &order(1, 0));
+    for released in [0, 2] {
+        assert_eq!(agent.step(&pod(0, held(1)), &order(1, released)), None);
+    }
+}
+
+#[test]
+fn a_child_that_ends_is_told_once_and_its_member_comes_to_the_next_attempt() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, runs(1)), &order(1, 1));
+    for _ in 0..3 {
+        assert_eq!(agent.step(&pod(0, ended(1, 7)), &order(1, 1)), None);
+    }
+    assert_eq!(agent.reports.len(), 1);
+    let report = &agent.reports[0];
+    assert_eq!(
+        (report.attempt, report.exit_code, report.supervised),
+        (1, 7, true)
+    );
+    let hold = Some(Word::Hold { attempt: 2 });
+    assert_eq!(agent.step(&pod(0, ended(1, 7)), &order(2, 1)), hold);
+    agent.step(&pod(0, held(2)), &order(2, 1));
+    assert_eq!(agent.arrived(), Some(2));
+}
+
+#[test]
+fn the_container_of_a_child_whose_end_was_told_ends_without_a_second_report() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, runs(1)), &order(1, 1));
+    agent.step(&pod(0, ended(1, 7)), &order(1, 1));
+    let mut gone = pod(0, None);
+    gone.containers[0].exit = Some(Exit {
+        code: 7,
+        reason: "Error".into(),
+        at: at(9),
+    });
+    agent.step(&gone, &order(1, 1));
+    assert_eq!(agent.reports.len(), 1);
+    gone.containers[0].exit = Some(Exit {
+        code: 137,
+        reason: "OOMKilled".into(),
+        at: at(9),
+    });
+    let mut other = Agent::default();
+    other.step(&pod(0, runs(1)), &order(1, 1));
+    other.step(&gone, &order(1, 1));
+    assert_eq!(
+        other.reports[0].exit_code, 137,
+        "the supervisor was killed, too"
+    );
+}
+
+#[test]
+fn where_an_attempt_has_ended_the_next_container_waits_for_another_one() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, runs(1)), &order(1, 1));
+    let mut next = pod(1, held(0));
+    let mut old = pod(0, None).containers.remove(0);
+    old.exit = Some(Exit {
+        code: 137,
+        reason: "Error".into(),
+        at: at(5),
+    });
+    next.containers.push(old);
+    assert_eq!(
+        agent.step(&next, &order(1, 1)),
+        None,
+        "the others go on without it"
+    );
+    assert_eq!(
+        agent.step(&next, &order(2, 1)),
+        Some(Word::Hold { attempt: 2 })
+    );
+}
+
+#[test]
+fn a_member_that_goes_on_alone_exits_and_starts_again_at_the_same_attempt() {
+    let alone = |restarts| DomainOrder {
+        alone: vec![RestartsSeen {
+            restarts,
+            members: vec!["g/0/0".into()],
+        }],
+        ..order(1, 1)
+    };
+    let mut agent = Agent::default();
+    agent.step(&pod(0, runs(1)), &order(1, 1));
+    agent.step(&pod(0, ended(1, 42)), &order(1, 1));
+    let exit = Some(Word::Exit { attempt: 1 });
+    assert_eq!(agent.step(&pod(0, ended(1, 42)), &alone(0)), exit);
+    let mut next = pod(1, held(0));
+    let mut old = pod(0, None).containers.remove(0);
+    old.exit = Some(Exit {
+        code: 42,
+        reason: "Error".into(),
+        at: at(5),
+    });
+    next.containers.push(old);
+    assert_eq!(
+        agent.step(&next, &alone(0)),
+        Some(Word::Hold { attempt: 1 })
+    );
+    next.supervisor = Some(held(1));
+    let release = agent.step(&next, &alone(0));
+    assert!(matches!(release, Some(Word::Release { attempt: 1, .. })));
+    next.supervisor = Some(ended(1, 1));
+    assert_eq!(
+        agent.step(&next, &alone(0)),
+        None,
+        "its next failure is another one, and may be for all"
+    );
+}
+
+#[test]
+fn exit_0_waits_until_all_are_done() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, runs(3)), &order(3, 3));
+    assert_eq!(agent.step(&pod(0, ended(3, 0)), &order(3, 3)), None);
+    let done = DomainOrder {
+        completed_attempt: 3,
+        ..order(3, 3)
+    };
+    assert_eq!(
+        agent.step(&pod(0, ended(3, 0)), &done),
+        Some(Word::Complete { attempt: 3 })
+    );
+}
+
+#[test]
+fn an_agent_without_memory_takes_the_supervisors_word() {
+    let mut agent = Agent::default();
+    assert_eq!(
+        agent.step(&pod(0, runs(1)), &order(2, 1)),
+        Some(Word::Hold { attempt: 2 })
+    );
+    assert_eq!(agent.arrived(), Some(1));
+}
+
+#[test]
+fn an_order_for_others_says_nothing_to_an_old_pod() {
+    let others = DomainOrder {
+        members: vec!["g/1/0".into()],
+        ..order(2, 2)
+    };
+    let mut agent = Agent::default();
+    assert_eq!(agent.step(&pod(0, runs(1)), &others), None);
+}
+
+#[test]
+fn an_order_of_an_attempt_before_the_pod_was_made_starts_nothing() {
+    let newer = NodePod {
+        attempt: 2,
+        ..pod(0, held(0))
+    };
+    let mut agent = Agent::default();
+    assert_eq!(agent.step(&newer, &order(1, 1)), None);
+    assert_eq!(
+        agent.step(&newer, &order(2, 1)),
+        Some(Word::Hold { attempt: 2 })
+    );
+}
+
+#[test]
+fn a_container_that_the_kubelet_removed_after_the_end_of_its_child_is_not_reported_again() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, runs(1)), &order(1, 1));
+    agent.step(&pod(0, ended(1, 42)), &order(1, 1));
+    let mut removed = pod(0, None);
+    removed.containers.clear();
+    agent.step(&removed, &order(1, 1));
+    assert_eq!(agent.reports.len(), 1, "{:?}", agent.reports);
+}
+
+#[test]
+fn an_end_that_was_told_is_not_told_again_when_the_report_was_driven_out() {
+    let mut agent = Agent::default();
+    agent.step(&pod(0, ended(1, 0)), &order(1, 1));
+    agent.reports.clear();
+    agent.step(&pod(0, ended(1, 0)), &order(1, 1));
+    assert!(agent.reports.is_empty());
+}

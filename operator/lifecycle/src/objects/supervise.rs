@@ -1,0 +1,166 @@
+//! Puts the supervisor into a pod: an init container copies it into a volume, and it starts the
+//! command of the training container (docs/supervisor.md).
+
+use k8s_openapi::api::core::v1::{
+    Capabilities, Container, EmptyDirVolumeSource, PodSpec, Probe, ResourceRequirements,
+    SeccompProfile, SecurityContext, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM, SUPERVISOR_VOLUME};
+use lockstep_api::workload::{Group, SupervisorMode, TrainingWorkloadSpec};
+
+use super::env::SET_BY_SUPERVISOR;
+use super::training::{restart_by_rule, training_container};
+use crate::settings::LifecycleSettings;
+
+/// What the copy needs, requested and granted alike, so that a pod of class Guaranteed stays one; a
+/// pod that asks for nothing stays BestEffort.
+const RESOURCES: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
+
+/// The image of the supervisor for a group; None: its members run without one.
+pub(crate) fn supervisor_image<'s>(
+    settings: &'s LifecycleSettings,
+    spec: &TrainingWorkloadSpec,
+    group: &Group,
+) -> Option<&'s str> {
+    let image = settings.supervisor_image.as_deref()?;
+    let wanted = spec.failure_policy.in_place.supervisor == SupervisorMode::Auto;
+    (wanted && obstacle(group).is_none()).then_some(image)
+}
+
+/// Why the training container of a group cannot have a supervisor; None: it can.
+pub(crate) fn obstacle(group: &Group) -> Option<&'static str> {
+    let template = &group.template.0;
+    let pod = template.spec.as_ref()?;
+    let training = training_container(template)?;
+    let container = pod.containers.iter().find(|c| c.name == training)?;
+    let mut volumes = pod.volumes.iter().flatten();
+    let inits = pod.init_containers.iter().flatten();
+    let has_command = container.command.as_ref().is_some_and(|c| !c.is_empty());
+    let after_start = container.lifecycle.as_ref().map(|l| l.post_start.is_some());
+    let terminal = container.tty == Some(true) || container.stdin == Some(true);
+    // While it is held nothing listens; a probe that is a command can be answered for it.
+    let by_port = [&container.liveness_probe, &container.startup_probe];
+    let mut by_port = by_port.into_iter().flatten().filter(|p| p.exec.is_none());
+    let taken = volumes.any(|v| v.name == SUPERVISOR_VOLUME)
+        || inits
+            .chain(&pod.containers)
+            .any(|c| c.name == SUPERVISOR_PROGRAM)
+        || mounts(container).any(|path| path == SUPERVISOR_DIR);
+    let windows = pod.os.as_ref().is_some_and(|os| os.name == "windows");
+    match () {
+        () if windows => Some("it runs on Windows"),
+        () if !has_command => Some("it sets no command, so what its image starts is not known"),
+        () if after_start == Some(true) => Some("it has a postStart hook"),
+        () if restart_by_rule(template, training, 0).is_some() => {
+            Some("a rule restarts it after exit code 0, for the next of its tasks")
+        }
+        () if terminal => Some("it has a terminal or standard input"),
+        () if by_port.next().is_some() => {
+            Some("its liveness or startup probe is not a command, and would fail while it is held")
+        }
+        () if taken => Some("the pod uses the name lockstep-run, or the volume or folder lockstep"),
+        () => None,
+    }
+}
+
+/// Whether a container of the pod asks for anything: else the pod is of class BestEffort.
+fn asks(pod: &PodSpec) -> bool {
+    let mut resources = pod.containers.iter().filter_map(|c| c.resources.as_ref());
+    resources.any(|r| r.requests.is_some() || r.limits.is_some())
+}
+
+fn mounts(container: &Container) -> impl Iterator<Item = &str> {
+    let mounts = container.volume_mounts.iter().flatten();
+    mounts.map(|m| m.mount_path.trim_end_matches('/'))
+}
+
+/// Rewrites the pod. Before the environment is injected, since what the user sets there stays.
+pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
+    let asks = asks(pod);
+    let Some(container) = pod.containers.iter_mut().find(|c| c.name == training) else {
+        return;
+    };
+    let program = format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}");
+    let own = container.env.iter().flatten();
+    let kept = own.filter(|v| SET_BY_SUPERVISOR.contains(&v.name.as_str()));
+    let mut command = vec![program.clone(), "exec".to_owned()];
+    for variable in kept {
+        command.extend(["--keep-env".to_owned(), variable.name.clone()]);
+    }
+    command.push("--".to_owned());
+    command.extend(container.command.take().unwrap_or_default());
+    container.command = Some(command);
+    for (kind, probe) in [
+        ("liveness", &mut container.liveness_probe),
+        ("startup", &mut container.startup_probe),
+        ("readiness", &mut container.readiness_probe),
+    ] {
+        wrap(probe, &program, kind);
+    }
+    let mount = VolumeMount {
+        name: SUPERVISOR_VOLUME.into(),
+        mount_path: SUPERVISOR_DIR.into(),
+        ..VolumeMount::default()
+    };
+    let mounts = container.volume_mounts.get_or_insert_with(Vec::new);
+    mounts.push(mount.clone());
+    let user = pod.security_context.as_ref().and_then(|c| c.run_as_user);
+    let root = user == Some(0);
+    let inits = pod.init_containers.get_or_insert_with(Vec::new);
+    let mut init = copying(image, mount, root);
+    init.resources = asks.then(resources);
+    inits.insert(0, init);
+    pod.volumes.get_or_insert_with(Vec::new).push(Volume {
+        name: SUPERVISOR_VOLUME.into(),
+        empty_dir: Some(EmptyDirVolumeSource::default()),
+        ..Volume::default()
+    });
+}
+
+fn wrap(probe: &mut Option<Probe>, program: &str, kind: &str) {
+    let Some(exec) = probe.as_mut().and_then(|p| p.exec.as_mut()) else {
+        return;
+    };
+    let command = exec.command.take().unwrap_or_default();
+    let wrapped = [program, "probe", kind, "--"].map(str::to_owned);
+    exec.command = Some(wrapped.into_iter().chain(command).collect());
+}
+
+fn resources() -> ResourceRequirements {
+    let amounts = RESOURCES.map(|(name, amount)| (name.to_owned(), Quantity(amount.to_owned())));
+    ResourceRequirements {
+        limits: Some(amounts.clone().into()),
+        requests: Some(amounts.into()),
+        ..ResourceRequirements::default()
+    }
+}
+
+/// The init container, within Pod Security `restricted`. `root`: all containers of the pod run as
+/// root unless they say otherwise.
+fn copying(image: &str, mount: VolumeMount, root: bool) -> Container {
+    Container {
+        name: SUPERVISOR_PROGRAM.into(),
+        image: Some(image.into()),
+        args: Some(vec!["init".into(), SUPERVISOR_DIR.into()]),
+        security_context: Some(SecurityContext {
+            allow_privilege_escalation: Some(false),
+            capabilities: Some(Capabilities {
+                drop: Some(vec!["ALL".into()]),
+                ..Capabilities::default()
+            }),
+            read_only_root_filesystem: Some(true),
+            run_as_non_root: (!root).then_some(true),
+            seccomp_profile: Some(SeccompProfile {
+                type_: "RuntimeDefault".into(),
+                ..SeccompProfile::default()
+            }),
+            ..SecurityContext::default()
+        }),
+        volume_mounts: Some(vec![mount]),
+        ..Container::default()
+    }
+}
+
+#[cfg(test)]
+mod tests;

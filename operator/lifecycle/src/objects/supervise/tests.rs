@@ -1,0 +1,161 @@
+use serde_json::{Value, json};
+
+use super::*;
+
+fn group(pod: &Value) -> Group {
+    serde_json::from_value(json!({"name": "workers", "size": 2, "template": {"spec": pod}}))
+        .unwrap()
+}
+
+fn container(extra: &Value) -> Value {
+    let mut c = json!({"name": "trainer", "image": "i", "command": ["torchrun"], "args": ["train.py", "--id", "$(X)"]});
+    let extra = extra.as_object().unwrap().clone();
+    c.as_object_mut().unwrap().extend(extra);
+    c
+}
+
+fn supervised(pod: Value) -> Value {
+    let mut pod: PodSpec = serde_json::from_value(pod).unwrap();
+    supervise(&mut pod, "trainer", "registry/lockstep-supervisor:1");
+    serde_json::to_value(pod).unwrap()
+}
+
+#[test]
+fn the_command_is_started_by_the_supervisor_and_its_arguments_keep_their_meaning() {
+    let pod = supervised(json!({"containers": [container(&json!({}))]}));
+    let trainer = &pod["containers"][0];
+    assert_eq!(
+        trainer["command"],
+        json!(["/lockstep/lockstep-run", "exec", "--", "torchrun"])
+    );
+    assert_eq!(trainer["args"], json!(["train.py", "--id", "$(X)"]));
+    assert_eq!(
+        trainer["volumeMounts"],
+        json!([{"name": "lockstep", "mountPath": "/lockstep"}])
+    );
+    assert_eq!(
+        pod["volumes"],
+        json!([{"name": "lockstep", "emptyDir": {}}])
+    );
+}
+
+#[test]
+fn the_supervisor_is_copied_before_anything_else_starts() {
+    let asks = json!({"resources": {"limits": {"nvidia.com/gpu": "8"}}});
+    let pod =
+        supervised(json!({"initContainers": [{"name": "data"}], "containers": [container(&asks)]}));
+    let names: Vec<&Value> = pod["initContainers"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|c| &c["name"])
+        .collect();
+    assert_eq!(names, ["lockstep-run", "data"]);
+    let init = &pod["initContainers"][0];
+    assert_eq!(init["args"], json!(["init", "/lockstep"]));
+    assert_eq!(
+        init["resources"]["limits"], init["resources"]["requests"],
+        "Guaranteed stays Guaranteed"
+    );
+    assert_eq!(init["securityContext"]["runAsNonRoot"], true);
+}
+
+#[test]
+fn a_pod_that_asks_for_nothing_still_does() {
+    let class = |container: Value| {
+        let pod = supervised(json!({"containers": [container]}));
+        pod["initContainers"][0]["resources"].clone()
+    };
+    assert_eq!(class(container(&json!({}))), Value::Null);
+    let asks = json!({"resources": {"limits": {"nvidia.com/gpu": "8"}}});
+    assert!(class(container(&asks)).is_object());
+}
+
+#[test]
+fn variables_that_the_user_sets_are_kept_from_the_supervisor() {
+    let env = json!([{"name": "MASTER_PORT", "value": "1"}, {"name": "OTHER", "value": "2"}]);
+    let pod = supervised(json!({"containers": [container(&json!({"env": env}))]}));
+    assert_eq!(
+        pod["containers"][0]["command"],
+        json!([
+            "/lockstep/lockstep-run",
+            "exec",
+            "--keep-env",
+            "MASTER_PORT",
+            "--",
+            "torchrun"
+        ])
+    );
+}
+
+#[test]
+fn probes_that_are_commands_are_answered_while_the_container_is_held() {
+    let probe = json!({"exec": {"command": ["check", "-v"]}, "periodSeconds": 7});
+    let pod = supervised(
+        json!({"containers": [container(&json!({"livenessProbe": probe, "readinessProbe": probe}))]}),
+    );
+    let trainer = &pod["containers"][0];
+    assert_eq!(
+        trainer["livenessProbe"],
+        json!({"exec": {"command": ["/lockstep/lockstep-run", "probe", "liveness", "--", "check", "-v"]}, "periodSeconds": 7})
+    );
+    assert_eq!(trainer["readinessProbe"]["exec"]["command"][2], "readiness");
+}
+
+#[test]
+fn only_containers_whose_entrypoint_is_known_and_that_can_be_held_have_a_supervisor() {
+    let why = |extra: Value| obstacle(&group(&json!({"containers": [container(&extra)]})));
+    assert_eq!(why(json!({})), None);
+    assert_eq!(
+        why(json!({"livenessProbe": {"exec": {"command": ["c"]}}})),
+        None
+    );
+    assert_eq!(
+        why(json!({"readinessProbe": {"httpGet": {"port": 80}}})),
+        None
+    );
+    for (extra, word) in [
+        (json!({"command": []}), "no command"),
+        (
+            json!({"lifecycle": {"postStart": {"exec": {"command": ["x"]}}}}),
+            "postStart",
+        ),
+        (json!({"tty": true}), "terminal"),
+        (json!({"stdin": true}), "terminal"),
+        (
+            json!({"livenessProbe": {"httpGet": {"port": 80}}}),
+            "liveness",
+        ),
+        (json!({"startupProbe": {"grpc": {"port": 80}}}), "startup"),
+        (
+            json!({"volumeMounts": [{"name": "v", "mountPath": "/lockstep/"}]}),
+            "folder",
+        ),
+    ] {
+        let said = why(extra.clone());
+        assert!(said.is_some_and(|s| s.contains(word)), "{extra}: {said:?}");
+    }
+    let taken = json!({"volumes": [{"name": "lockstep", "emptyDir": {}}], "containers": [container(&json!({}))]});
+    assert!(obstacle(&group(&taken)).is_some());
+}
+
+#[test]
+fn a_workload_may_do_without_and_so_does_an_installation_without_the_image() {
+    let group = group(&json!({"containers": [container(&json!({}))]}));
+    let spec = |mode: &str| -> TrainingWorkloadSpec {
+        serde_json::from_value(
+            json!({"groups": [], "failurePolicy": {"inPlace": {"supervisor": mode}}}),
+        )
+        .unwrap()
+    };
+    let with = LifecycleSettings {
+        supervisor_image: Some("i".into()),
+        ..LifecycleSettings::default()
+    };
+    assert_eq!(supervisor_image(&with, &spec("Auto"), &group), Some("i"));
+    assert_eq!(supervisor_image(&with, &spec("Never"), &group), None);
+    assert_eq!(
+        supervisor_image(&LifecycleSettings::default(), &spec("Auto"), &group),
+        None
+    );
+}

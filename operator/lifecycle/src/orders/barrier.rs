@@ -1,0 +1,220 @@
+//! The barrier of a restart domain with supervised members: who has come to it, when they are let
+//! go, and when they are done. All of it is read off what is there, so it needs no ledger: what was
+//! said once stays in the order.
+
+use std::collections::BTreeMap;
+
+use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::membership::Membership;
+use lockstep_api::node_agent::{Report, ReportKind};
+use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
+
+use crate::facts::Facts;
+use crate::failure::detect::reported_failure;
+use crate::failure::respond::is_left_to_kubelet;
+use crate::failure::restart_all::trigger_of;
+use crate::ledger::{DomainLedger, Ledger};
+use crate::meeting::{meets, meets_alone};
+use crate::objects::env::port;
+use crate::objects::supervise::supervisor_image;
+use crate::pods::PodView;
+use crate::wake::Wake;
+
+/// A restart domain and those of its members that run together.
+#[derive(Clone, Copy)]
+pub(super) struct Meeting<'m> {
+    pub gang: &'m Gang,
+    pub domain: &'m Domain,
+    pub entry: &'m DomainLedger,
+    pub running: &'m [&'m Member],
+}
+
+/// Whether members of the domain wait for a release: they have supervisors, or will get them.
+pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
+    let mut groups = facts.spec().groups.iter();
+    let settings = &facts.view.settings;
+    let members = &meeting.domain.members;
+    let may_be = meets(meeting.gang, meeting.domain)
+        && groups.any(|g| {
+            members.iter().any(|m| m.group == g.name)
+                && supervisor_image(settings, facts.spec(), g).is_some()
+        });
+    let mut pods = meeting
+        .running
+        .iter()
+        .filter_map(|m| facts.current(meeting.entry, m));
+    may_be || pods.any(PodView::is_supervised)
+}
+
+/// Whether nothing of the domain runs outside a barrier: an order stops its members, and starts
+/// none.
+pub(super) fn all_are_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
+    let pods = meeting.running.iter().flat_map(|m| facts.pods_of(m));
+    is_held(facts, meeting) && pods.copied().all(PodView::is_supervised)
+}
+
+/// Brings the order for the present attempt up to date.
+pub(super) fn follow(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    membership: &Membership<'_>,
+    meeting: Meeting<'_>,
+    order: &mut DomainOrder,
+    wake: &mut Wake,
+) {
+    let attempt = meeting.entry.attempt;
+    if order.attempt != attempt {
+        return;
+    }
+    if !is_held(facts, meeting) {
+        // Nobody waits any more, whatever was so when the order was written.
+        order.released_attempt = attempt;
+        return;
+    }
+    let expected = expected(facts, meeting);
+    if expected.is_empty() {
+        return;
+    }
+    let incident = meeting.entry.incident.as_ref();
+    let waits = incident.and_then(|i| i.not_before);
+    let may_start = waits.is_none_or(|t| facts.due(t).passed(wake));
+    let here = |m: &&Member| is_here(facts, ledger, meeting, m);
+    if order.released_attempt < attempt && may_start && expected.iter().all(here) {
+        order.released_attempt = attempt;
+        let members = expected.iter().map(|m| (*m).clone());
+        order.peers = members.collect::<MemberSet>().to_ranges();
+    }
+    if order.released_attempt == attempt && meets_alone(facts.spec(), membership, meeting.domain) {
+        order.coordinator = coordinator(facts, ledger, membership, meeting, order);
+    }
+    order.alone = alone(facts, meeting, order);
+    let done = |m: &&Member| is_done(facts, ledger, meeting, m);
+    if order.completed_attempt < attempt && incident.is_none() && expected.iter().all(done) {
+        order.completed_attempt = attempt;
+    }
+}
+
+/// Members that the attempt is not without: a gang that degrades goes on without those that have no
+/// capacity.
+fn expected<'m>(facts: &Facts<'_>, meeting: Meeting<'m>) -> Vec<&'m Member> {
+    let assigned = facts.assigned_nodes(&meeting.gang.key);
+    let runs = |m: &&&Member| !meeting.gang.degrades() || assigned.contains_key(**m);
+    meeting.running.iter().filter(runs).copied().collect()
+}
+
+/// Whether a member is where the attempt begins, by its own identity: a number of arrivals could be
+/// that of others.
+fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
+    let entry = meeting.entry;
+    let Some(pod) = facts.current(entry, member) else {
+        return ledger.completed.contains(member);
+    };
+    let restarts = entry.domain_incident();
+    let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
+    if facts.succeeded(member, pod) {
+        true
+    } else if pod.is_supervised() || in_place {
+        let ended = |id| {
+            let mut reports = facts.reports(member, pod);
+            reports.any(|r| !r.supervised && r.container_id == id)
+        };
+        facts
+            .arrival(pod, entry.attempt)
+            .is_some_and(|id| !ended(id))
+    } else {
+        facts.running(member, pod)
+    }
+}
+
+/// Where all members meet, if that is one place and no other domain's. A member that comes to the
+/// attempt later, in a new pod, must not be sent to a pod that is gone.
+fn coordinator(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    membership: &Membership<'_>,
+    meeting: Meeting<'_>,
+    order: &DomainOrder,
+) -> Option<CoordinatorAddress> {
+    let mut places = meeting.running.iter().map(|m| membership.coordinator(m));
+    let place = places.next()?;
+    if places.any(|other| other != place) {
+        return None;
+    }
+    let Some(pod) = facts.current(meeting.entry, &place) else {
+        let over = ledger.completed.contains(&place);
+        return order.coordinator.clone().filter(|_| over);
+    };
+    Some(CoordinatorAddress {
+        pod_ip: pod.pod_ip.clone().filter(|ip| !ip.is_empty())?,
+        port: port(facts.spec().network.port, meeting.entry.attempt - 1),
+    })
+}
+
+/// Reports of the present attempt about the training container of a supervised member.
+fn reports<'a>(
+    facts: &'a Facts<'_>,
+    meeting: Meeting<'_>,
+    member: &'a Member,
+) -> impl Iterator<Item = (&'a PodView, &'a Report)> {
+    let attempt = meeting.entry.attempt;
+    let pod = facts.current(meeting.entry, member);
+    let pod = pod.filter(|p| p.is_supervised());
+    pod.into_iter().flat_map(move |pod| {
+        let reports = facts.reports(member, pod);
+        reports
+            .filter(move |r| r.attempt == attempt && r.kind == ReportKind::Exited)
+            .map(move |r| (pod, r))
+    })
+}
+
+/// Who goes on alone, and from which container. What was said before stays where nothing newer is
+/// known: reports are forgotten in time.
+fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<RestartsSeen> {
+    let mut by_member: BTreeMap<Member, i32> = BTreeMap::new();
+    for entry in &order.alone {
+        for member in MemberSet::parse(&entry.members).unwrap_or_default() {
+            by_member.insert(member, entry.restarts);
+        }
+    }
+    // While all are on their way to the attempt nobody goes on by himself.
+    let released = order.released_attempt == meeting.entry.attempt;
+    for &member in meeting.running.iter().filter(|_| released) {
+        let ends = reports(facts, meeting, member)
+            .filter(|(pod, report)| goes_on_alone(facts, member, pod, report));
+        if let Some(restarts) = ends.map(|(_, report)| report.restarts).max() {
+            by_member.insert(member.clone(), restarts);
+        }
+    }
+    let mut by_restarts: BTreeMap<i32, MemberSet> = BTreeMap::new();
+    for (member, restarts) in by_member {
+        by_restarts.entry(restarts).or_default().insert(member);
+    }
+    by_restarts
+        .into_iter()
+        .map(|(restarts, members)| RestartsSeen {
+            restarts,
+            members: members.to_ranges(),
+        })
+        .collect()
+}
+
+/// Whether the end that a report tells of is answered by the kubelet, for its pod alone. What ended
+/// because another container restarts the whole pod is judged by that one.
+fn goes_on_alone(facts: &Facts<'_>, member: &Member, pod: &PodView, report: &Report) -> bool {
+    let trigger = trigger_of(facts, member, pod, report);
+    let swept = trigger.is_some();
+    let failure = reported_failure(facts, member, pod, trigger.unwrap_or(report));
+    (swept || report.exit_code != 0) && is_left_to_kubelet(facts, &failure)
+}
+
+/// Whether a member has exited 0 at the attempt. While one has not, a crash in its teardown can
+/// still restart all.
+fn is_done(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
+    let mut told = reports(facts, meeting, member);
+    ledger.completed.contains(member)
+        || facts
+            .current(meeting.entry, member)
+            .is_some_and(|p| facts.succeeded(member, p))
+        || told.any(|(_, r)| r.supervised && r.exit_code == 0)
+}

@@ -1,0 +1,110 @@
+//! The condition `RestartsInPlace`: how a restart of a gang goes about, and why not otherwise.
+
+use lockstep_api::condition::reasons;
+use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::workload::{SupervisorMode, WithoutSupervisor};
+
+use super::notes;
+use super::value::{ConditionValue, condition};
+use crate::facts::Facts;
+use crate::ledger::Ledger;
+use crate::meeting::meets;
+use crate::objects::supervise::obstacle;
+
+pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
+    if let Some(message) = agents_missing(facts, ledger) {
+        return condition(false, reasons::AGENT_MISSING, message);
+    }
+    let Some(why) = why_unsupervised(facts, ledger) else {
+        let message = "training processes restart inside their containers; \
+             a supervisor holds each back until all have stopped";
+        return condition(true, reasons::SUPERVISED, message);
+    };
+    match facts.spec().failure_policy.in_place.without_supervisor {
+        WithoutSupervisor::Allow => {
+            let mut message = format!(
+                "training containers run without a supervisor: {why}; \
+                 failurePolicy.inPlace.withoutSupervisor allows it"
+            );
+            if let Some(hooks) = notes::hooks(facts) {
+                message = format!("{message}. In a restart in place {hooks}");
+            }
+            condition(true, reasons::UNSUPERVISED, message)
+        }
+        WithoutSupervisor::Deny => condition(
+            false,
+            reasons::DENIED,
+            format!(
+                "training containers run without a supervisor: {why}; so RestartGang recreates pods. \
+                 failurePolicy.inPlace.withoutSupervisor: Allow restarts them in place"
+            ),
+        ),
+    }
+}
+
+fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
+    let mut without: Vec<&str> = Vec::new();
+    for key in ledger.gangs.keys() {
+        if facts.placement(ledger, key.as_str()).is_some() {
+            let nodes = facts.assigned_nodes(key.as_str()).values();
+            without.extend(nodes.filter(|n| !facts.can_stop(n)));
+        }
+    }
+    without.sort_unstable();
+    without.dedup();
+    let first = without.first()?;
+    Some(format!(
+        "{} nodes have no ready agent, for example {first}; members there restart with new pods",
+        without.len()
+    ))
+}
+
+/// Why members run, or will run, without a supervisor. None: all that meet others have one.
+fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
+    let spec = facts.spec();
+    let (mut pods, mut first) = (0, None);
+    for domain in meetings(facts) {
+        let Some(entry) = ledger.domain(&domain.key) else {
+            continue;
+        };
+        let members = domain.members.iter();
+        for pod in members.filter_map(|m| facts.current(entry, m)) {
+            pods += 1;
+            if !pod.is_supervised() {
+                first = first.or(Some(pod));
+            }
+        }
+    }
+    if pods > 0 && first.is_none() {
+        return None;
+    }
+    if facts.view.settings.supervisor_image.is_none() {
+        return Some("this installation has none (supervisor.image of the manager)".into());
+    }
+    if spec.failure_policy.in_place.supervisor == SupervisorMode::Never {
+        return Some("failurePolicy.inPlace.supervisor is Never".into());
+    }
+    let mut obstacles = spec.groups.iter().filter_map(|g| Some((g, obstacle(g)?)));
+    if let Some((group, why)) = obstacles.next() {
+        return Some(format!(
+            "the training container of group {} cannot have one, since {why}",
+            group.name
+        ));
+    }
+    if meetings(facts).next().is_none() {
+        return Some("its members restart one by one".into());
+    }
+    let pod = first?;
+    let node = pod.node.as_deref().or(pod.pinned.as_deref());
+    Some(format!(
+        "when pod {} was made, the agent of node {} was not linked to supervisors",
+        pod.name,
+        node.unwrap_or_default()
+    ))
+}
+
+/// Restart domains whose members start and stop together.
+fn meetings<'f>(facts: &'f Facts<'_>) -> impl Iterator<Item = &'f Domain> {
+    let domains = |gang: &'f Gang| gang.domains.iter().filter(move |d| meets(gang, d));
+    facts.gangs.iter().flat_map(domains)
+}

@@ -1,0 +1,368 @@
+//! Supervised gangs: nobody starts an attempt before all have stopped the one before.
+
+use lockstep_api::names::annotations;
+use lockstep_api::workload::{FailureAction, Phase};
+use lockstep_sim::pods::over;
+use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Solo, WatchedKind};
+use serde_json::{Value, json};
+
+use super::failures::on_code;
+
+/// A gang that restarts in place only under supervisors.
+fn denied(n: i32, rules: &Value) -> Value {
+    let policy =
+        json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": rules}});
+    gang_with(n, &policy)
+}
+
+fn running(n: i32) -> Solo {
+    let mut w = Solo::supervised(denied(n, &json!([])));
+    w.settle();
+    w
+}
+
+fn attempts(w: &mut Solo) -> Vec<u64> {
+    w.children().into_values().collect()
+}
+
+/// Rounds until something holds.
+fn until(w: &mut Solo, what: &str, holds: impl Fn(&mut Solo) -> bool) {
+    for _ in 0..60 {
+        if holds(w) {
+            return;
+        }
+        w.round();
+        w.later(1);
+    }
+    panic!("{what} does not come about:\n{}", w.story(60));
+}
+
+#[test]
+fn the_first_attempt_starts_through_the_barrier_with_one_address_for_all() {
+    let mut w = running(3);
+    assert_eq!(attempts(&mut w), [1, 1, 1]);
+    assert_eq!(
+        (w.status().phase, w.condition("RestartsInPlace")),
+        (Some(Phase::Running), "Supervised".into())
+    );
+    let order = w.order().unwrap().spec.domains.remove(0);
+    let coordinator = w.pod("g", 0).status.unwrap().pod_ip.unwrap();
+    assert_eq!(
+        (order.released_attempt, order.peers, order.world),
+        (1, ["g/0/0", "g/1/0", "g/2/0"].map(str::to_owned).into(), 3)
+    );
+    assert_eq!(order.coordinator.unwrap().pod_ip, coordinator);
+}
+
+#[test]
+fn a_dead_member_brings_all_back_inside_their_containers() {
+    let mut w = running(4);
+    let before = w.uids();
+    let log = w.store().log.len();
+    w.exit("g", 2, 1);
+    w.settle();
+    assert_eq!(attempts(&mut w), [2, 2, 2, 2]);
+    assert_eq!((w.uids(), w.restarts()), (before, vec![0, 0, 0, 0]));
+    let s = w.status();
+    assert_eq!(
+        (s.attempt, s.restarts.in_place, s.restarts.recreated),
+        (2, 1, 0)
+    );
+    assert_eq!(s.history[0].cause.exit_code, Some(1));
+    let told = w.store().log[log..]
+        .iter()
+        .filter(|write| write.kind == WatchedKind::Pod)
+        .count();
+    assert_eq!(told, 0, "no kubelet has anything to write");
+}
+
+#[test]
+fn nobody_starts_before_the_last_member_is_at_the_barrier() {
+    let mut w = running(3);
+    let slow = w.node_of("g", 2);
+    w.fault(&slow, |f| f.silent_agent = true);
+    w.exit("g", 0, 1);
+    for _ in 0..20 {
+        w.round();
+        w.later(1);
+        assert!(w.children().values().all(|attempt| *attempt == 1));
+    }
+    assert_eq!(w.order().unwrap().spec.domains[0].released_attempt, 1);
+    w.fault(&slow, |f| f.silent_agent = false);
+    w.settle();
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+}
+
+#[test]
+fn a_failure_while_others_wait_at_the_barrier_leads_to_the_next_attempt() {
+    let mut w = running(3);
+    let slow = w.node_of("g", 2);
+    w.fault(&slow, |f| f.silent_agent = true);
+    w.exit("g", 0, 1);
+    let first = w.pod("g", 0);
+    until(&mut w, "the order", |w| {
+        w.order().unwrap().spec.domains[0].attempt == 2
+    });
+    until(&mut w, "the arrival", |w| {
+        !w.children().contains_key("g-0-0")
+    });
+    w.round();
+    // The supervisor itself dies at the barrier.
+    assert!(w.exit_pod(&first, 137));
+    w.round();
+    w.fault(&slow, |f| f.silent_agent = false);
+    w.settle();
+    let all = attempts(&mut w);
+    assert!(
+        all.len() == 3 && all.iter().all(|a| *a == all[0] && *a >= 2),
+        "{all:?}"
+    );
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_supervisor_that_dies_is_started_by_its_kubelet_and_all_meet_again() {
+    let mut w = running(3);
+    let before = w.uids();
+    let pod = w.pod("g", 1);
+    assert!(w.kill_container(&pod));
+    w.settle();
+    assert_eq!((attempts(&mut w), w.uids()), (vec![2, 2, 2], before));
+    assert_eq!(w.status().restarts.in_place, 1);
+}
+
+#[test]
+fn members_that_exit_0_wait_for_each_other_and_a_crash_in_a_teardown_restarts_all() {
+    let mut w = running(3);
+    w.exit("g", 0, 0);
+    w.exit("g", 1, 0);
+    w.wait(30);
+    assert!(!w.pods().iter().any(over), "they wait for the third");
+    w.exit("g", 2, 6);
+    w.settle();
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    for index in 0..3 {
+        w.exit("g", index, 0);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Succeeded));
+}
+
+#[test]
+fn a_failure_that_the_policy_answers_for_one_member_leaves_the_others_alone() {
+    let mut w = Solo::supervised(denied(3, &json!([on_code(42, "RestartContainer")])));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 1, 42);
+    w.settle();
+    assert_eq!(attempts(&mut w), [1, 1, 1]);
+    assert_eq!((w.uids(), w.restarts()), (before, vec![0, 1, 0]));
+    assert_eq!(w.status().attempt, 1);
+    // The same member fails again, this time for all.
+    w.exit("g", 1, 1);
+    w.settle();
+    assert_eq!((attempts(&mut w), w.status().attempt), (vec![2, 2, 2], 2));
+}
+
+#[test]
+fn a_failure_that_is_ignored_ends_its_container_only() {
+    let mut w = Solo::supervised(denied(2, &json!([on_code(5, "Ignore")])));
+    w.settle();
+    w.exit("g", 1, 5);
+    w.settle();
+    assert_eq!(attempts(&mut w), [1]);
+    assert!(over(&w.pod("g", 1)));
+}
+
+#[test]
+fn codes_that_fail_or_recreate_do_so_under_a_supervisor() {
+    let rules = json!([on_code(3, "FailWorkload"), on_code(9, "RecreateGang")]);
+    let mut w = Solo::supervised(denied(3, &rules));
+    w.settle();
+    let before = w.uids();
+    w.exit("g", 0, 9);
+    w.settle();
+    assert!(w.uids().values().all(|u| before.values().all(|b| b != u)));
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    w.exit("g", 2, 3);
+    w.settle();
+    let s = w.status();
+    assert_eq!(s.phase, Some(Phase::Failed));
+    assert_eq!(s.history[0].cause.exit_code, Some(3));
+}
+
+#[test]
+fn a_kill_that_the_supervisor_saw_fails_the_workload_at_once_where_the_policy_says_so() {
+    let mut w = Solo::supervised(denied(2, &json!([on_code(137, "FailWorkload")])));
+    w.settle();
+    w.exit("g", 0, 137);
+    let began = w.now();
+    until(&mut w, "the end", |w| {
+        w.status().phase == Some(Phase::Failed)
+    });
+    assert!(
+        (w.now() - began).num_seconds() < 30,
+        "no kubelet has to confirm it"
+    );
+}
+
+#[test]
+fn a_member_of_a_lost_node_gets_a_new_pod_and_meets_the_others_at_the_barrier() {
+    let mut w = running(4);
+    let before = w.uids();
+    let lost = w.node_of("g", 3);
+    w.lose(&lost);
+    w.wait(120);
+    w.capacity("n3", 2);
+    w.settle();
+    let after = w.uids();
+    let kept = after.iter().filter(|(m, uid)| before.get(*m) == Some(uid));
+    assert_eq!((kept.count(), w.status().phase), (2, Some(Phase::Running)));
+    assert_eq!(attempts(&mut w), [2, 2, 2, 2]);
+}
+
+#[test]
+fn an_agent_that_forgets_and_a_manager_that_crashes_change_nothing() {
+    for crash in 0..6 {
+        let mut w = running(3);
+        let before = w.uids();
+        w.exit("g", 0, 1);
+        for step in 0..12 {
+            if step == crash {
+                w.crash();
+                let node = w.node_of("g", 1);
+                w.node(&node).agent_loses_memory();
+            }
+            w.round();
+            w.later(1);
+        }
+        w.settle();
+        assert_eq!(
+            (attempts(&mut w), w.uids(), w.restarts()),
+            (vec![2, 2, 2], before, vec![0, 0, 0]),
+            "crash {crash}"
+        );
+        assert_eq!(w.status().restarts.counted, 1);
+    }
+}
+
+#[test]
+fn a_supervised_workload_is_suspended_and_resumed() {
+    let mut w = running(2);
+    w.edit(|s| s.suspend = true);
+    w.settle();
+    assert!(w.pods().iter().all(over));
+    w.edit(|s| s.suspend = false);
+    w.settle();
+    let all = attempts(&mut w);
+    assert!(all.len() == 2 && all[0] == all[1], "{all:?}");
+}
+
+#[test]
+fn a_restart_that_is_asked_for_happens_inside_the_containers() {
+    let mut w = running(3);
+    let before = w.uids();
+    w.edit(|s| s.restart_nonce += 1);
+    w.settle();
+    assert_eq!(
+        (attempts(&mut w), w.uids(), w.restarts()),
+        (vec![2, 2, 2], before, vec![0, 0, 0])
+    );
+}
+
+#[test]
+fn where_no_agent_can_reach_a_supervisor_pods_have_none_and_the_condition_says_why() {
+    let spec = denied(2, &json!([]));
+    let mut w = Solo::supervised(spec);
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.fault(node, |f| f.no_agent = true);
+    }
+    w.settle();
+    let tier = |w: &Solo| w.pod("g", 0).metadata.annotations.unwrap()[annotations::TIER].clone();
+    assert_eq!(tier(&w), "restart-all");
+    assert_eq!(
+        w.status().phase,
+        Some(Phase::Running),
+        "nobody is held for ever"
+    );
+    assert_eq!(w.condition("RestartsInPlace"), "!AgentMissing");
+}
+
+#[test]
+fn a_container_without_a_command_runs_without_a_supervisor_as_the_condition_says() {
+    let mut spec = gang(2);
+    spec["groups"][0]["template"]["spec"]["containers"][0]["command"] = json!([]);
+    spec["failurePolicy"]["inPlace"]["withoutSupervisor"] = json!("Deny");
+    let mut w = Solo::supervised(spec);
+    w.settle();
+    assert_eq!(w.condition("RestartsInPlace"), "!Denied");
+    w.exit("g", 0, 1);
+    w.settle();
+    assert_eq!(w.status().history[0].action, FailureAction::RecreateGang);
+}
+
+#[test]
+fn members_that_restart_one_by_one_have_no_supervisor() {
+    let mut w = Solo::supervised(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
+    w.settle();
+    assert!(w.children().is_empty());
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+/// Varied: who acts next, down to single watch events and turns of agents and kubelets; failures of
+/// processes and supervisors at any time; agents that fall silent, forget or die; crashes of the
+/// manager. That no two attempts run at once is asserted after each turn, by the cluster.
+#[test]
+fn no_order_of_turns_mixes_attempts_and_each_ends_with_all_running() {
+    let mut attempts_in_all = 0;
+    for seed in 0..40 {
+        let mut w = running(3);
+        w.reseed(seed);
+        for _ in 0..600 {
+            match w.pick(120) {
+                0 => {
+                    let index = w.pick(3);
+                    let code = [1, 0, 137][w.pick(3)];
+                    w.exit_if_running("g", index as i32, code);
+                }
+                1 => {
+                    let pods = w.pods();
+                    let pod = pods[w.pick(pods.len())].clone();
+                    w.kill_container(&pod);
+                }
+                2 => w.crash(),
+                3 => {
+                    let node = format!("n{}", w.pick(4));
+                    w.node(&node).agent_loses_memory();
+                }
+                4 => {
+                    let node = format!("n{}", w.pick(4));
+                    let on = w.pick(2) == 0;
+                    w.fault(&node, |f| f.silent_agent = on);
+                }
+                _ => drop(w.step()),
+            }
+        }
+        for node in ["n0", "n1", "n2", "n3"] {
+            w.fault(node, |f| f.silent_agent = false);
+        }
+        w.patience = chrono::TimeDelta::seconds(400);
+        w.settle();
+        let s = w.status();
+        attempts_in_all += s.attempt;
+        let all = attempts(&mut w);
+        match s.phase {
+            Some(Phase::Running) => {
+                assert_eq!(all.len(), 3, "seed {seed}: {all:?}\n{}", w.story(40));
+            }
+            other => assert_eq!(
+                other,
+                Some(Phase::Succeeded),
+                "seed {seed}\n{}",
+                w.story(40)
+            ),
+        }
+    }
+    assert!(attempts_in_all > 90, "{attempts_in_all} attempts");
+}

@@ -1,0 +1,274 @@
+//! Supervised gangs that a fresh reader took apart: barriers after a release, around single members,
+//! and where members meet others than those that they restart with.
+
+use lockstep_api::restart_order::DomainOrder;
+use lockstep_api::workload::Phase;
+
+use lockstep_sim::Solo;
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::{Value, json};
+
+use super::failures::on_code;
+
+fn denied(n: i32, more: &Value) -> Value {
+    let mut spec = gang_with(n, more);
+    spec["failurePolicy"]["inPlace"]["withoutSupervisor"] = json!("Deny");
+    spec
+}
+
+fn with_rules(n: i32, rules: &Value) -> Value {
+    denied(n, &json!({"failurePolicy": {"rules": rules}}))
+}
+
+fn running(spec: Value) -> Solo {
+    let mut w = Solo::supervised(spec);
+    w.settle();
+    w
+}
+
+fn order(w: &Solo) -> DomainOrder {
+    w.order().unwrap().spec.domains.remove(0)
+}
+
+fn attempts(w: &mut Solo) -> Vec<u64> {
+    w.children().into_values().collect()
+}
+
+fn ip_of(w: &Solo, index: i32) -> Option<String> {
+    w.pod("g", index).status?.pod_ip
+}
+
+#[test]
+fn a_gang_that_is_placed_again_goes_through_a_barrier_of_its_own() {
+    let mut w = running(denied(2, &json!({})));
+    let before = order(&w);
+    w.edit(|s| s.suspend = true);
+    w.settle();
+    w.edit(|s| s.suspend = false);
+    for _ in 0..60 {
+        w.round();
+        w.later(1);
+        let running = w.children().len();
+        let arrived = order(&w).released_attempt > before.released_attempt;
+        assert!(running == 0 || arrived, "the old release is over");
+    }
+    w.settle();
+    let order = order(&w);
+    assert_eq!(
+        (order.coordinator.map(|c| c.pod_ip), attempts(&mut w).len()),
+        (ip_of(&w, 0), 2)
+    );
+}
+
+#[test]
+fn members_that_meet_others_than_they_restart_with_keep_the_meeting_point_of_their_pods() {
+    // Both groups restart together, and each meets at its own first member.
+    let mut spec = denied(1, &json!({}));
+    let mut second = spec["groups"][0].clone();
+    second["name"] = json!("h");
+    second["replicas"] = json!(3);
+    spec["groups"].as_array_mut().unwrap().push(second);
+    let w = running(spec);
+    assert_eq!(
+        (order(&w).released_attempt, order(&w).coordinator),
+        (1, None)
+    );
+    // Replicas restart alone, and all of the group meet.
+    let replicas = json!({"failurePolicy": {"restartScope": "Replica"}});
+    let mut spec = denied(2, &replicas);
+    spec["groups"][0]["size"] = json!(2);
+    let mut w = running(spec);
+    assert_eq!(w.order().unwrap().spec.domains.len(), 2);
+    let pod = w.pods().swap_remove(0);
+    w.exit_pod(&pod, 1);
+    w.settle();
+    let order = w.order().unwrap().spec;
+    assert!(order.domains.iter().all(|d| d.coordinator.is_none()));
+}
+
+#[test]
+fn a_member_that_restarts_alone_after_hours_costs_its_neighbour_nothing() {
+    let mut w = Solo::supervised(with_rules(2, &json!([on_code(42, "RestartContainer")])));
+    for node in ["n1", "n2", "n3"] {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    let before = w.uids();
+    w.wait(1300);
+    w.exit("g", 1, 42);
+    w.settle();
+    assert_eq!((w.uids(), attempts(&mut w)), (before, vec![1, 1]));
+}
+
+#[test]
+fn a_gang_that_has_degraded_passes_its_next_barrier() {
+    let elastic = json!({"scheduling": {"gang": {"minCount": 2}, "disruptionMode": "Single"}});
+    let mut w = Solo::supervised(denied(4, &elastic));
+    for (node, members) in [("n0", 2), ("n1", 1), ("n2", 1), ("n3", 0)] {
+        w.capacity(node, members);
+    }
+    w.settle();
+    let lost = w.node_of("g", 3);
+    w.lose(&lost);
+    w.wait(120);
+    w.exit("g", 0, 1);
+    w.settle();
+    // What the lost node still runs nobody can stop.
+    let mut children = w.children();
+    children.remove("g-3-0");
+    let all: Vec<u64> = children.into_values().collect();
+    assert!(
+        all.len() >= 2 && all.iter().all(|a| *a == all[0] && *a >= 2),
+        "{all:?}\n{}",
+        w.story(40)
+    );
+}
+
+#[test]
+fn a_pod_that_goes_right_after_the_release_takes_all_to_the_next_attempt() {
+    let mut w = running(denied(3, &json!({})));
+    w.exit("g", 0, 1);
+    for _ in 0..60 {
+        if order(&w).released_attempt == 2 {
+            break;
+        }
+        w.round();
+        w.later(1);
+    }
+    assert_eq!(order(&w).released_attempt, 2);
+    w.delete_pod("g", 1);
+    w.settle();
+    assert_eq!(attempts(&mut w), [3, 3, 3]);
+}
+
+#[test]
+fn a_pod_that_goes_right_after_the_first_release_takes_all_to_the_next_attempt() {
+    let mut w = Solo::supervised(denied(3, &json!({})));
+    for _ in 0..60 {
+        if w.order().is_some() && order(&w).released_attempt == 1 {
+            break;
+        }
+        w.round();
+        w.later(1);
+    }
+    assert_eq!(order(&w).released_attempt, 1);
+    w.delete_pod("g", 1);
+    w.settle();
+    let all = attempts(&mut w);
+    assert!(all.len() == 3 && all.iter().all(|a| *a >= 2), "{all:?}");
+}
+
+#[test]
+fn members_that_do_one_task_after_the_other_have_no_supervisor() {
+    let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [0]}});
+    let mut spec = gang(2);
+    let container = &mut spec["groups"][0]["template"]["spec"]["containers"][0];
+    container["restartPolicy"] = json!("Never");
+    container["restartPolicyRules"] = json!([rule]);
+    let mut w = running(spec);
+    assert_eq!(attempts(&mut w), Vec::<u64>::new());
+    w.exit("g", 0, 0);
+    w.settle();
+    assert_eq!(w.restarts(), [1, 0]);
+}
+
+#[test]
+fn an_order_that_was_written_for_supervisors_lets_those_go_that_have_none() {
+    let mut w = Solo::supervised(denied(2, &json!({})));
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    w.edit(|s| s.suspend = true);
+    w.settle();
+    w.edit(|s| {
+        s.failure_policy.in_place.supervisor = lockstep_api::workload::SupervisorMode::Never;
+        s.suspend = false;
+    });
+    for node in ["n0", "n1"] {
+        w.capacity(node, 2);
+    }
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    assert!(w.status().domains[0].healthy_since.is_some());
+    assert_eq!(order(&w).released_attempt, order(&w).attempt);
+}
+
+#[test]
+fn a_member_that_goes_on_alone_in_a_new_pod_may_do_so_again() {
+    let rules = json!([on_code(42, "RestartContainer"),
+        {"name": "deleted", "match": {"reasons": ["PodDeleted"]}, "action": "RestartPod"}]);
+    let mut w = running(with_rules(2, &rules));
+    for _ in 0..2 {
+        w.exit("g", 1, 42);
+        w.wait(60);
+    }
+    assert_eq!(w.restarts(), [0, 2]);
+    w.delete_pod("g", 1);
+    w.settle();
+    w.exit("g", 1, 42);
+    w.wait(60);
+    assert_eq!((w.restarts(), attempts(&mut w)), (vec![0, 1], vec![1, 1]));
+}
+
+#[test]
+fn however_long_the_back_off_members_stop_at_once_and_stay_in_their_containers() {
+    let policy =
+        json!({"failurePolicy": {"inPlace": {"maxTries": 10}, "limits": {"maxRestarts": 100}}});
+    let mut w = running(denied(2, &policy));
+    w.patience = chrono::TimeDelta::seconds(400);
+    for n in 0..7 {
+        w.exit("g", 0, 1);
+        for _ in 0..4 {
+            w.round();
+        }
+        let old = w.children().into_values().filter(|a| *a <= n + 1);
+        assert_eq!(
+            old.count(),
+            0,
+            "restart {n}: nobody waits for a peer that is gone"
+        );
+        w.settle();
+    }
+    assert_eq!((w.restarts(), attempts(&mut w)), (vec![0, 0], vec![8, 8]));
+}
+
+#[test]
+fn a_coordinator_that_gets_a_new_pod_alone_is_not_told_its_old_address() {
+    let rules =
+        json!([{"name": "deleted", "match": {"reasons": ["PodDeleted"]}, "action": "RestartPod"}]);
+    let mut w = running(with_rules(2, &rules));
+    let old = ip_of(&w, 0);
+    w.delete_pod("g", 0);
+    for _ in 0..60 {
+        w.round();
+        w.later(1);
+        let starts = w.children().contains_key("g-0-0") && ip_of(&w, 0) != old;
+        let told = order(&w).coordinator.map(|c| c.pod_ip);
+        assert!(
+            !starts || told.is_none() || told == ip_of(&w, 0),
+            "{told:?}"
+        );
+    }
+    assert_eq!(attempts(&mut w), [1, 1]);
+}
+
+#[test]
+fn what_a_restart_takes_is_told_by_phase() {
+    let mut w = running(denied(3, &json!({})));
+    let slow = w.node_of("g", 2);
+    w.fault(&slow, |f| f.silent_agent = true);
+    w.exit("g", 0, 1);
+    for _ in 0..10 {
+        w.round();
+        w.later(1);
+    }
+    w.fault(&slow, |f| f.silent_agent = false);
+    w.settle();
+    let phases = &w.status().history[0].phases;
+    assert!(phases.stop_ms >= 5000, "{phases:?}");
+    assert_eq!(
+        phases.start_ms, 0,
+        "the incident ends with the release: {phases:?}"
+    );
+}

@@ -1,0 +1,116 @@
+//! Restarts inside containers: supervised gangs under the default policy.
+
+use anyhow::{Context, Result, ensure};
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::workload::Phase;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario;
+use lockstep_cluster::scenario::{restarts, uids};
+use lockstep_e2e::cluster;
+use serde_json::{Value, json};
+
+/// Nodes whose agents are linked to supervisors.
+fn supervised() -> Shape {
+    Shape {
+        supervise: true,
+        ..Shape::default()
+    }
+}
+
+/// As users get it: nothing says that restarts in place are allowed without a supervisor.
+fn default_policy(rules: &Value) -> Value {
+    json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": rules}})
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_dead_member_brings_a_supervised_gang_back_inside_its_containers() -> Result<()> {
+    scenario(cluster().await?, "supervised", &supervised(), async |t| {
+        t.create(gang("g", 4, 8, default_policy(&json!([]))))
+            .await?;
+        let before = t.running("g").await?;
+        t.condition_is("g", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
+            .await?;
+        let init = before.iter().all(|p| {
+            let inits = p
+                .spec
+                .iter()
+                .flat_map(|s| s.init_containers.iter().flatten());
+            inits.map(|c| c.name.as_str()).eq(["lockstep-run"])
+        });
+        ensure!(init, "the supervisor is copied into each pod");
+        t.exit(&before[2], 7).await?;
+        let status = t.restarted("g", 1).await?;
+        let after = t.running("g").await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 0),
+            "containers were restarted: {:?}",
+            after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        let version = |p: &k8s_openapi::api::core::v1::Pod| p.metadata.resource_version.clone();
+        ensure!(
+            before.iter().map(version).eq(after.iter().map(version)),
+            "a kubelet had something to write"
+        );
+        let cause = &status.history.first().context("history")?.cause;
+        ensure!(
+            status.attempt == 2 && cause.exit_code == Some(7),
+            "attempt {}, {cause:?}",
+            status.attempt
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_that_are_done_wait_for_the_last_and_then_the_workload_succeeds() -> Result<()> {
+    scenario(cluster().await?, "done", &supervised(), async |t| {
+        t.create(gang("g", 3, 8, default_policy(&json!([]))))
+            .await?;
+        let pods = t.running("g").await?;
+        for pod in &pods[..2] {
+            t.exit(pod, 0).await?;
+        }
+        t.exit(&pods[2], 5).await?;
+        t.restarted("g", 1).await?;
+        let again = t.running("g").await?;
+        ensure!(
+            uids(&pods) == uids(&again),
+            "the crash of one restarts those that were done"
+        );
+        for pod in &again {
+            t.exit(pod, 0).await?;
+        }
+        t.workload("g", "to succeed", |w| {
+            let phase = w.status.as_ref().and_then(|s| s.phase);
+            ensure!(phase == Some(Phase::Succeeded), "{phase:?}");
+            Ok(())
+        })
+        .await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_policy_that_recreates_or_fails_does_so_under_supervisors() -> Result<()> {
+    scenario(cluster().await?, "recreates", &supervised(), async |t| {
+        let rules = json!([
+            {"name": "disk", "match": {"exitCodes": {"operator": "In", "values": [9]}}, "action": "RecreateGang"},
+            {"name": "bug", "match": {"exitCodes": {"operator": "In", "values": [3]}}, "action": "FailWorkload"}]);
+        t.create(gang("g", 3, 8, default_policy(&rules))).await?;
+        let before = t.running("g").await?;
+        t.exit(&before[0], 9).await?;
+        t.restarted("g", 1).await?;
+        let after = t.running("g").await?;
+        let old = uids(&before);
+        ensure!(uids(&after).iter().all(|u| !old.contains(u)), "pods were kept");
+        t.exit(&after[1], 3).await?;
+        t.condition_is("g", types::FAILED, true, reasons::FAILURE_POLICY)
+            .await?;
+        Ok(())
+    })
+    .await
+}

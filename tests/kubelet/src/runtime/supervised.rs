@@ -1,0 +1,197 @@
+//! A supervised training container: the supervisor's own decisions (`lockstep_run::machine`) over a
+//! pretended child. What takes time is handed back, as everywhere in a pretended runtime.
+
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Container;
+use lockstep_agent::supervisors::words::{frame, hear};
+use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
+use lockstep_lifecycle::node::{SupervisorState, Word};
+use lockstep_run::machine::{Effect, Ending, Event, Machine, Moment, Waits};
+
+use super::script::{OnTerm, Script};
+use super::table::Ended;
+
+/// SIGKILL, and what a shell adds to a signal's number.
+const SIGKILL: u8 = 9;
+const SIGNAL_BASE: i32 = 128;
+
+/// What happens in the container after a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Later {
+    /// The child of an attempt ends by itself, unless it has ended before.
+    ChildEnds {
+        /// The attempt.
+        attempt: u64,
+        /// How.
+        ended: Ended,
+    },
+    /// All processes have ended that were to be killed.
+    TreeGone,
+    /// Time has passed for the supervisor.
+    Time,
+    /// The supervisor exits, and with it the container.
+    Exits(i32),
+}
+
+/// One supervisor with its child.
+#[derive(Debug)]
+pub(super) struct Supervised {
+    machine: Machine,
+    script: Script,
+    kill: Duration,
+    /// Attempt of the child that is alive.
+    child: Option<u64>,
+    /// What the agent has heard; None while there is none.
+    told: Option<SupervisorState>,
+}
+
+/// Whether the command of a container is the supervisor's.
+pub(super) fn is_supervised(container: &Container) -> bool {
+    let command = container.command.iter().flatten();
+    let program = format!("{SUPERVISOR_DIR}/{SUPERVISOR_PROGRAM}");
+    command.take(2).map(String::as_str).eq([&program, "exec"])
+}
+
+impl Supervised {
+    /// `kill`: how long a SIGKILL takes.
+    pub fn new(script: Script, kill: Duration, now: DateTime<Utc>) -> Self {
+        Self {
+            machine: Machine::new(Waits::default(), moment(now)),
+            script,
+            kill,
+            child: None,
+            told: None,
+        }
+    }
+
+    /// What the agent has heard.
+    pub fn told(&self) -> Option<&SupervisorState> {
+        self.told.as_ref()
+    }
+
+    /// Attempt of the child that is alive.
+    pub fn child(&self) -> Option<u64> {
+        self.child
+    }
+
+    /// An agent is linked, or is not any more.
+    pub fn link(&mut self, linked: bool, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
+        if linked == self.told.is_some() {
+            return Vec::new();
+        }
+        self.told = linked.then(SupervisorState::default);
+        let event = if linked {
+            Event::AgentCame
+        } else {
+            Event::AgentWent
+        };
+        self.on(event, now)
+    }
+
+    /// The agent says something.
+    pub fn hear(&mut self, word: &Word, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
+        match frame(word).filter(|_| self.told.is_some()) {
+            Some(order) => self.on(Event::Order(order), now),
+            None => Vec::new(),
+        }
+    }
+
+    /// The kubelet sends SIGTERM.
+    pub fn terminate(&mut self, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
+        self.on(Event::Signal(15), now)
+    }
+
+    /// The child ends by itself, or by a signal from elsewhere.
+    pub fn child_ends(&mut self, ended: &Ended, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
+        if self.child.take().is_none() {
+            return Vec::new();
+        }
+        let code = ended.exit_code;
+        let ending = match u8::try_from(code - SIGNAL_BASE) {
+            Ok(signal) if signal == SIGKILL => Ending::Signal(signal),
+            _ => Ending::Code(u8::try_from(code).unwrap_or(1)),
+        };
+        let oom_kills = u32::from(ended.reason == "OOMKilled");
+        self.on(Event::ChildEnded { ending, oom_kills }, now)
+    }
+
+    /// What was to happen later happens. None: nothing of it is for the supervisor.
+    pub fn happen(&mut self, later: &Later, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
+        match later {
+            Later::ChildEnds { attempt, ended } if self.child == Some(*attempt) => {
+                self.child_ends(ended, now)
+            }
+            Later::TreeGone => {
+                let killed = Event::ChildEnded {
+                    ending: Ending::Signal(SIGKILL),
+                    oom_kills: 0,
+                };
+                let mut out = Vec::new();
+                if self.child.take().is_some() {
+                    out = self.on(killed, now);
+                }
+                out.extend(self.on(Event::TreeGone, now));
+                out
+            }
+            Later::Time => self.on(Event::Time, now),
+            Later::ChildEnds { .. } | Later::Exits(_) => Vec::new(),
+        }
+    }
+
+    fn on(&mut self, event: Event, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
+        let mut out = Vec::new();
+        let mut events = vec![event];
+        while let Some(event) = events.pop() {
+            for effect in self.machine.on(event, moment(now)) {
+                match effect {
+                    Effect::Start(release) => {
+                        let attempt = release.attempt;
+                        self.child = Some(attempt);
+                        events.push(Event::Started);
+                        if let Some(run) = self.script.run {
+                            let ended = self.script.end.clone();
+                            out.push((run, Later::ChildEnds { attempt, ended }));
+                        }
+                    }
+                    Effect::Forward(_) => out.extend(self.forwarded()),
+                    Effect::KillTree => out.push((self.kill, Later::TreeGone)),
+                    Effect::Send(said) => {
+                        self.told = self
+                            .told
+                            .take()
+                            .map(|told| hear(&told, &said).unwrap_or(told));
+                    }
+                    Effect::Exit(code) => {
+                        out.push((Duration::ZERO, Later::Exits(code.into())));
+                    }
+                    Effect::CleanSharedMemory
+                    | Effect::ReportSurvivors { .. }
+                    | Effect::Print(_) => {}
+                }
+            }
+        }
+        if let Some(due) = self.machine.next_deadline() {
+            out.push((due.saturating_sub(moment(now)), Later::Time));
+        }
+        out
+    }
+
+    /// How the child takes SIGTERM.
+    fn forwarded(&self) -> Option<(Duration, Later)> {
+        let OnTerm::Exit(code) = self.script.on_term else {
+            return None;
+        };
+        let ended = Ended::with_code(code);
+        let attempt = self.child?;
+        Some((
+            self.script.term.unwrap_or(self.kill),
+            Later::ChildEnds { attempt, ended },
+        ))
+    }
+}
+
+fn moment(now: DateTime<Utc>) -> Moment {
+    Duration::from_millis(u64::try_from(now.timestamp_millis()).unwrap_or_default())
+}
