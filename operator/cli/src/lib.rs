@@ -4,12 +4,15 @@
 //! | module | content | client |
 //! |---|---|---|
 //! | [`args`] | commands and flags | no |
-//! | [`cluster`] | the objects that a decision depends on, from the API server | yes |
-//! | [`record`], [`gangs`] | those objects as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
+//! | [`cluster`] | everything that is read from and written to the API server | yes |
+//! | [`objects`] | what every command asks of objects | no |
+//! | [`problem`] | what goes wrong there, in one sentence each | no |
+//! | [`record`], [`gangs`] | what was read as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
 //! | [`file`] | snapshots and manifests on disk | no |
 //! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
 //! | [`queue`] | which gangs wait, in their order | no |
 //! | [`explain`] | what status and events say about a workload | no |
+//! | [`view`] | how answers look | no |
 //! | [`commands`] | each command from arguments to exit code | in `cluster` alone |
 //!
 //! Nothing here writes to a cluster. Equal input gives equal output: a snapshot carries the time at
@@ -21,7 +24,9 @@ pub mod commands;
 pub mod explain;
 pub mod file;
 pub mod gangs;
+pub mod objects;
+pub mod problem;
 pub mod queue;
 pub mod record;
-mod table;
+pub mod view;
 pub mod whatif;

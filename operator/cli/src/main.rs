@@ -19,12 +19,7 @@ fn main() -> ExitCode {
         let _ = error.print();
         std::process::exit(code.into())
     });
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where the process reads its wall clock"
-    )]
-    let now = chrono::Utc::now();
-    match commands::run(&args, now) {
+    match commands::run(&args, wall_clock) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
         Ok(Outcome::DoesNotFit) => ExitCode::from(DOES_NOT_FIT),
         Err(error) => {
@@ -32,4 +27,12 @@ fn main() -> ExitCode {
             ExitCode::from(ERROR)
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the process reads its wall clock"
+)]
+fn wall_clock() -> chrono::DateTime<chrono::Utc> {
+    chrono::Utc::now()
 }

@@ -5,8 +5,10 @@
 
 mod agreement;
 mod explaining;
+mod problems;
 mod program;
 mod queueing;
+mod server;
 mod snapshots;
 mod support;
 mod whatif;

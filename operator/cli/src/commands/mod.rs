@@ -1,8 +1,9 @@
 //! Each command from its arguments to its exit code.
 
+mod show;
+
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
-use std::fmt::Display;
-use std::io::Write;
 use std::path::Path;
 
 use anyhow::{Context, Result};
@@ -10,14 +11,15 @@ use chrono::{DateTime, Utc};
 use clap::CommandFactory;
 use lockstep_api::PodGroup;
 use lockstep_model::{Rules, SnapshotFile};
-use serde::Serialize;
 
-use crate::args::{Args, Command, Format};
+use crate::args::{Args, Command};
 use crate::cluster::ClusterReader;
 use crate::explain::explain;
-use crate::queue::queue;
+use crate::queue::{QueueAnswer, queue};
 use crate::whatif::{Answer, what_if};
 use crate::{file, record};
+pub use show::WallClock;
+use show::{show, watch, write};
 
 /// Namespace of objects that name none, where no context says otherwise.
 const DEFAULT_NAMESPACE: &str = "default";
@@ -31,22 +33,22 @@ pub enum Outcome {
     DoesNotFit,
 }
 
-/// Runs a command as of `now`.
-pub fn run(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
+/// Runs a command.
+pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
     if let Command::Completion { shell } = args.command {
         let mut script = Vec::new();
         clap_complete::generate(shell, &mut Args::command(), "kubectl-lockstep", &mut script);
-        std::io::stdout().write_all(&script)?;
+        write(&String::from_utf8_lossy(&script))?;
         return Ok(Outcome::Done);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("cannot start")?;
-    runtime.block_on(dispatch(args, now))
+    runtime.block_on(dispatch(args, clock))
 }
 
-async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
+async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
     match &args.command {
         Command::Explain {
             name,
@@ -56,23 +58,28 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
             let cluster = ClusterReader::connect(&args.connection).await?;
             let namespace = namespace.as_deref().unwrap_or(cluster.namespace());
             let answer = explain(&cluster.story(namespace, name).await?);
-            print(&answer, *output)?;
+            show(&answer, output.format, clock)?;
             Ok(Outcome::Done)
         }
         Command::Queue {
-            namespace,
-            all_namespaces: _,
+            scope,
+            selector,
+            watch: again,
             output,
         } => {
             let cluster = ClusterReader::connect(&args.connection).await?;
-            let (snapshot, groups) = taken(&cluster, namespace.clone(), now).await?;
-            let answer = queue(&snapshot, &groups);
-            if let Some(namespace) = &answer.only_namespace {
+            let namespace = scope.namespace.as_deref();
+            if let Some(namespace) = namespace {
                 eprintln!(
                     "warning: only namespace {namespace} is known; gangs of others may come before these"
                 );
             }
-            print(&answer, *output)?;
+            let read = async || waiting(&cluster, namespace, selector.as_deref(), clock()).await;
+            if *again {
+                watch(&cluster, namespace, output.format, clock, read).await?;
+            } else {
+                show(&read().await?, output.format, clock)?;
+            }
             Ok(Outcome::Done)
         }
         Command::Whatif {
@@ -88,7 +95,7 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
                 snapshot.as_deref(),
                 namespace.as_deref(),
                 &rules.into(),
-                now,
+                clock(),
             )
             .await?;
             if let Some(namespace) = &answer.only_namespace {
@@ -96,7 +103,7 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
                     "warning: only namespace {namespace} is known; what pods of others hold counts as free"
                 );
             }
-            print(&answer, *output)?;
+            show(&answer, output.format, clock)?;
             Ok(if answer.fits {
                 Outcome::Done
             } else {
@@ -106,11 +113,10 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
         Command::Snapshot {
             output,
             hash_names,
-            namespace,
-            all_namespaces: _,
+            scope,
         } => {
             let cluster = ClusterReader::connect(&args.connection).await?;
-            let mut snapshot = take(&cluster, namespace.clone(), now).await?;
+            let mut snapshot = take(&cluster, scope.namespace.clone(), clock()).await?;
             if *hash_names {
                 snapshot = snapshot.pseudonymized(&RandomState::new());
             }
@@ -121,6 +127,25 @@ async fn dispatch(args: &Args, now: DateTime<Utc>) -> Result<Outcome> {
         // Needs no cluster and was done before.
         Command::Completion { .. } => Ok(Outcome::Done),
     }
+}
+
+/// The queue, of gangs of workloads with these labels only.
+async fn waiting(
+    cluster: &ClusterReader,
+    namespace: Option<&str>,
+    selector: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<QueueAnswer> {
+    let (snapshot, groups) = taken(cluster, namespace.map(str::to_owned), now).await?;
+    let mut answer = queue(&snapshot, &groups);
+    if let Some(selector) = selector {
+        let chosen = cluster.selected(namespace, selector).await?;
+        let chosen: BTreeSet<(&str, &str)> = chosen.iter().map(|(n, w)| (&**n, &**w)).collect();
+        answer
+            .gangs
+            .retain(|g| chosen.contains(&(g.namespace.as_str(), g.workload.as_str())));
+    }
+    Ok(answer)
 }
 
 async fn ask(
@@ -185,16 +210,4 @@ fn contents(file: &SnapshotFile) -> String {
     format!(
         "{nodes} nodes, {pods} pods that hold capacity, {gangs} gangs, {budgets} disruption budgets"
     )
-}
-
-fn print<T: Display + Serialize>(answer: &T, format: Format) -> Result<()> {
-    let text = match format {
-        Format::Table => answer.to_string(),
-        Format::Json => format!("{}\n", serde_json::to_string_pretty(answer)?),
-    };
-    // Whoever closed the pipe has read enough.
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
-    }
 }

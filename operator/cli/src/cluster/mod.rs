@@ -1,0 +1,9 @@
+//! Everything that is read from and written to the API server, and nothing else is in here.
+
+mod connect;
+mod read;
+mod watch;
+
+pub use connect::{ClusterReader, with_flags};
+pub use read::Objects;
+pub use watch::Changes;
