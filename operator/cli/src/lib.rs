@@ -4,6 +4,7 @@
 //! | module | content | client |
 //! |---|---|---|
 //! | [`args`] | commands and flags | no |
+//! | [`change`] | the one field that a verb writes | no |
 //! | [`cluster`] | everything that is read from and written to the API server | yes |
 //! | [`objects`] | what every command asks of objects | no |
 //! | [`problem`] | what goes wrong there, in one sentence each | no |
@@ -11,22 +12,29 @@
 //! | [`file`] | snapshots and manifests on disk | no |
 //! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
 //! | [`queue`] | which gangs wait, in their order | no |
+//! | [`list`], [`status`] | how workloads are, many or one | no |
+//! | [`version`] | which versions meet here | no |
 //! | [`explain`] | what status and events say about a workload | no |
 //! | [`view`] | how answers look | no |
-//! | [`commands`] | each command from arguments to exit code | in `cluster` alone |
+//! | [`commands`], [`outcome`] | each command from arguments to exit code | in `cluster` alone |
 //!
-//! Nothing here writes to a cluster. Equal input gives equal output: a snapshot carries the time at
+//! `restart`, `suspend`, `resume` and `checkpoint` write one field each; nothing else writes to a cluster. Equal input gives equal output: a snapshot carries the time at
 //! which it is judged.
 
 pub mod args;
+pub mod change;
 pub mod cluster;
 pub mod commands;
 pub mod explain;
 pub mod file;
 pub mod gangs;
+pub mod list;
 pub mod objects;
+pub mod outcome;
 pub mod problem;
 pub mod queue;
 pub mod record;
+pub mod status;
+pub mod version;
 pub mod view;
 pub mod whatif;

@@ -4,7 +4,8 @@ use std::process::ExitCode;
 
 use clap::Parser;
 use lockstep_cli::args::Args;
-use lockstep_cli::commands::{self, Outcome};
+use lockstep_cli::commands;
+use lockstep_cli::outcome::Outcome;
 
 /// The command failed.
 const ERROR: u8 = 1;

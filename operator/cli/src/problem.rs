@@ -85,6 +85,9 @@ pub enum Problem {
         /// Name of the object.
         name: String,
     },
+    /// The object is not the one that was read.
+    #[error("the API server refuses: {0}")]
+    Conflict(String),
     /// The kubeconfig is no help.
     #[error("{0}")]
     Kubeconfig(String),
@@ -147,6 +150,7 @@ impl Asked<'_> {
             404 => Problem::NotInstalled {
                 kind: self.kind.to_owned(),
             },
+            409 => Problem::Conflict(message),
             _ => Problem::Refused(message),
         }
     }

@@ -3,15 +3,17 @@
 mod connection;
 mod output;
 mod preemption;
+mod verbs;
 
-use std::path::PathBuf;
-
-use clap::{Args as Group, Parser, Subcommand};
-use clap_complete::Shell;
+use clap::{Parser, Subcommand};
 
 pub use connection::Connection;
-pub use output::{Format, ObjectOutput};
+pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
+pub use verbs::{
+    CheckpointArgs, CompletionArgs, DryRunArg, ExplainArgs, ListArgs, NamespaceArgs, QueueArgs,
+    SnapshotArgs, StatusArgs, VersionArgs, WhatifArgs, WriteArgs,
+};
 
 /// Training jobs that are placed, restarted and preempted as gangs: how they are, why they wait, and
 /// what would happen.
@@ -29,35 +31,33 @@ pub struct Args {
     pub command: Command,
 }
 
-/// Which objects a command is about.
-#[derive(Clone, Debug, Default, Group)]
-pub struct NamespaceArgs {
-    /// Namespace.
-    #[arg(short, long, conflicts_with = "all_namespaces")]
-    pub namespace: Option<String>,
-    /// All namespaces.
-    #[arg(short = 'A', long)]
-    pub all_namespaces: bool,
-}
-
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// List workloads with their phase and why they are in it.
+    ///
+    /// Of the namespace of the context, unless another or all are named.
+    #[command(
+        visible_alias = "ls",
+        after_help = "\
+Examples:
+  kubectl lockstep list -A --watch
+  kubectl lockstep list -n ml -l team=vision -o wide"
+    )]
+    List(ListArgs),
+    /// Show one workload: where its members are, what happens, the last failures, restarts left, and
+    /// what to do.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep status llama
+  kubectl lockstep status llama -n ml --watch")]
+    Status(StatusArgs),
     /// Say why a workload waits, was preempted or preempts, from its status and events.
     #[command(after_help = "\
 Examples:
   kubectl lockstep explain llama
   kubectl lockstep explain llama -n ml -o json")]
-    Explain {
-        /// Name of the TrainingWorkload.
-        name: String,
-        /// Namespace. Default: that of the context.
-        #[arg(short, long)]
-        namespace: Option<String>,
-        /// Format of the answer.
-        #[command(flatten)]
-        output: ObjectOutput,
-    },
+    Explain(ExplainArgs),
     /// Show which gangs wait, in the order in which the scheduler serves them, what is reserved for them,
     /// and why they wait.
     ///
@@ -66,44 +66,14 @@ Examples:
 Examples:
   kubectl lockstep queue
   kubectl lockstep queue -l team=vision -o wide --watch")]
-    Queue {
-        /// Whose gangs.
-        #[command(flatten)]
-        scope: NamespaceArgs,
-        /// Only gangs of workloads with these labels; places stay those among all.
-        #[arg(short = 'l', long, value_name = "SELECTOR")]
-        selector: Option<String>,
-        /// Show it again whenever it changes.
-        #[arg(short, long)]
-        watch: bool,
-        /// Format of the answer.
-        #[command(flatten)]
-        output: ObjectOutput,
-    },
+    Queue(QueueArgs),
     /// Ask the engine whether a workload would fit, where, and whom it would evict. Exits with 2
     /// when it does not fit.
     #[command(after_help = "\
 Examples:
   kubectl lockstep whatif -f gang.yaml
   kubectl lockstep whatif -f gang.yaml --snapshot cluster.json.zst --order least-work")]
-    Whatif {
-        /// Manifest of one TrainingWorkload, YAML or JSON; - reads standard input.
-        #[arg(short, long, value_name = "FILE")]
-        filename: PathBuf,
-        /// Judge over this file, written by `snapshot`, instead of the cluster.
-        #[arg(long, value_name = "FILE")]
-        snapshot: Option<PathBuf>,
-        /// Namespace of a manifest that names none. Default: that of the context, `default` with
-        /// --snapshot.
-        #[arg(short, long)]
-        namespace: Option<String>,
-        /// What the manager's configuration says.
-        #[command(flatten)]
-        rules: PreemptionArgs,
-        /// Format of the answer.
-        #[command(flatten)]
-        output: ObjectOutput,
-    },
+    Whatif(WhatifArgs),
     /// Write what the engine knows of the cluster to a file, for `whatif --snapshot` and for bug
     /// reports.
     ///
@@ -115,28 +85,43 @@ Examples:
 Examples:
   kubectl lockstep snapshot
   kubectl lockstep snapshot --hash-names -o - | zstd -dc | jq .nodes")]
-    Snapshot {
-        /// The file, replaced if it exists; - writes to standard output.
-        #[arg(short, long, value_name = "FILE", default_value = "cluster.json.zst")]
-        output: PathBuf,
-        /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by
-        /// salted hashes. The salt is not kept. Values of node labels stay, since selectors ask for
-        /// them.
-        #[arg(long)]
-        hash_names: bool,
-        /// Whose pods and gangs.
-        #[command(flatten)]
-        scope: NamespaceArgs,
-    },
+    Snapshot(SnapshotArgs),
+    /// Start all members of a workload again, once; that costs nothing of its restart budget.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep restart llama
+  kubectl lockstep restart llama -n ml --dry-run=server")]
+    Restart(WriteArgs),
+    /// End the pods of a workload and release its nodes, until it is resumed.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep suspend llama
+  kubectl lockstep suspend llama -n ml --dry-run=client")]
+    Suspend(WriteArgs),
+    /// Let a suspended workload queue again.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep resume llama
+  kubectl lockstep resume llama -n ml --dry-run=server")]
+    Resume(WriteArgs),
+    /// Say that the state of a workload was saved: only work after it counts as lost.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep checkpoint llama
+  kubectl lockstep checkpoint llama -n ml --at 2026-11-21T10:00:00Z")]
+    Checkpoint(CheckpointArgs),
+    /// Show the versions of this program, the API, manager, agents and Kubernetes.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep version
+  kubectl lockstep version -o json")]
+    Version(VersionArgs),
     /// Print a completion script for a shell.
     #[command(after_help = "\
 Examples:
   kubectl lockstep completion bash > /etc/bash_completion.d/kubectl-lockstep
   kubectl lockstep completion zsh")]
-    Completion {
-        /// The shell.
-        shell: Shell,
-    },
+    Completion(CompletionArgs),
 }
 
 #[cfg(test)]
@@ -153,10 +138,10 @@ mod tests {
     #[test]
     fn without_flags_the_rules_are_the_defaults() {
         let args = Args::try_parse_from(["kubectl-lockstep", "whatif", "-f", "gang.yaml"]).unwrap();
-        let Command::Whatif { rules, .. } = args.command else {
+        let Command::Whatif(args) = args.command else {
             panic!("whatif")
         };
-        assert_eq!(Rules::from(&rules), Rules::default());
+        assert_eq!(Rules::from(&args.rules), Rules::default());
     }
 
     #[test]

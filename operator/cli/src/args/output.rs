@@ -1,5 +1,6 @@
 //! Formats of answers.
 
+use clap::builder::{EnumValueParser, TypedValueParser};
 use clap::{Args as Group, ValueEnum};
 
 /// Format of an answer about objects.
@@ -14,6 +15,28 @@ pub struct ObjectOutput {
         default_value = "table"
     )]
     pub format: Format,
+}
+
+/// Format of an answer about the installation.
+#[derive(Clone, Copy, Debug, Group)]
+pub struct ScreenOutput {
+    /// Format of the answer.
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FORMAT",
+        default_value = "table",
+        value_parser = EnumValueParser::<Format>::new().try_map(without_names)
+    )]
+    pub format: Format,
+}
+
+/// There are no names of objects in the answer.
+fn without_names(format: Format) -> Result<Format, &'static str> {
+    match format {
+        Format::Name => Err("there are no objects to name: take table, wide, json or yaml"),
+        other => Ok(other),
+    }
 }
 
 /// Formats of answers.

@@ -4,7 +4,7 @@ use anyhow::Result;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::api::ListParams;
-use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::quota_wire::NamespaceWire;
@@ -14,7 +14,7 @@ use lockstep_model::{Budget, Node, Pod, Weights};
 
 use super::ClusterReader;
 use crate::explain::{Happened, Story};
-use crate::objects::{moment, owns};
+use crate::objects::moment;
 use crate::problem::Problem;
 
 /// Gangs of one workload whose events are looked up: each costs a request.
@@ -121,49 +121,6 @@ impl ClusterReader {
             groups,
             events,
         })
-    }
-
-    /// One workload.
-    pub async fn workload(&self, namespace: &str, name: &str) -> Result<TrainingWorkload, Problem> {
-        let api: Api<TrainingWorkload> = self.scoped(Some(namespace));
-        let kind = TrainingWorkload::plural(&());
-        // A 404 for one object does not tell whether its kind is there: an empty list does.
-        let found = self.ask(api.get_opt(name), &kind).await?;
-        if let Some(found) = found {
-            return Ok(found);
-        }
-        self.ask(api.list_metadata(&ListParams::default().limit(1)), &kind)
-            .await?;
-        Err(Problem::NotFound {
-            kind: TrainingWorkload::kind(&()).into_owned(),
-            name: name.to_owned(),
-            namespace: namespace.to_owned(),
-        })
-    }
-
-    /// Namespace and name of the workloads with these labels.
-    pub async fn selected(
-        &self,
-        namespace: Option<&str>,
-        labels: &str,
-    ) -> Result<Vec<(String, String)>, Problem> {
-        let params = ListParams::default().labels(labels);
-        let api: Api<TrainingWorkload> = self.scoped(namespace);
-        let kind = TrainingWorkload::plural(&());
-        let found = self.ask(api.list_metadata(&params), &kind).await?;
-        let name = |o: &PartialObjectMeta<TrainingWorkload>| {
-            Some((o.metadata.namespace.clone()?, o.metadata.name.clone()?))
-        };
-        Ok(found.items.iter().filter_map(name).collect())
-    }
-
-    /// The pod groups of a workload.
-    pub async fn groups_of(&self, workload: &TrainingWorkload) -> Result<Vec<PodGroup>, Problem> {
-        let groups: Vec<DeserializeGuard<PodGroup>> = self
-            .list(self.scoped(workload.metadata.namespace.as_deref()), None)
-            .await?;
-        let groups = groups.into_iter().filter_map(|g| g.0.ok());
-        Ok(groups.filter(|group| owns(workload, group)).collect())
     }
 
     async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<Happened>, Problem> {

@@ -26,6 +26,11 @@ pub fn stderr(out: &Output) -> String {
     String::from_utf8(out.stderr.clone()).unwrap()
 }
 
+pub fn stdout(out: &Output) -> String {
+    assert!(out.status.success(), "{}", stderr(out));
+    String::from_utf8(out.stdout.clone()).unwrap()
+}
+
 /// The one line that an error is, which has none of the marks of an error of Rust.
 fn sentence(out: &Output) -> String {
     let text = stderr(out);

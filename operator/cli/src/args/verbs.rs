@@ -1,0 +1,179 @@
+//! The flags of each verb.
+
+use std::path::PathBuf;
+
+use chrono::{DateTime, Utc};
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+
+use super::output::{ObjectOutput, ScreenOutput};
+use super::preemption::PreemptionArgs;
+
+/// Which objects a command is about.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NamespaceArgs {
+    /// Namespace.
+    #[arg(short, long, conflicts_with = "all_namespaces")]
+    pub namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+}
+
+/// Flags of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Whose workloads.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Only workloads with these labels.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Show them again whenever they change.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Show it again whenever it changes.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `queue`.
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// Whose gangs.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Only gangs of workloads with these labels; places stay those among all.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Show it again whenever it changes.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `whatif`.
+#[derive(Debug, Args)]
+pub struct WhatifArgs {
+    /// Manifest of one TrainingWorkload, YAML or JSON; - reads standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: PathBuf,
+    /// Judge over this file, written by `snapshot`, instead of the cluster.
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Namespace of a manifest that names none. Default: that of the context, `default` with
+    /// --snapshot.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// What the manager's configuration says.
+    #[command(flatten)]
+    pub rules: PreemptionArgs,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `snapshot`.
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    /// The file, replaced if it exists; - writes to standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "cluster.json.zst")]
+    pub output: PathBuf,
+    /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by
+    /// salted hashes. The salt is not kept. Values of node labels stay, since selectors ask for
+    /// them.
+    #[arg(long)]
+    pub hash_names: bool,
+    /// Whose pods and gangs.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+}
+
+/// Flags of `version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ScreenOutput,
+}
+
+/// Flags of `completion`.
+#[derive(Debug, Args)]
+pub struct CompletionArgs {
+    /// The shell.
+    pub shell: Shell,
+}
+
+/// Flags of the verbs that write one field.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Say what would be written without writing it.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "none",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "client"
+    )]
+    pub dry_run: DryRunArg,
+}
+
+/// How far a change goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DryRunArg {
+    /// It is written.
+    None,
+    /// Nothing is sent.
+    Client,
+    /// The API server checks it and does not keep it.
+    Server,
+}
+
+/// Flags of `checkpoint`.
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// Which workload.
+    #[command(flatten)]
+    pub write: WriteArgs,
+    /// When the state was saved, RFC 3339. Default: now.
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<DateTime<Utc>>,
+}

@@ -1,0 +1,60 @@
+//! What is installed in the cluster.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use lockstep_api::NodeAgent;
+
+use super::ClusterReader;
+use super::workloads::permitted;
+use crate::problem::Problem;
+use crate::version::{CLIENT, VersionReport, tag};
+
+/// Label of the manager's pods, whatever namespace they are installed in.
+const MANAGERS: &str = "app.kubernetes.io/name=lockstep,app.kubernetes.io/component=manager";
+/// The API group.
+const GROUP: &str = "training.lockstep.dev";
+
+impl ClusterReader {
+    /// The versions that meet here.
+    pub async fn versions(&self) -> Result<VersionReport, Problem> {
+        let kubernetes = self.ask(self.client.apiserver_version(), "version").await?;
+        let groups = self.ask(self.client.list_api_groups(), "apis").await?;
+        let served = groups.groups.iter().filter(|g| g.name == GROUP);
+        let served = served.flat_map(|g| g.versions.iter().map(|v| v.version.clone()));
+        let managers = permitted(self.managers().await)?;
+        let tags = |pods: &Vec<Pod>| -> BTreeSet<String> {
+            let containers = pods.iter().filter_map(|p| p.spec.as_ref());
+            let images = containers.filter_map(|s| s.containers.first()?.image.as_deref());
+            images.filter_map(|i| Some(tag(i)?.to_owned())).collect()
+        };
+        let agents = match self.node_agents().await {
+            Err(Problem::NotInstalled { .. }) => Some(Vec::new()),
+            other => permitted(other)?,
+        };
+        let versions = |agents: Vec<NodeAgent>| -> BTreeSet<String> {
+            let statuses = agents.into_iter().filter_map(|a| a.status);
+            let versions = statuses.map(|s| s.agent_version);
+            versions.filter(|v| !v.is_empty()).collect()
+        };
+        Ok(VersionReport {
+            client: CLIENT.to_owned(),
+            kubernetes: Some(kubernetes.git_version),
+            api: Some(served.collect()),
+            managers: managers.as_ref().map(tags),
+            agents: agents.map(versions),
+        })
+    }
+
+    /// Pods of managers, in any namespace.
+    pub(super) async fn managers(&self) -> Result<Vec<Pod>, Problem> {
+        let pods: Api<Pod> = Api::all(self.client.clone());
+        self.list(pods, Some(MANAGERS)).await
+    }
+
+    /// What node agents have written.
+    pub(super) async fn node_agents(&self) -> Result<Vec<NodeAgent>, Problem> {
+        self.list(Api::all(self.client.clone()), None).await
+    }
+}
