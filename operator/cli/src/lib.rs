@@ -13,6 +13,8 @@
 //! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
 //! | [`queue`] | which gangs wait, in their order | no |
 //! | [`list`], [`status`] | how workloads are, many or one | no |
+//! | [`logs`] | whose log is asked for | no |
+//! | [`top`], [`agents`] | accelerators that gangs hold, agents of nodes | no |
 //! | [`version`] | which versions meet here | no |
 //! | [`explain`] | what status and events say about a workload | no |
 //! | [`view`] | how answers look | no |
@@ -21,6 +23,7 @@
 //! `restart`, `suspend`, `resume` and `checkpoint` write one field each; nothing else writes to a cluster. Equal input gives equal output: a snapshot carries the time at
 //! which it is judged.
 
+pub mod agents;
 pub mod args;
 pub mod change;
 pub mod cluster;
@@ -29,12 +32,14 @@ pub mod explain;
 pub mod file;
 pub mod gangs;
 pub mod list;
+pub mod logs;
 pub mod objects;
 pub mod outcome;
 pub mod problem;
 pub mod queue;
 pub mod record;
 pub mod status;
+pub mod top;
 pub mod version;
 pub mod view;
 pub mod whatif;

@@ -11,8 +11,9 @@ pub use connection::Connection;
 pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
-    CheckpointArgs, CompletionArgs, DryRunArg, ExplainArgs, ListArgs, NamespaceArgs, QueueArgs,
-    SnapshotArgs, StatusArgs, VersionArgs, WhatifArgs, WriteArgs,
+    AgentsArgs, CheckpointArgs, CompletionArgs, DryRunArg, ExplainArgs, ListArgs, LogsArgs,
+    NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs, VersionArgs, WhatifArgs,
+    WriteArgs,
 };
 
 /// Training jobs that are placed, restarted and preempted as gangs: how they are, why they wait, and
@@ -86,6 +87,25 @@ Examples:
   kubectl lockstep snapshot
   kubectl lockstep snapshot --hash-names -o - | zstd -dc | jq .nodes")]
     Snapshot(SnapshotArgs),
+    /// Print the log of a member: of the first, unless others are named.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep logs llama --failed
+  kubectl lockstep logs llama --rank 3 --tail 100 -f
+  kubectl lockstep logs llama -n ml --group workers --all --prefix --since 10m")]
+    Logs(LogsArgs),
+    /// Show how many accelerators gangs hold and wait for, by namespace and priority.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep top
+  kubectl lockstep top -n ml -o json")]
+    Top(TopArgs),
+    /// Show the node agents: which nodes restart members in place.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep agents
+  kubectl lockstep agents -o wide --agent-namespace lockstep-agent")]
+    Agents(AgentsArgs),
     /// Start all members of a workload again, once; that costs nothing of its restart budget.
     #[command(after_help = "\
 Examples:

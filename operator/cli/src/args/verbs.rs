@@ -1,11 +1,13 @@
 //! The flags of each verb.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use clap::{Args, ValueEnum};
 use clap_complete::Shell;
 
+use super::connection::duration;
 use super::output::{ObjectOutput, ScreenOutput};
 use super::preemption::PreemptionArgs;
 
@@ -176,4 +178,70 @@ pub struct CheckpointArgs {
     /// When the state was saved, RFC 3339. Default: now.
     #[arg(long, value_name = "TIME")]
     pub at: Option<DateTime<Utc>>,
+}
+
+/// Flags of `logs`.
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line, as kubectl has it"
+)]
+pub struct LogsArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Members of this group.
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// The member with this rank; of each group or replica, where ranks start anew in each.
+    #[arg(long, value_name = "NUMBER")]
+    pub rank: Option<i32>,
+    /// The member that failed first in the last failure: the log of the container that failed.
+    #[arg(long, conflicts_with_all = ["group", "rank", "all"])]
+    pub failed: bool,
+    /// All members, or all of the group.
+    #[arg(long)]
+    pub all: bool,
+    /// Begin each line with the member.
+    #[arg(long)]
+    pub prefix: bool,
+    /// Name of a container. Default: the one that trains, or that failed.
+    #[arg(short, long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// The container before the present one.
+    #[arg(short, long)]
+    pub previous: bool,
+    /// Go on with what is written from now on.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// So many of the last lines.
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<i64>,
+    /// What was written in the last time, such as 10m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub since: Option<Duration>,
+}
+
+/// Flags of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Only this namespace. Default: all.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `agents`.
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Namespace of the agents' pods: `agents.namespace` of the manager's configuration.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-agent")]
+    pub agent_namespace: String,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
 }

@@ -33,7 +33,8 @@ impl ClusterReader {
     pub async fn connect(connection: &Connection) -> Result<Self, Problem> {
         let deadline = Some(connection.request_timeout).filter(|t| !t.is_zero());
         let mut config = config(connection).await?;
-        config.read_timeout = deadline;
+        // What is followed may be silent for long; every other request has the deadline of `ask`.
+        config.read_timeout = None;
         config.connect_timeout = deadline;
         // A command that is typed again costs less than one that hangs.
         config.default_retry = false;

@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use lockstep_api::NodeAgent;
+use lockstep_model::CostModel;
+use lockstep_model::wire::NodeWire;
 
 use super::ClusterReader;
 use super::workloads::permitted;
@@ -13,6 +15,8 @@ use crate::version::{CLIENT, VersionReport, tag};
 
 /// Label of the manager's pods, whatever namespace they are installed in.
 const MANAGERS: &str = "app.kubernetes.io/name=lockstep,app.kubernetes.io/component=manager";
+/// Label of the pods of node agents.
+const AGENTS: &str = "app.kubernetes.io/name=lockstep-agent";
 /// The API group.
 const GROUP: &str = "training.lockstep.dev";
 
@@ -53,8 +57,22 @@ impl ClusterReader {
         self.list(pods, Some(MANAGERS)).await
     }
 
+    /// Pods of the node agents; `None`: they may not be read.
+    pub async fn agent_pods(&self, namespace: &str) -> Result<Option<Vec<Pod>>, Problem> {
+        permitted(self.list(self.scoped(Some(namespace)), Some(AGENTS)).await)
+    }
+
+    /// Accelerators that nodes have to give; `None`: nodes may not be read.
+    pub async fn accelerators_of_nodes(&self) -> Result<Option<i64>, Problem> {
+        let costs = CostModel::default();
+        let nodes: Option<Vec<NodeWire>> =
+            permitted(self.list(Api::all(self.client.clone()), None).await)?;
+        let of = |node: &NodeWire| Some(costs.accelerators(&node.scheduling().ok()?.allocatable));
+        Ok(nodes.map(|nodes| nodes.iter().filter_map(of).sum()))
+    }
+
     /// What node agents have written.
-    pub(super) async fn node_agents(&self) -> Result<Vec<NodeAgent>, Problem> {
+    pub async fn node_agents(&self) -> Result<Vec<NodeAgent>, Problem> {
         self.list(Api::all(self.client.clone()), None).await
     }
 }

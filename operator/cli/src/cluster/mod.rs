@@ -2,11 +2,13 @@
 
 mod connect;
 mod install;
+mod logs;
 mod read;
 mod watch;
 mod workloads;
 mod write;
 
 pub use connect::{ClusterReader, with_flags};
+pub use logs::{HowMuch, Lines};
 pub use read::Objects;
 pub use watch::Changes;

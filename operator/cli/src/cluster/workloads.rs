@@ -75,12 +75,17 @@ impl ClusterReader {
         Ok(found.items.iter().filter_map(name).collect())
     }
 
+    /// Pod groups; those that cannot be read are left out.
+    pub async fn groups(&self, namespace: Option<&str>) -> Result<Vec<PodGroup>, Problem> {
+        let groups: Vec<DeserializeGuard<PodGroup>> =
+            self.list(self.scoped(namespace), None).await?;
+        Ok(groups.into_iter().filter_map(|g| g.0.ok()).collect())
+    }
+
     /// The pod groups of a workload.
     pub async fn groups_of(&self, workload: &TrainingWorkload) -> Result<Vec<PodGroup>, Problem> {
-        let groups: Vec<DeserializeGuard<PodGroup>> = self
-            .list(self.scoped(workload.metadata.namespace.as_deref()), None)
-            .await?;
-        let groups = groups.into_iter().filter_map(|g| g.0.ok());
+        let groups = self.groups(workload.metadata.namespace.as_deref()).await?;
+        let groups = groups.into_iter();
         Ok(groups.filter(|group| owns(workload, group)).collect())
     }
 

@@ -7,7 +7,9 @@ use chrono::{DateTime, Utc};
 
 use super::engine::taken;
 use super::show::{WallClock, show, watch};
-use crate::args::{ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, VersionArgs};
+use crate::args::{
+    AgentsArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, TopArgs, VersionArgs,
+};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::queue::QueueAnswer;
@@ -84,6 +86,31 @@ pub async fn version(
     clock: WallClock,
 ) -> Result<Outcome> {
     show(&cluster.versions().await?, args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> Result<Outcome> {
+    let namespace = args.scope.namespace.as_deref();
+    let (workloads, unread) = cluster.workloads(namespace, None).await?;
+    for why in unread {
+        eprintln!("warning: left out: {why}");
+    }
+    let groups = cluster.groups(namespace).await?;
+    let nodes = cluster.accelerators_of_nodes().await?;
+    let answer = crate::top::top(&workloads, &groups, nodes, namespace);
+    show(&answer, args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn agents(
+    cluster: &ClusterReader,
+    args: &AgentsArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let objects = cluster.node_agents().await?;
+    let pods = cluster.agent_pods(&args.agent_namespace).await?;
+    let answer = crate::agents::agents(&objects, pods.as_deref());
+    show(&answer, args.output.format, clock)?;
     Ok(Outcome::Done)
 }
 

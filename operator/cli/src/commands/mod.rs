@@ -1,6 +1,7 @@
 //! Each command from its arguments to its exit code.
 
 mod engine;
+mod logs;
 mod look;
 mod show;
 mod write;
@@ -42,6 +43,9 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Suspend(args) => write::grant(&cluster, args, Wish::Suspend, clock()).await,
         Command::Resume(args) => write::grant(&cluster, args, Wish::Resume, clock()).await,
         Command::Checkpoint(args) => write::checkpoint(&cluster, args, clock).await,
+        Command::Logs(args) => logs::logs(&cluster, args).await,
+        Command::Top(args) => look::top(&cluster, args, clock).await,
+        Command::Agents(args) => look::agents(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Need no cluster and were done before.
         Command::Whatif(_) | Command::Completion(_) => Ok(Outcome::Done),

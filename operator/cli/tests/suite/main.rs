@@ -5,6 +5,7 @@
 
 mod agreement;
 mod explaining;
+mod members;
 mod problems;
 mod program;
 mod queueing;
