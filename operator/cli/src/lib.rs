@@ -15,6 +15,7 @@
 //! | [`list`], [`status`] | how workloads are, many or one | no |
 //! | [`logs`] | whose log is asked for | no |
 //! | [`top`], [`agents`] | accelerators that gangs hold, agents of nodes | no |
+//! | [`doctor`], [`doctor_facts`] | whether the installation is healthy | no |
 //! | [`version`] | which versions meet here | no |
 //! | [`explain`] | what status and events say about a workload | no |
 //! | [`view`] | how answers look | no |
@@ -28,6 +29,8 @@ pub mod args;
 pub mod change;
 pub mod cluster;
 pub mod commands;
+pub mod doctor;
+pub mod doctor_facts;
 pub mod explain;
 pub mod file;
 pub mod gangs;

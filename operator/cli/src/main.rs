@@ -9,8 +9,8 @@ use lockstep_cli::outcome::Outcome;
 
 /// The command failed.
 const ERROR: u8 = 1;
-/// The workload does not fit.
-const DOES_NOT_FIT: u8 = 2;
+/// The answer is no: the workload does not fit, the installation is not healthy.
+const NO: u8 = 2;
 
 fn main() -> ExitCode {
     // clap's own code for wrong usage would be taken for a verdict.
@@ -22,7 +22,7 @@ fn main() -> ExitCode {
     });
     match commands::run(&args, wall_clock) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::DoesNotFit) => ExitCode::from(DOES_NOT_FIT),
+        Ok(Outcome::DoesNotFit | Outcome::Unhealthy) => ExitCode::from(NO),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(ERROR)

@@ -7,4 +7,6 @@ pub enum Outcome {
     Done,
     /// The workload would not fit.
     DoesNotFit,
+    /// Something keeps Lockstep from working.
+    Unhealthy,
 }

@@ -11,8 +11,8 @@ pub use connection::Connection;
 pub use output::{Format, ObjectOutput, ScreenOutput};
 pub use preemption::{AlgorithmArg, OrderArg, PreemptionArgs, VictimsArg};
 pub use verbs::{
-    AgentsArgs, CheckpointArgs, CompletionArgs, DryRunArg, ExplainArgs, ListArgs, LogsArgs,
-    NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs, VersionArgs, WhatifArgs,
+    AgentsArgs, CheckpointArgs, CompletionArgs, DoctorArgs, DryRunArg, ExplainArgs, ListArgs,
+    LogsArgs, NamespaceArgs, QueueArgs, SnapshotArgs, StatusArgs, TopArgs, VersionArgs, WhatifArgs,
     WriteArgs,
 };
 
@@ -20,7 +20,7 @@ pub use verbs::{
 /// what would happen.
 ///
 /// Exit codes: 0 the command succeeded, or the workload fits; 1 error; 2 the workload does not fit
-/// (whatif).
+/// (whatif), or something keeps Lockstep from working (doctor).
 #[derive(Debug, Parser)]
 #[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version)]
 pub struct Args {
@@ -106,6 +106,13 @@ Examples:
   kubectl lockstep agents
   kubectl lockstep agents -o wide --agent-namespace lockstep-agent")]
     Agents(AgentsArgs),
+    /// Look whether the installation is healthy, as far as you may see it. Exits with 2 when something
+    /// keeps Lockstep from working.
+    #[command(after_help = "\
+Examples:
+  kubectl lockstep doctor
+  kubectl lockstep doctor -o json")]
+    Doctor(DoctorArgs),
     /// Start all members of a workload again, once; that costs nothing of its restart budget.
     #[command(after_help = "\
 Examples:

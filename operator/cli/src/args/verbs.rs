@@ -245,3 +245,14 @@ pub struct AgentsArgs {
     #[command(flatten)]
     pub output: ObjectOutput,
 }
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Namespace of the agents' pods: `agents.namespace` of the manager's configuration.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-agent")]
+    pub agent_namespace: String,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ScreenOutput,
+}

@@ -1,6 +1,7 @@
 //! Everything that is read from and written to the API server, and nothing else is in here.
 
 mod connect;
+mod doctor;
 mod install;
 mod logs;
 mod read;

@@ -8,7 +8,8 @@ use chrono::{DateTime, Utc};
 use super::engine::taken;
 use super::show::{WallClock, show, watch};
 use crate::args::{
-    AgentsArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, TopArgs, VersionArgs,
+    AgentsArgs, DoctorArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, TopArgs,
+    VersionArgs,
 };
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
@@ -112,6 +113,21 @@ pub async fn agents(
     let answer = crate::agents::agents(&objects, pods.as_deref());
     show(&answer, args.output.format, clock)?;
     Ok(Outcome::Done)
+}
+
+pub async fn doctor(
+    cluster: &ClusterReader,
+    args: &DoctorArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let facts = cluster.install_facts(&args.agent_namespace).await?;
+    let diagnosis = crate::doctor::diagnose(&facts, clock());
+    show(&diagnosis, args.output.format, clock)?;
+    Ok(if diagnosis.failed() {
+        Outcome::Unhealthy
+    } else {
+        Outcome::Done
+    })
 }
 
 pub async fn explain(

@@ -46,6 +46,7 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         Command::Logs(args) => logs::logs(&cluster, args).await,
         Command::Top(args) => look::top(&cluster, args, clock).await,
         Command::Agents(args) => look::agents(&cluster, args, clock).await,
+        Command::Doctor(args) => look::doctor(&cluster, args, clock).await,
         Command::Snapshot(args) => engine::snapshot(&cluster, args, clock).await,
         // Need no cluster and were done before.
         Command::Whatif(_) | Command::Completion(_) => Ok(Outcome::Done),
