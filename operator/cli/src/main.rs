@@ -1,5 +1,6 @@
 //! `kubectl-lockstep`: arguments in, exit code out. Everything else is in the library.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -13,6 +14,11 @@ const ERROR: u8 = 1;
 const NO: u8 = 2;
 
 fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(words) = commands::asks_for_completion(&words) {
+        let done = commands::complete(words);
+        return ExitCode::from(u8::from(done.is_err()));
+    }
     // clap's own code for wrong usage would be taken for a verdict.
     let args = Args::try_parse().unwrap_or_else(|error| {
         let code = if error.use_stderr() { ERROR } else { 0 };

@@ -143,11 +143,12 @@ Examples:
   kubectl lockstep version
   kubectl lockstep version -o json")]
     Version(VersionArgs),
-    /// Print a completion script for a shell.
+    /// Have kubectl complete `kubectl lockstep`, names in the cluster included, or print a script for a
+    /// shell that completes `kubectl-lockstep`.
     #[command(after_help = "\
 Examples:
-  kubectl lockstep completion bash > /etc/bash_completion.d/kubectl-lockstep
-  kubectl lockstep completion zsh")]
+  kubectl lockstep completion --kubectl /usr/local/bin
+  kubectl lockstep completion bash > /etc/bash_completion.d/kubectl-lockstep")]
     Completion(CompletionArgs),
 }
 

@@ -134,7 +134,12 @@ pub struct VersionArgs {
 #[derive(Debug, Args)]
 pub struct CompletionArgs {
     /// The shell.
-    pub shell: Shell,
+    #[arg(required_unless_present = "kubectl", conflicts_with = "kubectl")]
+    pub shell: Option<Shell>,
+    /// Write the program that kubectl asks (`kubectl_complete-lockstep`) into this folder, which is to
+    /// be in PATH.
+    #[arg(long, value_name = "DIR")]
+    pub kubectl: Option<PathBuf>,
 }
 
 /// Flags of the verbs that write one field.

@@ -1,6 +1,7 @@
 //! The connection, and requests that end in an answer or in a sentence.
 
 use std::future::Future;
+use std::path::Path;
 use std::time::Duration;
 
 use kube::api::ListParams;
@@ -223,4 +224,18 @@ pub fn with_flags(
         ..NamedAuthInfo::default()
     }];
     Ok(file)
+}
+
+/// Names of `contexts`, `clusters` or `users` in the kubeconfig; none where it cannot be read.
+pub fn names_in_kubeconfig(path: Option<&Path>, what: &str) -> Vec<String> {
+    let read = match path {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let file = read.unwrap_or_default();
+    match what {
+        "contexts" => file.contexts.into_iter().map(|c| c.name).collect(),
+        "clusters" => file.clusters.into_iter().map(|c| c.name).collect(),
+        _ => file.auth_infos.into_iter().map(|u| u.name).collect(),
+    }
 }

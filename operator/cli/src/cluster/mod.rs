@@ -9,7 +9,7 @@ mod watch;
 mod workloads;
 mod write;
 
-pub use connect::{ClusterReader, with_flags};
+pub use connect::{ClusterReader, names_in_kubeconfig, with_flags};
 pub use logs::{HowMuch, Lines};
 pub use read::Objects;
 pub use watch::Changes;

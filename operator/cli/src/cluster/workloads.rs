@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
 use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
@@ -80,6 +80,13 @@ impl ClusterReader {
         let groups: Vec<DeserializeGuard<PodGroup>> =
             self.list(self.scoped(namespace), None).await?;
         Ok(groups.into_iter().filter_map(|g| g.0.ok()).collect())
+    }
+
+    /// Names of the namespaces.
+    pub async fn namespaces(&self) -> Result<Vec<String>, Problem> {
+        let all: Api<PartialObjectMeta<Namespace>> = Api::all(self.client.clone());
+        let all = self.list(all, None).await?;
+        Ok(all.iter().map(ResourceExt::name_any).collect())
     }
 
     /// The pod groups of a workload.

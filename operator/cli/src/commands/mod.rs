@@ -1,5 +1,6 @@
 //! Each command from its arguments to its exit code.
 
+mod complete;
 mod engine;
 mod logs;
 mod look;
@@ -7,18 +8,18 @@ mod show;
 mod write;
 
 use anyhow::{Context, Result};
-use clap::CommandFactory;
 
-use crate::args::{Args, Command, CompletionArgs};
+use crate::args::{Args, Command};
 use crate::change::Wish;
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
+pub use complete::{asks_for_completion, complete};
 pub use show::WallClock;
 
 /// Runs a command.
 pub fn run(args: &Args, clock: WallClock) -> Result<Outcome> {
     if let Command::Completion(wanted) = &args.command {
-        return completion(wanted);
+        return complete::completion(wanted);
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -51,12 +52,4 @@ async fn dispatch(args: &Args, clock: WallClock) -> Result<Outcome> {
         // Need no cluster and were done before.
         Command::Whatif(_) | Command::Completion(_) => Ok(Outcome::Done),
     }
-}
-
-fn completion(wanted: &CompletionArgs) -> Result<Outcome> {
-    let mut script = Vec::new();
-    let mut command = Args::command();
-    clap_complete::generate(wanted.shell, &mut command, "kubectl-lockstep", &mut script);
-    show::write(&String::from_utf8_lossy(&script))?;
-    Ok(Outcome::Done)
 }

@@ -4,6 +4,7 @@
 #![cfg(test)]
 
 mod agreement;
+mod completing;
 mod doctoring;
 mod explaining;
 mod members;
