@@ -15,4 +15,5 @@ mod preemption;
 mod readme;
 mod restart;
 mod samples;
+mod shift;
 mod steering;
