@@ -11,6 +11,7 @@
 //! | [`record`], [`gangs`] | what was read as a [`SnapshotFile`](lockstep_model::SnapshotFile) | no |
 //! | [`file`] | snapshots and manifests on disk | no |
 //! | [`whatif`] | the engine's answer for a manifest, over a snapshot | no |
+//! | [`published`] | what the manager's configuration says of preemption | no |
 //! | [`queue`] | which gangs wait, in their order | no |
 //! | [`list`], [`status`] | how workloads are, many or one | no |
 //! | [`logs`] | whose log is asked for | no |
@@ -39,6 +40,7 @@ pub mod logs;
 pub mod objects;
 pub mod outcome;
 pub mod problem;
+pub mod published;
 pub mod queue;
 pub mod record;
 pub mod status;

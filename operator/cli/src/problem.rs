@@ -77,6 +77,12 @@ pub enum Problem {
         /// Namespace.
         namespace: String,
     },
+    /// The object was there a moment ago.
+    #[error("{name:?} has gone meanwhile; look again and repeat the command")]
+    Gone {
+        /// Name of the object.
+        name: String,
+    },
     /// Somebody else wrote the object first.
     #[error(
         "somebody else has changed {name:?} meanwhile: nothing was written; look again and repeat the command"

@@ -169,7 +169,20 @@ mod tests {
         let Command::Whatif(args) = args.command else {
             panic!("whatif")
         };
-        assert_eq!(Rules::from(&args.rules), Rules::default());
+        let mut rules = Rules::default();
+        assert!(args.rules.change(&mut rules).is_empty() && rules == Rules::default());
+    }
+
+    #[test]
+    fn a_flag_that_says_otherwise_than_the_configuration_is_named() {
+        let line = "kubectl-lockstep whatif -f g --order strict-priority --victims any";
+        let args = Args::try_parse_from(line.split(' ')).unwrap();
+        let Command::Whatif(args) = args.command else {
+            panic!("whatif")
+        };
+        let mut rules = Rules::default();
+        assert_eq!(args.rules.change(&mut rules), ["--victims"]);
+        assert_eq!(rules.victims.scope, lockstep_model::VictimScope::Any);
     }
 
     #[test]

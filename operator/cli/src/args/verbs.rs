@@ -98,6 +98,9 @@ pub struct WhatifArgs {
     /// --snapshot.
     #[arg(short, long)]
     pub namespace: Option<String>,
+    /// Namespace of the manager, whose configuration is taken.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-system")]
+    pub manager_namespace: String,
     /// What the manager's configuration says.
     #[command(flatten)]
     pub rules: PreemptionArgs,

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::Api;
 use lockstep_api::NodeAgent;
 use lockstep_model::CostModel;
@@ -17,6 +17,8 @@ use crate::version::{CLIENT, VersionReport, tag};
 const MANAGERS: &str = "app.kubernetes.io/name=lockstep,app.kubernetes.io/component=manager";
 /// Label of the pods of node agents.
 const AGENTS: &str = "app.kubernetes.io/name=lockstep-agent";
+/// Name and key of the manager's configuration.
+const CONFIG: (&str, &str) = ("lockstep-manager", "config.yaml");
 /// The API group.
 const GROUP: &str = "training.lockstep.dev";
 
@@ -69,6 +71,13 @@ impl ClusterReader {
             permitted(self.list(Api::all(self.client.clone()), None).await)?;
         let of = |node: &NodeWire| Some(costs.accelerators(&node.scheduling().ok()?.allocatable));
         Ok(nodes.map(|nodes| nodes.iter().filter_map(of).sum()))
+    }
+
+    /// The manager's configuration; `None`: it may not be read, or is not there.
+    pub async fn manager_config(&self, namespace: &str) -> Result<Option<String>, Problem> {
+        let api: Api<ConfigMap> = self.scoped(Some(namespace));
+        let map = permitted(self.ask(api.get_opt(CONFIG.0), "configmaps").await)?.flatten();
+        Ok(map.and_then(|m| m.data?.remove(CONFIG.1)))
     }
 
     /// What node agents have written.

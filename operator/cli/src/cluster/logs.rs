@@ -43,9 +43,13 @@ impl ClusterReader {
                 tail_lines: how_much.tail,
                 ..LogParams::default()
             };
-            let log = self
-                .ask(pods.log_stream(&source.pod, &params), "pods/log")
-                .await?;
+            let log = self.ask(pods.log_stream(&source.pod, &params), "pods/log");
+            let log = log.await.map_err(|problem| match problem {
+                Problem::NotInstalled { .. } => Problem::Gone {
+                    name: source.pod.clone(),
+                },
+                other => other,
+            })?;
             let lines = log.lines().into_stream().map(move |line| (number, line));
             streams.push(lines.boxed());
         }

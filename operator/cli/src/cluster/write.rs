@@ -33,6 +33,7 @@ impl ClusterReader {
             .map(|_| ())
             .map_err(|problem| match problem {
                 Problem::Conflict(_) => Problem::Changed { name },
+                Problem::NotInstalled { .. } => Problem::Gone { name },
                 other => other,
             })
     }

@@ -62,7 +62,7 @@ impl Live {
             "name" => Self::Workloads,
             "group" => Self::Groups,
             "rank" => Self::Ranks,
-            "namespace" | "agent_namespace" => Self::Namespaces,
+            "namespace" | "agent_namespace" | "manager_namespace" => Self::Namespaces,
             "context" => Self::Contexts,
             "cluster" => Self::Clusters,
             "user" => Self::Users,

@@ -11,6 +11,7 @@ use super::show::{WallClock, show};
 use crate::args::{Connection, SnapshotArgs, WhatifArgs};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
+use crate::published::published;
 use crate::whatif::{Answer, what_if};
 use crate::{file, record};
 
@@ -53,19 +54,57 @@ pub async fn snapshot(
 async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> Result<Answer> {
     let manifest = &args.filename;
     let mut workload = file::read_workload(manifest)?;
+    let mut rules = Rules::default();
     let (snapshot, default) = if let Some(path) = &args.snapshot {
+        args.rules.change(&mut rules);
         (file::read_snapshot(path)?, DEFAULT_NAMESPACE.to_owned())
     } else {
         let cluster = ClusterReader::connect(connection).await?;
+        rules = rules_of_manager(&cluster, args).await?;
         let taken = take(&cluster, None, now).await?;
         (taken, cluster.namespace().to_owned())
     };
     let chosen = args.namespace.clone();
     let namespace = &mut workload.metadata.namespace;
     namespace.get_or_insert(chosen.unwrap_or(default));
-    let rules = Rules::from(&args.rules);
     what_if(&snapshot, &workload, &rules)
         .with_context(|| format!("manifest {}", manifest.display()))
+}
+
+/// The rules of the manager's configuration where it may be read, else its defaults; flags override
+/// both.
+async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<Rules> {
+    let namespace = &args.manager_namespace;
+    let text = cluster.manager_config(namespace).await?;
+    let read = match &text {
+        Some(text) => published(text, namespace),
+        None => Err("it may not be read, or is not there".to_owned()),
+    };
+    let found = match read {
+        Ok(found) => found,
+        Err(why) => {
+            eprintln!(
+                "warning: the manager's configuration in namespace {namespace}: {why}; its defaults and the flags are taken"
+            );
+            let mut rules = Rules::default();
+            args.rules.change(&mut rules);
+            return Ok(rules);
+        }
+    };
+    if !found.evicts {
+        eprintln!(
+            "warning: the manager evicts nobody (scheduler.preemption.enabled is false): a gang that needs victims waits"
+        );
+    }
+    let mut rules = found.rules;
+    let differ = args.rules.change(&mut rules);
+    if !differ.is_empty() {
+        eprintln!(
+            "warning: {} differs from the manager's configuration: it will decide otherwise",
+            differ.join(", ")
+        );
+    }
+    Ok(rules)
 }
 
 async fn take(

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use crate::problems::{ask, stderr, stdout};
 use crate::screens::{member_pod, with_status};
 use crate::server::{ApiServer, refusal};
+use crate::support::manifest;
 
 const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
 const ALL_WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
@@ -199,5 +200,68 @@ fn a_workload_that_was_changed_meanwhile_is_not_written() {
     assert_eq!(
         stderr(&out),
         "error: somebody else has changed \"llama\" meanwhile: nothing was written; look again and repeat the command\n"
+    );
+}
+
+#[test]
+fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
+    let config = |text: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lockstep-manager", "namespace": "lockstep-system"},
+            "data": {"config.yaml": text}})
+    };
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100});
+    let server = |configured: Vec<Value>| {
+        ApiServer::with(&[
+            ("/api/v1/namespaces/lockstep-system/configmaps", configured),
+            ("/api/v1/namespaces", Vec::new()),
+            ("/api/v1/nodes", Vec::new()),
+            ("/api/v1/pods", Vec::new()),
+            ("/apis/policy/v1/poddisruptionbudgets", Vec::new()),
+            (
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+                vec![class.clone()],
+            ),
+            (
+                "/apis/scheduling.lockstep.dev/v1alpha1/podgroups",
+                Vec::new(),
+            ),
+            (ALL_WORKLOADS, Vec::new()),
+        ])
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gang.json").display().to_string();
+    std::fs::write(&file, manifest("new", 1, 8, &json!({})).to_string()).unwrap();
+    let said = |configured: Vec<Value>, flags: &[&str]| {
+        let server = server(configured);
+        let out = ask(&server.address, &[&["whatif", "-f", &file], flags].concat());
+        assert_eq!(out.status.code(), Some(2), "{}", stderr(&out));
+        stderr(&out)
+    };
+    let least_work = || vec![config("scheduler: {preemption: {order: LeastWork}}")];
+    assert_eq!(said(least_work(), &["--order", "least-work"]), "");
+    assert_eq!(
+        said(least_work(), &["--order", "strict-priority"]),
+        "warning: --order differs from the manager's configuration: it will decide otherwise\n"
+    );
+    assert_eq!(
+        said(
+            vec![config("scheduler: {preemption: {enabled: false}}")],
+            &[]
+        ),
+        "warning: the manager evicts nobody (scheduler.preemption.enabled is false): a gang that needs victims waits\n"
+    );
+    assert_eq!(
+        said(Vec::new(), &[]),
+        "warning: the manager's configuration in namespace lockstep-system: it may not be read, or is not there; its defaults and the flags are taken\n"
+    );
+}
+
+#[test]
+fn the_log_of_a_pod_that_is_gone_meanwhile_is_not_taken_for_a_cluster_without_lockstep() {
+    let server = ApiServer::with(&[(WORKLOADS, vec![running("llama")]), (PODS, two_pods())]);
+    let out = ask(&server.address, &["logs", "llama", "-n", "ml"]);
+    assert_eq!(
+        stderr(&out),
+        "error: \"llama-workers-0\" has gone meanwhile; look again and repeat the command\n"
     );
 }
