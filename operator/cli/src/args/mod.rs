@@ -194,6 +194,20 @@ mod tests {
     }
 
     #[test]
+    fn the_page_names_every_verb_and_every_flag_of_the_connection() {
+        let page = include_str!("../../../../docs/cli.md");
+        let command = Args::command();
+        for verb in command.get_subcommands() {
+            let name = verb.get_name();
+            let named = [format!("`{name}`"), format!("`{name} ")];
+            assert!(named.iter().any(|n| page.contains(n)), "{name}");
+        }
+        for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
+            assert!(page.contains(&format!("--{flag}")), "{flag}");
+        }
+    }
+
+    #[test]
     fn every_verb_has_two_examples_that_parse() {
         for verb in Args::command()
             .get_subcommands()

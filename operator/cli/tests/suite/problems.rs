@@ -196,3 +196,22 @@ fn flags_change_what_the_kubeconfig_says() {
         assert_eq!(with(&flags), expected, "{flags:?}");
     }
 }
+
+#[test]
+fn a_proxy_of_the_kubeconfig_is_asked_for_the_way() {
+    let proxy = ApiServer::start(|_| refusal(403, "Forbidden", "no way"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config").display().to_string();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443", "proxy-url": proxy.address}}]});
+    std::fs::write(&file, config.to_string()).unwrap();
+    let said = sentence(&run(&["list", "--kubeconfig", &file]));
+    let unreachable = "error: cannot reach the API server at https://api.example:6443: ";
+    assert!(said.starts_with(unreachable), "{said}");
+    let asked = proxy.requests().remove(0);
+    assert_eq!(
+        (asked.method.as_str(), asked.path.as_str()),
+        ("CONNECT", "api.example:6443")
+    );
+}

@@ -1,6 +1,6 @@
 //! What a person on call does with `kubectl lockstep`.
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
 use lockstep_api::condition::types;
 use lockstep_api::names::annotations;
@@ -9,9 +9,10 @@ use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::scenario;
-use lockstep_cluster::scenario::Scenario;
+use lockstep_cluster::scenario::{PATIENCE, Scenario};
 use lockstep_e2e::cluster;
 use serde_json::json;
+use tokio::io::{AsyncBufReadExt, BufReader};
 
 fn says(text: &str, parts: &[&str]) -> Result<()> {
     for part in parts {
@@ -147,6 +148,36 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
             &complete(&["status", "-n", &t.name, ""]).await?,
             &["llama\n"],
         )
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_watched_shows_what_changes() -> Result<()> {
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "watched", &shape, async |t| {
+        let mut list = tokio::process::Command::new(workspace_binary("kubectl-lockstep")?)
+            .args(["list", "--watch", "-n", &t.name])
+            .env("KUBECONFIG", t.cluster.kubeconfig())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(list.stdout.take().context("its output")?).lines();
+        let first = lines.next_line().await?.context("a first line")?;
+        says(&first, &["no TrainingWorkload in namespace watched"])?;
+        t.create(gang("llama", 1, 8, json!({}))).await?;
+        let running = async {
+            while let Some(line) = lines.next_line().await? {
+                if line.starts_with("llama   Running") {
+                    return Ok(());
+                }
+            }
+            bail!("it has ended")
+        };
+        tokio::time::timeout(PATIENCE, running).await?
     })
     .await
 }
