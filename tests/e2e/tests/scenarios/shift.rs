@@ -5,13 +5,13 @@ use kube::ResourceExt;
 use lockstep_api::condition::types;
 use lockstep_api::names::annotations;
 use lockstep_cluster::audit::{ON_CALL, WHATIF};
-use lockstep_cluster::manifests::gang;
+use lockstep_cluster::manifests::{gang, parse};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::{PATIENCE, Scenario};
 use lockstep_e2e::cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
 
 fn says(text: &str, parts: &[&str]) -> Result<()> {
@@ -180,6 +180,43 @@ async fn a_list_that_is_watched_shows_what_changes() -> Result<()> {
         tokio::time::timeout(PATIENCE, running).await?
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_trusted_is_said_so_with_the_flag_that_helps() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("another kubeconfig") {
+        return Ok(());
+    }
+    let mut config: Value = parse(&std::fs::read_to_string(cluster.kubeconfig())?)?;
+    let known = config["clusters"][0]["cluster"].as_object_mut();
+    let known = known.context("a cluster")?;
+    known.remove("certificate-authority");
+    known.remove("certificate-authority-data");
+    let file = cluster
+        .folder()
+        .join("untrusting.json")
+        .display()
+        .to_string();
+    std::fs::write(&file, config.to_string())?;
+    let list = ["list", "-n", "default", "--kubeconfig", &*file];
+    let said = cluster
+        .lockstep(&list)
+        .await
+        .err()
+        .context("trusted")?
+        .to_string();
+    says(
+        &said,
+        &[
+            "error: the certificate of the API server at https://",
+            " is not trusted: ",
+            "--certificate-authority",
+        ],
+    )?;
+    let trusting = [&list[..], &["--insecure-skip-tls-verify"]].concat();
+    cluster.lockstep(&trusting).await?;
+    Ok(())
 }
 
 /// Runs `kubectl lockstep` as a user who has one cluster role.
