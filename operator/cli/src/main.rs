@@ -1,17 +1,24 @@
 //! `kubectl-lockstep`: arguments in, exit code out. Everything else is in the library.
 
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 use clap::Parser;
 use lockstep_cli::args::Args;
-use lockstep_cli::commands::{self, Outcome};
+use lockstep_cli::commands;
+use lockstep_cli::outcome::Outcome;
 
 /// The command failed.
 const ERROR: u8 = 1;
-/// The workload does not fit.
-const DOES_NOT_FIT: u8 = 2;
+/// The answer is no: the workload does not fit, the installation is not healthy.
+const NO: u8 = 2;
 
 fn main() -> ExitCode {
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(words) = commands::asks_for_completion(&words) {
+        let done = commands::complete(words);
+        return ExitCode::from(u8::from(done.is_err()));
+    }
     // clap's own code for wrong usage would be taken for a verdict.
     let args = Args::try_parse().unwrap_or_else(|error| {
         let code = if error.use_stderr() { ERROR } else { 0 };
@@ -19,17 +26,20 @@ fn main() -> ExitCode {
         let _ = error.print();
         std::process::exit(code.into())
     });
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the one place where the process reads its wall clock"
-    )]
-    let now = chrono::Utc::now();
-    match commands::run(&args, now) {
+    match commands::run(&args, wall_clock) {
         Ok(Outcome::Done) => ExitCode::SUCCESS,
-        Ok(Outcome::DoesNotFit) => ExitCode::from(DOES_NOT_FIT),
+        Ok(Outcome::DoesNotFit | Outcome::Unhealthy) => ExitCode::from(NO),
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::from(ERROR)
         }
     }
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the one place where the process reads its wall clock"
+)]
+fn wall_clock() -> chrono::DateTime<chrono::Utc> {
+    chrono::Utc::now()
 }

@@ -26,6 +26,7 @@
 mod backoff;
 mod capacity;
 mod claims;
+pub mod config;
 mod context;
 mod cycle;
 pub mod decision;

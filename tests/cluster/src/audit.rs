@@ -15,6 +15,11 @@ pub const MANAGER: &str = "system:serviceaccount:lockstep-system:lockstep-manage
 /// User name of the agents.
 pub const AGENT: &str = "system:serviceaccount:lockstep-agent:lockstep-agent";
 
+/// User that the end-to-end tests give role `lockstep-whatif`.
+pub const WHATIF: &str = "reader-of-whatif";
+/// User that the end-to-end tests give role `lockstep-oncall`.
+pub const ON_CALL: &str = "reader-on-call";
+
 /// One write.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -270,17 +270,17 @@ impl Cluster {
 
     /// Runs kubectl as the administrator and returns its standard output.
     pub async fn kubectl(&self, args: &[&str]) -> Result<String> {
+        self.kubectl_with(args, &[]).await
+    }
+
+    /// The same with more environment.
+    pub async fn kubectl_with(&self, args: &[&str], env: &[(&str, &str)]) -> Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
         // An own cache folder, so that discovery of one control plane never answers for another on
         // the same port.
         let cache = self.folder.join("kubectl").display().to_string();
-        run(
-            &self.kubectl,
-            args,
-            &[("KUBECONFIG", &kubeconfig), ("KUBECACHEDIR", &cache)],
-            KUBECTL,
-        )
-        .await
+        let own = [("KUBECONFIG", &*kubeconfig), ("KUBECACHEDIR", &*cache)];
+        run(&self.kubectl, args, &[&own, env].concat(), KUBECTL).await
     }
 
     /// Runs `kubectl lockstep` as the administrator and returns its standard output.

@@ -57,6 +57,12 @@ fn the_roles_of_the_manager_fit_its_calls() -> Result<()> {
 }
 
 #[test]
+fn the_roles_of_people_fit_the_calls_of_kubectl_lockstep() -> Result<()> {
+    check(audit::WHATIF, "rbac", &["lockstep-whatif"])?;
+    check(audit::ON_CALL, "rbac", &["lockstep-oncall"])
+}
+
+#[test]
 fn the_role_of_the_agents_fits_their_calls() -> Result<()> {
     check(audit::AGENT, "components/agent", &["lockstep-agent"])
 }

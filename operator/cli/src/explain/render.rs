@@ -1,15 +1,17 @@
 //! The explanation for people.
 
-use std::fmt;
+use std::fmt::Write;
 
-use chrono::{DateTime, SecondsFormat, Utc};
 use lockstep_api::workload::Phase;
 
 use super::{GangReportState, GangStory, WorkloadReport};
-use crate::table::Table;
+use crate::view::age::age;
+use crate::view::table::{Table, phase_tone};
+use crate::view::{Look, View, workload_name};
 
-impl fmt::Display for WorkloadReport {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl View for WorkloadReport {
+    fn screen(&self, look: &Look) -> String {
+        let when = |time| age(time, look.now);
         let phase = self
             .phase
             .map_or("not seen by the operator yet", Phase::as_str);
@@ -18,11 +20,11 @@ impl fmt::Display for WorkloadReport {
             1 => "preempted once".to_owned(),
             n => format!("preempted {n} times"),
         };
-        writeln!(
-            f,
-            "{}/{}: {phase}, {preempted}",
+        let phase = phase_tone(self.phase).paint(phase, look);
+        let mut out = format!(
+            "{}/{}: {phase}, {preempted}\n",
             self.namespace, self.workload
-        )?;
+        );
         let mut conditions = Table::new(&["CONDITION", "STATUS", "REASON", "SINCE", "MESSAGE"]);
         for c in &self.conditions {
             let since = when(Some(c.last_transition_time));
@@ -46,12 +48,13 @@ impl fmt::Display for WorkloadReport {
             ]);
         }
         for table in [&conditions, &gangs].into_iter().filter(|t| !t.is_empty()) {
-            write!(f, "\n{table}")?;
+            out.push('\n');
+            out.push_str(&table.render(look));
         }
         for gang in &self.gangs {
-            write!(f, "{}", Details(gang))?;
+            details(&mut out, gang, look);
         }
-        let mut events = Table::new(&["TIME", "TYPE", "REASON", "OBJECT", "COUNT", "EVENT"]);
+        let mut events = Table::new(&["AGE", "TYPE", "REASON", "OBJECT", "COUNT", "EVENT"]);
         for e in &self.events {
             events.row([
                 when(e.time),
@@ -63,10 +66,16 @@ impl fmt::Display for WorkloadReport {
             ]);
         }
         if events.is_empty() {
-            writeln!(f, "\nno events")
+            out.push_str("\nno events\n");
         } else {
-            write!(f, "\n{events}")
+            out.push('\n');
+            out.push_str(&events.render(look));
         }
+        out
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![workload_name(&self.workload)]
     }
 }
 
@@ -83,53 +92,34 @@ impl GangReportState {
     }
 }
 
-/// What does not fit into a row.
-struct Details<'a>(&'a GangStory);
-
-impl fmt::Display for Details<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let gang = self.0;
-        if let Some(evicts) = &gang.evicts {
-            let when = when(Some(evicts.decided_at));
-            writeln!(
-                f,
-                "\n{}: preempts since {when} (intent {}): {}",
-                gang.gang, evicts.intent, evicts.explanation
-            )?;
-            let mut victims = Table::new(&["VICTIM", "PRIORITY", "PODS", "LOST WORK"]);
-            for v in &evicts.victims {
-                let name = format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name);
-                victims.row([
-                    name,
-                    v.priority.to_string(),
-                    v.pods.to_string(),
-                    v.cost.to_string(),
-                ]);
-            }
-            write!(f, "{victims}")?;
-        } else if !gang.message.is_empty() {
-            writeln!(f, "\n{}: {}", gang.gang, gang.message)?;
+/// What does not fit into a row. Writing to a String does not fail.
+fn details(out: &mut String, gang: &GangStory, look: &Look) {
+    let name = &gang.gang;
+    if let Some(evicts) = &gang.evicts {
+        let ago = age(Some(evicts.decided_at), look.now);
+        let _ = writeln!(
+            out,
+            "\n{name}: preempts since {ago} (intent {}): {}",
+            evicts.intent, evicts.explanation
+        );
+        let mut victims = Table::new(&["VICTIM", "PRIORITY", "PODS", "LOST WORK"]);
+        for v in &evicts.victims {
+            victims.row([
+                format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name),
+                v.priority.to_string(),
+                v.pods.to_string(),
+                v.cost.to_string(),
+            ]);
         }
-        if let Some(c) = &gang.preempted {
-            writeln!(
-                f,
-                "{}: {} at {}: {}",
-                gang.gang,
-                c.reason,
-                when(Some(c.last_transition_time)),
-                c.message
-            )?;
-        }
-        for (node, reason) in &gang.avoids {
-            writeln!(f, "{}: stays away from node {node}: {reason}", gang.gang)?;
-        }
-        Ok(())
+        out.push_str(&victims.render(look));
+    } else if !gang.message.is_empty() {
+        let _ = writeln!(out, "\n{name}: {}", gang.message);
     }
-}
-
-fn when(time: Option<DateTime<Utc>>) -> String {
-    time.map_or_else(
-        || "-".to_owned(),
-        |t| t.to_rfc3339_opts(SecondsFormat::Secs, true),
-    )
+    if let Some(c) = &gang.preempted {
+        let ago = age(Some(c.last_transition_time), look.now);
+        let _ = writeln!(out, "{name}: {} {ago} ago: {}", c.reason, c.message);
+    }
+    for (node, reason) in &gang.avoids {
+        let _ = writeln!(out, "{name}: stays away from node {node}: {reason}");
+    }
 }

@@ -1,16 +1,14 @@
 //! The queue for people.
 
-use std::fmt;
-
-use chrono::SecondsFormat;
-
 use super::{QueueAnswer, QueueState, QueuedGang};
-use crate::table::Table;
+use crate::view::age::age;
+use crate::view::table::{Cell, Table, Tone};
+use crate::view::{Look, View, workload_name};
 
-impl fmt::Display for QueueAnswer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl View for QueueAnswer {
+    fn screen(&self, look: &Look) -> String {
         if self.gangs.is_empty() {
-            return writeln!(f, "no gang waits");
+            return "no gang waits\n".to_owned();
         }
         let mut table = Table::new(&[
             "PLACE",
@@ -20,40 +18,50 @@ impl fmt::Display for QueueAnswer {
             "SHARE",
             "STATE",
             "QUEUED",
+            "+POD GROUP",
             "RESERVED",
             "REASON",
             "MESSAGE",
         ]);
         for gang in &self.gangs {
-            table.row(row(gang));
+            table.row(row(gang, look));
         }
-        write!(f, "{table}")
+        table.render(look)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for name in self.gangs.iter().map(|g| workload_name(&g.workload)) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        names
     }
 }
 
-fn row(gang: &QueuedGang) -> [String; 10] {
+fn row(gang: &QueuedGang, look: &Look) -> [Cell; 11] {
     let absent = || "-".to_owned();
-    let or_absent = |text: &String| Some(text.clone()).filter(|t| !t.is_empty());
     let reserved = gang.reservation.as_ref().map(|reservation| {
         let nodes: Vec<&str> = reservation.nodes.iter().map(|n| n.node.as_str()).collect();
         match nodes.as_slice() {
-            [first, _, _, _, ..] => format!("{first} and {} more", nodes.len() - 1),
+            [first, _, _, _, ..] if !look.wide => format!("{first} and {} more", nodes.len() - 1),
             few => few.join(","),
         }
     });
+    let share = gang.share.map(|share| format!("{:.1}%", share * 100.0));
     [
-        gang.position.map_or_else(absent, |p| p.to_string()),
-        gang.namespace.clone(),
-        gang.workload.clone(),
-        gang.priority.to_string(),
-        gang.share
-            .map_or_else(absent, |share| format!("{:.1}%", share * 100.0)),
-        gang.state.words().to_owned(),
-        gang.queued_at
-            .map_or_else(absent, |at| at.to_rfc3339_opts(SecondsFormat::Secs, true)),
-        reserved.unwrap_or_else(absent),
-        or_absent(&gang.reason).unwrap_or_else(absent),
-        or_absent(&gang.message).unwrap_or_else(absent),
+        gang.position.map_or_else(absent, |p| p.to_string()).into(),
+        gang.namespace.clone().into(),
+        gang.workload.clone().into(),
+        gang.priority.to_string().into(),
+        share.unwrap_or_else(absent).into(),
+        Cell::new(gang.state.words(), gang.state.tone()),
+        age(gang.queued_at, look.now).into(),
+        gang.pod_group.clone().into(),
+        reserved.unwrap_or_else(absent).into(),
+        gang.reason.clone().into(),
+        gang.message.clone().into(),
     ]
 }
 
@@ -66,6 +74,14 @@ impl QueueState {
             Self::Grows => "grows",
             Self::Preempts => "preempts",
             Self::Held => "held",
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Held => Tone::Bad,
+            Self::Waits | Self::Reserves | Self::Replaces | Self::Preempts => Tone::Busy,
+            Self::Grows => Tone::Good,
         }
     }
 }

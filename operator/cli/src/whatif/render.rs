@@ -3,13 +3,14 @@
 use std::fmt;
 
 use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
-use crate::table::Table;
+use crate::view::table::{Table, Tone};
+use crate::view::{Look, View, workload_name};
 
 /// Victims of the next best set that a line names; the others are counted.
 const NAMED: usize = 4;
 
-impl fmt::Display for Answer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+impl View for Answer {
+    fn screen(&self, look: &Look) -> String {
         let victims = self.gangs.iter().map(|g| g.victims.len()).sum::<usize>();
         let verdict = match (self.fits, victims) {
             (false, _) => "does not fit".to_owned(),
@@ -17,11 +18,14 @@ impl fmt::Display for Answer {
             (true, 1) => "fits at the expense of 1 victim".to_owned(),
             (true, n) => format!("fits at the expense of {n} victims"),
         };
-        writeln!(
-            f,
-            "{}/{} (priority {}): {verdict}\n",
-            self.namespace, self.workload, self.priority
-        )?;
+        let tone = if self.fits { Tone::Good } else { Tone::Bad };
+        let mut out = format!(
+            "{}/{} (priority {}): {}\n\n",
+            self.namespace,
+            self.workload,
+            self.priority,
+            tone.paint(&verdict, look)
+        );
         let mut gangs = Table::new(&[
             "GANG",
             "VERDICT",
@@ -70,14 +74,19 @@ impl fmt::Display for Answer {
                 ]);
             }
         }
-        write!(f, "{gangs}")?;
+        out.push_str(&gangs.render(look));
         for table in [nodes, victims].iter().filter(|t| !t.is_empty()) {
-            write!(f, "\n{table}")?;
+            out.push('\n');
+            out.push_str(&table.render(look));
         }
         for gang in &self.gangs {
-            write!(f, "{}", Remarks(gang))?;
+            out.push_str(&Remarks(gang).to_string());
         }
-        Ok(())
+        out
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![workload_name(&self.workload)]
     }
 }
 

@@ -4,9 +4,16 @@
 #![cfg(test)]
 
 mod agreement;
+mod completing;
+mod doctoring;
 mod explaining;
+mod members;
+mod problems;
 mod program;
 mod queueing;
+mod screens;
+mod server;
 mod snapshots;
 mod support;
+mod verbs;
 mod whatif;

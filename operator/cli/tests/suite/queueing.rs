@@ -4,7 +4,7 @@ use lockstep_api::PodGroup;
 use lockstep_cli::queue::{QueueAnswer, QueueState, queue};
 use serde_json::{Value, json};
 
-use crate::support::{full_cluster, gang, snapshot};
+use crate::support::{full_cluster, gang, screen, snapshot};
 
 /// A full cluster and gangs that wait, the older ones first.
 fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
@@ -81,17 +81,18 @@ fn the_share_of_a_namespace_is_what_it_has_by_its_weight() {
 
 #[test]
 fn the_table_has_a_row_per_gang_with_its_reservation_and_the_words_of_the_scheduler() {
-    let text = answer(&[("new", 5, reserves(&["n1", "n2", "n3", "n4"]))]).to_string();
+    let text = screen(&answer(&[("new", 5, reserves(&["n1", "n2", "n3", "n4"]))]));
     let rows: Vec<&str> = text.lines().collect();
     let columns = "PLACE   NAMESPACE   WORKLOAD   PRIORITY   SHARE   STATE";
     assert!(rows[0].starts_with(columns), "{text}");
     for part in [
         "25.0%",
+        " 16m ",
         "reserves",
         "n1 and 3 more",
         "needs 8 more nvidia.com/gpu",
     ] {
         assert!(rows[1].contains(part), "{part:?} is missing: {text}");
     }
-    assert_eq!(answer(&[]).to_string(), "no gang waits\n");
+    assert_eq!(screen(&answer(&[])), "no gang waits\n");
 }

@@ -5,6 +5,7 @@ use lockstep_api::names::{labels, pod_group_name};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
+use lockstep_cli::view::{Look, View};
 use lockstep_model::node::{NodeSpecView, NodeStatusView};
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::{Budget, Node, Pod, Rules, SnapshotFile};
@@ -185,4 +186,9 @@ pub fn full_cluster() -> Objects {
     ));
     objects.budgets = vec![budget("web", 1)];
     objects
+}
+
+/// What people see of an answer, as of [`now`].
+pub fn screen(view: &impl View) -> String {
+    view.screen(&Look::plain(now()))
 }

@@ -16,7 +16,8 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::support::{
-    GPU, RACK, ago, class, full_cluster, gang, manifest, node, now, pod, rules, snapshot, workload,
+    GPU, RACK, ago, class, full_cluster, gang, manifest, node, now, pod, rules, screen, snapshot,
+    workload,
 };
 
 fn ask(objects: Objects, members: i32, gpus: i64, scheduling: &Value) -> Answer {
@@ -32,7 +33,7 @@ fn ask(objects: Objects, members: i32, gpus: i64, scheduling: &Value) -> Answer 
 fn the_lowest_priority_leaves_first_however_much_it_loses() {
     let answer = ask(full_cluster(), 1, 8, &json!({"topology": {"key": RACK}}));
     assert_eq!(
-        answer.to_string(),
+        screen(&answer),
         "\
 ml/new (priority 100): fits at the expense of 1 victim
 
@@ -61,7 +62,7 @@ fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
     let asked = workload(manifest("new", 1, 8, &json!({})));
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
     assert_eq!(
-        answer.to_string(),
+        screen(&answer),
         "\
 ml/new (priority 100): fits at the expense of 1 victim
 
@@ -88,7 +89,7 @@ fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
     };
     let asked = workload(manifest("new", 1, 8, &json!({})));
     let answer = what_if(&snapshot(full_cluster()), &asked, &rules).unwrap();
-    let text = answer.to_string();
+    let text = screen(&answer);
     assert_eq!(answer.gangs[0].victims[0].name, "web", "{text}");
     // Its own 5760, and those of the pod that it would have evicted.
     assert!(
@@ -133,7 +134,7 @@ fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
 fn a_gang_that_does_not_fit_is_told_the_tightest_reason() {
     let answer = ask(full_cluster(), 2, 8, &json!({"preemptionPolicy": "Never"}));
     assert_eq!(
-        answer.to_string(),
+        screen(&answer),
         "\
 ml/new (priority 100): does not fit
 
@@ -206,7 +207,7 @@ fn a_running_gang_that_lacks_a_member_is_ahead_of_a_new_one() {
     objects.nodes = vec![node("n1", "a", 8), node("n2", "a", 8)];
     gang(&mut objects, "broken", 2, 8, 100, &["n1"], 60);
     let answer = ask(objects, 1, 8, &json!({}));
-    assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit, "{answer}");
+    assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit, "{answer:?}");
 }
 
 #[test]

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use lockstep_lifecycle::LifecycleSettings;
 use lockstep_scheduler::SchedulerSettings;
+use lockstep_scheduler::config::time;
 
-use super::{Config, Span, time};
+use super::{Config, Span};
 use crate::api::clients::Deadlines;
 use crate::index::AgentSelector;
 use crate::lease::Timing;

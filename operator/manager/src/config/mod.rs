@@ -2,19 +2,15 @@
 //! because a setting that is silently not applied is worse than none.
 
 mod convert;
-mod scheduler;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
 use lockstep_lifecycle::LifecycleSettings;
+use lockstep_scheduler::config::{SchedulerConfig, time};
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
-
-pub use scheduler::{
-    AlgorithmConfig, OrderConfig, PreemptionConfig, ReservationsConfig, SchedulerConfig,
-};
 
 /// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
 /// `500ms`).
@@ -321,15 +317,6 @@ impl Config {
             Some((_, message)) => Err(ConfigError::Values(message)),
             None => Ok(()),
         }
-    }
-}
-
-/// A span as a duration. A negative one is none.
-pub fn time(span: Span) -> Duration {
-    if span.is_negative() {
-        Duration::ZERO
-    } else {
-        span.into()
     }
 }
 

@@ -15,5 +15,6 @@ mod preemption;
 mod readme;
 mod restart;
 mod samples;
+mod shift;
 mod steering;
 mod supervised;

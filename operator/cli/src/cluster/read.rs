@@ -1,30 +1,22 @@
-//! What a decision depends on, read from the API server.
+//! What a decision depends on, and what status and events say.
 
-use std::future::Future;
-use std::path::Path;
-use std::time::Duration;
-
-use anyhow::{Context, Result, anyhow};
-use chrono::DateTime;
+use anyhow::Result;
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::api::ListParams;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use kube::core::{DeserializeGuard, NamespaceResourceScope};
-use kube::{Api, Client, Config, Resource, ResourceExt};
+use kube::core::DeserializeGuard;
+use kube::{Api, Resource, ResourceExt};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::quota_wire::NamespaceWire;
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire, Unreadable};
 use lockstep_model::{Budget, Node, Pod, Weights};
-use serde::de::DeserializeOwned;
 
-use crate::args::Connection;
+use super::ClusterReader;
 use crate::explain::{Happened, Story};
+use crate::objects::moment;
+use crate::problem::Problem;
 
-/// Longest wait for the answer to one request.
-const DEADLINE: Duration = Duration::from_secs(30);
-/// Objects asked for at once: a page of pods stays a few megabytes.
-const PAGE: u32 = 1000;
 /// Gangs of one workload whose events are looked up: each costs a request.
 const GANGS_WITH_EVENTS: usize = 8;
 
@@ -49,46 +41,19 @@ pub struct Objects {
     pub unread: Vec<String>,
 }
 
-/// A connection to the cluster.
-pub struct ClusterReader {
-    client: Client,
-}
-
 impl ClusterReader {
-    /// Connects as kubectl would.
-    pub async fn connect(connection: &Connection) -> Result<Self> {
-        let options = KubeConfigOptions {
-            context: connection.context.clone(),
-            ..KubeConfigOptions::default()
-        };
-        let mut config = match (&connection.kubeconfig, &connection.context) {
-            (Some(path), _) => {
-                Config::from_custom_kubeconfig(read_kubeconfig(path)?, &options).await?
-            }
-            (None, Some(_)) => Config::from_kubeconfig(&options).await?,
-            (None, None) => Config::infer().await?,
-        };
-        config.read_timeout = Some(DEADLINE);
-        Ok(Self {
-            client: Client::try_from(config)?,
-        })
-    }
-
-    /// Namespace of the context.
-    pub fn namespace(&self) -> &str {
-        self.client.default_namespace()
-    }
-
     /// Everything that a decision depends on; pods and gangs of one namespace, or of all.
-    pub async fn objects(&self, namespace: Option<&str>) -> Result<Objects> {
+    pub async fn objects(&self, namespace: Option<&str>) -> Result<Objects, Problem> {
         let mut unread = Vec::new();
-        let nodes: Vec<NodeWire> = list(Api::all(self.client.clone())).await?;
-        let pods: Vec<PodWire> = list(self.scoped(namespace)).await?;
-        let budgets: Vec<BudgetWire> = list(self.scoped(namespace)).await?;
-        let classes: Vec<PriorityClassWire> = list(Api::all(self.client.clone())).await?;
-        let groups: Vec<DeserializeGuard<PodGroup>> = list(self.scoped(namespace)).await?;
+        let nodes: Vec<NodeWire> = self.list(Api::all(self.client.clone()), None).await?;
+        let pods: Vec<PodWire> = self.list(self.scoped(namespace), None).await?;
+        let budgets: Vec<BudgetWire> = self.list(self.scoped(namespace), None).await?;
+        let classes: Vec<PriorityClassWire> =
+            self.list(Api::all(self.client.clone()), None).await?;
+        let groups: Vec<DeserializeGuard<PodGroup>> =
+            self.list(self.scoped(namespace), None).await?;
         let workloads: Vec<DeserializeGuard<TrainingWorkload>> =
-            list(self.scoped(namespace)).await?;
+            self.list(self.scoped(namespace), None).await?;
         let weights = self.weights(namespace, &mut unread).await;
         let nodes = nodes.iter().map(|n| named("node", n, n.scheduling()));
         let pods = pods.iter().map(|p| named("pod", p, p.scheduling()));
@@ -123,9 +88,10 @@ impl ClusterReader {
 
     /// Weights of this namespace, or of all. Who may not see namespaces takes all for equals.
     async fn weights(&self, namespace: Option<&str>, unread: &mut Vec<String>) -> Weights {
-        let all: Result<Vec<NamespaceWire>> = list(Api::all(self.client.clone())).await;
+        let all: Result<Vec<NamespaceWire>, Problem> =
+            self.list(Api::all(self.client.clone()), None).await;
         let all = all.unwrap_or_else(|error| {
-            unread.push(format!("weights of namespaces: {error:#}"));
+            unread.push(format!("weights of namespaces: {error}"));
             Vec::new()
         });
         let named = all.iter().filter_map(|n| {
@@ -138,23 +104,10 @@ impl ClusterReader {
     }
 
     /// What status and events say about a workload.
-    pub async fn story(&self, namespace: &str, name: &str) -> Result<Story> {
-        let workloads: Api<TrainingWorkload> = Api::namespaced(self.client.clone(), namespace);
-        let found = in_time(workloads.get_opt(name), "trainingworkloads").await?;
-        let workload =
-            found.ok_or_else(|| anyhow!("there is no TrainingWorkload {namespace}/{name}"))?;
+    pub async fn story(&self, namespace: &str, name: &str) -> Result<Story, Problem> {
+        let workload = self.workload(namespace, name).await?;
         let uid = workload.metadata.uid.clone().unwrap_or_default();
-        let groups: Vec<DeserializeGuard<PodGroup>> = list(self.scoped(Some(namespace))).await?;
-        let ours = |g: &PodGroup| {
-            g.owner_references()
-                .iter()
-                .any(|o| o.controller == Some(true) && o.uid == uid)
-        };
-        let groups: Vec<PodGroup> = groups
-            .into_iter()
-            .filter_map(|g| g.0.ok())
-            .filter(ours)
-            .collect();
+        let groups = self.groups_of(&workload).await?;
         let mut events = Vec::new();
         let of_groups = groups
             .iter()
@@ -170,10 +123,10 @@ impl ClusterReader {
         })
     }
 
-    async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<Happened>> {
+    async fn events(&self, namespace: &str, uid: &str) -> Result<Vec<Happened>, Problem> {
         let api: Api<core::Event> = Api::namespaced(self.client.clone(), namespace);
         let about = ListParams::default().fields(&format!("involvedObject.uid={uid}"));
-        let events = in_time(api.list(&about), "events").await?;
+        let events = self.ask(api.list(&about), "events").await?;
         Ok(events
             .items
             .into_iter()
@@ -181,53 +134,6 @@ impl ClusterReader {
             .map(happened)
             .collect())
     }
-
-    fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
-        &self,
-        namespace: Option<&str>,
-    ) -> Api<K> {
-        match namespace {
-            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
-            None => Api::all(self.client.clone()),
-        }
-    }
-}
-
-fn read_kubeconfig(path: &Path) -> Result<Kubeconfig> {
-    Kubeconfig::read_from(path).with_context(|| format!("kubeconfig {}", path.display()))
-}
-
-/// All objects of a kind, by namespace and name.
-async fn list<K>(api: Api<K>) -> Result<Vec<K>>
-where
-    K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
-{
-    let mut all = Vec::new();
-    let mut params = ListParams::default().limit(PAGE);
-    loop {
-        let page = in_time(api.list(&params), &K::plural(&())).await?;
-        all.extend(page.items);
-        params = match page.metadata.continue_.filter(|token| !token.is_empty()) {
-            Some(token) => params.continue_token(&token),
-            None => break,
-        };
-    }
-    all.sort_by_cached_key(|o| (o.namespace(), o.name_any()));
-    Ok(all)
-}
-
-/// The answer to a request, or an error that names the kind that was asked for.
-async fn in_time<T>(request: impl Future<Output = kube::Result<T>>, kind: &str) -> Result<T> {
-    let answer = tokio::time::timeout(DEADLINE, request).await;
-    let answer =
-        answer.map_err(|_| anyhow!("cannot read {kind}: no answer within {DEADLINE:?}"))?;
-    let missing = matches!(&answer, Err(kube::Error::Api(status)) if status.code == 404);
-    let hint = if missing {
-        " (are the resource definitions of Lockstep installed?)"
-    } else {
-        ""
-    };
-    answer.with_context(|| format!("cannot read {kind}{hint}"))
 }
 
 fn readable<T>(
@@ -264,16 +170,12 @@ fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
 
 fn happened(event: core::Event) -> Happened {
     let series = event.series.as_ref();
-    let last = series
-        .and_then(|s| s.last_observed_time.as_ref())
-        .map(|t| t.0);
-    let last = last
-        .or(event.last_timestamp.as_ref().map(|t| t.0))
-        .or(event.event_time.as_ref().map(|t| t.0));
+    let last = series.and_then(|s| s.last_observed_time.as_ref());
+    let last = last.and_then(|t| moment(&meta::Time(t.0)));
+    let last = last.or_else(|| event.last_timestamp.as_ref().and_then(moment));
+    let first = event.event_time.as_ref();
     Happened {
-        time: last.and_then(|t| {
-            DateTime::from_timestamp(t.as_second(), t.subsec_nanosecond().unsigned_abs())
-        }),
+        time: last.or_else(|| first.and_then(|t| moment(&meta::Time(t.0)))),
         kind: event
             .involved_object
             .kind

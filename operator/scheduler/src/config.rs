@@ -1,4 +1,5 @@
-//! How gangs are placed and who is preempted.
+//! How gangs are placed and who is preempted, as the manager's configuration says it. Who asks what the
+//! scheduler would do reads it too.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -6,10 +7,9 @@ use std::time::Duration;
 use kube::core::Duration as Span;
 use lockstep_engine as engine;
 use lockstep_model::{CostModel, Rules, VictimRules, VictimScope};
-use lockstep_scheduler::SchedulerSettings;
 use serde::{Deserialize, Serialize};
 
-use super::{secs, time};
+use crate::settings::SchedulerSettings;
 
 /// Longest guaranteed run time, in seconds.
 const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
@@ -22,6 +22,19 @@ const MAX_RESERVATIONS: usize = 1000;
 /// How long budgets may refuse an eviction before the pod is deleted, where the configuration
 /// allows that: long enough for a budget that is about to allow it.
 const DELETE_AFTER: Duration = Duration::from_secs(30);
+
+/// A span as a duration. A negative one is none.
+pub fn time(span: Span) -> Duration {
+    if span.is_negative() {
+        Duration::ZERO
+    } else {
+        span.into()
+    }
+}
+
+fn secs(seconds: u64) -> Span {
+    Duration::from_secs(seconds).into()
+}
 
 /// How gangs are placed and who is preempted.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -79,7 +92,7 @@ impl Default for ReservationsConfig {
 
 impl SchedulerConfig {
     /// What must hold, and how to say that it does not.
-    pub(super) fn rules(&self) -> impl Iterator<Item = (bool, &'static str)> {
+    pub fn rules(&self) -> impl Iterator<Item = (bool, &'static str)> {
         let reservations = (
             self.reservations.per_priority <= MAX_RESERVATIONS,
             "scheduler.reservations.perPriority must be 0 to 1000",

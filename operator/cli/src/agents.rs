@@ -1,0 +1,165 @@
+//! Node agents and their pods: which nodes restart members in place.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use lockstep_api::NodeAgent;
+use serde::Serialize;
+
+use crate::objects::{holds, moment, node};
+use crate::view::age::age;
+use crate::view::table::{Cell, Table, Tone};
+use crate::view::{Look, View};
+
+/// The agents, by node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentReport {
+    /// By node.
+    pub agents: Vec<AgentOfNode>,
+}
+
+/// What is known of the agent of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AgentOfNode {
+    /// Name of the node.
+    pub node: String,
+    /// How it is.
+    pub state: AgentState,
+    /// Members that it answers for.
+    pub members: usize,
+    /// Its version.
+    pub version: String,
+    /// Container runtime and its version.
+    pub runtime: String,
+    /// When it last reported the end of a container.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_report: Option<DateTime<Utc>>,
+    /// Name of its pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// Since when its pod is there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub since: Option<DateTime<Utc>>,
+}
+
+/// How an agent is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum AgentState {
+    /// Its pod is ready: members of its node restart in place.
+    Ready,
+    /// Its pod is not ready.
+    NotReady,
+    /// It has an object and no pod: members of its node are recreated.
+    Gone,
+    /// Its pod has not written its object yet.
+    Silent,
+    /// Pods may not be read.
+    Unknown,
+}
+
+/// Joins what agents have written with their pods; `None`: pods may not be read.
+pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
+    // A pod that is ending gives way to the one that takes its place.
+    let mut by_node: BTreeMap<&str, &Pod> = BTreeMap::new();
+    for pod in pods.unwrap_or_default() {
+        let Some(node) = node(pod) else { continue };
+        let ending = pod.metadata.deletion_timestamp.is_some();
+        if !ending || !by_node.contains_key(node) {
+            by_node.insert(node, pod);
+        }
+    }
+    let names: BTreeSet<String> = objects
+        .iter()
+        .map(ResourceExt::name_any)
+        .chain(by_node.keys().map(|n| (*n).to_owned()))
+        .collect();
+    let agent = |node: String| {
+        let object = objects.iter().find(|o| o.name_any() == node);
+        let pod = by_node.get(node.as_str()).copied();
+        let state = match (pods, object, pod) {
+            (None, ..) => AgentState::Unknown,
+            (_, None, _) => AgentState::Silent,
+            (_, _, None) => AgentState::Gone,
+            (_, _, Some(pod)) if holds(pod, "Ready") => AgentState::Ready,
+            (_, _, Some(_)) => AgentState::NotReady,
+        };
+        let status = object.and_then(|o| o.status.clone()).unwrap_or_default();
+        AgentOfNode {
+            node,
+            state,
+            members: status.arrivals.iter().map(|a| a.pods.len()).sum(),
+            version: status.agent_version,
+            runtime: status.runtime,
+            last_report: status.reports.iter().map(|r| r.time).max(),
+            pod: pod.map(ResourceExt::name_any),
+            since: pod.and_then(|p| moment(p.metadata.creation_timestamp.as_ref()?)),
+        }
+    };
+    AgentReport {
+        agents: names.into_iter().map(agent).collect(),
+    }
+}
+
+impl View for AgentReport {
+    fn screen(&self, look: &Look) -> String {
+        if self.agents.is_empty() {
+            return "no node agents: gangs restart with new pods; `kubectl apply -k config/overlays/full` installs them\n".to_owned();
+        }
+        let mut table = Table::new(&[
+            "NODE",
+            "STATE",
+            "MEMBERS",
+            "VERSION",
+            "LAST REPORT",
+            "+RUNTIME",
+            "+POD",
+            "AGE",
+        ]);
+        for agent in &self.agents {
+            let report = agent
+                .last_report
+                .map(|at| format!("{} ago", age(Some(at), look.now)));
+            table.row([
+                agent.node.clone().into(),
+                Cell::new(agent.state.words(), agent.state.tone()),
+                agent.members.to_string().into(),
+                agent.version.clone().into(),
+                report.unwrap_or_default().into(),
+                agent.runtime.clone().into(),
+                agent.pod.clone().unwrap_or_default().into(),
+                age(agent.since, look.now).into(),
+            ]);
+        }
+        table.render(look)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let name = |a: &AgentOfNode| format!("nodeagent.training.lockstep.dev/{}", a.node);
+        self.agents.iter().map(name).collect()
+    }
+}
+
+impl AgentState {
+    fn words(self) -> &'static str {
+        match self {
+            Self::Ready => "Ready",
+            Self::NotReady => "NotReady",
+            Self::Gone => "Gone",
+            Self::Silent => "Silent",
+            Self::Unknown => "Unknown",
+        }
+    }
+
+    fn tone(self) -> Tone {
+        match self {
+            Self::Ready => Tone::Good,
+            Self::NotReady | Self::Silent => Tone::Busy,
+            Self::Gone => Tone::Bad,
+            Self::Unknown => Tone::Plain,
+        }
+    }
+}

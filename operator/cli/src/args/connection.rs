@@ -1,0 +1,59 @@
+//! How to reach the cluster: flags by kubectl's names.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args as Group;
+
+/// How to reach the cluster; names and meaning are kubectl's.
+#[derive(Clone, Debug, Default, Group)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Kubeconfig. Default: $KUBECONFIG, else ~/.kube/config, else the service account of the pod.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context of the kubeconfig. Default: its current one.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub context: Option<String>,
+    /// Cluster of the kubeconfig. Default: that of the context.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub cluster: Option<String>,
+    /// User of the kubeconfig. Default: that of the context.
+    #[arg(long, global = true, value_name = "NAME")]
+    pub user: Option<String>,
+    /// User to impersonate.
+    #[arg(long = "as", global = true, value_name = "USER")]
+    pub impersonate: Option<String>,
+    /// Group to impersonate, with --as; may be repeated.
+    #[arg(long = "as-group", global = true, value_name = "GROUP")]
+    pub impersonate_groups: Vec<String>,
+    /// Bearer token, instead of the credentials of the user.
+    #[arg(long, global = true, value_name = "TOKEN")]
+    pub token: Option<String>,
+    /// Address of the API server, instead of that of the cluster.
+    #[arg(short, long, global = true, value_name = "URL")]
+    pub server: Option<String>,
+    /// Longest wait for the answer to one request, such as 5s or 2m; 0 waits for ever.
+    #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = duration)]
+    pub request_timeout: Duration,
+    /// Do not check the certificate of the API server.
+    #[arg(long, global = true)]
+    pub insecure_skip_tls_verify: bool,
+    /// File with the certificate authority of the API server.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub certificate_authority: Option<PathBuf>,
+}
+
+/// A duration as Go writes it; a number alone is seconds.
+pub(super) fn duration(text: &str) -> Result<Duration, String> {
+    if let Ok(seconds) = text.parse() {
+        return Ok(Duration::from_secs(seconds));
+    }
+    let parsed: kube::core::Duration = text
+        .parse()
+        .map_err(|why| format!("not a duration such as 5s or 2m: {why}"))?;
+    if parsed.is_negative() {
+        return Err("a duration is not negative".to_owned());
+    }
+    Ok(parsed.into())
+}

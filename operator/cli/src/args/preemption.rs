@@ -1,0 +1,132 @@
+//! What the manager's configuration says of preemption, and flags that say otherwise.
+
+use std::time::Duration;
+
+use clap::{Args as Group, ValueEnum};
+use lockstep_engine as engine;
+use lockstep_model::{Rules, VictimScope};
+
+/// The parts of the manager's configuration that the answer depends on; names and defaults are
+/// those of `scheduler.preemption` and `scheduler.reservations`. Without a flag the manager's own
+/// configuration counts, where it may be read.
+#[derive(Clone, Debug, Default, Group)]
+pub struct PreemptionArgs {
+    /// How victims are chosen; as `algorithm` of the manager's configuration.
+    #[arg(long, value_enum)]
+    pub algorithm: Option<AlgorithmArg>,
+    /// What comes first when priorities and lost work disagree; as `order` of the configuration.
+    #[arg(long, value_enum)]
+    pub order: Option<OrderArg>,
+    /// Seconds that work runs before it may be evicted; as `minRuntimeSeconds` of the
+    /// configuration.
+    #[arg(long, value_name = "SECONDS")]
+    pub min_runtime_seconds: Option<u64>,
+    /// Evictions caused in turn that count towards a victim's cost; as `followOnDepth` of the
+    /// configuration.
+    #[arg(long, value_name = "DEPTH", value_parser = clap::value_parser!(u8).range(0..=3))]
+    pub follow_on_depth: Option<u8>,
+    /// Which work may be evicted; as `victims.scope` of the configuration.
+    #[arg(long, value_enum)]
+    pub victims: Option<VictimsArg>,
+    /// For how many waiting gangs of each priority capacity is reserved; as
+    /// `reservations.perPriority` of the configuration.
+    #[arg(long, value_name = "NUMBER")]
+    pub reservations_per_priority: Option<usize>,
+}
+
+impl PreemptionArgs {
+    /// Changes rules to what the flags say, and names the flags that differ from them.
+    pub fn change(&self, rules: &mut Rules) -> Vec<&'static str> {
+        let mut differ = Vec::new();
+        let mut note = |flag, differs: bool| {
+            if differs {
+                differ.push(flag);
+            }
+        };
+        note("--algorithm", set(&mut rules.algorithm, self.algorithm));
+        note("--order", set(&mut rules.order, self.order));
+        let min_runtime = self.min_runtime_seconds.map(Duration::from_secs);
+        note(
+            "--min-runtime-seconds",
+            set(&mut rules.min_runtime, min_runtime),
+        );
+        note(
+            "--follow-on-depth",
+            set(&mut rules.follow_on_depth, self.follow_on_depth),
+        );
+        note("--victims", set(&mut rules.victims.scope, self.victims));
+        let reservations = self.reservations_per_priority;
+        note(
+            "--reservations-per-priority",
+            set(&mut rules.reservations_per_priority, reservations),
+        );
+        differ
+    }
+}
+
+/// Sets what a flag says; whether that differs from what was there.
+fn set<T: PartialEq>(now: &mut T, flag: Option<impl Into<T>>) -> bool {
+    let Some(wanted) = flag.map(Into::into) else {
+        return false;
+    };
+    let differs = *now != wanted;
+    *now = wanted;
+    differs
+}
+
+/// How victims are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum AlgorithmArg {
+    /// The least work lost.
+    LeastCost,
+    /// KEP-5710 as released.
+    Kep,
+}
+
+/// What comes first when priorities and lost work disagree.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum OrderArg {
+    /// The lowest priorities whose eviction frees enough capacity.
+    StrictPriority,
+    /// The least work, whatever its priority.
+    LeastWork,
+}
+
+/// Which work may be evicted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum VictimsArg {
+    /// What holds an extended resource that the gang asks for.
+    Accelerators,
+    /// Gangs only.
+    Gangs,
+    /// Everything of lower priority.
+    Any,
+}
+
+impl From<VictimsArg> for VictimScope {
+    fn from(victims: VictimsArg) -> Self {
+        match victims {
+            VictimsArg::Accelerators => Self::Accelerators,
+            VictimsArg::Gangs => Self::Gangs,
+            VictimsArg::Any => Self::Any,
+        }
+    }
+}
+
+impl From<AlgorithmArg> for engine::Algorithm {
+    fn from(algorithm: AlgorithmArg) -> Self {
+        match algorithm {
+            AlgorithmArg::LeastCost => Self::LeastCost,
+            AlgorithmArg::Kep => Self::Kep,
+        }
+    }
+}
+
+impl From<OrderArg> for engine::VictimOrder {
+    fn from(order: OrderArg) -> Self {
+        match order {
+            OrderArg::StrictPriority => Self::StrictPriority,
+            OrderArg::LeastWork => Self::LeastWork,
+        }
+    }
+}

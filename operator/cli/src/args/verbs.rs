@@ -1,0 +1,266 @@
+//! The flags of each verb.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use clap::{Args, ValueEnum};
+use clap_complete::Shell;
+
+use super::connection::duration;
+use super::output::{ObjectOutput, ScreenOutput};
+use super::preemption::PreemptionArgs;
+
+/// Which objects a command is about.
+#[derive(Clone, Debug, Default, Args)]
+pub struct NamespaceArgs {
+    /// Namespace.
+    #[arg(short, long, conflicts_with = "all_namespaces")]
+    pub namespace: Option<String>,
+    /// All namespaces.
+    #[arg(short = 'A', long)]
+    pub all_namespaces: bool,
+}
+
+/// Flags of `list`.
+#[derive(Debug, Args)]
+pub struct ListArgs {
+    /// Whose workloads.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Only workloads with these labels.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Show them again whenever they change.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Show it again whenever it changes.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `explain`.
+#[derive(Debug, Args)]
+pub struct ExplainArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `queue`.
+#[derive(Debug, Args)]
+pub struct QueueArgs {
+    /// Whose gangs.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Only gangs of workloads with these labels; places stay those among all.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
+    /// Show it again whenever it changes.
+    #[arg(short, long)]
+    pub watch: bool,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `whatif`.
+#[derive(Debug, Args)]
+pub struct WhatifArgs {
+    /// Manifest of one TrainingWorkload, YAML or JSON; - reads standard input.
+    #[arg(short, long, value_name = "FILE")]
+    pub filename: PathBuf,
+    /// Judge over this file, written by `snapshot`, instead of the cluster.
+    #[arg(long, value_name = "FILE")]
+    pub snapshot: Option<PathBuf>,
+    /// Namespace of a manifest that names none. Default: that of the context, `default` with
+    /// --snapshot.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Namespace of the manager, whose configuration is taken.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-system")]
+    pub manager_namespace: String,
+    /// What the manager's configuration says.
+    #[command(flatten)]
+    pub rules: PreemptionArgs,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `snapshot`.
+#[derive(Debug, Args)]
+pub struct SnapshotArgs {
+    /// The file, replaced if it exists; - writes to standard output.
+    #[arg(short, long, value_name = "FILE", default_value = "cluster.json.zst")]
+    pub output: PathBuf,
+    /// Replace names of nodes, namespaces, objects and groups, UIDs and values of pod labels by
+    /// salted hashes. The salt is not kept. Values of node labels stay, since selectors ask for
+    /// them.
+    #[arg(long)]
+    pub hash_names: bool,
+    /// Whose pods and gangs.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+}
+
+/// Flags of `version`.
+#[derive(Debug, Args)]
+pub struct VersionArgs {
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ScreenOutput,
+}
+
+/// Flags of `completion`.
+#[derive(Debug, Args)]
+pub struct CompletionArgs {
+    /// The shell.
+    #[arg(required_unless_present = "kubectl", conflicts_with = "kubectl")]
+    pub shell: Option<Shell>,
+    /// Write the program that kubectl asks (`kubectl_complete-lockstep`) into this folder, which is to
+    /// be in PATH.
+    #[arg(long, value_name = "DIR")]
+    pub kubectl: Option<PathBuf>,
+}
+
+/// Flags of the verbs that write one field.
+#[derive(Debug, Args)]
+pub struct WriteArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Say what would be written without writing it.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "HOW",
+        default_value = "none",
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "client"
+    )]
+    pub dry_run: DryRunArg,
+}
+
+/// How far a change goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum DryRunArg {
+    /// It is written.
+    None,
+    /// Nothing is sent.
+    Client,
+    /// The API server checks it and does not keep it.
+    Server,
+}
+
+/// Flags of `checkpoint`.
+#[derive(Debug, Args)]
+pub struct CheckpointArgs {
+    /// Which workload.
+    #[command(flatten)]
+    pub write: WriteArgs,
+    /// When the state was saved, RFC 3339. Default: now.
+    #[arg(long, value_name = "TIME")]
+    pub at: Option<DateTime<Utc>>,
+}
+
+/// Flags of `logs`.
+#[derive(Debug, Args)]
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "each is a flag of the command line, as kubectl has it"
+)]
+pub struct LogsArgs {
+    /// Name of the TrainingWorkload.
+    pub name: String,
+    /// Namespace. Default: that of the context.
+    #[arg(short, long)]
+    pub namespace: Option<String>,
+    /// Members of this group.
+    #[arg(long, value_name = "NAME")]
+    pub group: Option<String>,
+    /// The member with this rank; of each group or replica, where ranks start anew in each.
+    #[arg(long, value_name = "NUMBER")]
+    pub rank: Option<i32>,
+    /// The member that failed first in the last failure: the log of the container that failed.
+    #[arg(long, conflicts_with_all = ["group", "rank", "all"])]
+    pub failed: bool,
+    /// All members, or all of the group.
+    #[arg(long)]
+    pub all: bool,
+    /// Begin each line with the member.
+    #[arg(long)]
+    pub prefix: bool,
+    /// Name of a container. Default: the one that trains, or that failed.
+    #[arg(short, long, value_name = "NAME")]
+    pub container: Option<String>,
+    /// The container before the present one.
+    #[arg(short, long)]
+    pub previous: bool,
+    /// Go on with what is written from now on.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// So many of the last lines.
+    #[arg(long, value_name = "LINES")]
+    pub tail: Option<i64>,
+    /// What was written in the last time, such as 10m.
+    #[arg(long, value_name = "DURATION", value_parser = duration)]
+    pub since: Option<Duration>,
+}
+
+/// Flags of `top`.
+#[derive(Debug, Args)]
+pub struct TopArgs {
+    /// Only this namespace. Default: all.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `agents`.
+#[derive(Debug, Args)]
+pub struct AgentsArgs {
+    /// Namespace of the agents' pods: `agents.namespace` of the manager's configuration.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-agent")]
+    pub agent_namespace: String,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ObjectOutput,
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Namespace of the agents' pods: `agents.namespace` of the manager's configuration.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-agent")]
+    pub agent_namespace: String,
+    /// Format of the answer.
+    #[command(flatten)]
+    pub output: ScreenOutput,
+}

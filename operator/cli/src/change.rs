@@ -1,0 +1,197 @@
+//! The one field that a verb writes, and how to say what it does.
+
+use chrono::{DateTime, SecondsFormat, Utc};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::names::{MANAGED_BY, annotations};
+use lockstep_api::workload::Phase;
+use serde_json::{Value, json};
+use thiserror::Error;
+
+/// What a user asks of a workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// All members start again, once, without cost to the restart budget.
+    Restart,
+    /// All pods end and their nodes are released.
+    Suspend,
+    /// It queues again.
+    Resume,
+    /// Its state was saved at this time.
+    Checkpoint(DateTime<Utc>),
+}
+
+/// A field to write.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FieldChange {
+    /// Path of the field.
+    pub field: String,
+    /// Its value now, as JSON; null: none.
+    pub from: Value,
+    /// Its value afterwards.
+    pub to: Value,
+    /// What follows, for people.
+    pub effect: &'static str,
+    /// Merge patch that writes it, if the object is still the one that was read.
+    pub patch: Value,
+}
+
+/// Why a wish cannot be granted.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum Declined {
+    /// It is over.
+    #[error("{0:?} has ended ({1}) and does not start again; delete it and apply it anew")]
+    Ended(String, &'static str),
+    /// Somebody else acts on it.
+    #[error("spec.managedBy of {0:?} is {1:?}: Lockstep leaves it alone")]
+    Foreign(String, String),
+    /// There is nothing to restart.
+    #[error("{0:?} is suspended: `kubectl lockstep resume` lets it run")]
+    Suspended(String),
+    /// A checkpoint that is yet to be made.
+    #[error("{0} is in the future: a checkpoint has a time that is over")]
+    Future(String),
+}
+
+/// The field that grants a wish; `None`: it is as wished already.
+pub fn change(
+    workload: &TrainingWorkload,
+    wish: Wish,
+    now: DateTime<Utc>,
+) -> Result<Option<FieldChange>, Declined> {
+    let metadata = &workload.metadata;
+    let name = metadata.name.clone().unwrap_or_default();
+    let spec = &workload.spec;
+    if spec.managed_by != MANAGED_BY {
+        return Err(Declined::Foreign(name, spec.managed_by.clone()));
+    }
+    let phase = workload.status.as_ref().and_then(|s| s.phase);
+    if let Some(phase @ (Phase::Succeeded | Phase::Failed)) = phase {
+        return Err(Declined::Ended(name, phase.as_str()));
+    }
+    let version = metadata.resource_version.as_deref();
+    let suspend = |to: bool, effect| {
+        let patch = json!({"metadata": {"resourceVersion": version}, "spec": {"suspend": to}});
+        let from = json!(spec.suspend);
+        (spec.suspend != to).then(|| field("spec.suspend", from, json!(to), effect, patch))
+    };
+    Ok(match wish {
+        Wish::Restart if spec.suspend => return Err(Declined::Suspended(name)),
+        Wish::Restart => {
+            let (from, to) = (spec.restart_nonce, spec.restart_nonce.saturating_add(1));
+            let patch =
+                json!({"metadata": {"resourceVersion": version}, "spec": {"restartNonce": to}});
+            let effect = "all members start again once, which costs nothing of the restart budget";
+            Some(field(
+                "spec.restartNonce",
+                json!(from),
+                json!(to),
+                effect,
+                patch,
+            ))
+        }
+        Wish::Suspend => suspend(true, "its pods end gracefully and its nodes are released"),
+        Wish::Resume => suspend(false, "it queues for capacity"),
+        Wish::Checkpoint(at) if at > now => return Err(Declined::Future(time(at))),
+        Wish::Checkpoint(at) => {
+            let key = annotations::LAST_CHECKPOINT;
+            let from = metadata
+                .annotations
+                .as_ref()
+                .and_then(|a| a.get(key))
+                .cloned();
+            let to = time(at);
+            let patch = json!({"metadata": {"resourceVersion": version, "annotations": {key: to}}});
+            let effect = "only work after it counts as lost in restarts and preemptions";
+            let annotation = format!("metadata.annotations[{key}]");
+            (from.as_ref() != Some(&to))
+                .then(|| field(&annotation, json!(from), json!(to), effect, patch))
+        }
+    })
+}
+
+fn field(field: &str, from: Value, to: Value, effect: &'static str, patch: Value) -> FieldChange {
+    FieldChange {
+        field: field.to_owned(),
+        from,
+        to,
+        effect,
+        patch,
+    }
+}
+
+fn time(at: DateTime<Utc>) -> String {
+    at.to_rfc3339_opts(SecondsFormat::Secs, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn workload(spec: &Value, phase: Option<&str>) -> TrainingWorkload {
+        let mut value = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+            "metadata": {"name": "llama", "resourceVersion": "7"},
+            "spec": {"groups": [{"name": "w", "template": {"spec": {"containers": []}}}]}});
+        value["spec"]
+            .as_object_mut()
+            .unwrap()
+            .extend(spec.as_object().unwrap().clone());
+        if let Some(phase) = phase {
+            value["status"] = json!({"phase": phase});
+        }
+        serde_json::from_value(value).unwrap()
+    }
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(seconds, 0).unwrap()
+    }
+
+    #[test]
+    fn each_wish_writes_one_field_of_the_object_that_was_read() {
+        let running = workload(&json!({"restartNonce": 4}), Some("Running"));
+        let patch = |wish| change(&running, wish, at(90)).unwrap().map(|c| c.patch);
+        let version = |mut patch: Value| {
+            patch["metadata"]["resourceVersion"] = json!("7");
+            Some(patch)
+        };
+        assert_eq!(
+            patch(Wish::Restart),
+            version(json!({"metadata": {}, "spec": {"restartNonce": 5}}))
+        );
+        assert_eq!(
+            patch(Wish::Suspend),
+            version(json!({"metadata": {}, "spec": {"suspend": true}}))
+        );
+        assert_eq!(
+            patch(Wish::Checkpoint(at(60))),
+            version(
+                json!({"metadata": {"annotations": {"training.lockstep.dev/last-checkpoint": "1970-01-01T00:01:00Z"}}})
+            )
+        );
+        assert_eq!(patch(Wish::Resume), None, "it is not suspended");
+    }
+
+    #[test]
+    fn what_is_over_or_not_ours_is_left_alone() {
+        let declined = |spec: &Value, phase, wish| {
+            change(&workload(spec, phase), wish, at(90))
+                .unwrap_err()
+                .to_string()
+        };
+        assert_eq!(
+            declined(&json!({}), Some("Failed"), Wish::Restart),
+            "\"llama\" has ended (Failed) and does not start again; delete it and apply it anew"
+        );
+        assert_eq!(
+            declined(&json!({"managedBy": "kueue"}), None, Wish::Suspend),
+            "spec.managedBy of \"llama\" is \"kueue\": Lockstep leaves it alone"
+        );
+        assert_eq!(
+            declined(&json!({"suspend": true}), Some("Suspended"), Wish::Restart),
+            "\"llama\" is suspended: `kubectl lockstep resume` lets it run"
+        );
+        assert_eq!(
+            declined(&json!({}), None, Wish::Checkpoint(at(91))),
+            "1970-01-01T00:01:31Z is in the future: a checkpoint has a time that is over"
+        );
+    }
+}

@@ -1,0 +1,241 @@
+//! The connection, and requests that end in an answer or in a sentence.
+
+use std::future::Future;
+use std::path::Path;
+use std::time::Duration;
+
+use kube::api::ListParams;
+use kube::config::{
+    AuthInfo, Cluster, Context, KubeConfigOptions, Kubeconfig, KubeconfigError, NamedAuthInfo,
+    NamedCluster, NamedContext,
+};
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Config, Resource, ResourceExt};
+use serde::de::DeserializeOwned;
+
+use crate::args::Connection;
+use crate::problem::{Asked, Problem, kubeconfig};
+
+/// Objects asked for at once: a page of pods stays a few megabytes.
+const PAGE: u32 = 1000;
+/// Name of what the flags make of a context.
+const CHOSEN: &str = "chosen by flags";
+
+/// A connection to the cluster.
+pub struct ClusterReader {
+    pub(super) client: Client,
+    server: String,
+    /// Longest wait for an answer; none: for ever.
+    deadline: Option<Duration>,
+}
+
+impl ClusterReader {
+    /// Connects as kubectl would.
+    pub async fn connect(connection: &Connection) -> Result<Self, Problem> {
+        let deadline = Some(connection.request_timeout).filter(|t| !t.is_zero());
+        let mut config = config(connection).await?;
+        // What is followed may be silent for long; every other request has the deadline of `ask`.
+        config.read_timeout = None;
+        config.connect_timeout = deadline;
+        // A command that is typed again costs less than one that hangs.
+        config.default_retry = false;
+        let server = config.cluster_url.to_string();
+        let server = server.trim_end_matches('/').to_owned();
+        let asked = Asked {
+            server: &server,
+            kind: "",
+        };
+        let client = Client::try_from(config).map_err(|error| asked.problem(&error))?;
+        Ok(Self {
+            client,
+            server,
+            deadline,
+        })
+    }
+
+    /// Namespace of the context.
+    pub fn namespace(&self) -> &str {
+        self.client.default_namespace()
+    }
+
+    /// Address of the API server.
+    pub fn server(&self) -> &str {
+        &self.server
+    }
+
+    /// The answer to a request, or a sentence that names the kind that was asked for.
+    pub(super) async fn ask<T>(
+        &self,
+        request: impl Future<Output = kube::Result<T>>,
+        kind: &str,
+    ) -> Result<T, Problem> {
+        let server = self.server.as_str();
+        let answer = match self.deadline {
+            Some(after) => tokio::time::timeout(after, request).await.map_err(|_| {
+                let server = server.to_owned();
+                Problem::NoAnswer { server, after }
+            })?,
+            None => request.await,
+        };
+        answer.map_err(|error| Asked { server, kind }.problem(&error))
+    }
+
+    /// All objects of a kind, by namespace and name.
+    pub(super) async fn list<K>(&self, api: Api<K>, labels: Option<&str>) -> Result<Vec<K>, Problem>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + std::fmt::Debug,
+    {
+        let mut all = Vec::new();
+        let mut params = ListParams::default().limit(PAGE);
+        if let Some(labels) = labels {
+            params = params.labels(labels);
+        }
+        let kind = format!("{}.{}", K::plural(&()), K::group(&()));
+        loop {
+            let page = self
+                .ask(api.list(&params), kind.trim_end_matches('.'))
+                .await?;
+            all.extend(page.items);
+            params = match page.metadata.continue_.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token(&token),
+                None => break,
+            };
+        }
+        all.sort_by_cached_key(|o| (o.namespace(), o.name_any()));
+        Ok(all)
+    }
+
+    /// Objects of a namespace, or of all.
+    pub(super) fn scoped<K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>>(
+        &self,
+        namespace: Option<&str>,
+    ) -> Api<K> {
+        match namespace {
+            Some(namespace) => Api::namespaced(self.client.clone(), namespace),
+            None => Api::all(self.client.clone()),
+        }
+    }
+}
+
+async fn config(connection: &Connection) -> Result<Config, Problem> {
+    let read = match &connection.kubeconfig {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let missing = |error: &KubeconfigError| match error {
+        KubeconfigError::FindPath => true,
+        KubeconfigError::ReadConfig(why, _) => why.kind() == std::io::ErrorKind::NotFound,
+        _ => false,
+    };
+    let file = match read {
+        Ok(file) => file,
+        // As kubectl: a pod has its service account, and flags alone are enough.
+        Err(error) if connection.kubeconfig.is_none() && missing(&error) => {
+            if connection.server.is_none() {
+                let inside = Config::incluster().map(|c| impersonating(c, connection));
+                return inside.map_err(|_| kubeconfig(&KubeconfigError::FindPath));
+            }
+            Kubeconfig::default()
+        }
+        Err(error) => return Err(kubeconfig(&error)),
+    };
+    let file = with_flags(file, connection).map_err(|error| kubeconfig(&error))?;
+    Config::from_custom_kubeconfig(file, &KubeConfigOptions::default())
+        .await
+        .map_err(|error| kubeconfig(&error))
+}
+
+fn impersonating(mut config: Config, connection: &Connection) -> Config {
+    override_user(&mut config.auth_info, connection);
+    config
+}
+
+fn override_user(user: &mut AuthInfo, connection: &Connection) {
+    if let Some(token) = &connection.token {
+        *user = AuthInfo {
+            token: Some(token.clone().into()),
+            ..AuthInfo::default()
+        };
+    }
+    if connection.impersonate.is_some() {
+        user.impersonate.clone_from(&connection.impersonate);
+        let groups = Some(connection.impersonate_groups.clone());
+        user.impersonate_groups = groups.filter(|g| !g.is_empty());
+    }
+}
+
+/// A kubeconfig whose current context is what the flags choose and change.
+pub fn with_flags(
+    mut file: Kubeconfig,
+    connection: &Connection,
+) -> Result<Kubeconfig, KubeconfigError> {
+    let chosen = connection.context.clone().or(file.current_context.clone());
+    let chosen = chosen.filter(|name| !name.is_empty());
+    let mut context = match &chosen {
+        Some(name) => {
+            let named = file.contexts.iter().find(|c| c.name == *name);
+            let context = named.and_then(|c| c.context.clone());
+            context.ok_or_else(|| KubeconfigError::LoadContext(name.clone()))?
+        }
+        None if connection.server.is_some() || connection.cluster.is_some() => Context::default(),
+        None => return Err(KubeconfigError::CurrentContextNotSet),
+    };
+    let cluster = connection.cluster.as_ref().unwrap_or(&context.cluster);
+    let known = file.clusters.iter().find(|c| c.name == *cluster);
+    let mut known = match known.and_then(|c| c.cluster.clone()) {
+        Some(known) => known,
+        None if connection.server.is_some() && cluster.is_empty() => Cluster::default(),
+        None => return Err(KubeconfigError::LoadClusterOfContext(cluster.clone())),
+    };
+    if let Some(server) = &connection.server {
+        known.server = Some(server.clone());
+    }
+    if let Some(authority) = &connection.certificate_authority {
+        known.certificate_authority = Some(authority.display().to_string());
+        known.certificate_authority_data = None;
+    }
+    if connection.insecure_skip_tls_verify {
+        known.insecure_skip_tls_verify = Some(true);
+        known.certificate_authority = None;
+        known.certificate_authority_data = None;
+    }
+    let name = connection.user.as_ref().or(context.user.as_ref());
+    let user = file.auth_infos.iter().find(|u| Some(&u.name) == name);
+    let mut user = user.and_then(|u| u.auth_info.clone()).unwrap_or_default();
+    override_user(&mut user, connection);
+
+    CHOSEN.clone_into(&mut context.cluster);
+    context.user = Some(CHOSEN.to_owned());
+    let named = CHOSEN.to_owned();
+    file.current_context = Some(named.clone());
+    file.contexts = vec![NamedContext {
+        name: named.clone(),
+        context: Some(context),
+        ..NamedContext::default()
+    }];
+    file.clusters = vec![NamedCluster {
+        name: named.clone(),
+        cluster: Some(known),
+        ..NamedCluster::default()
+    }];
+    file.auth_infos = vec![NamedAuthInfo {
+        name: named,
+        auth_info: Some(user),
+        ..NamedAuthInfo::default()
+    }];
+    Ok(file)
+}
+
+/// Names of `contexts`, `clusters` or `users` in the kubeconfig; none where it cannot be read.
+pub fn names_in_kubeconfig(path: Option<&Path>, what: &str) -> Vec<String> {
+    let read = match path {
+        Some(path) => Kubeconfig::read_from(path),
+        None => Kubeconfig::read(),
+    };
+    let file = read.unwrap_or_default();
+    match what {
+        "contexts" => file.contexts.into_iter().map(|c| c.name).collect(),
+        "clusters" => file.clusters.into_iter().map(|c| c.name).collect(),
+        _ => file.auth_infos.into_iter().map(|u| u.name).collect(),
+    }
+}

@@ -1,0 +1,148 @@
+//! Workloads and what was made for them.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use kube::api::ListParams;
+use kube::core::{DeserializeGuard, PartialObjectMeta};
+use kube::{Api, Resource, ResourceExt};
+use lockstep_api::names::labels;
+use lockstep_api::{PodGroup, TrainingWorkload};
+
+use super::ClusterReader;
+use crate::objects::owns;
+use crate::problem::Problem;
+use crate::status::WorkloadObjects;
+
+impl ClusterReader {
+    /// Workloads, and a sentence for each that cannot be read.
+    pub async fn workloads(
+        &self,
+        namespace: Option<&str>,
+        labels: Option<&str>,
+    ) -> Result<(Vec<TrainingWorkload>, Vec<String>), Problem> {
+        let all: Vec<DeserializeGuard<TrainingWorkload>> =
+            self.list(self.scoped(namespace), labels).await?;
+        let mut unread = Vec::new();
+        let all = all.into_iter().filter_map(|guarded| match guarded.0 {
+            Ok(workload) => Some(workload),
+            Err(why) => {
+                let of = |text: Option<&String>| text.cloned().unwrap_or_default();
+                unread.push(format!(
+                    "trainingworkload {}/{}: {}",
+                    of(why.metadata.namespace.as_ref()),
+                    of(why.metadata.name.as_ref()),
+                    why.error
+                ));
+                None
+            }
+        });
+        let all = all.collect();
+        Ok((all, unread))
+    }
+
+    /// One workload.
+    pub async fn workload(&self, namespace: &str, name: &str) -> Result<TrainingWorkload, Problem> {
+        let api: Api<TrainingWorkload> = self.scoped(Some(namespace));
+        let kind = TrainingWorkload::plural(&());
+        let found = self.ask(api.get_opt(name), &kind).await?;
+        if let Some(found) = found {
+            return Ok(found);
+        }
+        // A 404 for one object does not tell whether its kind is there: a list does.
+        self.ask(api.list_metadata(&ListParams::default().limit(1)), &kind)
+            .await?;
+        Err(Problem::NotFound {
+            kind: TrainingWorkload::kind(&()).into_owned(),
+            name: name.to_owned(),
+            namespace: namespace.to_owned(),
+        })
+    }
+
+    /// Namespace and name of the workloads with these labels.
+    pub async fn selected(
+        &self,
+        namespace: Option<&str>,
+        labels: &str,
+    ) -> Result<Vec<(String, String)>, Problem> {
+        let params = ListParams::default().labels(labels);
+        let api: Api<TrainingWorkload> = self.scoped(namespace);
+        let kind = TrainingWorkload::plural(&());
+        let found = self.ask(api.list_metadata(&params), &kind).await?;
+        let name = |o: &PartialObjectMeta<TrainingWorkload>| {
+            Some((o.metadata.namespace.clone()?, o.metadata.name.clone()?))
+        };
+        Ok(found.items.iter().filter_map(name).collect())
+    }
+
+    /// Pod groups; those that cannot be read are left out.
+    pub async fn groups(&self, namespace: Option<&str>) -> Result<Vec<PodGroup>, Problem> {
+        let groups: Vec<DeserializeGuard<PodGroup>> =
+            self.list(self.scoped(namespace), None).await?;
+        Ok(groups.into_iter().filter_map(|g| g.0.ok()).collect())
+    }
+
+    /// Names of the namespaces.
+    pub async fn namespaces(&self) -> Result<Vec<String>, Problem> {
+        let all: Api<PartialObjectMeta<Namespace>> = Api::all(self.client.clone());
+        let all = self.list(all, None).await?;
+        Ok(all.iter().map(ResourceExt::name_any).collect())
+    }
+
+    /// The pod groups of a workload.
+    pub async fn groups_of(&self, workload: &TrainingWorkload) -> Result<Vec<PodGroup>, Problem> {
+        let groups = self.groups(workload.metadata.namespace.as_deref()).await?;
+        let groups = groups.into_iter();
+        Ok(groups.filter(|group| owns(workload, group)).collect())
+    }
+
+    /// The pods of a workload, those that are ending last.
+    pub async fn pods_of(&self, workload: &TrainingWorkload) -> Result<Vec<Pod>, Problem> {
+        let uid = workload.metadata.uid.as_deref().unwrap_or_default();
+        let labels = format!("{}={uid}", labels::WORKLOAD_UID);
+        let namespace = workload.metadata.namespace.as_deref();
+        let pods: Vec<Pod> = self.list(self.scoped(namespace), Some(&labels)).await?;
+        let mut pods: Vec<Pod> = pods.into_iter().filter(|p| owns(workload, p)).collect();
+        pods.sort_by_key(|p| p.metadata.deletion_timestamp.is_some());
+        Ok(pods)
+    }
+
+    /// What `status` shows of a workload. Pods and nodes that may not be read are left out.
+    pub async fn of_workload(
+        &self,
+        namespace: &str,
+        name: &str,
+    ) -> Result<WorkloadObjects, Problem> {
+        let workload = self.workload(namespace, name).await?;
+        let groups = self.groups_of(&workload).await?;
+        let pods = permitted(self.pods_of(&workload).await)?;
+        let topology = workload.spec.scheduling.topology.as_ref();
+        let domains = match topology {
+            Some(topology) => permitted(self.domains(&topology.key).await)?.unwrap_or_default(),
+            None => BTreeMap::new(),
+        };
+        Ok(WorkloadObjects {
+            workload,
+            groups,
+            pods,
+            domains,
+        })
+    }
+
+    /// Value of a label of nodes, by name of the node.
+    async fn domains(&self, key: &str) -> Result<BTreeMap<String, String>, Problem> {
+        let nodes: Api<PartialObjectMeta<Node>> = Api::all(self.client.clone());
+        let nodes = self.list(nodes, Some(key)).await?;
+        let domain =
+            |n: &PartialObjectMeta<Node>| Some((n.name_any(), n.labels().get(key)?.clone()));
+        Ok(nodes.iter().filter_map(domain).collect())
+    }
+}
+
+/// `None` for what may not be read; other problems stay.
+pub(super) fn permitted<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
+    match answer {
+        Err(Problem::NotAllowed { .. }) => Ok(None),
+        other => other.map(Some),
+    }
+}

@@ -1,0 +1,40 @@
+//! The only writes: one field of one workload, if it is still as it was read.
+
+use kube::api::{Patch, PatchParams};
+use kube::{Api, ResourceExt};
+use lockstep_api::TrainingWorkload;
+
+use super::ClusterReader;
+use crate::change::FieldChange;
+use crate::problem::Problem;
+
+/// Who wrote a field, in `managedFields`.
+const MANAGER: &str = "kubectl-lockstep";
+
+impl ClusterReader {
+    /// Writes a field, or asks the API server whether it could be written.
+    pub async fn write(
+        &self,
+        workload: &TrainingWorkload,
+        change: &FieldChange,
+        dry_run: bool,
+    ) -> Result<(), Problem> {
+        let api: Api<TrainingWorkload> = self.scoped(workload.metadata.namespace.as_deref());
+        let name = workload.name_any();
+        let params = PatchParams {
+            dry_run,
+            field_manager: Some(MANAGER.to_owned()),
+            ..PatchParams::default()
+        };
+        let patch = Patch::Merge(&change.patch);
+        let written = api.patch_metadata(&name, &params, &patch);
+        self.ask(written, "trainingworkloads")
+            .await
+            .map(|_| ())
+            .map_err(|problem| match problem {
+                Problem::Conflict(_) => Problem::Changed { name },
+                Problem::NotInstalled { .. } => Problem::Gone { name },
+                other => other,
+            })
+    }
+}

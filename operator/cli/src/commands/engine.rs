@@ -1,0 +1,146 @@
+//! Verbs that ask the engine.
+
+use std::collections::hash_map::RandomState;
+
+use anyhow::{Context, Result};
+use chrono::{DateTime, Utc};
+use lockstep_api::PodGroup;
+use lockstep_model::{Rules, SnapshotFile};
+
+use super::show::{WallClock, show};
+use crate::args::{Connection, SnapshotArgs, WhatifArgs};
+use crate::cluster::ClusterReader;
+use crate::outcome::Outcome;
+use crate::published::published;
+use crate::whatif::{Answer, what_if};
+use crate::{file, record};
+
+/// Namespace of objects that name none, where no context says otherwise.
+const DEFAULT_NAMESPACE: &str = "default";
+
+pub async fn whatif(
+    connection: &Connection,
+    args: &WhatifArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let answer = ask(connection, args, clock()).await?;
+    if let Some(namespace) = &answer.only_namespace {
+        eprintln!(
+            "warning: only namespace {namespace} is known; what pods of others hold counts as free"
+        );
+    }
+    show(&answer, args.output.format, clock)?;
+    Ok(if answer.fits {
+        Outcome::Done
+    } else {
+        Outcome::DoesNotFit
+    })
+}
+
+pub async fn snapshot(
+    cluster: &ClusterReader,
+    args: &SnapshotArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let mut snapshot = take(cluster, args.scope.namespace.clone(), clock()).await?;
+    if args.hash_names {
+        snapshot = snapshot.pseudonymized(&RandomState::new());
+    }
+    file::write_snapshot(&args.output, &snapshot)?;
+    eprintln!("{}: {}", args.output.display(), contents(&snapshot));
+    Ok(Outcome::Done)
+}
+
+async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> Result<Answer> {
+    let manifest = &args.filename;
+    let mut workload = file::read_workload(manifest)?;
+    let mut rules = Rules::default();
+    let (snapshot, default) = if let Some(path) = &args.snapshot {
+        args.rules.change(&mut rules);
+        (file::read_snapshot(path)?, DEFAULT_NAMESPACE.to_owned())
+    } else {
+        let cluster = ClusterReader::connect(connection).await?;
+        rules = rules_of_manager(&cluster, args).await?;
+        let taken = take(&cluster, None, now).await?;
+        (taken, cluster.namespace().to_owned())
+    };
+    let chosen = args.namespace.clone();
+    let namespace = &mut workload.metadata.namespace;
+    namespace.get_or_insert(chosen.unwrap_or(default));
+    what_if(&snapshot, &workload, &rules)
+        .with_context(|| format!("manifest {}", manifest.display()))
+}
+
+/// The rules of the manager's configuration where it may be read, else its defaults; flags override
+/// both.
+async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<Rules> {
+    let namespace = &args.manager_namespace;
+    let text = cluster.manager_config(namespace).await?;
+    let read = match &text {
+        Some(text) => published(text, namespace),
+        None => Err("it may not be read, or is not there".to_owned()),
+    };
+    let found = match read {
+        Ok(found) => found,
+        Err(why) => {
+            eprintln!(
+                "warning: the manager's configuration in namespace {namespace}: {why}; its defaults and the flags are taken"
+            );
+            let mut rules = Rules::default();
+            args.rules.change(&mut rules);
+            return Ok(rules);
+        }
+    };
+    if !found.evicts {
+        eprintln!(
+            "warning: the manager evicts nobody (scheduler.preemption.enabled is false): a gang that needs victims waits"
+        );
+    }
+    let mut rules = found.rules;
+    let differ = args.rules.change(&mut rules);
+    if !differ.is_empty() {
+        eprintln!(
+            "warning: {} differs from the manager's configuration: it will decide otherwise",
+            differ.join(", ")
+        );
+    }
+    Ok(rules)
+}
+
+async fn take(
+    cluster: &ClusterReader,
+    namespace: Option<String>,
+    now: DateTime<Utc>,
+) -> Result<SnapshotFile> {
+    let (snapshot, _) = taken(cluster, namespace, now).await?;
+    Ok(snapshot)
+}
+
+/// The snapshot, and the pod groups that it was made of.
+pub async fn taken(
+    cluster: &ClusterReader,
+    namespace: Option<String>,
+    now: DateTime<Utc>,
+) -> Result<(SnapshotFile, Vec<PodGroup>)> {
+    let objects = cluster.objects(namespace.as_deref()).await?;
+    let groups = objects.groups.clone();
+    let (snapshot, unread) = record::record(objects, namespace, now);
+    for why in unread {
+        eprintln!("warning: left out: {why}");
+    }
+    Ok((snapshot, groups))
+}
+
+fn contents(file: &SnapshotFile) -> String {
+    let SnapshotFile {
+        nodes,
+        pods,
+        gangs,
+        budgets,
+        ..
+    } = file;
+    let (nodes, pods, gangs, budgets) = (nodes.len(), pods.len(), gangs.len(), budgets.len());
+    format!(
+        "{nodes} nodes, {pods} pods that hold capacity, {gangs} gangs, {budgets} disruption budgets"
+    )
+}

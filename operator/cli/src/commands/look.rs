@@ -1,0 +1,181 @@
+//! Verbs that show how things are.
+
+use std::collections::BTreeSet;
+
+use anyhow::Result;
+use chrono::{DateTime, Utc};
+
+use super::engine::taken;
+use super::show::{WallClock, show, watch};
+use crate::args::{
+    AgentsArgs, DoctorArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, TopArgs,
+    VersionArgs,
+};
+use crate::cluster::ClusterReader;
+use crate::outcome::Outcome;
+use crate::queue::QueueAnswer;
+use crate::view::View;
+
+/// Shows what is read once, or again and again.
+async fn show_or_watch<V: View>(
+    cluster: &ClusterReader,
+    namespace: Option<&str>,
+    again: bool,
+    format: Format,
+    clock: WallClock,
+    read: impl AsyncFn() -> Result<V>,
+) -> Result<Outcome> {
+    if again {
+        watch(cluster, namespace, format, clock, read).await?;
+    } else {
+        show(&read().await?, format, clock)?;
+    }
+    Ok(Outcome::Done)
+}
+
+pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) -> Result<Outcome> {
+    let namespace = args
+        .scope
+        .namespace
+        .as_deref()
+        .unwrap_or(cluster.namespace());
+    let namespace = (!args.scope.all_namespaces).then_some(namespace);
+    let read = async || {
+        let (all, unread) = cluster
+            .workloads(namespace, args.selector.as_deref())
+            .await?;
+        for why in unread {
+            eprintln!("warning: left out: {why}");
+        }
+        Ok(crate::list::list(&all, namespace))
+    };
+    show_or_watch(
+        cluster,
+        namespace,
+        args.watch,
+        args.output.format,
+        clock,
+        read,
+    )
+    .await
+}
+
+pub async fn status(
+    cluster: &ClusterReader,
+    args: &StatusArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
+    let read = async || {
+        let objects = cluster.of_workload(namespace, &args.name).await?;
+        Ok(crate::status::status(&objects, clock()))
+    };
+    show_or_watch(
+        cluster,
+        Some(namespace),
+        args.watch,
+        args.output.format,
+        clock,
+        read,
+    )
+    .await
+}
+
+pub async fn version(
+    cluster: &ClusterReader,
+    args: &VersionArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    show(&cluster.versions().await?, args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> Result<Outcome> {
+    let namespace = args.scope.namespace.as_deref();
+    let (workloads, unread) = cluster.workloads(namespace, None).await?;
+    for why in unread {
+        eprintln!("warning: left out: {why}");
+    }
+    let groups = cluster.groups(namespace).await?;
+    let nodes = cluster.accelerators_of_nodes().await?;
+    let answer = crate::top::top(&workloads, &groups, nodes, namespace);
+    show(&answer, args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn agents(
+    cluster: &ClusterReader,
+    args: &AgentsArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let objects = cluster.node_agents().await?;
+    let pods = cluster.agent_pods(&args.agent_namespace).await?;
+    let answer = crate::agents::agents(&objects, pods.as_deref());
+    show(&answer, args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn doctor(
+    cluster: &ClusterReader,
+    args: &DoctorArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let facts = cluster.install_facts(&args.agent_namespace).await?;
+    let diagnosis = crate::doctor::diagnose(&facts, clock());
+    show(&diagnosis, args.output.format, clock)?;
+    Ok(if diagnosis.failed() {
+        Outcome::Unhealthy
+    } else {
+        Outcome::Done
+    })
+}
+
+pub async fn explain(
+    cluster: &ClusterReader,
+    args: &ExplainArgs,
+    clock: WallClock,
+) -> Result<Outcome> {
+    let namespace = args.namespace.as_deref().unwrap_or(cluster.namespace());
+    let story = cluster.story(namespace, &args.name).await?;
+    show(&crate::explain::explain(&story), args.output.format, clock)?;
+    Ok(Outcome::Done)
+}
+
+pub async fn queue(cluster: &ClusterReader, args: &QueueArgs, clock: WallClock) -> Result<Outcome> {
+    let namespace = args.scope.namespace.as_deref();
+    if let Some(namespace) = namespace {
+        eprintln!(
+            "warning: only namespace {namespace} is known; gangs of others may come before these"
+        );
+    }
+    let selector = args.selector.as_deref();
+    let read = async || waiting(cluster, namespace, selector, clock()).await;
+    show_or_watch(
+        cluster,
+        namespace,
+        args.watch,
+        args.output.format,
+        clock,
+        read,
+    )
+    .await
+}
+
+/// The queue, of gangs of workloads with these labels only.
+async fn waiting(
+    cluster: &ClusterReader,
+    namespace: Option<&str>,
+    selector: Option<&str>,
+    now: DateTime<Utc>,
+) -> Result<QueueAnswer> {
+    let (snapshot, groups) = taken(cluster, namespace.map(str::to_owned), now).await?;
+    let mut answer = crate::queue::queue(&snapshot, &groups);
+    if let Some(selector) = selector {
+        let chosen = cluster.selected(namespace, selector).await?;
+        let chosen: BTreeSet<(&str, &str)> = chosen.iter().map(|(n, w)| (&**n, &**w)).collect();
+        answer
+            .gangs
+            .retain(|g| chosen.contains(&(g.namespace.as_str(), g.workload.as_str())));
+    }
+    Ok(answer)
+}

@@ -1,0 +1,390 @@
+//! Whether the installation is healthy: one line for each thing that can be wrong, with what to read.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::names::RESTART_ALL_FEATURE;
+use serde::Serialize;
+
+use crate::agents::{AgentReport, AgentState};
+use crate::doctor_facts::{
+    InstallFacts, LeaseFacts, ManagerPod, NodeFacts, PolicyFacts, RESOURCES,
+};
+use crate::view::age::age;
+use crate::view::table::{Cell, Table, Tone};
+use crate::view::{Look, View};
+
+/// First minor version of Kubernetes that has admission policies.
+const POLICIES_SINCE: u32 = 30;
+/// First minor version whose kubelets restart containers in place.
+const IN_PLACE_SINCE: u32 = 35;
+/// Names that a line has room for.
+const NAMED: usize = 3;
+
+const INSTALL: &str = "README.md#install";
+const DOCTOR: &str = "docs/cli.md#doctor";
+const AGENTS: &str = "docs/architecture.md";
+const LIMITS: &str = "README.md#limits-honestly";
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Diagnosis {
+    /// In the order in which to mend them.
+    pub checks: Vec<Check>,
+}
+
+/// One thing that was looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Check {
+    /// How it is.
+    pub level: CheckLevel,
+    /// What was looked at.
+    pub check: &'static str,
+    /// What was found, and what to do.
+    pub message: String,
+    /// What to read.
+    pub page: &'static str,
+}
+
+/// How a thing is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub enum CheckLevel {
+    /// As it should be.
+    Ok,
+    /// Something is lost, or could not be looked at.
+    Warn,
+    /// Lockstep does not work until it is mended.
+    Fail,
+}
+
+impl Diagnosis {
+    /// Whether anything keeps Lockstep from working.
+    pub fn failed(&self) -> bool {
+        self.checks.iter().any(|c| c.level == CheckLevel::Fail)
+    }
+}
+
+/// A level with what is said about it.
+type Finding = (CheckLevel, String);
+
+fn ok(message: impl Into<String>) -> Finding {
+    (CheckLevel::Ok, message.into())
+}
+
+fn warn(message: impl Into<String>) -> Finding {
+    (CheckLevel::Warn, message.into())
+}
+
+fn fail(message: impl Into<String>) -> Finding {
+    (CheckLevel::Fail, message.into())
+}
+
+fn unseen(what: &str) -> Finding {
+    warn(format!("{what} may not be read by you: not looked at"))
+}
+
+/// Looks at everything that is known.
+pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
+    let check = |check, (level, message): Finding, page| Check {
+        level,
+        check,
+        message,
+        page,
+    };
+    let checks = vec![
+        check("kubernetes", kubernetes(facts), LIMITS),
+        check("definitions", definitions(facts), INSTALL),
+        check("managers", managers(facts.managers.as_deref()), INSTALL),
+        check("lease", lease(facts, now), DOCTOR),
+        check("versions", versions(facts), DOCTOR),
+        check("policies", policies(facts), DOCTOR),
+        check(
+            "agents",
+            agents(facts.agents.as_ref(), facts.nodes.as_deref()),
+            AGENTS,
+        ),
+        check("nodes", nodes(facts), LIMITS),
+        check("your rights", rights(facts), DOCTOR),
+        check("names", names(facts), DOCTOR),
+        check("kueue", kueue(facts), DOCTOR),
+        check("objects", objects(facts), DOCTOR),
+    ];
+    Diagnosis { checks }
+}
+
+fn minor(version: &str) -> Option<u32> {
+    let minor = version.trim_start_matches('v').split('.').nth(1)?;
+    let digits: String = minor.chars().take_while(char::is_ascii_digit).collect();
+    digits.parse().ok()
+}
+
+fn kubernetes(facts: &InstallFacts) -> Finding {
+    let version = &facts.kubernetes;
+    match minor(version) {
+        None => warn(format!("{version:?} is no version that can be judged")),
+        Some(minor) if minor < POLICIES_SINCE => fail(format!(
+            "{version} has no admission policies: nothing keeps others from writing what only the manager may; 1.{POLICIES_SINCE} is needed"
+        )),
+        Some(minor) if minor < IN_PLACE_SINCE => warn(format!(
+            "{version} cannot restart containers in place: failed gangs are recreated; 1.{IN_PLACE_SINCE} can"
+        )),
+        Some(_) => ok(version.clone()),
+    }
+}
+
+fn definitions(facts: &InstallFacts) -> Finding {
+    let missing = RESOURCES.iter().filter(|r| !facts.served.contains(**r));
+    let missing: Vec<&str> = missing.copied().collect();
+    match missing.as_slice() {
+        [] => ok(format!("{} are served as v1alpha1", RESOURCES.len())),
+        missing if missing.len() == RESOURCES.len() => fail(
+            "none is served: Lockstep is not installed; `kubectl apply -k config/overlays/default`",
+        ),
+        missing => fail(format!(
+            "not served as v1alpha1: {}; `kubectl apply -k config/overlays/default`",
+            missing.join(", ")
+        )),
+    }
+}
+
+fn managers(pods: Option<&[ManagerPod]>) -> Finding {
+    let Some(pods) = pods else {
+        return unseen("pods of the manager");
+    };
+    let ready = pods.iter().filter(|p| p.ready).count();
+    let missing: Vec<&str> = pods
+        .iter()
+        .filter(|p| !p.ready)
+        .map(|p| p.name.as_str())
+        .collect();
+    match (pods.len(), ready) {
+        (0, _) => fail("no pod has the manager's labels: nobody acts on workloads"),
+        (all, 0) => fail(format!(
+            "none of {all} is ready: `kubectl logs -n {} {}`",
+            pods[0].namespace, pods[0].name
+        )),
+        (1, _) => warn("1 is ready: while it is away nobody acts; two take turns"),
+        (all, ready) if ready < all => warn(format!(
+            "{ready} of {all} are ready; not {}",
+            some(&missing)
+        )),
+        (all, _) => ok(format!(
+            "{all} are ready in namespace {}",
+            pods[0].namespace
+        )),
+    }
+}
+
+fn lease(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
+    match &facts.lease {
+        None => unseen("the lease of the manager"),
+        Some(None) => fail("there is no lease: no manager has ever led; look at its log"),
+        Some(Some(LeaseFacts {
+            holder,
+            renewed,
+            duration_seconds,
+        })) => {
+            let ago = age(*renewed, now);
+            let expired = renewed.is_none_or(|at| at + TimeDelta::seconds(*duration_seconds) < now);
+            if expired {
+                fail(format!(
+                    "{holder} has not renewed it for {ago} ({duration_seconds}s allowed): nobody leads"
+                ))
+            } else {
+                ok(format!("{holder} leads, renewed {ago} ago"))
+            }
+        }
+    }
+}
+
+fn versions(facts: &InstallFacts) -> Finding {
+    let skew = facts.versions.skew();
+    if skew.is_empty() {
+        ok(format!("nothing differs from {}", facts.versions.client))
+    } else {
+        warn(skew.join("; "))
+    }
+}
+
+fn policies(facts: &InstallFacts) -> Finding {
+    let Some(policies) = &facts.policies else {
+        return unseen("admission policies");
+    };
+    let unenforced = |p: &&PolicyFacts| !p.denies;
+    let missing: Vec<&str> = policies
+        .iter()
+        .filter(unenforced)
+        .map(|p| p.name.as_str())
+        .collect();
+    if !missing.is_empty() {
+        return fail(format!(
+            "not in force: {}; anybody with a role for it may move pods of others: `kubectl apply -k config/policies`",
+            missing.join(", ")
+        ));
+    }
+    let accounts: Vec<&str> = facts
+        .managers
+        .iter()
+        .flatten()
+        .map(|m| m.account.as_str())
+        .collect();
+    for policy in policies.iter().filter(|p| p.parameters.is_none()) {
+        let Some(named) = &policy.account else {
+            continue;
+        };
+        if let Some(other) = accounts.iter().find(|a| *a != named) {
+            return fail(format!(
+                "{} lets {named} write, and the manager is {other}: its writes are refused; install it under that name, or change the policy",
+                policy.name
+            ));
+        }
+    }
+    let parameters = policies.iter().find_map(|p| p.parameters.as_deref());
+    let parameters = parameters.map_or_else(String::new, |p| format!(", parameters {p}"));
+    ok(format!("{} are in force{parameters}", policies.len()))
+}
+
+fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding {
+    let Some(report) = report else {
+        return unseen("node agents");
+    };
+    let in_state = |state| {
+        let of = report.agents.iter().filter(move |a| a.state == state);
+        of.map(|a| a.node.as_str()).collect::<Vec<_>>()
+    };
+    if report.agents.is_empty() {
+        return warn(
+            "none: gangs restart with new pods; `kubectl apply -k config/overlays/full` installs them",
+        );
+    }
+    if !in_state(AgentState::Unknown).is_empty() {
+        return unseen("pods of the agents");
+    }
+    let ready = in_state(AgentState::Ready);
+    let without: Vec<&str> = match nodes {
+        Some(nodes) => nodes
+            .iter()
+            .map(|n| n.name.as_str())
+            .filter(|n| !ready.contains(n))
+            .collect(),
+        None => [AgentState::NotReady, AgentState::Silent, AgentState::Gone]
+            .into_iter()
+            .flat_map(in_state)
+            .collect(),
+    };
+    if without.is_empty() {
+        ok(format!("{} are ready", ready.len()))
+    } else {
+        warn(format!(
+            "{} are ready; none is on {}: members there are recreated",
+            ready.len(),
+            some(&without)
+        ))
+    }
+}
+
+fn nodes(facts: &InstallFacts) -> Finding {
+    let Some(nodes) = &facts.nodes else {
+        return unseen("nodes");
+    };
+    let able = nodes.iter().filter(|n| n.restarts_all).count();
+    if able == nodes.len() {
+        ok(format!("all {able} declare {RESTART_ALL_FEATURE}"))
+    } else {
+        warn(format!(
+            "{able} of {} declare {RESTART_ALL_FEATURE}: pods on the others restart one container at a time, those with init containers are recreated",
+            nodes.len()
+        ))
+    }
+}
+
+fn rights(facts: &InstallFacts) -> Finding {
+    let denied: Vec<&str> = facts
+        .rights
+        .iter()
+        .filter(|r| !r.allowed)
+        .map(|r| r.verbs)
+        .collect();
+    if facts.rights.is_empty() {
+        warn("the API server does not say what you may do")
+    } else if denied.is_empty() {
+        ok("every verb of this program")
+    } else {
+        warn(format!("not for you: {}", denied.join("; ")))
+    }
+}
+
+fn names(facts: &InstallFacts) -> Finding {
+    let others: Vec<&str> = facts.other_groups.iter().map(String::as_str).collect();
+    if others.is_empty() {
+        ok("no other kind is called PodGroup or Workload")
+    } else {
+        warn(format!(
+            "{} have kinds of the same name: say `lpg` or podgroups.scheduling.lockstep.dev",
+            some(&others)
+        ))
+    }
+}
+
+fn kueue(facts: &InstallFacts) -> Finding {
+    match facts.kueue_takes_all {
+        None => ok("not installed"),
+        Some(false) => ok("leaves jobs without a queue alone"),
+        Some(true) => warn(
+            "manageJobsWithoutQueueName is on: it gates the pods of placed gangs, which then wait for ever; exclude them",
+        ),
+    }
+}
+
+fn objects(facts: &InstallFacts) -> Finding {
+    match (&facts.unreadable, facts.workloads) {
+        (Some(unreadable), _) if !unreadable.is_empty() => fail(format!(
+            "{} cannot be read and are left alone: {}",
+            unreadable.len(),
+            unreadable[0]
+        )),
+        (Some(_), n) => ok(format!("all {n} workloads can be read")),
+        (None, _) => unseen("workloads"),
+    }
+}
+
+fn some(names: &[&str]) -> String {
+    let shown = names
+        .iter()
+        .take(NAMED)
+        .copied()
+        .collect::<Vec<_>>()
+        .join(", ");
+    match names.len().saturating_sub(NAMED) {
+        0 => shown,
+        more => format!("{shown} and {more} more"),
+    }
+}
+
+impl View for Diagnosis {
+    fn screen(&self, look: &Look) -> String {
+        let mut table = Table::new(&["RESULT", "CHECK", "FOUND", "READ"]);
+        for check in &self.checks {
+            let (word, tone) = match check.level {
+                CheckLevel::Ok => ("ok", Tone::Good),
+                CheckLevel::Warn => ("warn", Tone::Busy),
+                CheckLevel::Fail => ("FAIL", Tone::Bad),
+            };
+            let page = match check.level {
+                CheckLevel::Ok => "",
+                _ => check.page,
+            };
+            table.row([
+                Cell::new(word, tone),
+                check.check.into(),
+                check.message.clone().into(),
+                page.into(),
+            ]);
+        }
+        table.render(look)
+    }
+
+    fn names(&self) -> Vec<String> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,110 @@
+//! What is known of an installation. What may not be read is absent.
+
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, Utc};
+
+use crate::agents::AgentReport;
+use crate::version::VersionReport;
+
+/// Kinds that Lockstep brings, as `plural.group`.
+pub const RESOURCES: [&str; 5] = [
+    "nodeagents.training.lockstep.dev",
+    "podgroups.scheduling.lockstep.dev",
+    "restartorders.training.lockstep.dev",
+    "trainingworkloads.training.lockstep.dev",
+    "workloads.scheduling.lockstep.dev",
+];
+
+/// Admission policies that Lockstep brings.
+pub const POLICIES: [&str; 3] = [
+    "lockstep-members",
+    "lockstep-node-agents",
+    "lockstep-operator-objects",
+];
+
+/// What is known of an installation.
+#[derive(Clone, Debug, Default)]
+pub struct InstallFacts {
+    /// Version of Kubernetes.
+    pub kubernetes: String,
+    /// Kinds of ours that are served as v1alpha1, as `plural.group`.
+    pub served: BTreeSet<String>,
+    /// Other API groups with kinds called as ours.
+    pub other_groups: BTreeSet<String>,
+    /// Pods of managers.
+    pub managers: Option<Vec<ManagerPod>>,
+    /// The lease, where there is one.
+    pub lease: Option<Option<LeaseFacts>>,
+    /// Versions that meet.
+    pub versions: VersionReport,
+    /// Each of [`POLICIES`].
+    pub policies: Option<Vec<PolicyFacts>>,
+    /// Node agents.
+    pub agents: Option<AgentReport>,
+    /// Nodes.
+    pub nodes: Option<Vec<NodeFacts>>,
+    /// What the user may do.
+    pub rights: Vec<RightFacts>,
+    /// Whether Kueue manages jobs without a queue; absent: not installed, or not known to.
+    pub kueue_takes_all: Option<bool>,
+    /// Workloads that can be read.
+    pub workloads: usize,
+    /// Workloads that cannot be read, each with why.
+    pub unreadable: Option<Vec<String>>,
+}
+
+/// A pod of a manager.
+#[derive(Clone, Debug, Default)]
+pub struct ManagerPod {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Whether it is ready.
+    pub ready: bool,
+    /// User name of its service account.
+    pub account: String,
+}
+
+/// Who leads.
+#[derive(Clone, Debug, Default)]
+pub struct LeaseFacts {
+    /// Identity of the holder.
+    pub holder: String,
+    /// When it was renewed.
+    pub renewed: Option<DateTime<Utc>>,
+    /// How long others wait after that.
+    pub duration_seconds: i64,
+}
+
+/// An admission policy.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyFacts {
+    /// Name.
+    pub name: String,
+    /// Whether it is bound and denies.
+    pub denies: bool,
+    /// The account of the manager that its expressions name.
+    pub account: Option<String>,
+    /// Object that its parameters come from.
+    pub parameters: Option<String>,
+}
+
+/// A node.
+#[derive(Clone, Debug, Default)]
+pub struct NodeFacts {
+    /// Name.
+    pub name: String,
+    /// Whether its kubelet restarts all containers of a pod.
+    pub restarts_all: bool,
+}
+
+/// Something that the user may do, or may not.
+#[derive(Clone, Copy, Debug)]
+pub struct RightFacts {
+    /// Verbs of this program that need it, with what is missing.
+    pub verbs: &'static str,
+    /// Whether it is allowed.
+    pub allowed: bool,
+}

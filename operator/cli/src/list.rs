@@ -1,0 +1,138 @@
+//! Workloads, one line each.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::workload::Phase;
+use serde::Serialize;
+
+use crate::objects::moment;
+use crate::view::age::age;
+use crate::view::table::{Cell, Table, phase_tone};
+use crate::view::{Look, View, workload_name};
+
+/// Workloads.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listing {
+    /// The one namespace that was read; absent: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_namespace: Option<String>,
+    /// By namespace and name.
+    pub workloads: Vec<ListedWorkload>,
+}
+
+/// What a line says of a workload.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ListedWorkload {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+    /// Phase, once the operator has seen the workload.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub phase: Option<Phase>,
+    /// Members that are ready or have succeeded, of all that should run.
+    pub ready: String,
+    /// Restarts.
+    pub restarts: i64,
+    /// Accelerators that it holds.
+    pub accelerators: i64,
+    /// Highest attempt.
+    pub attempt: i64,
+    /// How often it was preempted.
+    pub preemptions: i64,
+    /// Priority class.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority_class: Option<String>,
+    /// Why it is in that phase, in a word.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+    /// When it was made.
+    pub created: Option<DateTime<Utc>>,
+}
+
+/// The workloads of a namespace, or of all.
+pub fn list(workloads: &[TrainingWorkload], namespace: Option<&str>) -> Listing {
+    Listing {
+        only_namespace: namespace.map(str::to_owned),
+        workloads: workloads.iter().map(listed).collect(),
+    }
+}
+
+fn listed(workload: &TrainingWorkload) -> ListedWorkload {
+    let status = workload.status.clone().unwrap_or_default();
+    let metadata = &workload.metadata;
+    ListedWorkload {
+        namespace: metadata.namespace.clone().unwrap_or_default(),
+        name: metadata.name.clone().unwrap_or_default(),
+        phase: status.phase,
+        ready: status.ready,
+        restarts: status.restarts.total,
+        accelerators: status.accounting.accelerators,
+        attempt: status.attempt,
+        preemptions: status.preemptions,
+        priority_class: workload.spec.priority_class_name.clone(),
+        reason: status.reason,
+        message: status.message,
+        created: metadata.creation_timestamp.as_ref().and_then(moment),
+    }
+}
+
+impl View for Listing {
+    fn screen(&self, look: &Look) -> String {
+        if self.workloads.is_empty() {
+            return match &self.only_namespace {
+                Some(namespace) => format!(
+                    "no TrainingWorkload in namespace {namespace}; -A shows those of all namespaces\n"
+                ),
+                None => "no TrainingWorkload\n".to_owned(),
+            };
+        }
+        // As kubectl: the namespace is shown where there may be several.
+        let namespace = match self.only_namespace {
+            None => "NAMESPACE",
+            Some(_) => "+NAMESPACE",
+        };
+        let mut table = Table::new(&[
+            namespace,
+            "NAME",
+            "STATUS",
+            "READY",
+            "RESTARTS",
+            "ACCELERATORS",
+            "REASON",
+            "+ATTEMPT",
+            "+PREEMPTIONS",
+            "+PRIORITY",
+            "AGE",
+            "+MESSAGE",
+        ]);
+        for w in &self.workloads {
+            let phase = w.phase.map_or("Unseen", Phase::as_str);
+            table.row([
+                w.namespace.clone().into(),
+                w.name.clone().into(),
+                Cell::new(phase, phase_tone(w.phase)),
+                w.ready.clone().into(),
+                w.restarts.to_string().into(),
+                w.accelerators.to_string().into(),
+                w.reason.clone().into(),
+                w.attempt.to_string().into(),
+                w.preemptions.to_string().into(),
+                w.priority_class.clone().unwrap_or_default().into(),
+                age(w.created, look.now).into(),
+                w.message.clone().into(),
+            ]);
+        }
+        table.render(look)
+    }
+
+    fn names(&self) -> Vec<String> {
+        self.workloads
+            .iter()
+            .map(|w| workload_name(&w.name))
+            .collect()
+    }
+}

@@ -1,0 +1,235 @@
+//! Whose log is asked for.
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
+use kube::ResourceExt;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::member::Member;
+use lockstep_api::membership::Membership;
+use lockstep_api::workload::Cause;
+use thiserror::Error;
+
+use crate::objects::{member, moment};
+
+/// Which members.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Wanted {
+    /// Members of this group.
+    pub group: Option<String>,
+    /// The member with this rank: in each of the worlds, where there are several.
+    pub rank: Option<i32>,
+    /// The one that failed first, in the last failure.
+    pub failed: bool,
+    /// All of them.
+    pub all: bool,
+    /// Name of a container. Default: the one that trains, or that failed.
+    pub container: Option<String>,
+    /// The container before the present one.
+    pub previous: bool,
+}
+
+/// One log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogSource {
+    /// Name of the pod.
+    pub pod: String,
+    /// Name of the container.
+    pub container: String,
+    /// The container before the present one.
+    pub previous: bool,
+    /// What its lines begin with, when they do.
+    pub prefix: String,
+}
+
+/// Why there is no log.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum NoLog {
+    /// It has no pods.
+    #[error("{0:?} has no pods now; `kubectl lockstep status {0}` says why")]
+    NoPods(String),
+    /// No member fits.
+    #[error("no member of {name:?} is {wanted}; it has {there}")]
+    NoMember {
+        /// Name of the workload.
+        name: String,
+        /// What was asked for.
+        wanted: String,
+        /// The members that there are.
+        there: String,
+    },
+    /// Nothing has failed.
+    #[error("no member of {0:?} has failed; `kubectl lockstep logs {0}` shows how it is")]
+    NothingFailed(String),
+    /// The pod was replaced.
+    #[error("pod {pod:?}, which failed {when}, was replaced, and its log went with it: {why}")]
+    Gone {
+        /// Name of the pod.
+        pod: String,
+        /// When it failed.
+        when: DateTime<Utc>,
+        /// What is known of it.
+        why: String,
+    },
+}
+
+/// The logs of the members that are wanted, in the order of groups and ranks.
+pub fn sources(
+    workload: &TrainingWorkload,
+    pods: &[Pod],
+    wanted: &Wanted,
+) -> Result<Vec<LogSource>, NoLog> {
+    if wanted.failed {
+        return failed(workload, pods, wanted).map(|source| vec![source]);
+    }
+    let name = workload.name_any();
+    let members = ranked(workload, pods);
+    if members.is_empty() {
+        return Err(NoLog::NoPods(name));
+    }
+    let fits = |m: &&RankedPod<'_>| {
+        let group = wanted.group.as_ref().is_none_or(|g| *g == m.member.group);
+        group && wanted.rank.is_none_or(|r| m.rank == Some(r))
+    };
+    let mut chosen: Vec<&RankedPod<'_>> = members.iter().filter(fits).collect();
+    if chosen.is_empty() {
+        return Err(NoLog::NoMember {
+            name,
+            wanted: words(wanted),
+            there: there(&members),
+        });
+    }
+    // One member tells what most want to know: all of them log the same.
+    if !wanted.all && wanted.rank.is_none() {
+        chosen.truncate(1);
+    }
+    let source = |m: &&RankedPod<'_>| LogSource {
+        pod: m.pod.name_any(),
+        container: wanted.container.clone().unwrap_or_else(|| training(m.pod)),
+        previous: wanted.previous,
+        prefix: m.member.to_string(),
+    };
+    Ok(chosen.iter().map(source).collect())
+}
+
+/// A member's pod, with its rank where it runs.
+struct RankedPod<'a> {
+    member: Member,
+    rank: Option<i32>,
+    pod: &'a Pod,
+}
+
+fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>> {
+    let status = workload.status.clone().unwrap_or_default();
+    let membership = Membership::of(&workload.spec, &status);
+    let order = |m: &Member| {
+        let mut groups = workload.spec.groups.iter();
+        groups.position(|g| g.name == m.group)
+    };
+    let ranked = pods.iter().filter_map(|pod| {
+        let member = member(pod)?;
+        let rank = membership.place(&member).map(|place| place.rank);
+        Some(RankedPod { member, rank, pod })
+    });
+    let mut ranked: Vec<RankedPod<'a>> = ranked.collect();
+    ranked.sort_by(|a, b| {
+        let key = |m: &RankedPod<'_>| (order(&m.member), m.member.clone());
+        key(a).cmp(&key(b))
+    });
+    // A pod that is being replaced comes after its replacement (pods are sorted so), and is not it.
+    ranked.dedup_by(|later, first| later.member == first.member);
+    ranked
+}
+
+/// The member that failed first in the last failure, and its container that failed.
+fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<LogSource, NoLog> {
+    let name = workload.name_any();
+    let cause = last_failure(workload).ok_or(NoLog::NothingFailed(name))?;
+    let pod = pods.iter().find(|p| p.name_any() == cause.pod);
+    let Some(pod) = pod else {
+        let container = match cause.exit_code {
+            Some(code) => format!("container {} exited with code {code}", cause.container),
+            None => cause.kind.as_str().to_owned(),
+        };
+        return Err(NoLog::Gone {
+            pod: cause.pod.clone(),
+            when: cause.time,
+            why: format!("{container} {}", cause.message)
+                .trim_end()
+                .to_owned(),
+        });
+    };
+    let failed = Some(cause.container.clone()).filter(|c| !c.is_empty());
+    let container = wanted.container.clone().or(failed);
+    let container = container.unwrap_or_else(|| training(pod));
+    let prefix = member(pod).map_or_else(|| pod.name_any(), |m| m.to_string());
+    Ok(LogSource {
+        previous: wanted.previous || has_restarted(pod, &container, cause.time),
+        pod: pod.name_any(),
+        container,
+        prefix,
+    })
+}
+
+/// What happened first in the open restart, else in the last failure.
+fn last_failure(workload: &TrainingWorkload) -> Option<&Cause> {
+    let status = workload.status.as_ref()?;
+    let open = status
+        .domains
+        .iter()
+        .filter_map(|d| Some(&d.incident.as_ref()?.cause));
+    let past = status.history.iter().map(|h| &h.cause);
+    let mut failures = open.chain(past).filter(|c| !c.kind.is_requested());
+    failures.find(|c| !c.pod.is_empty())
+}
+
+/// Whether the container that runs is a later one than that which failed.
+fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
+    let statuses = pod.status.iter().flat_map(|s| {
+        let init = s.init_container_statuses.iter().flatten();
+        init.chain(s.container_statuses.iter().flatten())
+    });
+    let started = |s: &ContainerStatus| {
+        let running = s.state.as_ref()?.running.as_ref()?;
+        moment(running.started_at.as_ref()?)
+    };
+    let mut of_container = statuses.filter(|s| s.name == container);
+    // The kubelet keeps whole seconds.
+    of_container.any(|s| {
+        s.restart_count > 0 && started(s).is_some_and(|at| at.timestamp() >= failed_at.timestamp())
+    })
+}
+
+/// The container that trains: the annotated one, else the first.
+fn training(pod: &Pod) -> String {
+    let annotated = pod
+        .annotations()
+        .get("kubectl.kubernetes.io/default-container");
+    let first = pod.spec.as_ref().and_then(|s| s.containers.first());
+    annotated
+        .or(first.map(|c| &c.name))
+        .cloned()
+        .unwrap_or_default()
+}
+
+fn words(wanted: &Wanted) -> String {
+    match (&wanted.group, wanted.rank) {
+        (Some(group), Some(rank)) => format!("of rank {rank} in group {group:?}"),
+        (Some(group), None) => format!("in group {group:?}"),
+        (None, Some(rank)) => format!("of rank {rank}"),
+        (None, None) => "there".to_owned(),
+    }
+}
+
+fn there(members: &[RankedPod<'_>]) -> String {
+    let mut groups: Vec<(&str, usize)> = Vec::new();
+    for m in members {
+        match groups.iter_mut().find(|(name, _)| *name == m.member.group) {
+            Some((_, count)) => *count += 1,
+            None => groups.push((&m.member.group, 1)),
+        }
+    }
+    let groups = groups
+        .iter()
+        .map(|(name, count)| format!("{count} in group {name:?}"));
+    groups.collect::<Vec<_>>().join(", ")
+}

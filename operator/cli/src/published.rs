@@ -1,0 +1,84 @@
+//! What the manager's configuration says of preemption.
+
+use lockstep_model::Rules;
+use lockstep_scheduler::SchedulerSettings;
+use lockstep_scheduler::config::SchedulerConfig;
+use serde::Deserialize;
+
+/// The rules that the manager decides by.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PublishedRules {
+    /// The rules.
+    pub rules: Rules,
+    /// Whether anything is evicted at all.
+    pub evicts: bool,
+}
+
+/// The parts of the configuration that matter here. The manager refuses keys that it does not know;
+/// one that is newer than this program may know more.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct ManagerConfig {
+    scheduler: SchedulerConfig,
+    agents: AgentsPart,
+}
+
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct AgentsPart {
+    namespace: String,
+}
+
+/// Reads the configuration of a manager in this namespace.
+pub fn published(text: &str, namespace: &str) -> Result<PublishedRules, String> {
+    let config: ManagerConfig = if text.trim().is_empty() {
+        ManagerConfig::default()
+    } else {
+        let first_line = |why: String| why.lines().next().unwrap_or_default().trim().to_owned();
+        serde_saphyr::from_str(text).map_err(|why| first_line(why.to_string()))?
+    };
+    let settings = SchedulerSettings::from(&config.scheduler);
+    let mut rules = settings.rules;
+    // As the manager: nothing of its own is evicted.
+    let own = [namespace, &config.agents.namespace];
+    let own = own.into_iter().filter(|n| !n.is_empty());
+    rules
+        .victims
+        .excluded_namespaces
+        .extend(own.map(str::to_owned));
+    Ok(PublishedRules {
+        rules,
+        evicts: settings.preemption_enabled,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_engine::VictimOrder;
+
+    const SHIPPED: &str = include_str!("../../../config/manager/config.yaml");
+
+    #[test]
+    fn the_shipped_configuration_is_the_defaults_without_the_own_namespaces() {
+        let map: serde_json::Value = serde_saphyr::from_str(SHIPPED).unwrap();
+        let text = map["data"]["config.yaml"].as_str().unwrap();
+        let mut expected = Rules::default();
+        let own = ["lockstep-system", "lockstep-agent"].map(str::to_owned);
+        expected.victims.excluded_namespaces.extend(own);
+        let expected = PublishedRules {
+            rules: expected,
+            evicts: true,
+        };
+        assert_eq!(published(text, "lockstep-system"), Ok(expected));
+    }
+
+    #[test]
+    fn what_is_configured_otherwise_counts_and_what_is_newer_is_no_obstacle() {
+        let text = "news: {a: 1}\nscheduler: {preemption: {enabled: false, order: LeastWork, minRuntimeSeconds: 60}}";
+        let found = published(text, "ops").unwrap();
+        assert!(!found.evicts && found.rules.order == VictimOrder::LeastWork);
+        assert_eq!(found.rules.min_runtime.as_secs(), 60);
+        assert!(published("scheduler: 3", "ops").is_err());
+    }
+}

@@ -1,0 +1,36 @@
+//! The restart budget.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::workload::TrainingWorkloadStatus;
+use serde::Serialize;
+
+/// What is left of the restart budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RestartsLeft {
+    /// Failures that it still survives.
+    pub left: i64,
+    /// Of how many.
+    pub of: i64,
+    /// Within how many seconds.
+    pub window_seconds: i64,
+}
+
+/// How many counted failures are left now.
+pub fn left(
+    workload: &TrainingWorkload,
+    status: &TrainingWorkloadStatus,
+    now: DateTime<Utc>,
+) -> RestartsLeft {
+    let limits = &workload.spec.failure_policy.limits;
+    let window = TimeDelta::seconds(limits.window_seconds);
+    let counted = status.restarts.counted_at.iter();
+    let used = counted.filter(|at| **at + window > now).count();
+    let of = i64::from(limits.max_restarts);
+    RestartsLeft {
+        left: (of - used as i64).max(0),
+        of,
+        window_seconds: limits.window_seconds,
+    }
+}

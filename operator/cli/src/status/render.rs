@@ -1,0 +1,191 @@
+//! The status for people.
+
+use std::fmt::Write;
+
+use chrono::TimeDelta;
+use lockstep_api::workload::{Cause, IncidentStage, Phase};
+
+use super::{OpenRestart, PastFailure, StatusReport};
+use crate::view::age::{accelerator_time, age, precise, span};
+use crate::view::table::{Cell, Table, Tone, phase_tone};
+use crate::view::{Look, View, workload_name};
+
+impl View for StatusReport {
+    fn screen(&self, look: &Look) -> String {
+        let phase = self.phase.map_or("Unseen", Phase::as_str);
+        let phase = phase_tone(self.phase).paint(phase, look);
+        let mut out = format!("{}/{}: {phase}", self.namespace, self.workload);
+        if !self.ready.is_empty() {
+            let _ = write!(out, ", {} ready", self.ready);
+        }
+        let _ = writeln!(
+            out,
+            ", attempt {}, {} accelerators, age {}",
+            self.attempt,
+            self.accelerators,
+            age(self.created, look.now)
+        );
+        match (self.reason.as_str(), self.message.as_str()) {
+            ("", "") => {}
+            (reason, "") => {
+                let _ = writeln!(out, "{reason}");
+            }
+            (reason, message) => {
+                let _ = writeln!(out, "{reason}: {message}");
+            }
+        }
+        for table in [self.groups(), self.nodes()] {
+            if !table.is_empty() {
+                out.push('\n');
+                out.push_str(&table.render(look));
+            }
+        }
+        for restart in &self.restarting {
+            out.push('\n');
+            out.push_str(&under_way(restart, look));
+        }
+        let failures = self.failures(look);
+        if !failures.is_empty() {
+            out.push('\n');
+            out.push_str(&failures.render(look));
+        }
+        let window = span(TimeDelta::seconds(self.budget.window_seconds));
+        let left = format!("{} of {}", self.budget.left, self.budget.of);
+        let tone = match self.budget.left {
+            0 => Tone::Bad,
+            _ => Tone::Plain,
+        };
+        let left = tone.paint(&left, look);
+        let _ = writeln!(out, "\nRestarts left: {left} within {window}");
+        for (at, next) in self.next.iter().enumerate() {
+            let label = if at == 0 { "Next:" } else { "     " };
+            let _ = writeln!(out, "{label} {next}");
+        }
+        out
+    }
+
+    fn names(&self) -> Vec<String> {
+        vec![workload_name(&self.workload)]
+    }
+}
+
+impl StatusReport {
+    fn groups(&self) -> Table {
+        let mut table = Table::new(&["GROUP", "READY", "SUCCEEDED", "FAILED", "DESIRED"]);
+        for g in &self.groups {
+            let failed = match g.failed {
+                0 => Tone::Plain,
+                _ => Tone::Bad,
+            };
+            table.row([
+                g.group.clone().into(),
+                g.ready.to_string().into(),
+                g.succeeded.to_string().into(),
+                Cell::new(g.failed.to_string(), failed),
+                g.desired.to_string().into(),
+            ]);
+        }
+        table
+    }
+
+    fn nodes(&self) -> Table {
+        // `topology.kubernetes.io/rack` is known as the rack.
+        let key = self.topology.as_deref().unwrap_or_default();
+        let domain = key.rsplit('/').next().unwrap_or_default().to_uppercase();
+        let mut header = vec!["NODE", "READY", "MEMBERS"];
+        if !domain.is_empty() {
+            header.insert(1, &domain);
+        }
+        let mut table = Table::new(&header);
+        for share in &self.nodes {
+            let ready = share.ready.map(|ready| format!("{ready}/{}", share.count));
+            let tone = match share.ready {
+                Some(ready) if ready < share.count => Tone::Busy,
+                _ => Tone::Plain,
+            };
+            let mut row = vec![
+                Cell::from(share.node.clone().unwrap_or_default()),
+                Cell::new(ready.unwrap_or_default(), tone),
+                share.members.join(" ").into(),
+            ];
+            if !domain.is_empty() {
+                row.insert(1, share.domain.clone().unwrap_or_default().into());
+            }
+            table.row(row);
+        }
+        table
+    }
+
+    fn failures(&self, look: &Look) -> Table {
+        let mut table = Table::new(&[
+            "FAILED",
+            "+DOMAIN",
+            "ATTEMPT",
+            "ACTION",
+            "COUNTED",
+            "BACK AFTER",
+            "LOST",
+            "CAUSE",
+        ]);
+        for failure in &self.failures {
+            table.row(row(failure, look));
+        }
+        table
+    }
+}
+
+fn row(failure: &PastFailure, look: &Look) -> [String; 8] {
+    let recovered = failure.recovered_after_ms.map(TimeDelta::milliseconds);
+    [
+        format!("{} ago", age(Some(failure.time), look.now)),
+        failure.domain.clone(),
+        failure.attempt.to_string(),
+        failure.action.clone(),
+        if failure.counted { "yes" } else { "no" }.to_owned(),
+        recovered.map(precise).unwrap_or_default(),
+        accelerator_time(failure.lost_accelerator_seconds),
+        words(&failure.cause),
+    ]
+}
+
+fn under_way(restart: &OpenRestart, look: &Look) -> String {
+    let stage = match restart.stage {
+        IncidentStage::Decided => "decided: nothing has been stopped yet",
+        IncidentStage::Ordered => "ordered: members stop and come back",
+        IncidentStage::Arrived => "arrived: all members are back and start",
+    };
+    let ago = age(Some(restart.since), look.now);
+    let wait = restart.not_before.filter(|at| *at > look.now);
+    let wait = wait.map_or_else(String::new, |at| {
+        format!(", begins in {} after a pause", span(at - look.now))
+    });
+    let mut out = format!(
+        "Restarting {} to attempt {} ({}), since {ago}{wait}\n  {stage}\n",
+        restart.domain, restart.attempt, restart.action
+    );
+    let _ = writeln!(out, "  because {}", words(&restart.cause));
+    out
+}
+
+/// What happened, in a sentence without an end.
+pub(super) fn words(cause: &Cause) -> String {
+    let mut text = match (cause.exit_code, cause.container.as_str()) {
+        (Some(code), "") => format!("exit code {code}"),
+        (Some(code), container) => format!("container {container} exited with code {code}"),
+        (None, "") => cause.kind.as_str().to_owned(),
+        (None, container) => format!("{} of container {container}", cause.kind.as_str()),
+    };
+    if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {
+        let _ = write!(text, " ({})", cause.reason);
+    }
+    if !cause.pod.is_empty() {
+        let _ = write!(text, " in pod {}", cause.pod);
+    }
+    if !cause.node.is_empty() {
+        let _ = write!(text, " on node {}", cause.node);
+    }
+    if !cause.message.is_empty() {
+        let _ = write!(text, ": {}", cause.message);
+    }
+    text
+}

@@ -1,0 +1,169 @@
+//! Accelerators that gangs hold and wait for.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use lockstep_api::PodGroup;
+use lockstep_api::TrainingWorkload;
+use lockstep_api::workload::Phase;
+use lockstep_model::CostModel;
+use lockstep_model::pod_view::PodSpecView;
+use lockstep_model::resources::pod_requests;
+use serde::Serialize;
+
+use crate::objects::owns;
+use crate::view::table::Table;
+use crate::view::{Look, View};
+
+/// Accelerators by namespace and priority.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AcceleratorUse {
+    /// By namespace, then by priority, the highest first.
+    pub rows: Vec<UseOfPriority>,
+    /// Accelerators that nodes have to give; absent where nodes may not be read.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub allocatable: Option<i64>,
+    /// The one namespace that was read; absent: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_namespace: Option<String>,
+}
+
+/// What the workloads of a namespace with one priority hold and wait for.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UseOfPriority {
+    /// Namespace.
+    pub namespace: String,
+    /// Priority; absent before the operator has looked at them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub priority: Option<i32>,
+    /// Workloads that hold some.
+    pub holding: usize,
+    /// Accelerators that they hold.
+    pub held: i64,
+    /// Workloads that wait for some.
+    pub waiting: usize,
+    /// Accelerators that they ask for and do not hold.
+    pub wanted: i64,
+}
+
+/// What workloads hold and wait for. `allocatable`: what nodes have, where it is known.
+pub fn top(
+    workloads: &[TrainingWorkload],
+    groups: &[PodGroup],
+    allocatable: Option<i64>,
+    namespace: Option<&str>,
+) -> AcceleratorUse {
+    let costs = CostModel::default();
+    let mut rows: BTreeMap<(String, Reverse<Option<i32>>), UseOfPriority> = BTreeMap::new();
+    for workload in workloads {
+        let status = workload.status.clone().unwrap_or_default();
+        let held = status.accounting.accelerators;
+        let ended = matches!(status.phase, Some(Phase::Succeeded | Phase::Failed));
+        let wanted = if ended || workload.spec.suspend {
+            0
+        } else {
+            (asked(workload, &costs) - held).max(0)
+        };
+        if held == 0 && wanted == 0 {
+            continue;
+        }
+        let namespace = workload.metadata.namespace.clone().unwrap_or_default();
+        let group = groups.iter().find(|g| owns(workload, *g));
+        let priority = group.map(|g| g.spec.gang.priority);
+        let row = rows
+            .entry((namespace.clone(), Reverse(priority)))
+            .or_default();
+        row.namespace = namespace;
+        row.priority = priority;
+        row.holding += usize::from(held > 0);
+        row.held += held;
+        row.waiting += usize::from(wanted > 0);
+        row.wanted += wanted;
+    }
+    AcceleratorUse {
+        rows: rows.into_values().collect(),
+        allocatable,
+        only_namespace: namespace.map(str::to_owned),
+    }
+}
+
+/// Accelerators of all members that the spec asks for. A template that cannot be read asks for none:
+/// its workload is stalled and says so.
+fn asked(workload: &TrainingWorkload, costs: &CostModel) -> i64 {
+    let of = |group: &lockstep_api::workload::Group| {
+        let spec = serde_json::to_value(&group.template.0.spec).ok()?;
+        let spec: PodSpecView = serde_json::from_value(spec).ok()?;
+        let each = costs.accelerators(&pod_requests(&spec).ok()?);
+        Some(each * i64::from(group.members()))
+    };
+    workload.spec.groups.iter().filter_map(of).sum()
+}
+
+impl View for AcceleratorUse {
+    fn screen(&self, look: &Look) -> String {
+        let mut table = Table::new(&[
+            "NAMESPACE",
+            "PRIORITY",
+            "HOLDING",
+            "HELD",
+            "WAITING",
+            "WANTED",
+        ]);
+        let mut all = UseOfPriority::default();
+        for row in &self.rows {
+            all.holding += row.holding;
+            all.held += row.held;
+            all.waiting += row.waiting;
+            all.wanted += row.wanted;
+            table.row(cells(row, row.namespace.clone()));
+        }
+        if self.rows.len() > 1 {
+            table.row(cells(&all, "(all)".to_owned()));
+        }
+        let mut out = if self.rows.is_empty() {
+            "no gang holds or waits for accelerators\n".to_owned()
+        } else {
+            table.render(look)
+        };
+        let nodes = match self.allocatable {
+            Some(total) => {
+                let rest = (total - all.held).max(0);
+                format!(
+                    "Nodes have {total}; {rest} are free, held by other pods, or on nodes that take none.\n"
+                )
+            }
+            None => "What nodes have is not known: they may not be read.\n".to_owned(),
+        };
+        out.push('\n');
+        if self.only_namespace.is_none() {
+            out.push_str(&nodes);
+        }
+        out.push_str(
+            "Held is what gangs have nodes for, wanted what they ask for beyond that, both from their status; how busy accelerators are is not known here.\n",
+        );
+        out
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = self
+            .rows
+            .iter()
+            .map(|r| format!("namespace/{}", r.namespace))
+            .collect();
+        names.dedup();
+        names
+    }
+}
+
+fn cells(row: &UseOfPriority, namespace: String) -> [String; 6] {
+    [
+        namespace,
+        row.priority.map(|p| p.to_string()).unwrap_or_default(),
+        row.holding.to_string(),
+        row.held.to_string(),
+        row.waiting.to_string(),
+        row.wanted.to_string(),
+    ]
+}

@@ -1,0 +1,77 @@
+//! Times as kubectl shows them.
+
+use chrono::{DateTime, TimeDelta, Utc};
+
+/// How long ago something was, as kubectl writes it (`duration.HumanDuration`): two units at most,
+/// the smaller one only while it tells something.
+pub fn age(since: Option<DateTime<Utc>>, now: DateTime<Utc>) -> String {
+    since.map_or_else(|| "-".to_owned(), |since| span(now - since))
+}
+
+/// A length of time in the same form. What lies ahead, by a clock that differs, counts as now.
+pub fn span(length: TimeDelta) -> String {
+    let seconds = length.num_seconds().max(0);
+    let (minutes, hours, days) = (seconds / 60, seconds / 3600, seconds / 86_400);
+    let two = |big: i64, unit: char, small: i64, small_unit: char| match small {
+        0 => format!("{big}{unit}"),
+        _ => format!("{big}{unit}{small}{small_unit}"),
+    };
+    match seconds {
+        0..120 => format!("{seconds}s"),
+        120..600 => two(minutes, 'm', seconds % 60, 's'),
+        600..10_800 => format!("{minutes}m"),
+        10_800..28_800 => two(hours, 'h', minutes % 60, 'm'),
+        28_800..172_800 => format!("{hours}h"),
+        172_800..691_200 => two(days, 'd', hours % 24, 'h'),
+        _ if days < 2 * 365 => format!("{days}d"),
+        _ if days < 8 * 365 => two(days / 365, 'y', days % 365, 'd'),
+        _ => format!("{}y", days / 365),
+    }
+}
+
+/// A length of time that may be less than a second.
+pub fn precise(length: TimeDelta) -> String {
+    let milliseconds = length.num_milliseconds().max(0);
+    if milliseconds < 10_000 {
+        format!("{:.1}s", milliseconds as f64 / 1000.0)
+    } else {
+        span(length)
+    }
+}
+
+/// Accelerator-seconds in the unit that people think in.
+pub fn accelerator_time(seconds: i64) -> String {
+    match seconds {
+        0..3600 => format!("{seconds} accelerator-seconds"),
+        _ => format!("{:.1} accelerator-hours", seconds as f64 / 3600.0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ages_are_those_of_kubectl() {
+        let shown = |seconds| span(TimeDelta::seconds(seconds));
+        for (seconds, expected) in [
+            (-5, "0s"),
+            (119, "119s"),
+            (120, "2m"),
+            (125, "2m5s"),
+            (600, "10m"),
+            (10_799, "179m"),
+            (10_800, "3h"),
+            (11_100, "3h5m"),
+            (28_800, "8h"),
+            (172_800, "2d"),
+            (180_000, "2d2h"),
+            (691_200, "8d"),
+            (86_400 * 365 * 2, "2y"),
+            (86_400 * (365 * 3 + 5), "3y5d"),
+            (86_400 * 365 * 9, "9y"),
+        ] {
+            assert_eq!(shown(seconds), expected, "{seconds}");
+        }
+    }
+}

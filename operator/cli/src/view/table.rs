@@ -1,0 +1,187 @@
+//! Columns as kubectl prints them.
+
+use anstyle::{AnsiColor, Style};
+use lockstep_api::workload::Phase;
+
+use super::look::Look;
+
+/// Spaces between two columns.
+const GAP: usize = 3;
+
+/// What a word tells, which its colour says on a terminal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Tone {
+    /// Nothing.
+    #[default]
+    Plain,
+    /// As it should be.
+    Good,
+    /// It will change by itself, or is worth a look.
+    Busy,
+    /// Somebody has to act.
+    Bad,
+}
+
+impl Tone {
+    fn style(self) -> Style {
+        match self {
+            Self::Plain => Style::new(),
+            Self::Good => AnsiColor::Green.on_default(),
+            Self::Busy => AnsiColor::Yellow.on_default(),
+            Self::Bad => AnsiColor::Red.on_default(),
+        }
+    }
+
+    /// A text in this tone, in colour where there are colours.
+    pub fn paint(self, text: &str, look: &Look) -> String {
+        if look.color && self != Self::Plain {
+            let style = self.style();
+            format!("{style}{text}{style:#}")
+        } else {
+            text.to_owned()
+        }
+    }
+}
+
+/// What a phase tells.
+pub(crate) fn phase_tone(phase: Option<Phase>) -> Tone {
+    match phase {
+        Some(Phase::Running | Phase::Succeeded) => Tone::Good,
+        Some(Phase::Pending | Phase::Starting | Phase::Restarting | Phase::Preempting) => {
+            Tone::Busy
+        }
+        Some(Phase::Failed | Phase::Stalled) => Tone::Bad,
+        Some(Phase::Suspended) | None => Tone::Plain,
+    }
+}
+
+/// One cell.
+#[derive(Clone, Debug)]
+pub(crate) struct Cell {
+    text: String,
+    tone: Tone,
+}
+
+impl Cell {
+    /// A text in a tone.
+    pub fn new(text: impl Into<String>, tone: Tone) -> Self {
+        Self {
+            text: text.into(),
+            tone,
+        }
+    }
+}
+
+impl<T: Into<String>> From<T> for Cell {
+    fn from(text: T) -> Self {
+        Self::new(text, Tone::Plain)
+    }
+}
+
+/// Rows under a header, columns as wide as they have to be. Cells of one line each: newlines become
+/// spaces.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Table {
+    header: Vec<String>,
+    rows: Vec<Vec<Cell>>,
+}
+
+/// What the header of a column begins with that only `-o wide` shows.
+const WIDE: char = '+';
+
+impl Table {
+    /// A table without rows. Columns whose header begins with `+` are shown by `-o wide` only.
+    pub fn new(header: &[&str]) -> Self {
+        Self {
+            header: header.iter().map(|&h| h.to_owned()).collect(),
+            rows: Vec::new(),
+        }
+    }
+
+    /// Adds a row. An empty cell is shown as `-`.
+    pub fn row<C: Into<Cell>>(&mut self, cells: impl IntoIterator<Item = C>) {
+        let cells = cells.into_iter().map(Into::into).map(|mut cell| {
+            cell.text = cell.text.replace('\n', " ");
+            if cell.text.is_empty() {
+                "-".clone_into(&mut cell.text);
+            }
+            cell
+        });
+        self.rows.push(cells.collect());
+    }
+
+    /// Whether there is nothing below the header.
+    pub fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The lines.
+    pub fn render(&self, look: &Look) -> String {
+        let columns: Vec<usize> = (0..self.header.len())
+            .filter(|&c| look.wide || !self.header[c].starts_with(WIDE))
+            .collect();
+        let header: Vec<Cell> = self
+            .header
+            .iter()
+            .map(|h| Cell::from(h.trim_start_matches(WIDE)))
+            .collect();
+        let lines: Vec<&Vec<Cell>> = std::iter::once(&header).chain(&self.rows).collect();
+        let widths: Vec<usize> = columns
+            .iter()
+            .map(|&c| {
+                let texts = lines.iter().filter_map(|line| line.get(c));
+                texts.map(|cell| cell.text.chars().count()).max()
+            })
+            .map(Option::unwrap_or_default)
+            .collect();
+        let mut out = String::new();
+        for line in lines {
+            let mut gap = 0;
+            for (&column, width) in columns.iter().zip(&widths) {
+                let Some(cell) = line.get(column) else {
+                    continue;
+                };
+                out.extend(std::iter::repeat_n(' ', gap));
+                out.push_str(&cell.tone.paint(&cell.text, look));
+                gap = width + GAP - cell.text.chars().count();
+            }
+            out.push('\n');
+        }
+        out
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::DateTime;
+
+    #[test]
+    fn wide_columns_are_left_out_and_colours_do_not_shift_columns() {
+        let mut table = Table::new(&["NAME", "+NODE", "STATUS", "AGE"]);
+        table.row([
+            Cell::from("llama"),
+            "n1".into(),
+            Cell::new("Failed", Tone::Bad),
+            "3s".into(),
+        ]);
+        table.row(["a", "", "Running", ""]);
+        let look = Look::plain(DateTime::default());
+        let plain = "NAME    STATUS    AGE\nllama   Failed    3s\na       Running   -\n";
+        assert_eq!(table.render(&look), plain);
+        let wide = Look { wide: true, ..look };
+        assert!(
+            table
+                .render(&wide)
+                .starts_with("NAME    NODE   STATUS    AGE\n")
+        );
+        let colored = table.render(&Look {
+            color: true,
+            ..look
+        });
+        assert!(
+            colored.contains("\u{1b}[31mFailed\u{1b}[0m    3s"),
+            "{colored:?}"
+        );
+    }
+}

@@ -1,0 +1,314 @@
+//! What `doctor` says of an installation, healthy and with each thing that can be wrong.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use chrono::TimeDelta;
+use lockstep_cli::agents::{AgentOfNode, AgentReport, AgentState};
+use lockstep_cli::doctor::{CheckLevel, diagnose};
+use lockstep_cli::doctor_facts::{
+    InstallFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES, PolicyFacts, RESOURCES, RightFacts,
+};
+use lockstep_cli::version::VersionReport;
+
+use crate::support::{now, screen};
+
+const ACCOUNT: &str = "system:serviceaccount:lockstep-system:lockstep-manager";
+
+fn manager(name: &str) -> ManagerPod {
+    ManagerPod {
+        namespace: "lockstep-system".into(),
+        name: name.into(),
+        ready: true,
+        account: ACCOUNT.into(),
+    }
+}
+
+fn policy(name: &str) -> PolicyFacts {
+    PolicyFacts {
+        name: name.into(),
+        denies: true,
+        account: Some(ACCOUNT.into()),
+        parameters: None,
+    }
+}
+
+fn agent(node: &str, state: AgentState) -> AgentOfNode {
+    AgentOfNode {
+        node: node.into(),
+        state,
+        members: 0,
+        version: String::new(),
+        runtime: String::new(),
+        last_report: None,
+        pod: None,
+        since: None,
+    }
+}
+
+fn node(name: &str) -> NodeFacts {
+    NodeFacts {
+        name: name.into(),
+        restarts_all: true,
+    }
+}
+
+fn healthy() -> InstallFacts {
+    InstallFacts {
+        kubernetes: "v1.36.2".into(),
+        served: RESOURCES.map(str::to_owned).into(),
+        managers: Some(vec![manager("a"), manager("b")]),
+        lease: Some(Some(LeaseFacts {
+            holder: "a_1".into(),
+            renewed: Some(now() - TimeDelta::seconds(2)),
+            duration_seconds: 15,
+        })),
+        versions: VersionReport {
+            client: "0.1.0".into(),
+            ..VersionReport::default()
+        },
+        policies: Some(POLICIES.map(policy).into()),
+        agents: Some(AgentReport {
+            agents: vec![
+                agent("n1", AgentState::Ready),
+                agent("n2", AgentState::Ready),
+            ],
+        }),
+        nodes: Some(vec![node("n1"), node("n2")]),
+        rights: vec![RightFacts {
+            verbs: "logs (get pods/log)",
+            allowed: true,
+        }],
+        workloads: 7,
+        unreadable: Some(Vec::new()),
+        ..InstallFacts::default()
+    }
+}
+
+#[test]
+fn a_healthy_installation_has_a_line_for_each_check() {
+    let diagnosis = diagnose(&healthy(), now());
+    assert!(!diagnosis.failed());
+    assert_eq!(
+        screen(&diagnosis),
+        "\
+RESULT   CHECK         FOUND                                                READ
+ok       kubernetes    v1.36.2                                              -
+ok       definitions   5 are served as v1alpha1                             -
+ok       managers      2 are ready in namespace lockstep-system             -
+ok       lease         a_1 leads, renewed 2s ago                            -
+ok       versions      nothing differs from 0.1.0                           -
+ok       policies      3 are in force                                       -
+ok       agents        2 are ready                                          -
+ok       nodes         all 2 declare RestartAllContainersOnContainerExits   -
+ok       your rights   every verb of this program                           -
+ok       names         no other kind is called PodGroup or Workload         -
+ok       kueue         not installed                                        -
+ok       objects       all 7 workloads can be read                          -
+"
+    );
+}
+
+/// Level and message of a check after a change of a healthy installation.
+fn found(check: &str, change: impl FnOnce(&mut InstallFacts)) -> (CheckLevel, String) {
+    let mut facts = healthy();
+    change(&mut facts);
+    let diagnosis = diagnose(&facts, now());
+    let others = diagnosis.checks.iter().filter(|c| c.check != check);
+    for other in others {
+        assert_eq!(other.level, CheckLevel::Ok, "{check} changes {other:?}");
+    }
+    let check = diagnosis.checks.iter().find(|c| c.check == check).unwrap();
+    let page = check.page.split('#').next().unwrap();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    assert!(root.join(page).is_file(), "{page}");
+    (check.level, check.message.clone())
+}
+
+#[test]
+fn each_thing_that_stops_lockstep_fails_its_check() {
+    type Change = fn(&mut InstallFacts);
+    let cases: [(&str, Change, &str); 10] = [
+        (
+            "kubernetes",
+            |f| f.kubernetes = "v1.29.1".into(),
+            "has no admission policies",
+        ),
+        (
+            "definitions",
+            |f| f.served = BTreeSet::new(),
+            "none is served",
+        ),
+        (
+            "definitions",
+            |f| f.served.retain(|r| !r.starts_with("nodeagents")),
+            "not served as v1alpha1: nodeagents.training.lockstep.dev",
+        ),
+        (
+            "managers",
+            |f| f.managers = Some(Vec::new()),
+            "nobody acts on workloads",
+        ),
+        (
+            "managers",
+            |f| {
+                f.managers
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|m| m.ready = false);
+            },
+            "none of 2 is ready: `kubectl logs -n lockstep-system a`",
+        ),
+        ("lease", |f| f.lease = Some(None), "no manager has ever led"),
+        (
+            "lease",
+            |f| {
+                f.lease
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|l| l.renewed = Some(now() - TimeDelta::seconds(90)));
+            },
+            "a_1 has not renewed it for 90s (15s allowed): nobody leads",
+        ),
+        (
+            "policies",
+            |f| {
+                f.policies
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|p| p.denies = false);
+            },
+            "not in force: lockstep-members, lockstep-node-agents, lockstep-operator-objects;",
+        ),
+        (
+            "policies",
+            |f| {
+                f.managers
+                    .iter_mut()
+                    .flatten()
+                    .for_each(|m| m.account = "system:serviceaccount:ops:m".into());
+            },
+            "lets system:serviceaccount:lockstep-system:lockstep-manager write, and the manager is system:serviceaccount:ops:m: its writes are refused",
+        ),
+        (
+            "objects",
+            |f| f.unreadable = Some(vec!["trainingworkload ml/a: x".into()]),
+            "1 cannot be read and are left alone: trainingworkload ml/a: x",
+        ),
+    ];
+    for (check, change, expected) in cases {
+        let (level, message) = found(check, change);
+        assert_eq!(level, CheckLevel::Fail, "{check}: {message}");
+        assert!(message.contains(expected), "{check}: {message}");
+    }
+}
+
+#[test]
+fn what_is_lost_without_stopping_lockstep_is_a_warning() {
+    type Change = fn(&mut InstallFacts);
+    let cases: [(&str, Change, &str); 9] = [
+        (
+            "kubernetes",
+            |f| f.kubernetes = "v1.33.0".into(),
+            "failed gangs are recreated; 1.35 can",
+        ),
+        (
+            "managers",
+            |f| {
+                f.managers
+                    .iter_mut()
+                    .flatten()
+                    .take(1)
+                    .for_each(|m| m.ready = false);
+            },
+            "1 of 2 are ready; not a",
+        ),
+        (
+            "versions",
+            |f| f.versions.managers = Some(["v9.9.9".to_owned()].into()),
+            "manager v9.9.9 and kubectl-lockstep 0.1.0 differ",
+        ),
+        (
+            "agents",
+            |f| f.agents = Some(AgentReport { agents: Vec::new() }),
+            "none: gangs restart with new pods",
+        ),
+        (
+            "agents",
+            |f| {
+                f.agents = Some(AgentReport {
+                    agents: vec![
+                        agent("n1", AgentState::Ready),
+                        agent("n2", AgentState::NotReady),
+                    ],
+                });
+            },
+            "1 are ready; none is on n2: members there are recreated",
+        ),
+        (
+            "nodes",
+            |f| {
+                f.nodes
+                    .iter_mut()
+                    .flatten()
+                    .take(1)
+                    .for_each(|n| n.restarts_all = false);
+            },
+            "1 of 2 declare",
+        ),
+        (
+            "your rights",
+            |f| f.rights[0].allowed = false,
+            "not for you: logs (get pods/log)",
+        ),
+        (
+            "names",
+            |f| f.other_groups = ["scheduling.volcano.sh".to_owned()].into(),
+            "scheduling.volcano.sh have kinds of the same name",
+        ),
+        (
+            "kueue",
+            |f| f.kueue_takes_all = Some(true),
+            "manageJobsWithoutQueueName is on",
+        ),
+    ];
+    for (check, change, expected) in cases {
+        let (level, message) = found(check, change);
+        assert_eq!(level, CheckLevel::Warn, "{check}: {message}");
+        assert!(message.contains(expected), "{check}: {message}");
+    }
+}
+
+#[test]
+fn a_tenant_is_told_what_could_not_be_looked_at_and_nothing_fails_for_that() {
+    let facts = InstallFacts {
+        managers: None,
+        lease: None,
+        policies: None,
+        agents: None,
+        nodes: None,
+        unreadable: None,
+        ..healthy()
+    };
+    let diagnosis = diagnose(&facts, now());
+    assert!(!diagnosis.failed());
+    let unseen = diagnosis
+        .checks
+        .iter()
+        .filter(|c| c.message.ends_with("not looked at"));
+    assert_eq!(unseen.count(), 6);
+}
+
+#[test]
+fn policies_with_parameters_are_judged_by_them_and_not_by_names_in_expressions() {
+    let (level, message) = found("policies", |facts| {
+        for policy in facts.policies.iter_mut().flatten() {
+            policy.account = None;
+            policy.parameters = Some("lockstep-policy".into());
+        }
+    });
+    assert_eq!(
+        (level, message.as_str()),
+        (CheckLevel::Ok, "3 are in force, parameters lockstep-policy")
+    );
+}

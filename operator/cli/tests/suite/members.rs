@@ -1,0 +1,264 @@
+//! Whose log is shown, what gangs hold, and which nodes have an agent.
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::NodeAgent;
+use lockstep_cli::agents::agents;
+use lockstep_cli::logs::{LogSource, NoLog, Wanted, sources};
+use lockstep_cli::top::top;
+use lockstep_cli::view::{Look, View};
+use serde_json::{Value, json};
+
+use crate::problems::{ask, stdout};
+use crate::screens::{member_pod, with_status};
+use crate::server::ApiServer;
+use crate::support::{ago, full_cluster, gang, now, screen, workload};
+
+fn pod(value: Value) -> Pod {
+    serde_json::from_value(value).unwrap()
+}
+
+/// Four members, the pods of the last first.
+fn pods() -> Vec<Pod> {
+    (0..4)
+        .rev()
+        .map(|i| pod(member_pod("llama", i, "n1", true)))
+        .collect()
+}
+
+fn wanted(change: impl FnOnce(&mut Wanted)) -> Wanted {
+    let mut wanted = Wanted::default();
+    change(&mut wanted);
+    wanted
+}
+
+fn chosen(status: &Value, pods: &[Pod], wanted: &Wanted) -> Result<Vec<LogSource>, NoLog> {
+    sources(&workload(with_status("llama", 4, status)), pods, wanted)
+}
+
+fn names(status: &Value, pods: &[Pod], wanted: &Wanted) -> Vec<String> {
+    let found = chosen(status, pods, wanted).unwrap();
+    found.into_iter().map(|s| s.pod).collect()
+}
+
+#[test]
+fn members_are_chosen_by_rank_by_group_or_all_in_the_order_of_ranks() {
+    let running = json!({"phase": "Running"});
+    let of = |w: &Wanted| names(&running, &pods(), w);
+    assert_eq!(of(&Wanted::default()), ["llama-workers-0"]);
+    assert_eq!(of(&wanted(|w| w.rank = Some(2))), ["llama-workers-2"]);
+    let all = [
+        "llama-workers-0",
+        "llama-workers-1",
+        "llama-workers-2",
+        "llama-workers-3",
+    ];
+    assert_eq!(of(&wanted(|w| w.all = true)), all);
+    let none = chosen(&running, &pods(), &wanted(|w| w.rank = Some(9))).unwrap_err();
+    assert_eq!(
+        none.to_string(),
+        "no member of \"llama\" is of rank 9; it has 4 in group \"workers\""
+    );
+    // An elastic gang without its second member: ranks have no gap.
+    let elastic = json!({"groups": [{"name": "workers", "worldIndexes": "0,2-3"}]});
+    let second = wanted(|w| w.rank = Some(1));
+    assert_eq!(names(&elastic, &pods(), &second), ["llama-workers-2"]);
+}
+
+#[test]
+fn of_a_pod_and_its_replacement_the_replacement_is_chosen() {
+    let mut both = pods();
+    let mut old = member_pod("llama", 0, "n1", true);
+    old["metadata"]["name"] = json!("old");
+    both.push(pod(old));
+    assert_eq!(
+        names(&json!({}), &both, &Wanted::default()),
+        ["llama-workers-0"]
+    );
+}
+
+fn failed_at(age: i64) -> Value {
+    json!({"history": [
+        {"domain": "workload", "attempt": 3, "action": "RestartGang", "time": ago(age - 50), "cause":
+            {"kind": "Requested", "time": ago(age - 50)}},
+        {"domain": "workload", "attempt": 2, "action": "RestartGang", "time": ago(age), "cause":
+            {"kind": "ContainerExit", "pod": "llama-workers-2", "container": "sidecar", "exitCode": 3, "time": ago(age)}}]})
+}
+
+#[test]
+fn failed_takes_the_container_that_failed_and_its_log_before_the_restart() {
+    let failed = wanted(|w| w.failed = true);
+    let source = |started: i64| {
+        let mut pods = pods();
+        let mut value = member_pod("llama", 2, "n1", true);
+        value["status"]["containerStatuses"] = json!([{"name": "sidecar", "image": "", "imageID": "", "ready": true,
+            "restartCount": 1, "state": {"running": {"startedAt": ago(started)}}}]);
+        pods[1] = pod(value);
+        chosen(&failed_at(100), &pods, &failed).unwrap().remove(0)
+    };
+    let after = source(90);
+    assert_eq!(
+        (after.pod.as_str(), after.container.as_str(), after.previous),
+        ("llama-workers-2", "sidecar", true)
+    );
+    assert!(
+        !source(150).previous,
+        "the container that failed has not been restarted yet"
+    );
+}
+
+#[test]
+fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
+    let failed = wanted(|w| w.failed = true);
+    let gone = chosen(&failed_at(100), &[], &failed)
+        .unwrap_err()
+        .to_string();
+    assert!(
+        gone.starts_with("pod \"llama-workers-2\", which failed ")
+            && gone.ends_with(
+                "was replaced, and its log went with it: container sidecar exited with code 3"
+            ),
+        "{gone}"
+    );
+    let never = chosen(&json!({}), &pods(), &failed)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        never,
+        "no member of \"llama\" has failed; `kubectl lockstep logs llama` shows how it is"
+    );
+}
+
+#[test]
+fn the_logs_of_several_members_come_with_their_names() {
+    let workloads = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads/llama";
+    let server = ApiServer::start(move |request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        let pods: Vec<Value> = (0..2).map(|i| member_pod("llama", i, "n1", true)).collect();
+        match path {
+            path if path == workloads => {
+                (200, with_status("llama", 2, &json!({"phase": "Running"})))
+            }
+            "/api/v1/namespaces/ml/pods" => (
+                200,
+                json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": pods}),
+            ),
+            path => (200, json!(format!("line of {path}\n"))),
+        }
+    });
+    let args = [
+        "logs", "llama", "-n", "ml", "--all", "--prefix", "--tail", "5", "--since", "10m",
+    ];
+    let text = stdout(&ask(&server.address, &args));
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    let expected = [
+        "[workers-0-0] line of /api/v1/namespaces/ml/pods/llama-workers-0/log",
+        "[workers-0-1] line of /api/v1/namespaces/ml/pods/llama-workers-1/log",
+    ];
+    assert_eq!(lines, expected);
+    let asked = server.requests().last().unwrap().path.clone();
+    for part in ["container=t", "tailLines=5", "sinceSeconds=600"] {
+        assert!(asked.contains(part), "{asked}");
+    }
+}
+
+#[test]
+fn accelerators_are_counted_by_namespace_and_priority() {
+    let mut objects = full_cluster();
+    gang(&mut objects, "new", 2, 8, 100, &[], 60);
+    gang(&mut objects, "stopped", 2, 8, 100, &[], 60);
+    for workload in &mut objects.workloads {
+        let name = workload.metadata.name.clone().unwrap();
+        workload.spec.suspend = name == "stopped";
+        if let Some(status) = workload.status.as_mut() {
+            status.accounting.accelerators = if name == "old" || name == "young" {
+                8
+            } else {
+                0
+            };
+        }
+    }
+    for group in &mut objects.groups {
+        let owner = &group.metadata.owner_references.as_ref().unwrap()[0];
+        assert!(
+            objects
+                .workloads
+                .iter()
+                .any(|w| w.metadata.uid.as_ref() == Some(&owner.uid))
+        );
+    }
+    let answer = top(&objects.workloads, &objects.groups, Some(32), None);
+    assert_eq!(
+        screen(&answer),
+        "\
+NAMESPACE   PRIORITY   HOLDING   HELD   WAITING   WANTED
+ml          100        0         0      1         16
+ml          10         2         16     0         0
+(all)       -          2         16     1         16
+
+Nodes have 32; 16 are free, held by other pods, or on nodes that take none.
+Held is what gangs have nodes for, wanted what they ask for beyond that, both from their status; how busy accelerators are is not known here.
+"
+    );
+    let unknown = screen(&top(&[], &[], None, None));
+    let expected = "no gang holds or waits for accelerators\n\nWhat nodes have is not known: they may not be read.\n";
+    assert!(unknown.starts_with(expected), "{unknown}");
+}
+
+fn agent(node: &str, arrived: usize, reported: Option<i64>) -> NodeAgent {
+    let pods: Vec<Value> = (0..arrived)
+        .map(|i| json!({"podUID": i.to_string()}))
+        .collect();
+    let reports: Vec<Value> = reported
+        .iter()
+        .map(|age| {
+            json!({"podUID": "p", "container": "t", "containerID": "c", "attempt": 1, "exitCode": 0, "time": ago(*age)})
+        })
+        .collect();
+    serde_json::from_value(json!({
+        "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent", "metadata": {"name": node}, "spec": {},
+        "status": {"agentVersion": "0.1.0", "runtime": "containerd 2.1", "reports": reports,
+            "arrivals": [{"workloadUID": "w", "domain": "workload", "attempt": 1, "pods": pods}]},
+    }))
+    .unwrap()
+}
+
+fn agent_pod(node: &str, ready: bool) -> Pod {
+    let ready = if ready { "True" } else { "False" };
+    pod(
+        json!({"metadata": {"name": format!("agent-{node}"), "creationTimestamp": ago(7200)}, "spec": {"nodeName": node,
+        "containers": []}, "status": {"conditions": [{"type": "Ready", "status": ready}]}}),
+    )
+}
+
+#[test]
+fn agents_are_joined_with_their_pods() {
+    let objects = [
+        agent("n1", 8, Some(180)),
+        agent("n2", 0, None),
+        agent("n3", 2, None),
+    ];
+    let pods = [
+        agent_pod("n1", true),
+        agent_pod("n2", false),
+        agent_pod("n4", true),
+    ];
+    let answer = agents(&objects, Some(&pods));
+    assert_eq!(
+        screen(&answer),
+        "\
+NODE   STATE      MEMBERS   VERSION   LAST REPORT   AGE
+n1     Ready      8         0.1.0     3m ago        120m
+n2     NotReady   0         0.1.0     -             120m
+n3     Gone       2         0.1.0     -             -
+n4     Silent     0         -         -             120m
+"
+    );
+    let look = Look {
+        wide: true,
+        ..Look::plain(now())
+    };
+    assert!(answer.screen(&look).contains("containerd 2.1   agent-n1"));
+    let blind = screen(&agents(&objects, None));
+    assert!(blind.contains("n1     Unknown"), "{blind}");
+}

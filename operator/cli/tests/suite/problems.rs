@@ -1,0 +1,217 @@
+//! What goes wrong between a person and the cluster, as the program says it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+use serde_json::json;
+
+use crate::server::{ApiServer, refusal};
+
+/// Runs the program against a server, without any kubeconfig of this machine.
+pub fn ask(server: &str, args: &[&str]) -> Output {
+    run(&[args, &["--server", server]].concat())
+}
+
+pub fn run(args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep"))
+        .current_dir(Path::new("/"))
+        .env_clear()
+        .env("HOME", "/nonexistent")
+        .args(args)
+        .output()
+        .unwrap()
+}
+
+pub fn stderr(out: &Output) -> String {
+    String::from_utf8(out.stderr.clone()).unwrap()
+}
+
+pub fn stdout(out: &Output) -> String {
+    assert!(out.status.success(), "{}", stderr(out));
+    String::from_utf8(out.stdout.clone()).unwrap()
+}
+
+/// The one line that an error is, which has none of the marks of an error of Rust.
+fn sentence(out: &Output) -> String {
+    let text = stderr(out);
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(out.stdout.is_empty(), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for mark in [
+        "ServiceError",
+        "ApiError",
+        "Os {",
+        "os error",
+        "Some(",
+        "client error",
+    ] {
+        assert!(!text.contains(mark), "{mark:?}: {text}");
+    }
+    let causes: Vec<&str> = text.trim().split(": ").collect();
+    for (at, cause) in causes.iter().enumerate() {
+        assert!(!causes[at + 1..].contains(cause), "{cause:?} twice: {text}");
+    }
+    text.trim().to_owned()
+}
+
+#[test]
+fn a_server_that_is_not_there_is_named_with_what_the_system_says() {
+    // A port that was free a moment ago.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    assert_eq!(
+        sentence(&ask(&server, &["explain", "llama"])),
+        format!(
+            "error: cannot reach the API server at {server}: connection refused; is it running, and are --context and --server right?"
+        )
+    );
+}
+
+#[test]
+fn a_server_that_does_not_answer_is_not_waited_for_longer_than_asked() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    let out = ask(&server, &["explain", "llama", "--request-timeout", "1s"]);
+    assert_eq!(
+        sentence(&out),
+        format!(
+            "error: the API server at {server} has not answered within 1s; a longer --request-timeout waits for it"
+        )
+    );
+}
+
+#[test]
+fn refusals_say_what_to_do() {
+    let cases = [
+        (
+            refusal(401, "Unauthorized", "Unauthorized"),
+            "error: the API server does not accept these credentials (Unauthorized): they have expired or are of another cluster; sign in again, or choose with --context, --user or --token",
+        ),
+        (
+            refusal(
+                403,
+                "Forbidden",
+                "trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"",
+            ),
+            "error: not allowed: trainingworkloads.training.lockstep.dev \"llama\" is forbidden: User \"jo\" cannot get resource \"trainingworkloads\" in API group \"training.lockstep.dev\" in the namespace \"default\"; docs/cli.md names the role that each command needs, and -n NAMESPACE asks for one namespace only",
+        ),
+        (
+            refusal(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            ),
+            "error: Lockstep is not installed in this cluster: its API server does not know trainingworkloads; `kubectl apply -k config/overlays/default` installs it",
+        ),
+        (
+            (200, json!("<html>")),
+            "error: the answer of the API server at SERVER cannot be read: expected value at line 1 column 1; is it a Kubernetes API server?",
+        ),
+    ];
+    for (answer, expected) in cases {
+        let server = ApiServer::start(move |_| answer.clone());
+        assert_eq!(
+            sentence(&ask(&server.address, &["explain", "llama"])),
+            expected.replace("SERVER", &server.address)
+        );
+    }
+}
+
+#[test]
+fn a_workload_that_does_not_exist_is_told_apart_from_a_cluster_without_lockstep() {
+    let none = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
+    let server = ApiServer::with(&[(none, Vec::new())]);
+    assert_eq!(
+        sentence(&ask(&server.address, &["explain", "llama", "-n", "ml"])),
+        "error: there is no TrainingWorkload \"llama\" in namespace \"ml\"; `kubectl lockstep list -A` shows those that there are"
+    );
+}
+
+#[test]
+fn kubeconfigs_that_lead_nowhere_say_where() {
+    let missing = "error: there is no kubeconfig; name one with --kubeconfig or $KUBECONFIG";
+    assert_eq!(sentence(&run(&["explain", "llama"])), missing);
+    let named = "error: kubeconfig /nonexistent/c: no such file or directory";
+    let args = ["explain", "llama", "--kubeconfig", "/nonexistent/c"];
+    assert_eq!(sentence(&run(&args)), named);
+
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config").display().to_string();
+    let empty = json!({"apiVersion": "v1", "kind": "Config", "contexts": [], "clusters": []});
+    std::fs::write(&file, empty.to_string()).unwrap();
+    let args = ["explain", "llama", "--kubeconfig", file.as_str()];
+    assert_eq!(
+        sentence(&run(&args)),
+        "error: the kubeconfig has no current context; choose one with --context (`kubectl config get-contexts` lists them)"
+    );
+    assert_eq!(
+        sentence(&run(&[&args[..], &["--context", "prod"]].concat())),
+        "error: the kubeconfig has no context \"prod\"; `kubectl config get-contexts` lists those that there are"
+    );
+}
+
+#[test]
+fn flags_change_what_the_kubeconfig_says() {
+    let server = ApiServer::start(|_| refusal(404, "NotFound", "x"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config").display().to_string();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "c", "user": "u", "namespace": "ml"}},
+                     {"name": "b", "context": {"cluster": "d", "user": "v"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "http://127.0.0.1:1"}},
+                     {"name": "d", "cluster": {"server": server.address}}],
+        "users": [{"name": "u", "user": {"token": "of-u"}}, {"name": "v", "user": {"token": "of-v"}}]});
+    std::fs::write(&file, config.to_string()).unwrap();
+    let with = |flags: &[&str]| {
+        let args = [&["explain", "llama", "--kubeconfig", file.as_str()], flags].concat();
+        sentence(&run(&args));
+        let seen = server.requests().last().cloned().unwrap();
+        let of = |name: &str| seen.headers.get(name).cloned().unwrap_or_default();
+        let namespace = seen.path.split('/').nth(5).unwrap_or_default().to_owned();
+        [
+            namespace,
+            of("authorization"),
+            of("impersonate-user"),
+            of("impersonate-group"),
+        ]
+    };
+    let expected = [
+        (vec!["--context", "b"], ["default", "Bearer of-v", "", ""]),
+        (vec!["--cluster", "d"], ["ml", "Bearer of-u", "", ""]),
+        (
+            vec!["--cluster", "d", "--user", "v"],
+            ["ml", "Bearer of-v", "", ""],
+        ),
+        (
+            vec!["--server", &server.address, "--token", "t"],
+            ["ml", "Bearer t", "", ""],
+        ),
+        (
+            vec!["--cluster", "d", "--as", "jo", "--as-group", "oncall"],
+            ["ml", "Bearer of-u", "jo", "oncall"],
+        ),
+    ];
+    for (flags, expected) in expected {
+        assert_eq!(with(&flags), expected, "{flags:?}");
+    }
+}
+
+#[test]
+fn a_proxy_of_the_kubeconfig_is_asked_for_the_way() {
+    let proxy = ApiServer::start(|_| refusal(403, "Forbidden", "no way"));
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("config").display().to_string();
+    let config = json!({"apiVersion": "v1", "kind": "Config", "current-context": "a",
+        "contexts": [{"name": "a", "context": {"cluster": "c"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443", "proxy-url": proxy.address}}]});
+    std::fs::write(&file, config.to_string()).unwrap();
+    let said = sentence(&run(&["list", "--kubeconfig", &file]));
+    let unreachable = "error: cannot reach the API server at https://api.example:6443: ";
+    assert!(said.starts_with(unreachable), "{said}");
+    let asked = proxy.requests().remove(0);
+    assert_eq!(
+        (asked.method.as_str(), asked.path.as_str()),
+        ("CONNECT", "api.example:6443")
+    );
+}

@@ -1,0 +1,206 @@
+//! What people see of workloads: golden screens.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::PodGroup;
+use lockstep_cli::list::list;
+use lockstep_cli::status::{WorkloadObjects, status};
+use lockstep_cli::view::{Look, View};
+use serde_json::{Value, json};
+
+use crate::support::{ago, manifest, now, screen, workload};
+
+/// A workload with a status, made three hours ago.
+pub fn with_status(name: &str, members: i32, status: &Value) -> Value {
+    let mut value = manifest(name, members, 8, &json!({}));
+    value["metadata"]["uid"] = json!(format!("uid-{name}"));
+    value["metadata"]["creationTimestamp"] = json!(ago(10_800));
+    value["status"] = status.clone();
+    value
+}
+
+/// A member's pod.
+pub fn member_pod(workload: &str, index: i32, node: &str, ready: bool) -> Value {
+    json!({"metadata": {"name": format!("{workload}-workers-{index}"), "namespace": "ml", "uid": format!("p{index}"),
+            "ownerReferences": [{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+                "name": workload, "uid": format!("uid-{workload}"), "controller": true}],
+            "labels": {"training.lockstep.dev/group": "workers", "training.lockstep.dev/replica": "0",
+                "training.lockstep.dev/index": index.to_string(),
+                "training.lockstep.dev/workload-uid": format!("uid-{workload}")}},
+        "spec": {"nodeName": node, "containers": [{"name": "t"}]},
+        "status": {"phase": "Running", "conditions": [{"type": "Ready", "status": if ready { "True" } else { "False" }}]}})
+}
+
+/// The pod group of a workload of four, placed on two nodes.
+fn placed(name: &str) -> PodGroup {
+    serde_json::from_value(json!({
+        "apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
+        "metadata": {"name": format!("{name}-workload-1"), "namespace": "ml", "uid": "g"},
+        "spec": {"workloadRef": {"workloadName": name, "templateName": "workload"}, "gangKey": "workload",
+            "schedulingPolicy": {"gang": {"minCount": 4}}, "priority": 100},
+        "status": {"placement": {"id": "p", "members": 4, "nodes": [
+            {"node": "n1", "members": ["workers/0/0-1"]}, {"node": "n2", "members": ["workers/0/2-3"]}]}},
+    }))
+    .unwrap()
+}
+
+fn cause(exit_code: i32, reason: &str, age: i64) -> Value {
+    json!({"kind": "ContainerExit", "pod": "llama-workers-2", "node": "n2", "container": "t",
+        "exitCode": exit_code, "reason": reason, "time": ago(age)})
+}
+
+fn incident(attempt: i64, kind: &str, cause: &Value, age: i64) -> Value {
+    let mut cause = cause.clone();
+    cause["kind"] = json!(kind);
+    json!({"domain": "workload", "attempt": attempt, "cause": cause, "action": "RestartGang", "counted": kind == "ContainerExit",
+        "time": ago(age), "recoveredAt": ago(age - 2), "lostAcceleratorSeconds": 9000})
+}
+
+fn objects(status: &Value) -> WorkloadObjects {
+    let pods = [("n1", true), ("n1", true), ("n2", false), ("n2", true)];
+    let pods = (0..).zip(pods).map(|(index, (node, ready))| {
+        serde_json::from_value::<Pod>(member_pod("llama", index, node, ready)).unwrap()
+    });
+    let mut value = with_status("llama", 4, status);
+    value["spec"]["scheduling"] = json!({"topology": {"key": "topology.kubernetes.io/rack"}});
+    WorkloadObjects {
+        workload: workload(value),
+        groups: vec![placed("llama")],
+        pods: Some(pods.collect()),
+        domains: BTreeMap::from([("n1".into(), "r1".into()), ("n2".into(), "r2".into())]),
+    }
+}
+
+fn restarting() -> Value {
+    json!({"phase": "Restarting", "reason": "RestartGang", "message": "workload is restarting at attempt 4",
+        "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},
+        "groups": [{"name": "workers", "desired": 4, "created": 4, "ready": 3, "active": 4}],
+        "restarts": {"total": 3, "counted": 2, "countedAt": [ago(90_000), ago(60)]},
+        "domains": [{"key": "workload", "attempt": 4, "incident": {"attempt": 4, "cause": cause(137, "OOMKilled", 5),
+            "action": "RestartGang", "counted": true, "stage": "Ordered", "detectedAt": ago(4), "decidedAt": ago(3)}}],
+        "history": [incident(3, "ContainerExit", &cause(1, "Error", 600), 600),
+            incident(2, "Requested", &json!({"time": ago(700), "reason": "Requested"}), 700),
+            incident(1, "NodeLost", &json!({"time": ago(7200), "node": "n9"}), 7200)]})
+}
+
+#[test]
+fn the_status_shows_where_members_are_what_happens_what_happened_and_what_to_do() {
+    assert_eq!(
+        screen(&status(&objects(&restarting()), now())),
+        "\
+ml/llama: Restarting, 3/4 ready, attempt 4, 32 accelerators, age 3h
+RestartGang: workload is restarting at attempt 4
+
+GROUP     READY   SUCCEEDED   FAILED   DESIRED
+workers   3       0           0        4
+
+NODE   RACK   READY   MEMBERS
+n1     r1     2/2     workers/0/0-1
+n2     r2     1/2     workers/0/2-3
+
+Restarting workload to attempt 4 (RestartGang), since 3s
+  ordered: members stop and come back
+  because container t exited with code 137 (OOMKilled) in pod llama-workers-2 on node n2
+
+FAILED     ATTEMPT   ACTION        COUNTED   BACK AFTER   LOST                    CAUSE
+10m ago    3         RestartGang   yes       2.0s         2.5 accelerator-hours   container t exited with code 1 (Error) in pod llama-workers-2 on node n2
+120m ago   1         RestartGang   no        2.0s         2.5 accelerator-hours   NodeLost on node n9
+
+Restarts left: 9 of 10 within 24h
+Next: nothing: it restarts by itself; `kubectl lockstep logs llama --failed -n ml` has the log of the member that failed
+"
+    );
+}
+
+#[test]
+fn a_status_without_pods_or_nodes_shows_what_is_placed() {
+    let mut objects = objects(&json!({"phase": "Starting", "reason": "Starting"}));
+    objects.pods = None;
+    objects.domains.clear();
+    let text = screen(&status(&objects, now()));
+    let nodes = "NODE   RACK   READY   MEMBERS\nn1     -      -       workers/0/0-1\n";
+    assert!(text.contains(nodes), "{text}");
+}
+
+#[test]
+fn what_to_do_follows_the_phase_and_the_reason() {
+    let next = |status_: Value| status(&objects(&status_), now()).next.join("\n");
+    let cases = [
+        (json!({}), "kubectl lockstep doctor"),
+        (
+            json!({"phase": "Pending", "reason": "Unschedulable"}),
+            "`kubectl lockstep explain llama -n ml` says what is short",
+        ),
+        (
+            json!({"phase": "Pending", "reason": "QuotaExceeded"}),
+            "kubectl describe quota -n ml",
+        ),
+        (
+            json!({"phase": "Suspended"}),
+            "`kubectl lockstep resume llama -n ml`",
+        ),
+        (
+            json!({"phase": "Stalled", "reason": "InvalidTemplate"}),
+            "change what the message names",
+        ),
+        (
+            json!({"phase": "Failed"}),
+            "`kubectl lockstep logs llama --failed -n ml`",
+        ),
+        (
+            json!({"phase": "Running", "restarts": {"countedAt": vec![ago(5); 10]}}),
+            "raise spec.failurePolicy.limits.maxRestarts (10)",
+        ),
+    ];
+    for (status, expected) in cases {
+        let said = next(status.clone());
+        assert!(said.contains(expected), "{status}: {said}");
+    }
+    let mut foreign = objects(&json!({}));
+    foreign.workload.spec.managed_by = "kueue".into();
+    let said = status(&foreign, now()).next;
+    assert_eq!(
+        said,
+        ["nothing here: spec.managedBy is \"kueue\", so Lockstep leaves it alone"]
+    );
+}
+
+#[test]
+fn the_list_has_a_line_per_workload_and_a_namespace_where_there_may_be_several() {
+    let workloads = [
+        with_status("llama", 4, &restarting()),
+        with_status("new", 4, &json!({})),
+    ];
+    let workloads = workloads.map(workload);
+    assert_eq!(
+        screen(&list(&workloads, Some("ml"))),
+        "\
+NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        AGE
+llama   Restarting   3/4     3          32             RestartGang   3h
+new     Unseen       -       0          0              -             3h
+"
+    );
+    let all = list(&workloads, None);
+    let look = Look {
+        wide: true,
+        ..Look::plain(now())
+    };
+    assert_eq!(
+        all.screen(&look),
+        "\
+NAMESPACE   NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        ATTEMPT   PREEMPTIONS   PRIORITY   AGE   MESSAGE
+ml          llama   Restarting   3/4     3          32             RestartGang   4         0             high       3h    workload is restarting at attempt 4
+ml          new     Unseen       -       0          0              -             0         0             high       3h    -
+"
+    );
+    assert_eq!(
+        all.names()[0],
+        "trainingworkload.training.lockstep.dev/llama"
+    );
+    let none = screen(&list(&[], Some("ml")));
+    assert_eq!(
+        none,
+        "no TrainingWorkload in namespace ml; -A shows those of all namespaces\n"
+    );
+}

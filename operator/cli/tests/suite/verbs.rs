@@ -1,0 +1,267 @@
+//! Verbs of the program against an API server that answers what is written down.
+
+use serde_json::{Value, json};
+
+use crate::problems::{ask, stderr, stdout};
+use crate::screens::{member_pod, with_status};
+use crate::server::{ApiServer, refusal};
+use crate::support::manifest;
+
+const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
+const ALL_WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
+const GROUPS: &str = "/apis/scheduling.lockstep.dev/v1alpha1/namespaces/ml/podgroups";
+const PODS: &str = "/api/v1/namespaces/ml/pods";
+const AGENTS: &str = "/apis/training.lockstep.dev/v1alpha1/nodeagents";
+
+fn running(name: &str) -> Value {
+    with_status(
+        name,
+        1,
+        &json!({"phase": "Running", "ready": "1/1", "reason": "AllMembersReady"}),
+    )
+}
+
+#[test]
+fn the_same_answer_comes_as_a_table_names_json_and_yaml() {
+    let server = ApiServer::with(&[(ALL_WORKLOADS, vec![running("a"), running("b")])]);
+    let list = |format: &str| {
+        stdout(&ask(
+            &server.address,
+            &["list", "-A", "-l", "team=x", "-o", format],
+        ))
+    };
+    assert_eq!(list("table").lines().count(), 3);
+    assert_eq!(
+        list("name"),
+        "trainingworkload.training.lockstep.dev/a\ntrainingworkload.training.lockstep.dev/b\n"
+    );
+    let answer: Value = serde_json::from_str(&list("json")).unwrap();
+    assert_eq!(answer["workloads"][1]["name"], "b");
+    let yaml: Value = serde_saphyr::from_str(&list("yaml")).unwrap();
+    assert_eq!(yaml, answer);
+    let path = &server.requests()[0].path;
+    assert!(path.contains("labelSelector=team%3Dx"), "{path}");
+}
+
+#[test]
+fn workloads_that_cannot_be_read_are_named_and_left_out() {
+    let mut broken = running("broken");
+    broken["spec"] = json!({"groups": 3});
+    let server = ApiServer::with(&[(ALL_WORKLOADS, vec![running("a"), broken])]);
+    let out = ask(&server.address, &["list", "-A"]);
+    assert_eq!(stdout(&out).lines().count(), 2);
+    let said = stderr(&out);
+    assert!(
+        said.starts_with("warning: left out: trainingworkload ml/broken: "),
+        "{said}"
+    );
+}
+
+#[test]
+fn the_status_does_without_what_may_not_be_read() {
+    let server =
+        ApiServer::start(
+            |request| match request.path.split('?').next().unwrap_or_default() {
+                path if path == format!("{WORKLOADS}/llama") => (200, running("llama")),
+                GROUPS => (
+                    200,
+                    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}),
+                ),
+                _ => refusal(403, "Forbidden", "pods is forbidden"),
+            },
+        );
+    let text = stdout(&ask(&server.address, &["status", "llama", "-n", "ml"]));
+    assert!(text.starts_with("ml/llama: Running, 1/1 ready"), "{text}");
+}
+
+#[test]
+fn versions_that_differ_are_said() {
+    let manager = json!({"metadata": {"name": "m", "namespace": "lockstep-system"},
+        "spec": {"containers": [{"name": "manager", "image": "ghcr.io/lockstep-dev/lockstep-manager:v9.9.9"}]}});
+    let agent = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent", "metadata": {"name": "n1"},
+        "spec": {}, "status": {"agentVersion": env!("CARGO_PKG_VERSION")}});
+    let lists = json!({"/api/v1/pods": [manager], AGENTS: [agent]});
+    let server = ApiServer::start(move |request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        match path {
+            "/version" => (
+                200,
+                json!({"major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "",
+                "buildDate": "", "goVersion": "", "compiler": "", "platform": ""}),
+            ),
+            "/apis" => (
+                200,
+                json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": [{"name": "training.lockstep.dev",
+                "versions": [{"groupVersion": "training.lockstep.dev/v1alpha1", "version": "v1alpha1"}]}]}),
+            ),
+            _ => (
+                200,
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": lists[path]}),
+            ),
+        }
+    });
+    let version = env!("CARGO_PKG_VERSION");
+    assert_eq!(
+        stdout(&ask(&server.address, &["version"])),
+        format!(
+            "\
+COMPONENT          VERSION
+kubectl-lockstep   {version}
+Kubernetes         v1.36.2
+API                v1alpha1
+manager            v9.9.9
+agents             {version}
+
+manager v9.9.9 and kubectl-lockstep {version} differ
+"
+        )
+    );
+}
+
+/// Pods of a workload of two members.
+pub fn two_pods() -> Vec<Value> {
+    vec![
+        member_pod("llama", 0, "n1", true),
+        member_pod("llama", 1, "n2", true),
+    ]
+}
+
+#[test]
+fn a_screen_that_goes_into_a_pipe_has_no_colours() {
+    let server = ApiServer::with(&[
+        (WORKLOADS, vec![running("llama")]),
+        (GROUPS, Vec::new()),
+        (PODS, two_pods()),
+    ]);
+    let text = stdout(&ask(&server.address, &["status", "llama", "-n", "ml"]));
+    assert!(!text.contains('\u{1b}') && text.contains("n2"), "{text}");
+}
+
+/// A server with one workload, whose writes it answers so.
+fn writable(answer: (u16, Value)) -> ApiServer {
+    ApiServer::start(move |request| {
+        if request.method == "PATCH" {
+            return answer.clone();
+        }
+        let mut workload = running("llama");
+        workload["metadata"]["resourceVersion"] = json!("7");
+        (200, workload)
+    })
+}
+
+fn patches(server: &ApiServer) -> Vec<(String, Value)> {
+    let all = server.requests().into_iter();
+    let writes = all.filter(|r| r.method != "GET");
+    writes.map(|r| (r.path, r.body)).collect()
+}
+
+#[test]
+fn a_verb_that_writes_sends_one_field_with_the_version_that_was_read_and_says_so() {
+    let written = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "llama"}});
+    let server = writable((200, written));
+    let said = |args: &[&str]| {
+        let fixed = ["llama", "-n", "ml"];
+        stdout(&ask(
+            &server.address,
+            &[&args[..1], &fixed[..], &args[1..]].concat(),
+        ))
+    };
+    let restart = "trainingworkload ml/llama: spec.restartNonce 0 -> 1: all members start again once, which costs nothing of the restart budget";
+    assert_eq!(
+        said(&["restart", "--dry-run"]),
+        format!("{restart} (client dry run: nothing was sent)\n")
+    );
+    assert_eq!(
+        said(&["resume"]),
+        "trainingworkload ml/llama: unchanged, it is so already\n"
+    );
+    assert_eq!(patches(&server), []);
+    assert_eq!(
+        said(&["restart", "--dry-run=server"]),
+        format!("{restart} (server dry run: the API server would accept it)\n")
+    );
+    assert_eq!(said(&["restart"]), format!("{restart}\n"));
+    let body = json!({"metadata": {"resourceVersion": "7"}, "spec": {"restartNonce": 1}});
+    let path = format!("{WORKLOADS}/llama");
+    let expected = [
+        (
+            format!("{path}?&dryRun=All&fieldManager=kubectl-lockstep"),
+            body.clone(),
+        ),
+        (format!("{path}?&fieldManager=kubectl-lockstep"), body),
+    ];
+    assert_eq!(patches(&server), expected);
+}
+
+#[test]
+fn a_workload_that_was_changed_meanwhile_is_not_written() {
+    let server = writable(refusal(409, "Conflict", "the object has been modified"));
+    let out = ask(&server.address, &["suspend", "llama", "-n", "ml"]);
+    assert_eq!(
+        stderr(&out),
+        "error: somebody else has changed \"llama\" meanwhile: nothing was written; look again and repeat the command\n"
+    );
+}
+
+#[test]
+fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
+    let config = |text: &str| {
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lockstep-manager", "namespace": "lockstep-system"},
+            "data": {"config.yaml": text}})
+    };
+    let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100});
+    let server = |configured: Vec<Value>| {
+        ApiServer::with(&[
+            ("/api/v1/namespaces/lockstep-system/configmaps", configured),
+            ("/api/v1/namespaces", Vec::new()),
+            ("/api/v1/nodes", Vec::new()),
+            ("/api/v1/pods", Vec::new()),
+            ("/apis/policy/v1/poddisruptionbudgets", Vec::new()),
+            (
+                "/apis/scheduling.k8s.io/v1/priorityclasses",
+                vec![class.clone()],
+            ),
+            (
+                "/apis/scheduling.lockstep.dev/v1alpha1/podgroups",
+                Vec::new(),
+            ),
+            (ALL_WORKLOADS, Vec::new()),
+        ])
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("gang.json").display().to_string();
+    std::fs::write(&file, manifest("new", 1, 8, &json!({})).to_string()).unwrap();
+    let said = |configured: Vec<Value>, flags: &[&str]| {
+        let server = server(configured);
+        let out = ask(&server.address, &[&["whatif", "-f", &file], flags].concat());
+        assert_eq!(out.status.code(), Some(2), "{}", stderr(&out));
+        stderr(&out)
+    };
+    let least_work = || vec![config("scheduler: {preemption: {order: LeastWork}}")];
+    assert_eq!(said(least_work(), &["--order", "least-work"]), "");
+    assert_eq!(
+        said(least_work(), &["--order", "strict-priority"]),
+        "warning: --order differs from the manager's configuration: it will decide otherwise\n"
+    );
+    assert_eq!(
+        said(
+            vec![config("scheduler: {preemption: {enabled: false}}")],
+            &[]
+        ),
+        "warning: the manager evicts nobody (scheduler.preemption.enabled is false): a gang that needs victims waits\n"
+    );
+    assert_eq!(
+        said(Vec::new(), &[]),
+        "warning: the manager's configuration in namespace lockstep-system: it may not be read, or is not there; its defaults and the flags are taken\n"
+    );
+}
+
+#[test]
+fn the_log_of_a_pod_that_is_gone_meanwhile_is_not_taken_for_a_cluster_without_lockstep() {
+    let server = ApiServer::with(&[(WORKLOADS, vec![running("llama")]), (PODS, two_pods())]);
+    let out = ask(&server.address, &["logs", "llama", "-n", "ml"]);
+    assert_eq!(
+        stderr(&out),
+        "error: \"llama-workers-0\" has gone meanwhile; look again and repeat the command\n"
+    );
+}

@@ -1,0 +1,293 @@
+//! What a person on call does with `kubectl lockstep`.
+
+use anyhow::{Context, Result, bail, ensure};
+use kube::ResourceExt;
+use lockstep_api::condition::types;
+use lockstep_api::names::annotations;
+use lockstep_cluster::audit::{ON_CALL, WHATIF};
+use lockstep_cluster::manifests::{gang, parse};
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::process::workspace_binary;
+use lockstep_cluster::scenario;
+use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_e2e::cluster;
+use serde_json::{Value, json};
+use tokio::io::{AsyncBufReadExt, BufReader};
+
+fn says(text: &str, parts: &[&str]) -> Result<()> {
+    for part in parts {
+        ensure!(text.contains(part), "{part:?} is missing:\n{text}");
+    }
+    Ok(())
+}
+
+/// A gang whose second member has failed and that is back.
+async fn failed_once(t: &Scenario<'_>) -> Result<String> {
+    let in_place = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Allow"}}});
+    t.create(gang("llama", 3, 8, in_place)).await?;
+    let pods = t.running("llama").await?;
+    t.exit(&pods[1], 3).await?;
+    t.restarted("llama", 1).await?;
+    Ok(pods[1].name_any())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn status_list_and_top_tell_who_failed_where_members_are_and_what_is_held() -> Result<()> {
+    scenario(cluster().await?, "shift", &Shape::default(), async |t| {
+        let failed = failed_once(t).await?;
+        let status = t.lockstep(&["status", "llama"]).await?;
+        let why =
+            format!("container trainer exited with code 3 (Error) in pod {failed} on node shift-");
+        let parts = [
+            "llama: Running, 3/3 ready, attempt 2, 24 accelerators",
+            &why,
+            "Restarts left: 9 of 10 within 24h",
+            "workers/",
+        ];
+        says(&status, &parts)?;
+        says(
+            &t.lockstep(&["list"]).await?,
+            &["NAME", "llama   Running   3/3     1          24"],
+        )?;
+        let names = t.lockstep(&["list", "-o", "name"]).await?;
+        ensure!(
+            names == "trainingworkload.training.lockstep.dev/llama\n",
+            "{names}"
+        );
+        says(
+            &t.lockstep(&["top"]).await?,
+            &["0          1         24     0         0"],
+        )?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_is_restarted_suspended_and_resumed_by_one_field_each() -> Result<()> {
+    scenario(cluster().await?, "verbs", &Shape::default(), async |t| {
+        failed_once(t).await?;
+        let dry = t
+            .lockstep(&["restart", "llama", "--dry-run=server"])
+            .await?;
+        says(
+            &dry,
+            &["spec.restartNonce 0 -> 1", "the API server would accept it"],
+        )?;
+        let nonce = t.workloads().get("llama").await?.spec.restart_nonce;
+        ensure!(nonce == 0, "a dry run has written");
+        t.lockstep(&["restart", "llama"]).await?;
+        let status = t.restarted("llama", 2).await?;
+        ensure!(status.restarts.counted == 1, "{:?}", status.restarts);
+
+        t.lockstep(&["checkpoint", "llama", "--at", "2026-01-02T03:04:05Z"])
+            .await?;
+        let workload = t.workloads().get("llama").await?;
+        let at = workload.annotations().get(annotations::LAST_CHECKPOINT);
+        ensure!(at.is_some_and(|at| at == "2026-01-02T03:04:05Z"), "{at:?}");
+
+        t.lockstep(&["suspend", "llama"]).await?;
+        t.condition("llama", types::SUSPENDED).await?;
+        says(
+            &t.lockstep(&["status", "llama"]).await?,
+            &["Suspended", "kubectl lockstep resume llama"],
+        )?;
+        t.lockstep(&["resume", "llama"]).await?;
+        t.running("llama").await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> Result<()> {
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "doctor", &shape, async |t| {
+        // Managers are processes here and no pods, which is the one thing that fails.
+        let said = t.cluster.lockstep(&["doctor"]).await.err();
+        let said = said
+            .context("a manager without pods is healthy")?
+            .to_string();
+        let healthy = [
+            "5 are served as v1alpha1",
+            "3 are in force",
+            " leads, renewed ",
+            "every verb of this program",
+        ];
+        says(&said, &healthy)?;
+        says(
+            &said,
+            &["FAIL     managers      no pod has the manager's labels"],
+        )?;
+        says(
+            &t.cluster.lockstep(&["agents"]).await?,
+            &["NODE", "doctor-0000"],
+        )?;
+        says(
+            &t.cluster.lockstep(&["version"]).await?,
+            &["API", "v1alpha1"],
+        )?;
+
+        t.create(gang("llama", 1, 8, json!({}))).await?;
+        let folder = t.cluster.folder().display().to_string();
+        t.cluster
+            .lockstep(&["completion", "--kubectl", &folder])
+            .await?;
+        let program = workspace_binary("kubectl-lockstep")?;
+        let programs = program.parent().context("a folder")?.display().to_string();
+        let path = format!("{folder}:{programs}:{}", std::env::var("PATH")?);
+        let complete = async |words: &[&str]| {
+            let words = [&["__complete", "lockstep"], words].concat();
+            t.cluster.kubectl_with(&words, &[("PATH", &path)]).await
+        };
+        says(&complete(&["sta"]).await?, &["status"])?;
+        says(
+            &complete(&["status", "-n", &t.name, ""]).await?,
+            &["llama\n"],
+        )
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_that_is_watched_shows_what_changes() -> Result<()> {
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "watched", &shape, async |t| {
+        let mut list = tokio::process::Command::new(workspace_binary("kubectl-lockstep")?)
+            .args(["list", "--watch", "-n", &t.name])
+            .env("KUBECONFIG", t.cluster.kubeconfig())
+            .stdout(std::process::Stdio::piped())
+            .kill_on_drop(true)
+            .spawn()?;
+        let mut lines = BufReader::new(list.stdout.take().context("its output")?).lines();
+        let first = lines.next_line().await?.context("a first line")?;
+        says(&first, &["no TrainingWorkload in namespace watched"])?;
+        t.create(gang("llama", 1, 8, json!({}))).await?;
+        let running = async {
+            while let Some(line) = lines.next_line().await? {
+                if line.starts_with("llama   Running") {
+                    return Ok(());
+                }
+            }
+            bail!("it has ended")
+        };
+        tokio::time::timeout(PATIENCE, running).await?
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_certificate_that_is_not_trusted_is_said_so_with_the_flag_that_helps() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("another kubeconfig") {
+        return Ok(());
+    }
+    let mut config: Value = parse(&std::fs::read_to_string(cluster.kubeconfig())?)?;
+    let known = config["clusters"][0]["cluster"].as_object_mut();
+    let known = known.context("a cluster")?;
+    known.remove("certificate-authority");
+    known.remove("certificate-authority-data");
+    let file = cluster
+        .folder()
+        .join("untrusting.json")
+        .display()
+        .to_string();
+    std::fs::write(&file, config.to_string())?;
+    let list = ["list", "-n", "default", "--kubeconfig", &*file];
+    let said = cluster
+        .lockstep(&list)
+        .await
+        .err()
+        .context("trusted")?
+        .to_string();
+    says(
+        &said,
+        &[
+            "error: the certificate of the API server at https://",
+            " is not trusted: ",
+            "--certificate-authority",
+        ],
+    )?;
+    let trusting = [&list[..], &["--insecure-skip-tls-verify"]].concat();
+    cluster.lockstep(&trusting).await?;
+    Ok(())
+}
+
+/// Runs `kubectl lockstep` as a user who has one cluster role.
+async fn with_role(
+    t: &Scenario<'_>,
+    user: &str,
+    role: &str,
+    verbs: &[&[&str]],
+) -> Result<Vec<String>> {
+    let (role, subject) = (format!("--clusterrole={role}"), format!("--user={user}"));
+    t.cluster
+        .kubectl(&["create", "clusterrolebinding", user, &role, &subject])
+        .await?;
+    let token = format!("user:{user}");
+    let mut answers = Vec::new();
+    for verb in verbs {
+        let args = [verb, &["--token", &*token][..]].concat();
+        let answer = t.cluster.lockstep(&args).await;
+        // `doctor` fails where managers are no pods; what it prints is in the error.
+        answers.push(answer.unwrap_or_else(|failed| failed.to_string()));
+    }
+    t.cluster
+        .kubectl(&["delete", "clusterrolebinding", user])
+        .await?;
+    Ok(answers)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_shipped_roles_are_enough_to_ask_before_applying_and_to_be_on_call() -> Result<()> {
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster().await?, "readers", &shape, async |t| {
+        if !t.cluster.is_ours("tokens of other identities") {
+            return Ok(());
+        }
+        t.create(gang("llama", 1, 8, json!({}))).await?;
+        t.running("llama").await?;
+        let manifest = t
+            .cluster
+            .folder()
+            .join("readers.json")
+            .display()
+            .to_string();
+        std::fs::write(&manifest, gang("next", 1, 8, json!({})).to_string())?;
+        let snapshot = t.cluster.folder().join("readers.zst").display().to_string();
+        let asked = [
+            &["queue"][..],
+            &["snapshot", "-o", &*snapshot],
+            &["whatif", "-n", &*t.name, "-o", "json", "-f", &*manifest],
+        ];
+        let answers = with_role(t, WHATIF, "lockstep-whatif", &asked).await?;
+        ensure!(
+            !answers.iter().any(|a| a.contains("not allowed")),
+            "{answers:?}"
+        );
+        says(&answers[2], &["\"fits\""])?;
+        ensure!(!answers[2].contains("configuration"), "{}", answers[2]);
+
+        let asked = [&["doctor"][..], &["agents"], &["top"], &["version"]];
+        let answers = with_role(t, ON_CALL, "lockstep-oncall", &asked).await?;
+        ensure!(
+            !answers.iter().any(|a| a.contains("not looked at")),
+            "{answers:?}"
+        );
+        says(
+            &answers[0],
+            &["are in force", " leads, renewed ", "not for you: restart"],
+        )?;
+        says(&answers[2], &[&t.name, "Nodes have"])
+    })
+    .await
+}
