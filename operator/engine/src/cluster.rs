@@ -1,6 +1,6 @@
 //! The nodes, what they have and what is left of it, kept up to date pod by pod.
 
-use crate::problem::{Amounts, DomainIx, GangPlacement, KeyIx, NodeIx, Shape};
+use crate::problem::{Amounts, DomainIx, GangPlacement, KeyIx, NodeIx, NodeSet, Shape};
 
 /// What the cluster knows of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,7 +26,7 @@ pub struct Cluster {
     free: Vec<i64>,
     /// Domain per key, node after node.
     domains: Vec<Option<DomainIx>>,
-    schedulable: Vec<bool>,
+    schedulable: NodeSet,
 }
 
 impl Cluster {
@@ -38,7 +38,7 @@ impl Cluster {
             allocatable: Vec::new(),
             free: Vec::new(),
             domains: Vec::new(),
-            schedulable: Vec::new(),
+            schedulable: NodeSet::new(),
         }
     }
 
@@ -70,7 +70,7 @@ impl Cluster {
         for key in 0..self.keys {
             self.domains[node * self.keys + key] = spec.domains.get(key).copied().flatten();
         }
-        self.schedulable[node] = spec.schedulable;
+        self.schedulable.set(node, spec.schedulable);
     }
 
     /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may
@@ -136,7 +136,12 @@ impl Cluster {
 
     /// Whether a node takes new pods.
     pub fn schedulable(&self, node: NodeIx) -> bool {
-        self.schedulable.get(node).copied().unwrap_or(false)
+        self.schedulable.contains(node)
+    }
+
+    /// The nodes that take new pods.
+    pub(crate) fn schedulable_nodes(&self) -> &NodeSet {
+        &self.schedulable
     }
 
     /// These nodes as a cluster of their own, numbered in the order given.
@@ -147,8 +152,10 @@ impl Cluster {
             part.free.extend_from_slice(self.free(node));
             part.domains
                 .extend((0..self.keys).map(|key| self.domain(node, key)));
-            part.schedulable.push(self.schedulable(node));
         }
+        part.schedulable.grow(nodes.len());
+        part.schedulable
+            .extend((0..nodes.len()).filter(|&at| self.schedulable(nodes[at])));
         part
     }
 
@@ -179,7 +186,7 @@ impl Cluster {
 
     fn grow(&mut self, node: NodeIx) {
         if node >= self.schedulable.len() {
-            self.schedulable.resize(node + 1, false);
+            self.schedulable.grow(node + 1);
             self.allocatable.resize((node + 1) * self.dims, 0);
             self.free.resize((node + 1) * self.dims, 0);
             self.domains.resize((node + 1) * self.keys, None);

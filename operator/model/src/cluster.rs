@@ -1,7 +1,7 @@
 //! All nodes and pods, kept up to date event by event, and snapshots of them.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
@@ -9,6 +9,7 @@ use crate::dims::Dims;
 use crate::node::Node;
 use crate::node_class::{ClassId, NodeClass};
 use crate::pod::Pod;
+use crate::pod_list::ListedPod;
 use crate::resources::Resources;
 use crate::slots::{MOST, is_slot};
 
@@ -24,6 +25,8 @@ pub struct Snapshot {
     /// Another number whenever a node or a pod has changed, come or gone.
     version: u64,
     ordinals: Arc<BTreeMap<String, NodeIx>>,
+    /// All pods in a row, once somebody has asked for them.
+    listed: Arc<OnceLock<Vec<ListedPod>>>,
     /// Pods by the UID of their controlling owner, for the owners that were asked for.
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
 }
@@ -79,14 +82,39 @@ impl Snapshot {
         self.version
     }
 
+    /// Nodes on which pods have come, gone or changed since an earlier snapshot of the same model.
+    /// `None` where anything else has changed: a node, or a pod that says that it is a member.
+    pub fn pods_changed_since(&self, earlier: &Self) -> Option<Vec<NodeIx>> {
+        let same = self.nodes_version == earlier.nodes_version
+            && self.nodes.len() == earlier.nodes.len()
+            && Arc::ptr_eq(&self.dims, &earlier.dims)
+            && Arc::ptr_eq(&self.owned, &earlier.owned);
+        let both = || self.nodes.iter().zip(earlier.nodes.iter()).enumerate();
+        let changed = || both().filter(|(_, (now, then))| !Arc::ptr_eq(now, then));
+        same.then(|| changed().map(|(ix, _)| ix).collect())
+    }
+
     /// One more than the largest node ordinal.
     pub fn node_count(&self) -> usize {
         self.nodes.len()
     }
 
-    /// Pods that take capacity on a node.
+    /// Pods that take capacity on a node, by namespace and name: which came first must not settle a
+    /// tie.
     pub fn pods_on(&self, ix: NodeIx) -> impl Iterator<Item = &Arc<Pod>> {
         self.nodes.get(ix).into_iter().flat_map(|n| &n.pods)
+    }
+
+    /// All pods that take capacity, by node, and on a node by namespace and name.
+    pub fn listed_pods(&self) -> &[ListedPod] {
+        self.listed.get_or_init(|| {
+            let nodes = self.nodes.iter().enumerate();
+            let on = |(ix, node): (NodeIx, &Arc<NodeEntry>)| {
+                let pods = node.pods.iter();
+                pods.map(|pod| ListedPod::new(ix, pod)).collect::<Vec<_>>()
+            };
+            nodes.flat_map(on).collect()
+        })
     }
 
     /// Pods controlled by an owner.
@@ -120,6 +148,7 @@ impl Default for ClusterModel {
                 nodes_version: 0,
                 version: 0,
                 ordinals: Arc::default(),
+                listed: Arc::default(),
                 owned: Arc::default(),
             },
             pods: HashMap::new(),
@@ -187,15 +216,15 @@ impl ClusterModel {
             return false;
         }
         self.remove_pod(&pod.uid);
-        self.now.version += 1;
+        self.pods_changed();
         self.labels.share(&mut pod.labels);
         self.requests.share(&mut pod.requests);
         let pod = Arc::new(pod);
         if let Some(node) = pod.holds() {
             let ix = self.entry(node);
-            Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix])
-                .pods
-                .push(Arc::clone(&pod));
+            let there = &mut Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods;
+            let at = there.partition_point(|other| order(other) < order(&pod));
+            there.insert(at, Arc::clone(&pod));
             Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
         }
         if let Some(owner) = pod.owner.as_ref().filter(|_| pod.member.is_some()) {
@@ -213,7 +242,7 @@ impl ClusterModel {
         let Some(pod) = self.pods.remove(uid) else {
             return;
         };
-        self.now.version += 1;
+        self.pods_changed();
         if let Some(ix) = pod.holds().and_then(|node| self.now.ordinal(node)) {
             let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
             entry.pods.retain(|p| p.uid != uid);
@@ -261,7 +290,13 @@ impl ClusterModel {
 
     fn nodes_changed(&mut self) {
         self.now.nodes_version += 1;
+        self.pods_changed();
+    }
+
+    /// Or are numbered anew with their nodes.
+    fn pods_changed(&mut self) {
         self.now.version += 1;
+        self.now.listed = Arc::default();
     }
 
     fn entry(&mut self, name: &str) -> NodeIx {
@@ -347,6 +382,11 @@ impl ClusterModel {
     }
 }
 
+/// By namespace and name, and between two of one name by UID.
+fn order(pod: &Pod) -> (&str, &str, &str) {
+    (&pod.namespace, &pod.name, &pod.uid)
+}
+
 /// Values of which equal ones are held once.
 #[derive(Debug)]
 struct Shared<T> {
@@ -380,152 +420,4 @@ impl<T: Ord> Shared<T> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pod::Stage;
-    use crate::test_support::{mk_node, mk_pod};
-    use proptest::prelude::*;
-
-    #[test]
-    fn a_snapshot_stays_as_it_was_while_the_model_moves_on() {
-        let mut model = ClusterModel::default();
-        model.upsert_node(mk_node("n1", 8));
-        let before = model.snapshot();
-        model.upsert_pod(mk_pod("p", "n1", 3));
-        let gpus = |s: &Snapshot| {
-            s.free_capacity()
-                .free(s.ordinal("n1").unwrap())
-                .last()
-                .copied()
-        };
-        assert_eq!((gpus(&before), gpus(&model.snapshot())), (Some(8), Some(5)));
-    }
-
-    #[test]
-    fn a_resource_never_seen_before_becomes_a_dimension_and_nothing_is_lost() {
-        let mut model = ClusterModel::default();
-        model.upsert_pod(mk_pod("p", "n1", 3));
-        model.upsert_node(mk_node("n1", 8));
-        let s = model.snapshot();
-        assert_eq!(
-            s.free_capacity().free(s.ordinal("n1").unwrap()).last(),
-            Some(&5)
-        );
-    }
-
-    #[test]
-    fn pods_of_one_family_hold_their_labels_and_requests_once() {
-        let mut model = ClusterModel::default();
-        for uid in ["a", "b"] {
-            let labels = Arc::new([("app".to_owned(), "web".to_owned())].into());
-            model.upsert_pod(Pod {
-                labels,
-                ..mk_pod(uid, "n1", 1)
-            });
-        }
-        let s = model.snapshot();
-        let pods: Vec<_> = s.pods_on(0).collect();
-        assert!(
-            Arc::ptr_eq(&pods[0].labels, &pods[1].labels)
-                && Arc::ptr_eq(&pods[0].requests, &pods[1].requests)
-        );
-    }
-
-    #[test]
-    fn shared_values_that_nobody_holds_are_dropped_in_time() {
-        let mut shared = Shared::default();
-        for n in 0..5000 {
-            shared.share(&mut Arc::new(n));
-        }
-        assert!(shared.values.len() <= 1024);
-    }
-
-    #[test]
-    fn an_update_that_changes_nothing_is_told_from_one_that_does() {
-        let mut model = ClusterModel::default();
-        assert!(model.upsert_node(mk_node("n1", 8)) && model.upsert_pod(mk_pod("p", "n1", 3)));
-        assert!(!model.upsert_node(mk_node("n1", 8)) && !model.upsert_pod(mk_pod("p", "n1", 3)));
-        assert!(model.upsert_node(mk_node("n1", 7)) && model.upsert_pod(mk_pod("p", "n1", 2)));
-    }
-
-    #[test]
-    fn pods_are_found_by_owner_until_they_are_gone() {
-        let mut model = ClusterModel::default();
-        let member = Some(lockstep_api::member::Member::new("g", 0, 0));
-        model.upsert_pod(Pod {
-            owner: Some("w".into()),
-            member,
-            ..mk_pod("p", "n1", 1)
-        });
-        assert_eq!(model.snapshot().pods_of("w").len(), 1);
-        model.remove_pod("p");
-        assert!(model.snapshot().pods_of("w").is_empty());
-    }
-
-    #[derive(Clone, Debug)]
-    enum Event {
-        Node(u8, i64, bool),
-        NodeGone(u8),
-        Pod(u8, u8, i64, bool),
-        PodGone(u8),
-        Key(u8),
-    }
-
-    fn events() -> impl Strategy<Value = Vec<Event>> {
-        let event = prop_oneof![
-            (0..6u8, 0..9i64, any::<bool>()).prop_map(|(n, g, r)| Event::Node(n, g, r)),
-            (0..6u8).prop_map(Event::NodeGone),
-            (0..20u8, 0..6u8, 0..4i64, any::<bool>())
-                .prop_map(|(p, n, g, t)| Event::Pod(p, n, g, t)),
-            (0..20u8).prop_map(Event::PodGone),
-            (0..2u8).prop_map(Event::Key),
-        ];
-        prop::collection::vec(event, 0..60)
-    }
-
-    proptest! {
-        /// The free capacity after any events is what the surviving nodes offer less what the surviving
-        /// pods hold.
-        #[test]
-        fn events_in_any_order_leave_the_room_of_what_is_there(events in events()) {
-            let mut model = ClusterModel::default();
-            let mut nodes: BTreeMap<String, (i64, bool)> = BTreeMap::new();
-            let mut pods: BTreeMap<String, (String, i64)> = BTreeMap::new();
-            for event in events {
-                match event {
-                    Event::Node(n, gpus, ready) => {
-                        let name = format!("n{n}");
-                        model.upsert_node(Node { ready, ..mk_node(&name, gpus) });
-                        nodes.insert(name, (gpus, ready));
-                    }
-                    Event::NodeGone(n) => {
-                        model.remove_node(&format!("n{n}"));
-                        nodes.remove(&format!("n{n}"));
-                    }
-                    Event::Pod(p, n, gpus, terminal) => {
-                        let (uid, node) = (format!("p{p}"), format!("n{n}"));
-                        let stage = if terminal { Stage::Ended } else { Stage::Open };
-                        model.upsert_pod(Pod { stage, ..mk_pod(&uid, &node, gpus) });
-                        pods.remove(&uid);
-                        if !terminal {
-                            pods.insert(uid, (node, gpus));
-                        }
-                    }
-                    Event::PodGone(p) => {
-                        model.remove_pod(&format!("p{p}"));
-                        pods.remove(&format!("p{p}"));
-                    }
-                    Event::Key(k) => model.use_topology_key(&format!("key{k}")),
-                }
-            }
-            let s = model.snapshot();
-            let dim = (0..s.dims().len()).find(|&d| lockstep_engine::Names::resource(s.dims(), d) == "nvidia.com/gpu");
-            for (name, (gpus, ready)) in nodes {
-                let ix = s.ordinal(&name).unwrap();
-                let held: i64 = pods.values().filter(|(n, _)| *n == name).map(|(_, g)| g).sum();
-                let free = dim.map_or(0, |d| s.free_capacity().free(ix)[d]);
-                prop_assert_eq!((free, s.free_capacity().schedulable(ix)), (if dim.is_some() { gpus - held } else { 0 }, ready));
-            }
-        }
-    }
-}
+mod tests;

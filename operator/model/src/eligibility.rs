@@ -1,7 +1,7 @@
 //! Which nodes a pod may run on: selectors, required affinity, taints, cordons. A template is judged
 //! once per class of nodes ([`crate::node_class`]) and not once per node.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
@@ -116,20 +116,28 @@ fn restarts_all(spec: &PodSpec) -> bool {
     rules.any(|rule| rule.action == RESTART_ALL)
 }
 
-/// Verdicts per template and class of nodes.
+/// Verdicts per template and class of nodes. Templates of equal constraints share them: gangs come in
+/// large families.
 #[derive(Debug, Default)]
 pub struct Verdicts {
-    templates: HashMap<String, Template>,
+    /// The position of a template's answers, by its key.
+    templates: HashMap<String, TemplateVerdict>,
+    answers: Vec<Answer>,
 }
 
-#[derive(Debug, Default)]
-struct Template {
-    /// The part of the constraints that the key does not stand for.
-    volumes: Vec<Vec<NodeSelectorTerm>>,
+#[derive(Debug)]
+struct TemplateVerdict {
+    answer: usize,
+    used: bool,
+}
+
+/// The nodes that admit these constraints.
+#[derive(Debug)]
+struct Answer {
+    constraints: Constraints,
     admitted: HashMap<ClassId, bool>,
     /// The answer as of a version of the nodes.
-    answer: Option<(u64, Arc<NodeSet>)>,
-    used: bool,
+    nodes: Option<(u64, Arc<NodeSet>)>,
 }
 
 impl Verdicts {
@@ -141,23 +149,12 @@ impl Verdicts {
         constraints: &Constraints,
         snapshot: &Snapshot,
     ) -> Arc<NodeSet> {
-        if !self.templates.contains_key(key) {
-            self.templates.insert(key.to_owned(), Template::default());
-        }
-        let Some(template) = self.templates.get_mut(key) else {
-            return Arc::default();
-        };
-        if template.volumes != constraints.volumes {
-            *template = Template {
-                volumes: constraints.volumes.clone(),
-                ..Template::default()
-            };
-        }
-        template.used = true;
-        if let Some((version, answer)) = &template.answer
+        let at = self.answer_of(key, constraints);
+        let answer = &mut self.answers[at];
+        if let Some((version, nodes)) = &answer.nodes
             && *version == snapshot.nodes_version()
         {
-            return Arc::clone(answer);
+            return Arc::clone(nodes);
         }
         let names_nodes = constraints.names_nodes();
         let mut set = NodeSet::with_capacity(snapshot.node_count());
@@ -168,21 +165,55 @@ impl Verdicts {
             let admitted = if names_nodes {
                 constraints.admit(node)
             } else {
-                *template
+                *answer
                     .admitted
                     .entry(class)
                     .or_insert_with(|| constraints.admit(node))
             };
             set.set(ix, admitted);
         }
-        let answer = Arc::new(set);
-        template.answer = Some((snapshot.nodes_version(), Arc::clone(&answer)));
+        let nodes = Arc::new(set);
+        answer.nodes = Some((snapshot.nodes_version(), Arc::clone(&nodes)));
+        nodes
+    }
+
+    fn answer_of(&mut self, key: &str, constraints: &Constraints) -> usize {
+        if let Some(template) = self.templates.get_mut(key)
+            && self.answers[template.answer].constraints.volumes == constraints.volumes
+        {
+            template.used = true;
+            return template.answer;
+        }
+        let mut answers = self.answers.iter();
+        let known = answers.position(|answer| answer.constraints == *constraints);
+        let answer = known.unwrap_or(self.answers.len());
+        if known.is_none() {
+            self.answers.push(Answer {
+                constraints: constraints.clone(),
+                admitted: HashMap::new(),
+                nodes: None,
+            });
+        }
+        let used = true;
+        self.templates
+            .insert(key.to_owned(), TemplateVerdict { answer, used });
         answer
     }
 
     /// Forgets templates that were not asked about since the last call.
     pub fn retain_used(&mut self) {
         self.templates.retain(|_, t| std::mem::take(&mut t.used));
+        let used: BTreeSet<usize> = self.templates.values().map(|t| t.answer).collect();
+        if used.len() == self.answers.len() {
+            return;
+        }
+        let mut at = 0..;
+        self.answers
+            .retain(|_| at.next().is_some_and(|at| used.contains(&at)));
+        let moved: BTreeMap<usize, usize> = used.into_iter().zip(0..).collect();
+        for template in self.templates.values_mut() {
+            template.answer = moved[&template.answer];
+        }
     }
 }
 
@@ -404,7 +435,7 @@ mod tests {
             let set = verdicts.eligible("t", &any, &model.snapshot());
             (
                 set.ones().collect::<Vec<_>>(),
-                verdicts.templates["t"].admitted.len(),
+                verdicts.answers[0].admitted.len(),
             )
         };
         assert_eq!(ask(&model), (vec![0, 1], 1));

@@ -10,7 +10,8 @@
 //! | [`share`] | how much of the cluster the gangs of a namespace have |
 //! | [`pod`], [`node`], [`pdb`], [`priority_class`] | trimmed objects |
 //! | [`wire`], [`volumes_wire`], [`quota_wire`], [`pod_view`] | the parts of the real objects that they are read from |
-//! | [`cluster`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it |
+//! | [`cluster`], [`pod_list`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it; all pods in a row |
+//! | [`background`] | whether pods that came or went make a difference to gangs |
 //! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
 //! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
@@ -20,6 +21,7 @@
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
 pub mod attempt;
+pub mod background;
 pub mod cluster;
 pub mod cost;
 pub mod dims;
@@ -31,6 +33,7 @@ pub mod node_class;
 pub mod occupancy;
 pub mod pdb;
 pub mod pod;
+pub mod pod_list;
 pub mod pod_view;
 pub mod priority_class;
 pub mod quantity;
@@ -54,6 +57,7 @@ pub mod wire;
 pub mod work;
 
 pub use attempt::{BackfillPlacement, Eviction, PlacementAttempt};
+pub use background::AskedAmounts;
 pub use cluster::{ClusterModel, Snapshot};
 pub use cost::CostModel;
 pub use dims::Dims;
@@ -64,6 +68,7 @@ pub use node_class::{ClassId, NodeClass};
 pub use occupancy::{Occupancy, PlacedGang};
 pub use pdb::Budget;
 pub use pod::Pod;
+pub use pod_list::ListedPod;
 pub use priority_class::PriorityClass;
 pub use quota::{Quota, QuotaCharge};
 pub use request::{PlacementRequest, Template, TemplateMembers, Unmet};

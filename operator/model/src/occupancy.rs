@@ -1,6 +1,6 @@
 //! What holds capacity, what is about to leave, and what may be evicted.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +12,7 @@ use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 use crate::cluster::Snapshot;
 use crate::pdb::Budget;
 use crate::pod::Pod;
+use crate::pod_list::ListedPod;
 use crate::resources::Resources;
 use crate::rules::Rules;
 use crate::units::{GangUnit, Occupant, UnitTable, UnitsBuilder};
@@ -179,17 +180,15 @@ pub fn reservations<'s>(
 
 /// What kube-scheduler keeps free, and for which priority.
 pub fn nominations(cluster: &Snapshot) -> Vec<Nomination> {
-    let on = |node: NodeIx| {
-        let waiting = cluster
-            .pods_on(node)
-            .filter(|p| p.bound.is_none() && p.pinned.is_none());
-        waiting.map(move |p| Nomination {
-            node,
+    let listed = cluster.listed_pods().iter().filter(|p| !p.bound);
+    let waiting = listed.filter(|p| p.pod.pinned.is_none());
+    waiting
+        .map(|p| Nomination {
+            node: p.node,
             priority: p.priority,
             amounts: cluster.dims().amounts(&p.requests),
         })
-    };
-    (0..cluster.node_count()).flat_map(on).collect()
+        .collect()
 }
 
 /// The cluster as a gang of this priority sees it: what is nominated for pods of lower priority
@@ -203,6 +202,25 @@ pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i
 /// A moment later by so much; `None` if the sum is out of range.
 pub(crate) fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
     moment.checked_add_signed(TimeDelta::from_std(by).ok()?)
+}
+
+/// What is said of pods by what they request, which the many pods of a cluster share.
+#[derive(Debug)]
+pub(crate) struct ByRequests<T>(HashMap<*const Resources, T>);
+
+impl<T> Default for ByRequests<T> {
+    fn default() -> Self {
+        Self(HashMap::new())
+    }
+}
+
+impl<T> ByRequests<T> {
+    /// What is said of these.
+    pub fn of(&mut self, requests: &Arc<Resources>, say: impl FnOnce(&Resources) -> T) -> &T {
+        self.0
+            .entry(Arc::as_ptr(requests))
+            .or_insert_with(|| say(requests))
+    }
 }
 
 impl<'a> Occupancy<'a> {
@@ -223,11 +241,13 @@ impl<'a> Occupancy<'a> {
             out.held
                 .extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
         }
-        for (node, pod) in self
-            .pods()
-            .filter(|(_, p)| !counted.contains(p.uid.as_str()))
-        {
-            if self.evicting.contains(&pod.uid) {
+        for listed in self.cluster.listed_pods() {
+            let (node, pod) = (listed.node, &listed.pod);
+            let evicted = self.is_being_evicted(pod);
+            if !(evicted || listed.terminating) || counted.contains(pod.uid.as_str()) {
+                continue;
+            }
+            if evicted {
                 out.held.push((node, self.amounts(&pod.requests)));
             } else if let Some(end) = pod
                 .terminating
@@ -304,22 +324,11 @@ impl<'a> Occupancy<'a> {
                 }
             }
         }
-        // A pod that names the workload of another namespace as its owner is not out of reach by
-        // that.
-        let managed: BTreeSet<(&str, &str)> = self
-            .gangs
-            .iter()
-            .map(|t| (t.namespace, t.workload_uid))
-            .collect();
-        for (_, pod) in self.pods() {
-            let foreign = pod
-                .owner
-                .as_deref()
-                .is_none_or(|o| !managed.contains(&(pod.namespace.as_str(), o)));
-            if !foreign || pod.priority >= priority || !self.evictable(pod) {
-                continue;
-            }
-            if !filter.admits_pod(pod) {
+        let mut kinds = ByRequests::default();
+        for listed in self.foreign_pods(priority) {
+            let pod = &listed.pod;
+            let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
+            if !in_scope || !filter.reaches(&pod.namespace) {
                 builder.out_of_reach(1);
             } else if filter.refused.contains(&pod.uid) {
                 builder.guarded(1);
@@ -334,6 +343,48 @@ impl<'a> Occupancy<'a> {
             }
         }
         builder.build()
+    }
+
+    /// What would be free for a gang of this priority with everything gone that anybody could evict for
+    /// it, whatever protects that from eviction now.
+    pub fn room_at_most(&self, asking: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
+        let mut room = free.clone();
+        let mut kinds = ByRequests::default();
+        let preemptor = asking.and_then(|number| self.gangs.get(number));
+        for (number, gang) in self.gangs.iter().enumerate() {
+            let counts = gang.counts_for(preemptor.map(|p| p.uid), priority);
+            if Some(number) == asking || counts >= priority || self.goes(gang) {
+                continue;
+            }
+            for held in gang.holds(self.cluster) {
+                let amounts = kinds.of(&held.requests, |requests| self.amounts(requests));
+                room.remove_pod(held.node, amounts);
+            }
+        }
+        for pod in self.foreign_pods(priority) {
+            let amounts = kinds.of(&pod.requests, |requests| self.amounts(requests));
+            room.remove_pod(pod.node, amounts);
+        }
+        room
+    }
+
+    /// Pods below a priority that belong to no gang and that the API server would evict.
+    fn foreign_pods(&self, priority: i32) -> impl Iterator<Item = &'a ListedPod> {
+        // A pod that names the workload of another namespace as its owner is not out of reach by
+        // that.
+        let owners = self.gangs.iter().map(|t| (t.namespace, t.workload_uid));
+        let managed: HashSet<(&str, &str)> = owners.collect();
+        let managed = move |pod: &Pod| {
+            let owner = pod.owner.as_deref();
+            owner.is_some_and(|o| managed.contains(&(pod.namespace.as_str(), o)))
+        };
+        let pods = self.cluster.listed_pods().iter();
+        pods.filter(move |listed| {
+            listed.evictable
+                && listed.priority < priority
+                && !self.is_being_evicted(&listed.pod)
+                && !(listed.owned && managed(&listed.pod))
+        })
     }
 
     fn unit(&self, number: usize, gang: &PlacedGang<'_>, priority: i32) -> GangUnit {
@@ -384,17 +435,12 @@ impl<'a> Occupancy<'a> {
     }
 
     pub(crate) fn evictable(&self, pod: &Pod) -> bool {
-        pod.bound.is_some() && pod.alive() && !pod.protected && !self.evicting.contains(&pod.uid)
+        pod.bound.is_some() && pod.alive() && !pod.protected && !self.is_being_evicted(pod)
     }
 
-    /// All pods by node, and on a node by name: which came first must not settle a tie.
-    pub(crate) fn pods(&self) -> impl Iterator<Item = (NodeIx, &'a Arc<Pod>)> {
-        let cluster = self.cluster;
-        (0..cluster.node_count()).flat_map(move |node| {
-            let mut pods: Vec<&Arc<Pod>> = cluster.pods_on(node).collect();
-            pods.sort_by(|a, b| (&a.namespace, &a.name).cmp(&(&b.namespace, &b.name)));
-            pods.into_iter().map(move |pod| (node, pod))
-        })
+    /// Whether an intent in force names the pod itself.
+    pub(crate) fn is_being_evicted(&self, pod: &Pod) -> bool {
+        !self.evicting.is_empty() && self.evicting.contains(&pod.uid)
     }
 
     pub(crate) fn amounts(&self, requests: &Resources) -> Amounts {

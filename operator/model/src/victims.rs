@@ -39,6 +39,17 @@ impl Default for VictimRules {
     }
 }
 
+impl VictimRules {
+    /// Whether a pod that belongs to no gang and holds this may be a victim of any gang.
+    pub(crate) fn reach(&self, requests: &Resources) -> bool {
+        match self.scope {
+            VictimScope::Accelerators => requests.iter().any(|(name, _)| is_extended(name)),
+            VictimScope::Gangs => false,
+            VictimScope::Any => true,
+        }
+    }
+}
+
 /// The victims of one gang.
 #[derive(Clone, Copy, Debug)]
 pub struct VictimFilter<'a> {
@@ -70,12 +81,21 @@ impl VictimFilter<'_> {
 
     /// Whether a pod that belongs to no gang may be a victim.
     pub fn admits_pod(&self, pod: &Pod) -> bool {
-        let in_scope = match self.rules.scope {
-            VictimScope::Accelerators => self.holds_wanted(&pod.requests),
+        self.holds_in_scope(&pod.requests) && self.reaches(&pod.namespace)
+    }
+
+    /// Whether a pod that belongs to no gang and holds this is in the scope.
+    pub(crate) fn holds_in_scope(&self, requests: &Resources) -> bool {
+        match self.rules.scope {
+            VictimScope::Accelerators => self.holds_wanted(requests),
             VictimScope::Gangs => false,
             VictimScope::Any => true,
-        };
-        in_scope && !self.rules.excluded_namespaces.contains(&pod.namespace)
+        }
+    }
+
+    /// Whether anything of a namespace may be a victim.
+    pub(crate) fn reaches(&self, namespace: &str) -> bool {
+        !self.rules.excluded_namespaces.contains(namespace)
     }
 
     fn holds_wanted(&self, resources: &Resources) -> bool {

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_engine::{Amounts, Blocker, NodeIx};
 
-use crate::occupancy::{Occupancy, PlacedGang, after};
+use crate::occupancy::{ByRequests, Occupancy, PlacedGang, after};
 use crate::pod::Pod;
+use crate::resources::Resources;
 use crate::victims::VictimFilter;
 
 /// What one pod, or one member without a pod, holds for a while only.
@@ -21,6 +22,8 @@ pub struct PassingWork {
     end: WorkEnd,
     /// The pod, if there is one.
     pod: Option<Arc<Pod>>,
+    /// For what node its pod waits; `None`: it is bound, or there is none.
+    waits: Option<AwaitedNode>,
 }
 
 /// How work ends.
@@ -32,6 +35,15 @@ enum WorkEnd {
     ByItself(Option<DateTime<Utc>>),
     /// Only if it is evicted.
     ByEviction,
+}
+
+/// The node of a pod that is not bound.
+#[derive(Clone, Copy, Debug)]
+enum AwaitedNode {
+    /// It goes nowhere else.
+    Pinned,
+    /// It is kept free for it, with its priority.
+    Nominated(i32),
 }
 
 /// The gang for which blockers are asked.
@@ -50,30 +62,40 @@ impl Occupancy<'_> {
     pub fn passing_work(&self) -> Vec<PassingWork> {
         let mut out = Vec::new();
         let mut counted: HashSet<&str> = HashSet::new();
+        let (mut amounts, mut in_reach) = (ByRequests::default(), ByRequests::default());
         for (number, gang) in self.gangs.iter().enumerate() {
             counted.extend(gang.pods.iter().map(|p| p.uid.as_str()));
             for held in gang.holds(self.cluster) {
                 out.push(PassingWork {
                     node: held.node,
-                    amounts: self.amounts(&held.requests),
+                    amounts: amounts.of(&held.requests, |r| self.amounts(r)).clone(),
                     gang: Some(number),
                     end: self.end_of_member(gang, held.pod.as_deref()),
+                    waits: held.pod.as_deref().and_then(waits),
                     pod: held.pod,
                 });
             }
         }
-        for (node, pod) in self.pods() {
-            if !counted.contains(pod.uid.as_str()) {
-                out.push(PassingWork {
-                    node,
-                    amounts: self.amounts(&pod.requests),
-                    gang: None,
-                    end: self.end_of_pod(pod),
-                    pod: Some(Arc::clone(pod)),
-                });
+        for listed in self.cluster.listed_pods() {
+            let (node, pod) = (listed.node, &listed.pod);
+            if listed.endless && !self.is_being_evicted(pod) {
+                let reach = |requests: &Resources| self.rules.victims.reach(requests);
+                if !listed.evictable || !*in_reach.of(&listed.requests, reach) {
+                    continue;
+                }
             }
+            if counted.contains(pod.uid.as_str()) {
+                continue;
+            }
+            out.push(PassingWork {
+                node,
+                amounts: amounts.of(&pod.requests, |r| self.amounts(r)).clone(),
+                gang: None,
+                end: self.end_of_pod(pod),
+                waits: waits(pod),
+                pod: Some(Arc::clone(pod)),
+            });
         }
-        out.retain(|work| work.end != WorkEnd::ByEviction || work.may_be_victim(self));
         out
     }
 
@@ -109,10 +131,6 @@ impl Occupancy<'_> {
 }
 
 impl PassingWork {
-    fn may_be_victim(&self, all: &Occupancy<'_>) -> bool {
-        self.pod.as_deref().is_some_and(|p| all.evictable(p))
-    }
-
     /// This work as a blocker of the gang; `None` if it is not in its way, or stays.
     ///
     /// `promised` is when a gang has promised this one to have ended.
@@ -124,9 +142,8 @@ impl PassingWork {
         let own = self.gang == Some(blocked.number);
         // What is nominated for a pod of lower priority does not bind the gang in the first place,
         // nor do its own pods before they are bound.
-        let nominated = |p: &Pod| p.pinned.is_none() && p.priority < blocked.priority;
-        let ignored = |p: &Pod| p.bound.is_none() && (own || nominated(p));
-        if self.pod.as_deref().is_some_and(ignored) {
+        let lesser = |on| matches!(on, AwaitedNode::Nominated(p) if p < blocked.priority);
+        if self.waits.is_some_and(|on| own || lesser(on)) {
             return None;
         }
         let ends = match self.end {
@@ -151,6 +168,16 @@ impl PassingWork {
             ends: ends.map(|end| end.timestamp_millis()),
         })
     }
+}
+
+/// For what node a pod waits.
+fn waits(pod: &Pod) -> Option<AwaitedNode> {
+    let awaited = if pod.pinned.is_some() {
+        AwaitedNode::Pinned
+    } else {
+        AwaitedNode::Nominated(pod.priority)
+    };
+    pod.bound.is_none().then_some(awaited)
 }
 
 /// What stands in the way of a gang for a while only; ends are in milliseconds.

@@ -17,6 +17,8 @@ use crate::state::GangState;
 #[derive(Clone, Debug)]
 pub(crate) struct Capacity {
     free: Cluster,
+    /// Nodes where something was taken for members without pods.
+    pub reserved: BTreeSet<NodeIx>,
     /// Pods and pod groups (by UID) that an intent in force names as victims: what they hold counts
     /// as leaving.
     pub evicting: BTreeSet<String>,
@@ -31,6 +33,7 @@ impl Capacity {
     pub fn new(context: &Context<'_>) -> Self {
         Self {
             free: context.cluster.free_capacity().clone(),
+            reserved: BTreeSet::new(),
             evicting: BTreeSet::new(),
             standing: StandingReservations::default(),
             nominations: None,
@@ -51,6 +54,7 @@ impl Capacity {
     /// Takes an amount on a node.
     pub fn take(&mut self, node: NodeIx, amounts: &Amounts) {
         self.free.add_pod(node, amounts);
+        self.reserved.insert(node);
     }
 
     /// Reserves what an assigned member holds, unless a pod of it does so or it has finished.
@@ -62,7 +66,7 @@ impl Capacity {
         node: &str,
     ) {
         if let Some((at, amounts)) = reservation(context, gang, member, node) {
-            self.free.add_pod(at, &amounts);
+            self.take(at, &amounts);
         }
     }
 

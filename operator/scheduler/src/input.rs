@@ -312,7 +312,58 @@ impl GangSources<'_> {
     }
 }
 
+impl WorkloadInput {
+    fn alike(&self, other: &Self) -> bool {
+        let Self {
+            uid,
+            name,
+            generation,
+            phase,
+            checkpoint: _,
+            templates,
+            released,
+            avoid,
+            placement_tries,
+            ends,
+            members,
+        } = self;
+        *uid == other.uid
+            && *name == other.name
+            && *generation == other.generation
+            && *phase == other.phase
+            && (Arc::ptr_eq(templates, &other.templates) || *templates == other.templates)
+            && *released == other.released
+            && *avoid == other.avoid
+            && *placement_tries == other.placement_tries
+            && *ends == other.ends
+            && *members == other.members
+    }
+}
+
 impl PodGroupInput {
+    fn alike(&self, other: &Self) -> bool {
+        let Self {
+            uid,
+            resource_version: _,
+            generation,
+            deleting,
+            priority,
+            preempts,
+            whole,
+            topology,
+            status: _,
+            assigned,
+        } = self;
+        *uid == other.uid
+            && *generation == other.generation
+            && *deleting == other.deleting
+            && *priority == other.priority
+            && *preempts == other.preempts
+            && *whole == other.whole
+            && *topology == other.topology
+            && *assigned == other.assigned
+    }
+
     /// Reads a pod group; `None` without a UID. A placement that `previous` has, too, is not parsed
     /// again.
     pub fn read(group: &PodGroup, previous: Option<&Self>) -> Option<Self> {
@@ -346,6 +397,17 @@ impl PodGroupInput {
 }
 
 impl GangInput {
+    /// Whether two differ at most in the status and version of the pod group, and in the last
+    /// checkpoint: in nothing that decides where anybody may go.
+    pub(crate) fn alike(&self, other: &Self) -> bool {
+        self.key == other.key
+            && self.preemption_priority == other.preemption_priority
+            && (Arc::ptr_eq(&self.gang, &other.gang) || self.gang == other.gang)
+            && self.group.alike(&other.group)
+            && (Arc::ptr_eq(&self.workload, &other.workload)
+                || self.workload.alike(&other.workload))
+    }
+
     /// Whether the gang may have or get capacity.
     pub fn phase(&self) -> GangPhase {
         if self.group.deleting {

@@ -13,6 +13,7 @@
 //! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests | [`plan`] |
+//! | when a cycle is not played at all; what gangs wait for that ask for the same | `rest`, `no_victims`, `asks` |
 //!
 //! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
 //! any moment: what must survive is in the status of the pod groups: the placement, the nodes that
@@ -23,6 +24,7 @@
 //! there: an intent to preempt is persisted, and the preemptor's gated pods exist, before anything
 //! is evicted.
 
+mod asks;
 mod backoff;
 mod capacity;
 mod claims;
@@ -36,10 +38,12 @@ pub mod input;
 mod intent_id;
 mod memory;
 pub mod messages;
+mod no_victims;
 mod occupancy;
 pub mod pending;
 pub mod plan;
 mod refusal;
+mod rest;
 mod settings;
 pub mod snapshot;
 mod standing;
@@ -47,13 +51,13 @@ mod state;
 mod tenants;
 mod unknown;
 
-pub use cycle::{QueuePlace, SchedulingCycle, schedule};
+pub use cycle::schedule;
 pub use decision::Decision;
 pub use input::{GangInput, GangSources, SchedulingInput};
 pub use intent_id::intent_id;
 pub use memory::Memory;
 pub use pending::Pending;
-pub use plan::{SchedulingPlan, StatusWrite, Step, Vacated, waves};
+pub use plan::{QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves};
 pub use settings::SchedulerSettings;
 pub use state::GangState;
 pub use tenants::namespace_shares;

@@ -10,12 +10,12 @@ use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::key::Key;
 use lockstep_engine::NodeSet;
-use lockstep_model::{Budget, Snapshot, Verdicts, Weights};
+use lockstep_model::{Snapshot, Verdicts};
 
 use crate::claims::ClaimMemory;
-use crate::context::Context;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
-use crate::pending::Pending;
+use crate::no_victims::NoVictimsCache;
+use crate::rest::Rest;
 use crate::state::GangState;
 use crate::unknown::UnknownGangs;
 
@@ -38,6 +38,8 @@ pub struct Memory {
     pub(crate) no_victims: NoVictimsCache,
     /// When a gang was last told what is short, by the UID of its pod group.
     pub(crate) told: HashMap<String, DateTime<Utc>>,
+    /// The last cycle, if it left nothing to do.
+    pub(crate) rest: Option<Rest>,
     verdicts: Verdicts,
 }
 
@@ -51,104 +53,10 @@ struct EvictionAnswer {
     at: DateTime<Utc>,
 }
 
-/// Gangs for which no victims were found: the search is not made again before something has
-/// changed.
-#[derive(Debug, Default)]
-pub(crate) struct NoVictimsCache {
-    /// What was searched last.
-    searched: Option<Searched>,
-    /// Another number whenever something has changed since the search before.
-    pub version: u64,
-    /// By the UID of the pod group.
-    pub gangs: HashMap<String, NoVictims>,
-    /// Whether the last cycle left gangs for which it did not search: they come before those that
-    /// were searched for.
-    pub unfinished: bool,
-}
-
-/// A gang for which no victims were found.
-#[derive(Debug)]
-pub(crate) struct NoVictims {
-    /// The version that was searched.
-    pub version: u64,
-    /// When work may be evicted that may not be yet.
-    pub until: Option<DateTime<Utc>>,
-    /// Why the gang waits.
-    pub pending: Pending,
-}
-
-impl NoVictims {
-    fn holds(&self, now: DateTime<Utc>) -> bool {
-        self.until.is_none_or(|until| now < until)
-    }
-}
-
-/// Everything that the result of a search for victims depends on, beside time.
-#[derive(Debug, PartialEq)]
-struct Searched {
-    cluster: u64,
-    budgets: Vec<Arc<Budget>>,
-    /// The order of the queue follows from them.
-    weights: Weights,
-    gangs: Vec<GangState>,
-}
-
-impl NoVictimsCache {
-    /// Takes note of what is about to be searched.
-    pub fn note(&mut self, context: &Context<'_>, gangs: &[GangState]) {
-        let now = Searched {
-            cluster: context.cluster.version(),
-            budgets: context.budgets.to_vec(),
-            weights: context.weights.clone(),
-            gangs: gangs.iter().map(GangState::as_searched).collect(),
-        };
-        if self.searched.as_ref() != Some(&now) {
-            self.version += 1;
-            self.searched = Some(now);
-        }
-    }
-
-    /// What the last search for a gang found, while it holds.
-    pub fn known(&self, uid: &str, now: DateTime<Utc>) -> Option<&Pending> {
-        let known = self.gangs.get(uid).filter(|known| known.holds(now))?;
-        Some(&known.pending)
-    }
-
-    /// Takes note of a search for a gang that found nobody; it holds `until` then at most. Returns why
-    /// the gang waits.
-    pub fn remember(
-        &mut self,
-        uid: &str,
-        until: Option<DateTime<Utc>>,
-        pending: Pending,
-    ) -> Pending {
-        let known = NoVictims {
-            version: self.version,
-            until,
-            pending: pending.clone(),
-        };
-        self.gangs.insert(uid.to_owned(), known);
-        pending
-    }
-
-    /// Forgets what may be different now.
-    pub fn expire(&mut self, now: DateTime<Utc>) {
-        let version = self.version;
-        self.gangs
-            .retain(|_, known| known.version == version && known.holds(now));
-    }
-
-    /// Forgets everything: no gang waits.
-    pub fn clear(&mut self) {
-        self.gangs.clear();
-        self.searched = None;
-        self.unfinished = false;
-    }
-}
-
 impl Memory {
     /// Takes note of a pod group that we wrote.
     pub fn wrote(&mut self, key: Key, group: &PodGroup) {
+        self.rest = None;
         if let Some(group) = PodGroupInput::read(group, None) {
             self.written.insert(key, group);
         }
@@ -161,6 +69,7 @@ impl Memory {
 
     /// Takes note of what the API server says about evicting a pod.
     pub fn answered(&mut self, uid: String, allowed: bool, at: DateTime<Utc>) {
+        self.rest = None;
         let answer = EvictionAnswer { allowed, at };
         self.eviction_answers.insert(uid, answer);
     }
@@ -249,8 +158,6 @@ impl Memory {
         self.claims.retain(|uid| uids.contains(uid));
         self.unknown.retain(|uid| uids.contains(uid));
         self.told.retain(|uid, _| uids.contains(uid.as_str()));
-        self.no_victims
-            .gangs
-            .retain(|uid, _| uids.contains(uid.as_str()));
+        self.no_victims.retain(|uid| uids.contains(uid));
     }
 }

@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use lockstep_engine::NodeSet;
 use lockstep_model::occupancy::{Disruption, reservations};
-use lockstep_model::{GangPhase, Occupancy, Occupant, PlacedGang};
+use lockstep_model::{AskedAmounts, GangPhase, Occupancy, Occupant, PlacedGang};
 
 use crate::capacity::Capacity;
 use crate::context::Context;
+use crate::input::TemplateInput;
 use crate::memory::Memory;
 use crate::state::GangState;
 
@@ -99,6 +100,13 @@ pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant>
     if gang.phase() == GangPhase::Finished || gang.input.released() {
         return Vec::new();
     }
+    match (&gang.reserved, &gang.assigned) {
+        (_, None) => return Vec::new(),
+        (Some((nodes, known)), Some(assigned)) if Arc::ptr_eq(nodes, assigned) => {
+            return known.to_vec();
+        }
+        _ => {}
+    }
     let assigned = gang.unfinished_assigned().map(|(m, n)| (m, n.as_str()));
     reservations(
         context.cluster,
@@ -106,4 +114,26 @@ pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant>
         |member, node| gang.pod_at(member, node).is_some(),
         |member| gang.input.requests(&member.group).cloned(),
     )
+}
+
+/// What all gangs ask for and hold, to tell changes that matter to them from others.
+pub(crate) fn asked_amounts(
+    context: &Context<'_>,
+    capacity: &Capacity,
+    gangs: &[GangState],
+) -> AskedAmounts {
+    let there = gangs.iter().filter(|g| g.phase() != GangPhase::Finished);
+    let templates = there.flat_map(|g| g.input.workload.templates.iter());
+    let dims = context.cluster.dims();
+    let member = |template: &TemplateInput| {
+        let mut amounts = context.amounts(template.requests.as_deref().ok()?);
+        if let Some(dim) = template.apart.as_deref().and_then(|slot| dims.dim(slot)) {
+            amounts[dim] = 1;
+        }
+        Some(amounts)
+    };
+    AskedAmounts {
+        members: templates.filter_map(member).collect(),
+        reserved: capacity.reserved.clone(),
+    }
 }

@@ -1,11 +1,34 @@
-//! What a cycle wants done, as a list of requests.
+//! What a cycle comes to: what it wants done, as a list of requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use lockstep_api::key::Key;
 use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
+
+use crate::state::GangState;
+
+/// What a cycle came to.
+#[derive(Clone, Debug)]
+pub struct SchedulingCycle {
+    /// What is to be done.
+    pub plan: SchedulingPlan,
+    /// All gangs as the cycle leaves them, in the order of the input.
+    pub gangs: Arc<[GangState]>,
+    /// Those that asked for capacity, in the order in which they were served.
+    pub queue: Arc<[QueuePlace]>,
+}
+
+/// A gang in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueuePlace {
+    /// Position of the gang in the input.
+    pub gang: usize,
+    /// Whether it has all members that it needs, and asks for more.
+    pub grows: bool,
+}
 
 /// What a cycle wants done.
 #[derive(Clone, Debug, Default, PartialEq)]

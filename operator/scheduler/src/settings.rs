@@ -5,7 +5,7 @@ use std::time::Duration;
 use lockstep_model::Rules;
 
 /// Constants of the scheduler.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct SchedulerSettings {
     /// How victims are chosen, weighed and protected.
     pub rules: Rules,
@@ -31,6 +31,8 @@ pub struct SchedulerSettings {
     pub grow_after: Duration,
     /// Changes that arrive within this time are looked at together.
     pub debounce: Duration,
+    /// The same where cycles take long and come to nothing.
+    pub gather_at_most: Duration,
 }
 
 impl Default for SchedulerSettings {
@@ -47,6 +49,7 @@ impl Default for SchedulerSettings {
             message_interval: Duration::from_secs(5),
             grow_after: Duration::from_mins(10),
             debounce: Duration::from_millis(20),
+            gather_at_most: Duration::from_millis(500),
         }
     }
 }

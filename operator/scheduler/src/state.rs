@@ -10,15 +10,15 @@ use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_api::workload::TopologyScope;
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{Assignments, GangPhase, Pod, Snapshot};
+use lockstep_model::{Assignments, GangPhase, Occupant, Pod, Snapshot};
 
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
-use crate::input::{GangInput, PodGroupInput, TemplateInput, WorkloadInput};
+use crate::input::{GangInput, TemplateInput, WorkloadInput};
 use crate::pending::Pending;
 
 /// One gang within a cycle.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug)]
 pub struct GangState {
     /// What was read of it.
     pub input: Arc<GangInput>,
@@ -30,6 +30,8 @@ pub struct GangState {
     pub to_place: MembersToPlace,
     /// The nodes of its members, while it has a placement: as read at first, as decided in the end.
     pub assigned: Option<Arc<Assignments>>,
+    /// What members hold whose pods do not yet, with the nodes for which it was looked up.
+    pub(crate) reserved: Option<(Arc<Assignments>, Arc<[Occupant]>)>,
     /// By when it has to have ended, where it runs on nodes that are reserved for others.
     pub backfill: Option<Backfill>,
     /// The status as it is to be.
@@ -65,6 +67,7 @@ impl GangState {
             avoided: avoid.map(|a| a.node.clone()).collect(),
             to_place: MembersToPlace::default(),
             assigned: input.group.assigned.clone(),
+            reserved: None,
             backfill: placed.and_then(|p| p.backfill.clone()),
             status: input.group.status.clone(),
             preempted: None,
@@ -331,26 +334,33 @@ impl GangState {
             .collect()
     }
 
-    /// The gang as far as a search for victims depends on it: without versions and words, and
-    /// without pods, which the version of the cluster stands for.
-    pub(crate) fn as_searched(&self) -> Self {
-        let input = &self.input;
-        let group = PodGroupInput {
-            resource_version: String::new(),
-            status: PodGroupStatus::default(),
-            ..input.group.clone()
-        };
-        Self {
-            input: Arc::new(GangInput {
-                group,
-                ..(**input).clone()
-            }),
-            pods: Arc::default(),
-            status: without_words(&self.status),
-            pending: None,
-            decision: Decision::None,
-            ..self.clone()
-        }
+    /// Whether it holds nothing and has no history that matters to where it may go: pods, nodes,
+    /// refusals, constraints that only kube-scheduler knows.
+    pub(crate) fn only_waits(&self) -> bool {
+        let status = &self.status;
+        self.assigned.is_none()
+            && self.pods.is_empty()
+            && self.avoided.is_empty()
+            && self.input.workload.avoid.is_empty()
+            && status.preemption.is_none()
+            && status.excluded_nodes.is_empty()
+            && status.refusal.is_none()
+            && status.last_preemption.is_none()
+            && self.not_modelled().is_none()
+    }
+
+    /// Whether a search for victims finds the same in both, as far as they are in its way: they
+    /// differ at most in versions, words and what would be lost, and in pods, which are compared
+    /// with the cluster.
+    pub(crate) fn searched_alike(&self, other: &Self) -> bool {
+        let status = &self.status;
+        self.input.alike(&other.input)
+            && self.avoided == other.avoided
+            && self.to_place == other.to_place
+            && self.assigned == other.assigned
+            && self.backfill == other.backfill
+            && self.preempted == other.preempted
+            && (*status == other.status || without_words(status) == without_words(&other.status))
     }
 }
 

@@ -480,7 +480,8 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
     let cycle = schedule(&input, &mut Memory::default(), &settings, now());
     let (new, others): (Vec<GangState>, Vec<GangState>) = cycle
         .gangs
-        .into_iter()
+        .iter()
+        .cloned()
         .partition(|g| Some(g.uid()) == new_group.metadata.uid.as_deref());
     let reserve = others.iter().filter(|g| g.status.reservation.is_some());
     let reserve = reserve.count();

@@ -41,9 +41,11 @@ impl<'a> PlacementInstance<'a> {
             .shapes
             .iter()
             .map(|shape| {
-                let set: NodeSet = (0..cluster.node_count())
-                    .filter(|&n| cluster.schedulable(n) && demand.admits(shape, n))
-                    .collect();
+                let mut set = cluster.schedulable_nodes().clone();
+                if let Some(eligible) = &shape.eligible {
+                    set.intersect_with(eligible);
+                }
+                set.difference_with(&demand.excluded);
                 any.union_with(&set);
                 set
             })
@@ -137,8 +139,11 @@ impl<'a> PlacementInstance<'a> {
     ) -> Shortfall {
         let admitted = || nodes.iter().filter(|&&n| self.admits[shape_ix].contains(n));
         let alone = |dim: usize| -> i64 {
-            admitted()
-                .map(|&n| self.free_on(free, n)[dim].max(0) / shape.request[dim])
+            let asked = shape.request[dim];
+            let left = admitted().map(|&n| self.free_on(free, n)[dim]);
+            // Most nodes have no room: comparing is much cheaper than dividing.
+            left.filter(|&left| left >= asked)
+                .map(|left| left / asked)
                 .sum()
         };
         // A later dimension wins a tie: accelerators come after CPU and memory, and are what people

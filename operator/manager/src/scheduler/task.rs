@@ -39,6 +39,21 @@ pub struct CycleSummary {
     pub searches: usize,
     /// When to look again although nothing changed.
     pub wake_after: Option<Duration>,
+    /// Time that it took to decide.
+    pub took: Duration,
+}
+
+impl CycleSummary {
+    /// For how long changes are gathered before the next cycle. Where cycles take long, those that
+    /// come to nothing take a tenth of the time at most, unless changes would have to wait for longer
+    /// than they may.
+    fn gather(&self, settings: &SchedulerSettings) -> Duration {
+        if self.requests > 0 {
+            return settings.debounce;
+        }
+        let long = self.took.saturating_mul(9).min(settings.gather_at_most);
+        settings.debounce.max(long)
+    }
 }
 
 impl Scheduler {
@@ -66,9 +81,12 @@ impl Scheduler {
     /// is. The index is complete and this process leads: writes are refused by the client once it
     /// does not.
     pub async fn run(mut self, stop: CancellationToken) {
-        let mut wake_after = Some(Duration::ZERO);
-        while self.pause(wake_after, &stop).await {
-            wake_after = self.cycle(&stop).await.wake_after;
+        let mut last = CycleSummary {
+            wake_after: Some(Duration::ZERO),
+            ..CycleSummary::default()
+        };
+        while self.pause(last, &stop).await {
+            last = self.cycle(&stop).await;
         }
     }
 
@@ -91,9 +109,8 @@ impl Scheduler {
                 ..CycleSummary::default()
             };
         };
-        self.actor
-            .metrics
-            .decided(&plan, self.clock.monotonic() - began);
+        let took = self.clock.monotonic() - began;
+        self.actor.metrics.decided(&plan, took);
         let requests = plan.steps.iter().filter(|step| step.changes()).count();
         let (judged, searches) = (plan.judged, plan.searches);
         // Own status writes come back as changes; everything else is looked at again when it has to
@@ -106,6 +123,7 @@ impl Scheduler {
             judged,
             searches,
             wake_after: plan.wake_after.into_iter().chain(retry).min(),
+            took,
         }
     }
 
@@ -143,22 +161,50 @@ impl Scheduler {
         }
     }
 
-    /// Waits until something has changed, or for the time given, and then until changes have
-    /// gathered. False when stopped.
-    async fn pause(&self, wake_after: Option<Duration>, stop: &CancellationToken) -> bool {
+    /// Waits until something has changed, or for the time that the last cycle says, and then until
+    /// changes have gathered. False when stopped.
+    async fn pause(&self, last: CycleSummary, stop: &CancellationToken) -> bool {
         let woken = async {
-            match wake_after {
+            match last.wake_after {
                 Some(wait) => tokio::time::timeout(wait, self.index.scheduler_dirty())
                     .await
                     .unwrap_or(()),
                 None => self.index.scheduler_dirty().await,
             }
-            tokio::time::sleep(self.settings.debounce).await;
+            tokio::time::sleep(last.gather(&self.settings)).await;
         };
         tokio::select! {
             biased;
             () = stop.cancelled() => false,
             () = woken => true,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cycles_that_take_long_and_come_to_nothing_leave_nine_tenths_of_the_time_up_to_half_a_second()
+    {
+        let settings = SchedulerSettings::default();
+        let gather = |millis, requests| {
+            let last = CycleSummary {
+                requests,
+                took: Duration::from_millis(millis),
+                ..CycleSummary::default()
+            };
+            last.gather(&settings).as_millis()
+        };
+        assert_eq!(
+            (gather(1, 0), gather(30, 0), gather(2000, 0)),
+            (20, 270, 500)
+        );
+        assert_eq!(
+            gather(2000, 1),
+            20,
+            "what was decided is gone on with at once"
+        );
     }
 }

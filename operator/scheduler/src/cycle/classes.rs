@@ -3,10 +3,9 @@
 
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, Utc};
 use lockstep_engine::Demand;
 
-use super::place::Request;
+use crate::asks::{Asks, Request};
 use crate::pending::Pending;
 use crate::state::GangState;
 
@@ -23,20 +22,7 @@ pub(super) struct WaitingClasses {
 #[derive(Debug)]
 struct WaitingClass {
     asks: Asks,
-    /// Reservations ahead of them when the first was judged.
-    ahead: usize,
     pending: Pending,
-}
-
-/// All that a verdict about a gang depends on, of the gang.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asks {
-    demand: Demand,
-    request: Request,
-    namespace: String,
-    preempts: bool,
-    preemption_priority: Option<i32>,
-    ends: Option<DateTime<Utc>>,
 }
 
 impl WaitingClasses {
@@ -48,23 +34,11 @@ impl WaitingClasses {
         at: usize,
         request: Request,
         demand: &Demand,
+        ahead: usize,
     ) -> Option<Asks> {
-        let promised = self.promised.get_or_insert_with(|| {
-            let backfills = gangs.iter().filter_map(|g| g.backfill.as_ref());
-            let holders = backfills.flat_map(|b| b.reserved_for.iter().cloned());
-            holders.collect()
-        });
+        let promised = self.promised.get_or_insert_with(|| promised_to(gangs));
         let (gang, input) = (&gangs[at], &gangs[at].input);
-        let status = &gang.status;
-        let plain = gang.assigned.is_none()
-            && gang.pods.is_empty()
-            && gang.avoided.is_empty()
-            && input.workload.avoid.is_empty()
-            && status.excluded_nodes.is_empty()
-            && status.refusal.is_none()
-            && status.last_preemption.is_none()
-            && gang.not_modelled().is_none()
-            && !promised.contains(gang.uid());
+        let plain = gang.only_waits() && !promised.contains(gang.uid());
         plain.then(|| Asks {
             demand: demand.clone(),
             request,
@@ -72,23 +46,23 @@ impl WaitingClasses {
             preempts: input.group.preempts,
             preemption_priority: input.preemption_priority,
             ends: input.workload.ends,
+            ahead,
         })
     }
 
-    /// Why gangs wait that ask for this, behind so many reservations.
-    pub fn pending(&self, asks: &Asks, ahead: usize) -> Option<&Pending> {
+    /// Why gangs wait that ask for this.
+    pub fn pending(&self, asks: &Asks) -> Option<&Pending> {
         let mut known = self.classes.iter();
-        let known = known.find(|class| class.ahead == ahead && class.asks == *asks)?;
+        let known = known.find(|class| class.asks == *asks)?;
         Some(&known.pending)
     }
 
     /// A gang waits that asks for this, and has reserved nothing.
-    pub fn waits(&mut self, asks: Asks, ahead: usize, pending: &Pending) {
+    pub fn waits(&mut self, asks: Asks, pending: &Pending) {
         // Of those behind fewer reservations nobody comes any more.
-        self.classes.retain(|class| class.ahead == ahead);
+        self.classes.retain(|class| class.asks.ahead == asks.ahead);
         self.classes.push(WaitingClass {
             asks,
-            ahead,
             pending: pending.clone(),
         });
     }
@@ -98,4 +72,11 @@ impl WaitingClasses {
         self.classes.clear();
         self.promised = None;
     }
+}
+
+/// UIDs of the pod groups to which backfilled gangs have promised to end in time.
+pub(super) fn promised_to(gangs: &[GangState]) -> BTreeSet<String> {
+    let backfills = gangs.iter().filter_map(|g| g.backfill.as_ref());
+    let holders = backfills.flat_map(|b| b.reserved_for.iter().cloned());
+    holders.collect()
 }

@@ -16,35 +16,29 @@ mod victims;
 
 use chrono::{DateTime, Utc};
 
-pub use queue::QueuePlace;
-
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::input::SchedulingInput;
 use crate::memory::{Memory, REFUSAL_HOLDS};
-use crate::plan::SchedulingPlan;
+use crate::occupancy::asked_amounts;
+use crate::plan::{SchedulingCycle, SchedulingPlan};
+use crate::rest::Rest;
 use crate::settings::SchedulerSettings;
 use crate::standing::StandingReservations;
 use crate::state::GangState;
 
-/// What a cycle came to.
-#[derive(Clone, Debug)]
-pub struct SchedulingCycle {
-    /// What is to be done.
-    pub plan: SchedulingPlan,
-    /// All gangs as the cycle leaves them, in the order of the input.
-    pub gangs: Vec<GangState>,
-    /// Those that asked for capacity, in the order in which they were served.
-    pub queue: Vec<QueuePlace>,
-}
-
-/// Plays one cycle.
+/// Plays one cycle, or goes on resting after the last one.
 pub fn schedule(
     input: &SchedulingInput,
     memory: &mut Memory,
     settings: &SchedulerSettings,
     now: DateTime<Utc>,
 ) -> SchedulingCycle {
+    let rest = memory.rest.take();
+    if let Some(cycle) = rest.as_ref().and_then(|r| r.goes_on(input, settings, now)) {
+        memory.rest = rest;
+        return cycle;
+    }
     let context = Context {
         cluster: &input.cluster,
         budgets: &input.budgets,
@@ -64,7 +58,7 @@ pub fn schedule(
     let maintained = maintain::maintain_placements(&context, memory, &mut gangs);
     wake.join(maintained.wake);
     overlap::give_up_overlaps(&context, &mut gangs);
-    reserve::reserve_assigned(&context, &mut capacity, &gangs);
+    reserve::reserve_assigned(&context, &mut capacity, &mut gangs);
     capacity.standing = StandingReservations::read(&context, &gangs);
     intents::drop_void(&context, &mut capacity, &mut gangs);
     let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);
@@ -87,9 +81,12 @@ pub fn schedule(
         judged: queued.judged,
         searches: queued.searches,
     };
-    SchedulingCycle {
+    let cycle = SchedulingCycle {
         plan,
-        gangs,
-        queue: queued.places,
-    }
+        gangs: gangs.into(),
+        queue: queued.places.into(),
+    };
+    let asked = || asked_amounts(&context, &capacity, &cycle.gangs);
+    memory.rest = Rest::after(&cycle, input, settings, asked, now);
+    cycle
 }

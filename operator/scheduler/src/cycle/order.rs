@@ -3,7 +3,7 @@
 use lockstep_engine::queue::QueuePosition;
 use lockstep_model::GangPhase;
 
-use super::place::Request;
+use crate::asks::Request;
 use crate::standing::Position;
 use crate::state::GangState;
 use crate::tenants::Tenants;

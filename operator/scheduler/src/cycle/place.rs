@@ -10,6 +10,7 @@ use lockstep_model::{
     TemplateMembers,
 };
 
+use crate::asks::Request;
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::decision::MemberNodes;
@@ -17,15 +18,6 @@ use crate::input::GangInput;
 use crate::memory::Memory;
 use crate::pending::Pending;
 use crate::state::GangState;
-
-/// For what a gang asks.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Request {
-    /// Members without which it is useless: work may be preempted for them.
-    Required,
-    /// Members that it would like besides: they take free capacity only.
-    Growth,
-}
 
 /// What a gang requests: members that have a node keep it.
 pub(super) fn placement_request(

@@ -16,6 +16,7 @@ use lockstep_model::{
 
 use super::place::{attempt, by_name};
 use super::round::Round;
+use crate::asks::Asks;
 use crate::backoff::backoff;
 use crate::capacity::Capacity;
 use crate::context::Context;
@@ -23,6 +24,7 @@ use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
 use crate::intent_id::intent_id;
 use crate::memory::{Memory, REFUSAL_HOLDS};
 use crate::messages;
+use crate::no_victims::Searcher;
 use crate::occupancy::{occupancy, occupancy_with_nodes, victim_priority};
 use crate::pending::Pending;
 use crate::refusal::why_no_preemption;
@@ -44,6 +46,8 @@ pub(super) struct Unplaced<'q> {
     pub short: Infeasible,
     /// How many times the usual steps its searches may take.
     pub effort: u64,
+    /// What it asks for, unless it has a history of its own.
+    pub asks: Option<&'q Asks>,
 }
 
 /// Finds capacity that others leave, or have to leave.
@@ -62,6 +66,7 @@ pub(super) fn make_capacity(
         free,
         short,
         effort,
+        asks,
     } = unplaced;
     let leaving = if let Some(leaving) = round.leaving.take() {
         leaving
@@ -99,7 +104,8 @@ pub(super) fn make_capacity(
     if let Some(why) = why_no_preemption(context, &gangs[at]) {
         return Err(Pending::NoPreemption { short, why });
     }
-    if let Some(known) = memory.no_victims.known(gangs[at].uid(), context.now) {
+    let who = asks.map_or(Searcher::Alone(gangs[at].uid()), Searcher::OneOf);
+    if let Some(known) = memory.no_victims.known(who, context.now) {
         return Err(known.clone());
     }
     if round.searches == context.settings.searches_per_cycle {
@@ -133,7 +139,7 @@ pub(super) fn make_capacity(
             // Or a few such gangs would take all searches of every cycle.
             let until = context.now + backoff(1);
             let cache = &mut memory.no_victims;
-            Err(cache.remember(gangs[at].uid(), Some(until), pending))
+            Err(cache.remember(Searcher::Alone(gangs[at].uid()), Some(until), pending))
         }
         Err(found) => {
             let asked_again = (!refused.is_empty()).then(|| {
@@ -142,7 +148,7 @@ pub(super) fn make_capacity(
             });
             let until = found.until.into_iter().chain(asked_again).min();
             let cache = &mut memory.no_victims;
-            Err(cache.remember(gangs[at].uid(), until, found.pending(short)))
+            Err(cache.remember(who, until, found.pending(short)))
         }
     }
 }
@@ -212,6 +218,16 @@ fn search_victims(
         Err(short) => Some(short),
     };
     // Who reads why the gang waits should know when it is the configuration.
+    let enough = || {
+        let room = everything.room_at_most(Some(at), attempt.demand.priority, free);
+        !matches!(
+            place(&room, attempt.demand),
+            Err(Infeasible::InsufficientCapacity(_))
+        )
+    };
+    if guarded + out_of_reach > 0 && !enough() {
+        (guarded, out_of_reach) = (0, 0);
+    }
     let nobody = BTreeSet::new();
     let beyond = VictimFilter {
         beyond_budgets: true,

@@ -9,30 +9,25 @@ use lockstep_api::scheduling::Backfill;
 use lockstep_engine::{Cluster, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, GangPhase, PlacementAttempt, QueueReservation};
 
+use super::classes::promised_to;
 use super::order::{Queueing, order, reorder, request_of};
-use super::place::{Request, attempt, by_name, capacity_for, placement_request};
+use super::place::{attempt, by_name, capacity_for, placement_request};
 use super::preempt::{Unplaced, make_capacity};
 use super::reservation::{collect, reserve_for};
 use super::round::Round;
+use crate::asks::Request;
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::decision::Decision;
 use crate::growth::members_to_place;
 use crate::hold::Hold;
 use crate::memory::Memory;
+use crate::occupancy::asked_amounts;
 use crate::pending::Pending;
+use crate::plan::QueuePlace;
 use crate::refusal::{backs_off, retry_excluded_nodes};
 use crate::state::GangState;
 use crate::tenants::{Tenants, has_pod};
-
-/// A gang in the queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct QueuePlace {
-    /// Position of the gang in the input.
-    pub gang: usize,
-    /// Whether it has all members that it needs, and asks for more.
-    pub grows: bool,
-}
 
 /// What came of the queue.
 pub(super) struct Queued {
@@ -70,7 +65,12 @@ pub(super) fn serve(
             wake: round.wake,
         };
     }
-    memory.no_victims.note(context, gangs);
+    let promised = promised_to(gangs);
+    let (no_victims, unknown) = (&mut memory.no_victims, &memory.unknown);
+    let asked = asked_amounts(context, capacity, gangs);
+    no_victims.note(context, &asked, gangs, |gang| {
+        promised.contains(gang.uid()) || unknown.knows(gang.uid())
+    });
     // What was reserved is part of what was searched.
     round.before = collect(gangs);
     if !memory.no_victims.unfinished {
@@ -102,11 +102,10 @@ pub(super) fn serve(
         }
     }
     let cache = &mut memory.no_victims;
-    let version = cache.version;
-    if round.left_out > 0 || cache.gangs.values().any(|known| known.version != version) {
+    if round.left_out > 0 || cache.outdated() {
         round.wake.at(context.now);
     }
-    for until in cache.gangs.values().filter_map(|known| known.until) {
+    for until in cache.ends() {
         round.wake.at(until);
     }
     cache.unfinished = round.left_out > 0;
@@ -221,13 +220,12 @@ fn serve_one(
     let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
     let ahead = round.ahead.iter().count();
     let has_reserved = round.before.contains_key(&at);
-    let asks = round.classes.asks(gangs, at, request, &demand);
+    let asks = round.classes.asks(gangs, at, request, &demand, ahead);
     let asks = asks.filter(|_| !has_reserved && !memory.unknown.knows(gangs[at].uid()));
-    if let Some(known) = asks.as_ref().and_then(|a| round.classes.pending(a, ahead)) {
+    if let Some(known) = asks.as_ref().and_then(|a| round.classes.pending(a)) {
         return Err(known.clone());
     }
     round.judged += 1;
-    let left_out = round.left_out;
     let free = capacity_for(context, capacity, &gangs[at]);
     let input = Arc::clone(&gangs[at].input);
     let effort = memory
@@ -262,6 +260,7 @@ fn serve_one(
         free,
         short,
         effort,
+        asks: asks.as_ref(),
     };
     let answer = make_capacity(context, memory, capacity, gangs, unplaced, round);
     if answer.is_err() {
@@ -273,11 +272,9 @@ fn serve_one(
     };
     match (&answer, asks) {
         (Ok(()), _) => round.classes.forget(),
-        // Of one that was left out for want of searches nothing is known.
-        (Err(pending), Some(asks))
-            if round.ahead.iter().count() == ahead && round.left_out == left_out =>
-        {
-            round.classes.waits(asks, ahead, pending);
+        // One that was left without a search stands for the others, too: none is left for them.
+        (Err(pending), Some(asks)) if round.ahead.iter().count() == ahead => {
+            round.classes.waits(asks, pending);
         }
         _ => {}
     }

@@ -9,11 +9,14 @@ use crate::state::GangState;
 pub(super) fn reserve_assigned(
     context: &Context<'_>,
     capacity: &mut Capacity,
-    gangs: &[GangState],
+    gangs: &mut [GangState],
 ) {
     for gang in gangs {
-        for running in reserved(context, gang) {
-            capacity.take(running.node, &context.amounts(&running.requests));
+        let without_pods = reserved(context, gang);
+        for waiting in &without_pods {
+            capacity.take(waiting.node, &context.amounts(&waiting.requests));
         }
+        let assigned = gang.assigned.clone();
+        gang.reserved = assigned.map(|assigned| (assigned, without_pods.into()));
     }
 }

@@ -18,6 +18,7 @@ mod queueing;
 mod quotas;
 mod reach;
 mod refusing;
+mod remembering;
 mod reserving;
 
 use lockstep_sim::{Gangs, Spec};

@@ -1,7 +1,10 @@
 //! Prints how long the scheduler's cycles take over a large cluster with gangs that wait, without an
-//! API server: with what changed before each, how many gangs were looked at, and beside the first.
+//! API server: with what changed before each, how many gangs were looked at, and beside the first; then
+//! a minute of ten pod events a second, and how soon a preemption is decided that becomes possible.
 //!
 //! `bench-passes [NODES [GANGS]]`
+
+use std::time::Duration;
 
 use anyhow::Result;
 use lockstep_bench::passes::World;
@@ -28,6 +31,7 @@ fn main() -> Result<()> {
             world.preempting()
         );
         world.later();
+        plan
     };
     row(&mut world, "the first");
     for _ in 0..4 {
@@ -37,9 +41,47 @@ fn main() -> Result<()> {
         world.pod_event();
         row(&mut world, "a pod has come or gone");
     }
+    // Until all that can be known of those that wait is known.
+    while row(&mut world, "what is left to search").searches > 0 {}
+    let busy = minute(&mut world);
     world.uncordon();
+    let before = world.preempting();
+    let (passes, decided) = timed(|| {
+        let mut passes = 0;
+        while passes == 0 || world.preempting() == before {
+            row(&mut world, "64 nodes were uncordoned");
+            passes += 1;
+        }
+        passes
+    });
     for _ in 0..3 {
-        row(&mut world, "64 nodes were uncordoned");
+        row(&mut world, "the passes after that");
     }
+    println!("\n{busy}");
+    println!(
+        "A preemption that became possible was decided in pass {passes}, after {decided:.1?}."
+    );
     Ok(())
+}
+
+/// A minute of ten pod events a second with a pass after each: how long the passes take, and what
+/// part of a core they are.
+fn minute(world: &mut World) -> String {
+    const PASSES: usize = 600;
+    let mut times: Vec<Duration> = Vec::new();
+    for _ in 0..PASSES {
+        world.pod_event();
+        times.push(timed(|| world.pass()).1);
+        world.later();
+    }
+    let all: Duration = times.iter().sum();
+    times.sort_unstable();
+    let at = |part: usize| times[PASSES * part / 100 - usize::from(part == 100)];
+    format!(
+        "{PASSES} pod events in a minute: a pass takes {:.1?} (p50), {:.1?} (p99), {:.1?} at most; {:.1} % of a core.",
+        at(50),
+        at(99),
+        at(100),
+        all.as_secs_f64() / 60.0 * 100.0,
+    )
 }

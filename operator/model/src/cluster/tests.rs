@@ -1,0 +1,146 @@
+use super::*;
+use crate::pod::Stage;
+use crate::test_support::{mk_node, mk_pod};
+use proptest::prelude::*;
+
+#[test]
+fn a_snapshot_stays_as_it_was_while_the_model_moves_on() {
+    let mut model = ClusterModel::default();
+    model.upsert_node(mk_node("n1", 8));
+    let before = model.snapshot();
+    model.upsert_pod(mk_pod("p", "n1", 3));
+    let gpus = |s: &Snapshot| {
+        s.free_capacity()
+            .free(s.ordinal("n1").unwrap())
+            .last()
+            .copied()
+    };
+    assert_eq!((gpus(&before), gpus(&model.snapshot())), (Some(8), Some(5)));
+}
+
+#[test]
+fn a_resource_never_seen_before_becomes_a_dimension_and_nothing_is_lost() {
+    let mut model = ClusterModel::default();
+    model.upsert_pod(mk_pod("p", "n1", 3));
+    model.upsert_node(mk_node("n1", 8));
+    let s = model.snapshot();
+    assert_eq!(
+        s.free_capacity().free(s.ordinal("n1").unwrap()).last(),
+        Some(&5)
+    );
+}
+
+#[test]
+fn pods_of_one_family_hold_their_labels_and_requests_once() {
+    let mut model = ClusterModel::default();
+    for uid in ["a", "b"] {
+        let labels = Arc::new([("app".to_owned(), "web".to_owned())].into());
+        model.upsert_pod(Pod {
+            labels,
+            ..mk_pod(uid, "n1", 1)
+        });
+    }
+    let s = model.snapshot();
+    let pods: Vec<_> = s.pods_on(0).collect();
+    assert!(
+        Arc::ptr_eq(&pods[0].labels, &pods[1].labels)
+            && Arc::ptr_eq(&pods[0].requests, &pods[1].requests)
+    );
+}
+
+#[test]
+fn shared_values_that_nobody_holds_are_dropped_in_time() {
+    let mut shared = Shared::default();
+    for n in 0..5000 {
+        shared.share(&mut Arc::new(n));
+    }
+    assert!(shared.values.len() <= 1024);
+}
+
+#[test]
+fn an_update_that_changes_nothing_is_told_from_one_that_does() {
+    let mut model = ClusterModel::default();
+    assert!(model.upsert_node(mk_node("n1", 8)) && model.upsert_pod(mk_pod("p", "n1", 3)));
+    assert!(!model.upsert_node(mk_node("n1", 8)) && !model.upsert_pod(mk_pod("p", "n1", 3)));
+    assert!(model.upsert_node(mk_node("n1", 7)) && model.upsert_pod(mk_pod("p", "n1", 2)));
+}
+
+#[test]
+fn pods_are_found_by_owner_until_they_are_gone() {
+    let mut model = ClusterModel::default();
+    let member = Some(lockstep_api::member::Member::new("g", 0, 0));
+    model.upsert_pod(Pod {
+        owner: Some("w".into()),
+        member,
+        ..mk_pod("p", "n1", 1)
+    });
+    assert_eq!(model.snapshot().pods_of("w").len(), 1);
+    model.remove_pod("p");
+    assert!(model.snapshot().pods_of("w").is_empty());
+}
+
+#[derive(Clone, Debug)]
+enum Event {
+    Node(u8, i64, bool),
+    NodeGone(u8),
+    Pod(u8, u8, i64, bool),
+    PodGone(u8),
+    Key(u8),
+}
+
+fn events() -> impl Strategy<Value = Vec<Event>> {
+    let event = prop_oneof![
+        (0..6u8, 0..9i64, any::<bool>()).prop_map(|(n, g, r)| Event::Node(n, g, r)),
+        (0..6u8).prop_map(Event::NodeGone),
+        (0..20u8, 0..6u8, 0..4i64, any::<bool>()).prop_map(|(p, n, g, t)| Event::Pod(p, n, g, t)),
+        (0..20u8).prop_map(Event::PodGone),
+        (0..2u8).prop_map(Event::Key),
+    ];
+    prop::collection::vec(event, 0..60)
+}
+
+proptest! {
+    /// The free capacity after any events is what the surviving nodes offer less what the surviving
+    /// pods hold.
+    #[test]
+    fn events_in_any_order_leave_the_room_of_what_is_there(events in events()) {
+        let mut model = ClusterModel::default();
+        let mut nodes: BTreeMap<String, (i64, bool)> = BTreeMap::new();
+        let mut pods: BTreeMap<String, (String, i64)> = BTreeMap::new();
+        for event in events {
+            match event {
+                Event::Node(n, gpus, ready) => {
+                    let name = format!("n{n}");
+                    model.upsert_node(Node { ready, ..mk_node(&name, gpus) });
+                    nodes.insert(name, (gpus, ready));
+                }
+                Event::NodeGone(n) => {
+                    model.remove_node(&format!("n{n}"));
+                    nodes.remove(&format!("n{n}"));
+                }
+                Event::Pod(p, n, gpus, terminal) => {
+                    let (uid, node) = (format!("p{p}"), format!("n{n}"));
+                    let stage = if terminal { Stage::Ended } else { Stage::Open };
+                    model.upsert_pod(Pod { stage, ..mk_pod(&uid, &node, gpus) });
+                    pods.remove(&uid);
+                    if !terminal {
+                        pods.insert(uid, (node, gpus));
+                    }
+                }
+                Event::PodGone(p) => {
+                    model.remove_pod(&format!("p{p}"));
+                    pods.remove(&format!("p{p}"));
+                }
+                Event::Key(k) => model.use_topology_key(&format!("key{k}")),
+            }
+        }
+        let s = model.snapshot();
+        let dim = (0..s.dims().len()).find(|&d| lockstep_engine::Names::resource(s.dims(), d) == "nvidia.com/gpu");
+        for (name, (gpus, ready)) in nodes {
+            let ix = s.ordinal(&name).unwrap();
+            let held: i64 = pods.values().filter(|(n, _)| *n == name).map(|(_, g)| g).sum();
+            let free = dim.map_or(0, |d| s.free_capacity().free(ix)[d]);
+            prop_assert_eq!((free, s.free_capacity().schedulable(ix)), (if dim.is_some() { gpus - held } else { 0 }, ready));
+        }
+    }
+}

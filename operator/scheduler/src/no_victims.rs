@@ -1,0 +1,188 @@
+//! Gangs for which no victims were found: the search is not made again before something has changed
+//! that could make a difference.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_model::{AskedAmounts, Budget, Snapshot, Weights};
+
+use crate::asks::Asks;
+use crate::context::Context;
+use crate::pending::Pending;
+use crate::state::GangState;
+
+/// Searches for victims that found none.
+#[derive(Debug, Default)]
+pub(crate) struct NoVictimsCache {
+    /// What was searched last.
+    searched: Option<Searched>,
+    /// Another number whenever something has changed since the search before.
+    version: u64,
+    /// For gangs with a history of their own, by the UID of the pod group.
+    gangs: HashMap<String, NoVictims>,
+    /// For all others: one search for those that ask for the same.
+    classes: Vec<(Asks, NoVictims)>,
+    /// Whether the last cycle left gangs for which it did not search: they come before those that
+    /// were searched for.
+    pub unfinished: bool,
+}
+
+/// For whom victims are searched.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Searcher<'a> {
+    /// A gang with a history of its own, by the UID of its pod group.
+    Alone(&'a str),
+    /// All gangs that ask for this.
+    OneOf(&'a Asks),
+}
+
+/// A search that found no victims.
+#[derive(Debug)]
+struct NoVictims {
+    /// The version that was searched.
+    version: u64,
+    /// When work may be evicted that may not be yet.
+    until: Option<DateTime<Utc>>,
+    /// Why the gang waits.
+    pending: Pending,
+    /// Whether anybody has asked since the last cycle.
+    used: bool,
+}
+
+impl NoVictims {
+    fn holds(&self, now: DateTime<Utc>) -> bool {
+        self.until.is_none_or(|until| now < until)
+    }
+}
+
+/// Everything that the result of a search for victims depends on, beside time and who asks.
+#[derive(Debug)]
+struct Searched {
+    cluster: Snapshot,
+    budgets: Vec<Arc<Budget>>,
+    /// The order of the queue follows from them.
+    weights: Weights,
+    /// Gangs that others find in their way, and those with a history of their own.
+    gangs: Vec<GangState>,
+}
+
+impl NoVictimsCache {
+    /// Takes note of what is about to be searched. `asked` is what all gangs ask for; `alone` says
+    /// which of them share no search with others.
+    pub fn note(
+        &mut self,
+        context: &Context<'_>,
+        asked: &AskedAmounts,
+        gangs: &[GangState],
+        alone: impl Fn(&GangState) -> bool,
+    ) {
+        let counts = |gang: &&GangState| !gang.only_waits() || gang.status.reservation.is_some();
+        let counting: Vec<&GangState> = gangs.iter().filter(|g| counts(g) || alone(g)).collect();
+        let unchanged = self.searched.as_ref().is_some_and(|last| {
+            last.weights == *context.weights
+                && self.found_alike(last, context.budgets, &counting)
+                && asked.make_no_difference(&last.cluster, context.cluster)
+        });
+        if !unchanged {
+            self.version += 1;
+            self.searched = Some(Searched {
+                cluster: context.cluster.clone(),
+                budgets: context.budgets.to_vec(),
+                weights: context.weights.clone(),
+                gangs: counting.into_iter().cloned().collect(),
+            });
+        }
+    }
+
+    /// Whether searches among these gangs find what they found last.
+    fn found_alike(&self, last: &Searched, budgets: &[Arc<Budget>], now: &[&GangState]) -> bool {
+        // Where even what budgets guard would not be enough, it does not matter what they allow. Where
+        // it would be, that matters, and so does who is chosen, and what is lost then.
+        let mut found = self.found();
+        let guarded = found.any(|f| matches!(f.pending, Pending::NoVictims { guarded: 1.., .. }));
+        let checkpoint = |gang: &GangState| gang.input.workload.checkpoint;
+        (!guarded || last.budgets == budgets)
+            && last.gangs.len() == now.len()
+            && last.gangs.iter().zip(now).all(|(then, now)| {
+                then.searched_alike(now) && (!guarded || checkpoint(then) == checkpoint(now))
+            })
+    }
+
+    fn found(&self) -> impl Iterator<Item = &NoVictims> {
+        let classes = self.classes.iter().map(|(_, found)| found);
+        self.gangs.values().chain(classes)
+    }
+
+    /// What the last search for a gang found, or for one that asks for the same, while it holds.
+    pub fn known(&mut self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
+        let known = match who {
+            Searcher::Alone(uid) => self.gangs.get_mut(uid),
+            Searcher::OneOf(asks) => {
+                let mut classes = self.classes.iter_mut();
+                let class = classes.find(|(class, _)| class == asks);
+                class.map(|(_, found)| found)
+            }
+        };
+        let known = known.filter(|known| known.holds(now))?;
+        known.used = true;
+        Some(&known.pending)
+    }
+
+    /// Takes note of a search that found nobody; it holds `until` then at most. Returns why the gang
+    /// waits.
+    pub fn remember(
+        &mut self,
+        who: Searcher<'_>,
+        until: Option<DateTime<Utc>>,
+        pending: Pending,
+    ) -> Pending {
+        let found = NoVictims {
+            version: self.version,
+            until,
+            pending: pending.clone(),
+            used: true,
+        };
+        match who {
+            Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), found)),
+            Searcher::OneOf(asks) => {
+                self.classes.retain(|(class, _)| class != asks);
+                self.classes.push((asks.clone(), found));
+            }
+        }
+        pending
+    }
+
+    /// Forgets what may be different now.
+    pub fn expire(&mut self, now: DateTime<Utc>) {
+        let version = self.version;
+        let holds = |known: &NoVictims| known.version == version && known.holds(now);
+        self.gangs.retain(|_, known| holds(known));
+        self.classes.retain(|(_, known)| holds(known));
+    }
+
+    /// Whether there are searches to be made again.
+    pub fn outdated(&self) -> bool {
+        self.found().any(|known| known.version != self.version)
+    }
+
+    /// When searches are to be made again although nothing changes.
+    pub fn ends(&self) -> impl Iterator<Item = DateTime<Utc>> {
+        self.found().filter_map(|known| known.until)
+    }
+
+    /// Forgets everything: no gang waits.
+    pub fn clear(&mut self) {
+        self.gangs.clear();
+        self.classes.clear();
+        self.searched = None;
+        self.unfinished = false;
+    }
+
+    /// Forgets gangs that are gone, and what nobody has asked for since the last call.
+    pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
+        self.gangs.retain(|uid, _| there(uid));
+        let classes = &mut self.classes;
+        classes.retain_mut(|(_, known)| std::mem::take(&mut known.used));
+    }
+}

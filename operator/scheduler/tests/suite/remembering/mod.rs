@@ -1,0 +1,171 @@
+//! The memory saves work and changes nothing: a scheduler that remembers decides on every step what one
+//! without memory decides.
+
+mod parts;
+mod world;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use lockstep_api::condition::Condition;
+use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_scheduler::{
+    Decision, GangState, Memory, Pending, SchedulerSettings, SchedulingCycle, StatusWrite, Step,
+    schedule,
+};
+use world::World;
+
+/// Settings under which no memory paces what is repeated: it could save work and nothing else.
+fn settings(seed: u64) -> SchedulerSettings {
+    let mut settings = SchedulerSettings {
+        refused_after: Duration::ZERO,
+        retry: Duration::ZERO,
+        message_interval: Duration::ZERO,
+        searches_per_cycle: usize::MAX,
+        delete_after: seed.is_multiple_of(3).then_some(Duration::ZERO),
+        ..SchedulerSettings::default()
+    };
+    if seed.is_multiple_of(4) {
+        settings.rules.min_runtime = Duration::from_mins(1);
+    }
+    settings
+}
+
+/// A status without the words for people: those may be a while old.
+fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
+    let conditions = status.conditions.iter().map(|c| Condition {
+        message: String::new(),
+        ..c.clone()
+    });
+    PodGroupStatus {
+        conditions: conditions.collect(),
+        ..status.clone()
+    }
+}
+
+/// What is requested, words for people left out.
+fn requests(cycle: &SchedulingCycle) -> Vec<Step> {
+    let steps = cycle.plan.steps.iter();
+    let steps = steps.filter_map(|step| match step {
+        Step::Status(write) => {
+            let status = without_words(&write.status);
+            let changes = status != without_words(&write.read);
+            changes.then(|| {
+                let read = PodGroupStatus::default();
+                Step::Status(Box::new(StatusWrite {
+                    read,
+                    status,
+                    ..(**write).clone()
+                }))
+            })
+        }
+        other => Some(other.clone()),
+    });
+    steps.collect()
+}
+
+/// Why each gang waits, in a word.
+fn waits(cycle: &SchedulingCycle) -> BTreeMap<&str, &'static str> {
+    let gangs = cycle.gangs.iter();
+    gangs
+        .filter_map(|g| Some((g.uid(), g.pending.as_ref()?.as_str())))
+        .collect()
+}
+
+/// What of the steps was of which kind.
+#[derive(Debug, Default)]
+struct Mix {
+    steps: usize,
+    /// Steps after which something was requested.
+    busy: usize,
+    /// Steps at which gangs waited and the memory knew all about them.
+    rested: usize,
+    /// Of those, after something had happened.
+    rested_all_the_same: usize,
+    /// Steps with fewer searches than without memory.
+    searches_saved: usize,
+    preemptions: usize,
+}
+
+impl Mix {
+    fn count(&mut self, kept: &SchedulingCycle, fresh: &SchedulingCycle, happened: bool) {
+        let unknown = |g: &GangState| matches!(g.pending, Some(Pending::Unknown { .. }));
+        assert!(
+            !fresh.gangs.iter().any(unknown),
+            "these are searched for longer by and by"
+        );
+        let preempts = |g: &&GangState| matches!(g.decision, Decision::Preempts(_));
+        let rested = kept.plan.judged == 0 && fresh.plan.judged > 0;
+        let saved = !rested && kept.plan.searches < fresh.plan.searches;
+        self.steps += 1;
+        self.busy += usize::from(!requests(fresh).is_empty());
+        self.rested += usize::from(rested);
+        self.rested_all_the_same += usize::from(rested && happened);
+        self.searches_saved += usize::from(saved);
+        self.preemptions += fresh.gangs.iter().filter(preempts).count();
+    }
+}
+
+fn play(seed: u64, steps: usize, mix: &mut Mix) {
+    let mut world = World::new(seed);
+    let settings = settings(seed);
+    let mut memory = Memory::default();
+    let mut story = Vec::new();
+    for _ in 0..steps {
+        let what = world.happen();
+        story.push(what);
+        world.later();
+        // What was decided is done, and something else happens then, or before that is over.
+        for cycle in 0..=world.dice.roll(5) {
+            let (input, now) = (world.input(), world.now);
+            let kept = schedule(&input, &mut memory, &settings, now);
+            let fresh = schedule(&input, &mut Memory::default(), &settings, now);
+            let last = story.len().saturating_sub(8);
+            let told = || {
+                format!(
+                    "seed {seed}, {} and {cycle}: {:?}",
+                    story.len(),
+                    &story[last..]
+                )
+            };
+            assert_eq!(requests(&kept), requests(&fresh), "{}", told());
+            assert_eq!(waits(&kept), waits(&fresh), "{}", told());
+            assert_eq!(kept.queue, fresh.queue, "{}", told());
+            mix.count(&kept, &fresh, cycle == 0 && what != "time passes");
+            drop((input, fresh));
+            world.apply(&kept.plan.steps);
+        }
+    }
+}
+
+/// Stories, unless `PROPTEST_CASES` says another number.
+fn stories() -> u64 {
+    let cases = std::env::var("PROPTEST_CASES").ok();
+    cases.and_then(|n| n.parse().ok()).unwrap_or(40)
+}
+
+#[test]
+fn what_is_remembered_never_changes_what_is_decided() {
+    let mut mix = Mix::default();
+    for seed in 0..stories() {
+        play(seed, 120, &mut mix);
+    }
+    let Mix {
+        steps,
+        busy,
+        rested,
+        rested_all_the_same,
+        searches_saved,
+        preemptions,
+    } = mix;
+    let asserted = [
+        ("rested", rested, steps / 10),
+        ("rested_all_the_same", rested_all_the_same, steps / 30),
+        ("busy", busy, steps / 30),
+        ("searches_saved", searches_saved, steps / 100),
+        ("preemptions", preemptions, steps / 500),
+    ];
+    for (what, seen, least) in asserted {
+        assert!(seen >= least, "{what}: {seen} of {steps}: {asserted:?}");
+    }
+}
