@@ -230,7 +230,7 @@ pub struct AvoidedNode {
 pub struct DomainStatus {
     /// Key of the domain: a gang key, or `<group>.<replica>` with restartScope Replica.
     pub key: String,
-    /// Current attempt; rises by one for each incident.
+    /// Current attempt; rises by one for each incident, and when a supervised gang is placed again.
     pub attempt: i64,
     /// The incident being handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -307,6 +307,17 @@ impl<'a> Facts<'a> {
             .then_some(arrival.container)
     }
 
+    /// Whether a member's pod is at the attempt (or a later one): it has come to it, and its container
+    /// has not ended since.
+    pub fn is_at(&self, member: &Member, pod: &PodView, attempt: i64) -> bool {
+        let ended = |id| {
+            let mut reports = self.reports(member, pod);
+            reports.any(|r| !r.supervised && r.container_id == id)
+        };
+        let arrived = self.arrival(pod, attempt);
+        arrived.is_some_and(|id| !pod.is_supervised() || !ended(id))
+    }
+
     /// Attempt that a pod has come to last, by the agent of its node, and how often its training
     /// container had been restarted before that.
     pub fn last_arrival(&self, pod: &PodView) -> Option<(i64, i32)> {

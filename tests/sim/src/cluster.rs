@@ -209,13 +209,14 @@ impl SimCluster {
         wrote
     }
 
-    /// No two attempts of a restart domain run at once where supervisors keep them apart (I1), on
-    /// nodes that are heard of.
+    /// No two attempts of a restart domain run at once where supervisors keep them apart (I1), and no
+    /// member twice, on nodes that are heard of.
     ///
     /// # Panics
     /// They do.
     fn assert_attempts_apart(&self) {
         let mut running: BTreeMap<(String, String), (u64, String)> = BTreeMap::new();
+        let mut members: BTreeMap<(String, [String; 3]), String> = BTreeMap::new();
         for node in self.nodes.values().filter(|n| n.alive()) {
             let pods = node.runtime.table().all();
             for (uid, attempt) in node.runtime.children() {
@@ -223,6 +224,11 @@ impl SimCluster {
                     continue;
                 };
                 let label = |name| pod.labels.get(name).cloned().unwrap_or_default();
+                let member = [labels::GROUP, labels::REPLICA, labels::INDEX].map(label);
+                let member = (label(labels::WORKLOAD_UID), member);
+                if let Some(other) = members.insert(member, pod.name.clone()) {
+                    panic!("{other} and {} run:\n{}", pod.name, self.story(60));
+                }
                 let domain = (label(labels::WORKLOAD_UID), label(labels::DOMAIN));
                 let (other, name) = running
                     .entry(domain)

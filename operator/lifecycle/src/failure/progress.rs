@@ -71,7 +71,7 @@ fn missing<'s>(
     for &member in &scope.unfinished {
         let arrived = facts
             .current(domain, member)
-            .is_some_and(|p| facts.arrival(p, incident.attempt).is_some());
+            .is_some_and(|p| facts.is_at(member, p, incident.attempt));
         if !arrived && !incident.replace.contains(member) {
             out.push(member);
         }

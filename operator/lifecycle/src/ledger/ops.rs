@@ -307,8 +307,15 @@ impl Ledger {
     ) {
         // Nothing starts over any more: what members have finished stays on record.
         let completed = self.completed.clone();
+        let attempts: Vec<i64> = self.domains.values().map(|d| d.attempt).collect();
+        let highest = self.highest_attempt;
         self.release_all(facts);
         self.completed = completed;
+        // Nobody comes next.
+        for (domain, attempt) in self.domains.values_mut().zip(attempts) {
+            domain.attempt = attempt;
+        }
+        self.highest_attempt = highest;
         for gang in self.gangs.values_mut() {
             gang.backoff = None;
         }

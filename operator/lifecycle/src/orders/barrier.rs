@@ -10,6 +10,7 @@ use lockstep_api::membership::Membership;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
 
+use super::in_place;
 use crate::facts::Facts;
 use crate::failure::detect::reported_failure;
 use crate::failure::respond::is_left_to_kubelet;
@@ -73,20 +74,36 @@ pub(super) fn follow(
         return;
     }
     let expected = expected(facts, meeting);
+    let supervised = supervised(facts, meeting);
     if expected.is_empty() {
         return;
     }
     let incident = meeting.entry.incident.as_ref();
-    let waits = incident.and_then(|i| i.not_before);
-    let may_start = waits.is_none_or(|t| facts.due(t).passed(wake));
-    let here = |m: &&Member| is_here(facts, ledger, meeting, m);
-    if order.released_attempt < attempt && may_start && expected.iter().all(here) {
-        order.released_attempt = attempt;
-        let members = expected.iter().map(|m| (*m).clone());
-        order.peers = members.collect::<MemberSet>().to_ranges();
+    let members = expected.iter().map(|m| (*m).clone());
+    let peers = || members.collect::<MemberSet>().to_ranges();
+    let meets_alone = supervised && meets_alone(facts.spec(), membership, meeting.domain);
+    let place = meets_alone.then(|| place(facts, ledger, membership, meeting, order));
+    if order.released_attempt < attempt {
+        let waits = incident.and_then(|i| i.not_before);
+        let may_start = waits.is_none_or(|t| facts.due(t).passed(wake));
+        let here = |m: &&Member| is_here(facts, ledger, meeting, m);
+        // Whoever went at once would meet at the place that the pods know.
+        let known = !matches!(place, Some(Place::Unknown));
+        if may_start && known && expected.iter().all(here) {
+            order.released_attempt = attempt;
+            order.peers = peers();
+        } else if incident.is_some() && supervised {
+            // Who gets a new pod after all does not start in the old one.
+            order.members = in_place(meeting).to_ranges();
+        }
+    } else if !order.peers.is_empty() {
+        order.peers = peers();
     }
-    if order.released_attempt == attempt && meets_alone(facts.spec(), membership, meeting.domain) {
-        order.coordinator = coordinator(facts, ledger, membership, meeting, order);
+    if order.released_attempt == attempt && supervised {
+        order.coordinator = place.and_then(Place::address);
+    }
+    if !supervised {
+        return;
     }
     order.alone = alone(facts, meeting, order);
     let done = |m: &&Member| is_done(facts, ledger, meeting, m);
@@ -103,52 +120,83 @@ fn expected<'m>(facts: &Facts<'_>, meeting: Meeting<'m>) -> Vec<&'m Member> {
     meeting.running.iter().filter(runs).copied().collect()
 }
 
+/// Whether a pod of the members that run has a supervisor.
+fn supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
+    let mut pods = meeting
+        .running
+        .iter()
+        .filter_map(|m| facts.current(meeting.entry, m));
+    pods.any(PodView::is_supervised)
+}
+
 /// Whether a member is where the attempt begins, by its own identity: a number of arrivals could be
 /// that of others.
 fn is_here(facts: &Facts<'_>, ledger: &Ledger, meeting: Meeting<'_>, member: &Member) -> bool {
     let entry = meeting.entry;
+    if ledger.completed.contains(member) {
+        return true;
+    }
     let Some(pod) = facts.current(entry, member) else {
-        return ledger.completed.contains(member);
+        return false;
     };
     let restarts = entry.domain_incident();
     let in_place = restarts.is_some_and(|i| !i.replace.contains(member));
-    if facts.succeeded(member, pod) {
-        true
-    } else if pod.is_supervised() || in_place {
-        let ended = |id| {
-            let mut reports = facts.reports(member, pod);
-            reports.any(|r| !r.supervised && r.container_id == id)
-        };
-        facts
-            .arrival(pod, entry.attempt)
-            .is_some_and(|id| !ended(id))
+    if pod.is_supervised() || in_place {
+        // An end with 0 may be that of the attempt before.
+        let over = !in_place && facts.succeeded(member, pod);
+        over || facts.is_at(member, pod, entry.attempt)
     } else {
-        facts.running(member, pod)
+        facts.running(member, pod) || facts.succeeded(member, pod)
     }
 }
 
-/// Where all members meet, if that is one place and no other domain's. A member that comes to the
-/// attempt later, in a new pod, must not be sent to a pod that is gone.
-fn coordinator(
+/// Where members meet.
+enum Place {
+    /// Where the pods' environment says.
+    OfPods,
+    /// At a pod whose address is not known yet.
+    Unknown,
+    /// Here.
+    At(CoordinatorAddress),
+}
+
+impl Place {
+    fn address(self) -> Option<CoordinatorAddress> {
+        match self {
+            Self::At(address) => Some(address),
+            Self::OfPods | Self::Unknown => None,
+        }
+    }
+}
+
+/// Where all members meet, if that is one place. A member that comes to the attempt later, in a new
+/// pod, must not be sent to a pod that is gone.
+fn place(
     facts: &Facts<'_>,
     ledger: &Ledger,
     membership: &Membership<'_>,
     meeting: Meeting<'_>,
     order: &DomainOrder,
-) -> Option<CoordinatorAddress> {
+) -> Place {
     let mut places = meeting.running.iter().map(|m| membership.coordinator(m));
-    let place = places.next()?;
-    if places.any(|other| other != place) {
-        return None;
-    }
-    let Some(pod) = facts.current(meeting.entry, &place) else {
-        let over = ledger.completed.contains(&place);
-        return order.coordinator.clone().filter(|_| over);
+    let Some(first) = places.next() else {
+        return Place::OfPods;
     };
-    Some(CoordinatorAddress {
-        pod_ip: pod.pod_ip.clone().filter(|ip| !ip.is_empty())?,
-        port: port(facts.spec().network.port, meeting.entry.attempt - 1),
-    })
+    if places.any(|other| other != first) {
+        return Place::OfPods;
+    }
+    let Some(pod) = facts.current(meeting.entry, &first) else {
+        let kept = order.coordinator.clone();
+        let kept = kept.filter(|_| ledger.completed.contains(&first));
+        return kept.map_or(Place::OfPods, Place::At);
+    };
+    match &pod.pod_ip {
+        Some(ip) if !ip.is_empty() => Place::At(CoordinatorAddress {
+            pod_ip: ip.clone(),
+            port: port(facts.spec().network.port, meeting.entry.attempt - 1),
+        }),
+        _ => Place::Unknown,
+    }
 }
 
 /// Reports of the present attempt about the training container of a supervised member.
@@ -177,10 +225,11 @@ fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<Re
             by_member.insert(member, entry.restarts);
         }
     }
-    // While all are on their way to the attempt nobody goes on by himself.
+    // No process has run on the way to the attempt; a container may have ended all the same.
     let released = order.released_attempt == meeting.entry.attempt;
-    for &member in meeting.running.iter().filter(|_| released) {
+    for &member in meeting.running {
         let ends = reports(facts, meeting, member)
+            .filter(|(_, report)| released || !report.supervised)
             .filter(|(pod, report)| goes_on_alone(facts, member, pod, report));
         if let Some(restarts) = ends.map(|(_, report)| report.restarts).max() {
             by_member.insert(member.clone(), restarts);

@@ -83,7 +83,15 @@ fn domain_order(facts: &Facts<'_>, meeting: Meeting<'_>, wake: &mut Wake) -> Opt
     if not_before.is_some_and(|t| !facts.due(t).passed(wake)) {
         return present.cloned();
     }
-    Some(new_order(facts, meeting, present))
+    match present {
+        // Others run together now, and nobody restarts for it.
+        Some(o) if o.attempt == domain.attempt && is_held(facts, meeting) => {
+            let mut order = o.clone();
+            order.world = world;
+            Some(order)
+        }
+        _ => Some(new_order(facts, meeting, present)),
+    }
 }
 
 fn new_order(
@@ -98,12 +106,14 @@ fn new_order(
         ..
     } = meeting;
     let incident = domain.incident.as_ref();
-    let mut members = MemberSet::default();
-    for member in running {
-        if incident.is_none_or(|i| !i.replace.contains(member)) {
-            members.insert((*member).clone());
-        }
-    }
+    // Without an incident a later attempt is for new pods alone: what is left of the old ones has
+    // its grace period.
+    let anew = incident.is_none() && present.is_some_and(|o| o.attempt < domain.attempt);
+    let members = if anew {
+        MemberSet::default()
+    } else {
+        in_place(meeting)
+    };
     let deadline = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
     let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
     DomainOrder {
@@ -125,6 +135,14 @@ fn new_order(
         coordinator: None,
         deadline: incident.map(|_| facts.now + deadline),
     }
+}
+
+/// Members that restart in their pods.
+fn in_place(meeting: Meeting<'_>) -> MemberSet {
+    let replace = meeting.entry.incident.as_ref().map(|i| &i.replace);
+    let stays = |m: &&&Member| replace.is_none_or(|r| !r.contains(m));
+    let members = meeting.running.iter().filter(stays);
+    members.map(|m| (*m).clone()).collect()
 }
 
 /// The number of restarts that was seen of most members, and those of which another one was.

@@ -142,7 +142,10 @@ fn failures(
             // Basic members come and go one by one; a gang that ran has lost a pod whose end was
             // not seen.
             let ran = domain.healthy_since.is_some() && domain.incident.is_none();
-            if ran && !scope.gang.basic {
+            let released = domain
+                .domain_incident()
+                .is_some_and(|i| facts.is_past_barrier(scope.key(), i.attempt));
+            if (ran || released) && !scope.gang.basic {
                 let node = scope.assigned.get(member).copied().unwrap_or_default();
                 new.push(detect::vanished(member, node, facts.now));
             }

@@ -120,7 +120,7 @@ fn start_failure(
     let limit = facts.spec().failure_policy.start_deadline_seconds;
     // Arrivals are forgotten in time, releases are not.
     let released = is_released(facts, domain, pod.identity.attempt);
-    let held = pod.is_supervised() && facts.last_arrival(pod).is_none() && !released;
+    let held = pod.is_supervised() && !facts.is_at(member, pod, pod.identity.attempt) && !released;
     let started = !held
         && facts
             .trainer(member, pod)

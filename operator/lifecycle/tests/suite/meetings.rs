@@ -272,3 +272,132 @@ fn what_a_restart_takes_is_told_by_phase() {
         "the incident ends with the release: {phases:?}"
     );
 }
+
+#[test]
+fn a_preempted_gang_has_its_grace_period_whatever_comes_after_it() {
+    let mut spec = denied(2, &json!({}));
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["terminationGracePeriodSeconds"] = json!(60);
+    pod["containers"][0]["env"] = json!([{"name": "HOLLOW_TERM_MILLIS", "value": "20000"}]);
+    let mut w = running(spec);
+    w.preempt("workload");
+    for second in 0..15 {
+        w.round();
+        w.later(1);
+        assert_eq!(attempts(&mut w), [1, 1], "after {second} s");
+    }
+}
+
+#[test]
+fn a_container_that_ends_alone_at_the_barrier_holds_nobody_up() {
+    let rules = json!([on_code(137, "RestartContainer")]);
+    let mut w = Solo::supervised(with_rules(3, &rules));
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.capacity(node, 1);
+    }
+    w.settle();
+    let slow = w.node_of("g", 2);
+    w.fault(&slow, |f| f.silent_agent = true);
+    w.exit("g", 0, 1);
+    for _ in 0..6 {
+        w.round();
+        w.later(1);
+    }
+    let pod = w.pod("g", 0);
+    assert!(w.kill_container(&pod));
+    for _ in 0..6 {
+        w.round();
+        w.later(1);
+    }
+    w.fault(&slow, |f| f.silent_agent = false);
+    w.patience = chrono::TimeDelta::seconds(400);
+    w.settle();
+    let all = attempts(&mut w);
+    assert!(
+        all.len() == 3 && all.iter().all(|a| *a == all[0] && *a >= 2),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn a_node_that_comes_back_starts_no_second_process_of_a_member() {
+    let mut w = Solo::supervised(denied(3, &json!({})));
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.capacity(node, 1);
+    }
+    w.settle();
+    let (slow, lost) = (w.node_of("g", 1), w.node_of("g", 2));
+    w.fault(&slow, |f| f.silent_agent = true);
+    w.exit("g", 0, 1);
+    for _ in 0..4 {
+        w.round();
+        w.later(1);
+    }
+    w.lose(&lost);
+    for _ in 0..120 {
+        w.round();
+        w.later(1);
+    }
+    w.fault(&slow, |f| f.silent_agent = false);
+    for _ in 0..6 {
+        w.round();
+        w.later(1);
+    }
+    w.find(&lost);
+    w.agent(&lost);
+    w.agent(&lost);
+    // The cluster itself asserts that no member runs twice.
+    w.settle();
+    let all = attempts(&mut w);
+    assert!(
+        all.len() == 3 && all.iter().all(|a| *a == all[0]),
+        "{all:?}"
+    );
+}
+
+#[test]
+fn a_gang_that_shrank_goes_through_a_barrier_when_it_is_placed_again() {
+    let mut spec = denied(2, &json!({"network": {"world": "Replica"}}));
+    spec["groups"][0]["size"] = json!(2);
+    let mut w = running(spec);
+    w.edit(|s| s.groups[0].replicas = 1);
+    w.settle();
+    assert_eq!(order(&w).peers, ["g/0/0-1"]);
+    let before = order(&w).attempt;
+    w.edit(|s| s.suspend = true);
+    w.settle();
+    w.edit(|s| s.suspend = false);
+    w.settle();
+    assert!(order(&w).attempt > before);
+    assert_eq!(w.children().len(), 2);
+}
+
+#[test]
+fn a_pod_that_vanishes_after_the_release_takes_all_to_the_next_attempt() {
+    let mut w = running(denied(3, &json!({})));
+    w.exit("g", 0, 1);
+    for _ in 0..60 {
+        if order(&w).released_attempt == 2 {
+            break;
+        }
+        w.round();
+        w.later(1);
+    }
+    let pod = lockstep_sim::Key::of(&w.pod("g", 1));
+    w.remove(lockstep_sim::WatchedKind::Pod, &pod);
+    w.settle();
+    assert_eq!(attempts(&mut w), [3, 3, 3]);
+}
+
+#[test]
+fn a_run_that_succeeds_is_the_first_attempt_for_good() {
+    let mut w = running(denied(2, &json!({})));
+    for index in 0..2 {
+        w.exit("g", index, 0);
+    }
+    w.settle();
+    assert_eq!(
+        (w.status().phase, w.status().attempt),
+        (Some(Phase::Succeeded), 1)
+    );
+}

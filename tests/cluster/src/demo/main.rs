@@ -68,6 +68,7 @@ async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
     let shape = Shape {
         nodes: NODES,
         racks: 8,
+        supervise: true,
         args,
         ..Shape::default()
     };
