@@ -9,8 +9,8 @@ use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
+use lockstep_api::workload::SuccessOperator;
 
-use super::in_place;
 use crate::facts::Facts;
 use crate::failure::detect::reported_failure;
 use crate::failure::respond::is_left_to_kubelet;
@@ -29,6 +29,16 @@ pub(super) struct Meeting<'m> {
     pub domain: &'m Domain,
     pub entry: &'m DomainLedger,
     pub running: &'m [&'m Member],
+}
+
+impl Meeting<'_> {
+    /// Members that restart in their pods.
+    pub fn in_place(&self) -> MemberSet {
+        let replace = self.entry.incident.as_ref().map(|i| &i.replace);
+        let stays = |m: &&&Member| replace.is_none_or(|r| !r.contains(m));
+        let members = self.running.iter().filter(stays);
+        members.map(|m| (*m).clone()).collect()
+    }
 }
 
 /// Whether members of the domain wait for a release: they have supervisors, or will get them.
@@ -94,7 +104,7 @@ pub(super) fn follow(
             order.peers = peers();
         } else if incident.is_some() && supervised {
             // Who gets a new pod after all does not start in the old one.
-            order.members = in_place(meeting).to_ranges();
+            order.members = meeting.in_place().to_ranges();
         }
     } else if !order.peers.is_empty() {
         order.peers = peers();
@@ -106,9 +116,34 @@ pub(super) fn follow(
         return;
     }
     order.alone = alone(facts, meeting, order);
-    let done = |m: &&Member| is_done(facts, ledger, meeting, m);
-    if order.completed_attempt < attempt && incident.is_none() && expected.iter().all(done) {
+    if order.completed_attempt < attempt
+        && incident.is_none()
+        && is_enough(facts, ledger, meeting, &expected)
+    {
         order.completed_attempt = attempt;
+    }
+}
+
+/// Whether those members have exited 0 that the success policy asks for: others may be servers that
+/// never end.
+fn is_enough(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    meeting: Meeting<'_>,
+    expected: &[&Member],
+) -> bool {
+    let policy = &facts.spec().success_policy;
+    let mut groups: BTreeMap<&str, bool> = BTreeMap::new();
+    for member in expected {
+        let selected = policy.groups.is_empty() || policy.groups.contains(&member.group);
+        if selected {
+            let done = groups.entry(&member.group).or_insert(true);
+            *done = *done && is_done(facts, ledger, meeting, member);
+        }
+    }
+    match policy.operator {
+        SuccessOperator::All => !groups.is_empty() && groups.values().all(|done| *done),
+        SuccessOperator::Any => groups.values().any(|done| *done),
     }
 }
 

@@ -112,7 +112,7 @@ fn new_order(
     let members = if anew {
         MemberSet::default()
     } else {
-        in_place(meeting)
+        meeting.in_place()
     };
     let deadline = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
     let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
@@ -135,14 +135,6 @@ fn new_order(
         coordinator: None,
         deadline: incident.map(|_| facts.now + deadline),
     }
-}
-
-/// Members that restart in their pods.
-fn in_place(meeting: Meeting<'_>) -> MemberSet {
-    let replace = meeting.entry.incident.as_ref().map(|i| &i.replace);
-    let stays = |m: &&&Member| replace.is_none_or(|r| !r.contains(m));
-    let members = meeting.running.iter().filter(stays);
-    members.map(|m| (*m).clone()).collect()
 }
 
 /// The number of restarts that was seen of most members, and those of which another one was.

@@ -401,3 +401,21 @@ fn a_run_that_succeeds_is_the_first_attempt_for_good() {
         (Some(Phase::Succeeded), 1)
     );
 }
+
+#[test]
+fn those_that_the_success_policy_asks_for_do_not_wait_for_a_server_that_never_ends() {
+    let mut spec = denied(2, &json!({"successPolicy": {"groups": ["g"]}}));
+    let mut server = spec["groups"][0].clone();
+    server["name"] = json!("h");
+    server["replicas"] = json!(1);
+    spec["groups"].as_array_mut().unwrap().push(server);
+    let mut w = running(spec);
+    for index in 0..2 {
+        w.exit("g", index, 0);
+    }
+    for _ in 0..20 {
+        w.round();
+        w.later(1);
+    }
+    assert_eq!(w.status().phase, Some(Phase::Succeeded));
+}

@@ -77,11 +77,12 @@ pub fn timings(incident: &HistoryEntry) -> Result<String> {
     let took = incident.recovered_at.context("not recovered")? - incident.time;
     let p = &incident.phases;
     Ok(format!(
-        "{} ms (detect {}, decide {}, stop {}, start {})",
+        "{} ms (detect {}, decide {}, stop {}, barrier {}, start {})",
         took.num_milliseconds(),
         p.detect_ms,
         p.decide_ms,
         p.stop_ms,
+        p.barrier_ms,
         p.start_ms
     ))
 }
