@@ -354,7 +354,9 @@ fn no_order_of_turns_mixes_attempts_and_each_ends_with_all_running() {
         let all = attempts(&mut w);
         match s.phase {
             Some(Phase::Running) => {
-                assert_eq!(all.len(), 3, "seed {seed}: {all:?}\n{}", w.story(40));
+                // One that is done waits for the others five minutes at most.
+                let done = s.groups[0].succeeded as usize;
+                assert_eq!(all.len() + done, 3, "seed {seed}: {all:?}\n{}", w.story(40));
             }
             other => assert_eq!(
                 other,
