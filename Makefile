@@ -37,7 +37,7 @@ plane: ## The test control plane (minutes the first time, cached by content)
 	tests/plane/build.sh
 
 .PHONY: generate
-generate: ## crds/ and docs/reference from the Rust types, the agent's CRI code from its proto file
+generate: ## crds/, docs/reference and bundle/ from the Rust types and config/, the agent's CRI code from its proto file
 	$(CARGO) run -q -p xtask -- generate
 
 MUSL := $(shell uname -m)-unknown-linux-musl
@@ -47,6 +47,10 @@ image: ## OCI images of manager, agent, supervisor and trainer into target/image
 	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
 	rustup target add $(MUSL)
 	$(CARGO) run -q -p xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
+
+.PHONY: bundle
+bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX)
+	$(CARGO) run -q -p xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
 
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
@@ -62,12 +66,32 @@ unit: ## Unit and property tests
 container-packages: ## What test-containers needs, from the distribution (apt, root)
 	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static
 
-.PHONY: test-containers
-test-containers: plane ## The agent on real containers (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
+# What runs inside containers of tests: static, without another target than the machine's own.
+STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
+
+.PHONY: static
+static: ## Supervisor and trainer as static programs for the containers of tests
+	RUSTFLAGS="-Ctarget-feature=+crt-static" $(CARGO) build --release --target $(STATIC_TARGET) -p lockstep-run -p lockstep-trainer
+
+.PHONY: containerd
+containerd:
 	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
-	$(CARGO) build -p lockstep-agent -p lockstep-run
+
+.PHONY: test-containers
+test-containers: containerd static plane ## Agent, supervisor and manager on real containers (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
+	$(CARGO) build -p lockstep-agent -p lockstep-run -p lockstep-manager -p lockstep-kubelet
 	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-containers --features containers -- --test-threads=2
+
+.PHONY: prometheus
+prometheus: ## Prometheus and promtool, those on PATH or built once into the cache (Go)
+	tests/prometheus/build.sh
+
+.PHONY: test-prometheus
+test-prometheus: build plane prometheus ## Alerts in promtool; a real Prometheus over two managers
+	tests/prometheus/rules.sh
+	$(CARGO) clippy -p lockstep-e2e --features prometheus --all-targets -- -D warnings
+	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
 .PHONY: plane-test
 plane-test: plane ## Tests of the control plane itself
@@ -82,6 +106,11 @@ demo: PROGRAMS += -p lockstep-trainer
 demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running
 	$(CARGO) run -q -p lockstep-cluster --bin lockstep-demo
 
+.PHONY: demo-containers
+demo-containers: containerd static plane ## Restarts on real containers, live (root, container-packages)
+	$(CARGO) build -p lockstep-agent -p lockstep-manager -p lockstep-kubelet
+	$(CARGO) run -q -p lockstep-containers --bin demo-containers
+
 .PHONY: test
 test: lint unit plane-test e2e ## Everything that must pass before a change lands
 
@@ -94,6 +123,7 @@ test-full: test ## The long rest, hours: ten times the random tests, larger cras
 	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
+	$(MAKE) test-prometheus
 	$(MAKE) demo
 
 .PHONY: bench
@@ -103,6 +133,16 @@ bench: ## Times of the engine's decisions over RUNS runs, instruction counts, th
 .PHONY: bench-quality
 bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.jsonl OBJECTIVE=strict|least-work ARM=engine|kep|ratio
 	$(CARGO) run -q --release -p lockstep-bench --bin bench-quality -- $(INSTANCES) $(OUT) $(or $(OBJECTIVE),strict) $(or $(ARM),engine)
+
+.PHONY: bench-containers
+bench-containers: containerd static plane ## Restarts on real containers, each tier against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
+	$(CARGO) build --release -p lockstep-agent -p lockstep-manager -p lockstep-kubelet
+	$(CARGO) run -q --release -p lockstep-containers --bin bench-containers -- $(or $(ROUNDS),30) $(ARMS)
+
+.PHONY: bench-scale
+bench-scale: plane ## A gang on NODES hollow nodes, each with its agent: times and writes by arm; ROUNDS=3, LATENCY=measured|zero
+	$(CARGO) build --release -p lockstep-manager -p lockstep-kubelet
+	$(CARGO) run -q --release -p lockstep-cluster --bin lockstep-bench-scale
 
 .PHONY: mutants
 mutants: ## Mutations of the engine: FILE=operator/engine/src/queue.rs (needs cargo-mutants; hours without FILE)

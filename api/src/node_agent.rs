@@ -43,6 +43,9 @@ pub struct NodeAgentStatus {
     /// The last 64 container exits of members, oldest first.
     #[schemars(length(max = 64))]
     pub reports: Vec<Report>,
+    /// How far the members on this node have come that tell it, by UID of the pod; told again at
+    /// most once a minute for each, and less often in gangs of more than 600.
+    pub progress: Vec<MemberProgress>,
 }
 
 /// Values of [`NodeAgentStatus::capabilities`].
@@ -69,6 +72,10 @@ pub struct Arrival {
     pub attempt: i64,
     /// The pods, sorted by UID.
     pub pods: Vec<ArrivedPod>,
+    /// UIDs of pods that are to come to the attempt and have not, although half of the order's
+    /// deadline is over since the agent saw it; sorted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub late: Vec<String>,
 }
 
 /// A member that has come to an attempt.
@@ -86,6 +93,29 @@ pub struct ArrivedPod {
     pub container_id: String,
     /// How often the kubelet had restarted the container before this one.
     pub restarts: i32,
+}
+
+/// How far the training process of one member has come, by what it says itself.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberProgress {
+    /// UID of the pod.
+    #[serde(rename = "podUID")]
+    pub pod_uid: String,
+    /// Attempt of the process.
+    pub attempt: i64,
+    /// The step that it is at.
+    pub step: i64,
+    /// When it came to that step, by the node's clock.
+    pub step_time: DateTime<Utc>,
+    /// The step of the last checkpoint that it says it has saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_step: Option<i64>,
+    /// When it first told of that checkpoint, by the node's clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_time: Option<DateTime<Utc>>,
+    /// When the agent told this.
+    pub time: DateTime<Utc>,
 }
 
 /// The end of one container of a member as the runtime saw it, or of one training process as its
@@ -117,9 +147,12 @@ pub struct Report {
     pub kind: ReportKind,
     /// Exit code.
     pub exit_code: i32,
-    /// Reason given by the runtime, such as `OOMKilled`.
+    /// Reason given by the runtime, such as `OOMKilled`, or by the supervisor, such as `Hang`.
     #[serde(default)]
     pub reason: String,
+    /// For people: what a supervisor knows beyond the reason; at most 256 bytes.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
     /// When the container finished, by the node's clock.
     pub time: DateTime<Utc>,
 }

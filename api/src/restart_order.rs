@@ -5,6 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use crate::workload::ProgressPolicy;
+
 /// The orders of one workload, owned by it and named like it. Small, because every node agent
 /// watches all of them.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -54,6 +56,10 @@ pub struct DomainOrder {
     /// them as `LOCKSTEP_PEERS`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub peers: Vec<String>,
+    /// When a training process that tells its progress has hung; for supervised members, at their
+    /// next start.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressPolicy>,
     /// Supervised members that failed at the attempt, and whose failure the policy answers for
     /// them alone; each with the restarts of the container that failed. The supervisor of that
     /// container exits with the code of its child, and a later container may start at the same
@@ -75,9 +81,10 @@ pub struct DomainOrder {
     /// Where members rendezvous at this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorAddress>,
-    /// When members that have not arrived are given up.
+    /// How long members may take to come to the attempt, in seconds; absent where nobody waits for
+    /// them. An agent says which of its members have not come when half of it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub deadline: Option<DateTime<Utc>>,
+    pub deadline_seconds: Option<i64>,
 }
 
 /// Restarts that were seen of some members.

@@ -428,8 +428,8 @@ pub struct Victim {
     /// Accelerator-seconds of work lost.
     #[serde(default)]
     pub cost: i64,
-    /// When the eviction of a single pod was first requested. While the pod stays, its disruption
-    /// budgets refuse it.
+    /// When its eviction was first requested. While a single pod stays, its disruption budgets refuse
+    /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eviction_requested_at: Option<DateTime<Utc>>,
 }

@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use tonic_prost_build::{Builder, configure};
 
 const AGENT: &str = "operator/agent/proto/api.proto";
-const KUBELET: &str = "tests/containers/proto/kubelet.proto";
+const KUBELET: &str = "tests/kubelet/proto/kubelet.proto";
 /// What the package `runtime.v1` is called by the code generator.
 const GENERATED: &str = "runtime.v1.rs";
 
@@ -22,7 +22,7 @@ pub fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     for (folder, proto, builder) in [
         ("operator/agent/src/cri/generated", AGENT, client()),
         ("operator/agent/src/tests/cri/generated", AGENT, server),
-        ("tests/containers/src/generated", KUBELET, client()),
+        ("tests/kubelet/src/runtime/cri/generated", KUBELET, client()),
     ] {
         out.push((
             Path::new(folder).join(GENERATED),

@@ -1,6 +1,10 @@
 //! What the repository checks about itself beside what clippy sees, and what it builds besides
 //! programs.
 
+pub mod alerts;
+pub mod bundle;
 pub mod dashboards;
 pub mod image;
+pub mod metrics;
+pub mod query;
 pub mod structure;

@@ -2,6 +2,7 @@
 //! which are stale; `image` builds container images; `structure [CHECKOUT]` measures the product's
 //! sources.
 
+mod configuration;
 mod cri;
 mod reference;
 
@@ -9,9 +10,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
-use xtask::dashboards;
+use xtask::bundle::{self, Images};
 use xtask::image::{self, Target};
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
+use xtask::{alerts, dashboards, metrics};
 
 #[derive(Parser)]
 #[command(about = "Generates what is generated, checks that it is fresh, builds images")]
@@ -22,7 +24,7 @@ struct Args {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Write crds/, docs/reference/api.md, the dashboards and the agent's CRI code.
+    /// Write crds/, docs/reference, the dashboards, bundle/ and the agent's CRI code.
     Generate {
         /// Write nothing; fail when a file is not what would be written.
         #[arg(long)]
@@ -34,6 +36,23 @@ enum Command {
         /// Root of the checkout to measure; by default this one.
         checkout: Option<PathBuf>,
     },
+    /// Write the rules for Prometheus and their tests, as `promtool` reads them, into a folder.
+    Rules {
+        /// The folder, which exists.
+        folder: PathBuf,
+    },
+    /// Write the bundle for OLM with the images that `image` has built, by digest.
+    Bundle {
+        /// Folder with the layouts.
+        #[arg(long, default_value = "target/images")]
+        images: PathBuf,
+        /// Folder for the bundle.
+        #[arg(long, default_value = "target/bundle")]
+        out: PathBuf,
+        /// What the names of the images begin with.
+        #[arg(long, default_value = PREFIX)]
+        prefix: String,
+    },
     /// Build static programs and an OCI image of each; prints sizes and digests.
     Image {
         /// Processor. Default: that of this machine.
@@ -43,13 +62,18 @@ enum Command {
         #[arg(long, default_value = "target/images")]
         out: PathBuf,
         /// What the names of the images begin with.
-        #[arg(long, default_value = "ghcr.io/lockstep-dev/")]
+        #[arg(long, default_value = PREFIX)]
         prefix: String,
         /// Tag. Default: the version.
-        #[arg(long, default_value = concat!("v", env!("CARGO_PKG_VERSION")))]
+        #[arg(long, default_value = TAG)]
         tag: String,
     },
 }
+
+/// What the names of the images begin with.
+const PREFIX: &str = "ghcr.io/lockstep-dev/";
+/// Tag of the images of a release.
+const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
 
 fn main() -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -58,6 +82,12 @@ fn main() -> Result<()> {
     match Args::parse().command {
         Command::Generate { check } => generate(root, check),
         Command::Structure { checkout } => structure(checkout.as_deref().unwrap_or(root)),
+        Command::Rules { folder } => rules(&folder),
+        Command::Bundle {
+            images,
+            out,
+            prefix,
+        } => write_bundle(root, &root.join(images), &root.join(out), &prefix),
         Command::Image {
             target,
             out,
@@ -77,6 +107,17 @@ fn main() -> Result<()> {
             Ok(())
         }
     }
+}
+
+fn rules(folder: &Path) -> Result<()> {
+    // JSON is YAML, too.
+    let rules = serde_json::json!({"groups": alerts::groups()});
+    for (name, content) in [("rules.json", rules), ("tests.json", alerts::tests())] {
+        let path = folder.join(name);
+        std::fs::write(&path, format!("{content:#}\n"))
+            .with_context(|| format!("write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 fn structure(root: &Path) -> Result<()> {
@@ -109,6 +150,25 @@ fn structure(root: &Path) -> Result<()> {
         let files: Vec<String> = files.into_iter().collect();
         println!("public type twice    {name}: {}", files.join(", "));
     }
+    Ok(())
+}
+
+/// Writes a bundle whose images are named by digest, and says what is wrong with it.
+fn write_bundle(root: &Path, images: &Path, out: &Path, prefix: &str) -> Result<()> {
+    let images = Images::by_digest(prefix, images)?;
+    let found = bundle::mistakes(&bundle::bundle(root, &images)?);
+    if !found.is_empty() {
+        bail!("the bundle has mistakes: {}", found.join("; "));
+    }
+    if out.exists() {
+        std::fs::remove_dir_all(out)?;
+    }
+    for (path, content) in bundle::files(root, &images)? {
+        let path = out.join(path);
+        std::fs::create_dir_all(path.parent().context("a folder")?)?;
+        std::fs::write(&path, content)?;
+    }
+    println!("{}", out.display());
     Ok(())
 }
 
@@ -166,7 +226,19 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         PathBuf::from("docs/reference/api.md"),
         reference::markdown(&lockstep_api::crds::all()),
     ));
+    out.push((
+        PathBuf::from("docs/reference/configuration.md"),
+        configuration::markdown(root)?,
+    ));
     out.extend(cri::files(root)?);
+    out.push(metrics::page());
     out.extend(dashboards::files());
+    out.extend(alerts::files());
+    let bundle = bundle::files(root, &Images::tagged(PREFIX, TAG))?;
+    out.extend(
+        bundle
+            .into_iter()
+            .map(|(path, text)| (Path::new("bundle").join(path), text)),
+    );
     Ok(out)
 }

@@ -5,90 +5,19 @@
 
 use std::collections::BTreeSet;
 
-use promql_parser::parser::{self, Expr, VectorSelector};
+use xtask::alerts::recorded;
 use xtask::dashboards::{ALL, Dashboard, Kind, Panel};
+use xtask::query;
 
-/// Names in the first columns of the tables in docs/reference/metrics.md. `_more_total` after
-/// `some_name_total` stands for `some_name_more_total`.
-fn documented() -> BTreeSet<String> {
-    let page = include_str!("../../docs/reference/metrics.md");
-    let mut names = BTreeSet::new();
-    for row in page.lines().filter_map(|l| l.strip_prefix("| `")) {
-        let cell = row.split(" | ").next().unwrap();
-        let mut stem = "";
-        for name in cell.split('`').filter(|n| n.contains('_')) {
-            if name.starts_with('_') {
-                names.insert(format!("{stem}{name}"));
-            } else {
-                stem = name.rsplit_once('_').unwrap().0;
-                names.insert(name.to_owned());
-            }
-        }
-    }
-    names
-}
-
-/// What a query asks for, and the functions around it.
-fn selectors<'a>(
-    expr: &'a Expr,
-    around: &[&'a str],
-    out: &mut Vec<(&'a VectorSelector, Vec<&'a str>)>,
-) {
-    match expr {
-        Expr::VectorSelector(selector) => out.push((selector, around.to_vec())),
-        Expr::MatrixSelector(matrix) => out.push((&matrix.vs, around.to_vec())),
-        Expr::Aggregate(aggregate) => selectors(&aggregate.expr, around, out),
-        Expr::Binary(binary) => {
-            selectors(&binary.lhs, around, out);
-            selectors(&binary.rhs, around, out);
-        }
-        Expr::Paren(paren) => selectors(&paren.expr, around, out),
-        Expr::Unary(unary) => selectors(&unary.expr, around, out),
-        Expr::Call(call) => {
-            let around = [around, &[call.func.name]].concat();
-            for arg in &call.args.args {
-                selectors(arg, &around, out);
-            }
-        }
-        _ => {}
-    }
-}
-
-/// What is wrong with a query.
-fn mistakes_of(query: &str, known: &BTreeSet<String>) -> Vec<String> {
-    let expr = match parser::parse(&query.replace("$__rate_interval", "5m")) {
-        Ok(expr) => expr,
-        Err(error) => return vec![format!("does not parse: {error}")],
-    };
-    let mut asked = Vec::new();
-    selectors(&expr, &[], &mut asked);
-    let mut out = Vec::new();
-    for (selector, around) in asked {
-        let name = selector.name.clone().unwrap_or_default();
-        let parts = ["_bucket", "_sum", "_count"];
-        let base = parts
-            .iter()
-            .find_map(|p| name.strip_suffix(p))
-            .unwrap_or(&name);
-        if !known.contains(base) {
-            out.push(format!("no such metric: {name}"));
-        }
-        let counts = name.ends_with("_total") || base != name;
-        let changes = around.iter().any(|f| ["rate", "increase"].contains(f));
-        if counts != changes {
-            out.push(format!(
-                "{name}: counters, and they alone, belong under rate or increase"
-            ));
-        }
-        if !selector.matchers.matchers.iter().any(|m| m.name == "job") {
-            out.push(format!("{name}: no job"));
-        }
-    }
-    out
+/// What is wrong with a query of a dashboard.
+fn mistakes_of(text: &str) -> Vec<String> {
+    // What rules record is of all jobs.
+    let recorded = recorded();
+    let of_rule = recorded.iter().any(|(name, _)| text.contains(name));
+    query::mistakes(text, &recorded, (!of_rule).then_some("job"))
 }
 
 fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
-    let known = documented();
     let mut out = Vec::new();
     for dashboard in dashboards {
         for panel in dashboard.panels {
@@ -100,7 +29,7 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
                 ));
             }
             for (query, _) in panel.queries {
-                let found = mistakes_of(query, &known);
+                let found = mistakes_of(query);
                 out.extend(found.into_iter().map(|m| format!("{place}: {m}")));
             }
         }
@@ -109,7 +38,7 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
 }
 
 #[test]
-fn dashboards_ask_for_metrics_that_are_documented_in_queries_that_parse() {
+fn dashboards_ask_for_metrics_and_labels_that_are_there_in_queries_that_parse() {
     assert_eq!(mistakes(&ALL), Vec::<String>::new());
 }
 
@@ -130,8 +59,16 @@ fn every_rule_finds_its_mistake() {
             "under rate or increase",
         ),
         ("lockstep_gangs", "no job"),
+        (
+            r#"lockstep_gangs{job=~"$job", phase="x"}"#,
+            "lockstep_gangs has no label phase",
+        ),
+        (
+            r#"sum by (phase) (lockstep_gangs{job=~"$job"})"#,
+            "grouped by phase",
+        ),
     ] {
-        let found = mistakes_of(query, &documented());
+        let found = mistakes_of(query);
         assert!(
             found.iter().any(|m| m.contains(mistake)),
             "{query}: {found:?}"

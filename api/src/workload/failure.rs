@@ -11,6 +11,7 @@ use crate::condition::reasons;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.rules.all(r, self.rules.exists_one(o, o.name == r.name))").message("rule names must be unique"))]
+#[x_kube(validation = Rule::new("!has(self.progress) || self.inPlace.supervisor != 'Never'").message("progress is watched by the supervisor: inPlace.supervisor must be Auto"))]
 pub struct FailurePolicy {
     /// Ordered rules, at most 20; the first that matches decides. No match: RestartGang for gangs,
     /// RestartContainer for policy Basic.
@@ -26,6 +27,11 @@ pub struct FailurePolicy {
     /// Bounds of a restart in place: same pods, nodes and addresses, only training starts again.
     #[serde(default)]
     pub in_place: InPlace,
+    /// When a training process that tells its progress counts as hung: it is killed, and its member
+    /// has failed with reason Hang. Absent: never. Read at each start of the process
+    /// (docs/progress.md).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<ProgressPolicy>,
     /// A node that is NotReady this many seconds counts as lost, and its members as failed; 1 to
     /// 86400.
     #[serde(default = "node_lost_seconds")]
@@ -59,6 +65,7 @@ impl Default for FailurePolicy {
             limits: RestartLimits::default(),
             restart_scope: RestartScope::default(),
             in_place: InPlace::default(),
+            progress: None,
             node_lost_seconds: node_lost_seconds(),
             start_deadline_seconds: start_deadline_seconds(),
             replacement_timeout_seconds: replacement_timeout_seconds(),
@@ -118,7 +125,7 @@ pub struct FailureMatch {
     /// Exit codes of the container. Absent: any.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit_codes: Option<ExitCodes>,
-    /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, NodeLost,
+    /// Kinds of failure other than an exit by itself, at most 16, such as OOMKilled, Hang, NodeLost,
     /// Evicted.
     #[serde(default)]
     #[schemars(length(max = 16), inner(length(min = 1, max = 63)))]
@@ -352,8 +359,8 @@ pub enum RestartScope {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct InPlace {
-    /// Per member, from the order to its arrival, in seconds; 1 to 3600. A member that misses it is
-    /// replaced.
+    /// Longest time without the arrival of a member, in seconds; 1 to 3600. Then those are replaced
+    /// whose own nodes say that they do not come, a tenth of the domain at a time.
     #[schemars(range(min = 1, max = 3600))]
     pub deadline_seconds: i64,
     /// Restarts in place for consecutive incidents before the pods of the domain are recreated, 0
@@ -378,6 +385,22 @@ impl Default for InPlace {
             without_supervisor: WithoutSupervisor::Deny,
         }
     }
+}
+
+/// How long a training process may go without progress. It tells its step by writing it to the file
+/// that `LOCKSTEP_PROGRESS` names; one that never does is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ProgressPolicy {
+    /// From one step to the next, in seconds; 10 to 86400. Evaluations and checkpoints that training
+    /// waits for count, too.
+    #[schemars(range(min = 10, max = 86_400))]
+    pub timeout_seconds: i64,
+    /// Time to load and compile, in seconds; 10 to 86400: before that long after its start no process
+    /// has hung.
+    #[serde(default = "startup_seconds")]
+    #[schemars(range(min = 10, max = 86_400))]
+    pub startup_seconds: i64,
 }
 
 /// Whether training containers get a supervisor.
@@ -414,6 +437,10 @@ fn replacement_timeout_seconds() -> i64 {
 
 fn recreate_grace_seconds() -> i64 {
     120
+}
+
+fn startup_seconds() -> i64 {
+    1800
 }
 
 fn avoid_seconds() -> i64 {

@@ -11,8 +11,8 @@ mod tests;
 
 pub use failure::{
     ActionScope, ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch,
-    FailurePolicy, FailureRule, InPlace, PodConditionMatch, RestartLimits, RestartScope,
-    SupervisorMode, WithoutSupervisor,
+    FailurePolicy, FailureRule, InPlace, PodConditionMatch, ProgressPolicy, RestartLimits,
+    RestartScope, SupervisorMode, WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
 pub use schedule::{
@@ -25,6 +25,6 @@ pub use spec::{
 };
 pub use status::{
     Accounting, AppliedSpec, AvoidedNode, Backoff, Cause, CauseKind, DomainStatus, GangStatus,
-    GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, Phases, Restarts,
+    GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, Phases, Restarts, TrainingProgress,
     TrainingWorkloadStatus,
 };

@@ -75,6 +75,9 @@ pub struct TrainingWorkloadStatus {
     /// The last 20 incidents, newest first.
     #[serde(default)]
     pub history: Vec<HistoryEntry>,
+    /// Ledger: how far training has come, by what its processes tell; absent: they tell nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub progress: Option<TrainingProgress>,
     /// Accelerator time, written on transitions only.
     #[serde(default)]
     pub accounting: Accounting,
@@ -251,6 +254,9 @@ pub struct DomainStatus {
     /// restart that no agent reported.
     #[serde(default)]
     pub restarts_seen: i64,
+    /// Up to when the accelerator time that failures of the domain have lost is counted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost_until: Option<DateTime<Utc>>,
     /// How often all pods of the domain were replaced together. It rotates `MASTER_PORT` and is
     /// part of `PET_RDZV_ID`, so that a straggler finds no peer.
     #[serde(default)]
@@ -386,6 +392,18 @@ pub enum CauseKind {
 }
 
 impl CauseKind {
+    /// Every kind.
+    pub const ALL: [Self; 8] = [
+        Self::ContainerExit,
+        Self::NodeLost,
+        Self::PodDeleted,
+        Self::PodFailed,
+        Self::Hang,
+        Self::Requested,
+        Self::Resize,
+        Self::Preempted,
+    ];
+
     /// As the API writes it. Failure rules match it as a reason, and messages and label values use
     /// it: never the Debug form.
     pub fn as_str(self) -> &'static str {
@@ -429,6 +447,23 @@ pub struct Restarts {
     pub counted: i64,
     /// Ledger: when the counted incidents of the present window happened, at most 101.
     pub counted_at: Vec<DateTime<Utc>>,
+}
+
+/// How far training has come (docs/progress.md). Brought up to date about once a minute.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct TrainingProgress {
+    /// The step that a member has come to last.
+    pub step: i64,
+    /// When it came to it.
+    pub step_time: DateTime<Utc>,
+    /// The step of the last checkpoint that a member says it has saved.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_step: Option<i64>,
+    /// When it was saved. The cost of preempting the workload counts from here, as it does from
+    /// annotation `training.lockstep.dev/last-checkpoint`; the later one counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint_time: Option<DateTime<Utc>>,
 }
 
 /// Counts of one group.
@@ -518,8 +553,23 @@ pub struct Phases {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Accounting {
-    /// Accelerators that the gang holds while admitted.
+    /// Ledger: accelerators that its gangs hold.
     pub accelerators: i64,
-    /// Accelerator-seconds lost to incidents and preemption.
+    /// Ledger: accelerator-seconds held, up to `until`; since then the gangs hold `accelerators`.
+    pub held_accelerator_seconds: i64,
+    /// Ledger: up to when; written when something else is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub until: Option<DateTime<Utc>>,
+    /// Ledger: accelerator-seconds of these that incidents and preemption have lost: work since the
+    /// last checkpoint, and the time until all members ran again.
     pub lost_accelerator_seconds: i64,
+    /// Ledger: seconds in which a gang wanted capacity and had none, those since `waitingSince` not
+    /// included.
+    pub waited_seconds: i64,
+    /// Ledger: since when a gang wants capacity and has none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub waiting_since: Option<DateTime<Utc>>,
+    /// Share of the held time that was not lost, such as `97.3%`. Absent while nothing was held.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub goodput: Option<String>,
 }

@@ -23,7 +23,7 @@ use tracing::{error, info, warn};
 use crate::health::{Part, Readiness};
 use crate::metrics::Metrics;
 use crate::orders::Orders;
-use crate::publish::Publisher;
+use crate::publish::{News, Publisher};
 use crate::runtime::{Runtime, RuntimeError, Sandbox};
 use crate::stops::{Stopped, Stops};
 use crate::store::{Store, StoreError};
@@ -102,20 +102,19 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             known = records.pods.len(),
             "agent started"
         );
-        let wanted = watch::Sender::new(found);
+        let wanted = watch::Sender::new(News {
+            status: found,
+            ..News::default()
+        });
         let publish = publisher.run(wanted.subscribe(), self.debounce);
-        tell(&wanted, told);
+        tell(&wanted, told, Duration::ZERO);
         let work = self.work(records, &wanted);
         match select(std::pin::pin!(work), std::pin::pin!(publish)).await {
             Either::Left((never, _)) | Either::Right((never, _)) => never,
         }
     }
 
-    async fn work(
-        mut self,
-        mut records: Records,
-        wanted: &watch::Sender<NodeAgentStatus>,
-    ) -> Infallible {
+    async fn work(mut self, mut records: Records, wanted: &watch::Sender<News>) -> Infallible {
         let mut stops = Stops::new(RETRY);
         let mut failure = None;
         // A runtime that restarts between two looks shows in a call that it did not answer alone.
@@ -174,7 +173,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     async fn turn(
         &mut self,
         records: &mut Records,
-        wanted: &watch::Sender<NodeAgentStatus>,
+        wanted: &watch::Sender<News>,
         stops: &mut Stops,
         recovering: bool,
     ) -> Result<Option<Duration>, StepError> {
@@ -184,9 +183,9 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             info!(node = self.node, runtime, "working again");
             let status = NodeAgentStatus {
                 runtime,
-                ..wanted.borrow().clone()
+                ..wanted.borrow().status.clone()
             };
-            tell(wanted, status);
+            tell(wanted, status, Duration::ZERO);
         }
         Ok(wake)
     }
@@ -195,7 +194,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     async fn step(
         &mut self,
         records: &mut Records,
-        wanted: &watch::Sender<NodeAgentStatus>,
+        wanted: &watch::Sender<News>,
         stops: &mut Stops,
     ) -> Result<Option<Duration>, StepError> {
         let mut pods: Vec<_> = in_time("list", self.runtime.list())
@@ -214,10 +213,11 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             let told = wanted.borrow();
             decide(
                 &NodeView {
+                    node: &self.node,
                     orders,
                     pods: &pods,
                     records,
-                    published: &told,
+                    published: &told.status,
                 },
                 (self.now)(),
             )
@@ -230,7 +230,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         &mut self,
         plan: NodePlan,
         records: &mut Records,
-        wanted: &watch::Sender<NodeAgentStatus>,
+        wanted: &watch::Sender<News>,
         stops: &mut Stops,
     ) -> Result<Option<Duration>, StepError> {
         if let Some(new) = plan.records {
@@ -240,8 +240,10 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         self.readiness.done(Part::Records);
         let stop_again = self.stop(&plan.stop, stops);
         let tell_again = self.supervisors.tell(&plan.tell);
-        let status = plan.status.unwrap_or_else(|| wanted.borrow().clone());
-        tell(wanted, self.able(status, true));
+        let status = plan
+            .status
+            .unwrap_or_else(|| wanted.borrow().status.clone());
+        tell(wanted, self.able(status, true), plan.slot);
         let wakes = [plan.wake_after, stop_again, tell_again];
         Ok(wakes.into_iter().flatten().min())
     }
@@ -321,12 +323,8 @@ async fn load_records(store: &impl Store, node: &str) -> Option<Records> {
     }
 }
 
-fn tell(wanted: &watch::Sender<NodeAgentStatus>, status: NodeAgentStatus) {
-    wanted.send_if_modified(|told| {
-        let different = *told != status;
-        *told = status;
-        different
-    });
+fn tell(wanted: &watch::Sender<News>, status: NodeAgentStatus, slot: Duration) {
+    wanted.send_if_modified(|told| told.update(status, slot));
 }
 
 async fn in_time<T>(

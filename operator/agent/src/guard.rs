@@ -25,6 +25,8 @@ const RETRY: Duration = Duration::from_secs(5);
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
 /// How the API server begins to say which policy refused.
 const REFUSED_BY_POLICY: &str = "ValidatingAdmissionPolicy";
+/// The right that makes an account that of an agent; the policy names it to who lacks it.
+const RIGHT: &str = "nodeagents.admission.lockstep.dev";
 
 /// Why an agent does not act.
 #[derive(Debug, Error)]
@@ -35,6 +37,11 @@ pub enum GuardError {
          apply config/policies"
     )]
     NotInForce,
+    /// Refused as somebody who is no agent: nothing that this one writes would be taken.
+    #[error(
+        "the policy does not take this account for an agent: {0}; the ClusterRole of config/components/agent has the right"
+    )]
+    NoAgent(String),
     /// Refused, but not by a policy: what the policy says is not known.
     #[error("the API server refused the self-test for another reason: {0}")]
     Unclear(String),
@@ -83,7 +90,10 @@ fn judge(answer: kube::Result<NodeAgent>) -> Result<(), GuardError> {
     match answer {
         Ok(_) => Err(GuardError::NotInForce),
         Err(kube::Error::Api(status)) => {
-            if status.is_forbidden() && status.message.contains(REFUSED_BY_POLICY) {
+            let by_policy = status.is_forbidden() && status.message.contains(REFUSED_BY_POLICY);
+            if by_policy && status.message.contains(RIGHT) {
+                Err(GuardError::NoAgent(status.message.clone()))
+            } else if by_policy {
                 Ok(())
             } else if status.is_already_exists() {
                 // Admission comes first: it let the object pass.
@@ -107,6 +117,10 @@ mod tests {
     const DENIED: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
                           'lockstep-node-agents' with binding 'lockstep-node-agents' denied request: only the agent of \
                           a node writes the NodeAgent of that node";
+
+    const NO_AGENT: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
+                            'lockstep-node-agents' with binding 'lockstep-node-agents' denied request: only agents write \
+                            NodeAgents: a lacks the right to report nodeagents.admission.lockstep.dev";
 
     fn status(code: u16, reason: &str, message: &str) -> Value {
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
@@ -142,6 +156,10 @@ mod tests {
     async fn only_a_refusal_by_a_policy_proves_that_the_policy_is_in_force() {
         let cases = [
             (status(403, "Forbidden", DENIED), None),
+            (
+                status(403, "Forbidden", NO_AGENT),
+                Some("does not take this account for an agent"),
+            ),
             (admitted(), Some("not in force")),
             (status(409, "AlreadyExists", "exists"), Some("not in force")),
             (

@@ -22,6 +22,7 @@ pub mod guard;
 pub mod health;
 pub mod metrics;
 pub mod orders;
+mod patience;
 mod publish;
 pub mod runtime;
 mod stops;

@@ -1,5 +1,10 @@
 //! Writes the `NodeAgent` of one node.
 
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
+)]
+
 use std::convert::Infallible;
 use std::time::Duration;
 
@@ -12,15 +17,13 @@ use lockstep_api::{NodeAgent, NodeAgentStatus};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
+
+use crate::patience::{Backoff, ComeBack, with_retry_after};
 
 /// Longest time that one call may take.
 const DEADLINE: Duration = Duration::from_secs(10);
-/// Pause after a failed call, doubling.
-const RETRY: Duration = Duration::from_millis(100);
-/// Longest pause.
-const MAX_RETRY: Duration = Duration::from_secs(5);
 
 /// Longest time that changes are gathered for one write while they do not cease.
 const SLOWEST: Duration = Duration::from_secs(1);
@@ -42,33 +45,105 @@ pub(crate) enum PublishError {
     NoUid,
 }
 
+impl PublishError {
+    /// Whether the object is not the one that was to be changed.
+    fn is_about_another_version(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found())
+    }
+
+    /// Whether the server has too much to do.
+    fn is_overload(&self) -> bool {
+        match self {
+            Self::Deadline => true,
+            Self::Api(kube::Error::Api(status)) => matches!(status.code, 429 | 504),
+            Self::Api(kube::Error::Service(error)) => error.is::<ComeBack>(),
+            Self::Api(_) | Self::EarlierNode | Self::NoUid => false,
+        }
+    }
+
+    /// How long the server asks to wait.
+    fn asked(&self) -> Duration {
+        match self {
+            Self::Api(kube::Error::Api(status)) => {
+                let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
+                Duration::from_secs(seconds.into())
+            }
+            Self::Api(kube::Error::Service(error)) => {
+                let asked = error.downcast_ref::<ComeBack>();
+                asked.map_or(Duration::ZERO, |ComeBack(wait)| *wait)
+            }
+            Self::Api(_) | Self::Deadline | Self::EarlierNode | Self::NoUid => Duration::ZERO,
+        }
+    }
+}
+
+/// What an agent wants to tell.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct News {
+    /// The status that its object is to have.
+    pub status: NodeAgentStatus,
+    /// How long the latest of it may be kept back: this node's turn among those that tell the same.
+    pub slot: Duration,
+    /// How often there was something that may not.
+    pub hurries: u64,
+}
+
+impl News {
+    /// Takes a new status in; whether it is one.
+    pub(crate) fn update(&mut self, status: NodeAgentStatus, slot: Duration) -> bool {
+        let different = self.status != status;
+        if different {
+            let hurries = self.hurries + u64::from(slot.is_zero());
+            *self = Self {
+                status,
+                slot,
+                hurries,
+            };
+        }
+        different
+    }
+}
+
 /// The object of one node.
 pub(crate) struct Publisher {
     api: Api<NodeAgent>,
     nodes: Api<Node>,
     node: String,
     resource_version: Option<String>,
+    backoff: Backoff,
+    /// Hurries that were written.
+    hurries: u64,
 }
 
 impl Publisher {
     /// Reads or makes the object; returns what it says.
     pub(crate) async fn open(client: Client, node: &str) -> (Self, NodeAgentStatus) {
+        let client = with_retry_after(client);
         let nodes = Api::all(client.clone());
         let mut publisher = Self {
             api: Api::all(client),
             nodes,
             node: node.to_owned(),
             resource_version: None,
+            backoff: Backoff::of(node),
+            hurries: 0,
         };
-        let mut pause = RETRY;
         loop {
             match publisher.read().await {
-                Ok(status) => return (publisher, status),
-                Err(error) => cannot_read(node, &error),
+                Ok(status) => {
+                    publisher.backoff.reset();
+                    return (publisher, status);
+                }
+                Err(error) => {
+                    cannot_read(node, &error);
+                    publisher.wait_after(&error).await;
+                }
             }
-            sleep(pause).await;
-            pause = (pause * 2).min(MAX_RETRY);
         }
+    }
+
+    async fn wait_after(&mut self, error: &PublishError) {
+        sleep(self.backoff.next(error.asked(), error.is_overload())).await;
     }
 
     async fn read(&mut self) -> Result<NodeAgentStatus, PublishError> {
@@ -117,7 +192,7 @@ impl Publisher {
     /// started may do so several times a second.
     async fn news(
         &mut self,
-        wanted: &mut watch::Receiver<NodeAgentStatus>,
+        wanted: &mut watch::Receiver<News>,
         wait: &mut Duration,
         debounce: Duration,
     ) {
@@ -131,7 +206,7 @@ impl Publisher {
             }
             if patience == LOOK {
                 match self.read().await {
-                    Ok(found) if found == *wanted.borrow() => {}
+                    Ok(found) if found == wanted.borrow().status => {}
                     Ok(_) => return,
                     Err(error) => cannot_read(&self.node, &error),
                 }
@@ -140,43 +215,74 @@ impl Publisher {
         }
     }
 
+    /// Gathers changes for one write: for `wait`, and until it is this node's turn unless one of them
+    /// is in a hurry.
+    async fn gather(&self, wanted: &mut watch::Receiver<News>, wait: Duration) {
+        let begun = Instant::now();
+        loop {
+            let due = {
+                let news = wanted.borrow_and_update();
+                let may_wait = news.hurries == self.hurries;
+                begun + if may_wait { wait.max(news.slot) } else { wait }
+            };
+            match timeout_at(due, wanted.changed()).await {
+                Ok(Ok(())) => {}
+                Ok(Err(_)) => std::future::pending::<()>().await,
+                Err(_) => return,
+            }
+        }
+    }
+
     /// Writes each status that `wanted` shows, the latest when it changes faster than it can be
-    /// written. Never gives up.
+    /// written; one write at a time. Never gives up.
     pub(crate) async fn run(
         mut self,
-        mut wanted: watch::Receiver<NodeAgentStatus>,
+        mut wanted: watch::Receiver<News>,
         debounce: Duration,
     ) -> Infallible {
         let mut wait = debounce;
         loop {
             self.news(&mut wanted, &mut wait, debounce).await;
-            sleep(wait).await;
+            self.gather(&mut wanted, wait).await;
             wait = (wait * 2).min(SLOWEST);
-            let mut pause = RETRY;
             loop {
-                let status = wanted.borrow_and_update().clone();
+                let News {
+                    status, hurries, ..
+                } = wanted.borrow_and_update().clone();
+                self.hurries = hurries;
                 let Err(error) = self.write(&status).await else {
                     break;
                 };
-                let gone = matches!(&error, PublishError::Api(kube::Error::Api(s)) if s.is_conflict() || s.is_not_found());
-                let node = self.node.clone();
-                if gone {
-                    debug!(
-                        node,
-                        "the agent's object was changed or deleted meanwhile, reading it again"
-                    );
-                    if let Err(error) = self.read().await {
-                        cannot_read(&node, &error);
-                    }
-                } else {
-                    warn!(
-                        node,
-                        error = &error as &dyn std::error::Error,
-                        "cannot write the agent's status, retrying"
-                    );
+                if self.is_there(&status, &error).await {
+                    break;
                 }
-                sleep(pause).await;
-                pause = (pause * 2).min(MAX_RETRY);
+                self.wait_after(&error).await;
+            }
+            self.backoff.reset();
+        }
+    }
+
+    /// After a write that failed: whether the object says all the same what was to be written. The
+    /// answer to an earlier attempt may have been lost.
+    async fn is_there(&mut self, status: &NodeAgentStatus, error: &PublishError) -> bool {
+        let node = self.node.clone();
+        if !error.is_about_another_version() {
+            warn!(
+                node,
+                error = error as &dyn std::error::Error,
+                "cannot write the agent's status, retrying"
+            );
+            return false;
+        }
+        debug!(
+            node,
+            "the agent's object was changed or deleted meanwhile, reading it again"
+        );
+        match self.read().await {
+            Ok(found) => found == *status,
+            Err(error) => {
+                cannot_read(&node, &error);
+                false
             }
         }
     }

@@ -222,26 +222,14 @@ fn policies(facts: &InstallFacts) -> Finding {
             missing.join(", ")
         ));
     }
-    let accounts: Vec<&str> = facts
-        .managers
-        .iter()
-        .flatten()
-        .map(|m| m.account.as_str())
-        .collect();
-    for policy in policies.iter().filter(|p| p.parameters.is_none()) {
-        let Some(named) = &policy.account else {
-            continue;
-        };
-        if let Some(other) = accounts.iter().find(|a| *a != named) {
-            return fail(format!(
-                "{} lets {named} write, and the manager is {other}: its writes are refused; install it under that name, or change the policy",
-                policy.name
-            ));
-        }
+    let refused = facts.accounts.iter().find(|a| a.writes == Some(false));
+    if let Some(refused) = refused {
+        return fail(format!(
+            "they refuse {} its writes: it lacks the rights `write` on operatorobjects and members of admission.lockstep.dev, which the manager's ClusterRole in config/manager has",
+            refused.account
+        ));
     }
-    let parameters = policies.iter().find_map(|p| p.parameters.as_deref());
-    let parameters = parameters.map_or_else(String::new, |p| format!(", parameters {p}"));
-    ok(format!("{} are in force{parameters}", policies.len()))
+    ok(format!("{} are in force", policies.len()))
 }
 
 fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding {

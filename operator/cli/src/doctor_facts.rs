@@ -16,7 +16,7 @@ pub const RESOURCES: [&str; 5] = [
     "workloads.scheduling.lockstep.dev",
 ];
 
-/// Admission policies that Lockstep brings.
+/// Admission policies that Lockstep brings; an overlay may put a prefix before the names.
 pub const POLICIES: [&str; 3] = [
     "lockstep-members",
     "lockstep-node-agents",
@@ -40,6 +40,8 @@ pub struct InstallFacts {
     pub versions: VersionReport,
     /// Each of [`POLICIES`].
     pub policies: Option<Vec<PolicyFacts>>,
+    /// Service accounts of managers, and whether the policies let them write.
+    pub accounts: Vec<AccountFacts>,
     /// Node agents.
     pub agents: Option<AgentReport>,
     /// Nodes.
@@ -63,8 +65,15 @@ pub struct ManagerPod {
     pub name: String,
     /// Whether it is ready.
     pub ready: bool,
-    /// User name of its service account.
+}
+
+/// The service account of a Deployment of managers.
+#[derive(Clone, Debug, Default)]
+pub struct AccountFacts {
+    /// User name.
     pub account: String,
+    /// Whether it has the rights that the policies ask for; absent: that may not be asked.
+    pub writes: Option<bool>,
 }
 
 /// Who leads.
@@ -81,14 +90,10 @@ pub struct LeaseFacts {
 /// An admission policy.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFacts {
-    /// Name.
+    /// Name, without the prefix that it is installed with.
     pub name: String,
     /// Whether it is bound and denies.
     pub denies: bool,
-    /// The account of the manager that its expressions name.
-    pub account: Option<String>,
-    /// Object that its parameters come from.
-    pub parameters: Option<String>,
 }
 
 /// A node.

@@ -68,7 +68,9 @@ fn class_of<'c>(
     classes: &'c [PriorityClassRecord],
 ) -> Result<Option<&'c PriorityClassRecord>> {
     let Some(name) = &workload.spec.priority_class_name else {
-        return Ok(classes.iter().find(|c| c.default));
+        // Of several that say so the lowest counts, as for pods.
+        let defaults = classes.iter().filter(|c| c.default);
+        return Ok(defaults.min_by_key(|c| c.value));
     };
     let class = classes.iter().find(|c| c.name == *name);
     let class = class

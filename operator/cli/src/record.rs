@@ -11,9 +11,11 @@ use lockstep_scheduler::{GangSources, snapshot};
 
 use crate::cluster::Objects;
 
-/// The snapshot of what was read, and what had to be left out, for people.
+/// The snapshot of what was read, and what had to be left out, for people. Of pods it has the
+/// labels that budgets ask for, and those of these keys.
 pub fn record(
     objects: Objects,
+    keys: &BTreeSet<&str>,
     namespace: Option<String>,
     now: DateTime<Utc>,
 ) -> (SnapshotFile, Vec<String>) {
@@ -65,10 +67,9 @@ pub fn record(
     for budget in &budgets {
         label_keys
             .entry(&budget.namespace)
-            .or_default()
+            .or_insert_with(|| keys.clone())
             .extend(budget.label_keys());
     }
-    let none = BTreeSet::new();
     let file = SnapshotFile {
         version: VERSION,
         taken_at: now,
@@ -76,7 +77,7 @@ pub fn record(
         nodes: nodes.iter().map(NodeRecord::of).collect(),
         pods: pods
             .iter()
-            .filter_map(|p| PodRecord::of(p, label_keys.get(p.namespace.as_str()).unwrap_or(&none)))
+            .filter_map(|p| PodRecord::of(p, label_keys.get(p.namespace.as_str()).unwrap_or(keys)))
             .collect(),
         gangs: recorded,
         priority_classes: classes,

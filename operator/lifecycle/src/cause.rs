@@ -1,6 +1,6 @@
 //! A cause for people.
 
-use lockstep_api::workload::Cause;
+use lockstep_api::workload::{Cause, CauseKind};
 
 /// Whether an exit is what a signal from outside leaves: SIGKILL or SIGTERM, and not for the
 /// container's own memory limit.
@@ -10,28 +10,79 @@ pub(crate) fn looks_killed(code: i32, reason: &str) -> bool {
 
 /// What happened, where, and by which rule it was judged.
 pub(crate) fn describe(cause: &Cause) -> String {
-    let mut parts = vec![cause.kind.as_str().to_owned()];
-    for (label, value) in [
-        ("pod", &cause.pod),
-        ("on node", &cause.node),
-        ("container", &cause.container),
-    ] {
-        if !value.is_empty() {
-            parts.push(format!("{label} {value}"));
+    let place = |before: &str| match (cause.pod.as_str(), cause.node.as_str()) {
+        ("", "") => String::new(),
+        (pod, "") => format!("{before}pod {pod}"),
+        ("", node) => format!("{before}node {node}"),
+        (pod, node) => format!("{before}pod {pod} on node {node}"),
+    };
+    let container = match cause.container.as_str() {
+        "" => "a container".to_owned(),
+        name => format!("container {name}"),
+    };
+    let mut text = match cause.kind {
+        CauseKind::ContainerExit => {
+            let code = cause.exit_code;
+            let code = code.map_or(String::new(), |code| format!(" with exit code {code}"));
+            format!("{container}{} ended{code}", place(" of "))
         }
-    }
-    if let Some(code) = cause.exit_code {
-        parts.push(format!("exit code {code}"));
-    }
-    for (label, value) in [("reason", &cause.reason), ("rule", &cause.rule)] {
-        if !value.is_empty() {
-            parts.push(format!("({label} {value})"));
+        CauseKind::Hang => format!("{container}{} hangs", place(" of ")),
+        CauseKind::NodeLost => format!("{} is lost with its node", place("")),
+        CauseKind::PodDeleted => format!("{} was deleted", place("")),
+        CauseKind::PodFailed => format!("{} failed", place("")),
+        CauseKind::Requested | CauseKind::Resize | CauseKind::Preempted => {
+            cause.kind.as_str().into()
         }
+    };
+    if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {
+        text = format!("{text} ({})", cause.reason);
     }
-    let what = parts.join(" ");
-    if cause.message.is_empty() {
-        what
-    } else {
-        format!("{what}: {}", cause.message)
+    if !cause.message.is_empty() {
+        text = format!("{text}: {}", cause.message);
+    }
+    if !cause.rule.is_empty() {
+        text = format!("{text}, rule {}", cause.rule);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use chrono::DateTime;
+
+    #[test]
+    fn a_cause_is_a_sentence_with_what_is_known() {
+        let of = |kind, pod: &str, container: &str, code, reason: &str, rule: &str| Cause {
+            pod: pod.into(),
+            node: "n1".into(),
+            container: container.into(),
+            exit_code: code,
+            reason: reason.into(),
+            rule: rule.into(),
+            ..Cause::new(kind, DateTime::UNIX_EPOCH)
+        };
+        let resize = Cause::requested(CauseKind::Resize, DateTime::UNIX_EPOCH, "more members");
+        for (cause, text) in [
+            (
+                of(CauseKind::ContainerExit, "p", "t", Some(3), "Error", "mine"),
+                "container t of pod p on node n1 ended with exit code 3 (Error), rule mine",
+            ),
+            (
+                of(CauseKind::ContainerExit, "p", "", None, "", ""),
+                "a container of pod p on node n1 ended",
+            ),
+            (
+                of(CauseKind::NodeLost, "p", "", None, "NodeLost", ""),
+                "pod p on node n1 is lost with its node",
+            ),
+            (
+                of(CauseKind::PodDeleted, "p", "", None, "", ""),
+                "pod p on node n1 was deleted",
+            ),
+            (resize, "Resize: more members"),
+        ] {
+            assert_eq!(describe(&cause), text);
+        }
     }
 }

@@ -12,6 +12,7 @@ use lockstep_api::restart_order::DomainOrder;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 use lockstep_api::workload::{FailureAction, TrainingWorkloadSpec};
 
+use crate::arrivals::Arrivals;
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::objects::training::{restart_by_rule, training_container};
@@ -34,7 +35,8 @@ pub(crate) struct Facts<'a> {
     /// Pods of ours whose labels name no member any more.
     strays: Vec<&'a PodView>,
     reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
-    arrivals: BTreeMap<&'a str, Arrival<'a>>,
+    /// What agents say of the way of pods to an attempt.
+    pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
     assigned: BTreeMap<&'a str, AssignedNodes<'a>>,
     nowhere: AssignedNodes<'a>,
@@ -44,14 +46,6 @@ pub(crate) struct Facts<'a> {
     domain_at: BTreeMap<String, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
     refusals: BTreeMap<&'a Target, Vec<&'a RefusedRequest>>,
-}
-
-/// What an agent says about a pod: the training container that has come to an attempt.
-struct Arrival<'a> {
-    node: &'a str,
-    attempt: i64,
-    container: &'a str,
-    restarts: i32,
 }
 
 /// How far the placement of a gang is.
@@ -103,7 +97,7 @@ impl<'a> Facts<'a> {
             pods,
             strays,
             reports: reports_by_pod(view),
-            arrivals: arrivals_by_pod(view),
+            arrivals: Arrivals::new(view),
             training: training_containers(view.spec()),
             assigned: view
                 .pod_groups
@@ -176,13 +170,17 @@ impl<'a> Facts<'a> {
         self.orders.get(domain).copied()
     }
 
-    /// Whether an attempt of a domain was released at a barrier that none of its pods does without.
-    pub fn is_past_barrier(&self, domain: &str, attempt: i64) -> bool {
+    /// Whether an attempt of a domain was released at a barrier.
+    pub fn is_barrier_open(&self, domain: &str, attempt: i64) -> bool {
         let order = self.order(domain);
-        let met = order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty());
+        order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty())
+    }
+
+    /// Whether it was, and none of the domain's pods does without.
+    pub fn is_past_barrier(&self, domain: &str, attempt: i64) -> bool {
         let members = self.domain(domain).map_or(&[][..], |d| &d.members);
         let mut pods = members.iter().flat_map(|m| self.pods_of(m));
-        met && pods.all(|p| p.is_supervised())
+        self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
     }
 
     /// Refusals of a request.
@@ -302,9 +300,7 @@ impl<'a> Facts<'a> {
     /// Runtime id of the training container that has come to the attempt (or a later one), by the
     /// agent of its node.
     pub fn arrival(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
-        let arrival = self.arrivals.get(pod.uid.as_str())?;
-        (pod.node.as_deref() == Some(arrival.node) && arrival.attempt >= attempt)
-            .then_some(arrival.container)
+        self.arrivals.container(pod, attempt)
     }
 
     /// Whether a member's pod is at the attempt (or a later one): it has come to it, and its container
@@ -316,13 +312,6 @@ impl<'a> Facts<'a> {
         };
         let arrived = self.arrival(pod, attempt);
         arrived.is_some_and(|id| !pod.is_supervised() || !ended(id))
-    }
-
-    /// Attempt that a pod has come to last, by the agent of its node, and how often its training
-    /// container had been restarted before that.
-    pub fn last_arrival(&self, pod: &PodView) -> Option<(i64, i32)> {
-        let arrival = self.arrivals.get(pod.uid.as_str())?;
-        (pod.node.as_deref() == Some(arrival.node)).then_some((arrival.attempt, arrival.restarts))
     }
 
     /// The agent of a node, if it is ready.
@@ -359,7 +348,7 @@ impl<'a> Facts<'a> {
     pub fn stuck_from(&self, pod: &PodView) -> Option<DateTime<Utc>> {
         let (end, node) = (pod.ends_at()?, pod.node.as_deref()?);
         let node = self.view.nodes.get(node)?;
-        let answers = node.not_ready_since.is_none() && !node.out_of_service;
+        let answers = node.answers();
         // A node that was silent may only now learn that the pod is to end.
         let since = node.ready_since.map_or(end, |ready| ready.max(end));
         answers.then(|| since + self.view.settings.overdue)
@@ -459,27 +448,6 @@ fn reports_by_pod(view: &WorkloadView) -> BTreeMap<&str, Vec<(&str, &Report)>> {
     for (node, agent) in &view.agents {
         for report in &agent.status.reports {
             out.entry(&report.pod_uid).or_default().push((node, report));
-        }
-    }
-    out
-}
-
-fn arrivals_by_pod(view: &WorkloadView) -> BTreeMap<&str, Arrival<'_>> {
-    let mut out = BTreeMap::new();
-    for (node, agent) in &view.agents {
-        for domain in &agent.status.arrivals {
-            if domain.workload_uid != view.uid() {
-                continue;
-            }
-            for pod in &domain.pods {
-                let arrival = Arrival {
-                    node,
-                    attempt: domain.attempt,
-                    container: &pod.container_id,
-                    restarts: pod.restarts,
-                };
-                out.insert(pod.pod_uid.as_str(), arrival);
-            }
         }
     }
     out

@@ -14,6 +14,7 @@
 //! | `objects` | the objects that are made for a workload: pods, scheduling objects, Service, orders |
 //! | [`node`] | decisions of a node's agent |
 
+mod arrivals;
 mod cause;
 mod diff;
 mod facts;
@@ -35,6 +36,7 @@ mod transitions;
 pub mod view;
 mod waiting;
 mod wake;
+mod words;
 
 pub use pass::decide;
 pub use plan::{Action, Object, Pass, Plan};

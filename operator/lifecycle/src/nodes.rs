@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
+use lockstep_api::node_agent::Arrival;
 
 /// A node that runs, or is to run, members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,13 @@ pub struct NodeInfo {
     pub kubelet_version: String,
 }
 
+impl NodeInfo {
+    /// Whether it is ready: what is known of it is not old.
+    pub fn answers(&self) -> bool {
+        self.not_ready_since.is_none() && !self.out_of_service
+    }
+}
+
 /// The agent of a node.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AgentInfo {
@@ -25,4 +33,35 @@ pub struct AgentInfo {
     pub ready: bool,
     /// What it published. The manager believes it only about pods bound to its node.
     pub status: NodeAgentStatus,
+    /// When each of its arrivals was heard of, by the manager's clock; in their order.
+    pub heard_at: Vec<DateTime<Utc>>,
+}
+
+impl AgentInfo {
+    /// What is kept of an agent that published this now. An arrival that was there before has been
+    /// heard of before.
+    pub fn heard(
+        ready: bool,
+        status: NodeAgentStatus,
+        before: Option<&Self>,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let known = |new: &Arrival| {
+            let before = before?;
+            let mut known = before.status.arrivals.iter().zip(&before.heard_at);
+            known.find_map(|(old, at)| (old.pods == new.pods && is_same(old, new)).then_some(*at))
+        };
+        let heard_at = status.arrivals.iter();
+        let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
+        Self {
+            ready,
+            status,
+            heard_at,
+        }
+    }
+}
+
+/// Whether two arrivals are about the same attempt of the same domain.
+fn is_same(a: &Arrival, b: &Arrival) -> bool {
+    (&a.workload_uid, &a.domain, a.attempt) == (&b.workload_uid, &b.domain, b.attempt)
 }

@@ -29,6 +29,9 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
     let known = Ledger::read(&before, view.spec());
     let mut ledger = known.clone();
     let wake = facts.node_wake.min(record(&facts, &mut ledger));
+    let recording = ledger != known;
+    ledger.note_progress(&facts, recording);
+    ledger.account(&facts, recording);
     let changed = ledger != known;
     let (actions, diff_wake) = if changed {
         (Vec::new(), Wake::NEVER)

@@ -6,6 +6,7 @@ use lockstep_api::condition::{Condition, find, is_true, reasons, types};
 use lockstep_api::workload::{DomainStatus, GangStatus, TrainingWorkloadStatus};
 
 use crate::cause::describe;
+use crate::words::of_gang;
 
 /// An event about the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,10 +61,8 @@ pub fn transitions(
             .get(gang.key.as_str())
             .and_then(|g| g.backoff.as_ref());
         if let Some(backoff) = gang.backoff.as_ref().filter(|b| Some(*b) != old) {
-            let note = format!(
-                "gang {} released its placement: {}",
-                gang.key, backoff.message
-            );
+            let note = format!("nodes were released: {}", backoff.message);
+            let note = of_gang(&gang.key, &note);
             out.push(EventNote {
                 type_: EventType::Warning,
                 reason: backoff.reason.clone(),
@@ -172,8 +171,11 @@ fn incidents(
             .recovered_at
             .map_or(0, |at| (at - h.time).num_milliseconds().max(0));
         let note = format!(
-            "{} is running again at attempt {} after {took} ms; {} pods were recreated",
-            h.domain, h.attempt, h.recreated
+            "{} is running again at attempt {} after {:.1} s; pods recreated: {}",
+            h.domain,
+            h.attempt,
+            took as f64 / 1000.0,
+            h.recreated
         );
         out.push(EventNote {
             type_: EventType::Normal,

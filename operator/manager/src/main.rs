@@ -5,18 +5,22 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Parser, ValueEnum};
+use clap::{Parser, Subcommand, ValueEnum};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, SystemClock};
-use lockstep_manager::config::Config;
+use lockstep_manager::components::{AgentSettings, Components, RuntimeEndpoint};
+use lockstep_manager::config::{Config, live};
 use lockstep_manager::metrics::SharedRegistry;
+use lockstep_manager::policy_check::{PolicyMetric, watch_policies};
 use lockstep_manager::server::{Health, serve_health, serve_metrics};
-use lockstep_manager::{Deps, run};
+use lockstep_manager::{Deps, process, run};
 use tokio::net::TcpListener;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
@@ -26,6 +30,9 @@ use tracing_subscriber::EnvFilter;
 #[derive(Debug, Parser)]
 #[command(version, about)]
 struct Args {
+    /// Another program than the manager.
+    #[command(subcommand)]
+    command: Option<Command>,
     /// Configuration file (YAML). An unknown key ends the process.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -49,19 +56,51 @@ struct Args {
     pod_namespace: Option<String>,
 }
 
+#[derive(Clone, Debug, Subcommand)]
+enum Command {
+    /// Apply what a bundle of the Operator Lifecycle Manager may not hold: the admission policies,
+    /// and the node agents where the runtime's socket is named.
+    Components(ComponentsArgs),
+}
+
+#[derive(Clone, Debug, clap::Args)]
+struct ComponentsArgs {
+    /// Deployment of this process, which owns the node agents.
+    #[arg(long, value_name = "NAME", default_value = "lockstep-components")]
+    deployment: String,
+    /// Image of the node agents.
+    #[arg(long, value_name = "IMAGE", env = "RELATED_IMAGE_AGENT")]
+    agent_image: String,
+    /// Socket of the container runtime on the nodes, such as
+    /// unix:///run/containerd/containerd.sock. Empty: no node agents.
+    #[arg(
+        long,
+        value_name = "ENDPOINT",
+        env = "LOCKSTEP_AGENT_RUNTIME_ENDPOINT",
+        default_value = ""
+    )]
+    runtime_endpoint: String,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum LogFormat {
     Text,
     Json,
 }
 
+/// Longest time for a request of `components`.
+const REQUEST: Duration = Duration::from_secs(30);
+
 /// Exit code of wrong arguments or configuration, as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = Args::parse();
-    let config = match read_config(&args) {
-        Ok(config) => config,
+    if let Some(Command::Components(components)) = &args.command {
+        return apply_components(&args, components);
+    }
+    let (config, text) = match read_config(&args) {
+        Ok(read) => read,
         Err(error) => {
             eprintln!("lockstep-manager: {error:#}");
             return ExitCode::from(USAGE);
@@ -75,6 +114,11 @@ fn main() -> ExitCode {
         eprintln!("lockstep-manager: {error:#}");
         return ExitCode::from(USAGE);
     }
+    to_the_end(manage(args, config, text))
+}
+
+/// Runs a program and says how it ended.
+fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
     let runtime = match tokio::runtime::Runtime::new() {
         Ok(runtime) => runtime,
         Err(error) => {
@@ -82,7 +126,7 @@ fn main() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    match runtime.block_on(manage(args, config)) {
+    match runtime.block_on(program) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             error!(error = %format_args!("{error:#}"), "ended");
@@ -91,13 +135,56 @@ fn main() -> ExitCode {
     }
 }
 
-fn read_config(args: &Args) -> Result<Config> {
+/// The subcommand `components`.
+fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
+    let started = start_log(args).and_then(|()| agent_settings(components));
+    let agents = match started {
+        Ok(agents) => agents,
+        Err(error) => {
+            eprintln!("lockstep-manager: {error:#}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    to_the_end(async {
+        let mut kube_config = kube_config(args).await?;
+        kube_config.read_timeout = Some(REQUEST);
+        let components = Components {
+            namespace: namespace_of(args, &kube_config),
+            deployment: components.deployment.clone(),
+            agents,
+        };
+        let stop = CancellationToken::new();
+        let stopping = stop_on_signal(stop.clone())?;
+        let client = kube::Client::try_from(kube_config).context("connection to the API server")?;
+        tokio::select! {
+            () = stopping => {}
+            () = components.run(client) => {}
+        }
+        Ok(())
+    })
+}
+
+fn agent_settings(args: &ComponentsArgs) -> Result<Option<AgentSettings>> {
+    if args.runtime_endpoint.is_empty() {
+        return Ok(None);
+    }
+    let runtime = args.runtime_endpoint.parse::<RuntimeEndpoint>();
+    Ok(Some(AgentSettings {
+        image: args.agent_image.clone(),
+        runtime: runtime.context("--runtime-endpoint")?,
+    }))
+}
+
+/// The configuration and the text that it was read from.
+fn read_config(args: &Args) -> Result<(Config, String)> {
     let Some(path) = &args.config else {
-        return Ok(Config::default());
+        return Ok((Config::default(), String::new()));
     };
     let text =
         std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    Config::parse(&text).with_context(|| format!("configuration {}", path.display()))
+    let config =
+        Config::parse(&text).with_context(|| format!("configuration {}", path.display()))?;
+    Ok((config, text))
 }
 
 fn start_log(args: &Args) -> Result<()> {
@@ -114,8 +201,8 @@ fn start_log(args: &Args) -> Result<()> {
     Ok(())
 }
 
-async fn manage(args: Args, config: Config) -> Result<()> {
-    let kube_config = match &args.kubeconfig {
+async fn kube_config(args: &Args) -> Result<kube::Config> {
+    Ok(match &args.kubeconfig {
         Some(path) => {
             kube::Config::from_custom_kubeconfig(
                 Kubeconfig::read_from(path)?,
@@ -124,17 +211,28 @@ async fn manage(args: Args, config: Config) -> Result<()> {
             .await?
         }
         None => kube::Config::infer().await?,
-    };
+    })
+}
+
+fn namespace_of(args: &Args, kube_config: &kube::Config) -> String {
+    let of_the_pod = args.pod_namespace.clone();
+    of_the_pod.unwrap_or_else(|| kube_config.default_namespace.clone())
+}
+
+async fn manage(args: Args, config: Config, text: String) -> Result<()> {
+    let kube_config = kube_config(&args).await?;
     let random = Random::seeded(fastrand::u64(..));
-    let namespace = args
-        .pod_namespace
-        .unwrap_or_else(|| kube_config.default_namespace.clone());
+    let namespace = namespace_of(&args, &kube_config);
     let identity = args
         .pod_name
         .unwrap_or_else(|| format!("lockstep-manager-{}", random.id()));
+    // Questions only: these requests store nothing, so that they need neither lease nor deadline.
+    let asking =
+        kube::Client::try_from(kube_config.clone()).context("connection to the API server")?;
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
 
     let registry = SharedRegistry::default();
+    process::register(&mut registry.lock());
     let health = Health::default();
     let mut servers = JoinSet::new();
     servers.spawn(serve_health(
@@ -146,6 +244,19 @@ async fn manage(args: Args, config: Config) -> Result<()> {
         registry.clone(),
     ));
 
+    health.await_policies();
+    let policies = PolicyMetric::register(&mut registry.lock());
+    servers.spawn(watch_policies(
+        asking,
+        namespace.clone(),
+        health.clone(),
+        policies,
+    ));
+
+    let (changed, preemption) = watch::channel(config.scheduler.preemption.clone());
+    if let Some(path) = args.config {
+        servers.spawn(live::follow(path, text, config.clone(), changed));
+    }
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);
     info!(
@@ -158,6 +269,7 @@ async fn manage(args: Args, config: Config) -> Result<()> {
         clock,
         random,
         config,
+        preemption,
         identity,
         namespace,
         registry,

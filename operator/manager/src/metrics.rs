@@ -11,10 +11,28 @@ use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 
+/// Name of the workload controller and of its queue in the labels of controller-runtime.
+pub(crate) const CONTROLLER: &str = "trainingworkload";
+
 /// The registry of a process; the server reads it while parts are still registering.
 pub type SharedRegistry = Arc<Mutex<Registry>>;
 
-/// 1 ms to about 17 min, in steps of four.
-pub(crate) fn seconds() -> Histogram {
-    Histogram::new(exponential_buckets(0.001, 4.0, 11))
+/// For what takes a machine moments: 0.5 ms to 8 s, in doublings.
+pub(crate) fn decisions() -> Histogram {
+    Histogram::new(exponential_buckets(0.0005, 2.0, 15))
+}
+
+/// For what takes members seconds to minutes: 50 ms to 10 min.
+pub(crate) fn restarts() -> Histogram {
+    Histogram::new([
+        0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 300.0, 600.0,
+    ])
+}
+
+/// For what jobs wait for: 1 s to 7 days.
+pub(crate) fn waits() -> Histogram {
+    Histogram::new([
+        1.0, 5.0, 15.0, 60.0, 300.0, 900.0, 1_800.0, 3_600.0, 7_200.0, 14_400.0, 28_800.0,
+        86_400.0, 172_800.0, 604_800.0,
+    ])
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use lockstep_scheduler::SchedulerSettings;
+use lockstep_scheduler::config::PreemptionConfig;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
 use thiserror::Error;
@@ -15,17 +15,19 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
+use crate::api::Pace;
 use crate::api::clients::{Clients, Transports};
 use crate::api::metrics::RequestMetrics;
 use crate::clock::{Clock, Random};
 use crate::config::Config;
+use crate::config::live::LiveSettings;
 use crate::events::{self, Events, Publisher};
 use crate::gauges::Gauges;
 use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
 use crate::metrics::SharedRegistry;
-use crate::queue::{Queue, QueueMetrics};
+use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
@@ -44,6 +46,8 @@ pub struct Deps {
     pub random: Random,
     /// Settings.
     pub config: Config,
+    /// What the configuration says of preemption, as it changes.
+    pub preemption: signal::Receiver<PreemptionConfig>,
     /// Identity of this process in the election and in events.
     pub identity: String,
     /// Namespace of this process: of its Lease, and of the agents unless configured otherwise.
@@ -111,6 +115,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         clock,
         random,
         config,
+        preemption,
         identity,
         namespace,
         registry,
@@ -126,6 +131,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         config.deadlines(),
         tenure.clone(),
         &clock,
+        Pace::new(config.limits().in_flight),
         requests,
     );
     let backoff = config.pass_backoff();
@@ -136,15 +142,22 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         metrics.queue.clone(),
     );
     let agents = config.agent_selector(&namespace);
-    let scheduler_settings = config.scheduler_settings([&namespace, &agents.namespace]);
+    let own = [namespace.clone(), agents.namespace.clone()];
+    let live = LiveSettings::new(config.clone(), own, preemption);
     let index = Index::new(agents, queue.clone(), clock.clone());
     health.follow(&index);
     let gauges = Gauges {
         index: index.clone(),
         tenure: tenure.clone(),
         clock: clock.clone(),
+        accelerators: config.scheduler.accelerators.clone(),
+    };
+    let in_hand = InHand {
+        queue: queue.clone(),
+        workers: config.workloads.concurrency,
     };
     registry.lock().register_collector(Box::new(gauges));
+    registry.lock().register_collector(Box::new(in_hand));
     let wiring = Wiring {
         index: index.clone(),
         queue,
@@ -164,7 +177,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     // The lease is given up after the work has stopped.
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
-    let work = wiring.work(scheduler_settings, events, stop.clone());
+    let work = wiring.work(live, events, stop.clone());
     let mut work = Box::pin(lead(tenure, index, work, stop));
 
     tokio::select! {
@@ -250,7 +263,7 @@ impl Wiring {
     /// The workload controller and the scheduler. Both finish what they have in hand once stopped.
     fn work(
         &self,
-        settings: SchedulerSettings,
+        live: LiveSettings,
         events: Events,
         stop: CancellationToken,
     ) -> impl Future<Output = ()> + use<> {
@@ -269,7 +282,7 @@ impl Wiring {
             self.index.clone(),
             &self.clients,
             self.clock.clone(),
-            settings,
+            live,
             events,
             self.metrics.scheduler.clone(),
         );

@@ -17,8 +17,11 @@ use serde_json::Value;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::api::Pace;
 use crate::api::clients::Clients;
 use crate::clock::{Clock, Random};
+use crate::config::Config;
+use crate::config::live::LiveSettings;
 use crate::events::{Events, Reports};
 use crate::index::{Feeds, Index};
 use crate::queue::{Queue, QueueMetrics, RetryBackoff};
@@ -94,14 +97,15 @@ impl SteppedManager {
             metrics: WorkloadMetrics::default(),
             stop: CancellationToken::new(),
         });
-        let scheduler = Scheduler::new(
+        let mut scheduler = Scheduler::new(
             index.clone(),
             &unguarded(scheduler),
             clock,
-            scheduler_settings,
+            LiveSettings::unchanging(Config::default()),
             events,
             SchedulerMetrics::default(),
         );
+        scheduler.settings = scheduler_settings;
         Self {
             index,
             feeds: Feeds::default(),
@@ -169,5 +173,6 @@ fn unguarded(client: Client) -> Clients {
         read: client.clone(),
         write: client.clone(),
         lease: client,
+        pace: Pace::new(64),
     }
 }

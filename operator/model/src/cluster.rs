@@ -262,7 +262,7 @@ impl ClusterModel {
         }
     }
 
-    /// Makes a node label a topology key. Keys stay in use once they were.
+    /// Makes a node label a topology key. It stays one until [`Self::forget_unused`].
     pub fn use_topology_key(&mut self, key: &str) {
         if self.now.dims.key(key).is_none() {
             let mut keys = self.now.dims.keys().to_vec();
@@ -273,7 +273,8 @@ impl ClusterModel {
         }
     }
 
-    /// Gives every node one of each of these slots. Those in use stay so.
+    /// Gives every node one of each of these slots, as long as there are not too many. They stay until
+    /// [`Self::forget_unused`].
     pub fn use_slots<'s>(&mut self, slots: impl IntoIterator<Item = &'s str>) {
         let dims = &self.now.dims;
         let used = dims.resources().filter(|name| is_slot(name)).count();
@@ -284,6 +285,29 @@ impl ClusterModel {
         if !new.is_empty() {
             let names = dims.resources().chain(new);
             let dims = Dims::new(names, dims.keys().to_vec());
+            self.rebuild(dims);
+        }
+    }
+
+    /// Whether this is a topology key.
+    pub fn has_topology_key(&self, key: &str) -> bool {
+        self.now.dims.key(key).is_some()
+    }
+
+    /// Whether every node has one of this slot.
+    pub fn has_slot(&self, slot: &str) -> bool {
+        self.now.dims.has(slot)
+    }
+
+    /// Gives up topology keys and slots that are not among these.
+    pub fn forget_unused(&mut self, keys: &BTreeSet<&str>, slots: &BTreeSet<&str>) {
+        let dims = &self.now.dims;
+        let used = |name: &&str| !is_slot(name) || slots.contains(name);
+        let names: Vec<&str> = dims.resources().filter(used).collect();
+        let kept = dims.keys().iter().filter(|k| keys.contains(k.as_str()));
+        let kept: Vec<String> = kept.cloned().collect();
+        if kept.len() < dims.keys().len() || names.len() < dims.resources().count() {
+            let dims = Dims::new(names, kept);
             self.rebuild(dims);
         }
     }

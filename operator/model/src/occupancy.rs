@@ -1,6 +1,6 @@
 //! What holds capacity, what is about to leave, and what may be evicted.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,13 +10,14 @@ use lockstep_engine::queue::{self, within_min_runtime};
 use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 
 use crate::cluster::Snapshot;
+use crate::foreign_units::ForeignUnits;
 use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::pod_list::ListedPod;
 use crate::resources::Resources;
 use crate::rules::Rules;
 use crate::units::{GangUnit, Occupant, UnitTable, UnitsBuilder};
-use crate::victims::VictimFilter;
+use crate::victims::{VictimFilter, VictimRules};
 
 /// A gang with what it holds.
 #[derive(Clone, Debug)]
@@ -36,6 +37,8 @@ pub struct PlacedGang<'a> {
     pub preempts: bool,
     /// What preemption takes of it.
     pub disruption: Disruption,
+    /// Labels of its pod templates, which may put it out of reach of preemption.
+    pub template_labels: Vec<&'a BTreeMap<String, String>>,
     /// Whether it is on its way out: finished, released its placement, or is being preempted.
     pub leaves: bool,
     /// The last checkpoint of its workload.
@@ -126,6 +129,22 @@ impl PlacedGang<'_> {
             })
         }));
         out
+    }
+
+    /// Whether labels of its templates or of its pods put it out of reach of preemption.
+    pub fn spared(&self, rules: &VictimRules) -> bool {
+        if self
+            .template_labels
+            .iter()
+            .any(|labels| rules.spare(labels))
+        {
+            return true;
+        }
+        // The pods of a gang share their labels.
+        let alive = self.pods.iter().filter(|pod| pod.alive());
+        let labels = alive.map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
+        let different: HashMap<_, _> = labels.collect();
+        different.values().any(|labels| rules.spare(labels))
     }
 
     /// Priority that counts when others want its capacity: from the start of its pods on it may be
@@ -281,7 +300,7 @@ impl<'a> Occupancy<'a> {
         for (number, gang) in whole {
             let unit = self.unit(number, gang, counts(gang));
             let mut requests = unit.holds.iter().map(|h| &*h.requests);
-            if !filter.admits_gang(gang.namespace, &mut requests) {
+            if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, &mut requests) {
                 builder.out_of_reach(unit.holds.len());
                 continue;
             }
@@ -299,7 +318,7 @@ impl<'a> Occupancy<'a> {
                 .filter(|p| self.evictable(p))
                 .collect();
             let requests = running.iter().map(|p| &*p.requests);
-            if !filter.admits_gang(gang.namespace, requests) {
+            if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, requests) {
                 builder.out_of_reach(running.len());
                 continue;
             }
@@ -325,21 +344,19 @@ impl<'a> Occupancy<'a> {
             }
         }
         let mut kinds = ByRequests::default();
+        let costs = &self.rules.costs;
+        let mut together = ForeignUnits::new(self.cluster, costs, self.now);
         for listed in self.foreign_pods(priority) {
             let pod = &listed.pod;
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
-            if !in_scope || !filter.reaches(&pod.namespace) {
+            if !in_scope || !filter.reaches(pod) {
                 builder.out_of_reach(1);
             } else if filter.refused.contains(&pod.uid) {
                 builder.guarded(1);
             } else if !self.shielded(pod.started, &mut builder) {
-                builder.add_pod(
-                    pod,
-                    pod.priority,
-                    self.rules.costs.loss_of_pod(pod, self.now),
-                    None,
-                    None,
-                );
+                let loss = self.rules.costs.loss_of_pod(pod, self.now);
+                let cascade = together.cascade(pod, &mut builder);
+                builder.add_pod(pod, pod.priority, loss, cascade, None);
             }
         }
         builder.build()

@@ -35,6 +35,8 @@ pub struct ListedPod {
     pub endless: bool,
     /// Whether something controls it.
     pub owned: bool,
+    /// Whether it belongs to work of others that is of use only together.
+    pub in_unit: bool,
 }
 
 impl ListedPod {
@@ -50,6 +52,7 @@ impl ListedPod {
             terminating,
             endless: !terminating && !pod.may_end,
             owned: pod.owner.is_some(),
+            in_unit: pod.unit.is_some(),
             pod: Arc::clone(pod),
         }
     }

@@ -1,6 +1,8 @@
 //! Which work may be evicted for a gang at all, whatever its priority.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_api::names::labels;
 
 use crate::pod::Pod;
 use crate::resources::Resources;
@@ -28,6 +30,8 @@ pub struct VictimRules {
     pub scope: VictimScope,
     /// Namespaces of which nothing is evicted.
     pub excluded_namespaces: BTreeSet<String>,
+    /// Labels, key and value: a pod with one of them is not evicted.
+    pub excluded_labels: BTreeMap<String, String>,
 }
 
 impl Default for VictimRules {
@@ -35,11 +39,25 @@ impl Default for VictimRules {
         Self {
             scope: VictimScope::default(),
             excluded_namespaces: CONTROL_PLANE.map(str::to_owned).into(),
+            excluded_labels: BTreeMap::new(),
         }
     }
 }
 
 impl VictimRules {
+    /// Whether labels put a pod out of reach: its own opt-out, or one of the configuration.
+    pub fn spare(&self, pod_labels: &BTreeMap<String, String>) -> bool {
+        let opted_out = pod_labels.get(labels::EVICTABLE);
+        let mut excluded = self.excluded_labels.iter();
+        opted_out.is_some_and(|value| value == "false")
+            || excluded.any(|(key, value)| pod_labels.get(key) == Some(value))
+    }
+
+    /// Whether nothing of a namespace may be evicted.
+    pub fn exclude(&self, namespace: &str) -> bool {
+        self.excluded_namespaces.contains(namespace)
+    }
+
     /// Whether a pod that belongs to no gang and holds this may be a victim of any gang.
     pub(crate) fn reach(&self, requests: &Resources) -> bool {
         match self.scope {
@@ -76,12 +94,12 @@ impl VictimFilter<'_> {
             }
             VictimScope::Gangs | VictimScope::Any => true,
         };
-        in_scope && !self.rules.excluded_namespaces.contains(namespace)
+        in_scope && !self.rules.exclude(namespace)
     }
 
     /// Whether a pod that belongs to no gang may be a victim.
     pub fn admits_pod(&self, pod: &Pod) -> bool {
-        self.holds_in_scope(&pod.requests) && self.reaches(&pod.namespace)
+        self.holds_in_scope(&pod.requests) && self.reaches(pod)
     }
 
     /// Whether a pod that belongs to no gang and holds this is in the scope.
@@ -93,9 +111,9 @@ impl VictimFilter<'_> {
         }
     }
 
-    /// Whether anything of a namespace may be a victim.
-    pub(crate) fn reaches(&self, namespace: &str) -> bool {
-        !self.rules.excluded_namespaces.contains(namespace)
+    /// Whether neither its namespace nor a label puts the pod out of reach.
+    pub(crate) fn reaches(&self, pod: &Pod) -> bool {
+        !self.rules.exclude(&pod.namespace) && !self.rules.spare(&pod.labels)
     }
 
     fn holds_wanted(&self, resources: &Resources) -> bool {
@@ -175,6 +193,26 @@ mod tests {
                 ..mk_pod("t", "n1", 1)
             };
             assert_eq!(filter(&rules, &["nvidia.com/gpu"], &system), (false, false));
+        }
+    }
+
+    #[test]
+    fn a_label_of_the_configuration_and_the_opt_out_put_a_pod_out_of_reach_by_their_value() {
+        let rules = VictimRules {
+            excluded_labels: [("team".to_owned(), "infra".to_owned())].into(),
+            ..VictimRules::default()
+        };
+        for (key, value, reached) in [
+            ("team", "infra", false),
+            ("team", "research", true),
+            (labels::EVICTABLE, "false", false),
+            (labels::EVICTABLE, "true", true),
+        ] {
+            let pod = Pod {
+                labels: Arc::new([(key.to_owned(), value.to_owned())].into()),
+                ..mk_pod("t", "n1", 1)
+            };
+            assert_eq!(filter(&rules, &["nvidia.com/gpu"], &pod).0, reached);
         }
     }
 

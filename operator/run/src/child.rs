@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io::{self, ErrorKind};
 use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use lockstep_wire::Release;
@@ -63,12 +64,14 @@ pub fn code_of(error: &io::Error) -> u8 {
 pub fn environment(
     release: &Release,
     rendezvous: Option<OsString>,
+    progress: &Path,
     keep: &[OsString],
 ) -> Vec<(&'static str, OsString)> {
     let attempt = release.attempt.to_string();
     let mut all: Vec<(&'static str, OsString)> = vec![
         ("LOCKSTEP_ATTEMPT", OsString::from(&attempt)),
         ("LOCKSTEP_PEERS", (*release.peers).into()),
+        ("LOCKSTEP_PROGRESS", progress.into()),
     ];
     if release.world > 0 {
         for name in ["LOCKSTEP_MEMBERS", "PET_NNODES", "JAX_NUM_PROCESSES"] {
@@ -114,10 +117,11 @@ mod tests {
     use std::collections::BTreeMap;
     use std::ffi::OsString;
     use std::net::IpAddr;
+    use std::path::Path;
 
     use lockstep_wire::{Release, Rendezvous, Text};
 
-    use super::environment;
+    use super::environment as environment_of;
 
     fn release() -> Release {
         let coordinator = Some(Rendezvous {
@@ -130,7 +134,16 @@ mod tests {
             world: 32,
             rank: Some(6),
             peers: Text::cut("workers-0:0-31"),
+            progress: None,
         }
+    }
+
+    fn environment(
+        release: &Release,
+        rendezvous: Option<OsString>,
+        keep: &[OsString],
+    ) -> Vec<(&'static str, OsString)> {
+        environment_of(release, rendezvous, Path::new("/lockstep/progress"), keep)
     }
 
     fn text(environment: Vec<(&'static str, OsString)>) -> BTreeMap<&'static str, String> {
@@ -147,6 +160,7 @@ mod tests {
             ("LOCKSTEP_ATTEMPT", "3"),
             ("LOCKSTEP_PEERS", "workers-0:0-31"),
             ("LOCKSTEP_MEMBERS", "32"),
+            ("LOCKSTEP_PROGRESS", "/lockstep/progress"),
             ("JAX_COORDINATOR_ADDRESS", "10.0.0.7:29503"),
             ("JAX_NUM_PROCESSES", "32"),
             ("JAX_PROCESS_ID", "6"),
@@ -177,7 +191,10 @@ mod tests {
         };
         let found = text(environment(&bare, Some("uid".into()), &[]));
         let names: Vec<&str> = found.into_keys().collect();
-        assert_eq!(names, ["LOCKSTEP_ATTEMPT", "LOCKSTEP_PEERS"]);
+        assert_eq!(
+            names,
+            ["LOCKSTEP_ATTEMPT", "LOCKSTEP_PEERS", "LOCKSTEP_PROGRESS"]
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The one place that reads the clock.
+//! The one place that reads clocks.
 
 use std::time::Duration;
 
@@ -9,7 +9,16 @@ use lockstep_run::machine::Moment;
 /// Time since the machine booted: the same in every process, so that probes can compare it with
 /// what the supervisor wrote.
 pub fn now() -> Moment {
-    let time = clock_gettime(ClockId::Monotonic);
+    read(ClockId::Monotonic)
+}
+
+/// Time since 1970 by the node's clock, which other programs read, too.
+pub fn time_of_day() -> Duration {
+    read(ClockId::Realtime)
+}
+
+fn read(clock: ClockId) -> Duration {
+    let time = clock_gettime(clock);
     Duration::new(
         time.tv_sec.unsigned_abs(),
         time.tv_nsec.unsigned_abs() as u32,

@@ -3,8 +3,8 @@
 //! ```text
 //!              Hold            Release of exactly this attempt
 //!   Held 0 ----------> Held n ---------------------------------> Running n
-//!                        ^  ^                                      |    |
-//!        tree is gone    |  |   Hold m > n, tree is gone           |    | child ends by itself
+//!                        ^  ^                                      |    | child ends by itself,
+//!        tree is gone    |  |   Hold m > n, tree is gone           |    | or makes no progress
 //!                        |  +------------------- Ended n <---------|----+
 //!                     Stopping m <---------------------------------+
 //!                                        Hold m > n
@@ -18,10 +18,12 @@
 
 mod deadlines;
 mod event;
+mod progress;
 
 use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text};
 
-pub use event::{Effect, Ending, Event, Moment, SignalNumber, Visible, Waits};
+pub use event::{Effect, Ending, Event, Moment, ProgressSeen, SignalNumber, Visible, Waits};
+use progress::Watch;
 
 const SIGKILL: SignalNumber = 9;
 
@@ -74,6 +76,8 @@ pub struct Machine {
     stop: Option<SignalNumber>,
     /// How that child ended, unless by order.
     exit: Option<OwnExit>,
+    /// What that child has told of its progress.
+    watch: Watch,
     /// Since when there is no agent.
     agent_away: Option<Moment>,
     /// When the manager was last known to be alive.
@@ -95,6 +99,7 @@ impl Machine {
             ran: 0,
             stop: None,
             exit: None,
+            watch: Watch::default(),
             agent_away: Some(now),
             manager_seen: now,
             idle_since: now,
@@ -109,9 +114,10 @@ impl Machine {
     pub fn on(&mut self, event: Event, now: Moment) -> Vec<Effect> {
         if self.phase != Phase::Left {
             match event {
-                Event::AgentCame => self.agent_came(),
+                Event::AgentCame => self.agent_came(now),
                 Event::AgentWent => self.agent_went(now),
                 Event::Order(order) => self.order(order, now),
+                Event::Progress { step, checkpoint } => self.progress(step, checkpoint, now),
                 Event::Signal(signal) => self.signal(signal, now),
                 Event::Started => self.started(),
                 Event::NotStarted { code, message } => self.not_started(code, message, now),
@@ -143,7 +149,7 @@ impl Machine {
         }
     }
 
-    fn agent_came(&mut self) {
+    fn agent_came(&mut self, now: Moment) {
         if self.agent_away.take().is_some() {
             self.print("the agent is connected");
         }
@@ -157,7 +163,10 @@ impl Machine {
         }
         match self.phase {
             Phase::Held { attempt } => self.send(FromSupervisor::Arrived { attempt }),
-            Phase::Running => self.send(FromSupervisor::Started { attempt: self.ran }),
+            Phase::Running => {
+                self.send(FromSupervisor::Started { attempt: self.ran });
+                self.send_progress(self.watch.seen(self.ran), now);
+            }
             Phase::Stopping { .. } | Phase::Ended | Phase::Leaving { .. } | Phase::Left => {}
         }
     }
@@ -174,7 +183,7 @@ impl Machine {
             // The connection is the shell's business.
             FromAgent::Welcome { .. } => {}
             FromAgent::Hold { attempt } => self.hold(attempt, now),
-            FromAgent::Release(release) => self.release(release),
+            FromAgent::Release(release) => self.release(release, now),
             FromAgent::Waiting { message } => {
                 self.manager_seen = now;
                 self.print_once(&message);
@@ -223,7 +232,7 @@ impl Machine {
         }
     }
 
-    fn release(&mut self, release: Release) {
+    fn release(&mut self, release: Release, now: Moment) {
         match self.phase {
             Phase::Held { attempt } if attempt > 0 && release.attempt == attempt => {
                 self.print(&format!("attempt {attempt} starts{}", rendezvous(&release)));
@@ -231,6 +240,7 @@ impl Machine {
                 self.exit = None;
                 self.phase = Phase::Running;
                 self.tree = Tree::Alive;
+                self.watch.start(release.progress, now);
                 self.actions.push(Effect::Start(release));
             }
             Phase::Running if release.attempt == self.ran => {
@@ -297,6 +307,34 @@ impl Machine {
         if matches!(self.phase, Phase::Running) {
             self.send(FromSupervisor::Started { attempt: self.ran });
         }
+    }
+
+    fn progress(&mut self, step: u64, checkpoint: Option<u64>, now: Moment) {
+        if self.phase == Phase::Running && self.watch.take(step, checkpoint, now) {
+            self.send_progress(self.watch.seen(self.ran), now);
+        }
+    }
+
+    fn send_progress(&mut self, seen: Option<ProgressSeen>, now: Moment) {
+        if let Some(seen) = seen {
+            self.watch.told(now);
+            self.actions.push(Effect::SendProgress(seen));
+        }
+    }
+
+    /// It has failed, whether or not it can be killed.
+    fn hung(&mut self, message: String, now: Moment) {
+        self.phase = Phase::Ended;
+        let exit = ChildExit {
+            attempt: self.ran,
+            code: code_of_signal(SIGKILL),
+            signal: Some(SIGKILL),
+            oom_kills: 0,
+            reason: ExitReason::Hang,
+            message: Text::cut(message),
+        };
+        self.report(exit, now);
+        self.kill_tree(now);
     }
 
     fn not_started(&mut self, code: u8, message: String, now: Moment) {
@@ -370,6 +408,8 @@ impl Machine {
 
     fn report(&mut self, exit: ChildExit, now: Moment) {
         self.print(&ended(&exit));
+        // What it has done last is known before it is known to have failed.
+        self.send_progress(self.watch.untold(self.ran), now);
         self.manager_seen = now;
         self.send(FromSupervisor::Exited(exit.clone()));
         self.exit = Some(OwnExit { exit, at: now });
@@ -469,6 +509,7 @@ fn rendezvous(release: &Release) -> String {
 fn ended(exit: &ChildExit) -> String {
     let what = match (exit.reason, exit.signal) {
         (ExitReason::StartError, _) => format!("could not start: {}", exit.message),
+        (ExitReason::Hang, _) => format!("hangs: {}", exit.message),
         (ExitReason::OomKilled, _) => format!("ended with code {}, out of memory", exit.code),
         (_, Some(signal)) => format!("ended by signal {signal}"),
         (_, None) => format!("ended with code {}", exit.code),

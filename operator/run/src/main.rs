@@ -7,6 +7,7 @@ mod init;
 mod link;
 mod oom;
 mod probe;
+mod progress;
 mod say;
 mod shared_memory;
 mod signals;

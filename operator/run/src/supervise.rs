@@ -16,6 +16,7 @@ use crate::child;
 use crate::clock;
 use crate::link::{Link, LinkEvent};
 use crate::oom::OomCounter;
+use crate::progress::ProgressFile;
 use crate::say::say;
 use crate::shared_memory::SharedMemory;
 use crate::signals::Signals;
@@ -31,6 +32,8 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// earlier.
 const LOOK: Duration = Duration::from_millis(1);
 const LOOK_MAX: Duration = Duration::from_millis(250);
+/// Between two looks at what the child tells of its progress.
+const LOOK_PROGRESS: Duration = Duration::from_secs(1);
 
 /// What to supervise, and how.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -77,6 +80,8 @@ struct Supervisor {
     oom_before: u64,
     /// The child, until it is reaped.
     child: Option<Pid>,
+    progress: ProgressFile,
+    look_at_progress: Moment,
     visible: Option<Visible>,
     look_at: Moment,
     look_again: Duration,
@@ -107,6 +112,8 @@ impl Supervisor {
             oom: OomCounter::find(),
             oom_before: 0,
             child: None,
+            progress: ProgressFile::new(&options.folder),
+            look_at_progress: now,
             visible: None,
             look_at: now,
             look_again: LOOK,
@@ -121,6 +128,12 @@ impl Supervisor {
         // Drained before the dead are looked for, so that one who dies meanwhile wakes up again.
         let signals = self.signals.take();
         if let Some(code) = self.reap() {
+            return Some(code);
+        }
+        // Before anything that looks at the time.
+        if let Some(told) = self.look_at_progress()
+            && let Some(code) = self.give(told)
+        {
             return Some(code);
         }
         for signal in signals {
@@ -165,6 +178,18 @@ impl Supervisor {
         }
     }
 
+    /// What the child tells now, if it is time to look.
+    fn look_at_progress(&mut self) -> Option<Event> {
+        let now = clock::now();
+        // What it has told counts before it is judged.
+        let judged = self.machine.next_deadline().is_some_and(|at| at <= now);
+        if self.child.is_none() || (now < self.look_at_progress && !judged) {
+            return None;
+        }
+        self.look_at_progress = now + LOOK_PROGRESS;
+        self.progress.look()
+    }
+
     fn kill_tree(&mut self) {
         let now = clock::now();
         if self.machine.kills_tree() && now >= self.look_at {
@@ -207,6 +232,7 @@ impl Supervisor {
                     message: Text::cut(text),
                 });
             }
+            Effect::SendProgress(seen) => self.link.send(&seen.told(time_of_day)),
             Effect::Print(line) => say(&line),
             // Ends the loop that calls this.
             Effect::Exit(_) => {}
@@ -219,8 +245,19 @@ impl Supervisor {
             shared_memory.remember();
         }
         self.oom_before = self.oom.read();
-        let environment =
-            child::environment(release, child::common_rendezvous(), &self.options.keep);
+        // Of what an earlier child has told nothing is left.
+        if let Err(error) = self.progress.clear() {
+            say(&format!(
+                "cannot clear {}: {error}",
+                self.progress.path().display()
+            ));
+        }
+        let environment = child::environment(
+            release,
+            child::common_rendezvous(),
+            self.progress.path(),
+            &self.options.keep,
+        );
         match child::start(&self.options.command, environment) {
             Ok(pid) => {
                 self.child = Some(pid);
@@ -261,10 +298,12 @@ impl Supervisor {
     /// Waits until something happens or is due.
     fn wait(&self) -> io::Result<()> {
         let look = self.machine.kills_tree().then_some(self.look_at);
+        let look_at_progress = self.child.map(|_| self.look_at_progress);
         let due = [
             self.machine.next_deadline(),
             self.link.next_deadline(),
             look,
+            look_at_progress,
         ]
         .into_iter()
         .flatten()
@@ -280,4 +319,10 @@ impl Supervisor {
             Err(error) => Err(error.into()),
         }
     }
+}
+
+/// A moment by the node's clock, in seconds since 1970.
+fn time_of_day(at: Moment) -> u64 {
+    let ago = clock::now().saturating_sub(at);
+    clock::time_of_day().saturating_sub(ago).as_secs()
 }

@@ -3,10 +3,10 @@ mod support;
 
 use std::fs;
 
-use lockstep_wire::{ExitReason, FromAgent};
+use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits};
 use rustix::process::Signal;
 
-use crate::support::{Run, release, until};
+use crate::support::{Run, release, release_with, until};
 
 /// Descendants of every kind that survives the kill of a process group or a SIGTERM, then the
 /// training process itself.
@@ -256,4 +256,50 @@ fn the_supervisor_works_as_pid_1() {
     agent.hears_arrival(3);
     rustix::process::kill_process(supervisor, Signal::TERM).unwrap();
     assert_eq!(run.exit_code(), Some(143), "SIGTERM reaches pid 1");
+}
+
+#[test]
+fn a_child_that_stops_telling_its_progress_is_ended_even_if_it_is_stopped_itself() {
+    let script = r#"
+        [ ! -e "$LOCKSTEP_PROGRESS" ] || echo "of the attempt before" > leftover
+        echo 6 > "$LOCKSTEP_PROGRESS"; until [ -e seen ]; do :; done
+        echo 7 5 > "$LOCKSTEP_PROGRESS"; kill -STOP $$; sleep 1000
+    "#;
+    let run = Run::script(&[], script);
+    let mut agent = run.agent();
+    let limits = ProgressLimits {
+        timeout_seconds: 3,
+        startup_seconds: 3,
+    };
+    agent.hears_arrival(0);
+    for attempt in [1, 2] {
+        agent.hold(attempt);
+        agent.hears_arrival(attempt);
+        agent.says(&release_with(attempt, Some(limits)));
+        assert_eq!(agent.hears(), FromSupervisor::Started { attempt });
+        let mut steps = Vec::new();
+        let end = loop {
+            match agent.hears() {
+                FromSupervisor::Progress(told) => {
+                    assert_eq!(told.attempt, attempt);
+                    steps.push((told.step, told.checkpoint.map(|c| c.step)));
+                    fs::write(run.path("seen"), "").unwrap();
+                }
+                FromSupervisor::Exited(end) => break end,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(steps, [(6, None), (7, Some(5))]);
+        let ChildExit {
+            code,
+            reason,
+            message,
+            ..
+        } = end;
+        assert_eq!((code, reason), (137, ExitReason::Hang));
+        assert_eq!(&*message, "no progress for 3 s after step 7");
+        until("it is gone", || run.descendants().is_empty());
+        fs::remove_file(run.path("seen")).unwrap();
+    }
+    assert!(!run.path("leftover").exists());
 }

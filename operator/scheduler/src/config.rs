@@ -1,7 +1,9 @@
 //! How gangs are placed and who is preempted, as the manager's configuration says it. Who asks what the
 //! scheduler would do reads it too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
@@ -17,6 +19,8 @@ const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
 const MAX_ASSUMED_INTERVAL: Duration = Duration::from_hours(30 * 24);
 /// Deepest chain of evictions that is followed: each link may take a search of its own.
 const MAX_FOLLOW_ON: u8 = 3;
+/// Largest number of evictions a minute that may be configured.
+const MAX_EVICTIONS: u32 = 100_000;
 /// Most reservations of one priority: each is looked at in every cycle.
 const MAX_RESERVATIONS: usize = 1000;
 /// How long budgets may refuse an eviction before the pod is deleted, where the configuration
@@ -90,12 +94,54 @@ impl Default for ReservationsConfig {
     }
 }
 
+/// What must hold for the value of one key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ValueRule {
+    /// Whether it holds.
+    pub holds: bool,
+    /// The key.
+    pub key: &'static str,
+    /// The value that it has.
+    pub value: String,
+    /// What it has to be.
+    pub must: &'static str,
+}
+
+impl ValueRule {
+    /// This must hold for the value of a key.
+    pub fn new(
+        holds: bool,
+        key: &'static str,
+        value: impl fmt::Display,
+        must: &'static str,
+    ) -> Self {
+        Self {
+            holds,
+            key,
+            value: value.to_string(),
+            must,
+        }
+    }
+}
+
+/// As the API server words it.
+impl fmt::Display for ValueRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            key, value, must, ..
+        } = self;
+        write!(f, "{key}: Invalid value: {value:?}: must be {must}")
+    }
+}
+
 impl SchedulerConfig {
-    /// What must hold, and how to say that it does not.
-    pub fn rules(&self) -> impl Iterator<Item = (bool, &'static str)> {
-        let reservations = (
+    /// What must hold for the values.
+    pub fn rules(&self) -> impl Iterator<Item = ValueRule> {
+        let reservations = ValueRule::new(
             self.reservations.per_priority <= MAX_RESERVATIONS,
-            "scheduler.reservations.perPriority must be 0 to 1000",
+            "scheduler.reservations.perPriority",
+            self.reservations.per_priority,
+            "0 to 1000",
         );
         self.preemption.rules().into_iter().chain([reservations])
     }
@@ -130,6 +176,10 @@ pub struct PreemptionConfig {
     pub follow_on_depth: u8,
     /// Which work may be evicted at all.
     pub victims: VictimsConfig,
+    /// How many pods may be evicted within a minute, 0 to 100000; 0 is no limit. The victims of one
+    /// preemption go together: where they alone are more, they go when nothing was evicted for a
+    /// minute.
+    pub max_evictions_per_minute: u32,
     /// Whether what disruption budgets keep may be a victim all the same, where no other choice
     /// exists: foreign pods whose eviction is refused for long are deleted then (KEP-5710 spares
     /// budgets only as far as possible). Without it such work is no candidate.
@@ -156,13 +206,14 @@ impl Default for PreemptionConfig {
             min_runtime_seconds: settings.rules.min_runtime.as_secs(),
             follow_on_depth: settings.rules.follow_on_depth,
             victims: VictimsConfig::default(),
+            max_evictions_per_minute: settings.max_evictions_per_minute.map_or(0, u32::from),
             delete_when_eviction_is_refused: settings.delete_after.is_some(),
         }
     }
 }
 
 /// Which work may be evicted at all. Pods with the label `training.lockstep.dev/evictable: "false"`
-/// never are.
+/// never are, nor gangs with such a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct VictimsConfig {
@@ -170,13 +221,17 @@ pub struct VictimsConfig {
     pub scope: VictimScopeConfig,
     /// Namespaces of which nothing is evicted.
     pub excluded_namespaces: BTreeSet<String>,
+    /// Labels, key and value: a pod with one of them is not evicted, nor a gang with such a pod.
+    pub excluded_labels: BTreeMap<String, String>,
 }
 
 impl Default for VictimsConfig {
     fn default() -> Self {
+        let rules = VictimRules::default();
         Self {
             scope: VictimScopeConfig::Accelerators,
-            excluded_namespaces: VictimRules::default().excluded_namespaces,
+            excluded_namespaces: rules.excluded_namespaces,
+            excluded_labels: rules.excluded_labels,
         }
     }
 }
@@ -212,24 +267,38 @@ pub enum OrderConfig {
 }
 
 impl PreemptionConfig {
-    /// What must hold, and how to say that it does not.
-    fn rules(&self) -> [(bool, &'static str); 4] {
+    /// What must hold for the values.
+    fn rules(&self) -> [ValueRule; 5] {
         [
-            (
+            ValueRule::new(
                 time(self.assumed_checkpoint_interval) <= MAX_ASSUMED_INTERVAL,
-                "scheduler.preemption.assumedCheckpointInterval must be at most 720h (30 days)",
+                "scheduler.preemption.assumedCheckpointInterval",
+                self.assumed_checkpoint_interval,
+                "at most 720h (30 days)",
             ),
-            (
+            ValueRule::new(
                 self.cpu_weight_milli >= 0,
-                "scheduler.preemption.cpuWeightMilli must not be negative",
+                "scheduler.preemption.cpuWeightMilli",
+                self.cpu_weight_milli,
+                "at least 0",
             ),
-            (
+            ValueRule::new(
                 self.min_runtime_seconds <= MAX_MIN_RUNTIME,
-                "scheduler.preemption.minRuntimeSeconds must be at most 2592000 (30 days)",
+                "scheduler.preemption.minRuntimeSeconds",
+                self.min_runtime_seconds,
+                "0 to 2592000 (30 days)",
             ),
-            (
+            ValueRule::new(
                 self.follow_on_depth <= MAX_FOLLOW_ON,
-                "scheduler.preemption.followOnDepth must be 0 to 3",
+                "scheduler.preemption.followOnDepth",
+                self.follow_on_depth,
+                "0 to 3",
+            ),
+            ValueRule::new(
+                self.max_evictions_per_minute <= MAX_EVICTIONS,
+                "scheduler.preemption.maxEvictionsPerMinute",
+                self.max_evictions_per_minute,
+                "0 to 100000",
             ),
         ]
     }
@@ -264,6 +333,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                     VictimScopeConfig::Any => VictimScope::Any,
                 },
                 excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
+                excluded_labels: preemption.victims.excluded_labels.clone(),
             },
             reservations_per_priority: config.reservations.per_priority,
             ..Rules::default()
@@ -271,6 +341,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
         Self {
             rules,
             preemption_enabled: preemption.enabled,
+            max_evictions_per_minute: NonZeroU32::new(preemption.max_evictions_per_minute),
             refused_after: time(config.refused_pin),
             avoid_refused: time(config.refused_pin_memory),
             delete_after: preemption

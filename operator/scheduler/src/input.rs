@@ -3,7 +3,7 @@
 //! The index keeps a [`GangInput`] per pod group and wakes the scheduler when it differs: what is
 //! not in it cannot be read, so no change that matters can be missed.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -115,6 +115,8 @@ pub struct WorkloadInput {
 pub struct TemplateInput {
     /// Name of the group.
     pub group: String,
+    /// Labels that put its pods out of reach of preemption, if the configuration says so.
+    pub labels: BTreeMap<String, String>,
     /// What one pod holds, where its quantities can be read.
     pub requests: Result<Arc<Resources>, InvalidQuantity>,
     /// Which nodes admit it.
@@ -232,6 +234,7 @@ impl GangSources<'_> {
             let not_modelled = pods.not_modelled(&neighbours);
             TemplateInput {
                 group: group.name.clone(),
+                labels: template_labels(group),
                 requests,
                 nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
                 volumes,
@@ -262,16 +265,19 @@ impl GangSources<'_> {
         let meta = &self.workload.metadata;
         let status = self.workload.status.as_ref();
         let ledger = status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key));
-        let checkpointed = meta
-            .annotations
-            .as_ref()
-            .and_then(|a| a.get(annotations::LAST_CHECKPOINT));
+        let declared = meta.annotations.as_ref();
+        let declared = declared
+            .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
+            .and_then(|text| checkpoint(text));
+        let told = status
+            .and_then(|s| s.progress.as_ref())
+            .and_then(|p| p.checkpoint_time);
         Some(WorkloadInput {
             uid: self.workload_uid()?,
             name: meta.name.clone().unwrap_or_default(),
             generation: meta.generation.unwrap_or_default(),
             phase: self.phase(gang),
-            checkpoint: checkpointed.and_then(|text| checkpoint(text)),
+            checkpoint: declared.max(told),
             templates,
             released: ledger.and_then(|l| l.released.clone()),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
@@ -310,6 +316,11 @@ impl GangSources<'_> {
             _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
         }
     }
+}
+
+fn template_labels(group: &Group) -> BTreeMap<String, String> {
+    let metadata = group.template.0.metadata.as_ref();
+    metadata.and_then(|m| m.labels.clone()).unwrap_or_default()
 }
 
 impl WorkloadInput {

@@ -7,12 +7,12 @@
 //! | one gang within a cycle, and what is free | `state`, `capacity` |
 //! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
-//! | preemptions under way | `cycle::intents`, `cycle::victims` |
+//! | preemptions under way, and how many pods they may evict in a minute | `cycle::intents`, `cycle::victims`, [`pace`] |
 //! | what a gang waits for before it is placed; what each namespace has | [`hold`], `tenants` |
 //! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
 //! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
-//! | the decision as a list of requests | [`plan`] |
+//! | the decision as a list of requests; what fits into one object | [`plan`], [`size`] |
 //! | when a cycle is not played at all; what gangs wait for that ask for the same | `rest`, `no_victims`, `asks` |
 //!
 //! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
@@ -40,11 +40,13 @@ mod memory;
 pub mod messages;
 mod no_victims;
 mod occupancy;
+pub mod pace;
 pub mod pending;
 pub mod plan;
 mod refusal;
 mod rest;
 mod settings;
+pub mod size;
 pub mod snapshot;
 mod standing;
 mod state;

@@ -15,6 +15,7 @@ use lockstep_model::{Snapshot, Verdicts};
 use crate::claims::ClaimMemory;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
 use crate::no_victims::NoVictimsCache;
+use crate::pace::Evictions;
 use crate::rest::Rest;
 use crate::state::GangState;
 use crate::unknown::UnknownGangs;
@@ -28,6 +29,8 @@ pub struct Memory {
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
     /// When the eviction of a single pod was requested last, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
+    /// Evictions of the last minute.
+    pub(crate) evictions: Evictions,
     /// What the API server last said about evicting a pod, by UID.
     eviction_answers: HashMap<String, EvictionAnswer>,
     /// Claims for volumes that ended a refusal.

@@ -1,13 +1,16 @@
 //! The words of conditions and events.
 
 use chrono::{DateTime, SecondsFormat, Utc};
+use lockstep_api::condition::count;
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Reservation, Victim};
 use lockstep_engine::Names;
 use lockstep_model::refusal::why_refused;
 
 use crate::hold::Hold;
+use crate::pace::LimitReached;
 use crate::pending::{NoPreemption, Pending};
+use crate::size::TooLarge;
 use crate::state::GangState;
 
 /// Victims that a text names; the others are counted.
@@ -58,10 +61,30 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         }
         Pending::Held(hold) => held(hold),
         Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
+        Pending::TooLarge(too_large) => does_not_fit(too_large),
         Pending::Terminations => TERMINATIONS.to_owned(),
         Pending::RejectingNodes => REJECTING_NODES.to_owned(),
         Pending::Reserved { gang, others } => reserved_for(gang, *others),
     }
+}
+
+/// The names of its nodes are too many for one object.
+fn does_not_fit(too_large: &TooLarge) -> String {
+    let TooLarge {
+        members,
+        victims,
+        bytes,
+        limit,
+    } = too_large;
+    let victims = match victims {
+        0 => String::new(),
+        n => format!(" and {}", count(*n, "victim")),
+    };
+    format!(
+        "its placement of {}{victims} takes {bytes} bytes, and no more than {limit} fit into one object: \
+         spec.scheduling.gang.scope: Replica makes a gang of each replica",
+        count(*members, "member")
+    )
 }
 
 /// Nodes may look free, and more capacity may help or not.
@@ -123,7 +146,19 @@ fn no_preemption(why: &NoPreemption) -> String {
             refuses(refusal)
         ),
         NoPreemption::Useless => USELESS_PREEMPTION.to_owned(),
+        NoPreemption::Paced(reached) => paced(reached),
     }
+}
+
+/// Victims are there, and have to wait. The key is that of the manager's configuration.
+pub(crate) fn paced(reached: &LimitReached) -> String {
+    format!(
+        "its victims ({}) are not evicted before {}: within a minute no more than {} \
+         (scheduler.preemption.maxEvictionsPerMinute)",
+        count(reached.pods as usize, "pod"),
+        reached.next_try.format("%H:%M:%SZ"),
+        count(reached.limit.get() as usize, "pod"),
+    )
 }
 
 /// A gang waits until it is placed once more.
@@ -292,8 +327,4 @@ pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64
 /// A victim has left and waits again: why it was preempted stays to be read.
 pub(crate) fn requeued(reason: &str) -> String {
     format!("{reason}; evicted and requeued at its original position")
-}
-
-fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
 }

@@ -10,6 +10,7 @@ use lockstep_model::{AskedAmounts, Budget, Snapshot, Weights};
 use crate::asks::Asks;
 use crate::context::Context;
 use crate::pending::Pending;
+use crate::settings::SchedulerSettings;
 use crate::state::GangState;
 
 /// Searches for victims that found none.
@@ -59,6 +60,7 @@ impl NoVictims {
 /// Everything that the result of a search for victims depends on, beside time and who asks.
 #[derive(Debug)]
 struct Searched {
+    settings: SchedulerSettings,
     cluster: Snapshot,
     budgets: Vec<Arc<Budget>>,
     /// The order of the queue follows from them.
@@ -80,13 +82,15 @@ impl NoVictimsCache {
         let counts = |gang: &&GangState| !gang.only_waits() || gang.status.reservation.is_some();
         let counting: Vec<&GangState> = gangs.iter().filter(|g| counts(g) || alone(g)).collect();
         let unchanged = self.searched.as_ref().is_some_and(|last| {
-            last.weights == *context.weights
+            last.settings == *context.settings
+                && last.weights == *context.weights
                 && self.found_alike(last, context.budgets, &counting)
                 && asked.make_no_difference(&last.cluster, context.cluster)
         });
         if !unchanged {
             self.version += 1;
             self.searched = Some(Searched {
+                settings: context.settings.clone(),
                 cluster: context.cluster.clone(),
                 budgets: context.budgets.to_vec(),
                 weights: context.weights.clone(),

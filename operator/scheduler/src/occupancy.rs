@@ -1,5 +1,6 @@
 //! Which gangs hold what, as the model's occupancy.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use lockstep_engine::NodeSet;
@@ -70,6 +71,7 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         preemption_priority: input.preemption_priority,
         preempts: input.group.preempts,
         disruption: Disruption::of(input.whole(), input.gang.basic),
+        template_labels: template_labels(gang).collect(),
         leaves: finished || input.released() || gang.disrupted(),
         checkpoint: input.workload.checkpoint,
         resumed: input.resumed(),
@@ -80,6 +82,15 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         ends: input.workload.ends,
         overstays: gang.overstays(),
     }
+}
+
+/// Whether labels put a gang out of reach of preemption: those of its templates, or of its pods.
+pub(crate) fn spared(context: &Context<'_>, gang: &GangState) -> bool {
+    placed_gang(context, gang).spared(&context.settings.rules.victims)
+}
+
+fn template_labels(gang: &GangState) -> impl Iterator<Item = &BTreeMap<String, String>> {
+    gang.input.workload.templates.iter().map(|t| &t.labels)
 }
 
 /// Nodes where a gang of one template could run.

@@ -10,6 +10,8 @@ use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
 use crate::hold::Hold;
+use crate::pace::LimitReached;
+use crate::size::TooLarge;
 
 /// Why a gang waits.
 #[derive(Clone, Debug, PartialEq)]
@@ -56,6 +58,8 @@ pub enum Pending {
         /// When the gang is placed again.
         next_try: DateTime<Utc>,
     },
+    /// There is a placement, and it does not fit into one object.
+    TooLarge(TooLarge),
     /// Pods that are terminating leave enough capacity.
     Terminations,
     /// It would fit on nodes whose kubelets have rejected its pods, and waits until they may be
@@ -83,6 +87,8 @@ pub enum NoPreemption {
     Refused(Box<Refusal>),
     /// kube-scheduler refused its pods after the last preemption.
     Useless,
+    /// The limit of evictions is reached.
+    Paced(LimitReached),
 }
 
 impl Pending {
@@ -105,6 +111,7 @@ impl Pending {
             Self::NoPreemption { .. } => "no_preemption",
             Self::Held(_) => "held",
             Self::BackingOff { .. } => "backing_off",
+            Self::TooLarge(_) => "too_large",
             Self::Terminations => "terminations",
             Self::RejectingNodes => "rejecting_nodes",
             Self::Reserved { .. } => "reserved",

@@ -1,5 +1,6 @@
 //! Constants of the scheduler.
 
+use std::num::NonZeroU32;
 use std::time::Duration;
 
 use lockstep_model::Rules;
@@ -11,6 +12,8 @@ pub struct SchedulerSettings {
     pub rules: Rules,
     /// Whether work may be evicted for gangs.
     pub preemption_enabled: bool,
+    /// How many pods may be evicted within a minute; `None`: any number.
+    pub max_evictions_per_minute: Option<NonZeroU32>,
     /// How long kube-scheduler may refuse a pinned pod before its gang is placed elsewhere.
     pub refused_after: Duration,
     /// How long a gang stays away from a node that refused one of its pods.
@@ -40,6 +43,7 @@ impl Default for SchedulerSettings {
         Self {
             rules: Rules::default(),
             preemption_enabled: true,
+            max_evictions_per_minute: None,
             refused_after: Duration::from_secs(5),
             avoid_refused: Duration::from_mins(10),
             delete_after: None,

@@ -9,6 +9,7 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::names::labels;
 use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, Preemption, Refusal};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::gang::assignments;
@@ -138,7 +139,12 @@ fn template_record(
     let positions = nodes.iter().enumerate().filter(|(_, node)| admits(node));
     let eligible = positions.map(|(at, _)| at).collect();
     let requests = template.requests.clone()?;
+    let opted_out = template.labels.get_key_value(labels::EVICTABLE);
     Ok(TemplateRecord {
+        labels: opted_out
+            .map(|(key, value)| (key.clone(), value.clone()))
+            .into_iter()
+            .collect(),
         apart: template.apart.clone(),
         not_modelled: template.not_modelled.clone(),
         ..TemplateRecord::of(&template.group, &requests, &eligible)
@@ -196,6 +202,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
     let status = status(record);
     let templates = record.templates.iter().map(|template| TemplateInput {
         group: template.group.clone(),
+        labels: template.labels.clone(),
         requests: Ok(Arc::new(template.to_requests())),
         nodes: TemplateNodes::Recorded(template.node_names(file).map(str::to_owned).collect()),
         volumes: VolumeNeeds::default(),

@@ -15,6 +15,7 @@ use lockstep_model::{Assignments, GangPhase, Occupant, Pod, Snapshot};
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
 use crate::input::{GangInput, TemplateInput, WorkloadInput};
+use crate::pace::LimitReached;
 use crate::pending::Pending;
 
 /// One gang within a cycle.
@@ -40,6 +41,8 @@ pub struct GangState {
     pub preempted: Option<String>,
     /// Why it waits.
     pub pending: Option<Pending>,
+    /// That the victims of its intent wait for the limit of evictions.
+    pub(crate) paced: Option<LimitReached>,
     /// What the queue has decided for it.
     pub decision: Decision,
 }
@@ -72,6 +75,7 @@ impl GangState {
             status: input.group.status.clone(),
             preempted: None,
             pending: None,
+            paced: None,
             decision: Decision::None,
             input,
         }
@@ -231,7 +235,7 @@ impl GangState {
         (gang.min_count.max(0) as usize).saturating_sub(finished) as u32
     }
 
-    /// A claim for a volume, a volume or a storage class that members miss which have not finished.
+    /// A claim for a volume, a volume or a storage class that members miss which are to be placed.
     pub(crate) fn missing_volume(&self) -> Option<&MissingVolume> {
         self.needed_templates()
             .find_map(|t| t.storage.missing.first())
@@ -243,12 +247,16 @@ impl GangState {
             .find_map(|t| t.not_modelled.as_deref())
     }
 
-    /// Templates of members that have not finished.
+    /// Templates of members that are to be placed, or wait for their victims, and have not finished.
     fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
-        templates.filter(|t| {
+        let preempts = self.status.preemption.is_some();
+        let placed = self.assigned.as_ref().filter(|_| preempts);
+        templates.filter(move |t| {
             let asks = !t.storage.missing.is_empty() || t.not_modelled.is_some();
-            asks && self.unfinished().any(|m| m.group == t.group)
+            let concerned = |m: &&Member| placed.is_none_or(|placed| placed.contains_key(*m));
+            let mut members = self.wanted().filter(concerned);
+            asks && members.any(|m| m.group == t.group)
         })
     }
 
@@ -390,7 +398,11 @@ fn pods_of(input: &GangInput, cluster: &Snapshot) -> BTreeMap<Member, Vec<Arc<Po
 }
 
 /// The nodes as a decision of this moment. Another decision of the same gang has another id.
-fn new_placement(group_uid: &str, assigned: &Assignments, now: DateTime<Utc>) -> Placement {
+pub(crate) fn new_placement(
+    group_uid: &str,
+    assigned: &Assignments,
+    now: DateTime<Utc>,
+) -> Placement {
     let mut by_node: BTreeMap<&str, MemberSet> = BTreeMap::new();
     for (member, node) in assigned {
         by_node.entry(node).or_default().insert(member.clone());

@@ -27,7 +27,10 @@ mod version;
 
 pub use codec::FrameError;
 pub use frame::{FrameReader, MAX_BODY, Message};
-pub use message::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Rendezvous};
+pub use message::{
+    Checkpoint, ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits,
+    Release, Rendezvous,
+};
 pub use text::Text;
 pub use version::{VERSIONS, Versions};
 

@@ -16,6 +16,15 @@ pub struct Rendezvous {
     pub port: u16,
 }
 
+/// How long a child may go without progress before it has hung.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgressLimits {
+    /// From one step to the next, in seconds.
+    pub timeout_seconds: u32,
+    /// Before that long after its start, in seconds, no child has hung.
+    pub startup_seconds: u32,
+}
+
 /// Lets the child of one attempt start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Release {
@@ -31,6 +40,8 @@ pub struct Release {
     pub rank: Option<u32>,
     /// The members of this attempt, as ranges. For the child, in `LOCKSTEP_PEERS`.
     pub peers: Text<32_768>,
+    /// A child that reports progress and stops doing so is ended; without limits it never is.
+    pub progress: Option<ProgressLimits>,
 }
 
 /// Why a child ended. Names are the reasons of a container status.
@@ -48,6 +59,8 @@ pub enum ExitReason {
     StartError,
     /// It ended after the supervisor had passed on a signal to stop.
     Terminated,
+    /// It made no progress within the limits of its release, and the supervisor has killed it.
+    Hang,
 }
 
 /// How the child of one attempt ended.
@@ -64,8 +77,30 @@ pub struct ChildExit {
     pub oom_kills: u32,
     /// What it means.
     pub reason: ExitReason,
-    /// For people: why the child could not be started.
+    /// For people: why the child could not be started, or where it hung.
     pub message: Text<1024>,
+}
+
+/// How far the child of one attempt has come, by what it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// The attempt.
+    pub attempt: u64,
+    /// The step that it is at.
+    pub step: u64,
+    /// When it came to that step, in seconds since 1970 by the node's clock.
+    pub step_time: u64,
+    /// Its last checkpoint, if it has told of one.
+    pub checkpoint: Option<Checkpoint>,
+}
+
+/// A checkpoint that the child says it has saved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// The step that it holds.
+    pub step: u64,
+    /// When the child first told of it, in seconds since 1970 by the node's clock.
+    pub time: u64,
 }
 
 /// From the supervisor to the agent.
@@ -106,6 +141,8 @@ pub enum FromSupervisor {
         /// For people: process IDs, names and states of the first of them.
         message: Text<1024>,
     },
+    /// How far the child that runs has come.
+    Progress(Progress),
 }
 
 /// From the agent to the supervisor.
@@ -149,6 +186,7 @@ mod kind {
     pub(super) const STARTED: u8 = 3;
     pub(super) const EXITED: u8 = 4;
     pub(super) const SURVIVORS: u8 = 5;
+    pub(super) const PROGRESS: u8 = 6;
 
     pub(super) const WELCOME: u8 = 64;
     pub(super) const HOLD: u8 = 65;
@@ -159,12 +197,13 @@ mod kind {
 }
 
 /// Reasons and their numbers in a frame.
-const REASONS: [(u8, ExitReason); 5] = [
+const REASONS: [(u8, ExitReason); 6] = [
     (0, ExitReason::Completed),
     (1, ExitReason::Error),
     (2, ExitReason::OomKilled),
     (3, ExitReason::StartError),
     (4, ExitReason::Terminated),
+    (5, ExitReason::Hang),
 ];
 
 fn reason_from(number: u8) -> Result<ExitReason, FrameError> {
@@ -207,6 +246,29 @@ fn coordinator(fields: &mut Fields<'_>) -> Result<Rendezvous, FrameError> {
     })
 }
 
+fn limits(fields: &mut Fields<'_>) -> Result<ProgressLimits, FrameError> {
+    Ok(ProgressLimits {
+        timeout_seconds: fields.u32()?,
+        startup_seconds: fields.u32()?,
+    })
+}
+
+fn checkpoint(fields: &mut Fields<'_>) -> Result<Checkpoint, FrameError> {
+    Ok(Checkpoint {
+        step: fields.u64()?,
+        time: fields.u64()?,
+    })
+}
+
+fn progress(fields: &mut Fields<'_>) -> Result<Progress, FrameError> {
+    Ok(Progress {
+        attempt: attempt(fields)?,
+        step: fields.u64()?,
+        step_time: fields.u64()?,
+        checkpoint: fields.optional("checkpoint", checkpoint)?,
+    })
+}
+
 fn release(fields: &mut Fields<'_>) -> Result<Release, FrameError> {
     Ok(Release {
         attempt: attempt(fields)?,
@@ -214,6 +276,7 @@ fn release(fields: &mut Fields<'_>) -> Result<Release, FrameError> {
         world: fields.u32()?,
         rank: fields.optional("rank", Fields::u32)?,
         peers: fields.text()?,
+        progress: fields.optional("progress", limits)?,
     })
 }
 
@@ -245,6 +308,7 @@ impl Message for FromSupervisor {
                 count: fields.u32()?,
                 message: fields.text()?,
             },
+            kind::PROGRESS => Self::Progress(progress(&mut fields)?),
             other => return Err(FrameError::Kind(other)),
         };
         fields.end()?;
@@ -286,6 +350,16 @@ impl Message for FromSupervisor {
                 .u64(*attempt)
                 .u32(*count)
                 .text(message),
+            Self::Progress(Progress {
+                attempt,
+                step,
+                step_time,
+                checkpoint,
+            }) => Writer::new(kind::PROGRESS)
+                .u64(*attempt)
+                .u64(*step)
+                .u64(*step_time)
+                .optional(*checkpoint, |w, c| w.u64(c.step).u64(c.time)),
         }
         .finish()
     }
@@ -330,12 +404,16 @@ impl Message for FromAgent {
                 world,
                 rank,
                 peers,
+                progress,
             }) => Writer::new(kind::RELEASE)
                 .u64(*attempt)
                 .optional(*coordinator, |w, c| w.ip(c.ip).u16(c.port))
                 .u32(*world)
                 .optional(*rank, Writer::u32)
-                .text(peers),
+                .text(peers)
+                .optional(*progress, |w, limits| {
+                    w.u32(limits.timeout_seconds).u32(limits.startup_seconds)
+                }),
             Self::Waiting { message } => Writer::new(kind::WAITING).text(message),
             Self::Complete { attempt } => Writer::new(kind::COMPLETE).u64(*attempt),
             Self::Exit { attempt } => Writer::new(kind::EXIT).u64(*attempt),

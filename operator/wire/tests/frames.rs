@@ -4,8 +4,8 @@ use std::fmt::Debug;
 use std::net::IpAddr;
 
 use lockstep_wire::{
-    ChildExit, ExitReason, FrameError, FrameReader, FromAgent, FromSupervisor, MAX_BODY, Message,
-    Release, Rendezvous, Text, VERSIONS, Versions,
+    Checkpoint, ChildExit, ExitReason, FrameError, FrameReader, FromAgent, FromSupervisor,
+    MAX_BODY, Message, Progress, ProgressLimits, Release, Rendezvous, Text, VERSIONS, Versions,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -29,6 +29,7 @@ fn reasons() -> impl Strategy<Value = ExitReason> {
         Just(ExitReason::OomKilled),
         Just(ExitReason::StartError),
         Just(ExitReason::Terminated),
+        Just(ExitReason::Hang),
     ]
 }
 
@@ -71,7 +72,24 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
                 message,
             }
         }),
+        (attempt(), any::<[u64; 2]>(), option::of(any::<[u64; 2]>())).prop_map(
+            |(attempt, [step, step_time], checkpoint)| {
+                FromSupervisor::Progress(Progress {
+                    attempt,
+                    step,
+                    step_time,
+                    checkpoint: checkpoint.map(|[step, time]| Checkpoint { step, time }),
+                })
+            }
+        ),
     ]
+}
+
+fn limits() -> impl Strategy<Value = ProgressLimits> {
+    any::<[u32; 2]>().prop_map(|[timeout_seconds, startup_seconds]| ProgressLimits {
+        timeout_seconds,
+        startup_seconds,
+    })
 }
 
 fn from_agent() -> impl Strategy<Value = FromAgent> {
@@ -84,15 +102,17 @@ fn from_agent() -> impl Strategy<Value = FromAgent> {
             option::of(coordinators()),
             any::<u32>(),
             option::of(any::<u32>()),
-            text()
+            text(),
+            option::of(limits()),
         )
-            .prop_map(|(attempt, coordinator, world, rank, peers)| {
+            .prop_map(|(attempt, coordinator, world, rank, peers, progress)| {
                 FromAgent::Release(Release {
                     attempt,
                     coordinator,
                     world,
                     rank,
                     peers,
+                    progress,
                 })
             }),
         text().prop_map(|message| FromAgent::Waiting { message }),
@@ -206,6 +226,10 @@ fn the_longest_messages_fit_into_a_frame() {
         world: u32::MAX,
         rank: Some(u32::MAX),
         peers: Text::cut("x".repeat(100_000)),
+        progress: Some(ProgressLimits {
+            timeout_seconds: u32::MAX,
+            startup_seconds: u32::MAX,
+        }),
     };
     let frame = FromAgent::Release(longest).encode();
     assert!(frame.len() - 4 <= MAX_BODY, "{}", frame.len());

@@ -230,6 +230,7 @@ impl World {
         };
         let template = TemplateInput {
             group: "w".to_owned(),
+            labels: BTreeMap::new(),
             requests: Ok(Arc::clone(holds)),
             nodes: TemplateNodes::Satisfying(Constraints::default()),
             volumes: VolumeNeeds::default(),

@@ -12,8 +12,9 @@ use serde_json::{Value, json};
 
 use crate::assets::RealPlane;
 use crate::audit::AuditLog;
-use crate::install::{self, PodIdentity, Resolved};
+use crate::install::{self, Method, Place, PodIdentity, Resolved};
 use crate::manifests::merge;
+use crate::olm;
 use crate::process::{Launch, Process, free_port, run, workspace_binary};
 use crate::wait::eventually;
 use crate::{http, reaper};
@@ -43,6 +44,8 @@ pub struct Options {
     pub config: Value,
     /// Whether the API server serves upstream's pod groups (`scheduling.k8s.io`).
     pub native_scheduling: bool,
+    /// How the operator is installed.
+    pub method: Method,
 }
 
 impl Options {
@@ -52,6 +55,7 @@ impl Options {
             name: name.into(),
             config: json!({}),
             native_scheduling: false,
+            method: Method::Shipped,
         }
     }
 }
@@ -65,6 +69,8 @@ pub struct Cluster {
     kubeconfig: PathBuf,
     /// Who has written and read what.
     pub audit: AuditLog,
+    /// How the operator is installed.
+    pub method: Method,
     plane: Plane,
 }
 
@@ -112,6 +118,7 @@ impl Cluster {
                 kubectl,
                 kubeconfig,
                 audit,
+                method: Method::Shipped,
                 plane: Plane::Theirs,
             });
         }
@@ -128,6 +135,7 @@ impl Cluster {
                 kubectl,
                 kubeconfig,
                 audit,
+                method: options.method.clone(),
                 plane: Plane::Real(plane),
             };
             cluster.install(options).await?;
@@ -153,6 +161,7 @@ impl Cluster {
             kubectl: built.join("kubectl"),
             kubeconfig,
             audit,
+            method: options.method.clone(),
             plane: Plane::StandIn(plane),
             folder,
         };
@@ -161,21 +170,28 @@ impl Cluster {
     }
 
     async fn install(&self, options: &Options) -> Result<()> {
-        let overlay = repository()
-            .join("config/overlays/full")
-            .display()
-            .to_string();
-        self.kubectl(&["apply", "-k", &overlay]).await?;
-        self.kubectl(&[
-            "wait",
-            "--for=condition=Established",
-            "--all",
-            "crd",
-            "--timeout=30s",
-        ])
-        .await?;
-        let (namespace, name) = install::MANAGER;
-        let maps = Api::<ConfigMap>::namespaced(self.client().await?, namespace);
+        match &options.method {
+            Method::Shipped => {
+                let overlay = repository().join("config/overlays/full");
+                self.apply(&overlay).await?;
+            }
+            Method::Renamed {
+                prefix,
+                manager,
+                agents,
+            } => {
+                let root = repository();
+                let overlay =
+                    install::renamed_overlay(&root, &self.folder, prefix, manager, agents)?;
+                self.apply(&overlay).await?;
+            }
+            Method::Olm(namespace) => olm::install(self, namespace).await?,
+        }
+        self.established(&["--all", "crd"]).await?;
+        let namespace = self.method.manager().namespace;
+        let deployment = self.deployment(&self.method.manager().name).await?;
+        let name = install::config_map_of(&deployment.spec.template).context("a ConfigMap")?;
+        let maps = Api::<ConfigMap>::namespaced(self.client().await?, &namespace);
         let text = maps
             .get(name)
             .await?
@@ -189,6 +205,17 @@ impl Cluster {
         maps.patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
         Ok(())
+    }
+
+    async fn apply(&self, overlay: &Path) -> Result<()> {
+        let overlay = overlay.display().to_string();
+        self.kubectl(&["apply", "-k", &overlay]).await.map(drop)
+    }
+
+    async fn deployment(&self, name: &str) -> Result<Deployment> {
+        let namespace = self.method.manager().namespace;
+        let deployments = Api::<Deployment>::namespaced(self.client().await?, &namespace);
+        Ok(deployments.get(name).await?)
     }
 
     /// Whether this is the stand-in of `tests/plane`, with its switches and its audit log. If not,
@@ -295,18 +322,38 @@ impl Cluster {
         .await
     }
 
-    /// Starts a manager as the applied Deployment says and waits until it is ready, which includes
-    /// that its watches are in sync. Only the ports it listens on are its own: here several share
-    /// one network.
+    /// Starts a manager and waits until it is ready, which includes that its watches are in sync.
     pub async fn start_manager(&self, instance: &str) -> Result<Manager> {
-        let (namespace, name) = install::MANAGER;
+        let Manager {
+            mut process,
+            health,
+            metrics,
+        } = self.launch_manager(instance).await?;
+        eventually("the manager to be ready", START, async || {
+            if let Some(status) = process.ended()? {
+                return Ok(Err(anyhow::anyhow!(
+                    "the manager ended with {status}\n{}",
+                    process.log_tail(TAIL)
+                )));
+            }
+            http::get(&health, "/readyz").await.map(Ok)
+        })
+        .await??;
+        Ok(Manager {
+            process,
+            health,
+            metrics,
+        })
+    }
+
+    /// Starts a manager as the applied Deployment says. Only the ports it listens on are its own:
+    /// here several share one network.
+    pub async fn launch_manager(&self, instance: &str) -> Result<Manager> {
+        let Place { namespace, name } = self.method.manager();
         let client = self.client().await?;
-        let deployment = Api::<Deployment>::namespaced(client.clone(), namespace)
-            .get(name)
-            .await?;
-        let template = deployment.spec.template;
+        let template = self.deployment(&name).await?.spec.template;
         let pod = PodIdentity {
-            namespace: namespace.into(),
+            namespace: namespace.clone(),
             name: format!("{name}-{instance}"),
             uid: format!("{name}-{instance}"),
             node: String::new(),
@@ -330,39 +377,73 @@ impl Cluster {
             args,
             env: Some(env),
         };
-        let mut process = Process::start(&launch, &self.folder)?;
-        eventually("the manager to be ready", START, async || {
-            if let Some(status) = process.ended()? {
-                return Ok(Err(anyhow::anyhow!(
-                    "the manager ended with {status}\n{}",
-                    process.log_tail(TAIL)
-                )));
-            }
-            http::get(&health, "/readyz").await.map(Ok)
-        })
-        .await??;
         Ok(Manager {
-            process,
+            process: Process::start(&launch, &self.folder)?,
             health,
             metrics,
         })
     }
 
+    /// Waits until definitions are served. At first their conditions are null, which `kubectl wait`
+    /// takes for an error.
+    pub(crate) async fn established(&self, definitions: &[&str]) -> Result<()> {
+        let wait = ["wait", "--for=condition=Established", "--timeout=30s"];
+        let wait = [&wait, definitions].concat();
+        eventually("the definitions to be served", START, async || {
+            self.kubectl(&wait).await.map(drop)
+        })
+        .await
+    }
+
+    /// Starts the program of another Deployment of the installation, as that Deployment says; more
+    /// environment is what a user has configured.
+    pub async fn start_deployment(&self, name: &str, env: &[(&str, &str)]) -> Result<Process> {
+        let namespace = self.method.manager().namespace;
+        let template = self.deployment(name).await?.spec.template;
+        let pod = PodIdentity {
+            namespace: namespace.clone(),
+            name: format!("{name}-a"),
+            uid: format!("{name}-a"),
+            node: String::new(),
+        };
+        let client = self.client().await?;
+        let folder = self.folder.join(&pod.name);
+        let mut resolved = install::resolve(&client, &template, &pod, &folder).await?;
+        let account = format!("sa:{namespace}:{}", resolved.service_account);
+        let kubeconfig = self.kubeconfig_for(&account)?.display().to_string();
+        let more = env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned()));
+        resolved.env.extend(more);
+        resolved.env.insert("KUBECONFIG".into(), kubeconfig);
+        let launch = Launch {
+            name: pod.name,
+            program: workspace_binary("lockstep-manager")?,
+            args: resolved.args,
+            env: Some(resolved.env),
+        };
+        Process::start(&launch, &self.folder)
+    }
+
     /// Arguments and environment of the agent as the applied DaemonSet says.
     pub async fn agent(&self) -> Result<Resolved> {
-        let (namespace, name) = install::AGENT;
+        let Place { name, .. } = self.method.agent();
+        self.agent_on("", &name, &self.folder.join("agent")).await
+    }
+
+    /// The same on a node whose root folder is this one, in a pod with this UID.
+    pub async fn agent_on(&self, node: &str, pod_uid: &str, root: &Path) -> Result<Resolved> {
+        let Place { namespace, name } = self.method.agent();
         let client = self.client().await?;
-        let daemon_set = Api::<DaemonSet>::namespaced(client.clone(), namespace)
-            .get(name)
+        let daemon_set = Api::<DaemonSet>::namespaced(client.clone(), &namespace)
+            .get(&name)
             .await?;
         let template = daemon_set.spec.template;
         let pod = PodIdentity {
-            namespace: namespace.into(),
-            name: name.into(),
-            uid: name.into(),
-            node: String::new(),
+            namespace,
+            name,
+            uid: pod_uid.into(),
+            node: node.into(),
         };
-        install::resolve(&client, &template, &pod, &self.folder.join("agent")).await
+        install::resolve(&client, &template, &pod, root).await
     }
 }
 

@@ -9,10 +9,119 @@ use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, PodTemplateSpec};
 use kube::{Api, Client};
 
-/// Namespace and name of the manager's Deployment, ConfigMap and ServiceAccount.
+/// Namespace and name of the manager's Deployment and ServiceAccount, as shipped.
 pub const MANAGER: (&str, &str) = ("lockstep-system", "lockstep-manager");
-/// Namespace and name of the agent's DaemonSet and ServiceAccount.
+/// Namespace and name of the agent's DaemonSet and ServiceAccount, as shipped.
 pub const AGENT: (&str, &str) = ("lockstep-agent", "lockstep-agent");
+
+/// A namespace and a name in it.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// Namespace.
+    pub namespace: String,
+    /// Name.
+    pub name: String,
+}
+
+/// How the operator is installed.
+#[derive(Clone, Debug)]
+pub enum Method {
+    /// `config/overlays/full` as it is.
+    Shipped,
+    /// An overlay of a user's own, under a prefix of names, with the manager and the agents in
+    /// these namespaces.
+    Renamed {
+        /// What the names begin with.
+        prefix: String,
+        /// Namespace of the manager.
+        manager: String,
+        /// Namespace of the agents.
+        agents: String,
+    },
+    /// What OLM makes of `bundle/`, all in this namespace.
+    Olm(String),
+}
+
+impl Method {
+    /// Where the manager's Deployment is.
+    pub fn manager(&self) -> Place {
+        self.place(MANAGER, |renamed, _| renamed)
+    }
+
+    /// Where the agents' DaemonSet is.
+    pub fn agent(&self) -> Place {
+        self.place(AGENT, |_, renamed| renamed)
+    }
+
+    fn place<'a>(
+        &'a self,
+        shipped: (&'a str, &'a str),
+        of: impl Fn(&'a str, &'a str) -> &'a str,
+    ) -> Place {
+        let (prefix, namespace) = match self {
+            Self::Shipped => ("", shipped.0),
+            Self::Renamed {
+                prefix,
+                manager,
+                agents,
+            } => (prefix.as_str(), of(manager, agents)),
+            Self::Olm(namespace) => ("", namespace.as_str()),
+        };
+        Place {
+            namespace: namespace.to_owned(),
+            name: format!("{prefix}{}", shipped.1),
+        }
+    }
+}
+
+/// Writes an overlay of a user's own below `folder`: the manager with everything cluster-wide under
+/// one namespace, the agents under another.
+pub fn renamed_overlay(
+    repository: &Path,
+    folder: &Path,
+    prefix: &str,
+    manager: &str,
+    agents: &str,
+) -> Result<PathBuf> {
+    let root = folder.join("overlay");
+    let config = relative(&std::fs::canonicalize(folder)?, &repository.join("config"))?;
+    let header = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    let parts = [
+        (
+            "manager",
+            format!(
+                "namespace: {manager}\nnamePrefix: {prefix}\nresources: [{config}/overlays/default]\n"
+            ),
+        ),
+        (
+            "agents",
+            format!(
+                "namespace: {agents}\nnamePrefix: {prefix}\ncomponents: [{config}/components/agent]\n"
+            ),
+        ),
+        ("", "resources: [manager, agents]\n".to_owned()),
+    ];
+    for (part, text) in parts {
+        let folder = root.join(part);
+        std::fs::create_dir_all(&folder)?;
+        std::fs::write(folder.join("kustomization.yaml"), format!("{header}{text}"))?;
+    }
+    Ok(root)
+}
+
+/// The way from a folder two below `from` to `to`: kustomize takes no absolute paths.
+fn relative(from: &Path, to: &Path) -> Result<String> {
+    let to = std::fs::canonicalize(to)?;
+    let up = "../".repeat(from.components().count() - 1 + 2);
+    Ok(format!("{up}{}", to.strip_prefix("/")?.display()))
+}
+
+/// ConfigMap that a pod template mounts, in whatever volume.
+pub fn config_map_of(template: &PodTemplateSpec) -> Option<&str> {
+    let volumes = template.spec.as_ref()?.volumes.as_ref()?;
+    let mut sources = volumes.iter().filter_map(|v| v.config_map.as_ref());
+    Some(&sources.next()?.name)
+}
 
 /// What the kubelet would know about the pod that a program runs in.
 #[derive(Clone, Debug)]

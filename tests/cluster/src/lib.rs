@@ -4,7 +4,7 @@
 //! | module | content |
 //! |---|---|
 //! | [`cluster`] | the control plane with the operator installed and running |
-//! | [`install`] | `kubectl apply -k`, and what the applied Deployment and DaemonSet say about arguments, env and files |
+//! | [`install`], `olm` | `kubectl apply -k` or what OLM makes of the bundle, and what the applied Deployment and DaemonSet say about arguments, env and files |
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
@@ -19,6 +19,7 @@ pub mod http;
 pub mod install;
 pub mod manifests;
 pub mod nodes;
+mod olm;
 pub mod process;
 pub mod reaper;
 pub mod roles;

@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use crate::cluster::Cluster;
 use crate::http;
-use crate::install;
 use crate::manifests::POOL;
 use crate::process::{Launch, Process, workspace_binary};
 use crate::wait::eventually;
 
 const START: Duration = Duration::from_mins(1);
+/// What each node adds to it.
+const EACH: Duration = Duration::from_millis(60);
 
 /// The nodes of one pool.
 #[derive(Clone, Debug)]
@@ -61,6 +62,7 @@ impl Nodes {
     /// DaemonSet says, and waits until all are registered and their agents are ready.
     pub async fn start(cluster: &Cluster, pool: &str, shape: &Shape) -> Result<Self> {
         let agent = cluster.agent().await?;
+        let namespace = cluster.method.agent().namespace;
         let mut args = vec![
             format!("--kubeconfig={}", cluster.kubeconfig().display()),
             // The kubelets of all nodes in one process share one identity of the nodes' group.
@@ -75,12 +77,8 @@ impl Nodes {
                 agent.args.join(" "),
                 shape.supervise
             ),
-            format!(
-                "--agent-account={}:{}",
-                install::AGENT.0,
-                agent.service_account
-            ),
-            format!("--agent-pods={}", install::AGENT.0),
+            format!("--agent-account={}:{}", namespace, agent.service_account),
+            format!("--agent-pods={namespace}"),
         ];
         if !shape.agents {
             args.push("--no-agent=*".into());
@@ -93,7 +91,7 @@ impl Nodes {
             env: None,
         };
         let mut process = Process::start(&launch, cluster.folder())?;
-        let control = process.ready_line("hollow: ready", START).await?;
+        let control = process.ready_line("hollow: ready", patience(shape)).await?;
         let names = (0..shape.nodes).map(|i| format!("{pool}-{i:04}")).collect();
         let nodes = Self {
             process,
@@ -101,15 +99,16 @@ impl Nodes {
             names,
         };
         if shape.agents {
-            nodes.agents_ready(&cluster.client().await?).await?;
+            nodes.agents_ready(cluster, patience(shape)).await?;
         }
         Ok(nodes)
     }
 
     /// Waits until the pods of all agents are ready, from which on restarts in place are possible.
-    async fn agents_ready(&self, client: &Client) -> Result<()> {
-        let pods: Api<Pod> = Api::namespaced(client.clone(), install::AGENT.0);
-        eventually("the agents to be ready", START, async || {
+    async fn agents_ready(&self, cluster: &Cluster, within: Duration) -> Result<()> {
+        let namespace = cluster.method.agent().namespace;
+        let pods: Api<Pod> = Api::namespaced(cluster.client().await?, &namespace);
+        eventually("the agents to be ready", within, async || {
             let all = pods.list(&ListParams::default()).await?.items;
             let ready = all
                 .iter()
@@ -125,7 +124,7 @@ impl Nodes {
         pod.spec
             .as_ref()
             .and_then(|s| s.node_name.as_ref())
-            .is_some_and(|n| self.names.contains(n))
+            .is_some_and(|n| self.names.binary_search(n).is_ok())
     }
 
     /// Values of a label by node.
@@ -189,10 +188,21 @@ impl Nodes {
         self.post("/node/return", json!({"node": node})).await
     }
 
+    /// How many training processes run under supervisors, by attempt.
+    pub async fn training(&self) -> Result<BTreeMap<i64, usize>> {
+        Ok(serde_json::from_str(
+            &http::get(&self.control, "/training").await?,
+        )?)
+    }
+
     /// Any request of the control interface.
     pub async fn post(&self, path: &str, body: Value) -> Result<()> {
         http::post(&self.control, path, &body).await.map(drop)
     }
+}
+
+fn patience(shape: &Shape) -> Duration {
+    START + EACH * shape.nodes.unsigned_abs()
 }
 
 fn is_ready(pod: &Pod) -> bool {

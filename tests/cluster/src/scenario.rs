@@ -374,6 +374,14 @@ impl Scenario<'_> {
             .await
     }
 
+    /// Makes a user administrator of this scenario's namespace.
+    pub async fn grant_all(&self, user: &str) -> Result<()> {
+        let subject = format!("--user={user}");
+        let role = "--clusterrole=cluster-admin";
+        let grant = ["create", "rolebinding", user, role, &subject];
+        self.kubectl(&grant).await.map(drop)
+    }
+
     /// Runs `kubectl lockstep` in this scenario's namespace.
     pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
         self.cluster

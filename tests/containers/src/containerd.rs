@@ -7,11 +7,12 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::eventually;
 use lockstep_cluster::process::{Launch, Process, run};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 use xtask::image::{Entry, Image, Layer, Target};
 
 use crate::config;
 use crate::kubelet::Kubelet;
+use crate::processes::{descendants, signal};
 
 /// Folder with other programs than those on the path.
 const PROGRAMS: &str = "LOCKSTEP_CONTAINERD";
@@ -56,7 +57,14 @@ impl Containerd {
         let text = config::toml(folder, socket, containerd.major, PAUSE);
         fs::write(containerd.config(), text)?;
         containerd.restart().await?;
-        containerd.import().await?;
+        let busybox = tools()?;
+        for (reference, entrypoint) in [
+            (IMAGE, vec!["/bin/sh"]),
+            (PAUSE, vec!["/bin/sleep", "2147483647"]),
+        ] {
+            let image = image(reference, &entrypoint, "0:0", busybox.clone())?;
+            containerd.import(&image).await?;
+        }
         Ok(containerd)
     }
 
@@ -119,32 +127,16 @@ impl Containerd {
         Kubelet::new(&self.socket, &self.folder.join("logs"))
     }
 
-    async fn import(&self) -> Result<()> {
-        let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
-        let mut entries = vec![Entry::program("bin/busybox", busybox)];
-        entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
-        let layer = Layer::new(entries)?;
-        for (reference, entrypoint) in [
-            (IMAGE, vec!["/bin/sh"]),
-            (PAUSE, vec!["/bin/sleep", "2147483647"]),
-        ] {
-            let image = Image {
-                reference: reference.into(),
-                architecture: Target::here().architecture().into(),
-                entrypoint: entrypoint.into_iter().map(str::to_owned).collect(),
-                user: "0:0".into(),
-                version: "1".into(),
-                layer: layer.clone(),
-            };
-            let archive = self.folder.join("image.tar");
-            fs::write(&archive, image.archive()?)?;
-            let (socket, archive) = (
-                self.socket.display().to_string(),
-                archive.display().to_string(),
-            );
-            let args = ["-a", &socket, "-n", "k8s.io", "images", "import", &archive];
-            run(&self.program("ctr"), &args, &[], CALL).await?;
-        }
+    /// Puts an image into it.
+    pub async fn import(&self, image: &Image) -> Result<()> {
+        let archive = self.folder.join("image.tar");
+        fs::write(&archive, image.archive()?)?;
+        let (socket, archive) = (
+            self.socket.display().to_string(),
+            archive.display().to_string(),
+        );
+        let args = ["-a", &socket, "-n", "k8s.io", "images", "import", &archive];
+        run(&self.program("ctr"), &args, &[], CALL).await?;
         Ok(())
     }
 
@@ -174,30 +166,37 @@ impl Drop for Containerd {
         // A shim that is killed leaves its containers behind, so they go first.
         for shim in self.shims() {
             for pid in descendants(shim).into_iter().chain([shim]) {
-                kill(pid);
+                // It fails only for a process that has ended, which is what is wanted.
+                let _ = signal(pid, Signal::KILL);
             }
         }
         unmount_below(&self.folder);
     }
 }
 
-/// Ids of the processes below one, innermost last.
-fn descendants(pid: u32) -> Vec<u32> {
-    let children =
-        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
-    let mut all = Vec::new();
-    for child in children.split_whitespace().filter_map(|c| c.parse().ok()) {
-        all.push(child);
-        all.extend(descendants(child));
-    }
-    all
+/// A shell and its tools, for a layer of an image.
+pub fn tools() -> Result<Vec<Entry>> {
+    let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
+    let mut entries = vec![Entry::program("bin/busybox", busybox)];
+    entries.extend(TOOLS.map(|tool| Entry::link(&format!("bin/{tool}"), "busybox")));
+    Ok(entries)
 }
 
-fn kill(pid: u32) {
-    if let Some(pid) = i32::try_from(pid).ok().and_then(Pid::from_raw) {
-        // It fails only for a process that has ended, which is what is wanted.
-        let _ = kill_process(pid, Signal::KILL);
-    }
+/// An image of these files.
+pub fn image(
+    reference: &str,
+    entrypoint: &[&str],
+    user: &str,
+    entries: Vec<Entry>,
+) -> Result<Image> {
+    Ok(Image {
+        reference: reference.into(),
+        architecture: Target::here().architecture().into(),
+        entrypoint: entrypoint.iter().map(|&word| word.to_owned()).collect(),
+        user: user.into(),
+        version: "1".into(),
+        layer: Layer::new(entries)?,
+    })
 }
 
 /// Root file systems of containers that were killed stay mounted, and their folder could not be

@@ -80,6 +80,7 @@ impl Kubelet {
                 name: uid.into(),
                 uid: uid.into(),
                 namespace: "team".into(),
+                attempt: 0,
             }),
             log_directory: self.logs.join(uid).display().to_string(),
             labels: text(labels),
@@ -172,6 +173,7 @@ impl Kubelet {
     pub async fn status(&self, id: &str) -> Result<ContainerStatus> {
         let request = ContainerStatusRequest {
             container_id: id.to_owned(),
+            verbose: false,
         };
         let answer = self
             .client
@@ -228,13 +230,14 @@ fn config(name: &str, attempt: u32, command: &[&str]) -> ContainerConfig {
         }),
         command: command.iter().map(|&word| word.to_owned()).collect(),
         log_path: format!("{name}-{attempt}.log"),
-        mounts: Vec::new(),
         linux: Some(LinuxContainerConfig {
+            resources: None,
             security_context: Some(LinuxContainerSecurityContext {
                 namespace_options: Some(options),
-                run_as_user: None,
+                ..LinuxContainerSecurityContext::default()
             }),
         }),
+        ..ContainerConfig::default()
     }
 }
 

@@ -1,18 +1,26 @@
-//! Real containers for tests: a containerd of its own in a folder, and what a kubelet does with it.
+//! Real containers for tests: containerds of their own in folders, what a kubelet does with them,
+//! and nodes made of both with the node agents and a training job.
 //!
 //! Needs root, and containerd, runc and a static busybox as distributions package them (`make
 //! container-packages`). `LOCKSTEP_CONTAINERD=DIR` takes `containerd`, its shim and `ctr` from
 //! there, such as a later version.
+//!
+//! | module | content |
+//! |---|---|
+//! | [`containerd`] | a runtime and the images in it |
+//! | [`kubelet`] | single calls of a kubelet, for tests of the agent alone |
+//! | [`fleet`] | nodes: a containerd and an agent each, under the kubelet model |
+//! | [`job`] | the trainer as a workload, and what its members note |
 
 mod config;
 pub mod containerd;
+pub mod fleet;
+pub mod job;
 pub mod kubelet;
+mod processes;
 
 pub use containerd::Containerd;
+pub use fleet::Fleet;
+pub use job::Job;
 pub use kubelet::{Kubelet, Pod};
-
-/// Generated from `proto/kubelet.proto` by `make generate`.
-#[allow(missing_docs, clippy::all, clippy::pedantic, reason = "generated")]
-pub mod api {
-    include!("generated/runtime.v1.rs");
-}
+pub use lockstep_kubelet::runtime::cri::api;

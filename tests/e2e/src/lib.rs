@@ -5,6 +5,7 @@ use std::str::FromStr;
 
 use anyhow::{Result, anyhow};
 use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::merge;
 use lockstep_cluster::{Cluster, Options};
 use serde_json::{Value, json};
@@ -35,10 +36,16 @@ pub async fn cluster() -> Result<&'static Cluster> {
 
 /// A cluster of one test's own, without a manager. `config` is merged over the quick configuration.
 pub async fn fresh(name: &str, config: Value) -> Result<Cluster> {
+    installed(name, config, Method::Shipped).await
+}
+
+/// The same, installed in some way.
+pub async fn installed(name: &str, config: Value, method: Method) -> Result<Cluster> {
     let mut merged = quick();
     merge(&mut merged, config);
     let cluster = Cluster::start(&Options {
         config: merged,
+        method,
         ..Options::named(name)
     })
     .await?;

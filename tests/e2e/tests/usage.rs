@@ -36,7 +36,9 @@ fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
         manifests.push_str(&std::fs::read_to_string(entry?.path())?);
         manifests.push_str("\n---\n");
     }
-    let granted = grants(&manifests, roles).context("roles")?;
+    let mut granted = grants(&manifests, roles).context("roles")?;
+    // Asked for by admission policies and never called: without them nothing is written at all.
+    granted.retain(|g| g.group != "admission.lockstep.dev");
     ensure!(!granted.is_empty(), "no rule found in {}", folder.display());
     let (missing, idle) = (uncovered(&granted, &calls), unused(&granted, &calls));
     ensure!(

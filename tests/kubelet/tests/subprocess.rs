@@ -15,8 +15,10 @@ use chrono::DateTime;
 use lockstep_kubelet::clock::Clock;
 use lockstep_kubelet::latency::LatencyProfile;
 use lockstep_kubelet::model::{Action, PodDesc, PodView, SandboxView, State};
-use lockstep_kubelet::runtime::subprocess::{Host, Names};
-use lockstep_kubelet::runtime::{Changed, Ended, Fault, Reaper, Runtime, Subprocess, Table};
+use lockstep_kubelet::runtime::subprocess::Host;
+use lockstep_kubelet::runtime::{
+    Addresses, Changed, Ended, Fault, Reaper, Runtime, Subprocess, Table,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -46,9 +48,7 @@ fn node() -> Node {
     let host = Host {
         folder: folder.clone(),
         reaper: Arc::new(Reaper::start().unwrap()),
-        names: Names::default(),
-        ips: Arc::new(AtomicU32::new(0)),
-        octet: 15,
+        addresses: Arc::new(Addresses::of_this_process()),
     };
     let (change, changes) = mpsc::unbounded_channel();
     let clock = Clock::starting_at(DateTime::UNIX_EPOCH);

@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	eventsv1 "k8s.io/api/events/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -41,7 +42,7 @@ func init() {
 		corev1.AddToScheme, appsv1.AddToScheme, batchv1.AddToScheme, coordinationv1.AddToScheme,
 		policyv1.AddToScheme, schedulingv1.AddToScheme, schedulingv1beta1.AddToScheme,
 		discoveryv1.AddToScheme, rbacv1.AddToScheme, admissionregistrationv1.AddToScheme,
-		eventsv1.AddToScheme, autoscalingv1.AddToScheme, storagev1.AddToScheme,
+		eventsv1.AddToScheme, autoscalingv1.AddToScheme, storagev1.AddToScheme, flowcontrolv1.AddToScheme,
 	} {
 		utilruntime.Must(add(Scheme))
 	}
@@ -60,7 +61,7 @@ func init() {
 		schedulingv1.SchemeGroupVersion, schedulingv1beta1.SchemeGroupVersion, // v1 first: it owns PriorityClass
 		discoveryv1.SchemeGroupVersion, rbacv1.SchemeGroupVersion, admissionregistrationv1.SchemeGroupVersion,
 		autoscalingv1.SchemeGroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion,
-		storagev1.SchemeGroupVersion,
+		storagev1.SchemeGroupVersion, flowcontrolv1.SchemeGroupVersion,
 	} {
 		hub(gv)
 	}

@@ -12,7 +12,7 @@ k8s.io/apimachinery/pkg/api/resource k8s.io/apimachinery/pkg/util/intstr
 k8s.io/api/core/v1 k8s.io/api/apps/v1 k8s.io/api/batch/v1 k8s.io/api/coordination/v1 k8s.io/api/policy/v1
 k8s.io/api/scheduling/v1 k8s.io/api/scheduling/v1beta1 k8s.io/api/scheduling/v1alpha3 k8s.io/api/discovery/v1
 k8s.io/api/rbac/v1 k8s.io/api/admissionregistration/v1 k8s.io/api/events/v1 k8s.io/api/autoscaling/v1
-k8s.io/api/authentication/v1 k8s.io/api/authorization/v1 k8s.io/api/storage/v1"
+k8s.io/api/authentication/v1 k8s.io/api/authorization/v1 k8s.io/api/storage/v1 k8s.io/api/flowcontrol/v1"
 readonly_packages=()
 for package in $packages; do readonly_packages+=(--readonly-pkg "$package"); done
 # --output-model-name-file makes the map keys the types' OpenAPIModelName(), which

@@ -9,6 +9,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -31,6 +32,7 @@ func Catalog(nativeScheduling bool) []*Resource {
 	list = append(list, workloadControllers()...)
 	list = append(list, accessControl()...)
 	list = append(list, admissionControl()...)
+	list = append(list, flowControl()...)
 	if nativeScheduling {
 		list = append(list, schedulingGroups()...)
 	}
@@ -115,6 +117,15 @@ func foldStringData(obj runtime.Object) {
 		secret.Data[k] = []byte(v)
 	}
 	secret.StringData = nil
+}
+
+// flowControl is storage only: requests wait for nothing here but the switch of server/slow.go.
+func flowControl() []*Resource {
+	flow := flowcontrolv1.SchemeGroupVersion
+	return []*Resource{
+		{GroupVersion: flow, Name: "flowschemas", Singular: "flowschema", Kind: "FlowSchema", ClusterScoped: true, status: true, generation: true},
+		{GroupVersion: flow, Name: "prioritylevelconfigurations", Singular: "prioritylevelconfiguration", Kind: "PriorityLevelConfiguration", ClusterScoped: true, status: true, generation: true},
+	}
 }
 
 // workloadControllers are storage only: no controller here makes their pods.

@@ -55,7 +55,7 @@ func (reportedVersion) Info() *version.Info {
 }
 
 // genericConfig is what the three servers share, up to authentication.
-func genericConfig(o *Options, listener net.Listener, port int, creds *credentials, log *audit.Log) (*genericapiserver.Config, error) {
+func genericConfig(o *Options, listener net.Listener, port int, creds *credentials, log *audit.Log, slow *slow) (*genericapiserver.Config, error) {
 	c := genericapiserver.NewConfig(apis.Codecs)
 	c.EffectiveVersion = reportedVersion{basecompatibility.NewEffectiveVersionFromString(releaseMajor+"."+releaseMinor, "", "")}
 	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 0, 0 // never throttle
@@ -64,7 +64,7 @@ func genericConfig(o *Options, listener net.Listener, port int, creds *credentia
 	c.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))
 	c.ExternalAddress = fmt.Sprintf("127.0.0.1:%d", port)
 	c.BuildHandlerChainFunc = func(handler http.Handler, c *genericapiserver.Config) http.Handler {
-		return log.Handler(genericapiserver.DefaultBuildHandlerChain(handler, c))
+		return slow.handler(log.Handler(genericapiserver.DefaultBuildHandlerChain(handler, c)))
 	}
 
 	serving := genericoptions.NewSecureServingOptions()

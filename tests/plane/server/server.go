@@ -82,7 +82,9 @@ func Run(ctx context.Context, o *Options) error {
 	if err != nil {
 		return err
 	}
-	config, err := genericConfig(o, listener, port, creds, log)
+	slow := newSlow(o.Dir)
+	go slow.follow(ctx)
+	config, err := genericConfig(o, listener, port, creds, log, slow)
 	if err != nil {
 		return err
 	}

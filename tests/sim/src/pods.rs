@@ -99,6 +99,17 @@ impl SimCluster {
         true
     }
 
+    /// The training process of a supervised pod tells how far it has come.
+    pub fn progress(&mut self, pod: &Pod, step: u64, checkpoint: Option<u64>) {
+        let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
+            return;
+        };
+        let now = self.now();
+        let node = self.node(node);
+        let effects = node.runtime.progress(uid, step, checkpoint, now);
+        node.follow(effects);
+    }
+
     fn end(&mut self, pod: &Pod, name: Option<&str>, code: i32) -> bool {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return false;

@@ -247,6 +247,28 @@ impl Solo {
         self.cluster.delete(WatchedKind::Pod, &key);
     }
 
+    /// So many rounds, a second after each.
+    pub fn rounds(&mut self, n: usize) {
+        for _ in 0..n {
+            self.round();
+            self.later(1);
+        }
+    }
+
+    /// Rounds until something holds.
+    ///
+    /// # Panics
+    /// It does not within a minute.
+    pub fn until(&mut self, what: &str, holds: impl Fn(&mut Self) -> bool) {
+        for _ in 0..60 {
+            if holds(self) {
+                return;
+            }
+            self.rounds(1);
+        }
+        panic!("{what} does not come about:\n{}", self.story(60));
+    }
+
     /// Attempts of the training processes that run under supervisors, by member.
     pub fn children(&mut self) -> BTreeMap<String, u64> {
         let mut by_uid = BTreeMap::new();

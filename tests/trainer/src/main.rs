@@ -4,9 +4,12 @@
 //! The members meet at the address in `MASTER_ADDR`, then add up their gradients step by step. The
 //! member of rank 0 keeps checkpoints, which the next attempt goes on from. When a member dies, all
 //! others end with 1. On SIGTERM to any of them all stop after the same step, with a checkpoint,
-//! and end with 143. Wrong settings end with 2.
+//! and end with 143. Wrong settings end with 2. When rank 0 finds a member of another attempt, which
+//! must never happen, it ends with 99.
 
 mod checkpoint;
+mod command;
+mod journal;
 mod settings;
 mod state;
 mod team;
@@ -23,12 +26,15 @@ use signal_hook::consts::SIGTERM;
 use signal_hook::flag;
 
 use crate::checkpoint::Occasion;
+use crate::journal::{Milestone, note};
 use crate::settings::Settings;
 use crate::state::State;
-use crate::team::Team;
+use crate::team::{Team, Unmet};
 
 const FAILED: u8 = 1;
 const WRONG_SETTINGS: u8 = 2;
+/// Two attempts have met.
+const MIXED: u8 = 99;
 /// What a shell shows for a process that SIGTERM ended.
 const TERMINATED: u8 = 143;
 
@@ -56,6 +62,9 @@ fn main() -> ExitCode {
         Ok(End::Stopped) => ExitCode::from(TERMINATED),
         Err(error) => {
             eprintln!("trainer: {error:#}");
+            if let Some(Unmet::Mixed { .. }) = error.downcast_ref() {
+                return ExitCode::from(MIXED);
+            }
             thread::sleep(GIVING_UP);
             ExitCode::from(FAILED)
         }
@@ -70,6 +79,7 @@ fn run(settings: &Settings) -> Result<End> {
         .context("handle SIGTERM")?;
     flag::register(SIGTERM, stop.clone()).context("handle SIGTERM")?;
 
+    note(settings, Milestone::Started)?;
     say(&format!(
         "meets a team of {} as rank {}",
         settings.world, settings.rank
@@ -79,8 +89,12 @@ fn run(settings: &Settings) -> Result<End> {
     } else {
         State::default()
     };
-    let (mut team, words) =
-        Team::meet(settings, own.to_words()).context("meet the other members")?;
+    let met = Team::meet(settings, own.to_words());
+    if let Err(Unmet::Mixed { .. }) = met {
+        note(settings, Milestone::Mixed)?;
+    }
+    let (mut team, words) = met.context("meet the other members")?;
+    note(settings, Milestone::Met)?;
     meeting.store(false, Ordering::SeqCst);
     let state = State::from_words(&words)?;
     train(settings, &mut team, state, &stop)
@@ -98,6 +112,9 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
             save(settings, &state, Occasion::End)?;
             return Ok(End::Done);
         }
+        if let Some(file) = &settings.commands {
+            command::obey(file)?;
+        }
         // Stands for the computation of a step.
         thread::sleep(settings.step_time);
         let mut words = vec![u64::from(stop.load(Ordering::SeqCst))];
@@ -107,6 +124,9 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
             .with_context(|| format!("a member is lost after step {}", state.step))?;
         let (stops, gradient) = sum.split_first().context("an empty sum")?;
         state.apply(gradient);
+        if state.step == begun_at + 1 {
+            note(settings, Milestone::Stepped)?;
+        }
         if *stops > 0 {
             save(settings, &state, Occasion::Stop)?;
             return Ok(End::Stopped);

@@ -20,6 +20,13 @@ pub struct Settings {
     /// `PROGRESS_FILE`: holds the step that this attempt began at and the current one; none by
     /// default.
     pub progress: Option<PathBuf>,
+    /// `LOCKSTEP_ATTEMPT`: attempt of this member, as a supervisor tells it; 0 without one.
+    pub attempt: u64,
+    /// `JOURNAL_FILE`: when this member started, met the others and took its first step is added to
+    /// it; none by default.
+    pub journal: Option<PathBuf>,
+    /// `COMMAND_FILE`: what it says is done before the next step; none by default.
+    pub commands: Option<PathBuf>,
     /// `STEP_MILLIS`: time of a step, default 50.
     pub step_time: Duration,
     /// `CHECKPOINT_EVERY`: steps between two checkpoints, default 20.
@@ -65,6 +72,9 @@ impl Settings {
             ),
             checkpoints: text("CHECKPOINT_DIR")?.into(),
             progress: lookup("PROGRESS_FILE").map(PathBuf::from),
+            attempt: number(&lookup, "LOCKSTEP_ATTEMPT", "a number", |_| true)?.unwrap_or(0),
+            journal: lookup("JOURNAL_FILE").map(PathBuf::from),
+            commands: lookup("COMMAND_FILE").map(PathBuf::from),
             step_time: Duration::from_millis(
                 number(&lookup, "STEP_MILLIS", "a number of milliseconds", |_| true)?.unwrap_or(50),
             ),

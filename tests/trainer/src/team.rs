@@ -5,6 +5,8 @@ use std::net::{TcpListener, TcpStream, ToSocketAddrs};
 use std::thread;
 use std::time::Duration;
 
+use thiserror::Error;
+
 use crate::settings::Settings;
 
 /// Time between two attempts to meet.
@@ -15,6 +17,24 @@ const ATTEMPTS: u32 = 6000;
 const GREETING: Duration = Duration::from_secs(5);
 /// A member that is silent for so long is lost. Longer than any step of its peers.
 const SILENCE: Duration = Duration::from_secs(30);
+
+/// Why members have not met.
+#[derive(Debug, Error)]
+pub enum Unmet {
+    /// Somebody did not come, or went.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// A member of another attempt came to rank 0.
+    #[error("rank {rank} is of attempt {theirs}, and this is attempt {own}")]
+    Mixed {
+        /// Who came.
+        rank: u64,
+        /// Its attempt.
+        theirs: u64,
+        /// The attempt of rank 0.
+        own: u64,
+    },
+}
 
 /// This member's connections: of rank 0 to all others, of the others to rank 0.
 #[derive(Debug)]
@@ -28,18 +48,18 @@ enum Role {
 
 impl Team {
     /// Waits until all members are there; every one gets the words that rank 0 brings.
-    pub fn meet(settings: &Settings, words: Vec<u64>) -> io::Result<(Self, Vec<u64>)> {
+    pub fn meet(settings: &Settings, words: Vec<u64>) -> Result<(Self, Vec<u64>), Unmet> {
         if settings.leads() {
             let mut team = Self(Role::Leader(gather(settings)?));
             let words = team.broadcast(words)?;
             return Ok((team, words));
         }
         // A leader that goes away before all have come was one of an earlier attempt.
-        patiently(|| {
+        Ok(patiently(|| {
             let mut team = Self(Role::Follower(join(settings)?));
             let words = team.broadcast(words.clone())?;
             Ok((team, words))
-        })
+        })?)
     }
 
     /// Gives the words of rank 0 to everybody; those of the others only say how many to expect.
@@ -72,7 +92,7 @@ impl Team {
 
 /// Rank 0: listens until every other rank has come. The listener is closed then, so that a member
 /// of the next attempt finds nobody here and tries again.
-fn gather(settings: &Settings) -> io::Result<Vec<TcpStream>> {
+fn gather(settings: &Settings) -> Result<Vec<TcpStream>, Unmet> {
     let listener =
         patiently(|| TcpListener::bind((settings.master.0.as_str(), settings.master.1)))?;
     listener.set_nonblocking(true)?;
@@ -82,10 +102,17 @@ fn gather(settings: &Settings) -> io::Result<Vec<TcpStream>> {
         stream.set_nonblocking(false)?;
         stream.set_read_timeout(Some(GREETING))?;
         // A stranger, or a member that died meanwhile, keeps nobody from meeting.
-        let greeting = receive(&mut stream, 2);
-        let Ok([rank, world]) = greeting.as_deref() else {
+        let greeting = receive(&mut stream, 3);
+        let Ok([rank, world, attempt]) = greeting.as_deref() else {
             continue;
         };
+        if *attempt != settings.attempt {
+            return Err(Unmet::Mixed {
+                rank: *rank,
+                theirs: *attempt,
+                own: settings.attempt,
+            });
+        }
         let place = usize::try_from(*rank)
             .ok()
             .and_then(|rank| followers.get_mut(rank.checked_sub(1)?));
@@ -106,7 +133,12 @@ fn join(settings: &Settings) -> io::Result<TcpStream> {
         .ok_or(ErrorKind::AddrNotAvailable)?;
     let mut stream = TcpStream::connect_timeout(&address, GREETING)?;
     prepare(&stream)?;
-    send(&mut stream, &[settings.rank as u64, settings.world as u64])?;
+    let own = [
+        settings.rank as u64,
+        settings.world as u64,
+        settings.attempt,
+    ];
+    send(&mut stream, &own)?;
     Ok(stream)
 }
 

@@ -80,6 +80,11 @@ impl Job {
     }
 
     fn start_one(&self, rank: usize, members: usize, steps: u64) -> Member {
+        self.start_at(rank, members, steps, 1)
+    }
+
+    fn start_at(&self, rank: usize, members: usize, steps: u64, attempt: u64) -> Member {
+        let file = |name: &str| self.folder.path().join(format!("{name}-{rank}"));
         let mut child = Command::new(env!("CARGO_BIN_EXE_lockstep-trainer"))
             .env_clear()
             .env("MASTER_ADDR", &self.address)
@@ -87,10 +92,10 @@ impl Job {
             .env("PET_NNODES", members.to_string())
             .env("PET_NODE_RANK", rank.to_string())
             .env("CHECKPOINT_DIR", self.folder.path())
-            .env(
-                "PROGRESS_FILE",
-                self.folder.path().join(format!("progress-{rank}")),
-            )
+            .env("LOCKSTEP_ATTEMPT", attempt.to_string())
+            .env("PROGRESS_FILE", file("progress"))
+            .env("JOURNAL_FILE", file("journal"))
+            .env("COMMAND_FILE", file("command"))
             .env("STEP_MILLIS", "2")
             .env("CHECKPOINT_EVERY", "10")
             .env("STEPS", steps.to_string())
@@ -155,7 +160,9 @@ fn after_sigterm_to_one_member_all_stop_after_the_same_step_with_a_checkpoint() 
 
 #[test]
 fn sigterm_ends_a_member_whose_peers_have_not_come() {
-    let mut alone = Job::new().start_one(1, 2, MANY);
+    // Its folder is there for as long as it runs.
+    let job = Job::new();
+    let mut alone = job.start_one(1, 2, MANY);
     alone.says("meets");
     alone.signal(Signal::TERM);
     assert_eq!(alone.exit_code(), Some(143));
@@ -181,4 +188,27 @@ fn wrong_settings_end_with_2() {
         .status()
         .unwrap();
     assert_eq!(status.code(), Some(2));
+}
+
+#[test]
+fn a_member_of_another_attempt_ends_rank_0_with_99() {
+    let job = Job::new();
+    let mut leader = job.start_at(0, 2, MANY, 7);
+    let _late = job.start_at(1, 2, MANY, 6);
+    assert_eq!(leader.exit_code(), Some(99));
+    let journal = fs::read_to_string(job.folder.path().join("journal-0")).unwrap();
+    let events: Vec<_> = journal
+        .lines()
+        .map(|l| l.split_once(' ').unwrap().1)
+        .collect();
+    assert_eq!(events, ["started 7", "mixed 7"]);
+}
+
+#[test]
+fn a_member_ends_as_it_is_told() {
+    let job = Job::new();
+    let mut members = job.start(2, MANY);
+    members[0].says("checkpoint");
+    fs::write(job.folder.path().join("command-1"), "exit 42").unwrap();
+    assert_eq!(exit_codes(&mut members), [Some(1), Some(42)]);
 }

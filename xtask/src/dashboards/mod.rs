@@ -1,8 +1,9 @@
 //! Grafana dashboards as JSON, from one table of panels: what is asked of Prometheus, and what the
 //! answer means.
 
+mod fleet;
+mod manager;
 mod panel;
-mod tables;
 
 use std::path::PathBuf;
 
@@ -11,7 +12,7 @@ pub use panel::{Dashboard, Kind, Panel};
 /// Where the dashboards lie.
 const FOLDER: &str = "config/components/dashboards";
 /// All dashboards.
-pub const ALL: [Dashboard; 2] = [tables::FLEET, tables::MANAGER];
+pub const ALL: [Dashboard; 2] = [fleet::FLEET, manager::MANAGER];
 
 /// Path from the root and content of every dashboard.
 pub fn files() -> Vec<(PathBuf, String)> {

@@ -62,7 +62,7 @@ pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> 
     }
     command
         .env("RUSTFLAGS", rust_flags(root)?)
-        .env("SOURCE_DATE_ATTEMPT", "0");
+        .env("SOURCE_DATE_EPOCH", "0");
     // Debug information is stripped; without this the C parts would carry the paths of this machine
     // in it.
     command.env(

@@ -1,30 +1,65 @@
 //! Frames of the protocol to and from the words of the decision. Pure.
 
-use lockstep_lifecycle::node::{ChildEnd, SupervisorState, Word};
-use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Rendezvous, Text};
+use chrono::{DateTime, Utc};
+use lockstep_api::workload::{CauseKind, ProgressPolicy};
+use lockstep_lifecycle::node::{ChildEnd, ChildProgress, SupervisorState, Word};
+use lockstep_wire::{
+    ChildExit, ExitReason, FromAgent, FromSupervisor, Progress, ProgressLimits, Release,
+    Rendezvous, Text,
+};
+
+/// Longest message of a report, in bytes: an agent's object has 64 of them.
+const MESSAGE: usize = 256;
 
 /// The state after a frame; None if the frame makes no sense after the greeting.
 pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<SupervisorState> {
-    let exit = state.exit.clone();
     Some(match frame {
         FromSupervisor::Hello { .. } => return None,
         FromSupervisor::Arrived { attempt } => SupervisorState {
             held: Some(number(*attempt)?),
             running: None,
-            exit,
+            ..state.clone()
         },
         FromSupervisor::Started { attempt } => SupervisorState {
             held: None,
             running: Some(number(*attempt)?),
             exit: None,
+            // Said again of a child that runs already, it takes nothing back.
+            progress: (state.progress).filter(|p| p.attempt.unsigned_abs() == *attempt),
         },
         FromSupervisor::Exited(exit) => SupervisorState {
             held: None,
             running: None,
             exit: Some(end(exit)?),
+            ..state.clone()
         },
         FromSupervisor::Survivors { .. } => state.clone(),
+        FromSupervisor::Progress(told) => SupervisorState {
+            progress: Some(child_progress(told)?),
+            ..state.clone()
+        },
     })
+}
+
+fn child_progress(told: &Progress) -> Option<ChildProgress> {
+    Some(ChildProgress {
+        attempt: number(told.attempt)?,
+        step: (count(told.step), time(told.step_time)?),
+        checkpoint: match told.checkpoint {
+            Some(saved) => Some((count(saved.step), time(saved.time)?)),
+            None => None,
+        },
+    })
+}
+
+/// Steps are signed in the API, and what a child calls its step is its own affair.
+fn count(step: u64) -> i64 {
+    step.try_into().unwrap_or(i64::MAX)
+}
+
+/// Seconds since 1970.
+fn time(seconds: u64) -> Option<DateTime<Utc>> {
+    DateTime::from_timestamp(seconds.try_into().ok()?, 0)
 }
 
 fn end(exit: &ChildExit) -> Option<ChildEnd> {
@@ -32,16 +67,19 @@ fn end(exit: &ChildExit) -> Option<ChildEnd> {
         attempt: number(exit.attempt)?,
         code: exit.code.into(),
         reason: reason(exit.reason).to_owned(),
+        message: Text::<MESSAGE>::cut(&*exit.message).to_string(),
     })
 }
 
-/// As in a container status, which has no word for an end after a signal to stop.
+/// As in a container status, which has no word for an end after a signal to stop; a hang, of which
+/// the kubelet knows nothing, has the word of failure rules.
 fn reason(reason: ExitReason) -> &'static str {
     match reason {
         ExitReason::Completed => "Completed",
         ExitReason::Error | ExitReason::Terminated => "Error",
         ExitReason::OomKilled => "OOMKilled",
         ExitReason::StartError => "StartError",
+        ExitReason::Hang => CauseKind::Hang.as_str(),
     }
 }
 
@@ -67,6 +105,7 @@ pub fn frame(word: &Word) -> Option<FromAgent> {
             attempt,
             coordinator,
             peers,
+            progress,
         } => FromAgent::Release(Release {
             attempt: ordered(*attempt)?,
             coordinator: match coordinator {
@@ -81,7 +120,18 @@ pub fn frame(word: &Word) -> Option<FromAgent> {
             rank: None,
             // A range has commas of its own. Longer than a child's environment can well be: none.
             peers: Text::new(peers.join(" ")).unwrap_or_default(),
+            progress: match progress {
+                Some(policy) => Some(limits(*policy)?),
+                None => None,
+            },
         }),
+    })
+}
+
+fn limits(policy: ProgressPolicy) -> Option<ProgressLimits> {
+    Some(ProgressLimits {
+        timeout_seconds: policy.timeout_seconds.try_into().ok()?,
+        startup_seconds: policy.startup_seconds.try_into().ok()?,
     })
 }
 
@@ -102,7 +152,7 @@ fn ordered(attempt: i64) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use lockstep_api::restart_order::CoordinatorAddress;
-    use lockstep_wire::VERSIONS;
+    use lockstep_wire::{Checkpoint, VERSIONS};
 
     use super::*;
 
@@ -130,6 +180,7 @@ mod tests {
             attempt,
             code,
             reason: reason.to_owned(),
+            message: String::new(),
         }
     }
 
@@ -144,6 +195,7 @@ mod tests {
                 held,
                 running,
                 exit,
+                progress: None,
             })
         };
         let failed = || exited(1, 3, ExitReason::Error);
@@ -181,10 +233,49 @@ mod tests {
             (ExitReason::OomKilled, "OOMKilled"),
             (ExitReason::StartError, "StartError"),
             (ExitReason::Terminated, "Error"),
+            (ExitReason::Hang, "Hang"),
         ] {
             let state = after(&[exited(1, 137, told)]).unwrap();
             assert_eq!(state.exit, Some(end(1, 137, reason)));
         }
+    }
+
+    fn told(attempt: u64, step: u64, checkpoint: Option<Checkpoint>) -> FromSupervisor {
+        FromSupervisor::Progress(Progress {
+            attempt,
+            step,
+            step_time: 1_000_000,
+            checkpoint,
+        })
+    }
+
+    #[test]
+    fn progress_is_that_of_the_child_that_runs_or_ran_last() {
+        let started = |attempt| FromSupervisor::Started { attempt };
+        let saved = Some(Checkpoint {
+            step: 5,
+            time: 1_000_001,
+        });
+        let at = |second| DateTime::from_timestamp(second, 0).unwrap();
+        let progress = |frames: &[FromSupervisor]| after(frames).unwrap().progress;
+        let seen = Some(ChildProgress {
+            attempt: 1,
+            step: (7, at(1_000_000)),
+            checkpoint: Some((5, at(1_000_001))),
+        });
+        assert_eq!(progress(&[started(1), told(1, 7, saved)]), seen);
+        assert_eq!(
+            progress(&[started(1), told(1, 7, saved), started(1)]),
+            seen,
+            "the answer to a release that was said again"
+        );
+        let failed = exited(1, 3, ExitReason::Error);
+        assert_eq!(progress(&[started(1), told(1, 7, saved), failed]), seen);
+        assert_eq!(progress(&[told(1, 7, saved), started(2)]), None);
+        assert_eq!(
+            progress(&[started(1), told(1, u64::MAX, None)]).map(|p| p.step.0),
+            Some(i64::MAX)
+        );
     }
 
     #[test]
@@ -200,6 +291,15 @@ mod tests {
             FromSupervisor::Arrived { attempt: beyond },
             FromSupervisor::Started { attempt: beyond },
             exited(beyond, 1, ExitReason::Error),
+            told(beyond, 1, None),
+            told(
+                1,
+                1,
+                Some(Checkpoint {
+                    step: 1,
+                    time: u64::MAX,
+                }),
+            ),
         ] {
             assert_eq!(after(std::slice::from_ref(&frame)), None, "{frame:?}");
         }
@@ -213,6 +313,10 @@ mod tests {
                 port,
             }),
             peers: vec!["ps/0/0".to_owned(), "workers/0/0-1,3".to_owned()],
+            progress: Some(ProgressPolicy {
+                timeout_seconds: 600,
+                startup_seconds: 1800,
+            }),
         }
     }
 
@@ -228,6 +332,11 @@ mod tests {
         );
         assert_eq!((said.attempt, said.world, said.rank), (2, 0, None));
         assert_eq!(&*said.peers, "ps/0/0 workers/0/0-1,3");
+        let limits = ProgressLimits {
+            timeout_seconds: 600,
+            startup_seconds: 1800,
+        };
+        assert_eq!(said.progress, Some(limits));
     }
 
     #[test]

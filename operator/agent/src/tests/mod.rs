@@ -7,6 +7,7 @@ mod agent;
 mod cri;
 mod store;
 mod supervisors;
+mod writes;
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -49,6 +50,10 @@ struct World {
     writes: Vec<Value>,
     version: u64,
     api_down: bool,
+    /// Writes that are done, and whose answers do not arrive.
+    lost_answers: u32,
+    /// Seconds after which writes are to be tried again; none is done.
+    come_back: Option<u32>,
     store_broken: bool,
     runtime_down: bool,
     /// How many versions of the runtime there were before.
@@ -66,6 +71,14 @@ enum StopsEnd {
     Well,
     InError,
     Never,
+}
+
+impl World {
+    fn loses_an_answer(&mut self) -> bool {
+        let lost = self.lost_answers > 0;
+        self.lost_answers = self.lost_answers.saturating_sub(1);
+        lost
+    }
 }
 
 #[derive(Clone)]
@@ -253,11 +266,19 @@ impl Rig {
             async move {
                 let (head, body) = request.into_parts();
                 let body = body.collect_bytes().await?;
-                let mut world = world.lock();
-                Ok::<_, kube::Error>(match head.uri.path() {
-                    "/api/v1/nodes/n1" => node(&world),
-                    _ => answer(&mut world, &head.method, &body),
-                })
+                let (response, lost) = {
+                    let mut world = world.lock();
+                    let lost = head.method == Method::PATCH && world.loses_an_answer();
+                    let response = match head.uri.path() {
+                        "/api/v1/nodes/n1" => node(&world),
+                        _ => answer(&mut world, &head.method, &body),
+                    };
+                    (response, lost)
+                };
+                if lost {
+                    pending::<()>().await;
+                }
+                Ok::<_, kube::Error>(response)
             }
         });
         Client::new(service, "default")
@@ -376,6 +397,9 @@ fn answer(world: &mut World, method: &Method, body: &[u8]) -> Response<Body> {
         Method::POST => world.object = Some(sent),
         Method::PATCH => {
             world.log.push("write".into());
+            if let Some(seconds) = world.come_back {
+                return come_back(seconds);
+            }
             let now = world
                 .object
                 .as_ref()
@@ -411,5 +435,18 @@ fn failure(code: StatusCode, reason: &str) -> Response<Body> {
         "reason": reason, "message": reason});
     let mut response = Response::new(Body::from(serde_json::to_vec(&status).unwrap()));
     *response.status_mut() = code;
+    response
+}
+
+/// As the API server says it under API Priority and Fairness: no Status, and the time in a header.
+fn come_back(seconds: u32) -> Response<Body> {
+    let mut response = Response::new(Body::from(
+        "Too many requests, please try again later."
+            .to_owned()
+            .into_bytes(),
+    ));
+    *response.status_mut() = StatusCode::TOO_MANY_REQUESTS;
+    let headers = response.headers_mut();
+    headers.insert(http::header::RETRY_AFTER, seconds.into());
     response
 }

@@ -32,6 +32,7 @@ fn records(attempt: i64) -> Records {
         cleared_for: Some(3),
         arrived: false,
         told_end: None,
+        called: None,
     };
     Records {
         pods: [("p".to_owned(), record)].into(),

@@ -19,6 +19,7 @@ fn plan() -> NodePlan {
             word: Word::Hold { attempt: 2 },
         }],
         status: Some(NodeAgentStatus::default()),
+        slot: Duration::ZERO,
         wake_after: None,
     }
 }
@@ -42,7 +43,7 @@ async fn supervisors_are_told_after_what_must_be_remembered_is_persisted() {
         ["save", "stop c1", "tell p2 Hold { attempt: 2 }"]
     );
     assert_eq!(again, Some(Duration::from_secs(1)), "to be said again");
-    assert_eq!(wanted.borrow().capabilities, ALL);
+    assert_eq!(wanted.borrow().status.capabilities, ALL);
 }
 
 #[tokio::test(start_paused = true)]

@@ -218,6 +218,7 @@ pub fn running(attempt: i64) -> SupervisorState {
 pub fn ended(attempt: i64, code: i32, reason: &str) -> SupervisorState {
     SupervisorState {
         exit: Some(ChildEnd {
+            message: String::new(),
             attempt,
             code,
             reason: reason.to_owned(),
@@ -234,5 +235,6 @@ pub fn release(attempt: i64) -> Word {
             port: 29_500,
         }),
         peers: vec!["workers/0/0-1".to_owned()],
+        progress: None,
     }
 }

@@ -98,9 +98,10 @@ pub struct WhatifArgs {
     /// --snapshot.
     #[arg(short, long)]
     pub namespace: Option<String>,
-    /// Namespace of the manager, whose configuration is taken.
-    #[arg(long, value_name = "NAME", default_value = "lockstep-system")]
-    pub manager_namespace: String,
+    /// Namespace of the manager, whose configuration is taken. Default: found by the labels of its
+    /// Deployment.
+    #[arg(long, value_name = "NAME")]
+    pub manager_namespace: Option<String>,
     /// What the manager's configuration says.
     #[command(flatten)]
     pub rules: PreemptionArgs,
@@ -246,9 +247,9 @@ pub struct TopArgs {
 /// Flags of `agents`.
 #[derive(Debug, Args)]
 pub struct AgentsArgs {
-    /// Namespace of the agents' pods: `agents.namespace` of the manager's configuration.
-    #[arg(long, value_name = "NAME", default_value = "lockstep-agent")]
-    pub agent_namespace: String,
+    /// Namespace of the agents' pods. Default: found by their labels.
+    #[arg(long, value_name = "NAME")]
+    pub agent_namespace: Option<String>,
     /// Format of the answer.
     #[command(flatten)]
     pub output: ObjectOutput,
@@ -257,9 +258,9 @@ pub struct AgentsArgs {
 /// Flags of `doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
-    /// Namespace of the agents' pods: `agents.namespace` of the manager's configuration.
-    #[arg(long, value_name = "NAME", default_value = "lockstep-agent")]
-    pub agent_namespace: String,
+    /// Namespace of the agents' pods. Default: found by their labels.
+    #[arg(long, value_name = "NAME")]
+    pub agent_namespace: Option<String>,
     /// Format of the answer.
     #[command(flatten)]
     pub output: ScreenOutput,

@@ -6,7 +6,8 @@ use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
 };
 use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec, SubjectAccessReview,
+    SubjectAccessReviewSpec,
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
@@ -16,18 +17,25 @@ use kube::{Api, ResourceExt};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 
 use super::ClusterReader;
+use super::install::ManagerDeployment;
 use super::workloads::permitted;
 use crate::agents::agents;
 use crate::doctor_facts::{
-    InstallFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES, PolicyFacts, RightFacts,
+    AccountFacts, InstallFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES, PolicyFacts,
+    RightFacts,
 };
 use crate::objects::{holds, moment};
 use crate::problem::Problem;
 
-/// Where the manager is installed, unless its pods say otherwise.
+/// Where the manager is installed, unless its pods or its Deployment say otherwise.
 const NAMESPACE: &str = "lockstep-system";
 /// The lease of the manager, unless it is configured otherwise.
-const LEASE: &str = "lockstep-manager";
+const LEASE: &str = "lockstep-leader";
+/// Rights that the policies ask the manager for, as resources of a group that has no kinds.
+const MANAGER_WRITES: (&str, [&str; 2]) =
+    ("admission.lockstep.dev", ["operatorobjects", "members"]);
+/// Label of everything that is installed.
+const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep");
 /// Groups of others with a PodGroup or a Workload.
 const CALLED_ALIKE: [&str; 4] = [
     "kueue.x-k8s.io",
@@ -61,12 +69,17 @@ const RIGHTS: [(&str, [&str; 4]); 5] = [
 
 impl ClusterReader {
     /// What can be seen of the installation. Only a server that does not answer is an error.
-    pub async fn install_facts(&self, agent_namespace: &str) -> Result<InstallFacts, Problem> {
+    pub async fn install_facts(
+        &self,
+        agent_namespace: Option<&str>,
+    ) -> Result<InstallFacts, Problem> {
         let versions = self.versions().await?;
         let groups = self.ask(self.client.list_api_groups(), "apis").await?;
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let managers = permitted(self.managers().await)?;
+        let deployments = self.manager_deployments(None).await?.unwrap_or_default();
         let namespace = managers.iter().flatten().find_map(ResourceExt::namespace);
+        let namespace = namespace.or_else(|| Some(deployments.first()?.namespace.clone()));
         let namespace = namespace.unwrap_or_else(|| NAMESPACE.to_owned());
         let objects = absent(self.node_agents().await)?;
         let pods = self.agent_pods(agent_namespace).await?;
@@ -86,6 +99,7 @@ impl ClusterReader {
             lease: permitted(self.lease(&namespace).await)?,
             versions,
             policies: permitted(self.policies().await)?,
+            accounts: self.accounts(&deployments).await?,
             agents: objects.map(|objects| agents(&objects, pods.as_deref())),
             nodes: permitted(self.nodes().await)?,
             rights: self.rights().await?,
@@ -128,22 +142,63 @@ impl ClusterReader {
         let bindings: Vec<ValidatingAdmissionPolicyBinding> =
             self.list(Api::all(self.client.clone()), None).await?;
         let facts = POLICIES.map(|name| {
-            let policy = policies.iter().find(|p| p.name_any() == name);
-            let bound = bindings.iter().map(|b| &b.spec);
-            let bound: Vec<_> = bound.filter(|b| b.policy_name == name).collect();
-            let mut actions = bound.iter().flat_map(|b| &b.validation_actions);
-            let denies = actions.any(|a| a == "Deny");
-            let parameters = bound
+            // An overlay may have put a prefix before the names; the labels stay.
+            let is_ours = |p: &&ValidatingAdmissionPolicy| {
+                p.name_any().ends_with(name)
+                    && p.labels().get(LABEL.0).is_some_and(|l| l == LABEL.1)
+            };
+            let ours: Vec<String> = policies
                 .iter()
-                .find_map(|b| b.param_ref.as_ref()?.name.clone());
+                .filter(is_ours)
+                .map(ResourceExt::name_any)
+                .collect();
+            let bound = bindings.iter().map(|b| &b.spec);
+            let mut bound = bound.filter(|b| ours.contains(&b.policy_name));
             PolicyFacts {
                 name: name.to_owned(),
-                denies: policy.is_some() && denies,
-                account: policy.and_then(manager_account),
-                parameters,
+                denies: bound.any(|b| b.validation_actions.iter().any(|a| a == "Deny")),
             }
         });
         Ok(facts.into())
+    }
+
+    async fn accounts(
+        &self,
+        deployments: &[ManagerDeployment],
+    ) -> Result<Vec<AccountFacts>, Problem> {
+        let mut facts = Vec::new();
+        for deployment in deployments {
+            let account = deployment.account.clone();
+            let mut writes = Some(true);
+            for resource in MANAGER_WRITES.1 {
+                let may = self.may_write(&account, resource).await?;
+                writes = writes.and_then(|w| Some(w && may?));
+            }
+            facts.push(AccountFacts { account, writes });
+        }
+        Ok(facts)
+    }
+
+    /// Whether an account has a right of the manager; `None`: that may not be asked.
+    async fn may_write(&self, account: &str, resource: &str) -> Result<Option<bool>, Problem> {
+        let api: Api<SubjectAccessReview> = Api::all(self.client.clone());
+        let review = SubjectAccessReview {
+            spec: SubjectAccessReviewSpec {
+                user: Some(account.to_owned()),
+                resource_attributes: Some(ResourceAttributes {
+                    verb: Some("write".into()),
+                    group: Some(MANAGER_WRITES.0.into()),
+                    resource: Some(resource.to_owned()),
+                    ..ResourceAttributes::default()
+                }),
+                ..SubjectAccessReviewSpec::default()
+            },
+            ..SubjectAccessReview::default()
+        };
+        let params = PostParams::default();
+        let answer = api.create(&params, &review);
+        let answer = permitted(self.ask(answer, "subjectaccessreviews").await)?;
+        Ok(answer.map(|a| a.status.is_some_and(|s| s.allowed)))
     }
 
     async fn nodes(&self) -> Result<Vec<NodeFacts>, Problem> {
@@ -212,28 +267,9 @@ fn absent<T>(answer: Result<T, Problem>) -> Result<Option<T>, Problem> {
 }
 
 fn manager(pod: &Pod) -> ManagerPod {
-    let namespace = pod.namespace().unwrap_or_default();
-    let account = pod
-        .spec
-        .as_ref()
-        .and_then(|s| s.service_account_name.as_deref());
     ManagerPod {
-        account: format!(
-            "system:serviceaccount:{namespace}:{}",
-            account.unwrap_or("default")
-        ),
-        namespace,
+        namespace: pod.namespace().unwrap_or_default(),
         name: pod.name_any(),
         ready: holds(pod, "Ready"),
     }
-}
-
-/// The account that the policy's variable `manager` compares the user with.
-fn manager_account(policy: &ValidatingAdmissionPolicy) -> Option<String> {
-    let variables = policy.spec.as_ref()?.variables.as_ref()?;
-    let expression = &variables.iter().find(|v| v.name == "manager")?.expression;
-    let quoted = expression.split('\'').nth(1)?;
-    quoted
-        .starts_with("system:serviceaccount:")
-        .then(|| quoted.to_owned())
 }

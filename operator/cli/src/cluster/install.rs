@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
-use kube::Api;
+use kube::{Api, ResourceExt};
 use lockstep_api::NodeAgent;
 use lockstep_model::CostModel;
 use lockstep_model::wire::NodeWire;
@@ -13,14 +14,48 @@ use super::workloads::permitted;
 use crate::problem::Problem;
 use crate::version::{CLIENT, VersionReport, tag};
 
-/// Label of the manager's pods, whatever namespace they are installed in.
+/// Labels of the manager's Deployment and pods, whatever they are called and wherever they are.
 const MANAGERS: &str = "app.kubernetes.io/name=lockstep,app.kubernetes.io/component=manager";
 /// Label of the pods of node agents.
 const AGENTS: &str = "app.kubernetes.io/name=lockstep-agent";
-/// Name and key of the manager's configuration.
-const CONFIG: (&str, &str) = ("lockstep-manager", "config.yaml");
+/// Key of the manager's configuration in the ConfigMap that its pods mount.
+const CONFIG: &str = "config.yaml";
 /// The API group.
 const GROUP: &str = "training.lockstep.dev";
+
+/// A Deployment of managers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ManagerDeployment {
+    /// Namespace.
+    pub namespace: String,
+    /// User name of its service account.
+    pub account: String,
+    /// ConfigMap with its configuration: its name ends in a hash of its content.
+    config_map: Option<String>,
+}
+
+impl From<&Deployment> for ManagerDeployment {
+    fn from(deployment: &Deployment) -> Self {
+        let namespace = deployment.namespace().unwrap_or_default();
+        let pod = deployment.spec.template.spec.as_ref();
+        let account = pod.and_then(|p| p.service_account_name.as_deref());
+        let volumes = pod.into_iter().flat_map(|p| p.volumes.iter().flatten());
+        let mut config_maps = volumes.filter_map(|v| v.config_map.as_ref());
+        Self {
+            account: account_name(&namespace, account),
+            config_map: config_maps.next().map(|c| c.name.clone()),
+            namespace,
+        }
+    }
+}
+
+/// User name of a service account; none is the account `default`.
+fn account_name(namespace: &str, account: Option<&str>) -> String {
+    format!(
+        "system:serviceaccount:{namespace}:{}",
+        account.unwrap_or("default")
+    )
+}
 
 impl ClusterReader {
     /// The versions that meet here.
@@ -59,9 +94,19 @@ impl ClusterReader {
         self.list(pods, Some(MANAGERS)).await
     }
 
-    /// Pods of the node agents; `None`: they may not be read.
-    pub async fn agent_pods(&self, namespace: &str) -> Result<Option<Vec<Pod>>, Problem> {
-        permitted(self.list(self.scoped(Some(namespace)), Some(AGENTS)).await)
+    /// Deployments of managers, in this namespace or in any; `None`: they may not be read.
+    pub(super) async fn manager_deployments(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Option<Vec<ManagerDeployment>>, Problem> {
+        let deployments: Api<Deployment> = self.scoped(namespace);
+        let found = permitted(self.list(deployments, Some(MANAGERS)).await)?;
+        Ok(found.map(|all| all.iter().map(ManagerDeployment::from).collect()))
+    }
+
+    /// Pods of the node agents, in this namespace or in any; `None`: they may not be read.
+    pub async fn agent_pods(&self, namespace: Option<&str>) -> Result<Option<Vec<Pod>>, Problem> {
+        permitted(self.list(self.scoped(namespace), Some(AGENTS)).await)
     }
 
     /// Accelerators that nodes have to give; `None`: nodes may not be read.
@@ -73,11 +118,23 @@ impl ClusterReader {
         Ok(nodes.map(|nodes| nodes.iter().filter_map(of).sum()))
     }
 
-    /// The manager's configuration; `None`: it may not be read, or is not there.
-    pub async fn manager_config(&self, namespace: &str) -> Result<Option<String>, Problem> {
-        let api: Api<ConfigMap> = self.scoped(Some(namespace));
-        let map = permitted(self.ask(api.get_opt(CONFIG.0), "configmaps").await)?.flatten();
-        Ok(map.and_then(|m| m.data?.remove(CONFIG.1)))
+    /// The manager's namespace and configuration; `None`: it may not be read, or is not there. It is
+    /// the one that its Deployment mounts, in this namespace or in any.
+    pub async fn manager_config(
+        &self,
+        namespace: Option<&str>,
+    ) -> Result<Option<(String, String)>, Problem> {
+        let managers = self.manager_deployments(namespace).await?;
+        let Some(manager) = managers.into_iter().flatten().next() else {
+            return Ok(None);
+        };
+        let Some(name) = &manager.config_map else {
+            return Ok(None);
+        };
+        let api: Api<ConfigMap> = self.scoped(Some(&manager.namespace));
+        let map = permitted(self.ask(api.get_opt(name), "configmaps").await)?.flatten();
+        let text = map.and_then(|m| m.data?.remove(CONFIG));
+        Ok(text.map(|text| (manager.namespace, text)))
     }
 
     /// What node agents have written.

@@ -1,5 +1,6 @@
 //! Verbs that ask the engine.
 
+use std::collections::BTreeSet;
 use std::collections::hash_map::RandomState;
 
 use anyhow::{Context, Result};
@@ -7,7 +8,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_model::{Rules, SnapshotFile};
 
-use super::show::{WallClock, show};
+use super::show::{WallClock, left_out, show};
 use crate::args::{Connection, SnapshotArgs, WhatifArgs};
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
@@ -42,7 +43,13 @@ pub async fn snapshot(
     args: &SnapshotArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
-    let mut snapshot = take(cluster, args.scope.namespace.clone(), clock()).await?;
+    let mut snapshot = take(
+        cluster,
+        &BTreeSet::new(),
+        args.scope.namespace.clone(),
+        clock(),
+    )
+    .await?;
     if args.hash_names {
         snapshot = snapshot.pseudonymized(&RandomState::new());
     }
@@ -61,7 +68,7 @@ async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> 
     } else {
         let cluster = ClusterReader::connect(connection).await?;
         rules = rules_of_manager(&cluster, args).await?;
-        let taken = take(&cluster, None, now).await?;
+        let taken = take(&cluster, &excluded_labels(&rules), None, now).await?;
         (taken, cluster.namespace().to_owned())
     };
     let chosen = args.namespace.clone();
@@ -74,17 +81,18 @@ async fn ask(connection: &Connection, args: &WhatifArgs, now: DateTime<Utc>) -> 
 /// The rules of the manager's configuration where it may be read, else its defaults; flags override
 /// both.
 async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<Rules> {
-    let namespace = &args.manager_namespace;
-    let text = cluster.manager_config(namespace).await?;
-    let read = match &text {
-        Some(text) => published(text, namespace),
+    let namespace = args.manager_namespace.as_deref();
+    let read = match &cluster.manager_config(namespace).await? {
+        Some((namespace, text)) => {
+            published(text, namespace).map_err(|why| format!("in namespace {namespace}: {why}"))
+        }
         None => Err("it may not be read, or is not there".to_owned()),
     };
     let found = match read {
         Ok(found) => found,
         Err(why) => {
             eprintln!(
-                "warning: the manager's configuration in namespace {namespace}: {why}; its defaults and the flags are taken"
+                "warning: the manager's configuration: {why}; its defaults and the flags are taken"
             );
             let mut rules = Rules::default();
             args.rules.change(&mut rules);
@@ -107,27 +115,33 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
     Ok(rules)
 }
 
+/// Keys of the labels by which the configuration puts pods out of reach.
+fn excluded_labels(rules: &Rules) -> BTreeSet<&str> {
+    let labels = rules.victims.excluded_labels.keys();
+    labels.map(String::as_str).collect()
+}
+
 async fn take(
     cluster: &ClusterReader,
+    label_keys: &BTreeSet<&str>,
     namespace: Option<String>,
     now: DateTime<Utc>,
 ) -> Result<SnapshotFile> {
-    let (snapshot, _) = taken(cluster, namespace, now).await?;
+    let (snapshot, _) = taken(cluster, label_keys, namespace, now).await?;
     Ok(snapshot)
 }
 
 /// The snapshot, and the pod groups that it was made of.
 pub async fn taken(
     cluster: &ClusterReader,
+    label_keys: &BTreeSet<&str>,
     namespace: Option<String>,
     now: DateTime<Utc>,
 ) -> Result<(SnapshotFile, Vec<PodGroup>)> {
     let objects = cluster.objects(namespace.as_deref()).await?;
     let groups = objects.groups.clone();
-    let (snapshot, unread) = record::record(objects, namespace, now);
-    for why in unread {
-        eprintln!("warning: left out: {why}");
-    }
+    let (snapshot, unread) = record::record(objects, label_keys, namespace, now);
+    left_out(unread);
     Ok((snapshot, groups))
 }
 

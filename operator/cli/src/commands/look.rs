@@ -6,7 +6,7 @@ use anyhow::Result;
 use chrono::{DateTime, Utc};
 
 use super::engine::taken;
-use super::show::{WallClock, show, watch};
+use super::show::{WallClock, left_out, show, watch};
 use crate::args::{
     AgentsArgs, DoctorArgs, ExplainArgs, Format, ListArgs, QueueArgs, StatusArgs, TopArgs,
     VersionArgs,
@@ -44,9 +44,7 @@ pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) ->
         let (all, unread) = cluster
             .workloads(namespace, args.selector.as_deref())
             .await?;
-        for why in unread {
-            eprintln!("warning: left out: {why}");
-        }
+        left_out(unread);
         Ok(crate::list::list(&all, namespace))
     };
     show_or_watch(
@@ -93,9 +91,7 @@ pub async fn version(
 pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> Result<Outcome> {
     let namespace = args.scope.namespace.as_deref();
     let (workloads, unread) = cluster.workloads(namespace, None).await?;
-    for why in unread {
-        eprintln!("warning: left out: {why}");
-    }
+    left_out(unread);
     let groups = cluster.groups(namespace).await?;
     let nodes = cluster.accelerators_of_nodes().await?;
     let answer = crate::top::top(&workloads, &groups, nodes, namespace);
@@ -109,7 +105,7 @@ pub async fn agents(
     clock: WallClock,
 ) -> Result<Outcome> {
     let objects = cluster.node_agents().await?;
-    let pods = cluster.agent_pods(&args.agent_namespace).await?;
+    let pods = cluster.agent_pods(args.agent_namespace.as_deref()).await?;
     let answer = crate::agents::agents(&objects, pods.as_deref());
     show(&answer, args.output.format, clock)?;
     Ok(Outcome::Done)
@@ -120,7 +116,9 @@ pub async fn doctor(
     args: &DoctorArgs,
     clock: WallClock,
 ) -> Result<Outcome> {
-    let facts = cluster.install_facts(&args.agent_namespace).await?;
+    let facts = cluster
+        .install_facts(args.agent_namespace.as_deref())
+        .await?;
     let diagnosis = crate::doctor::diagnose(&facts, clock());
     show(&diagnosis, args.output.format, clock)?;
     Ok(if diagnosis.failed() {
@@ -168,7 +166,8 @@ async fn waiting(
     selector: Option<&str>,
     now: DateTime<Utc>,
 ) -> Result<QueueAnswer> {
-    let (snapshot, groups) = taken(cluster, namespace.map(str::to_owned), now).await?;
+    let (snapshot, groups) =
+        taken(cluster, &BTreeSet::new(), namespace.map(str::to_owned), now).await?;
     let mut answer = crate::queue::queue(&snapshot, &groups);
     if let Some(selector) = selector {
         let chosen = cluster.selected(namespace, selector).await?;

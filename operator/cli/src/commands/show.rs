@@ -71,3 +71,10 @@ pub async fn watch<V: View>(
         changes.next().await;
     }
 }
+
+/// Says on standard error what could not be read.
+pub fn left_out(unread: impl IntoIterator<Item = impl std::fmt::Display>) {
+    for why in unread {
+        eprintln!("warning: left out: {why}");
+    }
+}

@@ -12,7 +12,8 @@ use kube::ResourceExt;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::workload::{
-    Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phase, TrainingWorkloadStatus,
+    Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phase, TrainingProgress,
+    TrainingWorkloadStatus,
 };
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
@@ -57,6 +58,9 @@ pub struct StatusReport {
     pub attempt: i64,
     /// Accelerators that it holds.
     pub accelerators: i64,
+    /// How far training has come, where its processes tell it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<TrainingProgress>,
     /// When it was made.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub created: Option<DateTime<Utc>>,
@@ -175,6 +179,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         ready: status.ready.clone(),
         attempt: status.attempt,
         accelerators: status.accounting.accelerators,
+        progress: status.progress.clone(),
         created: workload
             .metadata
             .creation_timestamp

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use chrono::TimeDelta;
-use lockstep_api::workload::{Cause, IncidentStage, Phase};
+use lockstep_api::workload::{Cause, IncidentStage, Phase, TrainingProgress};
 
 use super::{OpenRestart, PastFailure, StatusReport};
 use crate::view::age::{accelerator_time, age, precise, span};
@@ -33,6 +33,9 @@ impl View for StatusReport {
             (reason, message) => {
                 let _ = writeln!(out, "{reason}: {message}");
             }
+        }
+        if let Some(progress) = &self.progress {
+            let _ = writeln!(out, "{}", training(progress, look));
         }
         for table in [self.groups(), self.nodes()] {
             if !table.is_empty() {
@@ -131,6 +134,18 @@ impl StatusReport {
             table.row(row(failure, look));
         }
         table
+    }
+}
+
+/// How far training has come.
+fn training(progress: &TrainingProgress, look: &Look) -> String {
+    let ago = |time| age(Some(time), look.now);
+    let step = format!("Step {}, {} ago", progress.step, ago(progress.step_time));
+    match (progress.checkpoint_step, progress.checkpoint_time) {
+        (Some(saved), Some(time)) => {
+            format!("{step}; checkpoint of step {saved}, {} ago", ago(time))
+        }
+        _ => format!("{step}; no checkpoint was told"),
     }
 }
 

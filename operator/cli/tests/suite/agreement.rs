@@ -53,6 +53,7 @@ enum ForeignKind {
     Terminating,
     Nominated,
     Job,
+    Unit,
 }
 
 /// A gang that is there.
@@ -108,9 +109,10 @@ struct Scenario {
 }
 
 fn scenarios() -> impl Strategy<Value = Scenario> {
-    use ForeignKind::{Guarded, Job, Nominated, Plain, Protected, Terminating};
+    use ForeignKind::{Guarded, Job, Nominated, Plain, Protected, Terminating, Unit};
     let kind = prop_oneof![3 => Just(Plain), 1 => Just(Guarded), 1 => Just(Protected),
-        1 => Just(Terminating), 1 => Just(Nominated), 3 => Just(Job)];
+        1 => Just(Terminating), 1 => Just(Nominated), 3 => Just(Job),
+        2 => Just(Unit)];
     let foreign = (0..8usize, 1..5i64, 0..140i32, 0..9000i64, kind).prop_map(
         |(node, gpus, priority, age, kind)| Foreign {
             node,
@@ -307,6 +309,11 @@ impl Builder {
                 "name": "d", "uid": "d", "controller": true}]})
             }
             ForeignKind::Terminating => json!({"deletionTimestamp": ago(-30)}),
+            ForeignKind::Unit => {
+                json!({"labels": {"batch.kubernetes.io/job-completion-index": number.to_string()},
+                    "ownerReferences": [{"apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "j",
+                        "controller": true}]})
+            }
             ForeignKind::Plain | ForeignKind::Nominated | ForeignKind::Job => json!({}),
         };
         let mut made = pod(
@@ -621,6 +628,7 @@ fn whatif_over_a_file_answers_as_the_managers_cycle_over_the_objects() {
         "ForeignTerminating",
         "ForeignNominated",
         "ForeignJob",
+        "ForeignUnit",
         "Deadline",
         "Reserves",
         "OthersReserve",

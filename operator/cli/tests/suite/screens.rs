@@ -75,6 +75,7 @@ fn objects(status: &Value) -> WorkloadObjects {
 fn restarting() -> Value {
     json!({"phase": "Restarting", "reason": "RestartGang", "message": "workload is restarting at attempt 4",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},
+        "progress": {"step": 1200, "stepTime": ago(8), "checkpointStep": 1100, "checkpointTime": ago(190)},
         "groups": [{"name": "workers", "desired": 4, "created": 4, "ready": 3, "active": 4}],
         "restarts": {"total": 3, "counted": 2, "countedAt": [ago(90_000), ago(60)]},
         "domains": [{"key": "workload", "attempt": 4, "incident": {"attempt": 4, "cause": cause(137, "OOMKilled", 5),
@@ -91,6 +92,7 @@ fn the_status_shows_where_members_are_what_happens_what_happened_and_what_to_do(
         "\
 ml/llama: Restarting, 3/4 ready, attempt 4, 32 accelerators, age 3h
 RestartGang: workload is restarting at attempt 4
+Step 1200, 8s ago; checkpoint of step 1100, 3m10s ago
 
 GROUP     READY   SUCCEEDED   FAILED   DESIRED
 workers   3       0           0        4

@@ -1,5 +1,7 @@
 //! Clusters in memory, made of the objects that an API server would return.
 
+use std::collections::BTreeSet;
+
 use chrono::{DateTime, Utc};
 use lockstep_api::names::{labels, pod_group_name};
 use lockstep_api::{PodGroup, TrainingWorkload};
@@ -147,7 +149,7 @@ pub fn gang(
 }
 
 pub fn snapshot(objects: Objects) -> SnapshotFile {
-    let (file, unread) = record(objects, None, now());
+    let (file, unread) = record(objects, &BTreeSet::new(), None, now());
     assert!(unread.is_empty(), "{unread:?}");
     file
 }

@@ -206,13 +206,18 @@ fn a_workload_that_was_changed_meanwhile_is_not_written() {
 #[test]
 fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
     let config = |text: &str| {
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "lockstep-manager", "namespace": "lockstep-system"},
+        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "x-config-9f2", "namespace": "ops"},
             "data": {"config.yaml": text}})
     };
     let class = json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 100});
+    let deployment = json!({"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": "x-m", "namespace": "ops",
+            "labels": {"app.kubernetes.io/name": "lockstep", "app.kubernetes.io/component": "manager"}},
+        "spec": {"selector": {}, "template": {"spec": {"containers": [], "volumes": [
+            {"name": "config", "configMap": {"name": "x-config-9f2"}}]}}}});
     let server = |configured: Vec<Value>| {
         ApiServer::with(&[
-            ("/api/v1/namespaces/lockstep-system/configmaps", configured),
+            ("/apis/apps/v1/deployments", vec![deployment.clone()]),
+            ("/api/v1/namespaces/ops/configmaps", configured),
             ("/api/v1/namespaces", Vec::new()),
             ("/api/v1/nodes", Vec::new()),
             ("/api/v1/pods", Vec::new()),
@@ -252,7 +257,7 @@ fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
     );
     assert_eq!(
         said(Vec::new(), &[]),
-        "warning: the manager's configuration in namespace lockstep-system: it may not be read, or is not there; its defaults and the flags are taken\n"
+        "warning: the manager's configuration: it may not be read, or is not there; its defaults and the flags are taken\n"
     );
 }
 

@@ -364,14 +364,22 @@ pub(super) fn exit_failure(
     let masked = code == 137
         && reason != "OOMKilled"
         && (reason == RESTARTING_ALL || swept || pod.restarts_all());
+    let hangs = known.is_some_and(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
+    let kind = if hangs {
+        CauseKind::Hang
+    } else {
+        CauseKind::ContainerExit
+    };
+    let told = known.map(|r| &r.message).filter(|m| !m.is_empty());
     let cause = Cause {
         pod: pod.name.clone(),
         node: pod.node.clone().unwrap_or_default(),
         container: container.to_owned(),
-        exit_code: Some(code),
+        // The code of a process that hung is its supervisor's doing.
+        exit_code: (!hangs).then_some(code),
         reason,
-        message: exit.message.clone(),
-        ..Cause::new(CauseKind::ContainerExit, time)
+        message: told.unwrap_or(&exit.message).clone(),
+        ..Cause::new(kind, time)
     };
     Failure {
         masked,

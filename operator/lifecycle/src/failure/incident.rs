@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::ControlFlow;
 
 use chrono::TimeDelta;
-use lockstep_api::condition::reasons;
+use lockstep_api::condition::{count, reasons};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
@@ -23,6 +23,7 @@ use crate::ledger::ops::Tries;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::settings::doubling;
 use crate::tier::Tier;
+use crate::words::span;
 
 /// The kubelet's own back-off between restarts of a container: first wait, and longest.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
@@ -491,8 +492,12 @@ pub(crate) fn place_elsewhere(
 /// More incidents than the policy allows.
 pub(crate) fn over_budget(limits: &RestartLimits) -> Consequence {
     let message = format!(
-        "more than {} counted incidents within {} s",
-        limits.max_restarts, limits.window_seconds
+        "restart limit reached: more than {} within {} (failurePolicy.limits)",
+        count(
+            usize::try_from(limits.max_restarts).unwrap_or_default(),
+            "counted failure"
+        ),
+        span(limits.window_seconds)
     );
     Consequence::FailWorkload(reasons::RESTART_LIMIT_EXCEEDED, message)
 }

@@ -11,11 +11,12 @@
 //! | [`incident`] | opening, joining and superseding incidents |
 //! | [`refund`] | charges that turn out to be wrong |
 //! | [`resize`] | restarts because other members run together |
-//! | [`progress`] | moving an open incident on |
+//! | [`progress`], [`late`] | moving an open incident on; members that do not come back |
 //! | [`scope`], [`members`] | a domain with its gang; its members as they stand |
 
 pub(crate) mod detect;
 pub(crate) mod incident;
+mod late;
 pub(crate) mod members;
 pub(crate) mod others;
 pub(crate) mod policy;

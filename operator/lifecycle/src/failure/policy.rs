@@ -3,7 +3,7 @@
 use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
-    Cause, ExitCodes, FailedMember, FailureAction, FailureRule, PodConditionMatch,
+    Cause, CauseKind, ExitCodes, FailedMember, FailureAction, FailureRule, PodConditionMatch,
     TrainingWorkloadSpec,
 };
 
@@ -48,7 +48,8 @@ pub(crate) struct Failure {
 impl Failure {
     /// Whether the member's pod is lost, and no program has failed.
     pub fn is_loss(&self) -> bool {
-        !self.usable && self.cause.exit_code.is_none()
+        let program = self.cause.exit_code.is_some() || self.cause.kind == CauseKind::Hang;
+        !self.usable && !program
     }
 
     /// Whether a container beside the training container has made its kubelet restart all of the

@@ -5,14 +5,15 @@ use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
 use lockstep_api::workload::IncidentStage;
 
+use super::late::{given_up, missing};
 use super::members::{all_up, restart_count};
 use super::scope::{Consequence, DomainScope};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::orders::{is_ordered, is_released};
-use crate::pods::ContainerView;
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
+use crate::words::span;
 
 /// One step of a domain that has no new failure.
 pub(crate) fn advance(
@@ -58,50 +59,16 @@ fn note_order(
     }
 }
 
-/// Members of the domain that restart in place and have not arrived.
-fn missing<'s>(
-    facts: &Facts<'_>,
-    scope: &DomainScope<'s>,
-    domain: &DomainLedger,
-) -> Vec<&'s Member> {
-    let Some(incident) = domain.domain_incident() else {
-        return Vec::new();
-    };
-    let mut out = Vec::new();
-    for &member in &scope.unfinished {
-        let arrived = facts
-            .current(domain, member)
-            .is_some_and(|p| facts.is_at(member, p, incident.attempt));
-        if !arrived && !incident.replace.contains(member) {
-            out.push(member);
-        }
-    }
-    out
-}
-
-/// A member that does not come back in time gets a new pod. One whose first start is still under
-/// way has its own, longer deadline.
+/// A member that does not come back in time gets a new pod.
 fn replace_late_members(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,
     domain: &mut DomainLedger,
     wake: &mut Wake,
 ) {
-    let mut late: Vec<Member> = Vec::new();
-    for member in missing(facts, scope, domain) {
-        let trainer = facts
-            .current(domain, member)
-            .and_then(|p| facts.trainer(member, p));
-        if trainer.is_none_or(ContainerView::started) {
-            late.push(member.clone());
-        }
-    }
-    let limit = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
+    let late = given_up(facts, scope, domain, wake);
     if let Some(incident) = &mut domain.incident
         && !late.is_empty()
-        && incident
-            .ordered_at
-            .is_some_and(|at| facts.due(at + limit).passed(wake))
     {
         incident.replace_members(facts, late);
     }
@@ -133,7 +100,8 @@ fn replacement_timeout(
         return None;
     }
     let message = format!(
-        "no replacement was possible within {limit} s for {}",
+        "no replacement within {} (failurePolicy.replacementTimeoutSeconds) for {}",
+        span(limit),
         unplaced.join(", ")
     );
     Some(Consequence::ReleaseGang(

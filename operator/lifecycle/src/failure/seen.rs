@@ -27,7 +27,8 @@ pub(crate) fn restarts_seen(facts: &Facts<'_>, domain: &DomainLedger, member: &M
     let trainer = facts.trainer(member, pod);
     let mut seen = trainer.map_or(NONE, shown);
     let (attempt, arrived) = facts
-        .last_arrival(pod)
+        .arrivals
+        .last(pod)
         .unwrap_or((pod.identity.attempt, NONE));
     seen = seen.max(arrived);
     let mut failed = trainer.and_then(|container| recorded(domain, pod, container));

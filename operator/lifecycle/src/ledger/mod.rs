@@ -6,7 +6,9 @@
 //! because it is not in here. `ops` has the changes that stages have in common; they call nothing
 //! above.
 
+mod accounting;
 pub(crate) mod ops;
+mod progress;
 mod read;
 #[cfg(test)]
 mod sizes;
@@ -22,8 +24,11 @@ use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::{Membership, RunningIndexes};
 use lockstep_api::workload::{
-    AppliedSpec, Backoff, Cause, FailureAction, HistoryEntry, IncidentStage, TrainingWorkloadSpec,
+    AppliedSpec, Backoff, Cause, FailureAction, HistoryEntry, IncidentStage, TrainingProgress,
+    TrainingWorkloadSpec,
 };
+
+pub(crate) use accounting::Spent;
 
 /// The ledger of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -46,8 +51,10 @@ pub(crate) struct Ledger {
     pub preemptions: i64,
     /// Finished incidents, newest first.
     pub history: Vec<HistoryEntry>,
-    /// Accelerator-seconds lost to incidents and preemption.
-    pub lost_accelerator_seconds: i64,
+    /// How far training has come, by what its processes tell.
+    pub progress: Option<TrainingProgress>,
+    /// Accelerator time held and lost, and time without capacity.
+    pub spent: Spent,
     /// When the workload was first acted on, or last resumed.
     pub started_at: Option<DateTime<Utc>>,
     /// Seconds of activity before the last suspension.
@@ -97,6 +104,8 @@ pub(crate) struct DomainLedger {
     pub restarts_seen: i64,
     /// How often all of its pods were replaced together.
     pub recreations: i64,
+    /// Up to when its lost accelerator time has been counted.
+    pub lost_until: Option<DateTime<Utc>>,
 }
 
 /// An incident being handled. Its key is workload UID, domain and attempt.

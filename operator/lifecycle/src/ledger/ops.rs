@@ -12,6 +12,7 @@ use lockstep_api::workload::{
     Backoff, Cause, FailureAction, HistoryEntry, Phases, RestartLimits, TrainingWorkloadSpec,
 };
 
+use super::progress::last_saved;
 use super::{Avoidance, Budget, DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::facts::{Facts, PlacementState};
 use crate::settings::doubling;
@@ -94,7 +95,7 @@ impl Ledger {
                 recovered_at,
                 facts.is_past_barrier(domain, incident.attempt),
             ),
-            lost_accelerator_seconds: self.lost_seconds(facts, domain, incident.cause.time),
+            lost_accelerator_seconds: self.count_lost(facts, domain, incident.cause.time),
         };
         self.push_history(entry);
         Some(incident)
@@ -112,7 +113,7 @@ impl Ledger {
             return;
         };
         let entry = HistoryEntry {
-            lost_accelerator_seconds: self.lost_seconds(facts, domain, cause.time),
+            lost_accelerator_seconds: self.count_lost(facts, domain, cause.time),
             ..history_entry(domain, attempt, cause, action)
         };
         self.push_history(entry);
@@ -140,9 +141,8 @@ impl Ledger {
     }
 
     fn push_history(&mut self, entry: HistoryEntry) {
-        self.lost_accelerator_seconds = self
-            .lost_accelerator_seconds
-            .saturating_add(entry.lost_accelerator_seconds);
+        let lost = &mut self.spent.lost;
+        *lost = lost.saturating_add(entry.lost_accelerator_seconds);
         self.history.insert(0, entry);
         self.history.truncate(HISTORY);
     }
@@ -156,6 +156,16 @@ impl Ledger {
         before.is_some_and(|h| {
             h.counted && h.recovered_at.is_none() && h.attempt + 1 == incident.attempt
         })
+    }
+
+    /// The accelerator time that a domain has lost and that no entry of the history has counted yet:
+    /// one failure may end in several, when the next one overtakes its restart.
+    fn count_lost(&mut self, facts: &Facts<'_>, domain: &str, failed_at: DateTime<Utc>) -> i64 {
+        let lost = self.lost_seconds(facts, domain, failed_at);
+        if let Some(entry) = self.domains.get_mut(domain) {
+            entry.lost_until = Some(facts.now);
+        }
+        lost
     }
 
     /// Work of the domain since the last checkpoint, or since it began to run, plus the time of the
@@ -175,12 +185,17 @@ impl Ledger {
         // Time in the queue is no work, and the clock of a node may be anywhere.
         let held_since = held_since(facts, domain).or(self.started_at);
         let failed_at = held_since.map_or(failed_at, |held| failed_at.max(held));
-        let since = [last_checkpoint(facts), restarted, held_since]
+        let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
+        let told = last_saved(facts);
+        let since = [last_checkpoint(facts), noted, told, restarted, held_since]
             .into_iter()
             .flatten()
             .max()
             .unwrap_or(failed_at);
-        let idle_from = since.min(failed_at);
+        let mut idle_from = since.min(failed_at);
+        if let Some(counted) = self.domain(domain).and_then(|d| d.lost_until) {
+            idle_from = idle_from.max(counted);
+        }
         accelerators.saturating_mul((facts.now - idle_from).num_seconds().max(0))
     }
 
@@ -217,11 +232,11 @@ impl Ledger {
                 .is_some_and(DomainLedger::under_way);
             self.close_incident(facts, &domain.key, false);
             self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
-            let order = facts.order(&domain.key);
+            let ended = self.ended.is_some();
             if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
                 // The barrier of this attempt is open; who comes next needs one of their own.
-                let open = order.is_some_and(|o| o.attempt == entry.attempt && !o.peers.is_empty());
-                let attempt = entry.attempt.saturating_add(i64::from(open));
+                let next = !ended && facts.is_barrier_open(&domain.key, entry.attempt);
+                let attempt = entry.attempt.saturating_add(i64::from(next));
                 self.highest_attempt = self.highest_attempt.max(attempt);
                 *entry = DomainLedger {
                     attempt,
@@ -307,18 +322,6 @@ impl Ledger {
     ) {
         // Nothing starts over any more: what members have finished stays on record.
         let completed = self.completed.clone();
-        let attempts: Vec<i64> = self.domains.values().map(|d| d.attempt).collect();
-        let highest = self.highest_attempt;
-        self.release_all(facts);
-        self.completed = completed;
-        // Nobody comes next.
-        for (domain, attempt) in self.domains.values_mut().zip(attempts) {
-            domain.attempt = attempt;
-        }
-        self.highest_attempt = highest;
-        for gang in self.gangs.values_mut() {
-            gang.backoff = None;
-        }
         self.ended = Some(End {
             outcome,
             reason: reason.into(),
@@ -327,6 +330,11 @@ impl Ledger {
             at: facts.now,
             completed_at: Some(facts.now),
         });
+        self.release_all(facts);
+        self.completed = completed;
+        for gang in self.gangs.values_mut() {
+            gang.backoff = None;
+        }
     }
 }
 

@@ -11,7 +11,9 @@ use lockstep_api::workload::{
     TrainingWorkloadStatus,
 };
 
-use super::{Avoidance, Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Outcome};
+use super::{
+    Avoidance, Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Outcome, Spent,
+};
 
 impl Ledger {
     /// Reads the ledger part of a status. The spec says which members the numbers of a group mean.
@@ -35,10 +37,16 @@ impl Ledger {
             scheduled_time: _,
             completion_time: _,
             history,
+            progress,
             accounting:
                 Accounting {
-                    accelerators: _,
+                    accelerators,
+                    held_accelerator_seconds,
+                    until,
                     lost_accelerator_seconds,
+                    waited_seconds,
+                    waiting_since,
+                    goodput: _,
                 },
             active_seconds,
         } = status;
@@ -52,7 +60,15 @@ impl Ledger {
             budget: budget(restarts),
             preemptions: *preemptions,
             history: history.clone(),
-            lost_accelerator_seconds: *lost_accelerator_seconds,
+            progress: progress.clone(),
+            spent: Spent {
+                accelerators: *accelerators,
+                held: *held_accelerator_seconds,
+                until: *until,
+                lost: *lost_accelerator_seconds,
+                waited: *waited_seconds,
+                waiting_since: *waiting_since,
+            },
             started_at: *start_time,
             active_seconds: *active_seconds,
             ended: end(status),
@@ -110,6 +126,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         healthy_since,
         restarts_seen,
         recreations,
+        lost_until,
     } = status;
     let ledger = DomainLedger {
         attempt: *attempt,
@@ -119,6 +136,7 @@ fn domain(status: &DomainStatus) -> Option<(DomainKey, DomainLedger)> {
         healthy_since: *healthy_since,
         restarts_seen: *restarts_seen,
         recreations: *recreations,
+        lost_until: *lost_until,
     };
     Some((DomainKey::read(Some(key))?, ledger))
 }

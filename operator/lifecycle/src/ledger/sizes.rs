@@ -41,7 +41,6 @@ fn summary() -> Summary {
         conditions: Vec::new(),
         groups: BTreeMap::new(),
         scheduled_time: Some(at()),
-        accelerators: 99,
     }
 }
 
@@ -105,6 +104,7 @@ fn full(spec: &TrainingWorkloadSpec, action: FailureAction) -> TrainingWorkloadS
                 healthy_since: Some(at()),
                 restarts_seen: 1000,
                 recreations: 1000,
+                lost_until: Some(DateTime::UNIX_EPOCH),
             };
             ledger.domains.insert(domain.key.parse().unwrap(), entry);
         }

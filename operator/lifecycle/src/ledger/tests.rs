@@ -6,7 +6,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::gangs::gangs;
 use lockstep_api::workload::{
     AppliedSpec, Backoff, Cause, CauseKind, FailureAction, GroupStatus, HistoryEntry,
-    IncidentStage, Phase, Phases, TrainingWorkloadStatus,
+    IncidentStage, Phase, Phases, TrainingProgress, TrainingWorkloadStatus,
 };
 use proptest::prelude::*;
 use serde_json::json;
@@ -38,7 +38,6 @@ fn noise() -> Summary {
         conditions: Vec::new(),
         groups: BTreeMap::new(),
         scheduled_time: Some(DateTime::UNIX_EPOCH),
-        accelerators: 99,
     }
 }
 
@@ -53,6 +52,30 @@ fn time() -> impl Strategy<Value = DateTime<Utc>> {
 
 fn maybe_time() -> impl Strategy<Value = Option<DateTime<Utc>>> {
     prop::option::of(time())
+}
+
+fn spent() -> impl Strategy<Value = Spent> {
+    let numbers = (0..99_i64, 0..99_i64, 0..99_i64, 0..99_i64);
+    (numbers, maybe_time(), maybe_time()).prop_map(
+        |((accelerators, held, lost, waited), until, waiting_since)| Spent {
+            accelerators,
+            held,
+            until,
+            lost,
+            waited,
+            waiting_since,
+        },
+    )
+}
+
+fn progress() -> impl Strategy<Value = TrainingProgress> {
+    let checkpoint = prop::option::of((0..99_i64, time()));
+    (0..99_i64, time(), checkpoint).prop_map(|(step, step_time, checkpoint)| TrainingProgress {
+        step,
+        step_time,
+        checkpoint_step: checkpoint.map(|(step, _)| step),
+        checkpoint_time: checkpoint.map(|(_, time)| time),
+    })
 }
 
 fn member() -> impl Strategy<Value = Member> {
@@ -142,8 +165,9 @@ prop_compose! {
         healthy_since in maybe_time(),
         restarts_seen in 0..9_i64,
         recreations in 0..9_i64,
+        lost_until in maybe_time(),
     ) -> DomainLedger {
-        DomainLedger { attempt, incident, tries, uncounted_tries, healthy_since, restarts_seen, recreations }
+        DomainLedger { attempt, incident, tries, uncounted_tries, healthy_since, restarts_seen, recreations, lost_until }
     }
 }
 
@@ -214,12 +238,14 @@ prop_compose! {
         running in running(),
         highest in 0..20_i64,
         budget in budget(),
-        counters in (0..9_i64, 0..99_i64, 0..99_i64),
+        counters in (0..9_i64, 0..99_i64),
+        spent in spent(),
         history in prop::collection::vec(history_entry(), 0..4),
+        progress in prop::option::of(progress()),
         started_at in maybe_time(),
         ended in prop::option::of(end()),
     ) -> Ledger {
-        let (preemptions, lost_accelerator_seconds, active_seconds) = counters;
+        let (preemptions, active_seconds) = counters;
         let attempts = domains.values().map(|d: &DomainLedger| d.attempt);
         let applied = applied.map(|(spec_hash, restart_nonce, replicas)| AppliedSpec {
             spec_hash, restart_nonce, replicas,
@@ -234,7 +260,8 @@ prop_compose! {
             budget,
             preemptions,
             history,
-            lost_accelerator_seconds,
+            progress,
+            spent,
             started_at,
             active_seconds,
             // The time of completion is written with the terminal condition only.

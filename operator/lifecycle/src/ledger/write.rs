@@ -62,7 +62,8 @@ impl Ledger {
             budget,
             preemptions,
             history,
-            lost_accelerator_seconds,
+            progress,
+            spent,
             started_at,
             active_seconds,
             ended,
@@ -76,7 +77,6 @@ impl Ledger {
             mut conditions,
             groups: _,
             scheduled_time,
-            accelerators,
         } = summary;
         let mut gang_list = Vec::new();
         let mut domain_list = Vec::new();
@@ -118,9 +118,15 @@ impl Ledger {
                     ..h
                 })
                 .collect(),
+            progress,
             accounting: Accounting {
-                accelerators,
-                lost_accelerator_seconds,
+                goodput: spent.goodput(),
+                accelerators: spent.accelerators,
+                held_accelerator_seconds: spent.held,
+                until: spent.until,
+                lost_accelerator_seconds: spent.lost,
+                waited_seconds: spent.waited,
+                waiting_since: spent.waiting_since,
             },
             active_seconds,
         }
@@ -162,6 +168,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         healthy_since,
         restarts_seen,
         recreations,
+        lost_until,
     } = entry;
     DomainStatus {
         key: key.into(),
@@ -172,6 +179,7 @@ fn domain_status(key: DomainKey, entry: DomainLedger) -> DomainStatus {
         healthy_since,
         restarts_seen,
         recreations,
+        lost_until,
     }
 }
 

@@ -8,7 +8,7 @@ use lockstep_api::node_agent::{Arrival, ArrivedPod};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::supervised;
-use super::view::{NodePod, NodeView, Records, is_ordered, order_for};
+use super::view::{AttemptCall, NodePod, NodeView, Record, Records, is_ordered, order_for};
 
 /// How long the first arrivals of a node wait for the others. One write tells of all of them, but a
 /// member that hangs must not hide its neighbours until their deadline.
@@ -42,70 +42,116 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
             .arrivals
             .iter()
             .find(|a| a.workload_uid == workload_uid && a.domain == domain);
-        match arrival(view, records, &pods, now) {
-            Wanted::Tell(attempt, arrived) => {
+        let order = pods.first().and_then(|p| order_for(view.orders, p));
+        let coming = order.map(|o| Coming::look(o, &pods, records, now));
+        let wait = coming.as_ref().and_then(|c| c.next);
+        out.wake_after = out.wake_after.into_iter().chain(wait).min();
+        match coming.filter(|c| c.tell) {
+            Some(coming) => {
                 let arrival = Arrival {
                     workload_uid: workload_uid.into(),
                     domain: domain.into(),
-                    attempt,
-                    pods: arrived,
+                    attempt: coming.attempt,
+                    pods: coming.arrived,
+                    late: coming.late,
                 };
                 out.news |= published != Some(&arrival);
                 out.list.push(arrival);
             }
-            Wanted::Later(wait) => {
-                out.list.extend(published.cloned());
-                out.wake_after = Some(out.wake_after.map_or(wait, |w| w.min(wait)));
-            }
-            Wanted::Nothing => out.list.extend(published.cloned()),
+            None => out.list.extend(published.cloned()),
         }
     }
     out
 }
 
-enum Wanted {
-    Nothing,
-    Later(Duration),
-    Tell(i64, Vec<ArrivedPod>),
+/// The members of one domain on this node on their way to an attempt.
+struct Coming {
+    attempt: i64,
+    /// Those that are there, sorted.
+    arrived: Vec<ArrivedPod>,
+    /// UIDs of those that are late, sorted.
+    late: Vec<String>,
+    /// Whether it is to be told now.
+    tell: bool,
+    /// When to look again although nothing changed.
+    next: Option<Duration>,
 }
 
-fn arrival(
-    view: &NodeView<'_>,
-    records: &Records,
-    pods: &[&NodePod],
+impl Coming {
+    fn look(order: &DomainOrder, pods: &[&NodePod], records: &Records, now: DateTime<Utc>) -> Self {
+        let mut arrived = Vec::new();
+        let mut late = Vec::new();
+        let mut times = Vec::new();
+        let mut last = None;
+        let expected: Vec<&&NodePod> = pods.iter().filter(|p| is_awaited(order, p)).collect();
+        for pod in &expected {
+            let Some(record) = records.pods.get(&pod.uid) else {
+                continue;
+            };
+            if has_come(pod, record, order) && record.exited_at.is_none() {
+                arrived.push(ArrivedPod {
+                    pod_uid: pod.uid.clone(),
+                    container_id: record.container_id.clone(),
+                    restarts: record.restarts,
+                });
+                last = last.max(Some(record.seen_at));
+            } else if let (Some(call), Some(patience)) = (record.called, patience(order)) {
+                let at = call.at + patience;
+                if now >= at {
+                    late.push(pod.uid.clone());
+                } else {
+                    times.push(at);
+                }
+            }
+        }
+        arrived.sort();
+        late.sort();
+        let complete = arrived.len() == expected.len();
+        let gathered = last.map(|last| last + COALESCE);
+        times.extend(gathered.filter(|at| !complete && now < *at));
+        let settled = complete || gathered.is_none_or(|at| now >= at);
+        Self {
+            attempt: order.attempt,
+            tell: settled && last.is_some() || !late.is_empty(),
+            next: times
+                .into_iter()
+                .min()
+                .and_then(|at| (at - now).to_std().ok()),
+            arrived,
+            late,
+        }
+    }
+}
+
+/// How long a member may take before its agent says that it does not come.
+fn patience(order: &DomainOrder) -> Option<TimeDelta> {
+    let whole = TimeDelta::try_seconds(order.deadline_seconds?)?;
+    Some(whole / 2)
+}
+
+/// Whether a member has come to the attempt of the order; it may have failed since.
+fn has_come(pod: &NodePod, record: &Record, order: &DomainOrder) -> bool {
+    record.attempt == order.attempt && (record.arrived || !pod.supervised)
+}
+
+/// The attempt that a member is called to and has not come to. `before`: its record as it was.
+pub(super) fn call(
+    pod: &NodePod,
+    record: &Record,
+    before: Option<&Record>,
+    order: Option<&DomainOrder>,
     now: DateTime<Utc>,
-) -> Wanted {
-    let Some(order) = pods.first().and_then(|p| order_for(view.orders, p)) else {
-        return Wanted::Nothing;
-    };
-    let expected: Vec<&&NodePod> = pods.iter().filter(|p| is_awaited(order, p)).collect();
-    let here = expected.iter().filter_map(|p| {
-        let record = records
-            .pods
-            .get(&p.uid)
-            .filter(|r| r.attempt == order.attempt && r.exited_at.is_none())
-            .filter(|r| r.arrived || !p.supervised)?;
-        Some((
-            ArrivedPod {
-                pod_uid: p.uid.clone(),
-                container_id: record.container_id.clone(),
-                restarts: record.restarts,
-            },
-            record.seen_at,
-        ))
-    });
-    let (mut arrived, seen): (Vec<ArrivedPod>, Vec<DateTime<Utc>>) = here.unzip();
-    arrived.sort();
-    let Some(last) = seen.into_iter().max() else {
-        return Wanted::Nothing;
-    };
-    if arrived.len() == expected.len() {
-        return Wanted::Tell(order.attempt, arrived);
+) -> Option<AttemptCall> {
+    let order = order.filter(|o| o.deadline_seconds.is_some() && is_awaited(o, pod))?;
+    if has_come(pod, record, order) {
+        return None;
     }
-    match (last + COALESCE - now).to_std() {
-        Ok(wait) if !wait.is_zero() => Wanted::Later(wait),
-        _ => Wanted::Tell(order.attempt, arrived),
-    }
+    let known = before.and_then(|r| r.called);
+    let new = AttemptCall {
+        attempt: order.attempt,
+        at: now,
+    };
+    Some(known.filter(|c| c.attempt == order.attempt).unwrap_or(new))
 }
 
 /// Whether the arrival of a pod is told. For the first start, and for pods that are new at the

@@ -72,6 +72,7 @@ mod tests {
             cleared_for: None,
             arrived: false,
             told_end: None,
+            called: None,
         };
         companions(&pod, &record).collect()
     }

@@ -14,6 +14,8 @@ mod arrivals;
 mod companions;
 mod others;
 mod pod;
+mod progress;
+mod spread;
 mod supervised;
 mod supervisor;
 #[cfg(test)]
@@ -21,13 +23,16 @@ mod tests;
 mod view;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{MAX_REPORTS, Report};
 
-pub use supervisor::{ChildEnd, SupervisorState, Tell, Word};
-pub use view::{Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop};
+pub use supervisor::{ChildEnd, ChildProgress, SupervisorState, Tell, Word};
+pub use view::{
+    AttemptCall, Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop,
+};
 
 use view::order_for;
 
@@ -57,8 +62,9 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
             pod_uid: pod.uid.clone(),
             container_id,
         }));
-        if let Some(record) = outcome.record {
-            records.pods.insert(pod.uid.clone(), record);
+        if let Some(mut new) = outcome.record {
+            new.called = arrivals::call(pod, &new, record, order, now);
+            records.pods.insert(pod.uid.clone(), new);
         }
         records.reports.extend(outcome.reports);
         let record = records.pods.get(&pod.uid);
@@ -79,16 +85,41 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
 
     let arrivals = arrivals::arrivals(view, &records, now);
     let news = arrivals.news || records.reports != view.published.reports;
-    let status = news.then(|| NodeAgentStatus {
+    let progress = progress::progress(view, news, now);
+    let status = (news || progress.news).then(|| NodeAgentStatus {
         arrivals: arrivals.list,
         reports: records.reports.clone(),
+        progress: progress.list,
         ..view.published.clone()
     });
+    let slot = slot(view, &records.reports);
     NodePlan {
         records: (records != *view.records).then_some(records),
         stop,
         tell,
+        slot,
         status,
-        wake_after: arrivals.wake_after,
+        wake_after: arrivals
+            .wake_after
+            .into_iter()
+            .chain(progress.wake_after)
+            .min(),
     }
+}
+
+/// When news of this node may be told: a failure at once, for it is what a restart waits for, and
+/// how members come to the attempt of an order when it is the node's turn.
+fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
+    let mut latest = Duration::ZERO;
+    for pod in view.pods {
+        let order = order_for(view.orders, pod);
+        let attempt = order.map_or(pod.attempt, |o| o.attempt);
+        let is_failure = |r: &&Report| r.pod_uid == pod.uid && r.attempt >= attempt;
+        let mut failures = reports.iter().filter(is_failure);
+        if failures.any(|r| !view.published.reports.contains(r)) {
+            return Duration::ZERO;
+        }
+        latest = latest.max(order.map_or(Duration::ZERO, |o| spread::slot(view.node, o)));
+    }
+    latest
 }

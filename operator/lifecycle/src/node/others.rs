@@ -53,6 +53,7 @@ pub(super) fn exits(
             kind: ReportKind::Exited,
             exit_code: exit.code,
             reason: exit.reason.clone(),
+            message: String::new(),
             time: exit.at,
         });
     }

@@ -58,6 +58,7 @@ pub(super) fn step(
             cleared_for,
             arrived: false,
             told_end: None,
+            called: None,
         };
         reports.push(report(pod, &ended, ReportKind::Exited, exit));
         record = Some(ended);
@@ -201,6 +202,7 @@ fn release(
         cleared_for: None,
         arrived: false,
         told_end: None,
+        called: None,
     })
 }
 
@@ -215,6 +217,7 @@ pub(super) fn report(pod: &NodePod, record: &Record, kind: ReportKind, exit: &Ex
         kind,
         exit_code: exit.code,
         reason: exit.reason.clone(),
+        message: String::new(),
         time: exit.at,
     }
 }

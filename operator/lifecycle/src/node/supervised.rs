@@ -9,7 +9,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
 use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, newest_running, report};
-use super::supervisor::{SupervisorState, Word};
+use super::supervisor::{ChildEnd, SupervisorState, Word};
 use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
 
 /// `told`: reports that were made already.
@@ -26,8 +26,7 @@ pub(super) fn step(
         ..Step::default()
     };
     note_container_ends(pod, &mut step, told, now);
-    let running = newest_running(pod);
-    if let Some(container) = running {
+    if let Some(container) = newest_running(pod) {
         note_container(pod, &mut step, container, order, now);
     }
     let Some(state) = &pod.supervisor else {
@@ -42,11 +41,10 @@ pub(super) fn step(
         record.arrived = true;
         record.seen_at = now;
     }
-    let end = child_end(pod, record, state, told, now);
     if let Some(end) = &state.exit {
+        step.reports.extend(child_end(pod, record, end, told, now));
         record.told_end = Some(end.attempt);
     }
-    step.reports.extend(end);
     step.tell = order.and_then(|o| word(o, pod, record, state));
     step
 }
@@ -94,9 +92,11 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: Dat
     }
 }
 
-fn is_end_of_child(told: &Report, container: &Report) -> bool {
-    let of = |r: &Report| (r.pod_uid.clone(), r.container_id.clone(), r.attempt);
-    told.supervised && of(told) == of(container) && told.exit_code == container.exit_code
+/// Whether a report is the one that the supervisor's word made of the same end.
+fn is_end_of_child(told: &Report, end: &Report) -> bool {
+    told.supervised
+        && (&told.pod_uid, &told.container_id) == (&end.pod_uid, &end.container_id)
+        && (told.attempt, told.exit_code) == (end.attempt, end.exit_code)
 }
 
 /// Takes note of a container that was not seen running before. Where a process of the present
@@ -131,6 +131,7 @@ fn fresh(container: &SeenContainer, attempt: i64, now: DateTime<Utc>) -> Record 
         cleared_for: None,
         arrived: false,
         told_end: None,
+        called: None,
     }
 }
 
@@ -138,11 +139,10 @@ fn fresh(container: &SeenContainer, attempt: i64, now: DateTime<Utc>) -> Record 
 fn child_end(
     pod: &NodePod,
     record: &Record,
-    state: &SupervisorState,
+    end: &ChildEnd,
     told: &[Report],
     now: DateTime<Utc>,
 ) -> Option<Report> {
-    let end = state.exit.as_ref()?;
     let at = Record {
         attempt: end.attempt,
         ..record.clone()
@@ -154,6 +154,7 @@ fn child_end(
     };
     let new = Report {
         supervised: true,
+        message: end.message.clone(),
         ..report(pod, &at, ReportKind::Exited, &exit)
     };
     // The record remembers what the list of reports forgets, and the list is published, so that it
@@ -179,6 +180,7 @@ fn word(
             attempt,
             coordinator: order.coordinator.clone(),
             peers: order.peers.clone(),
+            progress: order.progress,
         });
     }
     let ended = state.exit.as_ref().filter(|e| e.attempt == attempt)?;

@@ -1,7 +1,9 @@
 //! What an agent hears from the supervisor of a training container, and says to it. The frames that
 //! carry it are those of `docs/wire.md`.
 
+use chrono::{DateTime, Utc};
 use lockstep_api::restart_order::CoordinatorAddress;
+use lockstep_api::workload::ProgressPolicy;
 
 /// What the supervisor in a pod's training container has told since the agent is linked to it. It
 /// says all of it again on each link, so nothing of this is remembered.
@@ -14,6 +16,19 @@ pub struct SupervisorState {
     pub running: Option<i64>,
     /// How its last child ended by itself, while none has started since.
     pub exit: Option<ChildEnd>,
+    /// How far the child that runs, or ran last, has come; None: it tells nothing.
+    pub progress: Option<ChildProgress>,
+}
+
+/// How far a child has come, by what it says itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ChildProgress {
+    /// Its attempt.
+    pub attempt: i64,
+    /// The step that it is at, and since when by the node's clock.
+    pub step: (i64, DateTime<Utc>),
+    /// The step of the last checkpoint that it has saved, and when it first told of it.
+    pub checkpoint: Option<(i64, DateTime<Utc>)>,
 }
 
 /// The end of a child that nobody had ordered.
@@ -23,8 +38,10 @@ pub struct ChildEnd {
     pub attempt: i64,
     /// Exit code; 128 + number for a signal.
     pub code: i32,
-    /// Reason in the words of a container status, such as `OOMKilled`.
+    /// Reason in the words of a container status, such as `OOMKilled`, or `Hang`.
     pub reason: String,
+    /// For people: why it could not be started, or where it hung.
+    pub message: String,
 }
 
 /// Something to say to the supervisor of a pod. Said again until its state shows that it has heard.
@@ -52,6 +69,8 @@ pub enum Word {
         coordinator: Option<CoordinatorAddress>,
         /// The members, as ranges.
         peers: Vec<String>,
+        /// When the child has hung; None: never.
+        progress: Option<ProgressPolicy>,
     },
     /// All members have exited 0: exit.
     Complete {

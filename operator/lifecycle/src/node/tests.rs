@@ -1,6 +1,8 @@
 //! Scenarios of one node: a small runtime whose containers exit, restart and are stopped as the
 //! plan says.
 
+mod late;
+
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -91,6 +93,7 @@ impl Node {
     /// One pass of the agent; stops are carried out by the caller.
     fn pass(&mut self) -> NodePlan {
         let view = NodeView {
+            node: "n",
             orders: &self.orders,
             pods: &self.pods,
             records: &self.records,

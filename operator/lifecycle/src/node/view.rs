@@ -18,6 +18,8 @@ use crate::tier::Tier;
 /// What one agent sees.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeView<'a> {
+    /// Name of the node.
+    pub node: &'a str,
     /// Orders by workload UID, complete: the watch has synced.
     pub orders: &'a BTreeMap<String, RestartOrderSpec>,
     /// Members' pods on this node, complete: the runtime was listed.
@@ -161,6 +163,19 @@ pub struct Record {
     /// Attempt of the last child whose end was told; its supervisor repeats it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub told_end: Option<i64>,
+    /// The attempt that it is called to and has not come to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub called: Option<AttemptCall>,
+}
+
+/// An attempt that a member is to come to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct AttemptCall {
+    /// The attempt.
+    pub attempt: i64,
+    /// When its order was first seen.
+    pub at: DateTime<Utc>,
 }
 
 /// What the agent does next, in this order: persist, stop and tell, publish.
@@ -175,6 +190,9 @@ pub struct NodePlan {
     /// Status to publish; None when there is nothing to tell. Version, runtime and capabilities are
     /// those of `published`.
     pub status: Option<NodeAgentStatus>,
+    /// How long the status may wait for what comes after it; zero where it tells of a failure, which
+    /// others wait for.
+    pub slot: Duration,
     /// When to look again although nothing changed.
     pub wake_after: Option<Duration>,
 }

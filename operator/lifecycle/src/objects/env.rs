@@ -8,9 +8,10 @@ use lockstep_api::membership::{Membership, Rank, address};
 
 /// Variables that the supervisor sets for the training process at each attempt; the rest it has
 /// from its container.
-pub(super) const SET_BY_SUPERVISOR: [&str; 14] = [
+pub(super) const SET_BY_SUPERVISOR: [&str; 15] = [
     "LOCKSTEP_ATTEMPT",
     "LOCKSTEP_PEERS",
+    "LOCKSTEP_PROGRESS",
     "LOCKSTEP_MEMBERS",
     "PET_NNODES",
     "JAX_NUM_PROCESSES",

@@ -51,11 +51,16 @@ pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
             members.iter().any(|m| m.group == g.name)
                 && supervisor_image(settings, facts.spec(), g).is_some()
         });
+    may_be || is_supervised(facts, meeting)
+}
+
+/// Whether a pod of the members that run has a supervisor.
+fn is_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let mut pods = meeting
         .running
         .iter()
         .filter_map(|m| facts.current(meeting.entry, m));
-    may_be || pods.any(PodView::is_supervised)
+    pods.any(PodView::is_supervised)
 }
 
 /// Whether nothing of the domain runs outside a barrier: an order stops its members, and starts
@@ -84,36 +89,32 @@ pub(super) fn follow(
         return;
     }
     let expected = expected(facts, meeting);
-    let supervised = supervised(facts, meeting);
     if expected.is_empty() {
         return;
     }
+    let supervised = is_supervised(facts, meeting);
+    let moves = supervised && meets_alone(facts.spec(), membership, meeting.domain);
+    let place = moves.then(|| place(facts, ledger, membership, meeting, order));
+    // Whoever went at once would meet at the place that the pods know.
+    let known = !matches!(place, Some(Place::Unknown));
     let incident = meeting.entry.incident.as_ref();
-    let members = expected.iter().map(|m| (*m).clone());
-    let peers = || members.collect::<MemberSet>().to_ranges();
-    let meets_alone = supervised && meets_alone(facts.spec(), membership, meeting.domain);
-    let place = meets_alone.then(|| place(facts, ledger, membership, meeting, order));
-    if order.released_attempt < attempt {
-        let waits = incident.and_then(|i| i.not_before);
-        let may_start = waits.is_none_or(|t| facts.due(t).passed(wake));
-        let here = |m: &&Member| is_here(facts, ledger, meeting, m);
-        // Whoever went at once would meet at the place that the pods know.
-        let known = !matches!(place, Some(Place::Unknown));
-        if may_start && known && expected.iter().all(here) {
-            order.released_attempt = attempt;
-            order.peers = peers();
-        } else if incident.is_some() && supervised {
-            // Who gets a new pod after all does not start in the old one.
-            order.members = meeting.in_place().to_ranges();
+    if order.released_attempt == attempt {
+        if !order.peers.is_empty() {
+            order.peers = ranges(&expected);
         }
-    } else if !order.peers.is_empty() {
-        order.peers = peers();
-    }
-    if order.released_attempt == attempt && supervised {
-        order.coordinator = place.and_then(Place::address);
+    } else if known && may_start(facts, ledger, meeting, &expected, wake) {
+        order.released_attempt = attempt;
+        order.peers = ranges(&expected);
+    } else if incident.is_some() && supervised {
+        // Who gets a new pod after all does not start in the old one.
+        order.members = meeting.in_place().to_ranges();
     }
     if !supervised {
         return;
+    }
+    if order.released_attempt == attempt {
+        order.coordinator = place.and_then(Place::address);
+        order.progress = facts.spec().failure_policy.progress;
     }
     order.alone = alone(facts, meeting, order);
     if order.completed_attempt < attempt
@@ -122,6 +123,25 @@ pub(super) fn follow(
     {
         order.completed_attempt = attempt;
     }
+}
+
+fn ranges(members: &[&Member]) -> Vec<String> {
+    let members = members.iter().map(|m| (*m).clone());
+    members.collect::<MemberSet>().to_ranges()
+}
+
+/// Whether the attempt may begin: the back-off of its incident is over, and all are here.
+fn may_start(
+    facts: &Facts<'_>,
+    ledger: &Ledger,
+    meeting: Meeting<'_>,
+    expected: &[&Member],
+    wake: &mut Wake,
+) -> bool {
+    let incident = meeting.entry.incident.as_ref();
+    let waits = incident.and_then(|i| i.not_before);
+    waits.is_none_or(|t| facts.due(t).passed(wake))
+        && expected.iter().all(|m| is_here(facts, ledger, meeting, m))
 }
 
 /// Whether those members have exited 0 that the success policy asks for: others may be servers that
@@ -153,15 +173,6 @@ fn expected<'m>(facts: &Facts<'_>, meeting: Meeting<'m>) -> Vec<&'m Member> {
     let assigned = facts.assigned_nodes(&meeting.gang.key);
     let runs = |m: &&&Member| !meeting.gang.degrades() || assigned.contains_key(**m);
     meeting.running.iter().filter(runs).copied().collect()
-}
-
-/// Whether a pod of the members that run has a supervisor.
-fn supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
-    let mut pods = meeting
-        .running
-        .iter()
-        .filter_map(|m| facts.current(meeting.entry, m));
-    pods.any(PodView::is_supervised)
 }
 
 /// Whether a member is where the attempt begins, by its own identity: a number of arrivals could be
@@ -274,6 +285,11 @@ fn alone(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<Re
     for (member, restarts) in by_member {
         by_restarts.entry(restarts).or_default().insert(member);
     }
+    listed(by_restarts)
+}
+
+/// Members by number of restarts, as an order lists them.
+pub(super) fn listed(by_restarts: BTreeMap<i32, MemberSet>) -> Vec<RestartsSeen> {
     by_restarts
         .into_iter()
         .map(|(restarts, members)| RestartsSeen {

@@ -5,7 +5,6 @@ pub(crate) mod barrier;
 
 use std::collections::BTreeMap;
 
-use chrono::TimeDelta;
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::gangs::Domain;
 use lockstep_api::member::{Member, MemberSet};
@@ -16,7 +15,7 @@ use crate::facts::Facts;
 use crate::failure::seen::restarts_seen;
 use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
-use barrier::{Meeting, all_are_held, is_held};
+use barrier::{Meeting, all_are_held, is_held, listed};
 
 /// Whether the order for an attempt of a domain is out.
 pub(crate) fn is_ordered(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
@@ -114,7 +113,7 @@ fn new_order(
     } else {
         meeting.in_place()
     };
-    let deadline = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
+    let deadline_seconds = facts.spec().failure_policy.in_place.deadline_seconds;
     let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
     DomainOrder {
         key: key.to_owned(),
@@ -128,12 +127,13 @@ fn new_order(
         },
         completed_attempt: 0,
         peers: Vec::new(),
+        progress: None,
         alone: Vec::new(),
         restarts_seen,
         exceptions,
         since: incident.map(|i| i.cause.time),
         coordinator: None,
-        deadline: incident.map(|_| facts.now + deadline),
+        deadline_seconds: incident.map(|_| deadline_seconds),
     }
 }
 
@@ -151,11 +151,5 @@ fn restarts_by_number(
     let most = by_number.iter().max_by_key(|(_, members)| members.len());
     let usual = most.map_or(0, |(number, _)| *number);
     by_number.remove(&usual);
-    let exceptions = by_number
-        .into_iter()
-        .map(|(restarts, members)| RestartsSeen {
-            restarts,
-            members: members.to_ranges(),
-        });
-    (usual, exceptions.collect())
+    (usual, listed(by_number))
 }

@@ -8,6 +8,7 @@ use lockstep_api::gangs::Gang;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 
+use crate::cause::describe;
 use crate::facts::Facts;
 use crate::failure::{detect, incident};
 use crate::ledger::ops::ReleaseReason;
@@ -15,6 +16,7 @@ use crate::ledger::{Avoidance, Ledger};
 use crate::orders::is_released;
 use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
+use crate::words::span;
 
 /// A member that its node cannot start.
 struct StartFailure {
@@ -129,10 +131,7 @@ fn start_failure(
         let message = format!("{}: {}", pod.reason, pod.message);
         (reasons::REJECTED_BY_NODE, message)
     } else if let Some(failure) = detect::start_error(facts, member, pod) {
-        let message = format!(
-            "a container could not be started: {}",
-            failure.cause.message
-        );
+        let message = format!("cannot be started: {}", describe(&failure.cause));
         (reasons::START_ERROR, message)
     } else if pod.terminal() || started {
         return None;
@@ -147,9 +146,13 @@ fn start_failure(
         .passed(wake)
     {
         let message = if held {
-            format!("the supervisor did not come to the barrier within {limit} s")
+            let limit = span(limit);
+            format!(
+                "the supervisor did not come to the barrier within {limit} (failurePolicy.startDeadlineSeconds)"
+            )
         } else {
-            format!("containers did not start within {limit} s")
+            let limit = span(limit);
+            format!("containers did not start within {limit} (failurePolicy.startDeadlineSeconds)")
         };
         (reasons::START_DEADLINE_EXCEEDED, message)
     } else {

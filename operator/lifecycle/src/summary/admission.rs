@@ -2,7 +2,7 @@
 //! for.
 
 use lockstep_api::condition::{find, reasons, types};
-use lockstep_api::gangs::Gang;
+use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
 
 use super::value::{ConditionValue, condition};
@@ -10,6 +10,7 @@ use crate::facts::{Facts, PlacementState};
 use crate::ledger::{GangLedger, Ledger};
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
+use crate::words::of_gang;
 
 /// What the condition is computed from.
 pub(super) struct Admission<'v, 'a> {
@@ -38,7 +39,7 @@ impl Admission<'_, '_> {
                 true,
                 reasons::SCHEDULED,
                 partial_gangs(self.facts, self.ledger)
-                    .unwrap_or_else(|| "all gangs are placed".into()),
+                    .unwrap_or_else(|| "all members have nodes".into()),
             ),
             Some(only) if total == 1 => only,
             Some(first) => condition(
@@ -71,7 +72,7 @@ impl Admission<'_, '_> {
             }
             let intent = group.and_then(|g| g.preemption.as_ref());
             if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
-                let message = format!("gang {key}: {}", intent.explanation);
+                let message = of_gang(key, &format!("preempting {}", intent.explanation));
                 return Some(condition(false, reasons::PREEMPTING, message));
             }
             if self.is_placed_whole(gang) {
@@ -82,19 +83,20 @@ impl Admission<'_, '_> {
             return None;
         }
         if !entry.started && !dependencies_met(facts, self.ledger, gang) {
-            let message = format!("gang {key} is waiting for the groups in dependsOn");
+            let message = of_gang(key, "waiting for the groups in dependsOn");
             return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
         }
         if let Some(backoff) = &entry.backoff {
             let until = backoff.until.format("%H:%M:%S");
-            let message = format!("gang {key}: {}; retry at {until} UTC", backoff.message);
+            let message = format!("{}; retry at {until} UTC", backoff.message);
+            let message = of_gang(key, &message);
             return Some(condition(false, &backoff.reason, message));
         }
         if let Some(by) = group
             .and_then(|s| find(&s.conditions, types::DISRUPTION_TARGET))
             .filter(|c| c.status == true.into())
         {
-            let message = format!("gang {key}: {}", by.message);
+            let message = of_gang(key, &by.message);
             return Some(condition(false, reasons::PREEMPTED, message));
         }
         let late = if scheduling_timed_out(facts, self.ledger, wake) {
@@ -103,17 +105,41 @@ impl Admission<'_, '_> {
             ""
         };
         let answer = group.and_then(|s| find(&s.conditions, types::POD_GROUP_INITIALLY_SCHEDULED));
+        let part = if is_coming_up(facts, self.ledger, gang) {
+            let (assigned, size) = (facts.assigned_nodes(key).len(), gang.size());
+            format!("{assigned} of {size} members have a node; ")
+        } else {
+            String::new()
+        };
         Some(match answer {
             Some(c) if c.status != true.into() => {
-                let message = format!("gang {key}: {}{late}", c.message);
+                let message = of_gang(key, &format!("{part}{}{late}", c.message));
                 condition(false, &c.reason, message)
             }
             Some(_) | None => {
-                let message = format!("gang {key} is queued{late}");
+                let message = of_gang(key, &format!("waiting in the scheduling queue{late}"));
                 condition(false, reasons::QUEUED, message)
             }
         })
     }
+}
+
+/// Whether a gang that is placed, and evicts nobody for it, has members on nodes. Others may have none,
+/// or none any more: a node that is not ready for a moment takes back the members that were not
+/// bound yet.
+pub(super) fn is_coming_up(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> bool {
+    let Some(placement) = facts.placement(ledger, &gang.key) else {
+        return false;
+    };
+    let is_bound = |domain: &Domain| {
+        let entry = ledger.domain(&domain.key);
+        let mut pods = domain.members.iter();
+        pods.any(|m| {
+            let pod = entry.and_then(|e| facts.current(e, m));
+            pod.is_some_and(|p| p.node.is_some())
+        })
+    };
+    !facts.is_preempting(&gang.key, &placement.id) && gang.domains.iter().any(is_bound)
 }
 
 /// What is missing of gangs that are placed with some of their members only.
@@ -124,10 +150,11 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
         let running = gang.members().filter(|m| membership.contains(m)).count();
         let size = gang.size();
         if running < size {
-            out.push(format!(
-                "gang {} is placed with {running} of {size} members (minCount {})",
-                gang.key, gang.min_count
-            ));
+            let text = format!(
+                "placed with {running} of {size} members (minCount {})",
+                gang.min_count
+            );
+            out.push(of_gang(&gang.key, &text));
         }
     }
     (!out.is_empty()).then(|| out.join("; "))

@@ -210,7 +210,12 @@ fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
         return Some(condition(
             true,
             reason,
-            format!("{object} {name}: {message}"),
+            // The API server mostly begins with the object, too.
+            if message.starts_with(object) {
+                message.clone()
+            } else {
+                format!("{object} {name}: {message}")
+            },
         ));
     }
     None

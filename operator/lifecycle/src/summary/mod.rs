@@ -21,6 +21,7 @@ use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use crate::facts::Facts;
 use crate::ledger::{Ledger, Outcome};
 use crate::wake::Wake;
+use admission::is_coming_up;
 use counts::Counts;
 
 /// What a status says besides the ledger.
@@ -42,8 +43,6 @@ pub(crate) struct Summary {
     pub groups: BTreeMap<String, Counts>,
     /// When a gang was last placed.
     pub scheduled_time: Option<DateTime<Utc>>,
-    /// Accelerators that are held.
-    pub accelerators: i64,
 }
 
 /// Computes the summary, and says when time alone will change it. `before`: the status as it was
@@ -58,7 +57,6 @@ pub(crate) fn summarize(
     let ready = ready(ledger, &membership, &groups);
     let mut wake = Wake::NEVER;
     let conditions = conditions::all(facts, ledger, &groups, &ready, before, &mut wake);
-    let held = held_capacity(facts, ledger);
     let phase = phase(facts, ledger, &membership, &conditions);
     let (reason, message) = why(phase, ledger, &conditions);
     let summary = Summary {
@@ -69,8 +67,7 @@ pub(crate) fn summarize(
         ready,
         conditions,
         groups,
-        scheduled_time: held.since.or(before.scheduled_time),
-        accelerators: held.accelerators,
+        scheduled_time: placed_at(facts, ledger).or(before.scheduled_time),
     };
     (summary, wake)
 }
@@ -94,33 +91,11 @@ fn ready(
     format!("{ready}/{wanted}")
 }
 
-/// What the workload holds.
-struct HeldCapacity {
-    /// When the last placement was decided; None without placement.
-    since: Option<DateTime<Utc>>,
-    /// Accelerators.
-    accelerators: i64,
-}
-
-fn held_capacity(facts: &Facts<'_>, ledger: &Ledger) -> HeldCapacity {
-    let mut held = HeldCapacity {
-        since: None,
-        accelerators: 0,
-    };
-    let mut per_member: BTreeMap<&str, i64> = BTreeMap::new();
-    for key in ledger.gangs.keys() {
-        let Some(placement) = facts.placement(ledger, key.as_str()) else {
-            continue;
-        };
-        held.since = held.since.max(Some(placement.decided_at));
-        for member in facts.assigned_nodes(key.as_str()).keys() {
-            let each = *per_member
-                .entry(&member.group)
-                .or_insert_with_key(|group| facts.accelerators(group));
-            held.accelerators = held.accelerators.saturating_add(each);
-        }
-    }
-    held
+/// When the last placement was decided; None without placement.
+fn placed_at(facts: &Facts<'_>, ledger: &Ledger) -> Option<DateTime<Utc>> {
+    let gangs = ledger.gangs.keys();
+    let placements = gangs.filter_map(|key| facts.placement(ledger, key.as_str()));
+    placements.map(|placement| placement.decided_at).max()
 }
 
 fn phase(
@@ -142,7 +117,7 @@ fn phase(
         Phase::Preempting
     } else if is_true(conditions, types::RESTARTING) {
         Phase::Restarting
-    } else if !is_true(conditions, types::ADMITTED) {
+    } else if !is_true(conditions, types::ADMITTED) && !all_come_up(facts, ledger) {
         Phase::Pending
     } else if all_run(facts, ledger, membership) {
         Phase::Running
@@ -165,11 +140,21 @@ fn why(phase: Phase, ledger: &Ledger, conditions: &[Condition]) -> (String, Stri
         Phase::Preempting => types::DISRUPTION_TARGET,
         Phase::Restarting => types::RESTARTING,
         Phase::Pending => types::ADMITTED,
+        // What keeps it from being there whole.
+        Phase::Starting if !is_true(conditions, types::ADMITTED) => types::ADMITTED,
         Phase::Starting | Phase::Running => types::READY,
     };
     find(conditions, type_)
         .map(|c| (c.reason.clone(), c.message.clone()))
         .unwrap_or_default()
+}
+
+/// Whether every gang that is not done has members on nodes: the workload does not wait for its turn,
+/// although some members may have no node.
+fn all_come_up(facts: &Facts<'_>, ledger: &Ledger) -> bool {
+    let gangs = facts.gangs.iter();
+    let mut waiting = gangs.filter(|g| ledger.gang(&g.key).is_some() && !ledger.is_done(g));
+    !ledger.gangs.is_empty() && waiting.all(|g| is_coming_up(facts, ledger, g))
 }
 
 /// Whether all unfinished members of every domain run. Of an elastic gang a whole replica may be

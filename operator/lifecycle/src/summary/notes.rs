@@ -1,7 +1,7 @@
 //! What users may not expect of their pods.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use lockstep_api::condition::reasons;
+use lockstep_api::condition::{count, reasons};
 use lockstep_api::gangs::Gang;
 
 use super::value::{ConditionValue, condition};
@@ -41,9 +41,9 @@ pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<Condition
     }
     let (pod, is, wanted) = *differ.iter().min_by_key(|(pod, ..)| &pod.name)?;
     let message = format!(
-        "{} pods have another priority than their gang, for example {}: {is} instead of {wanted}; \
+        "{} with another priority than the gang, for example {}: {is} instead of {wanted}; \
          preemption by Lockstep goes by the gang's",
-        differ.len(),
+        count(differ.len(), "pod"),
         pod.name
     );
     Some(condition(true, reasons::PRIORITY_DIFFERS, message))
@@ -58,8 +58,8 @@ pub(super) fn restarting_whole(facts: &Facts<'_>, ledger: &Ledger) -> Option<Con
     }
     let first = names.iter().min()?;
     let message = format!(
-        "kubelets restart all containers of {} pods, for example {first}",
-        names.len()
+        "kubelets restart all containers of {}, for example {first}",
+        count(names.len(), "pod")
     );
     Some(condition(true, reasons::RESTARTING_ALL_CONTAINERS, message))
 }

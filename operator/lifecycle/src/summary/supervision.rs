@@ -1,6 +1,6 @@
 //! The condition `RestartsInPlace`: how a restart of a gang goes about, and why not otherwise.
 
-use lockstep_api::condition::reasons;
+use lockstep_api::condition::{count, reasons};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::workload::{SupervisorMode, WithoutSupervisor};
 
@@ -54,8 +54,8 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     without.dedup();
     let first = without.first()?;
     Some(format!(
-        "{} nodes have no ready agent, for example {first}; members there restart with new pods",
-        without.len()
+        "{} without a ready agent, for example {first}; members there restart with new pods",
+        count(without.len(), "node")
     ))
 }
 

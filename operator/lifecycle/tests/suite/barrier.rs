@@ -26,18 +26,6 @@ fn attempts(w: &mut Solo) -> Vec<u64> {
     w.children().into_values().collect()
 }
 
-/// Rounds until something holds.
-fn until(w: &mut Solo, what: &str, holds: impl Fn(&mut Solo) -> bool) {
-    for _ in 0..60 {
-        if holds(w) {
-            return;
-        }
-        w.round();
-        w.later(1);
-    }
-    panic!("{what} does not come about:\n{}", w.story(60));
-}
-
 #[test]
 fn the_first_attempt_starts_through_the_barrier_with_one_address_for_all() {
     let mut w = running(3);
@@ -84,8 +72,7 @@ fn nobody_starts_before_the_last_member_is_at_the_barrier() {
     w.fault(&slow, |f| f.silent_agent = true);
     w.exit("g", 0, 1);
     for _ in 0..20 {
-        w.round();
-        w.later(1);
+        w.rounds(1);
         assert!(w.children().values().all(|attempt| *attempt == 1));
     }
     assert_eq!(w.order().unwrap().spec.domains[0].released_attempt, 1);
@@ -101,12 +88,10 @@ fn a_failure_while_others_wait_at_the_barrier_leads_to_the_next_attempt() {
     w.fault(&slow, |f| f.silent_agent = true);
     w.exit("g", 0, 1);
     let first = w.pod("g", 0);
-    until(&mut w, "the order", |w| {
+    w.until("the order", |w| {
         w.order().unwrap().spec.domains[0].attempt == 2
     });
-    until(&mut w, "the arrival", |w| {
-        !w.children().contains_key("g-0-0")
-    });
+    w.until("the arrival", |w| !w.children().contains_key("g-0-0"));
     w.round();
     // The supervisor itself dies at the barrier.
     assert!(w.exit_pod(&first, 137));
@@ -198,9 +183,7 @@ fn a_kill_that_the_supervisor_saw_fails_the_workload_at_once_where_the_policy_sa
     w.settle();
     w.exit("g", 0, 137);
     let began = w.now();
-    until(&mut w, "the end", |w| {
-        w.status().phase == Some(Phase::Failed)
-    });
+    w.until("the end", |w| w.status().phase == Some(Phase::Failed));
     assert!(
         (w.now() - began).num_seconds() < 30,
         "no kubelet has to confirm it"
@@ -234,8 +217,7 @@ fn an_agent_that_forgets_and_a_manager_that_crashes_change_nothing() {
                 let node = w.node_of("g", 1);
                 w.node(&node).agent_loses_memory();
             }
-            w.round();
-            w.later(1);
+            w.rounds(1);
         }
         w.settle();
         assert_eq!(

@@ -57,10 +57,7 @@ fn a_gang_with_capacity_for_some_of_its_members_runs_with_these_and_they_know_it
     assert_eq!(s.groups[0].world_indexes.as_deref(), Some("0-2"));
     assert_eq!(
         (message(&w, types::ADMITTED), s.restarts.total),
-        (
-            "gang workload is placed with 3 of 4 members (minCount 2)".into(),
-            0
-        )
+        ("placed with 3 of 4 members (minCount 2)".into(), 0)
     );
     assert_eq!(w.order().unwrap().spec.domains[0].world, 3);
 }

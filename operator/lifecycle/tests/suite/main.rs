@@ -3,6 +3,8 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod accounting;
+mod all_nodes;
 mod barrier;
 mod basics;
 mod charges;
@@ -10,6 +12,7 @@ mod containers;
 mod elastic;
 mod failures;
 mod gates;
+mod hangs;
 mod incidents;
 mod meetings;
 mod objects;
@@ -19,4 +22,5 @@ mod property;
 mod reality;
 mod repairs;
 mod shown;
+mod slow_news;
 mod stragglers;

@@ -46,8 +46,7 @@ fn a_gang_that_is_placed_again_goes_through_a_barrier_of_its_own() {
     w.settle();
     w.edit(|s| s.suspend = false);
     for _ in 0..60 {
-        w.round();
-        w.later(1);
+        w.rounds(1);
         let running = w.children().len();
         let arrived = order(&w).released_attempt > before.released_attempt;
         assert!(running == 0 || arrived, "the old release is over");
@@ -128,14 +127,7 @@ fn a_gang_that_has_degraded_passes_its_next_barrier() {
 fn a_pod_that_goes_right_after_the_release_takes_all_to_the_next_attempt() {
     let mut w = running(denied(3, &json!({})));
     w.exit("g", 0, 1);
-    for _ in 0..60 {
-        if order(&w).released_attempt == 2 {
-            break;
-        }
-        w.round();
-        w.later(1);
-    }
-    assert_eq!(order(&w).released_attempt, 2);
+    w.until("the release", |w| order(w).released_attempt == 2);
     w.delete_pod("g", 1);
     w.settle();
     assert_eq!(attempts(&mut w), [3, 3, 3]);
@@ -144,14 +136,9 @@ fn a_pod_that_goes_right_after_the_release_takes_all_to_the_next_attempt() {
 #[test]
 fn a_pod_that_goes_right_after_the_first_release_takes_all_to_the_next_attempt() {
     let mut w = Solo::supervised(denied(3, &json!({})));
-    for _ in 0..60 {
-        if w.order().is_some() && order(&w).released_attempt == 1 {
-            break;
-        }
-        w.round();
-        w.later(1);
-    }
-    assert_eq!(order(&w).released_attempt, 1);
+    w.until("the release", |w| {
+        w.order().is_some() && order(w).released_attempt == 1
+    });
     w.delete_pod("g", 1);
     w.settle();
     let all = attempts(&mut w);
@@ -241,8 +228,7 @@ fn a_coordinator_that_gets_a_new_pod_alone_is_not_told_its_old_address() {
     let old = ip_of(&w, 0);
     w.delete_pod("g", 0);
     for _ in 0..60 {
-        w.round();
-        w.later(1);
+        w.rounds(1);
         let starts = w.children().contains_key("g-0-0") && ip_of(&w, 0) != old;
         let told = order(&w).coordinator.map(|c| c.pod_ip);
         assert!(
@@ -259,10 +245,7 @@ fn what_a_restart_takes_is_told_by_phase() {
     let slow = w.node_of("g", 2);
     w.fault(&slow, |f| f.silent_agent = true);
     w.exit("g", 0, 1);
-    for _ in 0..10 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(10);
     w.fault(&slow, |f| f.silent_agent = false);
     w.settle();
     let phases = &w.status().history[0].phases;
@@ -282,8 +265,7 @@ fn a_preempted_gang_has_its_grace_period_whatever_comes_after_it() {
     let mut w = running(spec);
     w.preempt("workload");
     for second in 0..15 {
-        w.round();
-        w.later(1);
+        w.rounds(1);
         assert_eq!(attempts(&mut w), [1, 1], "after {second} s");
     }
 }
@@ -299,16 +281,10 @@ fn a_container_that_ends_alone_at_the_barrier_holds_nobody_up() {
     let slow = w.node_of("g", 2);
     w.fault(&slow, |f| f.silent_agent = true);
     w.exit("g", 0, 1);
-    for _ in 0..6 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(6);
     let pod = w.pod("g", 0);
     assert!(w.kill_container(&pod));
-    for _ in 0..6 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(6);
     w.fault(&slow, |f| f.silent_agent = false);
     w.patience = chrono::TimeDelta::seconds(400);
     w.settle();
@@ -329,20 +305,11 @@ fn a_node_that_comes_back_starts_no_second_process_of_a_member() {
     let (slow, lost) = (w.node_of("g", 1), w.node_of("g", 2));
     w.fault(&slow, |f| f.silent_agent = true);
     w.exit("g", 0, 1);
-    for _ in 0..4 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(4);
     w.lose(&lost);
-    for _ in 0..120 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(120);
     w.fault(&slow, |f| f.silent_agent = false);
-    for _ in 0..6 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(6);
     w.find(&lost);
     w.agent(&lost);
     w.agent(&lost);
@@ -376,13 +343,7 @@ fn a_gang_that_shrank_goes_through_a_barrier_when_it_is_placed_again() {
 fn a_pod_that_vanishes_after_the_release_takes_all_to_the_next_attempt() {
     let mut w = running(denied(3, &json!({})));
     w.exit("g", 0, 1);
-    for _ in 0..60 {
-        if order(&w).released_attempt == 2 {
-            break;
-        }
-        w.round();
-        w.later(1);
-    }
+    w.until("the release", |w| order(w).released_attempt == 2);
     let pod = lockstep_sim::Key::of(&w.pod("g", 1));
     w.remove(lockstep_sim::WatchedKind::Pod, &pod);
     w.settle();
@@ -413,9 +374,6 @@ fn those_that_the_success_policy_asks_for_do_not_wait_for_a_server_that_never_en
     for index in 0..2 {
         w.exit("g", index, 0);
     }
-    for _ in 0..20 {
-        w.round();
-        w.later(1);
-    }
+    w.rounds(20);
     assert_eq!(w.status().phase, Some(Phase::Succeeded));
 }

@@ -7,6 +7,8 @@ use futures_util::stream::FuturesUnordered;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
 
+use super::pace::Pace;
+
 /// What a loop sends its requests with.
 #[derive(Clone)]
 pub struct Actor {
@@ -16,6 +18,8 @@ pub struct Actor {
     pub write: Client,
     /// Most requests of one pass in flight.
     pub in_flight: usize,
+    /// How many of them the server bears.
+    pub pace: Pace,
 }
 
 impl Actor {
@@ -48,7 +52,7 @@ impl Actor {
         let mut stopped = false;
         loop {
             while !stopped
-                && flying.len() < self.in_flight.max(1)
+                && flying.len() < self.pace.allows(self.in_flight)
                 && let Some(request) = waiting.next()
             {
                 flying.push(request);

@@ -1,15 +1,17 @@
 //! The connections to the API server.
 //!
-//! Three clients over two connections (ADR 0016). `read` repeats what fails with 429, 503 or 504 a
-//! few times. `write` repeats nothing (a repeated POST is a second write) and sends nothing once
-//! this process no longer leads. `lease` is `write` without that fence. All of them count their
+//! Three clients, each with connections of its own (ADR 0016). `read` repeats what fails with 429,
+//! 503 or 504 a few times. `write` repeats nothing (a repeated POST is a second write), sends nothing
+//! once this process no longer leads, and tells the pace how it was answered. `lease` repeats
+//! nothing and sends always; no storm of writes stands before it. All of them count their
 //! requests and end each in time, the body included; a watch must be answered in time and is then
 //! left open, since kube ends it by itself when nothing arrives.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::{Method, Request, Response};
+use http::header::{CONTENT_TYPE, RETRY_AFTER};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::BodyExt;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
@@ -17,7 +19,9 @@ use kube::{Client, Config};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::deadline::in_time;
+use super::error::ComeBack;
 use super::metrics::RequestMetrics;
+use super::pace::{Answer, Pace};
 use crate::clock::Clock;
 use crate::lease::Tenure;
 
@@ -28,6 +32,8 @@ pub struct Transports {
     pub read: Client,
     /// Sends everything once.
     pub write: Client,
+    /// The same, for the lease alone.
+    pub lease: Client,
 }
 
 impl Transports {
@@ -36,10 +42,11 @@ impl Transports {
         // Stock retries repeat every verb for up to 15 times and minutes.
         config.default_retry = false;
         let write = ClientBuilder::try_from(config.clone())?.build();
+        let lease = ClientBuilder::try_from(config.clone())?.build();
+        let reading = ClientBuilder::try_from(config.clone())?.build();
         let namespace = config.default_namespace.clone();
-        let service = write.clone();
         let send = service_fn(move |request: Request<Body>| {
-            let service = service.clone();
+            let service = reading.clone();
             async move { service.send(request).await.map_err(BoxError::from) }
         });
         let retrying = ServiceBuilder::new()
@@ -48,6 +55,7 @@ impl Transports {
         Ok(Self {
             read: Client::new(retrying, namespace),
             write,
+            lease,
         })
     }
 }
@@ -70,6 +78,8 @@ pub struct Clients {
     pub write: Client,
     /// The lease.
     pub lease: Client,
+    /// How many requests at a time the server bears.
+    pub pace: Pace,
 }
 
 impl Clients {
@@ -79,20 +89,26 @@ impl Clients {
         deadlines: Deadlines,
         tenure: Tenure,
         clock: &Arc<dyn Clock>,
+        pace: Pace,
         requests: &RequestMetrics,
     ) -> Self {
-        let guard = |deadline, fence| {
+        let guard = |deadline, fence, pace| {
             Arc::new(Guard {
                 deadline,
                 fence,
+                pace,
                 clock: clock.clone(),
                 requests: requests.clone(),
             })
         };
         Self {
-            read: guarded(&transports.read, guard(deadlines.read, None)),
-            write: guarded(&transports.write, guard(deadlines.write, Some(tenure))),
-            lease: guarded(&transports.write, guard(deadlines.write, None)),
+            read: guarded(&transports.read, guard(deadlines.read, None, None)),
+            write: guarded(
+                &transports.write,
+                guard(deadlines.write, Some(tenure), Some(pace.clone())),
+            ),
+            lease: guarded(&transports.lease, guard(deadlines.write, None, None)),
+            pace,
         }
     }
 }
@@ -100,6 +116,7 @@ impl Clients {
 struct Guard {
     deadline: Duration,
     fence: Option<Tenure>,
+    pace: Option<Pace>,
     clock: Arc<dyn Clock>,
     requests: RequestMetrics,
 }
@@ -130,6 +147,8 @@ impl Guard {
             .uri()
             .query()
             .is_some_and(|q| q.split('&').any(|p| p == "watch=true"));
+        let evicts = request.uri().path().ends_with("/eviction");
+        let sent = self.clock.monotonic();
         let answer = in_time(self.deadline, async {
             let (head, body) = inner.send(request).await?.into_parts();
             if watch {
@@ -140,9 +159,45 @@ impl Guard {
         })
         .await
         .unwrap_or_else(|late| Err(late.into()));
-        self.requests
-            .count(&method, answer.as_ref().ok().map(Response::status));
-        answer
+        let took = self.clock.monotonic() - sent;
+        if !watch {
+            self.requests.took(&method, took);
+        }
+        let status = answer.as_ref().ok().map(Response::status);
+        self.requests.count(&method, status);
+        if let (Some(pace), false) = (&self.pace, method == Method::GET) {
+            // A disruption budget answers an eviction as if it were overload.
+            let answer = match status.filter(|s| evicts || !is_overload(*s)) {
+                Some(_) => Answer::After(took),
+                None => Answer::Overloaded,
+            };
+            pace.note(sent, sent + took, answer);
+        }
+        told_when(answer?)
+    }
+}
+
+fn is_overload(status: StatusCode) -> bool {
+    matches!(
+        status,
+        StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT
+    )
+}
+
+/// API Priority and Fairness refuses in plain text, and says in a header when to come back, which
+/// kube would drop.
+fn told_when(response: Response<Body>) -> Result<Response<Body>, BoxError> {
+    let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
+    let headers = response.headers();
+    let seconds = headers.get(RETRY_AFTER).and_then(|s| s.to_str().ok());
+    let seconds = seconds.and_then(|s| s.trim().parse().ok());
+    match seconds.filter(|_| is_overload(response.status())) {
+        Some(seconds) if !headers.get(CONTENT_TYPE).is_some_and(json) => {
+            Err(ComeBack(Duration::from_secs(seconds)).into())
+        }
+        _ => Ok(response),
     }
 }
 
@@ -152,9 +207,9 @@ mod tests {
     use crate::api::error::{ApiError, ErrorClass};
     use crate::clock::SystemClock;
     use crate::lease::Leadership;
-    use k8s_openapi::api::core::v1::ConfigMap;
+    use k8s_openapi::api::core::v1::{ConfigMap, Pod};
     use kube::Api;
-    use kube::api::DeleteParams;
+    use kube::api::{DeleteParams, EvictParams};
     use std::sync::atomic::{AtomicUsize, Ordering};
     use tokio::sync::watch;
 
@@ -173,7 +228,12 @@ mod tests {
         let transports = Transports {
             read: silent(calls),
             write: silent(calls),
+            lease: silent(calls),
         };
+        clients_over(&transports, leadership)
+    }
+
+    fn clients_over(transports: &Transports, leadership: Option<Leadership>) -> Clients {
         let deadlines = Deadlines {
             read: Duration::from_secs(30),
             write: Duration::from_secs(5),
@@ -181,12 +241,45 @@ mod tests {
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
         let (_, rx) = watch::channel(leadership);
         Clients::new(
-            &transports,
+            transports,
             deadlines,
             Tenure::new(rx),
             &clock,
+            Pace::new(32),
             &RequestMetrics::default(),
         )
+    }
+
+    fn leading() -> Leadership {
+        Leadership {
+            term: 1,
+            valid_until: SystemClock.monotonic() + Duration::from_hours(1),
+        }
+    }
+
+    /// A server that answers everything with this.
+    fn answering(code: u16, headers: &[(&str, &str)], body: &'static str) -> Clients {
+        let headers: Vec<(String, String)> = headers
+            .iter()
+            .map(|(name, value)| ((*name).to_owned(), (*value).to_owned()))
+            .collect();
+        let client = Client::new(
+            service_fn(move |_: Request<Body>| {
+                let mut response = Response::builder().status(code);
+                for (name, value) in &headers {
+                    response = response.header(name, value);
+                }
+                let response = response.body(Body::from(body.as_bytes().to_vec()));
+                async move { response.map_err(BoxError::from) }
+            }),
+            "default",
+        );
+        let transports = Transports {
+            read: client.clone(),
+            write: client.clone(),
+            lease: client,
+        };
+        clients_over(&transports, Some(leading()))
     }
 
     #[tokio::test(start_paused = true)]
@@ -211,5 +304,33 @@ mod tests {
             assert_eq!(ApiError::from(error).class, ErrorClass::NotLeading);
         }
         assert_eq!(calls.load(Ordering::SeqCst), 0);
+    }
+
+    #[tokio::test]
+    async fn overload_is_told_with_the_time_to_come_back_and_halves_the_pace() {
+        let headers = [("retry-after", "7"), ("content-type", "text/plain")];
+        let clients = answering(429, &headers, "Too many requests, please try again later.");
+        let api: Api<ConfigMap> = Api::default_namespaced(clients.write.clone());
+        let error = api.delete("x", &DeleteParams::default()).await.unwrap_err();
+        let error = ApiError::from(error);
+        assert_eq!(error.class, ErrorClass::Throttled);
+        assert_eq!(error.retry_after, Duration::from_secs(7));
+        assert_eq!(clients.pace.allows(32), 16);
+    }
+
+    #[tokio::test]
+    async fn a_disruption_budget_is_no_overload() {
+        let body = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
+            "reason": "TooManyRequests", "message": "budget", "details": {"retryAfterSeconds": 10}}"#;
+        let headers = [("retry-after", "10"), ("content-type", "application/json")];
+        let clients = answering(429, &headers, body);
+        let pods: Api<Pod> = Api::default_namespaced(clients.write.clone());
+        let error = pods.evict("x", &EvictParams::default()).await.unwrap_err();
+        let error = ApiError::from(error);
+        assert_eq!(
+            (error.class, error.message.as_str(), error.retry_after),
+            (ErrorClass::Throttled, "budget", Duration::from_secs(10))
+        );
+        assert_eq!(clients.pace.allows(32), 32);
     }
 }

@@ -32,6 +32,19 @@ pub enum ErrorClass {
 }
 
 impl ErrorClass {
+    /// All classes.
+    pub const ALL: [Self; 9] = [
+        Self::Conflict,
+        Self::AlreadyExists,
+        Self::NotFound,
+        Self::Forbidden,
+        Self::Invalid,
+        Self::Throttled,
+        Self::Timeout,
+        Self::NotLeading,
+        Self::Other,
+    ];
+
     /// The word for metrics.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -47,6 +60,11 @@ impl ErrorClass {
         }
     }
 }
+
+/// The server was too busy to take a request, and says when to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("too many requests; the server asks to come back in {0:?}")]
+pub(crate) struct ComeBack(pub Duration);
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -74,13 +92,20 @@ impl ApiError {
 impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
         let class = classify(&error);
+        let asked = match &error {
+            kube::Error::Service(e) => e.downcast_ref::<ComeBack>().copied(),
+            _ => None,
+        };
         match error {
             kube::Error::Api(status) => Self {
                 class,
                 retry_after: retry_after(&status),
                 message: status.message,
             },
-            other => Self::new(class, other.to_string()),
+            other => Self {
+                retry_after: asked.map_or(Duration::ZERO, |ComeBack(wait)| wait),
+                ..Self::new(class, other.to_string())
+            },
         }
     }
 }
@@ -91,11 +116,15 @@ fn classify(error: &kube::Error) -> ErrorClass {
         kube::Error::Api(s) if s.is_conflict() || names_another_uid(s) => ErrorClass::Conflict,
         kube::Error::Api(s) if s.is_not_found() => ErrorClass::NotFound,
         kube::Error::Api(s) if s.is_forbidden() => ErrorClass::Forbidden,
-        kube::Error::Api(s) if s.is_invalid() || s.code == 400 => ErrorClass::Invalid,
+        // 413: the object does not fit into a request of etcd.
+        kube::Error::Api(s) if s.is_invalid() || s.code == 400 || s.code == 413 => {
+            ErrorClass::Invalid
+        }
         kube::Error::Api(s) if s.code == 429 => ErrorClass::Throttled,
         kube::Error::Api(s) if s.code == 504 => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
+        kube::Error::Service(e) if e.is::<ComeBack>() => ErrorClass::Throttled,
         _ => ErrorClass::Other,
     }
 }
@@ -128,6 +157,12 @@ mod tests {
         assert_eq!(error(409, "AlreadyExists").class, ErrorClass::AlreadyExists);
         assert_eq!(error(409, "Conflict").class, ErrorClass::Conflict);
         assert_eq!(error(409, "Conflict").message, "m");
+    }
+
+    #[test]
+    fn an_object_that_is_too_large_is_invalid_and_not_of_unknown_effect() {
+        let answer = error(413, "RequestEntityTooLarge");
+        assert_eq!(answer.class, ErrorClass::Invalid);
     }
 
     #[test]

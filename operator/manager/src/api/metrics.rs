@@ -1,14 +1,22 @@
 //! Metrics of requests.
 
+use std::time::Duration;
+
 use http::{Method, StatusCode};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
+use crate::metrics::decisions;
+
 /// Requests to the API server.
-#[derive(Clone, Debug, Default)]
-pub struct RequestMetrics(Family<RequestLabels, Counter>);
+#[derive(Clone, Debug)]
+pub struct RequestMetrics {
+    total: Family<RequestLabels, Counter>,
+    time: Family<VerbLabel, Histogram>,
+}
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct RequestLabels {
@@ -16,14 +24,33 @@ struct RequestLabels {
     method: String,
 }
 
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct VerbLabel {
+    verb: String,
+}
+
+impl Default for RequestMetrics {
+    fn default() -> Self {
+        Self {
+            total: Family::default(),
+            time: Family::new_with_constructor(decisions),
+        }
+    }
+}
+
 impl RequestMetrics {
-    /// Counters that are shown in the registry.
+    /// Metrics that are shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         registry.register(
             "rest_client_requests",
             "Requests to the API server by method and code",
-            metrics.0.clone(),
+            metrics.total.clone(),
+        );
+        registry.register(
+            "rest_client_request_duration_seconds",
+            "Time until a request was answered, watches left out",
+            metrics.time.clone(),
         );
         metrics
     }
@@ -35,6 +62,14 @@ impl RequestMetrics {
             code,
             method: method.to_string(),
         };
-        self.0.get_or_create(&labels).inc();
+        self.total.get_or_create(&labels).inc();
+    }
+
+    /// A request that is no watch has taken this long, answered or not.
+    pub fn took(&self, method: &Method, time: Duration) {
+        let verb = method.to_string();
+        self.time
+            .get_or_create(&VerbLabel { verb })
+            .observe(time.as_secs_f64());
     }
 }

@@ -1,15 +1,19 @@
-//! The configuration file: YAML, read once, strict. A key that does not exist ends the process,
-//! because a setting that is silently not applied is worse than none.
+//! The configuration file: YAML, strict. A key that does not exist ends the process, because a
+//! setting that is silently not applied is worse than none. What it says of preemption is taken over
+//! when the file changes ([`live`]), everything else is read once.
 
 mod convert;
+pub mod live;
+mod rules;
 
 use std::net::SocketAddr;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
 use lockstep_lifecycle::LifecycleSettings;
-use lockstep_scheduler::config::{SchedulerConfig, time};
+use lockstep_scheduler::config::{SchedulerConfig, ValueRule};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use thiserror::Error;
 
 /// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
@@ -74,7 +78,7 @@ impl Default for LeaderElection {
     fn default() -> Self {
         Self {
             enabled: true,
-            name: "lockstep-manager".into(),
+            name: "lockstep-leader".into(),
             lease_duration: secs(15),
             renew_deadline: secs(10),
             retry_period: secs(2),
@@ -130,7 +134,7 @@ impl Default for ClientConfig {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct WorkloadConfig {
-    /// WorkloadConfig worked on at a time, 1 to 1000.
+    /// Workloads worked on at a time, 1 to 1000.
     pub concurrency: usize,
     /// Requests in flight for one workload, 1 to 1000.
     pub requests_in_flight: usize,
@@ -224,9 +228,9 @@ pub enum ConfigError {
     /// Not YAML, an unknown key, a value of another type.
     #[error("{0}")]
     Syntax(String),
-    /// Values that do not fit together.
+    /// A value that is out of range, or does not fit another.
     #[error("{0}")]
-    Values(&'static str),
+    Value(ValueRule),
 }
 
 impl Config {
@@ -236,7 +240,7 @@ impl Config {
             Self::default()
         } else {
             serde_saphyr::from_str(text)
-                .map_err(|e| ConfigError::Syntax(one_line(&e.to_string())))?
+                .map_err(|error| ConfigError::Syntax(explained(text, &error.to_string())))?
         };
         config.check()?;
         Ok(config)
@@ -246,78 +250,6 @@ impl Config {
     pub fn to_yaml(&self) -> String {
         serde_saphyr::to_string(self).unwrap_or_default()
     }
-
-    fn check(&self) -> Result<(), ConfigError> {
-        let election = &self.leader_election;
-        let workloads = &self.workloads;
-        let rules = [
-            (
-                time(election.renew_deadline) < time(election.lease_duration),
-                "leaderElection.renewDeadline must be less than leaseDuration",
-            ),
-            (
-                time(election.retry_period) < time(election.renew_deadline),
-                "leaderElection.retryPeriod must be less than renewDeadline",
-            ),
-            (
-                time(election.retry_period) >= Duration::from_millis(50),
-                "leaderElection.retryPeriod must be at least 50ms",
-            ),
-            (
-                time(election.lease_duration) >= Duration::from_secs(1)
-                    && time(election.lease_duration).subsec_nanos() == 0,
-                "leaderElection.leaseDuration must be whole seconds, at least 1s",
-            ),
-            (
-                !election.name.is_empty(),
-                "leaderElection.name must not be empty",
-            ),
-            (
-                !election.enabled
-                    || time(self.client.write_timeout) < time(election.renew_deadline),
-                "client.writeTimeout must be less than leaderElection.renewDeadline: a write must end before leadership does",
-            ),
-            (
-                !time(self.client.write_timeout).is_zero()
-                    && !time(self.client.read_timeout).is_zero(),
-                "client.readTimeout and client.writeTimeout must be positive",
-            ),
-            (
-                time(self.resync_period).is_zero()
-                    || time(self.resync_period) >= Duration::from_secs(1),
-                "resyncPeriod must be 0 or at least 1s",
-            ),
-            (
-                (1..=1000).contains(&workloads.concurrency),
-                "workloads.concurrency must be 1 to 1000",
-            ),
-            (
-                (1..=1000).contains(&workloads.requests_in_flight),
-                "workloads.requestsInFlight must be 1 to 1000",
-            ),
-            (
-                time(workloads.retry_min) >= Duration::from_millis(10)
-                    && workloads.retry_min <= workloads.retry_max,
-                "workloads.retryMin must be at least 10ms and at most retryMax",
-            ),
-            (
-                !self.supervisor.image.contains(char::is_whitespace),
-                "supervisor.image must be the name of an image, or empty",
-            ),
-            (
-                workloads.recreate_tries >= 0,
-                "workloads.recreateTries must not be negative",
-            ),
-        ];
-        match rules
-            .into_iter()
-            .chain(self.scheduler.rules())
-            .find(|(holds, _)| !holds)
-        {
-            Some((_, message)) => Err(ConfigError::Values(message)),
-            None => Ok(()),
-        }
-    }
 }
 
 fn secs(s: u64) -> Span {
@@ -326,6 +258,22 @@ fn secs(s: u64) -> Span {
 
 fn millis(ms: u64) -> Span {
     Duration::from_millis(ms).into()
+}
+
+/// What is wrong with the text, with the key and the value where they can be told.
+fn explained(text: &str, error: &str) -> String {
+    let Ok(all) = serde_saphyr::from_str::<Value>(text) else {
+        return one_line(error);
+    };
+    let Err(why) = serde_path_to_error::deserialize::<_, Config>(&all) else {
+        return one_line(error);
+    };
+    let key = why.path().to_string();
+    let value = all.pointer(&format!("/{}", key.replace('.', "/")));
+    match value.filter(|value| !value.is_object()) {
+        Some(value) => format!("{key}: Invalid value: {value}: {}", why.inner()),
+        None => format!("{key}: {}", why.inner()),
+    }
 }
 
 /// The first line of a parser's message: it names key and place; the rest is a picture of the text.
@@ -372,60 +320,94 @@ mod tests {
     }
 
     #[test]
-    fn values_that_do_not_fit_together_are_refused() {
+    fn a_value_that_is_refused_is_named_with_its_key_and_what_it_may_be() {
         for (text, message) in [
             (
                 "leaderElection: {renewDeadline: 20s}",
-                "renewDeadline must be less than leaseDuration",
+                r#"leaderElection.renewDeadline: Invalid value: "20s": must be less than leaderElection.leaseDuration"#,
             ),
             (
                 "leaderElection: {retryPeriod: 10s}",
-                "retryPeriod must be less than renewDeadline",
+                r#"leaderElection.retryPeriod: Invalid value: "10s": must be less than leaderElection.renewDeadline"#,
             ),
-            ("leaderElection: {leaseDuration: 15500ms}", "whole seconds"),
+            (
+                "leaderElection: {leaseDuration: 15500ms}",
+                r#"leaderElection.leaseDuration: Invalid value: "15.5s": must be whole seconds, at least 1s"#,
+            ),
             (
                 "client: {writeTimeout: 10s}",
-                "must be less than leaderElection.renewDeadline",
+                r#"client.writeTimeout: Invalid value: "10s": must be less than leaderElection.renewDeadline"#,
             ),
-            ("resyncPeriod: 10ms", "0 or at least 1s"),
-            ("workloads: {concurrency: 0}", "1 to 1000"),
-            ("workloads: {retryMin: -1s}", "at least 10ms"),
+            (
+                "client: {readTimeout: 0s}",
+                r#"client.readTimeout: Invalid value: "0ns": must be positive"#,
+            ),
+            (
+                "resyncPeriod: 10ms",
+                r#"resyncPeriod: Invalid value: "10ms": must be 0 or at least 1s"#,
+            ),
+            (
+                "workloads: {concurrency: 0}",
+                r#"workloads.concurrency: Invalid value: "0": must be 1 to 1000"#,
+            ),
+            (
+                "workloads: {retryMin: -1s}",
+                r#"workloads.retryMin: Invalid value: "-1s": must be at least 10ms"#,
+            ),
             (
                 "scheduler: {preemption: {cpuWeightMilli: -1}}",
-                "must not be negative",
+                r#"scheduler.preemption.cpuWeightMilli: Invalid value: "-1": must be at least 0"#,
             ),
             (
                 "scheduler: {preemption: {assumedCheckpointInterval: 721h}}",
-                "at most 720h",
+                r#"scheduler.preemption.assumedCheckpointInterval: Invalid value: "2595600s": must be at most 720h (30 days)"#,
             ),
             (
                 "scheduler: {preemption: {minRuntimeSeconds: 2592001}}",
-                "at most 2592000",
+                r#"scheduler.preemption.minRuntimeSeconds: Invalid value: "2592001": must be 0 to 2592000 (30 days)"#,
             ),
             (
                 "scheduler: {preemption: {followOnDepth: 4}}",
-                "followOnDepth must be 0 to 3",
+                r#"scheduler.preemption.followOnDepth: Invalid value: "4": must be 0 to 3"#,
+            ),
+            (
+                "scheduler: {preemption: {maxEvictionsPerMinute: 100001}}",
+                r#"scheduler.preemption.maxEvictionsPerMinute: Invalid value: "100001": must be 0 to 100000"#,
             ),
             (
                 "scheduler: {reservations: {perPriority: 1001}}",
-                "perPriority must be 0 to 1000",
+                r#"scheduler.reservations.perPriority: Invalid value: "1001": must be 0 to 1000"#,
             ),
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
-            assert!(error.contains(message), "{text}: {error}");
+            assert!(error.starts_with(message), "{text}: {error}");
         }
     }
 
     #[test]
     fn values_of_another_type_are_refused() {
-        for text in [
-            "health: {bindAddress: nowhere}",
-            "leaderElection: {leaseDuration: 15}",
-            "workloads: [1]",
-            "a: b",
-            "scheduler: {preemption: {minRuntimeSeconds: -5}}",
+        for (text, named) in [
+            (
+                "health: {bindAddress: nowhere}",
+                r#"health.bindAddress: Invalid value: "nowhere": "#,
+            ),
+            (
+                "leaderElection: {leaseDuration: 15}",
+                "leaderElection.leaseDuration: Invalid value: 15: ",
+            ),
+            ("workloads: [1]", "line 1 column 12: expected mapping"),
+            ("a: b", "a"),
+            (
+                "scheduler: {preemption: {minRuntimeSeconds: -5}}",
+                "scheduler.preemption.minRuntimeSeconds: Invalid value: -5: ",
+            ),
+            (
+                "scheduler: {preemption: {victims: {scope: All}}}",
+                "scheduler.preemption.victims.scope: Invalid value: \"All\": unknown variant `All`, expected one of",
+            ),
         ] {
-            assert!(Config::parse(text).is_err(), "{text}");
+            let error = Config::parse(text).unwrap_err().to_string();
+            assert!(error.contains(named), "{text}: {error}");
         }
     }
 }

@@ -1,18 +1,26 @@
 //! Gauges that are computed from the index when they are read, so that none can drift.
 
-mod encode;
+mod agents;
+mod capacity;
 mod objects;
+#[cfg(test)]
+mod tests;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 
-use self::encode::gauge;
+use self::agents::AgentCounts;
+use self::capacity::Accelerators;
 use self::objects::ObjectCounts;
+use self::waiting::WaitingCounts;
 use crate::clock::Clock;
-use crate::index::{Index, WatchedKind};
+use crate::encode::gauge;
+use crate::index::{Index, State, WatchedKind};
 use crate::lease::Tenure;
 
 /// The gauges of a process.
@@ -23,6 +31,35 @@ pub struct Gauges {
     pub tenure: Tenure,
     /// Clocks.
     pub clock: Arc<dyn Clock>,
+    /// Resources that count as accelerators.
+    pub accelerators: Vec<String>,
+}
+
+/// What only the process that leads shows: every replica holds the same objects, and sums over the
+/// replicas are to be right.
+struct OfLeader {
+    objects: ObjectCounts,
+    waiting: WaitingCounts,
+    accelerators: Accelerators,
+    agents: AgentCounts,
+}
+
+impl OfLeader {
+    fn of(state: &State, accelerators: &[String], now: DateTime<Utc>) -> Self {
+        Self {
+            objects: ObjectCounts::of(state, now),
+            waiting: WaitingCounts::of(state, accelerators, now),
+            accelerators: Accelerators::of(state, accelerators),
+            agents: AgentCounts::of(state),
+        }
+    }
+
+    fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        self.objects.encode(encoder)?;
+        self.waiting.encode(encoder)?;
+        self.accelerators.encode(encoder)?;
+        self.agents.encode(encoder)
+    }
 }
 
 impl std::fmt::Debug for Gauges {
@@ -64,7 +101,8 @@ impl Collector for Gauges {
         for (kind, _) in state.unreadable.keys() {
             *unreadable.entry(kind.name()).or_default() += 1;
         }
-        let of_leader = (leads == 1).then(|| ObjectCounts::of(&state));
+        let of_leader =
+            (leads == 1).then(|| OfLeader::of(&state, &self.accelerators, self.clock.wall()));
         drop(state);
 
         gauge(

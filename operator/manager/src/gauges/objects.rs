@@ -1,15 +1,15 @@
-//! Gauges over workloads and gangs. Only the process that leads shows them: every replica holds the
-//! same objects, and sums over the replicas are to be right.
+//! Gauges over workloads.
 
 use std::collections::BTreeMap;
 
-use lockstep_api::condition::{ConditionStatus, find, reasons, types};
-use lockstep_api::scheduling::PodGroupStatus;
-use lockstep_api::workload::Phase;
-use lockstep_api::{PodGroup, TrainingWorkload};
+use chrono::{DateTime, Utc};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::condition::Condition;
+use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 
-use super::encode::gauge;
+use super::waiting::TenantLabels;
+use crate::encode::gauge;
 use crate::index::State;
 
 /// A state that workloads are in.
@@ -21,43 +21,37 @@ struct ConditionLabels {
     reason: String,
 }
 
-/// Gangs that wait for the same reason.
+/// The status of a condition.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
-struct WaitingLabels {
-    namespace: String,
-    reason: String,
+struct StateLabels {
+    condition: String,
+    status: &'static str,
 }
 
-/// How many objects there are of which kind.
+/// What workloads say of themselves.
 #[derive(Debug, Default)]
 pub(super) struct ObjectCounts {
     phases: BTreeMap<&'static str, i64>,
-    gangs: BTreeMap<&'static str, i64>,
     conditions: BTreeMap<ConditionLabels, i64>,
-    waiting: BTreeMap<WaitingLabels, i64>,
-    accelerators: BTreeMap<String, i64>,
+    oldest: BTreeMap<StateLabels, i64>,
+    held: BTreeMap<TenantLabels, i64>,
+    restarts_left: BTreeMap<String, i64>,
 }
 
 impl ObjectCounts {
-    pub fn of(state: &State) -> Self {
+    pub fn of(state: &State, now: DateTime<Utc>) -> Self {
         let mut counts = Self {
             // Known values are there from the start, so that a rate of change is, too.
             phases: Phase::ALL.map(|p| (p.as_str(), 0)).into(),
-            gangs: ["waiting", "held", "placed", "preempting"]
-                .map(|s| (s, 0))
-                .into(),
             ..Self::default()
         };
         for (key, workload) in &state.workloads {
-            counts.add_workload(&key.namespace, workload);
-        }
-        for (key, group) in &state.pod_groups {
-            counts.add_gang(&key.namespace, group);
+            counts.add(&key.namespace, workload, now);
         }
         counts
     }
 
-    fn add_workload(&mut self, namespace: &str, workload: &TrainingWorkload) {
+    fn add(&mut self, namespace: &str, workload: &TrainingWorkload, now: DateTime<Utc>) {
         let status = workload.status.as_ref();
         let phase = status.and_then(|s| s.phase);
         *self
@@ -66,40 +60,39 @@ impl ObjectCounts {
             .or_default() += 1;
         let Some(status) = status else { return };
         for condition in &status.conditions {
-            let labels = ConditionLabels {
-                namespace: namespace.to_owned(),
-                condition: condition.type_.clone(),
-                status: match condition.status {
-                    ConditionStatus::True => "True",
-                    ConditionStatus::False => "False",
-                    ConditionStatus::Unknown => "Unknown",
-                },
-                reason: condition.reason.clone(),
-            };
-            *self.conditions.entry(labels).or_default() += 1;
+            self.add_condition(namespace, condition, now);
         }
         if status.accounting.accelerators > 0 {
-            let held = self.accelerators.entry(namespace.to_owned()).or_default();
+            let tenant = TenantLabels::new(namespace, workload.spec.priority_class_name.as_deref());
+            let held = self.held.entry(tenant).or_default();
             *held = held.saturating_add(status.accounting.accelerators);
+        }
+        if let Some(left) = restarts_left(workload, status, now).filter(|_| phase.is_some_and(runs))
+        {
+            let least = self
+                .restarts_left
+                .entry(namespace.to_owned())
+                .or_insert(left);
+            *least = left.min(*least);
         }
     }
 
-    fn add_gang(&mut self, namespace: &str, group: &PodGroup) {
-        let state = match group.status.as_ref() {
-            Some(s) if s.preemption.is_some() => "preempting",
-            Some(s) if s.placement.is_some() => "placed",
-            Some(s) if is_waiting(s) => "waiting",
-            _ => "held",
+    fn add_condition(&mut self, namespace: &str, condition: &Condition, now: DateTime<Utc>) {
+        let status = condition.status.as_str();
+        let labels = ConditionLabels {
+            namespace: namespace.to_owned(),
+            condition: condition.type_.clone(),
+            status,
+            reason: condition.reason.clone(),
         };
-        *self.gangs.entry(state).or_default() += 1;
-        let scheduled = group.status.as_ref().and_then(scheduled_reason);
-        if let Some(reason) = scheduled.filter(|_| ["waiting", "held"].contains(&state)) {
-            let labels = WaitingLabels {
-                namespace: namespace.to_owned(),
-                reason: reason.to_owned(),
-            };
-            *self.waiting.entry(labels).or_default() += 1;
-        }
+        *self.conditions.entry(labels).or_default() += 1;
+        let state = StateLabels {
+            condition: condition.type_.clone(),
+            status,
+        };
+        let age = (now - condition.last_transition_time).num_seconds().max(0);
+        let oldest = self.oldest.entry(state).or_default();
+        *oldest = age.max(*oldest);
     }
 
     pub fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
@@ -119,37 +112,50 @@ impl ObjectCounts {
         )?;
         gauge(
             encoder,
-            "lockstep_gangs",
-            "Gangs by state of their placement",
-            self.gangs
-                .into_iter()
-                .map(|(state, n)| ([("state", state)], n)),
-        )?;
-        gauge(
-            encoder,
-            "lockstep_waiting_gangs",
-            "Gangs without placement by reason",
-            self.waiting,
+            "lockstep_condition_oldest_seconds",
+            "For how long the workload has had the status of the condition that has had it longest",
+            self.oldest,
         )?;
         gauge(
             encoder,
             "lockstep_accelerators_held",
             "Accelerators that workloads hold",
-            self.accelerators
+            self.held,
+        )?;
+        gauge(
+            encoder,
+            "lockstep_restart_budget_remaining",
+            "Counted restarts that are left to the running workload that has fewest left",
+            self.restarts_left
                 .into_iter()
                 .map(|(namespace, n)| ([("namespace", namespace)], n)),
         )
     }
 }
 
-/// Whether a gang without placement is in the queue; the others are suspended, back off or wait for a
-/// dependency.
-fn is_waiting(status: &PodGroupStatus) -> bool {
-    scheduled_reason(status) == Some(reasons::UNSCHEDULABLE)
+/// Whether a workload in this phase has members that may fail.
+fn runs(phase: Phase) -> bool {
+    match phase {
+        Phase::Starting | Phase::Running | Phase::Restarting => true,
+        Phase::Pending
+        | Phase::Preempting
+        | Phase::Suspended
+        | Phase::Succeeded
+        | Phase::Failed
+        | Phase::Stalled => false,
+    }
 }
 
-/// What the condition says that tells why a gang is not placed.
-fn scheduled_reason(status: &PodGroupStatus) -> Option<&str> {
-    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
-    scheduled.map(|c| c.reason.as_str())
+/// Counted restarts that are left in the present window; `None` where none was taken, whatever the
+/// limit is.
+fn restarts_left(
+    workload: &TrainingWorkload,
+    status: &TrainingWorkloadStatus,
+    now: DateTime<Utc>,
+) -> Option<i64> {
+    let limits = &workload.spec.failure_policy.limits;
+    let counted = status.restarts.counted_at.iter();
+    let recent = |at: &&DateTime<Utc>| (now - **at).num_seconds() < limits.window_seconds;
+    let used = counted.filter(recent).count() as i64;
+    (used > 0).then(|| (i64::from(limits.max_restarts) - used).max(0))
 }

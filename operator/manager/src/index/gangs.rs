@@ -1,6 +1,7 @@
 //! What the scheduler reads of pod groups and workloads, kept up to date: it is woken when that
 //! differs, and by nothing else that happens to them.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use lockstep_api::names::pod_group_prefix;
@@ -20,6 +21,9 @@ impl State {
         touched.scheduler = true;
         match new {
             Some(new) => {
+                if new.slots().any(|slot| !self.model.has_slot(slot)) {
+                    self.forget_unused();
+                }
                 self.model.use_slots(new.slots());
                 self.gang_inputs.insert(key.clone(), Arc::new(new));
             }
@@ -27,6 +31,18 @@ impl State {
                 self.gang_inputs.remove(key);
             }
         }
+    }
+
+    /// Gives up topology keys and slots that no gang uses, before a new one makes the tables anew.
+    /// Slots for which there was no place get theirs.
+    pub(super) fn forget_unused(&mut self) {
+        let groups = self.pod_groups.values();
+        let constraints = groups.flat_map(|g| &g.spec.gang.scheduling_constraints);
+        let topologies = constraints.flat_map(|c| &c.topology);
+        let keys = topologies.map(|t| t.key.as_str()).collect();
+        let slots: BTreeSet<&str> = self.gang_inputs.values().flat_map(|g| g.slots()).collect();
+        self.model.forget_unused(&keys, &slots);
+        self.model.use_slots(slots.iter().copied());
     }
 
     /// Reads the gangs of a workload again: their pod groups are named after it.

@@ -5,6 +5,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::Registry;
 
+use super::WatchedKind;
+
 /// Failures of watches by kind.
 #[derive(Clone, Debug, Default)]
 pub struct WatchErrors(Family<KindLabel, Counter>);
@@ -18,6 +20,10 @@ impl WatchErrors {
     /// A counter that is shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let errors = Self::default();
+        for kind in WatchedKind::ALL {
+            let kind = kind.name();
+            drop(errors.0.get_or_create(&KindLabel { kind }));
+        }
         let help = "Failures of watches";
         registry.register("lockstep_watch_errors", help, errors.0.clone());
         errors

@@ -191,6 +191,7 @@ impl<W: Watched> Feed<W> {
         let key = Key::of(&wire);
         let read = W::read(wire);
         let mut state = index.state.write();
+        state.heard_at = index.clock.wall();
         match read {
             Ok(object) => {
                 if !state.unreadable.is_empty() {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::PodView;
@@ -87,6 +88,8 @@ pub struct State {
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
     /// How many pods of which workload (by UID) a node has, pins included.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
+    /// When the change that is being taken in was heard of.
+    pub(super) heard_at: DateTime<Utc>,
     /// Objects of ours that could not be read, and why. They are left alone.
     pub unreadable: BTreeMap<(WatchedKind, Key), String>,
 }
@@ -118,6 +121,11 @@ impl State {
             .flatten()
             .filter(move |key| key.namespace == namespace)
             .filter_map(|key| self.pods.get(key)?.member.as_ref().map(|(_, view)| view))
+    }
+
+    /// Nodes that members run on, or are pinned to.
+    pub fn nodes_with_members(&self) -> impl Iterator<Item = &NodeName> {
+        self.on_node.keys()
     }
 
     /// Number of objects of each kind.
@@ -246,8 +254,9 @@ impl State {
     /// Takes note of what an agent has published; true when it is news.
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
         let ready = self.ready_agents.get(node).is_some_and(|count| *count > 0);
-        let agent = AgentInfo { ready, status };
-        if self.agents.get(node).is_some_and(|old| **old == agent) {
+        let before = self.agents.get(node);
+        let agent = AgentInfo::heard(ready, status, before.map(AsRef::as_ref), self.heard_at);
+        if before.is_some_and(|old| **old == agent) {
             return false;
         }
         self.agents.insert(node.clone(), Arc::new(agent));

@@ -509,3 +509,22 @@ async fn storage_wakes_the_scheduler_for_the_gangs_that_ask_for_it_and_a_quota_f
         assert_eq!(f.scheduler_woken().await, woken, "{namespace}");
     }
 }
+
+#[tokio::test]
+async fn a_topology_key_that_no_pod_group_has_any_more_is_given_up_when_a_new_one_comes() {
+    let f = Fixture::new();
+    let with_key = |workload: &str, key: &str| {
+        let mut group = pod_group(workload, "n1");
+        group["spec"]["schedulingConstraints"] =
+            json!({"topology": [{"key": key, "mode": "Required"}]});
+        group
+    };
+    f.see::<PodGroups>(&with_key("a", "old"));
+    f.see::<PodGroups>(&with_key("b", "kept"));
+    let gone = wire(&with_key("a", "old"));
+    Feed::<PodGroups>::new().handle(&f.index, Event::Delete(gone));
+    f.see::<PodGroups>(&with_key("c", "new"));
+    let state = f.index.read();
+    let has = ["old", "kept", "new"].map(|key| state.model.has_topology_key(key));
+    assert_eq!(has, [false, true, true]);
+}

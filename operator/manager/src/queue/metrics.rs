@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::seconds;
+use super::Queue;
+use crate::encode::gauge;
+use crate::index::Key;
+use crate::metrics::{CONTROLLER, decisions};
 
 /// The work queue.
 #[derive(Clone, Debug)]
@@ -25,8 +30,8 @@ impl Default for QueueMetrics {
             depth: Gauge::default(),
             adds: Counter::default(),
             retries: Counter::default(),
-            waited: seconds(),
-            worked: seconds(),
+            waited: decisions(),
+            worked: decisions(),
         }
     }
 }
@@ -57,6 +62,7 @@ impl QueueMetrics {
     /// Metrics that are shown in the registry.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        let registry = registry.sub_registry_with_label(("name".into(), CONTROLLER.into()));
         registry.register("workqueue_depth", "Keys waiting", metrics.depth.clone());
         registry.register("workqueue_adds", "Keys added", metrics.adds.clone());
         registry.register(
@@ -75,5 +81,53 @@ impl QueueMetrics {
             metrics.worked.clone(),
         );
         metrics
+    }
+}
+
+/// What workers have in hand, computed when it is read.
+pub struct InHand {
+    /// The queue.
+    pub queue: Queue<Key>,
+    /// Most keys in hand at a time.
+    pub workers: usize,
+}
+
+impl std::fmt::Debug for InHand {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("InHand")
+    }
+}
+
+impl Collector for InHand {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let held = self.queue.in_hand();
+        let (name, controller) = ([("name", CONTROLLER)], [("controller", CONTROLLER)]);
+        gauge(
+            &mut encoder,
+            "workqueue_unfinished_work_seconds",
+            "Time that workers have had the keys in hand, all together",
+            [(name, held.iter().sum::<Duration>().as_secs_f64())],
+        )?;
+        gauge(
+            &mut encoder,
+            "workqueue_longest_running_processor_seconds",
+            "Time that a worker has had the key in hand that it has had longest",
+            [(
+                name,
+                held.iter().max().copied().unwrap_or_default().as_secs_f64(),
+            )],
+        )?;
+        gauge(
+            &mut encoder,
+            "controller_runtime_active_workers",
+            "Keys in hand",
+            [(controller, held.len() as i64)],
+        )?;
+        gauge(
+            &mut encoder,
+            "controller_runtime_max_concurrent_reconciles",
+            "Most keys in hand at a time",
+            [(controller, self.workers as i64)],
+        )
     }
 }

@@ -17,7 +17,7 @@ use tokio::time::Instant;
 
 use crate::clock::{Clock, Random};
 
-pub use metrics::QueueMetrics;
+pub use metrics::{InHand, QueueMetrics};
 
 /// Waits between attempts at a key that keeps failing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -138,6 +138,13 @@ impl<K: Clone + Ord + Hash> Queue<K> {
     /// When the first of the keys that wait is due; those that are due already are not looked at.
     pub fn next_due(&self) -> Option<Instant> {
         self.inner.lock().delayed.first().map(|(at, _)| *at)
+    }
+
+    /// How long each key has been in hand that is.
+    fn in_hand(&self) -> Vec<Duration> {
+        let now = self.clock.monotonic();
+        let inner = self.inner.lock();
+        inner.working.values().map(|since| now - *since).collect()
     }
 
     /// The pass over the key has ended. `Err` makes it come again after its back-off, or after the

@@ -79,6 +79,7 @@ impl StepSender {
             read: clients.read.clone(),
             write: clients.write.clone(),
             in_flight: IN_FLIGHT,
+            pace: clients.pace.clone(),
         };
         Self {
             actor,
@@ -115,7 +116,7 @@ impl StepSender {
             });
             let requests = wave.into_iter().map(|write| async move {
                 let gives_up = write.gives_up().into_iter().map(str::to_owned).collect();
-                (self.write_status(write).await, gives_up)
+                (self.write_status(write, now).await, gives_up)
             });
             let settle = |(result, gives_up): (StepResult, BTreeSet<String>)| {
                 if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
@@ -154,7 +155,7 @@ impl StepSender {
 
     async fn send(&self, step: Step, now: chrono::DateTime<chrono::Utc>) -> StepResult {
         match step {
-            Step::Status(write) => self.write_status(*write).await,
+            Step::Status(write) => self.write_status(*write, now).await,
             Step::MarkPod {
                 namespace,
                 name,
@@ -192,7 +193,11 @@ impl StepSender {
         }
     }
 
-    async fn write_status(&self, write: StatusWrite) -> StepResult {
+    async fn write_status(
+        &self,
+        write: StatusWrite,
+        now: chrono::DateTime<chrono::Utc>,
+    ) -> StepResult {
         let StatusWrite {
             key,
             uid,
@@ -217,7 +222,8 @@ impl StepSender {
             Ok(None) => StepResult::Nothing,
             Ok(Some(group)) => {
                 log(&key, &group);
-                self.metrics.wrote(&read, &status);
+                let class = group.spec.gang.priority_class_name.as_deref();
+                self.metrics.wrote(class, &read, &status, now);
                 StepResult::Wrote(key, Box::new(group))
             }
             Err(error) => match error.class {

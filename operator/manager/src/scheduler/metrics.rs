@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use lockstep_api::scheduling::PodGroupStatus;
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::scheduling::{PodGroupStatus, Preemption};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
-use crate::metrics::seconds;
+use crate::metrics::{decisions, restarts, waits};
 use lockstep_scheduler::SchedulingPlan;
 
 /// What the scheduler decides.
@@ -20,6 +21,75 @@ pub struct SchedulerMetrics {
     preemptions: Family<PreemptionLabels, Counter>,
     victims: Family<VictimLabels, Counter>,
     lost: Counter,
+    waited: Family<WaitLabels, Histogram>,
+    preempted_in: Histogram,
+    withdrawn: Family<WithdrawnLabel, Counter>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct WaitLabels {
+    priority_class: String,
+    how: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct WithdrawnLabel {
+    reason: &'static str,
+}
+
+/// Why an intent was given up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Withdrawal {
+    /// Its victims did not leave in time.
+    Overdue,
+    /// Capacity elsewhere has become free meanwhile.
+    Moved,
+    /// The gang or its victims have changed or ended.
+    Void,
+}
+
+impl Withdrawal {
+    const ALL: [Self; 3] = [Self::Overdue, Self::Moved, Self::Void];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Overdue => "overdue",
+            Self::Moved => "moved",
+            Self::Void => "void",
+        }
+    }
+}
+
+/// How an intent ended; `None` while it goes on, and where there was none.
+fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdrawal>> {
+    let intent = old.preemption.as_ref()?;
+    let goes_on = |now: &Preemption| now.placement == intent.placement;
+    if new.preemption.as_ref().is_some_and(goes_on) {
+        return None;
+    }
+    let last = new.last_preemption.as_ref();
+    let useless = last.is_some_and(|l| l.useless && l.decided_at == intent.decided_at);
+    Some(match &new.placement {
+        Some(placement) if placement.id == intent.placement => Ok(()),
+        _ if useless => Err(Withdrawal::Overdue),
+        Some(_) => Err(Withdrawal::Moved),
+        None => Err(Withdrawal::Void),
+    })
+}
+
+/// How a gang that waited has come to capacity, where it has just now.
+fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
+    let placement = new.placement.as_ref()?;
+    let waits_still = new.preemption.is_some();
+    let had = old.placement.is_some() && old.preemption.is_none();
+    if waits_still || had {
+        return None;
+    }
+    Some(match ended(old, new) {
+        Some(Ok(())) => "preemption",
+        Some(Err(_)) | None if placement.backfill.is_some() => "backfill",
+        Some(Err(_)) | None => "free",
+    })
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -41,11 +111,14 @@ struct VictimLabels {
 impl Default for SchedulerMetrics {
     fn default() -> Self {
         Self {
-            passes: Family::new_with_constructor(seconds),
+            passes: Family::new_with_constructor(decisions),
             placements: Counter::default(),
             preemptions: Family::default(),
             victims: Family::default(),
             lost: Counter::default(),
+            waited: Family::new_with_constructor(waits),
+            preempted_in: restarts(),
+            withdrawn: Family::default(),
         }
     }
 }
@@ -68,8 +141,42 @@ impl SchedulerMetrics {
             .observe(time.as_secs_f64());
     }
 
-    /// Counts what a written status has that the one before had not.
-    pub fn wrote(&self, old: &PodGroupStatus, new: &PodGroupStatus) {
+    /// Counts what the written status of a gang of this priority class has that the one before had
+    /// not.
+    pub fn wrote(
+        &self,
+        priority_class: Option<&str>,
+        old: &PodGroupStatus,
+        new: &PodGroupStatus,
+        now: DateTime<Utc>,
+    ) {
+        self.decided_on(old, new);
+        let queued = old.queued_at.or(new.queued_at);
+        if let (Some(how), Some(queued)) = (got(old, new), queued) {
+            let priority_class = priority_class.unwrap_or_default().to_owned();
+            self.waited
+                .get_or_create(&WaitLabels {
+                    priority_class,
+                    how,
+                })
+                .observe(seconds(now - queued));
+        }
+        match (ended(old, new), &old.preemption) {
+            (Some(Ok(())), Some(intent)) => {
+                self.preempted_in.observe(seconds(now - intent.decided_at));
+            }
+            (Some(Err(withdrawal)), _) => {
+                let reason = withdrawal.as_str();
+                self.withdrawn
+                    .get_or_create(&WithdrawnLabel { reason })
+                    .inc();
+            }
+            (Some(Ok(())) | None, _) => {}
+        }
+    }
+
+    /// Counts placements and intents that were decided.
+    fn decided_on(&self, old: &PodGroupStatus, new: &PodGroupStatus) {
         let (had, has) = (old.placement.as_ref(), new.placement.as_ref());
         if has.is_some_and(|p| had.is_none_or(|h| h.id != p.id)) {
             self.placements.inc();
@@ -94,34 +201,179 @@ impl SchedulerMetrics {
             .inc_by(u64::try_from(intent.cost).unwrap_or_default());
     }
 
-    /// Metrics that are shown in the registry.
+    /// Metrics that are shown in the registry, known values from the start.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        for proven in ["true", "false"] {
+            drop(
+                metrics
+                    .preemptions
+                    .get_or_create(&PreemptionLabels { proven }),
+            );
+        }
+        for kind in ["podgroup", "pod"] {
+            drop(metrics.victims.get_or_create(&VictimLabels { kind }));
+        }
+        for reason in Withdrawal::ALL.map(Withdrawal::as_str) {
+            drop(metrics.withdrawn.get_or_create(&WithdrawnLabel { reason }));
+        }
+        metrics.show_waits(registry);
+        metrics.show_decisions(registry);
+        metrics
+    }
+
+    fn show_waits(&self, registry: &mut Registry) {
+        registry.register(
+            "lockstep_queue_wait_seconds",
+            "From queueing until the gang has its nodes",
+            self.waited.clone(),
+        );
+        registry.register(
+            "lockstep_preemption_seconds",
+            "From the decision to preempt until all members of the gang are bound",
+            self.preempted_in.clone(),
+        );
+        registry.register(
+            "lockstep_preemption_intents_withdrawn",
+            "Preemptions decided and given up",
+            self.withdrawn.clone(),
+        );
+    }
+
+    fn show_decisions(&self, registry: &mut Registry) {
         registry.register(
             "lockstep_scheduler_pass_seconds",
             "Time that the scheduler takes to decide, by the most that a pass did and by whether anything came of it",
-            metrics.passes.clone(),
+            self.passes.clone(),
         );
         registry.register(
             "lockstep_placements",
             "Placements decided, changed ones included",
-            metrics.placements.clone(),
+            self.placements.clone(),
         );
         registry.register(
             "lockstep_preemption_intents",
             "Preemptions decided",
-            metrics.preemptions.clone(),
+            self.preemptions.clone(),
         );
         registry.register(
             "lockstep_preemption_victims",
             "Victims of the preemptions decided",
-            metrics.victims.clone(),
+            self.victims.clone(),
         );
         registry.register(
             "lockstep_preemption_lost_accelerator_seconds",
             "Work that the preemptions decided destroy",
-            metrics.lost.clone(),
+            self.lost.clone(),
         );
-        metrics
+    }
+}
+
+fn seconds(time: TimeDelta) -> f64 {
+    time.to_std().unwrap_or_default().as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use lockstep_api::scheduling::{LastPreemption, Placement};
+
+    fn at(seconds: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_795_000_000 + seconds, 0).unwrap()
+    }
+
+    fn placed(id: &str) -> PodGroupStatus {
+        PodGroupStatus {
+            placement: Some(Placement {
+                id: id.into(),
+                ..Placement::default()
+            }),
+            queued_at: Some(at(0)),
+            ..PodGroupStatus::default()
+        }
+    }
+
+    fn intends(placement: &str) -> PodGroupStatus {
+        PodGroupStatus {
+            preemption: Some(Preemption {
+                placement: placement.into(),
+                decided_at: at(10),
+                ..Preemption::default()
+            }),
+            ..placed(placement)
+        }
+    }
+
+    fn waiting() -> PodGroupStatus {
+        PodGroupStatus {
+            queued_at: Some(at(0)),
+            ..PodGroupStatus::default()
+        }
+    }
+
+    #[test]
+    fn a_gang_has_waited_until_it_has_nodes_and_a_preemptor_until_its_victims_have_left() {
+        let queued = waiting();
+        let backfills = {
+            let mut status = placed("p");
+            let placement = status.placement.as_mut().unwrap();
+            placement.backfill = Some(lockstep_api::scheduling::Backfill::default());
+            status
+        };
+        for (old, new, how) in [
+            (&queued, &placed("p"), Some("free")),
+            (&queued, &backfills, Some("backfill")),
+            (&queued, &intends("p"), None),
+            (&intends("p"), &intends("p"), None),
+            (&intends("p"), &placed("p"), Some("preemption")),
+            (&intends("p"), &placed("q"), Some("free")),
+            (&intends("p"), &queued, None),
+            (&placed("p"), &placed("q"), None),
+            (&placed("p"), &queued, None),
+        ] {
+            assert_eq!(got(old, new), how, "{old:?} {new:?}");
+        }
+    }
+
+    #[test]
+    fn an_intent_ends_with_room_or_is_withdrawn_for_a_reason() {
+        let useless = PodGroupStatus {
+            last_preemption: Some(LastPreemption {
+                decided_at: at(10),
+                useless: true,
+                ..LastPreemption::default()
+            }),
+            ..waiting()
+        };
+        for (new, end) in [
+            (intends("p"), None),
+            (placed("p"), Some(Ok(()))),
+            (placed("q"), Some(Err(Withdrawal::Moved))),
+            (waiting(), Some(Err(Withdrawal::Void))),
+            (useless, Some(Err(Withdrawal::Overdue))),
+        ] {
+            assert_eq!(ended(&intends("p"), &new), end, "{new:?}");
+        }
+        assert_eq!(ended(&waiting(), &placed("p")), None);
+    }
+
+    #[test]
+    fn waits_and_preemptions_are_shown_with_their_length() {
+        let mut registry = Registry::default();
+        let metrics = SchedulerMetrics::register(&mut registry);
+        metrics.wrote(Some("urgent"), &waiting(), &intends("p"), at(10));
+        metrics.wrote(Some("urgent"), &intends("p"), &placed("p"), at(25));
+        metrics.wrote(None, &waiting(), &placed("q"), at(40));
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        for line in [
+            "lockstep_queue_wait_seconds_sum{priority_class=\"urgent\",how=\"preemption\"} 25",
+            "lockstep_queue_wait_seconds_sum{priority_class=\"\",how=\"free\"} 40",
+            "lockstep_preemption_seconds_sum 15",
+            "lockstep_preemption_intents_withdrawn_total{reason=\"void\"} 0",
+            "lockstep_placements_total 2",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
     }
 }

@@ -14,6 +14,7 @@ use super::input::scheduling_input;
 use super::metrics::SchedulerMetrics;
 use crate::api::clients::Clients;
 use crate::clock::Clock;
+use crate::config::live::LiveSettings;
 use crate::events::Events;
 use crate::index::{Index, Key};
 
@@ -22,6 +23,7 @@ pub struct Scheduler {
     index: Arc<Index>,
     clock: Arc<dyn Clock>,
     pub(crate) settings: SchedulerSettings,
+    live: LiveSettings,
     actor: StepSender,
     memory: Memory,
     /// Pod groups of which it is not known whether they were written.
@@ -62,7 +64,7 @@ impl Scheduler {
         index: Arc<Index>,
         clients: &Clients,
         clock: Arc<dyn Clock>,
-        settings: SchedulerSettings,
+        live: LiveSettings,
         events: Events,
         metrics: SchedulerMetrics,
     ) -> Self {
@@ -70,7 +72,8 @@ impl Scheduler {
         Self {
             index,
             clock,
-            settings,
+            settings: live.settings(),
+            live,
             actor,
             memory: Memory::default(),
             unsure: BTreeSet::new(),
@@ -99,6 +102,9 @@ impl Scheduler {
                 wake_after: Some(self.settings.retry),
                 ..CycleSummary::default()
             };
+        }
+        if let Some(settings) = self.live.take() {
+            self.settings = settings;
         }
         let began = self.clock.monotonic();
         let input = scheduling_input(&self.index.read());
@@ -164,12 +170,16 @@ impl Scheduler {
     /// Waits until something has changed, or for the time that the last cycle says, and then until
     /// changes have gathered. False when stopped.
     async fn pause(&self, last: CycleSummary, stop: &CancellationToken) -> bool {
+        let changed = async {
+            tokio::select! {
+                () = self.index.scheduler_dirty() => {}
+                () = self.live.changed() => {}
+            }
+        };
         let woken = async {
             match last.wake_after {
-                Some(wait) => tokio::time::timeout(wait, self.index.scheduler_dirty())
-                    .await
-                    .unwrap_or(()),
-                None => self.index.scheduler_dirty().await,
+                Some(wait) => tokio::time::timeout(wait, changed).await.unwrap_or(()),
+                None => changed.await,
             }
             tokio::time::sleep(last.gather(&self.settings)).await;
         };

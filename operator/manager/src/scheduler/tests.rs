@@ -15,6 +15,7 @@ use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
 use tower::{BoxError, service_fn};
 
+use crate::api::Pace;
 use crate::api::clients::Clients;
 use crate::events::Events;
 use crate::index::Key;
@@ -53,6 +54,7 @@ fn actor(answer: Answer) -> (StepSender, Arc<Mutex<Vec<Call>>>) {
         read: client.clone(),
         write: client.clone(),
         lease: client,
+        pace: Pace::new(64),
     };
     (
         StepSender::new(&clients, events, SchedulerMetrics::default()),

@@ -90,7 +90,9 @@ pub struct Controller {
 impl Controller {
     /// A controller over an index and its queue.
     pub fn new(parts: Parts) -> Self {
-        let Clients { read, write, .. } = parts.clients.clone();
+        let Clients {
+            read, write, pace, ..
+        } = parts.clients.clone();
         let writer = StatusWriter::new(write.clone());
         let in_flight = parts.limits.in_flight;
         let actions = ActionSender {
@@ -98,6 +100,7 @@ impl Controller {
                 read,
                 write,
                 in_flight,
+                pace,
             },
             stop: parts.stop.clone(),
         };
@@ -260,8 +263,7 @@ impl Controller {
         }
         self.parts
             .metrics
-            .incidents
-            .count(view.workload.status.as_ref(), status);
+            .wrote(view.namespace(), view.workload.status.as_ref(), status);
         for note in transitions(&view.status(), status) {
             info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
             self.parts.events.workload(view, note);

@@ -13,8 +13,8 @@ use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
 use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{Priority, RefusalKind, Target, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
-use lockstep_manager::api::Actor;
 use lockstep_manager::api::error::ErrorClass;
+use lockstep_manager::api::{Actor, Pace};
 use lockstep_manager::workload::act::{ActionResults, ActionSender};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -68,6 +68,7 @@ fn sender(api: &FakeApi, in_flight: usize) -> ActionSender {
         read: api.client(),
         write: api.client(),
         in_flight,
+        pace: Pace::new(in_flight),
     };
     ActionSender {
         actor,

@@ -1,5 +1,6 @@
 //! The whole manager as one future over a fake API server, under paused time.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +13,7 @@ use lockstep_manager::metrics::SharedRegistry;
 use lockstep_manager::server::Health;
 use lockstep_manager::{Deps, RunError, run};
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
@@ -24,11 +26,13 @@ fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
         transports: Transports {
             read: api.client(),
             write: api.client(),
+            lease: api.client(),
         },
         clock: Arc::new(TokioClock::starting_at(
             DateTime::from_timestamp(1_795_000_000, 0).unwrap(),
         )),
         random: Random::seeded(7),
+        preemption: watch::channel(config.scheduler.preemption.clone()).1,
         config,
         identity: identity.into(),
         namespace: "lockstep-system".into(),
@@ -63,6 +67,34 @@ fn scrape(registry: &SharedRegistry) -> String {
     let mut metrics = String::new();
     prometheus_client::encoding::text::encode(&mut metrics, &registry.lock()).unwrap();
     metrics
+}
+
+/// Series that the reference page does not have, or has with other labels.
+fn undocumented(metrics: &str) -> Vec<String> {
+    let page = include_str!("../../../../docs/reference/metrics.md");
+    let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
+    let known: BTreeMap<&str, Vec<&str>> = rows
+        .map(|row| {
+            let cells: Vec<&str> = row.split(" | ").collect();
+            let labels = cells[2].split(", ").filter(|l| !l.is_empty());
+            (cells[0].trim_end_matches('`'), labels.collect())
+        })
+        .collect();
+    let parts = ["_bucket", "_sum", "_count"];
+    let mut out = Vec::new();
+    for line in metrics.lines().filter(|l| !l.starts_with('#')) {
+        let series = line.rsplit_once(' ').unwrap().0;
+        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
+        let stem = parts.iter().find_map(|p| name.strip_suffix(p));
+        // Every other piece between quotes is a value.
+        let names = labels.split('"').step_by(2);
+        let names = names.map(|n| n.trim_matches(|c: char| !c.is_ascii_alphabetic() && c != '_'));
+        let names: Vec<&str> = names.filter(|n| !n.is_empty() && *n != "le").collect();
+        if known.get(name).or(known.get(stem.unwrap_or_default())) != Some(&names) {
+            out.push(series.to_owned());
+        }
+    }
+    out
 }
 
 fn holder(leases: &[Value]) -> Option<&str> {
@@ -110,10 +142,23 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
             "lockstep_index_objects{kind=\"Pod\"} 2",
             "rest_client_requests_total{code=\"201\",method=\"POST\"}",
             "controller_runtime_reconcile_total{controller=\"trainingworkload\",result=\"requeue\"}",
-            "workqueue_depth 0",
+            "workqueue_depth{name=\"trainingworkload\"} 0",
+            "workqueue_longest_running_processor_seconds{name=\"trainingworkload\"} 0.0",
+            "controller_runtime_active_workers{controller=\"trainingworkload\"} 0",
+            "controller_runtime_reconcile_panics_total{controller=\"trainingworkload\"} 0",
+            "rest_client_request_duration_seconds_count{verb=\"POST\"}",
+            "lockstep_queue_wait_seconds_count{priority_class=\"\",how=\"free\"} 1",
+            "lockstep_condition_transitions_total{condition=\"Admitted\",status=\"True\",reason=\"Scheduled\"} 1",
+            "lockstep_condition_oldest_seconds{condition=\"Admitted\",status=\"True\"} 70",
+            "lockstep_nodes_without_agent 1",
+            "lockstep_agents{state=\"ready\"} 0",
+            "lockstep_accelerators_outranked 0",
+            "lockstep_preemption_intents_withdrawn_total{reason=\"overdue\"} 0",
+            "lockstep_lost_accelerator_seconds_total{namespace=\"ml\",cause=\"Preempted\"} 0",
         ] {
             assert!(metrics.contains(line), "{line}\n{metrics}");
         }
+        assert_eq!(undocumented(&metrics), Vec::<String>::new());
         stop.cancel();
     };
     tokio::select! {
@@ -173,7 +218,7 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
         within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
         api.merge(
             LEASES,
-            "lockstep-manager",
+            "lockstep-leader",
             &json!({"spec": {"holderIdentity": "thief"}}),
         );
         std::future::pending::<()>().await;

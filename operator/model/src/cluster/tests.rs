@@ -88,6 +88,29 @@ enum Event {
     Key(u8),
 }
 
+#[test]
+fn topology_keys_and_slots_that_nobody_uses_any_more_are_given_up_and_the_rest_stays() {
+    let mut model = ClusterModel::default();
+    model.upsert_node(mk_node("n1", 8));
+    model.upsert_pod(mk_pod("a", "n1", 3));
+    let ports: Vec<String> = (0..20)
+        .map(|port| format!("slot:port:{port}:TCP"))
+        .collect();
+    for key in ["zone", "rack"] {
+        model.use_topology_key(key);
+    }
+    model.use_slots(ports.iter().map(String::as_str));
+    assert!(!model.has_slot(&ports[19]), "there are too many");
+    model.forget_unused(&["rack"].into(), &[ports[3].as_str()].into());
+    assert!(model.has_topology_key("rack") && !model.has_topology_key("zone"));
+    assert!(model.has_slot(&ports[3]) && !model.has_slot(&ports[4]));
+    model.use_slots([ports[19].as_str()]);
+    assert!(model.has_slot(&ports[19]));
+    let now = model.snapshot();
+    let gpu = now.dims().dim("nvidia.com/gpu").unwrap();
+    assert_eq!(now.free_capacity().free(0)[gpu], 5);
+}
+
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         (0..6u8, 0..9i64, any::<bool>()).prop_map(|(n, g, r)| Event::Node(n, g, r)),

@@ -1,7 +1,7 @@
 //! Records of what the scheduler works with, and back. What is made of a record names every
 //! field, so that a new one cannot be forgotten.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use lockstep_api::member::{Member, MemberSet};
@@ -132,6 +132,7 @@ impl PodRecord {
             name: pod.name.clone(),
             labels: labels.collect(),
             owner: pod.owner.clone(),
+            unit: pod.unit.as_deref().map(str::to_owned),
             pod_group: pod.pod_group.clone(),
             member: pod
                 .member
@@ -161,6 +162,7 @@ impl PodRecord {
             name: self.name.clone(),
             labels: self.labels.clone().into(),
             owner: self.owner.clone(),
+            unit: self.unit.as_deref().map(Arc::from),
             pod_group: self.pod_group.clone(),
             member: self.member.as_deref().and_then(member),
             placement: None,
@@ -213,6 +215,7 @@ impl TemplateRecord {
         }
         Self {
             group: group.to_owned(),
+            labels: BTreeMap::new(),
             requests: amounts(requests),
             eligible: runs,
             apart: None,

@@ -100,6 +100,9 @@ pub struct PodRecord {
     /// UID of the controlling owner.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
+    /// Work of others that it belongs to, as [`crate::Pod::unit`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// Name of its pod group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group: Option<String>,
@@ -285,6 +288,9 @@ pub struct ReplacementRecord {
 pub struct TemplateRecord {
     /// Name of the group.
     pub group: String,
+    /// Of its labels the one by which its pods opt out of preemption.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub labels: BTreeMap<String, String>,
     /// What one pod holds.
     pub requests: AmountsByName,
     /// Nodes that admit it: first and last position in [`SnapshotFile::nodes`] of each run.

@@ -9,6 +9,8 @@ pub(super) enum Due {
     Survivors,
     /// Leave with the child's code, for this reason.
     GiveUp(String),
+    /// The child has hung, as this says.
+    Hang(String),
 }
 
 impl Machine {
@@ -18,6 +20,7 @@ impl Machine {
         {
             match due {
                 Due::Survivors => self.survivors(),
+                Due::Hang(message) => self.hung(message, now),
                 Due::GiveUp(why) => {
                     self.print(&why);
                     let code = self
@@ -50,14 +53,21 @@ impl Machine {
             } => Some((since + self.waits.survivors, Due::Survivors)),
             _ => None,
         };
-        let give_up = match self.phase {
+        let waited_for = match self.phase {
             Phase::Ended | Phase::Held { .. } | Phase::Stopping { .. } => self.gives_up(),
-            Phase::Running | Phase::Leaving { .. } | Phase::Left => None,
+            Phase::Running => self.hangs(),
+            Phase::Leaving { .. } | Phase::Left => None,
         };
-        [survivors, give_up]
+        [survivors, waited_for]
             .into_iter()
             .flatten()
             .min_by_key(|(at, _)| *at)
+    }
+
+    /// When the child will have hung. One that was told to stop has its grace period instead.
+    fn hangs(&self) -> Option<(Moment, Due)> {
+        let hang = self.watch.hang().filter(|_| self.stop.is_none())?;
+        Some((hang.at, Due::Hang(hang.message)))
     }
 
     /// When waiting ends, with the child's code. A child that was stopped on order has no code of

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_wire::{FromAgent, FromSupervisor, Release};
+use lockstep_wire::{Checkpoint, FromAgent, FromSupervisor, Progress, Release};
 
 /// Time since the machine booted.
 pub type Moment = Duration;
@@ -72,6 +72,13 @@ pub enum Event {
     },
     /// No process that descends from the supervisor is left.
     TreeGone,
+    /// The child has told another step or checkpoint than before.
+    Progress {
+        /// The step that it is at.
+        step: u64,
+        /// The step of the last checkpoint that it has saved, if it tells of one.
+        checkpoint: Option<u64>,
+    },
     /// Time has passed: [`Machine::next_deadline`].
     Time,
 }
@@ -94,10 +101,40 @@ pub enum Effect {
         /// The attempt.
         attempt: u64,
     },
+    /// Send how far the child has come. Lost if there is no agent.
+    SendProgress(ProgressSeen),
     /// Print a line.
     Print(String),
     /// Exit. The last action there is.
     Exit(u8),
+}
+
+/// How far a child has come, and when that was seen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgressSeen {
+    /// The attempt.
+    pub attempt: u64,
+    /// The step that it is at.
+    pub step: u64,
+    /// When it came to that step.
+    pub step_at: Moment,
+    /// The step of its last checkpoint, and when it first told of that.
+    pub checkpoint: Option<(u64, Moment)>,
+}
+
+impl ProgressSeen {
+    /// For the agent; `time_of_day`: a moment in seconds since 1970.
+    pub fn told(&self, time_of_day: impl Fn(Moment) -> u64) -> FromSupervisor {
+        FromSupervisor::Progress(Progress {
+            attempt: self.attempt,
+            step: self.step,
+            step_time: time_of_day(self.step_at),
+            checkpoint: self.checkpoint.map(|(step, at)| Checkpoint {
+                step,
+                time: time_of_day(at),
+            }),
+        })
+    }
 }
 
 /// What probes need to know.

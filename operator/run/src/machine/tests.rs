@@ -1,10 +1,13 @@
 //! What happens step by step, and what holds whatever happens.
 
+mod hangs;
 mod property;
 
 use std::time::Duration;
 
-use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text};
+use lockstep_wire::{
+    ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, Text,
+};
 
 use super::{Effect, Ending, Event, Machine, Moment, Visible, Waits};
 
@@ -14,12 +17,17 @@ const USR1: u8 = 10;
 const START: u64 = 1000;
 
 fn release(attempt: u64) -> FromAgent {
+    release_with(attempt, None)
+}
+
+fn release_with(attempt: u64, progress: Option<ProgressLimits>) -> FromAgent {
     FromAgent::Release(Release {
         attempt,
         coordinator: None,
         world: 4,
         rank: None,
         peers: Text::default(),
+        progress,
     })
 }
 

@@ -16,8 +16,8 @@ use std::thread;
 use std::time::Duration;
 
 use lockstep_wire::{
-    ChildExit, ExitReason, FrameReader, FromAgent, FromSupervisor, Message, Release, Rendezvous,
-    SOCKET, Text,
+    ChildExit, ExitReason, FrameReader, FromAgent, FromSupervisor, Message, ProgressLimits,
+    Release, Rendezvous, SOCKET, Text,
 };
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
@@ -287,6 +287,10 @@ impl Agent {
 }
 
 pub fn release(attempt: u64) -> FromAgent {
+    release_with(attempt, None)
+}
+
+pub fn release_with(attempt: u64, progress: Option<ProgressLimits>) -> FromAgent {
     let coordinator = Rendezvous {
         ip: [10, 0, 0, 7].into(),
         port: 29_500 + attempt as u16,
@@ -297,5 +301,6 @@ pub fn release(attempt: u64) -> FromAgent {
         world: 4,
         rank: None,
         peers: Text::cut("workers-0:0-3"),
+        progress,
     })
 }

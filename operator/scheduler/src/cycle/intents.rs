@@ -16,13 +16,14 @@ use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
 use super::place::place_in_free;
-use super::victims::{Found, Progress, find_victims, hold};
+use super::victims::{Found, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::intent_id::intent_id;
 use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
+use crate::pace::{LimitReached, pods_of};
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
@@ -35,6 +36,8 @@ const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 pub(super) struct Pursued {
     pub steps: Vec<Step>,
     pub wake: Wake,
+    /// That an intent waits for the limit of evictions: none overtakes it.
+    paced: Option<LimitReached>,
 }
 
 /// Drops intents that are void on their face.
@@ -68,7 +71,8 @@ pub(super) fn pursue(
         // What is terminating already is lost either way, and the capacity that it leaves may be
         // used.
         let forbidden = why_no_preemption(context, &gangs[at]).is_some();
-        let found = found.filter(|all| !forbidden || !all.iter().any(Found::stays));
+        let spares = |f: &Found| forbidden || is_spared(context, gangs, at, f);
+        let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
         let Some(found) = found else {
             withdraw(context, capacity, &mut gangs[at]);
             continue;
@@ -87,6 +91,8 @@ pub(super) fn pursue(
             .extend(there.map(|f| f.victim.uid.clone()));
         valid.push((at, intent, found));
     }
+    let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
+    memory.evictions.read(intents, context.now);
     for (at, intent, found) in &valid {
         pursue_one(
             context, memory, capacity, gangs, *at, intent, found, &mut out,
@@ -168,6 +174,9 @@ fn pursue_one(
                 return;
             }
         }
+        if !begun && !in_pace(context, memory, &mut gangs[at], intent, out) {
+            return;
+        }
         record_eviction(&mut gangs[at], intent);
         for victim in here {
             evict(context, memory, gangs, at, intent, victim, out);
@@ -237,6 +246,27 @@ fn budgets_allow(
         }
     }
     answer
+}
+
+/// Whether the victims of an intent may be evicted now, as far as their number goes; if not, the gang
+/// says until when they wait.
+fn in_pace(
+    context: &Context<'_>,
+    memory: &Memory,
+    gang: &mut GangState,
+    intent: &Preemption,
+    out: &mut Pursued,
+) -> bool {
+    let (limit, pods) = (context.settings.max_evictions_per_minute, pods_of(intent));
+    gang.paced = match out.paced {
+        Some(first) => Some(LimitReached { pods, ..first }),
+        None => memory.evictions.allow(pods, limit, context.now).err(),
+    };
+    out.paced = out.paced.or(gang.paced);
+    if let Some(reached) = &gang.paced {
+        out.wake.at(reached.next_try);
+    }
+    gang.paced.is_none()
 }
 
 fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
@@ -338,6 +368,8 @@ fn evict(
 ) {
     let victim = &found.victim;
     let text = messages::preempted_by(&gangs[at], intent, victim.cost);
+    let first = first_request(context, &mut gangs[at], &victim.uid);
+    memory.evictions.note(&victim.uid, victim.pods, first);
     let Some(pod) = &found.pod else {
         let preempted = gangs.iter_mut().find(|g| g.uid() == victim.uid);
         if let Some(gang) = preempted {
@@ -360,7 +392,6 @@ fn evict(
         return;
     }
     memory.evicted_at.insert(victim.uid.clone(), context.now);
-    let first = first_request(context, &mut gangs[at], &victim.uid);
     let by_force = context
         .settings
         .delete_after

@@ -7,7 +7,7 @@ use lockstep_engine::queue::victim_priority;
 use lockstep_engine::{Amounts, Cluster, Demand, EvictionPolicy, NodeIx};
 use lockstep_model::{
     AskingGang, Assignments, PlacementAttempt, PlacementRequest, ReservationsAhead, Resources,
-    TemplateMembers,
+    Rules, TemplateMembers,
 };
 
 use crate::asks::Request;
@@ -143,7 +143,7 @@ pub(super) fn attempt<'d>(
             namespace: &input.key.namespace,
             // Once it runs, its class may make it count for more.
             victim_priority: victim_priority(demand.priority, input.preemption_priority),
-            evictable: rules.evictable_at_once(),
+            evictable: rules.evictable_at_once() && !spared_by_template(rules, input),
             victims: &rules.victims,
             ends: input.workload.ends,
         },
@@ -151,6 +151,12 @@ pub(super) fn attempt<'d>(
         placement_steps: rules.placement_steps * effort,
         effort,
     }
+}
+
+/// Whether labels of its templates put a gang out of reach of preemption.
+fn spared_by_template(rules: &Rules, input: &GangInput) -> bool {
+    let mut templates = input.workload.templates.iter();
+    templates.any(|template| rules.victims.spare(&template.labels))
 }
 
 /// Places a gang in free capacity, if there is enough beside what is reserved for those ahead of it.

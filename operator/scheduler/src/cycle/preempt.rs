@@ -1,6 +1,6 @@
 //! Capacity that others leave, or have to leave.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -26,9 +26,11 @@ use crate::memory::{Memory, REFUSAL_HOLDS};
 use crate::messages;
 use crate::no_victims::Searcher;
 use crate::occupancy::{occupancy, occupancy_with_nodes, victim_priority};
-use crate::pending::Pending;
+use crate::pace::LimitReached;
+use crate::pending::{NoPreemption, Pending};
 use crate::refusal::why_no_preemption;
-use crate::state::GangState;
+use crate::size;
+use crate::state::{GangState, new_placement};
 
 /// Placements in a row that may end with a rejection by some kubelet before its node counts as
 /// useless.
@@ -106,6 +108,7 @@ pub(super) fn make_capacity(
     }
     let who = asks.map_or(Searcher::Alone(gangs[at].uid()), Searcher::OneOf);
     if let Some(known) = memory.no_victims.known(who, context.now) {
+        round.note_paced(known);
         return Err(known.clone());
     }
     if round.searches == context.settings.searches_per_cycle {
@@ -127,7 +130,13 @@ pub(super) fn make_capacity(
     };
     match found {
         Ok(eviction) => {
-            intend(context, capacity, gangs, at, request, &eviction);
+            if let Err(reached) = in_pace(context, memory, gangs, &eviction, round) {
+                let why = NoPreemption::Paced(reached);
+                let pending = Pending::NoPreemption { short, why };
+                let until = Some(reached.next_try);
+                return Err(memory.no_victims.remember(who, until, pending));
+            }
+            intend(context, capacity, gangs, at, request, &eviction)?;
             (round.leaving, round.work) = (None, None);
             Ok(())
         }
@@ -151,6 +160,29 @@ pub(super) fn make_capacity(
             Err(cache.remember(who, until, found.pending(short)))
         }
     }
+}
+
+/// Whether these victims may be evicted now, as far as their number goes.
+fn in_pace(
+    context: &Context<'_>,
+    memory: &Memory,
+    gangs: &[GangState],
+    eviction: &Eviction,
+    round: &mut Round,
+) -> Result<(), LimitReached> {
+    let units = &eviction.table.units.units;
+    let victims = eviction.answer.victims.iter();
+    let pods = victims.filter_map(|&unit| Some(units.get(unit)?.pod_count()));
+    let pods = pods.fold(0, u32::saturating_add);
+    if let Some(first) = round.paced {
+        return Err(LimitReached { pods, ..first });
+    }
+    let limit = context.settings.max_evictions_per_minute;
+    let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
+    let evictions = memory.evictions.with_decided(intents, context.now);
+    evictions
+        .allow(pods, limit, context.now)
+        .inspect_err(|reached| round.paced = Some(*reached))
 }
 
 /// Takes note of a gang of which a search could not say whether it fits: the next, longer one comes
@@ -240,6 +272,7 @@ fn search_victims(
     let all = VictimRules {
         scope: VictimScope::Any,
         excluded_namespaces: BTreeSet::new(),
+        excluded_labels: BTreeMap::new(),
     };
     let any = VictimFilter {
         rules: &all,
@@ -284,7 +317,8 @@ fn without_rejections(
     Some((again, latest?))
 }
 
-/// Assigns the nodes of its victims to a gang, and notes the intent to evict them.
+/// Assigns the nodes of its victims to a gang, and notes the intent to evict them, if both fit into
+/// one object.
 fn intend(
     context: &Context<'_>,
     capacity: &mut Capacity,
@@ -292,12 +326,14 @@ fn intend(
     at: usize,
     request: &PlacementRequest,
     eviction: &Eviction,
-) {
+) -> Result<(), Pending> {
     let decision = decision(context, gangs, request, eviction);
     let gang = &mut gangs[at];
     let nodes = by_name(context, &decision.nodes);
-    capacity.assign(context, gang, nodes);
     let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
+    let placement = || new_placement(gang.uid(), &nodes, context.now);
+    size::check(nodes.len(), placement, &victims, context.now).map_err(Pending::TooLarge)?;
+    capacity.assign(context, gang, nodes);
     capacity
         .evicting
         .extend(victims.iter().map(|v| v.uid.clone()));
@@ -325,6 +361,7 @@ fn intend(
     intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
     gang.status.preemption = Some(intent);
     gang.decision = Decision::Preempts(Box::new(decision));
+    Ok(())
 }
 
 fn decision(

@@ -1,6 +1,7 @@
 //! The queue: which gang is placed next, and what it waits for if it is not.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::TimeDelta;
@@ -26,7 +27,8 @@ use crate::occupancy::asked_amounts;
 use crate::pending::Pending;
 use crate::plan::QueuePlace;
 use crate::refusal::{backs_off, retry_excluded_nodes};
-use crate::state::GangState;
+use crate::size;
+use crate::state::{GangState, new_placement};
 use crate::tenants::{Tenants, has_pod};
 
 /// What came of the queue.
@@ -84,6 +86,7 @@ pub(super) fn serve(
             gang: at,
             grows: request == Request::Growth,
         });
+        keep_to_volumes(&mut gangs[at]);
         if let Some(hold) = hold_of(&gangs[at], request, &tenants) {
             gangs[at].pending = Some(Pending::Held(hold));
             continue;
@@ -153,23 +156,61 @@ fn note_members_to_place(context: &Context<'_>, gangs: &mut [GangState], wake: &
     }
 }
 
+/// Members whose volumes are there do not wait for others where they can do without: those of a basic
+/// gang, and as many as an elastic gang needs.
+fn keep_to_volumes(gang: &mut GangState) {
+    if gang.missing_volume().is_none() {
+        return;
+    }
+    let templates = gang.input.workload.templates.iter();
+    let lacking = templates.filter(|t| !t.storage.missing.is_empty());
+    let lacking: BTreeSet<&str> = lacking.map(|t| t.group.as_str()).collect();
+    let ready = gang.wanted().filter(|m| !lacking.contains(&*m.group));
+    let ready: BTreeSet<Member> = ready.cloned().collect();
+    let placed = gang.assigned.as_ref();
+    let mut new = ready.iter();
+    // Where all of them have their nodes, the gang says what the others wait for.
+    let asks = new.any(|m| placed.is_none_or(|placed| !placed.contains_key(m)));
+    let enough = gang.input.gang.basic || ready.len() >= gang.min_count() as usize;
+    if asks && enough {
+        gang.to_place.only = Some(ready);
+    }
+}
+
 /// An elastic gang asks for no more of its members than the quota allows: one that is refused would
-/// take the others with it.
+/// take the others with it. Of groups that take more of it than others fewer members are asked for.
 fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
     let least = gang.min_count() as usize;
     if gang.wanted().count() <= least || !tenants.has_quota(&gang.input.key.namespace) {
         return;
     }
     let (there, new) = counted_and_new(gang);
-    let allowed = |count: usize| {
-        let first = new.iter().copied().take(count).collect();
-        tenants.excess(gang, &first, count).is_none()
+    let allowed = |members: &[&Member]| {
+        let members: BTreeSet<&Member> = members.iter().copied().collect();
+        tenants.excess(gang, &members, members.len()).is_none()
     };
-    let needed = least.saturating_sub(there.len());
-    let most = (needed..=new.len()).rev().find(|count| allowed(*count));
-    if let Some(most) = most.filter(|most| *most < new.len()) {
-        let kept = there.into_iter().chain(new.into_iter().take(most));
-        let kept: BTreeSet<Member> = kept.cloned().collect();
+    if allowed(&new) {
+        return;
+    }
+    // As many of one group as go together with those that were taken before.
+    let most = |taken: &[&Member], group: &[&Member]| {
+        let with = |count: &usize| allowed(&[taken, &group[..*count]].concat());
+        let counts: Vec<usize> = (1..=group.len()).collect();
+        counts.partition_point(with)
+    };
+    let mut by_group: BTreeMap<&str, Vec<&Member>> = BTreeMap::new();
+    for &member in &new {
+        by_group.entry(&member.group).or_default().push(member);
+    }
+    let mut groups: Vec<Vec<&Member>> = by_group.into_values().collect();
+    groups.sort_by_cached_key(|group| Reverse(most(&[], group)));
+    let mut taken: Vec<&Member> = Vec::new();
+    for group in &groups {
+        let count = most(&taken, group);
+        taken.extend(&group[..count]);
+    }
+    if there.len() + taken.len() >= least {
+        let kept: BTreeSet<Member> = there.into_iter().chain(taken).cloned().collect();
         gang.to_place.only = Some(kept);
     }
 }
@@ -235,8 +276,11 @@ fn serve_one(
     let short = match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free) {
         Ok((placement, promise)) => {
             let nodes = wanted.assign(context.cluster, &placement);
+            let named = by_name(context, &nodes);
+            let placement = || new_placement(gangs[at].uid(), &named, context.now);
+            size::check(named.len(), placement, &[], context.now).map_err(Pending::TooLarge)?;
             gangs[at].promise(promise);
-            capacity.assign(context, &mut gangs[at], by_name(context, &nodes));
+            capacity.assign(context, &mut gangs[at], named);
             gangs[at].decision = Decision::Placed(nodes);
             memory.unknown.settle(gangs[at].uid());
             round.work = None;

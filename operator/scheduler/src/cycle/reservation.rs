@@ -18,6 +18,7 @@ use super::round::Round;
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::occupancy::occupancy;
+use crate::size::fits;
 use crate::standing::{amounts, held, may_preempt, wanted};
 use crate::state::GangState;
 
@@ -63,12 +64,17 @@ pub(super) fn reserve_for(
     let start = starts_at(&free, &blockers, &demand.shapes, &found)
         .and_then(DateTime::from_timestamp_millis)
         .filter(|start| *start > context.now);
+    let named = by_name(context, request, &found);
+    // What cannot be written would be chosen anew in each cycle, and might move.
+    if !fits(&named) {
+        return;
+    }
     let nodes = amounts_by_node(&demand.shapes, &found);
     round.ahead.push(held(context, gang, at, start, nodes));
     gangs[at].status.reservation = Some(Reservation {
         since,
         starts_at: start,
-        nodes: by_name(context, request, &found),
+        nodes: named,
     });
 }
 

@@ -8,6 +8,8 @@ use lockstep_model::{PassingWork, ReservationsAhead};
 
 use super::classes::WaitingClasses;
 use crate::context::Wake;
+use crate::pace::LimitReached;
+use crate::pending::{NoPreemption, Pending};
 
 /// What one way through the queue keeps.
 #[derive(Default)]
@@ -20,6 +22,8 @@ pub(super) struct Round {
     pub classes: WaitingClasses,
     /// Longer searches for gangs of which it is not known whether they fit.
     pub longer: usize,
+    /// That a preemption waits for the limit of evictions: none overtakes it.
+    pub paced: Option<LimitReached>,
     /// Gangs that were left without a search.
     pub left_out: usize,
     /// What is about to leave; looked up when it first matters, and again after each preemption.
@@ -34,4 +38,17 @@ pub(super) struct Round {
     pub before: BTreeMap<usize, Reservation>,
     /// When to look again.
     pub wake: Wake,
+}
+
+impl Round {
+    /// Takes note of a gang that waits for the limit of evictions, if it does.
+    pub fn note_paced(&mut self, pending: &Pending) {
+        if let Pending::NoPreemption {
+            why: NoPreemption::Paced(reached),
+            ..
+        } = pending
+        {
+            self.paced.get_or_insert(*reached);
+        }
+    }
 }

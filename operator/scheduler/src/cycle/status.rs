@@ -104,7 +104,11 @@ fn write_of(
 /// The condition `PodGroupInitiallyScheduled` as it is to be; `None` leaves it as it is.
 fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static str, String)> {
     if let Some(intent) = &gang.status.preemption {
-        return Some((false, reasons::PREEMPTING, messages::preempting(intent)));
+        let mut text = messages::preempting(intent);
+        if let Some(reached) = &gang.paced {
+            text = format!("{text}; {}", messages::paced(reached));
+        }
+        return Some((false, reasons::PREEMPTING, text));
     }
     let pending = gang.pending.as_ref().map(|p| {
         let text = messages::pending(p, context.cluster.dims());

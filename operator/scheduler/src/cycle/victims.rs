@@ -6,10 +6,11 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::{GangPhase, Pod};
+use lockstep_model::victims::extended_resources;
+use lockstep_model::{GangPhase, Pod, VictimFilter};
 
 use crate::context::Context;
-use crate::occupancy::{holds, victim_priority};
+use crate::occupancy::{holds, spared, victim_priority};
 use crate::state::GangState;
 
 /// A victim as it is found.
@@ -151,6 +152,36 @@ fn find_pod(
         pod: Some(pod),
         ..Found::gone(victim)
     })
+}
+
+/// Whether the configuration, which may have changed since the decision, or a label puts a victim out
+/// of reach.
+pub(super) fn is_spared(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    preemptor: usize,
+    found: &Found,
+) -> bool {
+    let rules = &context.settings.rules.victims;
+    let victim = &found.victim;
+    let gang = match &found.pod {
+        Some(pod) => gangs
+            .iter()
+            .find(|g| g.all_pods().any(|p| p.uid == pod.uid)),
+        None => gangs.iter().find(|g| g.uid() == victim.uid),
+    };
+    if let Some(gang) = gang {
+        return rules.exclude(&gang.input.key.namespace) || spared(context, gang);
+    }
+    let templates = gangs[preemptor].input.workload.templates.iter();
+    let wanted = extended_resources(templates.filter_map(|t| t.requests.as_deref().ok()));
+    let filter = VictimFilter {
+        rules,
+        wanted: &wanted,
+        beyond_budgets: true,
+        refused: &BTreeSet::new(),
+    };
+    found.pod.as_ref().is_some_and(|p| !filter.admits_pod(p))
 }
 
 /// Whether a gang keeps another waiting longer than it has promised to it.

@@ -146,3 +146,46 @@ fn a_gang_that_runs_stays_when_its_claim_is_deleted() {
     run(&mut world, 60);
     assert_eq!(world.running("high"), 2);
 }
+
+/// A gang of two groups, of which the pods of `late` name a claim that does not exist.
+fn half_ready(world: &mut Gangs, name: &str, scheduling: &Value) {
+    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+    let claim =
+        json!({"name": "data", "persistentVolumeClaim": {"claimName": format!("data-{name}")}});
+    let groups = json!([
+        {"name": "ready", "replicas": 2, "template": {"spec": {"containers": [container]}}},
+        {"name": "late", "replicas": 2, "template": {"spec": {"containers": [container], "volumes": [claim]}}},
+    ]);
+    world.gang_with(
+        name,
+        HIGH,
+        &json!({"groups": groups, "scheduling": scheduling}),
+    );
+}
+
+#[test]
+fn members_that_can_do_without_the_others_do_not_wait_for_a_claim_that_only_those_lack() {
+    for scheduling in [json!({"policy": "Basic"}), json!({"gang": {"minCount": 2}})] {
+        let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+        half_ready(&mut world, "half", &scheduling);
+        run(&mut world, 60);
+        assert_eq!(world.running("half"), 2, "{scheduling}");
+    }
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    half_ready(&mut world, "half", &json!({"policy": "Basic"}));
+    run(&mut world, 60);
+    let message = world.condition("half").message;
+    assert!(message.contains("data-half"), "{message}");
+    world.make_claim("half");
+    run(&mut world, 60);
+    assert_eq!(world.running("half"), 4);
+}
+
+#[test]
+fn a_gang_that_needs_all_its_members_waits_for_the_claim_of_one_group() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    half_ready(&mut world, "half", &json!({}));
+    run(&mut world, 60);
+    assert_eq!(world.pods_of("half").len(), 0);
+    assert_eq!(world.condition("half").reason, reasons::VOLUME_MISSING);
+}

@@ -117,3 +117,21 @@ fn an_elastic_gang_runs_with_the_members_that_the_quota_allows() {
     run(&mut world, 60);
     assert_eq!(world.running("a"), 3);
 }
+
+#[test]
+fn an_elastic_gang_of_unlike_groups_runs_with_the_members_that_the_quota_allows() {
+    let mut world = world(&gpus(2));
+    let group = |name: &str, replicas: u8, gpus: &str| {
+        let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus}}});
+        json!({"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}})
+    };
+    let groups = json!([group("large", 1, "2"), group("small", 3, "1")]);
+    let spec = json!({"groups": groups, "scheduling": {"gang": {"minCount": 2}}});
+    world.gang_with("a", LOW, &spec);
+    run(&mut world, 60);
+    let running: Vec<String> = world.assigned("a").into_keys().map(|m| m.group).collect();
+    assert_eq!(
+        (world.running("a"), running),
+        (2, vec!["small".to_owned(); 2])
+    );
+}

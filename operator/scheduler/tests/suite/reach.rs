@@ -4,6 +4,13 @@ use lockstep_model::VictimScope;
 use lockstep_sim::{Gangs, Spec};
 use serde_json::json;
 
+use crate::run;
+
+const LOW: Spec = Spec {
+    priority: 10,
+    members: 2,
+    gpus: 1,
+};
 const HIGH: Spec = Spec {
     priority: 100,
     members: 2,
@@ -73,4 +80,55 @@ fn a_pod_whose_label_says_so_is_not_evicted() {
         world.later(1);
     }
     assert!(world.evicted().is_empty());
+}
+
+#[test]
+fn a_gang_of_which_a_pod_opts_out_is_not_evicted() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "2"}}});
+    let label = json!({"labels": {"training.lockstep.dev/evictable": "false"}});
+    let template = json!({"metadata": label, "spec": {"containers": [container]}});
+    let group = json!({"name": "g", "replicas": 2, "template": template});
+    world.gang_with("low", LOW, &json!({"groups": [group]}));
+    world.settle();
+    world.gang("high", HIGH);
+    run(&mut world, 30);
+    assert_eq!((world.running("low"), world.running("high")), (2, 0));
+    let message = world.condition("high").message;
+    assert!(
+        message.contains("after evicting everything allowed"),
+        "{message}"
+    );
+}
+
+#[test]
+fn labels_of_the_configuration_put_pods_and_gangs_out_of_reach_at_once() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let label = json!({"metadata": {"labels": {"team": "infra"}}});
+    world.foreign_with("trainer", "n1", 0, 4, &label);
+    world.gang("high", HIGH);
+    world.pass();
+    assert!(world.intent("high").is_some());
+    let excluded = ("team".to_owned(), "infra".to_owned());
+    let rules = &mut world.scheduler_settings().rules.victims;
+    rules.excluded_labels = [excluded].into();
+    run(&mut world, 30);
+    assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
+    let message = world.condition("high").message;
+    assert!(
+        message.contains("scheduler.preemption.victims"),
+        "{message}"
+    );
+}
+
+#[test]
+fn what_was_decided_is_withdrawn_when_the_scope_no_longer_allows_it() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.foreign("trainer", "n1", 0, 4);
+    world.gang("high", HIGH);
+    world.pass();
+    assert!(world.intent("high").is_some());
+    world.scheduler_settings().rules.victims.scope = VictimScope::Gangs;
+    run(&mut world, 30);
+    assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
 }

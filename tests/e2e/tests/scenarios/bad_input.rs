@@ -137,6 +137,16 @@ const REFUSED: &[(&str, u16, &str)] = &[
         "exitCodes.values[0] in body should be less than or equal to 255",
     ),
     ("15-duplicate-rules", 422, "rule names must be unique"),
+    (
+        "15-progress-without-supervisor",
+        422,
+        "progress is watched by the supervisor: inPlace.supervisor must be Auto",
+    ),
+    (
+        "15-progress-of-five-seconds",
+        422,
+        "progress.timeoutSeconds in body should be greater than or equal to 10",
+    ),
     ("16-self-dependency", 422, "a group cannot depend on itself"),
     (
         "16-cycle",

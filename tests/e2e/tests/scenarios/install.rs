@@ -118,14 +118,7 @@ async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_e
             ..Shape::default()
         },
         async |t| {
-            t.kubectl(&[
-                "create",
-                "rolebinding",
-                "mighty",
-                "--clusterrole=cluster-admin",
-                "--user=mighty",
-            ])
-            .await?;
+            t.grant_all("mighty").await?;
             t.create(gang("g", 1, 8, json!({}))).await?;
             t.running("g").await?;
             let group = t.pod_group("g").await?.name_any();
@@ -157,14 +150,7 @@ async fn nobody_but_the_manager_makes_members_and_users_may_label_them() -> Resu
         ..Shape::default()
     };
     scenario(cluster().await?, "forger", &shape, async |t| {
-        t.kubectl(&[
-            "create",
-            "rolebinding",
-            "forger",
-            "--clusterrole=cluster-admin",
-            "--user=forger",
-        ])
-        .await?;
+        t.grant_all("forger").await?;
         t.create(gang("g", 1, 8, json!({}))).await?;
         t.running("g").await?;
         let member = t.all_pods().list(&ListParams::default()).await?.items;

@@ -2,6 +2,7 @@
 
 mod bad_input;
 mod elastic;
+mod elsewhere;
 mod explain;
 mod failure;
 mod idle;

@@ -44,19 +44,20 @@ fn commands(block: &str) -> Result<Vec<(String, Vec<String>)>> {
     Ok(out)
 }
 
-/// The words of a line, without what differs between two runs: ages, milliseconds, and the ends of
+/// The words of a line, without what differs between two runs: ages, lengths of time, and the ends of
 /// generated names.
 fn words(line: &str) -> Vec<String> {
     let words: Vec<&str> = line.split_whitespace().collect();
-    let milliseconds = |at: usize| {
+    let is_length = |at: usize| {
         let (before, after) = (
             at.checked_sub(1).and_then(|b| words.get(b)),
             words.get(at + 1),
         );
-        before.is_some_and(|b| *b == "Ms:") || after.is_some_and(|a| a.starts_with("ms"))
+        before.is_some_and(|b| *b == "Ms:")
+            || after.is_some_and(|a| a.starts_with("ms") || *a == "s;")
     };
     let plain = |(at, word): (usize, &&str)| {
-        if milliseconds(at) || is_age(word) {
+        if is_length(at) || is_age(word) {
             "TIME".to_owned()
         } else {
             without_hash(word)

@@ -10,6 +10,7 @@ use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_cluster::wait::eventually;
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -144,10 +145,14 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
             t.cluster.kubectl_with(&words, &[("PATH", &path)]).await
         };
         says(&complete(&["sta"]).await?, &["status"])?;
-        says(
-            &complete(&["status", "-n", &t.name, ""]).await?,
-            &["llama\n"],
-        )
+        // A shell is not kept waiting: names that do not come within a second are not offered.
+        eventually("the name is completed", PATIENCE, async || {
+            says(
+                &complete(&["status", "-n", &t.name, ""]).await?,
+                &["llama\n"],
+            )
+        })
+        .await
     })
     .await
 }

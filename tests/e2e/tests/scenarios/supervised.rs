@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::workload::Phase;
+use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario;
@@ -110,6 +110,35 @@ async fn a_policy_that_recreates_or_fails_does_so_under_supervisors() -> Result<
         t.exit(&after[1], 3).await?;
         t.condition_is("g", types::FAILED, true, reasons::FAILURE_POLICY)
             .await?;
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_hangs_brings_a_supervised_gang_back_inside_its_containers() -> Result<()> {
+    scenario(cluster().await?, "hang", &supervised(), async |t| {
+        let policy = json!({
+            "progress": {"timeoutSeconds": 10, "startupSeconds": 10},
+        });
+        let mut spec = gang("g", 3, 8, json!({"failurePolicy": policy}));
+        let container = &mut spec["spec"]["groups"][0]["template"]["spec"]["containers"][0];
+        container["env"] = json!([
+            {"name": "HOLLOW_STEP_MILLIS", "value": "1000"},
+            {"name": "HOLLOW_HANGS_AFTER", "value": "3"},
+        ]);
+        t.create(spec).await?;
+        let before = t.running("g").await?;
+        let status = t.restarted("g", 1).await?;
+        let after = t.running("g").await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        let cause = &status.history.first().context("history")?.cause;
+        ensure!(
+            cause.kind == CauseKind::Hang && cause.message == "no progress for 10 s after step 3",
+            "{cause:?}"
+        );
+        let progress = status.progress.context("progress in the status")?;
+        ensure!(progress.step > 0, "{progress:?}");
         Ok(())
     })
     .await

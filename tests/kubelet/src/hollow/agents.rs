@@ -17,7 +17,7 @@ use kube::client::Body;
 use kube::{Api, Client};
 use lockstep_agent::health::Readiness;
 use lockstep_agent::metrics::Metrics;
-use lockstep_agent::orders::Orders;
+use lockstep_agent::orders::{Orders, follow};
 use lockstep_agent::runtime::{Runtime as AgentRuntime, RuntimeError, Sandbox};
 use lockstep_agent::store::MemoryStore;
 use lockstep_agent::supervisors::Supervisors;
@@ -112,6 +112,7 @@ pub(super) struct Agents {
     account: String,
     args: Vec<String>,
     orders: watch::Receiver<Orders>,
+    own_watches: bool,
     clock: Clock,
 }
 
@@ -132,6 +133,7 @@ impl Agents {
             account: options.agent_account.clone(),
             args,
             orders,
+            own_watches: options.own_watches,
             clock,
         };
         agents.parse("node").context("arguments of the agents")?;
@@ -160,18 +162,25 @@ impl Agents {
         let supervisors = args.supervise.then(|| SupervisorsView {
             runtime: runtime.clone(),
         });
+        let (sender, own) = watch::channel(None);
         let agent = Agent {
             node: args.node_name.clone(),
             runtime: AgentView { runtime, changes },
             store,
             supervisors,
-            client,
-            orders: self.orders,
+            client: client.clone(),
+            orders: if self.own_watches { own } else { self.orders },
             now: Arc::new(move || -> DateTime<Utc> { clock.now() }),
             debounce: args.debounce(),
             metrics: Metrics::default(),
             readiness: Readiness::default(),
         };
+        if self.own_watches {
+            tokio::select! {
+                never = follow(client, sender) => match never {},
+                never = agent.run() => match never {},
+            }
+        }
         match agent.run().await {}
     }
 

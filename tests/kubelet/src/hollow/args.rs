@@ -67,8 +67,9 @@ pub struct Options {
     /// What runs the containers.
     #[arg(long, value_enum, default_value_t = RuntimeKind::Simulated)]
     pub runtime: RuntimeKind,
-    /// Folder for volumes and logs of child processes.
-    #[arg(long, required_if_eq("runtime", "subprocess"))]
+    /// Folder for volumes and logs of child processes; of nodes with a real runtime, the folder that
+    /// has the root folder of each under its name.
+    #[arg(long, required_if_eq_any([("runtime", "subprocess"), ("runtime", "cri")]))]
     pub work_dir: Option<PathBuf>,
     /// How long things take.
     #[arg(long, value_enum, default_value_t = Profile::Measured)]
@@ -94,6 +95,10 @@ pub struct Options {
     /// Node without an agent; may be repeated, `*` for all.
     #[arg(long)]
     pub no_agent: Vec<String>,
+    /// Every agent follows the orders by a watch of its own, as on real nodes. Without it they share
+    /// one, which is cheaper and the same to them.
+    #[arg(long)]
+    pub own_watches: bool,
     /// Address of the control interface; port 0 picks a free one.
     #[arg(long, default_value = "127.0.0.1:0")]
     pub control: SocketAddr,
@@ -112,6 +117,8 @@ pub enum RuntimeKind {
     Simulated,
     /// Child processes of this one.
     Subprocess,
+    /// A real container runtime for each node.
+    Cri,
 }
 
 /// A latency profile.

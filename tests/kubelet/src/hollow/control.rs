@@ -13,6 +13,7 @@
 //! | `POST /node/restart-kubelet` | node | the kubelet's memory is rebuilt from the API |
 //! | `POST /agent/stop`, `/agent/start` | node | the node's agent ends, with its pod, or comes back |
 //! | `GET /state` | | pods and containers by node |
+//! | `GET /training` | | how many training processes run under supervisors, by attempt |
 //!
 //! `pod` is `NAMESPACE/NAME`. Without `container` the pod's first one is meant. Errors are 404 or
 //! 400 with a text.
@@ -83,6 +84,7 @@ pub(super) fn router(supervisor: Arc<Supervisor>, kubelets: mpsc::Sender<Command
         .route("/agent/stop", post(stop_agent))
         .route("/agent/start", post(start_agent))
         .route("/state", get(state))
+        .route("/training", get(training))
         .with_state(Control {
             supervisor,
             kubelets,
@@ -310,4 +312,18 @@ async fn state(Shared(control): Shared<Control>) -> Json<Value> {
         }
     }
     Json(json!({"nodes": nodes}))
+}
+
+/// Training processes that run under supervisors.
+async fn training(Shared(control): Shared<Control>) -> Json<BTreeMap<i64, usize>> {
+    let mut by_attempt: BTreeMap<i64, usize> = BTreeMap::new();
+    for (_, runtime) in control.supervisor.runtimes() {
+        for (pod, _) in runtime.table().all() {
+            let state = runtime.supervisor(&pod.uid);
+            if let Some(attempt) = state.and_then(|s| s.running) {
+                *by_attempt.entry(attempt).or_default() += 1;
+            }
+        }
+    }
+    Json(by_attempt)
 }

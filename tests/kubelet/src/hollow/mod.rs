@@ -32,8 +32,8 @@ pub use args::{Options, Profile, RuntimeKind};
 
 use crate::clock::Clock;
 use crate::model::KubeletConfig;
-use crate::runtime::subprocess::{Host, Names};
-use crate::runtime::{Changed, Reaper, Runtime, Simulated, Subprocess, Table};
+use crate::runtime::subprocess::Host;
+use crate::runtime::{Addresses, Changed, Cri, Reaper, Runtime, Simulated, Subprocess, Table};
 use kubelets::{Kubelet, Kubelets};
 use nodes::NodeInfo;
 use supervisor::{Node, Supervisor};
@@ -87,7 +87,7 @@ pub async fn run(options: Options, clock: Clock) -> Result<()> {
 
     let (sender, receiver) = watch::channel(None);
     let agents = agents::Agents::new(anonymous, &options, receiver, clock)?;
-    if options.agent_pods.is_some() {
+    if options.agent_pods.is_some() && !options.own_watches {
         // Any agent's identity may read orders; one watch serves all.
         let reader = agents.client(&options.names().next().unwrap_or_default())?;
         tasks.spawn(async move { match orders::follow(reader, sender).await {} });
@@ -134,43 +134,57 @@ fn make_nodes(
     change: &mpsc::UnboundedSender<Changed>,
     clock: Clock,
 ) -> Result<Vec<Node>> {
-    let ips = Arc::new(AtomicU32::new(0));
-    let host = match (options.runtime, &options.work_dir) {
-        (RuntimeKind::Subprocess, Some(folder)) => Some(Host {
-            folder: std::path::absolute(folder)?,
-            reaper: Arc::new(Reaper::start().context("cannot start a shell")?),
-            names: Names::default(),
-            ips: ips.clone(),
-            // 16 to 215: away from 127.0.0.1 and from other processes' pods.
-            octet: 16 + (std::process::id() % 200) as u8,
-        }),
-        _ => None,
-    };
+    let make = maker(options, clock)?;
     let make = |(i, name): (usize, String)| {
-        let table = Table::new(i, change.clone());
-        let runtime: Arc<dyn Runtime> = match &host {
-            Some(host) => Arc::new(Subprocess::new(
-                &name,
-                table,
-                options.profile(),
-                clock,
-                host.clone(),
-            )),
-            None => Arc::new(Simulated::new(
-                &name,
-                table,
-                options.profile(),
-                clock,
-                ips.clone(),
-            )),
-        };
-        Node {
+        anyhow::Ok(Node {
+            runtime: make(&name, Table::new(i, change.clone()))?,
             info: Arc::new(nodes::node_info(options, i, name)),
-            runtime,
             store: MemoryStore::default(),
-        }
+        })
     };
-    Ok(options.names().enumerate().map(make).collect())
+    options.names().enumerate().map(make).collect()
+}
+
+/// Makes the runtime of a node, by its name.
+type Maker = Box<dyn Fn(&str, Table) -> Result<Arc<dyn Runtime>>>;
+
+fn maker(options: &Options, clock: Clock) -> Result<Maker> {
+    let profile = options.profile();
+    let folder = || {
+        let folder = options.work_dir.as_ref().context("--work-dir is missing")?;
+        Ok::<_, anyhow::Error>(std::path::absolute(folder)?)
+    };
+    let addresses = Arc::new(Addresses::of_this_process());
+    Ok(match options.runtime {
+        RuntimeKind::Simulated => {
+            let ips = Arc::new(AtomicU32::new(0));
+            Box::new(move |name, table| {
+                let ips = ips.clone();
+                let runtime = Simulated::new(name, table, profile.clone(), clock, ips);
+                Ok(Arc::new(runtime))
+            })
+        }
+        RuntimeKind::Subprocess => {
+            let reaper = Arc::new(Reaper::start().context("cannot start a shell")?);
+            let host = Host {
+                folder: folder()?,
+                reaper,
+                addresses,
+            };
+            Box::new(move |name, table| {
+                let host = host.clone();
+                let runtime = Subprocess::new(name, table, profile.clone(), clock, host);
+                Ok(Arc::new(runtime))
+            })
+        }
+        RuntimeKind::Cri => {
+            let folder = folder()?;
+            Box::new(move |name, table| {
+                let (root, addresses) = (folder.join(name), addresses.clone());
+                Ok(Arc::new(Cri::new(name, &root, table, clock, addresses)?))
+            })
+        }
+    })
 }
 
 fn kubelets(options: &Options, nodes: &[Node]) -> Result<Vec<Kubelet>> {

@@ -1,8 +1,11 @@
-//! Container runtimes under the kubelet model: simulated, and real child processes.
+//! Container runtimes under the kubelet model: simulated, real child processes, and a real runtime
+//! over CRI.
 //!
 //! A runtime carries out the kubelet's actions, and what becomes of them shows in the [`Table`] of
 //! its node, which the kubelet reads at its relist and the node's agent at once, as over CRI.
 
+mod addresses;
+pub mod cri;
 mod later;
 mod pretend;
 mod program;
@@ -23,6 +26,8 @@ use thiserror::Error;
 
 use crate::model::{Action, PodDesc, PodView};
 
+pub use addresses::Addresses;
+pub use cri::Cri;
 pub use pretend::{Effect, Pretend};
 pub use reaper::Reaper;
 pub use script::{FAILED_MOUNT, OnTerm, Script};

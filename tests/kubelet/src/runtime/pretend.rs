@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use lockstep_lifecycle::node::{SupervisorState, Word};
 use parking_lot::Mutex;
 
@@ -239,6 +239,20 @@ impl Pretend {
         })
     }
 
+    /// The training process of a pod tells its supervisor how far it has come.
+    pub fn progress(
+        &self,
+        pod_uid: &str,
+        step: u64,
+        checkpoint: Option<u64>,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Effect)> {
+        let found = self.running_supervised(&self.supervised.lock(), pod_uid);
+        found.map_or(Vec::new(), |(id, _)| {
+            self.inside(&id, |s| s.tells(step, checkpoint, now))
+        })
+    }
+
     fn running_supervised(
         &self,
         supervised: &BTreeMap<String, Supervised>,
@@ -354,17 +368,7 @@ impl Pretend {
         pre_stop: bool,
         now: DateTime<Utc>,
     ) -> Vec<(Duration, Effect)> {
-        let by = now + TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
-        let mut target: Option<ContainerView> = None;
-        self.table.update(id, |c| {
-            let sooner = c.alive() && c.stop_by.is_none_or(|t| by < t);
-            if sooner {
-                c.stop_by = Some(by);
-                target = Some(c.clone());
-            }
-            sooner
-        });
-        let Some(c) = target else {
+        let Some(c) = self.table.hurry(id, grace, now) else {
             return Vec::new();
         };
         let found = pod.containers().find(|(_, spec)| spec.name == c.name);

@@ -1,8 +1,8 @@
 //! The command line and environment of a container, for a process on this machine.
 //!
-//! What a container runtime gives a container by namespaces, a process gets by substitution: names
-//! of the pods behind a headless Service become their IPs, and paths below a volume's mount path
-//! become paths in the volume's folder.
+//! What a container runtime gives a container by namespaces, a process gets by substitution: paths
+//! below a volume's mount path become paths in the volume's folder. Names of the pods behind a
+//! headless Service become their IPs, since there is no DNS.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use thiserror::Error;
 
+use super::addresses::Names;
 use crate::model::PodDesc;
 
 /// What a program may refer to.
@@ -20,9 +21,9 @@ pub struct Surroundings<'a> {
     /// Name of its node.
     pub node: &'a str,
     /// IPs of the pods that have one, by namespace, subdomain and hostname.
-    pub names: &'a BTreeMap<(String, String, String), String>,
-    /// Folders of the pod's volumes, by volume name.
-    pub volumes: &'a BTreeMap<String, PathBuf>,
+    pub names: &'a Names,
+    /// Folders of the pod's volumes, by volume name. None: paths stay as they are.
+    pub volumes: Option<&'a BTreeMap<String, PathBuf>>,
 }
 
 /// What to start.
@@ -57,6 +58,23 @@ pub fn program(
     container: &Container,
     around: &Surroundings<'_>,
 ) -> Result<Program, Unstartable> {
+    let env = environment(pod, container, around)?;
+    if container.command.as_ref().is_none_or(Vec::is_empty) {
+        return Err(Unstartable::NoCommand);
+    }
+    let mut argv = Vec::new();
+    for part in [&container.command, &container.args] {
+        argv.extend(words(pod, container, around, &env, part.as_deref())?);
+    }
+    Ok(Program { argv, env })
+}
+
+/// Environment of a container of the pod, as the manifest sets it.
+pub fn environment(
+    pod: &PodDesc,
+    container: &Container,
+    around: &Surroundings<'_>,
+) -> Result<Vec<(String, String)>, Unstartable> {
     if container
         .env_from
         .as_ref()
@@ -71,14 +89,20 @@ pub fn program(
         env.retain(|(name, _)| *name != variable.name);
         env.push((variable.name.clone(), value));
     }
-    let mut argv = Vec::new();
-    for part in container.command.iter().chain(&container.args).flatten() {
-        argv.push(place(pod, container, around, &expand(part, &env))?);
-    }
-    if container.command.as_ref().is_none_or(Vec::is_empty) {
-        return Err(Unstartable::NoCommand);
-    }
-    Ok(Program { argv, env })
+    Ok(env)
+}
+
+/// Command or arguments of a container of the pod.
+pub fn words(
+    pod: &PodDesc,
+    container: &Container,
+    around: &Surroundings<'_>,
+    env: &[(String, String)],
+    raw: Option<&[String]>,
+) -> Result<Vec<String>, Unstartable> {
+    let all = raw.unwrap_or_default().iter();
+    all.map(|word| place(pod, container, around, &expand(word, env)))
+        .collect()
 }
 
 fn value(
@@ -199,6 +223,9 @@ fn folder(
     around: &Surroundings<'_>,
     word: &str,
 ) -> Result<Option<String>, Unstartable> {
+    let Some(volumes) = around.volumes else {
+        return Ok(None);
+    };
     for mount in container.volume_mounts.iter().flatten() {
         let Some(below) = word.strip_prefix(mount.mount_path.trim_end_matches('/')) else {
             continue;
@@ -206,8 +233,7 @@ fn folder(
         if !below.is_empty() && !below.starts_with('/') {
             continue;
         }
-        let root = around
-            .volumes
+        let root = volumes
             .get(&mount.name)
             .ok_or_else(|| Unstartable::Volume(mount.name.clone()))?;
         return Ok(Some(format!("{}{below}", root.display())));
@@ -239,7 +265,7 @@ mod tests {
             ip: "127.1.0.2",
             node: "n1",
             names: &names,
-            volumes: &volumes,
+            volumes: Some(&volumes),
         };
         program(&pod, &pod.spec.containers[0], &around)
     }

@@ -25,6 +25,10 @@ pub struct Script {
     /// Why its container cannot be created, as a waiting container shows it. `HOLLOW_NOT_CREATED`;
     /// with [`FAILED_MOUNT`] the sandbox is never ready either.
     pub not_created: Option<String>,
+    /// How often it tells its supervisor another step; None: it tells nothing. `HOLLOW_STEP_MILLIS`.
+    pub step: Option<Duration>,
+    /// The step after which its first attempt hangs. `HOLLOW_HANGS_AFTER`.
+    pub hangs_after: Option<u64>,
     /// What it does on SIGTERM. `HOLLOW_ON_TERM`: an exit code, or `ignore`.
     pub on_term: OnTerm,
     /// How long that takes. `HOLLOW_TERM_MILLIS`; as long as on a real node by default.
@@ -62,6 +66,8 @@ impl Script {
             not_created: value("HOLLOW_NOT_CREATED").map(str::to_owned),
             run: run.or((kind == Kind::Init).then_some(Duration::ZERO)),
             end,
+            step: millis("HOLLOW_STEP_MILLIS"),
+            hangs_after: value("HOLLOW_HANGS_AFTER").and_then(|v| v.parse().ok()),
             term: millis("HOLLOW_TERM_MILLIS"),
             on_term: match value("HOLLOW_ON_TERM") {
                 Some("ignore") => OnTerm::Ignore,

@@ -20,7 +20,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Container;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
@@ -28,6 +27,7 @@ use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep};
 use tracing::{debug, warn};
 
+use super::addresses::{ADDRESS_POLL, ADDRESS_WAIT, Addresses};
 use super::later::Later;
 use super::program::{Program, Surroundings, Unstartable, program};
 use super::reaper::Reaper;
@@ -37,15 +37,6 @@ use crate::clock::Clock;
 use crate::latency::LatencyProfile;
 use crate::model::{Action, PodDesc, PodView, SandboxView, State};
 
-/// How long the start of a container waits for the address of a pod that it names.
-const ADDRESS_WAIT: Duration = Duration::from_mins(1);
-/// How often it looks.
-const ADDRESS_POLL: Duration = Duration::from_millis(50);
-
-/// Addresses of pods by namespace, subdomain and hostname: what the headless Services of a cluster
-/// answer.
-pub type Names = Arc<Mutex<BTreeMap<(String, String, String), String>>>;
-
 /// What all nodes of a process share.
 #[derive(Clone, Debug)]
 pub struct Host {
@@ -54,11 +45,7 @@ pub struct Host {
     /// Kills what is left when this process is gone.
     pub reaper: Arc<Reaper>,
     /// Addresses of pods.
-    pub names: Names,
-    /// Numbers the pods of all nodes.
-    pub ips: Arc<AtomicU32>,
-    /// Second octet of the pods' IPs, so that processes on one machine do not share ports.
-    pub octet: u8,
+    pub addresses: Arc<Addresses>,
 }
 
 /// The runtime of one node.
@@ -142,22 +129,12 @@ impl Shared {
                 warn!(pod = pod.name, folder = %folder.display(), %error, "cannot make a volume");
             }
         }
-        let n = self.host.ips.fetch_add(1, Ordering::Relaxed) + 1;
-        let ip = format!("127.{}.{}.{}", self.host.octet, (n >> 8) & 0xff, n & 0xff);
-        if let Some(name) = service_name(pod) {
-            self.host.names.lock().insert(name, ip.clone());
-        }
+        let ip = self.host.addresses.open(pod);
         self.table.set_sandbox(pod, SandboxView::Ready { ip });
     }
 
     fn close_sandbox(&self, pod: &Arc<PodDesc>, ip: Option<&str>) {
-        if let Some(name) = service_name(pod) {
-            let mut names = self.host.names.lock();
-            // A pod that replaces this one may have the name already.
-            if names.get(&name).map(String::as_str) == ip {
-                names.remove(&name);
-            }
-        }
+        self.host.addresses.close(pod, ip);
         self.table.set_sandbox(pod, SandboxView::Stopped);
     }
 
@@ -229,12 +206,12 @@ impl Shared {
         let volumes = self.volumes(pod);
         let patience = Instant::now() + ADDRESS_WAIT;
         let program = loop {
-            let names = self.host.names.lock().clone();
+            let names = self.host.addresses.names();
             let around = Surroundings {
                 ip: &ip,
                 node: &self.node,
                 names: &names,
-                volumes: &volumes,
+                volumes: Some(&volumes),
             };
             match program(pod, container, &around) {
                 Err(Unstartable::NoAddress(_)) if Instant::now() < patience => {
@@ -249,17 +226,7 @@ impl Shared {
     }
 
     fn stop(&self, pod: &PodDesc, id: &str, grace: Duration, pre_stop: bool) -> Option<Stopping> {
-        let by = self.clock.now() + TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
-        let mut name = None;
-        self.table.update(id, |c| {
-            let sooner = c.alive() && c.stop_by.is_none_or(|t| by < t);
-            if sooner {
-                c.stop_by = Some(by);
-                name = Some(c.name.clone());
-            }
-            sooner
-        });
-        let name = name?;
+        let name = self.table.hurry(id, grace, self.clock.now())?.name;
         if self
             .table
             .find(id)
@@ -310,15 +277,6 @@ impl Shared {
 struct Stopping {
     hook: Duration,
     grace: Duration,
-}
-
-/// Hostname under the subdomain, for pods that have both.
-fn service_name(pod: &PodDesc) -> Option<(String, String, String)> {
-    Some((
-        pod.namespace.clone(),
-        pod.spec.subdomain.clone()?,
-        pod.spec.hostname.clone()?,
-    ))
 }
 
 /// Starts the program in its own process group.

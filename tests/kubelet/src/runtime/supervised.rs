@@ -9,6 +9,7 @@ use lockstep_agent::supervisors::words::{frame, hear};
 use lockstep_api::names::{SUPERVISOR_DIR, SUPERVISOR_PROGRAM};
 use lockstep_lifecycle::node::{SupervisorState, Word};
 use lockstep_run::machine::{Effect, Ending, Event, Machine, Moment, Waits};
+use lockstep_wire::FromSupervisor;
 
 use super::script::{OnTerm, Script};
 use super::table::Ended;
@@ -26,6 +27,13 @@ pub enum Later {
         attempt: u64,
         /// How.
         ended: Ended,
+    },
+    /// The child of an attempt, if it still runs, comes to its next step.
+    Steps {
+        /// The attempt.
+        attempt: u64,
+        /// The step.
+        step: u64,
     },
     /// All processes have ended that were to be killed.
     TreeGone,
@@ -117,11 +125,35 @@ impl Supervised {
         self.on(Event::ChildEnded { ending, oom_kills }, now)
     }
 
-    /// What was to happen later happens. None: nothing of it is for the supervisor.
+    /// The child tells how far it has come.
+    pub fn tells(
+        &mut self,
+        step: u64,
+        checkpoint: Option<u64>,
+        now: DateTime<Utc>,
+    ) -> Vec<(Duration, Later)> {
+        if self.child.is_none() {
+            return Vec::new();
+        }
+        self.on(Event::Progress { step, checkpoint }, now)
+    }
+
+    fn next_step(&self, attempt: u64, step: u64) -> Option<(Duration, Later)> {
+        let hangs = attempt == 1 && self.script.hangs_after.is_some_and(|last| step > last);
+        let wait = self.script.step.filter(|_| !hangs)?;
+        Some((wait, Later::Steps { attempt, step }))
+    }
+
+    /// What was to happen later happens.
     pub fn happen(&mut self, later: &Later, now: DateTime<Utc>) -> Vec<(Duration, Later)> {
         match later {
             Later::ChildEnds { attempt, ended } if self.child == Some(*attempt) => {
                 self.child_ends(ended, now)
+            }
+            Later::Steps { attempt, step } if self.child == Some(*attempt) => {
+                let mut out = self.tells(*step, None, now);
+                out.extend(self.next_step(*attempt, *step + 1));
+                out
             }
             Later::TreeGone => {
                 let killed = Event::ChildEnded {
@@ -136,7 +168,7 @@ impl Supervised {
                 out
             }
             Later::Time => self.on(Event::Time, now),
-            Later::ChildEnds { .. } | Later::Exits(_) => Vec::new(),
+            Later::ChildEnds { .. } | Later::Steps { .. } | Later::Exits(_) => Vec::new(),
         }
     }
 
@@ -154,15 +186,12 @@ impl Supervised {
                             let ended = self.script.end.clone();
                             out.push((run, Later::ChildEnds { attempt, ended }));
                         }
+                        out.extend(self.next_step(attempt, 1));
                     }
                     Effect::Forward(_) => out.extend(self.forwarded()),
                     Effect::KillTree => out.push((self.kill, Later::TreeGone)),
-                    Effect::Send(said) => {
-                        self.told = self
-                            .told
-                            .take()
-                            .map(|told| hear(&told, &said).unwrap_or(told));
-                    }
+                    Effect::Send(said) => self.say(&said),
+                    Effect::SendProgress(seen) => self.say(&seen.told(|at| at.as_secs())),
                     Effect::Exit(code) => {
                         out.push((Duration::ZERO, Later::Exits(code.into())));
                     }
@@ -176,6 +205,11 @@ impl Supervised {
             out.push((due.saturating_sub(moment(now)), Later::Time));
         }
         out
+    }
+
+    fn say(&mut self, said: &FromSupervisor) {
+        let told = self.told.take();
+        self.told = told.map(|told| hear(&told, said).unwrap_or(told));
     }
 
     /// How the child takes SIGTERM.
@@ -192,6 +226,7 @@ impl Supervised {
     }
 }
 
+/// Moments of this model are times of day.
 fn moment(now: DateTime<Utc>) -> Moment {
     Duration::from_millis(u64::try_from(now.timestamp_millis()).unwrap_or_default())
 }

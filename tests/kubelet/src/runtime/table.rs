@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_agent::runtime::Sandbox;
 use lockstep_lifecycle::node::{Exit, SeenContainer};
 use parking_lot::Mutex;
@@ -299,6 +300,30 @@ impl Table {
             self.changed(&uid);
         }
         Some(different)
+    }
+
+    /// Notes until when a container has time to end, and returns it; None when it ends by then
+    /// anyway.
+    pub fn hurry(&self, id: &str, grace: Duration, now: DateTime<Utc>) -> Option<ContainerView> {
+        let by = now + TimeDelta::from_std(grace).unwrap_or(TimeDelta::MAX);
+        let mut hurried = None;
+        self.update(id, |c| {
+            let sooner = c.alive() && c.stop_by.is_none_or(|t| by < t);
+            if sooner {
+                c.stop_by = Some(by);
+                hurried = Some(c.clone());
+            }
+            sooner
+        });
+        hurried
+    }
+
+    /// The runtime has named a container that is being created. None when there is no such container.
+    pub fn named(&self, id: &str, name: &str) -> Option<bool> {
+        self.update(id, |c| {
+            name.clone_into(&mut c.id);
+            true
+        })
     }
 
     /// The process of a container started; false when it was stopped before.

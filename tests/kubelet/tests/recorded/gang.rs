@@ -362,6 +362,7 @@ impl Gang {
                     capabilities: vec![capabilities::STOP.into(), capabilities::REPORT.into()],
                     ..NodeAgentStatus::default()
                 },
+                ..AgentInfo::default()
             })
         };
         match self.setting {

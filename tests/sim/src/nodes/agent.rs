@@ -25,6 +25,7 @@ impl SimNode {
             return false;
         }
         let mut busy = self.introduce(store);
+        busy |= self.deliver(store);
         let published = self.published.clone().unwrap_or_default();
         let orders: BTreeMap<String, RestartOrderSpec> = store
             .list::<RestartOrder>()
@@ -45,6 +46,7 @@ impl SimNode {
             .collect();
         let plan = decide(
             &NodeView {
+                node: &self.name,
                 orders: &orders,
                 pods: &pods,
                 records: &self.records,
@@ -91,6 +93,26 @@ impl SimNode {
     }
 
     fn publish_agent(&mut self, status: NodeAgentStatus, store: &mut Store) -> bool {
+        self.published = Some(status.clone());
+        if self.faults.news_take.is_zero() && self.under_way.is_empty() {
+            return self.write_agent(&status, store);
+        }
+        let at = self.clock.now() + self.faults.news_take;
+        self.under_way.push_back((at, status));
+        true
+    }
+
+    /// What was under way for long enough is there.
+    fn deliver(&mut self, store: &mut Store) -> bool {
+        let now = self.clock.now();
+        let mut busy = false;
+        while let Some((_, status)) = self.under_way.pop_front_if(|(at, _)| *at <= now) {
+            busy |= self.write_agent(&status, store);
+        }
+        busy
+    }
+
+    fn write_agent(&self, status: &NodeAgentStatus, store: &mut Store) -> bool {
         let patch = Patch::Merge(json!({"status": status}));
         let key = Key::new("", &self.name);
         let written = store.patch(
@@ -100,7 +122,6 @@ impl SimNode {
             &patch,
             true,
         );
-        self.published = Some(status);
         written.is_ok()
     }
 

@@ -3,7 +3,7 @@
 mod agent;
 mod kubelet;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -56,6 +56,8 @@ pub struct NodeFaults {
     pub rejects: bool,
     /// Containers restart as soon as they have ended, before their end is shown.
     pub quick: bool,
+    /// How long what the agent writes is under way; it goes on meanwhile.
+    pub news_take: TimeDelta,
 }
 
 /// A node.
@@ -75,6 +77,8 @@ pub struct SimNode {
     records: Records,
     published: Option<NodeAgentStatus>,
     agent_wake: Option<DateTime<Utc>>,
+    /// What the agent has written and the API server does not have yet, oldest first.
+    under_way: VecDeque<(DateTime<Utc>, NodeAgentStatus)>,
 }
 
 impl SimNode {
@@ -108,6 +112,7 @@ impl SimNode {
             records: Records::default(),
             published: None,
             agent_wake: None,
+            under_way: VecDeque::new(),
         }
     }
 
@@ -127,7 +132,9 @@ impl SimNode {
             return None;
         }
         let effects = self.later.iter().map(|(at, _)| *at);
-        effects.chain(self.wake).chain(self.agent_wake).min()
+        let news = self.under_way.front().map(|(at, _)| *at);
+        let own = [self.wake, self.agent_wake, news];
+        effects.chain(own.into_iter().flatten()).min()
     }
 
     /// The agent restarts without its file: it begins with what it has published.

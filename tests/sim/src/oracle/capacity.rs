@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use lockstep_api::gangs::gangs;
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::Value;
@@ -118,7 +119,8 @@ fn workload<'a>(
 }
 
 /// Whether what a gang is promised counts: it waits for no victims (it overlaps with these, and
-/// with nobody else), and its workload has not given it back.
+/// with nobody else), and its workload has neither given it back nor been resized so that it has no
+/// such gang any more. Of that nobody will run, and what still does is held by its pods.
 fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
     let Some(status) = &group.status else {
         return false;
@@ -126,7 +128,13 @@ fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bo
     let Some(placement) = &status.placement else {
         return false;
     };
-    let ledger = workload(group, workloads).and_then(|w| {
+    let workload = workload(group, workloads);
+    let is_there =
+        |w: &TrainingWorkload| gangs(&w.spec).iter().any(|g| g.key == group.spec.gang_key);
+    if !workload.is_some_and(is_there) {
+        return false;
+    }
+    let ledger = workload.and_then(|w| {
         let gangs = &w.status.as_ref()?.gangs;
         gangs.iter().find(|g| g.key == group.spec.gang_key)
     });

@@ -6,6 +6,7 @@
 mod api;
 mod crashes;
 mod determinism;
+mod messages;
 mod random;
 mod refusals;
 mod troubles;

@@ -2,7 +2,6 @@ use lockstep_api::member::Member;
 use lockstep_api::restart_order::RestartsSeen;
 
 use super::*;
-use crate::node::ChildEnd;
 
 fn at(s: i64) -> DateTime<Utc> {
     DateTime::from_timestamp(s, 0).unwrap()
@@ -44,6 +43,7 @@ fn runs(attempt: i64) -> SupervisorState {
 fn ended(attempt: i64, code: i32) -> SupervisorState {
     SupervisorState {
         exit: Some(ChildEnd {
+            message: String::new(),
             attempt,
             code,
             reason: "Error".into(),

@@ -84,6 +84,9 @@ impl Watched for PodGroups {
         let group = group.object;
         let constraints = &group.spec.gang.scheduling_constraints;
         for topology in constraints.iter().flat_map(|c| &c.topology) {
+            if !state.model.has_topology_key(&topology.key) {
+                state.forget_unused();
+            }
             state.model.use_topology_key(&topology.key);
         }
         if let Some(uid) = controller_uid(&*group) {

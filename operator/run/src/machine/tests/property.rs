@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use lockstep_wire::{FromAgent, FromSupervisor, Text};
+use lockstep_wire::{ExitReason, FromAgent, FromSupervisor, ProgressLimits, Text};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
-use super::{START, USR1, release};
+use super::{START, USR1, release, release_with};
 use crate::machine::{Effect, Ending, Event, Machine, Moment, Waits};
 
 /// What can happen from outside. What cannot happen in the state of the world is left out when it
@@ -25,6 +25,11 @@ enum Step {
     /// Everything that was killed is gone.
     TreeDies,
     Seconds(u64),
+    /// The child tells how far it has come.
+    Tells {
+        step: u64,
+        checkpoint: Option<u64>,
+    },
     /// The next start fails.
     BreakProgram,
 }
@@ -33,7 +38,10 @@ fn steps() -> impl Strategy<Value = Step> {
     let attempts = 1u64..6;
     let orders = prop_oneof![
         4 => attempts.clone().prop_map(|attempt| FromAgent::Hold { attempt }),
-        4 => attempts.clone().prop_map(release),
+        2 => attempts.clone().prop_map(release),
+        2 => (attempts.clone(), 1u32..200, 1u32..200).prop_map(|(attempt, timeout_seconds, startup_seconds)| {
+            release_with(attempt, Some(ProgressLimits { timeout_seconds, startup_seconds }))
+        }),
         1 => Just(FromAgent::Waiting { message: Text::cut("3/4 members") }),
         1 => attempts.clone().prop_map(|attempt| FromAgent::Complete { attempt }),
         1 => attempts.prop_map(|attempt| FromAgent::Exit { attempt }),
@@ -50,6 +58,7 @@ fn steps() -> impl Strategy<Value = Step> {
         4 => (endings, 0u32..2).prop_map(|(ending, oom_kills)| Step::ChildEnds { ending, oom_kills }),
         4 => Just(Step::TreeDies),
         3 => (0u64..200).prop_map(Step::Seconds),
+        3 => (0u64..5, proptest::option::of(0u64..3)).prop_map(|(step, checkpoint)| Step::Tells { step, checkpoint }),
         1 => Just(Step::BreakProgram),
     ]
 }
@@ -75,8 +84,15 @@ struct World {
     held: u64,
     /// Releases that have come, of any attempt.
     released: Vec<u64>,
-    /// Attempt that started last.
+    /// Attempt that started last, and its limits of progress.
     started: u64,
+    limits: Option<ProgressLimits>,
+    /// How often children have told their progress.
+    told: u32,
+    /// When the present child started, and when it started or came to another step.
+    started_at: Moment,
+    moved_at: Moment,
+    step: Option<u64>,
     /// Codes that the supervisor may exit with.
     codes: Vec<u8>,
     /// The attempt that failed by itself and has not been followed by another, and its code.
@@ -97,6 +113,11 @@ impl World {
             held: 0,
             released: Vec::new(),
             started: 0,
+            limits: None,
+            told: 0,
+            started_at: now,
+            moved_at: now,
+            step: None,
             codes: Vec::new(),
             failed: None,
             exited: None,
@@ -136,11 +157,22 @@ impl World {
                 self.now += Duration::from_secs(seconds);
                 self.give(Event::Time)
             }
+            Step::Tells { step, checkpoint } if self.child && self.tree == Tree::Alive => {
+                self.told += 1;
+                if self.step.replace(step) != Some(step) {
+                    self.moved_at = self.now;
+                }
+                self.give(Event::Progress { step, checkpoint })
+            }
             Step::BreakProgram => {
                 self.breaks = true;
                 Ok(())
             }
-            Step::AgentGoes | Step::Order(_) | Step::ChildEnds { .. } | Step::TreeDies => Ok(()),
+            Step::AgentGoes
+            | Step::Order(_)
+            | Step::ChildEnds { .. }
+            | Step::Tells { .. }
+            | Step::TreeDies => Ok(()),
         }
     }
 
@@ -176,6 +208,8 @@ impl World {
                     prop_assert!(self.released.contains(&release.attempt));
                     prop_assert!(release.attempt > self.started, "attempts rise");
                     self.started = release.attempt;
+                    self.limits = release.progress;
+                    (self.started_at, self.moved_at, self.step) = (self.now, self.now, None);
                     self.failed = None;
                     self.codes.retain(|code| *code >= 128);
                     next = Some(self.start());
@@ -191,6 +225,11 @@ impl World {
                     prop_assert!(self.tree == Tree::Gone, "shared memory of living processes");
                 }
                 Effect::Send(message) => self.hears(&message)?,
+                Effect::SendProgress(seen) => {
+                    prop_assert!(self.tree == Tree::Alive);
+                    prop_assert_eq!((seen.attempt, Some(seen.step)), (self.started, self.step));
+                    prop_assert_eq!(seen.step_at, self.moved_at);
+                }
                 Effect::ReportSurvivors { .. } => prop_assert!(self.tree == Tree::Killed),
                 Effect::Exit(code) => {
                     prop_assert!(
@@ -208,6 +247,20 @@ impl World {
             "time does not stand still"
         );
         next.map_or(Ok(()), |event| self.give(event))
+    }
+
+    /// Only a child that tells its progress hangs, and not before its limits.
+    fn hangs(&self) -> Result<(), TestCaseError> {
+        let Some(limits) = self.limits else {
+            prop_assert!(false, "a child without limits hangs");
+            return Ok(());
+        };
+        prop_assert!(self.told > 0, "it has told nothing, nor has one before it");
+        let since = |at| self.now.saturating_sub(at).as_secs();
+        prop_assert!(since(self.started_at) >= limits.startup_seconds.into());
+        let steps = self.step.is_some();
+        prop_assert!(!steps || since(self.moved_at) >= limits.timeout_seconds.into());
+        Ok(())
     }
 
     fn start(&mut self) -> Event {
@@ -231,11 +284,18 @@ impl World {
                 prop_assert!(self.child && *attempt == self.started);
             }
             FromSupervisor::Exited(exit) => {
-                prop_assert!(!self.child && exit.attempt == self.started);
+                prop_assert_eq!(exit.attempt, self.started);
+                if exit.reason == ExitReason::Hang {
+                    self.hangs()?;
+                } else {
+                    prop_assert!(!self.child);
+                }
                 self.codes.push(exit.code);
                 self.failed = (exit.code != 0).then_some((exit.attempt, exit.code));
             }
-            FromSupervisor::Hello { .. } | FromSupervisor::Survivors { .. } => {
+            FromSupervisor::Hello { .. }
+            | FromSupervisor::Survivors { .. }
+            | FromSupervisor::Progress(_) => {
                 prop_assert!(false, "not the machine's");
             }
         }
@@ -252,7 +312,8 @@ proptest! {
         }
         // However it was left: without an agent a failure ends the container with its code, and
         // nothing starts.
-        let ran = world.child && world.tree == Tree::Alive;
+        let watched = world.told > 0 && world.limits.is_some();
+        let ran = world.child && world.tree == Tree::Alive && !watched;
         let failed = world.failed;
         let started = world.started;
         world.take(Step::AgentGoes)?;

@@ -293,6 +293,7 @@ impl World {
         };
         TemplateInput {
             group: group.to_owned(),
+            labels: BTreeMap::new(),
             requests: Ok(Arc::new(requests)),
             nodes: TemplateNodes::Satisfying(constraints),
             volumes: VolumeNeeds::default(),

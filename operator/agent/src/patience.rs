@@ -1,0 +1,136 @@
+//! How long an agent waits before it asks an API server again that did not take what it sent.
+
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::time::Duration;
+
+use http::header::RETRY_AFTER;
+use http::{Request, Response, StatusCode};
+use kube::Client;
+use kube::client::Body;
+use thiserror::Error;
+use tower::{BoxError, service_fn};
+
+/// Wait after the first failure.
+const FIRST: Duration = Duration::from_millis(100);
+/// Longest wait for a server that is not there.
+const LONGEST: Duration = Duration::from_secs(5);
+/// Longest wait for one that has too much to do: thousands of agents must not keep it down.
+const LONGEST_FOR_BUSY: Duration = Duration::from_secs(30);
+
+/// The server asks to come back later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("API server asks to come back in {0:?}")]
+pub(crate) struct ComeBack(pub Duration);
+
+/// A client that fails with [`ComeBack`] where the server says when: it does so in a header, which
+/// kube drops.
+pub(crate) fn with_retry_after(client: Client) -> Client {
+    let namespace = client.default_namespace().to_owned();
+    let send = service_fn(move |request: Request<Body>| {
+        let client = client.clone();
+        async move {
+            let response = client.send(request).await?;
+            match asked_for(&response) {
+                Some(wait) => Err(BoxError::from(ComeBack(wait))),
+                None => Ok(response),
+            }
+        }
+    });
+    Client::new(send, namespace)
+}
+
+fn asked_for<B>(response: &Response<B>) -> Option<Duration> {
+    let busy = [
+        StatusCode::TOO_MANY_REQUESTS,
+        StatusCode::SERVICE_UNAVAILABLE,
+    ];
+    let header = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
+    let wait = Duration::from_secs(header.trim().parse().ok()?);
+    busy.contains(&response.status()).then_some(wait)
+}
+
+/// Waits between attempts at one thing: doubling, and each node's a little different, so that nodes
+/// that failed together do not come back together.
+pub(crate) struct Backoff {
+    random: fastrand::Rng,
+    wait: Duration,
+}
+
+impl Backoff {
+    /// Of one node, the same each time.
+    pub(crate) fn of(node: &str) -> Self {
+        let mut hasher = DefaultHasher::new();
+        node.hash(&mut hasher);
+        Self {
+            random: fastrand::Rng::with_seed(hasher.finish()),
+            wait: FIRST,
+        }
+    }
+
+    /// It went well.
+    pub(crate) fn reset(&mut self) {
+        self.wait = FIRST;
+    }
+
+    /// How long to wait after one more failure: between half of the wait and all of it, shorter
+    /// where the server is not `busy`. What it asks for comes first.
+    pub(crate) fn next(&mut self, asked: Duration, busy: bool) -> Duration {
+        let longest = if busy { LONGEST_FOR_BUSY } else { LONGEST };
+        let whole = self.wait.min(longest);
+        self.wait = (self.wait * 2).min(LONGEST_FOR_BUSY);
+        asked + whole.mul_f64(0.5 + self.random.f64() / 2.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn waits(node: &str, asked: Duration, busy: bool) -> Vec<Duration> {
+        let mut backoff = Backoff::of(node);
+        (0..12).map(|_| backoff.next(asked, busy)).collect()
+    }
+
+    #[test]
+    fn waits_double_up_to_half_a_minute_and_differ_by_node() {
+        for (busy, longest) in [(true, LONGEST_FOR_BUSY), (false, LONGEST)] {
+            let all = waits("n1", Duration::ZERO, busy);
+            for (i, wait) in all.iter().enumerate() {
+                let whole = (FIRST * 2_u32.pow(i as u32)).min(longest);
+                assert!(whole / 2 <= *wait && *wait <= whole, "{all:?}");
+            }
+            assert_eq!(all, waits("n1", Duration::ZERO, busy));
+            assert_ne!(all, waits("n2", Duration::ZERO, busy));
+        }
+    }
+
+    #[test]
+    fn what_the_server_asks_for_is_waited_in_any_case_and_success_starts_over() {
+        let asked = Duration::from_secs(7);
+        assert!(waits("n1", asked, true).iter().all(|wait| *wait > asked));
+        let mut backoff = Backoff::of("n1");
+        for _ in 0..9 {
+            backoff.next(Duration::ZERO, true);
+        }
+        backoff.reset();
+        assert!(backoff.next(Duration::ZERO, true) <= FIRST);
+    }
+
+    #[test]
+    fn only_a_server_that_is_busy_says_when_to_come_back() {
+        for (code, header, wait) in [
+            (429, Some("3"), Some(3)),
+            (503, Some("1"), Some(1)),
+            (429, None, None),
+            (429, Some("Fri, 31 Dec 1999 23:59:59 GMT"), None),
+            (301, Some("3"), None),
+        ] {
+            let mut response = Response::builder().status(code);
+            if let Some(header) = header {
+                response = response.header(RETRY_AFTER, header);
+            }
+            let asked = asked_for(&response.body(()).unwrap());
+            assert_eq!(asked, wait.map(Duration::from_secs));
+        }
+    }
+}

@@ -1,0 +1,93 @@
+//! When and how often an agent writes.
+
+use super::*;
+
+/// An order to a gang of so many members.
+fn order_of(rig: &Rig, attempt: i64, members: i32) {
+    rig.order(attempt);
+    rig.orders.send_modify(|orders| {
+        let domains = orders.iter_mut().flat_map(BTreeMap::values_mut);
+        for domain in domains.flat_map(|o| &mut o.domains) {
+            domain.world = members;
+        }
+    });
+}
+
+async fn running() -> Rig {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(2_000).await;
+    rig.log();
+    rig.shared.world.lock().writes.clear();
+    rig
+}
+
+fn writes(rig: &Rig) -> usize {
+    rig.log().iter().filter(|line| *line == "write").count()
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_arrival_in_a_large_gang_waits_for_the_nodes_turn_and_one_in_a_small_gang_does_not() {
+    for (members, written) in [(100, 1), (100_000, 0)] {
+        let rig = running().await;
+        order_of(&rig, 2, members);
+        rig.runs("c2", &[("c1", 137)]);
+        rig.pass(500).await;
+        assert_eq!(writes(&rig), written, "{members}");
+        rig.pass(100_000).await;
+        assert_eq!(writes(&rig), 1 - written, "{members}");
+        assert_eq!(rig.status()["arrivals"][0]["attempt"], 2);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failure_is_told_at_once_whatever_waits_for_its_turn() {
+    let rig = running().await;
+    order_of(&rig, 2, 100_000);
+    rig.runs("c2", &[("c1", 137)]);
+    rig.pass(500).await;
+    assert_eq!(writes(&rig), 0);
+    rig.runs("c3", &[("c1", 137), ("c2", 9)]);
+    rig.pass(100).await;
+    assert_eq!(writes(&rig), 1);
+    let reports = rig.status()["reports"].clone();
+    assert_eq!(reports[1]["exitCode"], 9);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_write_whose_answer_was_lost_is_not_made_again() {
+    let rig = running().await;
+    rig.shared.world.lock().lost_answers = 1;
+    rig.runs("c2", &[("c1", 7)]);
+    rig.pass(60_000).await;
+    assert_eq!(rig.status()["reports"][0]["exitCode"], 7);
+    assert_eq!(rig.shared.world.lock().writes.len(), 1, "stored once");
+    rig.runs("c3", &[("c1", 7), ("c2", 8)]);
+    rig.pass(60_000).await;
+    assert_eq!(rig.status()["reports"][1]["exitCode"], 8);
+    assert_eq!(rig.shared.world.lock().writes.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_says_when_to_come_back_is_not_asked_before() {
+    let rig = running().await;
+    rig.shared.world.lock().come_back = Some(40);
+    rig.runs("c2", &[("c1", 7)]);
+    rig.pass(39_000).await;
+    assert_eq!(writes(&rig), 1);
+    rig.pass(3_000).await;
+    assert_eq!(writes(&rig), 1);
+    rig.shared.world.lock().come_back = None;
+    rig.pass(120_000).await;
+    assert_eq!(rig.status()["reports"][0]["exitCode"], 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_does_not_answer_is_asked_less_and_less_often() {
+    let rig = running().await;
+    rig.shared.world.lock().lost_answers = u32::MAX;
+    rig.runs("c2", &[("c1", 7)]);
+    rig.pass(600_000).await;
+    let asked = writes(&rig);
+    assert!((15..30).contains(&asked), "{asked}");
+}

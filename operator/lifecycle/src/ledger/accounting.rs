@@ -1,0 +1,101 @@
+//! Accelerator time: what the workload holds and has held, lost and waited for. Only its changes are
+//! recorded, so that nothing is written because time passes.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::gangs::Gang;
+use lockstep_api::ids::GangKey;
+
+use super::Ledger;
+use crate::facts::Facts;
+
+/// Time that is accounted for. It is counted in whole seconds of the clock, so that no rest is lost
+/// at a record.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Spent {
+    /// Accelerators that its gangs hold.
+    pub accelerators: i64,
+    /// Accelerator-seconds that they have held, up to `until`.
+    pub held: i64,
+    /// Up to when.
+    pub until: Option<DateTime<Utc>>,
+    /// Accelerator-seconds of these that incidents and preemption have lost.
+    pub lost: i64,
+    /// Seconds in which a gang wanted capacity and had none, up to `waiting_since`.
+    pub waited: i64,
+    /// Since when one does.
+    pub waiting_since: Option<DateTime<Utc>>,
+}
+
+impl Spent {
+    /// Share of the held time that was not lost, such as `97.3%`; none while nothing was held.
+    pub fn goodput(&self) -> Option<String> {
+        let held = u64::try_from(self.held).ok().filter(|held| *held > 0)?;
+        let kept = u64::try_from(self.held.saturating_sub(self.lost)).unwrap_or(0);
+        let permille = u128::from(kept) * 1000 / u128::from(held);
+        Some(format!("{}.{}%", permille / 10, permille % 10))
+    }
+}
+
+impl Ledger {
+    /// Accounts for the time up to now, if the workload holds or wants something else now, or
+    /// something else is recorded.
+    pub fn account(&mut self, facts: &Facts<'_>, recording: bool) {
+        let holds = self.accelerators_held(facts);
+        let waits = facts.gangs.iter().any(|g| self.wants_capacity(facts, g));
+        let spent = &mut self.spent;
+        if spent.accelerators != holds || recording {
+            let passed = spent.until.map_or(0, |from| seconds(from, facts.now));
+            let held = spent.accelerators.saturating_mul(passed);
+            spent.held = spent.held.saturating_add(held);
+            spent.until = Some(facts.now);
+            spent.accelerators = holds;
+        }
+        match (waits, spent.waiting_since) {
+            (true, None) => spent.waiting_since = Some(facts.now),
+            (false, Some(since)) => {
+                spent.waited = spent.waited.saturating_add(seconds(since, facts.now));
+                spent.waiting_since = None;
+            }
+            (true, Some(_)) | (false, None) => {}
+        }
+    }
+
+    fn accelerators_held(&self, facts: &Facts<'_>) -> i64 {
+        if self.ended.is_some() {
+            return 0;
+        }
+        let gangs = self.gangs.keys().map(GangKey::as_str);
+        let placed = gangs.filter(|key| facts.placement(self, key).is_some());
+        placed
+            .map(|key| assigned_accelerators(facts, key))
+            .fold(0, i64::saturating_add)
+    }
+
+    /// Nobody waits for capacity while suspended, when there is no start, or for another group.
+    fn wants_capacity(&self, facts: &Facts<'_>, gang: &Gang) -> bool {
+        self.ended.is_none()
+            && self.started_at.is_some()
+            && self.gang(&gang.key).is_some_and(|g| g.started)
+            && facts.placement(self, &gang.key).is_none()
+            && !self.is_done(gang)
+    }
+}
+
+/// Accelerators of the members that a gang has nodes for.
+fn assigned_accelerators(facts: &Facts<'_>, gang: &str) -> i64 {
+    let mut members: BTreeMap<&str, i64> = BTreeMap::new();
+    for member in facts.assigned_nodes(gang).keys() {
+        *members.entry(&member.group).or_default() += 1;
+    }
+    let of_groups = members
+        .into_iter()
+        .map(|(group, members)| facts.accelerators(group).saturating_mul(members));
+    of_groups.fold(0, i64::saturating_add)
+}
+
+/// Whole seconds between two times; clocks of two managers may differ.
+fn seconds(from: DateTime<Utc>, to: DateTime<Utc>) -> i64 {
+    (to.timestamp() - from.timestamp()).max(0)
+}

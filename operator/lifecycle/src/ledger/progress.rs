@@ -1,0 +1,71 @@
+//! How far training has come: what the last of its processes to come further tells.
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::node_agent::MemberProgress;
+use lockstep_api::workload::TrainingProgress;
+
+use super::Ledger;
+use crate::facts::Facts;
+use crate::pods::PodView;
+
+/// Between two records of progress alone. Agents tell of each member about once a minute.
+const RECORD_EVERY: TimeDelta = TimeDelta::seconds(30);
+
+impl Ledger {
+    /// Takes note of the latest step and of the latest checkpoint that members tell of: together with
+    /// something else that is recorded, or by itself now and then. What was noted stays while nobody
+    /// tells anything, as after the loss of a node.
+    pub fn note_progress(&mut self, facts: &Facts<'_>, recording: bool) {
+        let told = all_told(facts);
+        let Some(last) = told
+            .iter()
+            .max_by_key(|p| (p.step_time, p.step, &p.pod_uid))
+        else {
+            return;
+        };
+        let is_new = |time: DateTime<Utc>, known: Option<DateTime<Utc>>| {
+            known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
+        };
+        let step_time = last.step_time.min(facts.now);
+        let known = self.progress.get_or_insert(TrainingProgress {
+            step: last.step,
+            step_time,
+            checkpoint_step: None,
+            checkpoint_time: None,
+        });
+        if last.step != known.step && is_new(step_time, Some(known.step_time)) {
+            (known.step, known.step_time) = (last.step, step_time);
+        }
+        if let Some((time, step)) = last_checkpoint(facts, &told)
+            && known.checkpoint_step != Some(step)
+            && is_new(time, known.checkpoint_time)
+        {
+            (known.checkpoint_step, known.checkpoint_time) = (Some(step), Some(time));
+        }
+    }
+}
+
+/// When the last checkpoint was saved that a member tells of, noted or not.
+pub(super) fn last_saved(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+    last_checkpoint(facts, &all_told(facts)).map(|(time, _)| time)
+}
+
+fn all_told<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
+    facts.pods().filter_map(|p| told(facts, p)).collect()
+}
+
+/// What the agent of its node told last of the process of a pod.
+fn told<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
+    let agent = facts.view.agents.get(pod.node.as_deref()?)?;
+    let mut told = agent.status.progress.iter();
+    told.find(|p| p.pod_uid == pod.uid)
+}
+
+/// No checkpoint was saved in the future, whatever the clock of a node says.
+fn last_checkpoint(facts: &Facts<'_>, told: &[&MemberProgress]) -> Option<(DateTime<Utc>, i64)> {
+    let saved = told.iter().filter_map(|p| {
+        let time = p.checkpoint_time?.min(facts.now);
+        Some((time, p.checkpoint_step?))
+    });
+    saved.max()
+}

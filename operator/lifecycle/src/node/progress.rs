@@ -1,0 +1,238 @@
+//! How far the members on a node have come: told now and then, since nothing waits for it.
+
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::node_agent::MemberProgress;
+
+use super::supervisor::ChildProgress;
+use super::view::{NodePod, NodeView, order_for};
+
+/// Between two words about one member, at least.
+const INTERVAL: TimeDelta = TimeDelta::seconds(60);
+/// The same for each member of its restart domain: where all of thousands tell their progress, their
+/// agents together write ten times a second.
+const INTERVAL_PER_MEMBER: TimeDelta = TimeDelta::milliseconds(100);
+
+pub(super) struct Told {
+    /// The list to publish.
+    pub list: Vec<MemberProgress>,
+    /// Whether there is reason to publish it now. That a pod is gone is told with other news.
+    pub news: bool,
+    /// When something that is not told yet may be.
+    pub wake_after: Option<Duration>,
+}
+
+/// `written`: there is other news, so that all of it costs no write of its own. The last step and
+/// checkpoint before a failure come with its report.
+pub(super) fn progress(view: &NodeView<'_>, written: bool, now: DateTime<Utc>) -> Told {
+    let mut told = Told {
+        list: Vec::new(),
+        news: false,
+        wake_after: None,
+    };
+    for pod in view.pods {
+        let before = view
+            .published
+            .progress
+            .iter()
+            .find(|p| p.pod_uid == pod.uid);
+        let seen = pod.supervisor.as_ref().and_then(|s| s.progress);
+        let new = seen.map(|seen| member_progress(pod, &seen, now));
+        let Some(new) = new.filter(|new| before.is_none_or(|old| differs(old, new))) else {
+            told.list.extend(before.cloned());
+            continue;
+        };
+        if written {
+            told.list.push(new);
+            continue;
+        }
+        let wait = before.and_then(|old| (old.time + interval(view, pod) - now).to_std().ok());
+        // A clock that was set back must not silence anybody.
+        let wait = wait.filter(|wait| !wait.is_zero() && before.is_some_and(|old| old.time <= now));
+        if let Some(wait) = wait {
+            told.list.extend(before.cloned());
+            told.wake_after = Some(told.wake_after.map_or(wait, |w| w.min(wait)));
+        } else {
+            told.list.push(new);
+            told.news = true;
+        }
+    }
+    told.list.sort_by(|a, b| a.pod_uid.cmp(&b.pod_uid));
+    told
+}
+
+fn interval(view: &NodeView<'_>, pod: &NodePod) -> TimeDelta {
+    let members = order_for(view.orders, pod).map_or(0, |order| order.world.max(0));
+    INTERVAL.max(INTERVAL_PER_MEMBER * members)
+}
+
+/// Times come from a container, whose word may be anything: one that no API server takes would keep
+/// everything else from being told.
+fn member_progress(pod: &NodePod, seen: &ChildProgress, now: DateTime<Utc>) -> MemberProgress {
+    let (step, step_time) = seen.step;
+    MemberProgress {
+        pod_uid: pod.uid.clone(),
+        attempt: seen.attempt,
+        step,
+        step_time: step_time.min(now),
+        checkpoint_step: seen.checkpoint.map(|(step, _)| step),
+        checkpoint_time: seen.checkpoint.map(|(_, time)| time.min(now)),
+        time: now,
+    }
+}
+
+/// Whether there is more to tell than that time has passed. Times may differ by a second where they
+/// are told again on a new link.
+fn differs(old: &MemberProgress, new: &MemberProgress) -> bool {
+    (old.attempt, old.step, old.checkpoint_step) != (new.attempt, new.step, new.checkpoint_step)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use lockstep_api::restart_order::DomainOrder;
+    use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
+
+    use super::super::view::Records;
+    use super::super::{NodePlan, SupervisorState, decide};
+    use super::*;
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_000_000 + second, 0).unwrap()
+    }
+
+    /// A node with one member of a domain of `world`, and what its agent has published.
+    struct Node {
+        orders: BTreeMap<String, RestartOrderSpec>,
+        pod: NodePod,
+        records: Records,
+        published: NodeAgentStatus,
+    }
+
+    impl Node {
+        fn new(world: i32) -> Self {
+            let order = DomainOrder {
+                key: "workload".to_owned(),
+                attempt: 1,
+                world,
+                ..DomainOrder::default()
+            };
+            let orders = RestartOrderSpec {
+                workload_uid: "w".to_owned(),
+                domains: vec![order],
+            };
+            let pod = NodePod {
+                uid: "p".to_owned(),
+                workload_uid: "w".to_owned(),
+                domain: "workload".to_owned(),
+                supervised: true,
+                ..NodePod::default()
+            };
+            Self {
+                orders: BTreeMap::from([("w".to_owned(), orders)]),
+                pod,
+                records: Records::default(),
+                published: NodeAgentStatus::default(),
+            }
+        }
+
+        fn decide(&self, second: i64) -> NodePlan {
+            let view = NodeView {
+                node: "n",
+                orders: &self.orders,
+                pods: std::slice::from_ref(&self.pod),
+                records: &self.records,
+                published: &self.published,
+            };
+            decide(&view, at(second))
+        }
+
+        /// The steps that are published after a look, and in how many seconds to look again.
+        fn look(&mut self, step: i64, second: i64) -> (Vec<i64>, Option<u64>) {
+            self.pod.supervisor = Some(SupervisorState {
+                progress: Some(ChildProgress {
+                    attempt: 1,
+                    step: (step, at(second)),
+                    checkpoint: None,
+                }),
+                ..SupervisorState::default()
+            });
+            let plan = self.decide(second);
+            self.published = plan.status.unwrap_or(self.published.clone());
+            let steps = self.published.progress.iter().map(|p| p.step).collect();
+            (steps, plan.wake_after.map(|wait| wait.as_secs()))
+        }
+    }
+
+    #[test]
+    fn progress_is_told_at_once_and_then_once_a_minute() {
+        let mut node = Node::new(8);
+        assert_eq!(node.look(1, 0), (vec![1], None));
+        assert_eq!(node.look(1, 10), (vec![1], None), "nothing new");
+        assert_eq!(node.look(2, 15), (vec![1], Some(45)));
+        assert_eq!(node.look(9, 59), (vec![1], Some(1)));
+        assert_eq!(node.look(9, 60), (vec![9], None));
+        assert_eq!(node.look(10, 61), (vec![9], Some(59)));
+    }
+
+    #[test]
+    fn what_is_new_comes_with_other_news() {
+        let mut node = Node::new(8);
+        node.look(1, 0);
+        let exit = super::super::Exit {
+            code: 1,
+            reason: "Error".to_owned(),
+            at: at(2),
+        };
+        node.pod.containers = vec![super::super::SeenContainer {
+            id: "c".to_owned(),
+            restarts: 0,
+            created_at: at(0),
+            exit: Some(exit),
+        }];
+        assert_eq!(node.look(2, 2), (vec![2], None));
+        assert_eq!(node.published.reports.len(), 1);
+    }
+
+    #[test]
+    fn members_of_large_gangs_are_told_of_less_often() {
+        let mut node = Node::new(5000);
+        assert_eq!(node.look(1, 0), (vec![1], None));
+        assert_eq!(node.look(2, 60), (vec![1], Some(440)));
+        assert_eq!(node.look(2, 500), (vec![2], None));
+    }
+
+    #[test]
+    fn a_clock_that_was_set_back_silences_nobody() {
+        let mut node = Node::new(8);
+        assert_eq!(node.look(1, 3600), (vec![1], None));
+        assert_eq!(node.look(2, 0), (vec![2], None));
+    }
+
+    #[test]
+    fn times_that_a_container_makes_up_are_not_published() {
+        let mut node = Node::new(8);
+        let forged = DateTime::from_timestamp(253_402_300_800, 0).unwrap();
+        node.pod.supervisor = Some(SupervisorState {
+            progress: Some(ChildProgress {
+                attempt: 1,
+                step: (1, forged),
+                checkpoint: Some((1, forged)),
+            }),
+            ..SupervisorState::default()
+        });
+        let plan = node.decide(0);
+        let told = plan.status.unwrap().progress.remove(0);
+        assert_eq!((told.step_time, told.checkpoint_time), (at(0), Some(at(0))));
+    }
+
+    #[test]
+    fn what_was_told_stays_while_the_agent_has_no_link() {
+        let mut node = Node::new(8);
+        node.look(1, 0);
+        node.pod.supervisor = None;
+        assert_eq!(node.decide(100).status, None);
+    }
+}

@@ -1,0 +1,121 @@
+//! What an agent says of members that do not come, and when it says anything.
+
+use std::time::Duration;
+
+use super::*;
+
+/// An order with a deadline of ten seconds.
+fn called(node: &mut Node) {
+    node.order(2, Some(1));
+    for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
+        order.deadline_seconds = Some(10);
+    }
+}
+
+fn late(node: &Node) -> Vec<&str> {
+    let arrivals = node.published.arrivals.iter();
+    arrivals.flat_map(|a| &a.late).map(String::as_str).collect()
+}
+
+#[test]
+fn a_member_that_has_not_come_is_told_when_half_of_its_deadline_is_over() {
+    let mut node = Node::with(2);
+    node.pass();
+    called(&mut node);
+    let plan = node.pass();
+    assert_eq!(plan.wake_after, Some(Duration::from_secs(5)));
+    node.now = 5;
+    node.pass();
+    assert!(late(&node).is_empty());
+    node.now = 6;
+    node.pass();
+    assert_eq!(late(&node), ["p0", "p1"]);
+    assert_eq!(node.published.arrivals[0].attempt, 2);
+    let again = node.pass();
+    assert_eq!((again.status, again.records), (None, None));
+}
+
+#[test]
+fn one_that_comes_after_all_is_late_no_longer() {
+    let mut node = Node::with(2);
+    node.pass();
+    called(&mut node);
+    node.pass();
+    node.exit(0, 137);
+    node.restart(0);
+    node.now = 7;
+    node.pass();
+    let arrival = &node.published.arrivals[0];
+    assert_eq!((arrival.pods.len(), late(&node)), (1, vec!["p1"]));
+    node.exit(1, 137);
+    node.restart(1);
+    node.now = 8;
+    node.pass();
+    let arrival = &node.published.arrivals[0];
+    assert_eq!((arrival.pods.len(), arrival.late.len()), (2, 0));
+    assert!(node.records.pods.values().all(|r| r.called.is_none()));
+}
+
+#[test]
+fn one_whose_container_ended_and_is_not_started_again_is_late_as_well() {
+    let mut node = Node::with(1);
+    node.pass();
+    called(&mut node);
+    node.pass();
+    node.exit(0, 137);
+    node.pass();
+    node.now = 6;
+    node.pass();
+    assert_eq!(late(&node), ["p0"]);
+}
+
+#[test]
+fn another_order_gives_it_the_time_again_and_a_restarted_agent_does_not() {
+    let mut node = Node::with(1);
+    node.pass();
+    called(&mut node);
+    node.pass();
+    node.now = 4;
+    called(&mut node);
+    for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
+        order.attempt = 3;
+    }
+    node.pass();
+    node.now = 8;
+    node.pass();
+    assert!(late(&node).is_empty());
+    node.records = serde_json::from_value(serde_json::to_value(&node.records).unwrap()).unwrap();
+    node.now = 9;
+    node.pass();
+    assert_eq!(late(&node), ["p0"]);
+}
+
+#[test]
+fn of_a_first_start_and_without_a_deadline_nobody_is_late() {
+    let mut node = Node::with(1);
+    node.pass();
+    node.order(2, Some(1));
+    assert_eq!(node.pass().wake_after, None);
+    node.now = 1000;
+    assert!(node.pass().status.is_none());
+}
+
+#[test]
+fn arrivals_of_a_large_gang_wait_for_their_turn_and_a_failure_does_not() {
+    let mut node = Node::with(1);
+    let large = |node: &mut Node| {
+        for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
+            order.world = 5000;
+        }
+    };
+    large(&mut node);
+    node.pass();
+    node.exit(0, 1);
+    assert_eq!(node.pass().slot, Duration::ZERO, "a failure");
+    called(&mut node);
+    large(&mut node);
+    node.pass();
+    node.restart(0);
+    let arrived = node.pass();
+    assert!(arrived.status.is_some() && !arrived.slot.is_zero());
+}

@@ -1,0 +1,138 @@
+//! Accelerator time held, lost and waited for.
+
+use lockstep_api::workload::Accounting;
+use lockstep_sim::Solo;
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::json;
+
+/// Of two members.
+const ACCELERATORS: i64 = 16;
+/// A placement is noted some seconds after it was decided, from when on work can be lost.
+const SLACK: i64 = 30 * ACCELERATORS;
+
+fn accounting(w: &Solo) -> Accounting {
+    w.status().accounting
+}
+
+/// Whether a number of seconds is that, give or take what it takes to react.
+fn about(seconds: i64, expected: i64) -> bool {
+    (expected - 5..expected + 30).contains(&seconds)
+}
+
+#[test]
+fn held_time_counts_from_the_placement_and_goodput_is_what_failures_leave_of_it() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.wait(1000);
+    w.exit("g", 0, 1);
+    w.settle();
+    let after = accounting(&w);
+    let held = after.held_accelerator_seconds / ACCELERATORS;
+    assert!(about(held, 1000), "{held}");
+    assert_eq!(
+        after.lost_accelerator_seconds,
+        w.status().history[0].lost_accelerator_seconds
+    );
+    assert_eq!(
+        after.goodput.as_deref(),
+        Some("0.0%"),
+        "no checkpoint was told"
+    );
+    w.wait(3000);
+    w.exit("g", 1, 1);
+    w.settle();
+    let last = accounting(&w);
+    assert!(about(last.held_accelerator_seconds / ACCELERATORS, 4000));
+    assert!(last.lost_accelerator_seconds < last.held_accelerator_seconds + SLACK);
+}
+
+#[test]
+fn time_without_capacity_is_waiting_and_none_while_suspended() {
+    let mut w = Solo::new(gang(2));
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    w.wait(500);
+    for node in ["n0", "n1", "n2", "n3"] {
+        w.capacity(node, 2);
+    }
+    w.settle();
+    let waited = accounting(&w).waited_seconds;
+    assert!(about(waited, 500), "{waited}");
+    w.edit(|spec| spec.suspend = true);
+    w.settle();
+    let held = accounting(&w).held_accelerator_seconds;
+    w.wait(5000);
+    w.edit(|spec| spec.suspend = false);
+    w.settle();
+    let after = accounting(&w);
+    assert!(about(after.waited_seconds, waited), "{after:?}");
+    let more = after.held_accelerator_seconds - held;
+    assert!(more < 60 * ACCELERATORS, "{more}");
+}
+
+#[test]
+fn a_gang_that_grows_has_held_what_it_had_before() {
+    let mut w = Solo::new(gang_with(
+        4,
+        &json!({"scheduling": {"gang": {"minCount": 2}}}),
+    ));
+    w.capacity("n0", 2);
+    for node in ["n1", "n2", "n3"] {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    assert_eq!(accounting(&w).accelerators, ACCELERATORS);
+    w.wait(3600);
+    w.capacity("n1", 2);
+    w.wait(120);
+    let after = accounting(&w);
+    assert_eq!(after.accelerators, 2 * ACCELERATORS);
+    let hours = after.held_accelerator_seconds / ACCELERATORS;
+    assert!((3600..4200).contains(&hours), "{after:?}");
+    assert!(after.waited_seconds < 60, "{after:?}");
+}
+
+#[test]
+fn waiting_for_another_group_is_not_waiting_for_capacity() {
+    let mut spec = gang(1);
+    let mut second = spec["groups"][0].clone();
+    second["name"] = json!("h");
+    second["dependsOn"] = json!([{"group": "g", "condition": "Succeeded"}]);
+    spec["groups"].as_array_mut().unwrap().push(second);
+    spec["scheduling"] = json!({"gang": {"scope": "Group"}});
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.wait(5000);
+    let now = accounting(&w);
+    assert_eq!(now.accelerators, ACCELERATORS / 2, "{now:?}");
+    assert!(
+        now.waiting_since.is_none() && now.waited_seconds < 60,
+        "{now:?}"
+    );
+}
+
+#[test]
+fn a_preemption_that_overtakes_a_restart_loses_nothing_twice() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.wait(7200);
+    w.exit("g", 0, 1);
+    w.until("the restart", |w| w.status().attempt >= 2);
+    w.preempt("workload");
+    w.settle();
+    let after = accounting(&w);
+    assert!(w.status().history.len() > 1, "{:?}", w.status().history);
+    let more = after.lost_accelerator_seconds - after.held_accelerator_seconds;
+    assert!(more < SLACK, "{after:?}");
+}
+
+#[test]
+fn nothing_is_written_because_time_passes() {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    let written = w.written().len();
+    w.wait(10_000);
+    assert_eq!(w.written().len(), written);
+}

@@ -1,0 +1,81 @@
+//! A gang on every node there is, of which one is not ready for a moment.
+
+use lockstep_api::workload::Phase;
+use lockstep_sim::Solo;
+use lockstep_sim::pods::node_of;
+use lockstep_sim::solo::gang;
+
+/// What shows while a node is away for some seconds: phase and counts, each once, in their order.
+fn shown(w: &mut Solo, node: &str) -> Vec<(Option<Phase>, String)> {
+    let mut seen = Vec::new();
+    w.lose(node);
+    for second in 0..30 {
+        if second == 10 {
+            w.find(node);
+        }
+        w.rounds(1);
+        let s = w.status();
+        let now = (s.phase, s.ready);
+        if seen.last() != Some(&now) {
+            seen.push(now);
+        }
+    }
+    seen
+}
+
+#[test]
+fn a_running_gang_stays_running_and_counts_who_is_ready() {
+    let mut w = Solo::new(gang(8));
+    w.settle();
+    let before = w.uids();
+    let seen = shown(&mut w, "n1");
+    assert_eq!(seen, [(Some(Phase::Running), "6/8".to_owned())]);
+    assert_eq!(w.uids(), before);
+}
+
+#[test]
+fn one_that_starts_goes_on_starting_and_says_who_is_there() {
+    let mut w = Solo::new(gang(8));
+    // Two of four nodes start nothing yet.
+    for node in ["n1", "n2"] {
+        w.fault(node, |f| f.starts_nothing = true);
+    }
+    w.wait(10);
+    assert_eq!(w.status().phase, Some(Phase::Starting));
+    let before = w.uids();
+    let seen = shown(&mut w, "n1");
+    assert_eq!(seen, [(Some(Phase::Starting), "4/8".to_owned())]);
+    assert_eq!(w.uids(), before);
+    w.faults(|f| f.starts_nothing = false);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn one_of_which_nobody_is_bound_yet_is_placed_all_the_same() {
+    let mut w = Solo::new(gang(8));
+    // As far as the pods, which kube-scheduler has not seen yet.
+    while w.pods().len() < 8 {
+        w.control();
+        w.schedule();
+        w.later(1);
+    }
+    assert!(w.pods().iter().all(|p| node_of(p).is_none()));
+    w.lose("n1");
+    w.rounds(8);
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.ready.as_str()),
+        (Some(Phase::Starting), "6/8"),
+        "{}",
+        w.story(40)
+    );
+    let message = s.message;
+    assert!(
+        message.contains("6 of 8 members have a node"),
+        "{message:?}"
+    );
+    w.find("n1");
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}

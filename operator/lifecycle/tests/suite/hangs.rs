@@ -1,0 +1,191 @@
+//! Training processes that tell how far they have come, and stop doing so.
+
+use lockstep_api::workload::{CauseKind, Phase, ProgressPolicy};
+use lockstep_sim::solo::gang_with;
+use lockstep_sim::{Solo, WatchedKind};
+use serde_json::{Value, json};
+
+/// A supervised gang of three that runs, with these rules; a start or a step may take a
+/// minute.
+fn watched(rules: &Value) -> Solo {
+    let policy = json!({"failurePolicy": {
+        "inPlace": {"withoutSupervisor": "Deny"},
+        "progress": {"timeoutSeconds": 60, "startupSeconds": 60},
+        "rules": rules,
+    }});
+    let mut w = Solo::supervised(gang_with(3, &policy));
+    w.settle();
+    w
+}
+
+fn on_hang(action: &str) -> Value {
+    json!([{"name": "hangs", "match": {"reasons": ["Hang"]}, "action": action}])
+}
+
+fn tells(w: &mut Solo, index: i32, step: u64, checkpoint: Option<u64>) {
+    let pod = w.pod("g", index);
+    w.progress(&pod, step, checkpoint);
+    w.rounds(3);
+}
+
+/// A member comes to its second step, and no further. A settled world is one in which nothing is due
+/// within a minute, so time passes in rounds here.
+fn hangs(w: &mut Solo, index: i32) {
+    tells(w, index, 1, None);
+    tells(w, index, 2, None);
+    passes(w, 60);
+}
+
+/// So many seconds, and what happens then.
+fn passes(w: &mut Solo, seconds: i64) {
+    w.later(seconds);
+    w.rounds(10);
+}
+
+fn attempts(w: &mut Solo) -> Vec<u64> {
+    w.children().into_values().collect()
+}
+
+#[test]
+fn a_member_that_makes_no_progress_brings_all_back_inside_their_containers() {
+    let mut w = watched(&json!([]));
+    let before = w.uids();
+    hangs(&mut w, 1);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    assert_eq!((w.uids(), w.restarts()), (before, vec![0, 0, 0]));
+    let s = w.status();
+    let cause = &s.history[0].cause;
+    assert_eq!((cause.kind, cause.exit_code), (CauseKind::Hang, None));
+    assert!(cause.pod.starts_with("w-g-1-0-"), "{}", cause.pod);
+    assert_eq!(cause.message, "no progress for 60 s after step 2");
+    assert_eq!((s.restarts.in_place, s.restarts.counted), (1, 1));
+}
+
+#[test]
+fn a_member_that_makes_progress_runs_on() {
+    let mut w = watched(&json!([]));
+    for step in 1..20 {
+        tells(&mut w, 0, step, None);
+        passes(&mut w, 40);
+    }
+    assert_eq!(attempts(&mut w), [1, 1, 1], "those that tell nothing, too");
+}
+
+#[test]
+fn a_member_that_hangs_as_it_starts_again_is_found_in_the_time_of_a_start() {
+    let mut w = watched(&json!([]));
+    hangs(&mut w, 0);
+    passes(&mut w, 30);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    w.until("attempt 3", |w| attempts(w) == [3, 3, 3]);
+    assert_eq!(
+        w.status().history[0].cause.message,
+        "no progress for 60 s after it started"
+    );
+}
+
+#[test]
+fn rules_can_fail_the_workload_for_a_hang() {
+    let mut w = watched(&on_hang("FailWorkload"));
+    hangs(&mut w, 2);
+    let s = w.status();
+    assert_eq!(s.phase, Some(Phase::Failed));
+    assert_eq!(s.history[0].cause.rule, "hangs");
+}
+
+#[test]
+fn rules_for_exit_codes_do_not_see_how_a_hung_process_was_ended() {
+    let killed = json!([{
+        "name": "killed",
+        "match": {"exitCodes": {"operator": "In", "values": [137]}},
+        "action": "FailWorkload",
+    }]);
+    let mut w = watched(&killed);
+    hangs(&mut w, 0);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+}
+
+#[test]
+fn a_hang_that_is_answered_for_the_member_alone_restarts_its_container() {
+    let mut w = watched(&on_hang("RestartContainer"));
+    hangs(&mut w, 1);
+    assert_eq!(attempts(&mut w), [1, 1, 1]);
+    assert_eq!(w.restarts(), [0, 1, 0]);
+}
+
+#[test]
+fn a_policy_that_is_changed_holds_from_the_next_start_and_replaces_no_pod() {
+    let mut w = watched(&json!([]));
+    let before = w.uids();
+    w.edit(|spec| {
+        spec.failure_policy.progress = Some(ProgressPolicy {
+            timeout_seconds: 3600,
+            startup_seconds: 3600,
+        });
+    });
+    w.rounds(5);
+    assert_eq!(attempts(&mut w), [1, 1, 1]);
+    hangs(&mut w, 0);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    tells(&mut w, 0, 1, None);
+    passes(&mut w, 3000);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    assert_eq!(w.uids(), before);
+}
+
+#[test]
+fn the_last_step_and_checkpoint_show_in_the_status_and_bound_what_a_failure_loses() {
+    let mut w = watched(&json!([]));
+    passes(&mut w, 1000);
+    let saved_at = w.now();
+    tells(&mut w, 0, 100, Some(90));
+    passes(&mut w, 20);
+    tells(&mut w, 0, 110, Some(90));
+    w.exit("g", 1, 1);
+    w.rounds(20);
+    let s = w.status();
+    let progress = s.progress.expect("it was told");
+    assert_eq!((progress.step, progress.checkpoint_step), (110, Some(90)));
+    let error = progress.checkpoint_time.unwrap() - saved_at;
+    assert!(error.num_seconds().abs() <= 5, "{error}");
+    // Three members of eight accelerators, half a minute, and the restart.
+    let lost = s.history[0].lost_accelerator_seconds;
+    assert!((24 * 30..24 * 60).contains(&lost), "{lost}");
+}
+
+#[test]
+fn many_who_tell_are_recorded_twice_a_minute_at_most() {
+    let mut w = watched(&json!([]));
+    let log = w.store().log.len();
+    for second in 0..300 {
+        for index in 0..3 {
+            let pod = w.pod("g", index);
+            w.progress(&pod, second + 1, Some(second));
+        }
+        w.rounds(1);
+    }
+    let written = |kind| {
+        let store = w.store();
+        let ours = store.log[log..].iter().filter(|write| write.kind == kind);
+        ours.count()
+    };
+    let records = written(WatchedKind::TrainingWorkload);
+    assert!((5..=11).contains(&records), "{records} in five minutes");
+}
+
+#[test]
+fn agents_write_of_progress_once_a_minute() {
+    let mut w = watched(&json!([]));
+    tells(&mut w, 0, 1, None);
+    w.settle();
+    let log = w.store().log.len();
+    for step in 2..62 {
+        tells(&mut w, 0, step, Some(step));
+        w.rounds(7);
+    }
+    let written = w.store().log[log..]
+        .iter()
+        .filter(|write| write.kind == WatchedKind::NodeAgent)
+        .count();
+    assert!((9..=11).contains(&written), "{written} in ten minutes");
+}

@@ -1,0 +1,180 @@
+//! A slow control plane makes a restart slow. It does not make it a restart with new pods.
+
+use std::collections::BTreeSet;
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::workload::Phase;
+use lockstep_sim::Solo;
+use lockstep_sim::pods::{condition, leaving};
+use lockstep_sim::solo::{gang, gang_with};
+use serde_json::json;
+
+/// Beyond the default deadline of a minute.
+const SLOW: TimeDelta = TimeDelta::seconds(90);
+
+/// Eight members on four nodes, with patience for what takes minutes.
+fn running(supervised: bool) -> Solo {
+    let mut w = if supervised {
+        Solo::supervised(gang_with(
+            8,
+            &json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}}),
+        ))
+    } else {
+        Solo::new(gang(8))
+    };
+    w.settle();
+    w.patience = TimeDelta::seconds(400);
+    w
+}
+
+/// Members whose pod is on its way out, or has not come up.
+fn being_replaced(w: &Solo, before: &BTreeSet<String>) -> usize {
+    let is_here = |p: &Pod| {
+        let old = p.metadata.uid.as_ref().is_some_and(|u| before.contains(u));
+        let ready = condition(p, "Ready").is_some_and(|(status, _)| status == "True");
+        !leaving(p) && (old || ready)
+    };
+    8 - w.pods().iter().filter(|p| is_here(p)).count()
+}
+
+#[test]
+fn news_that_are_slower_than_the_deadline_recreate_nobody() {
+    for supervised in [false, true] {
+        let mut w = running(supervised);
+        let before = w.uids();
+        w.faults(|f| f.news_take = SLOW);
+        w.exit("g", 3, 1);
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            w.uids(),
+            before,
+            "supervised: {supervised}\n{}",
+            w.story(30)
+        );
+        assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 2));
+        assert_eq!((s.restarts.in_place, s.restarts.recreated), (1, 0));
+    }
+}
+
+#[test]
+fn nobody_is_given_up_while_members_keep_arriving() {
+    for supervised in [false, true] {
+        let mut w = running(supervised);
+        let before = w.uids();
+        for (node, seconds) in [("n0", 40), ("n1", 80), ("n2", 120), ("n3", 160)] {
+            w.fault(node, |f| f.news_take = TimeDelta::seconds(seconds));
+        }
+        w.exit("g", 0, 1);
+        w.settle();
+        assert_eq!(
+            w.uids(),
+            before,
+            "supervised: {supervised}\n{}",
+            w.story(30)
+        );
+        assert_eq!(w.status().restarts.recreated, 0);
+    }
+}
+
+#[test]
+fn a_member_of_which_its_agent_says_that_it_does_not_come_is_replaced_at_the_deadline() {
+    let mut w = running(false);
+    let stuck = w.pod("g", 2).metadata.uid.unwrap();
+    let node = w.node_of("g", 2);
+    w.fault(&node, |f| f.hangs = true);
+    w.exit("g", 7, 1);
+    w.rounds(55);
+    assert!(w.uids().values().any(|uid| *uid == stuck));
+    w.rounds(15);
+    w.settle();
+    assert!(w.uids().values().all(|uid| *uid != stuck));
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn what_an_agent_says_of_a_member_counts_when_it_is_heard() {
+    let mut w = running(false);
+    let stuck = w.pod("g", 2).metadata.uid.unwrap();
+    let node = w.node_of("g", 2);
+    w.fault(&node, |f| (f.hangs, f.news_take) = (true, SLOW));
+    w.exit("g", 7, 1);
+    // The word is given after half a minute, and under way for a minute and a half.
+    w.rounds(115);
+    assert!(w.uids().values().any(|uid| *uid == stuck), "{}", w.story(9));
+    w.settle();
+    assert!(w.uids().values().all(|uid| *uid != stuck));
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_member_whose_agent_is_gone_is_replaced_at_the_deadline() {
+    for supervised in [false, true] {
+        let mut w = running(supervised);
+        let stuck = w.pod("g", 2).metadata.uid.unwrap();
+        let node = w.node_of("g", 2);
+        w.fault(&node, |f| f.silent_agent = true);
+        w.exit("g", 7, 1);
+        w.rounds(5);
+        w.fault(&node, |f| f.no_agent = true);
+        w.rounds(50);
+        assert!(w.uids().values().any(|uid| *uid == stuck));
+        w.settle();
+        assert!(w.uids().values().all(|uid| *uid != stuck), "{supervised}");
+        assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+    }
+}
+
+#[test]
+fn a_ready_agent_that_says_nothing_is_given_up_in_the_end() {
+    let mut w = running(true);
+    let stuck = w.pod("g", 2).metadata.uid.unwrap();
+    let node = w.node_of("g", 2);
+    w.fault(&node, |f| f.silent_agent = true);
+    w.exit("g", 7, 1);
+    w.rounds(280);
+    assert!(w.uids().values().any(|uid| *uid == stuck));
+    w.settle();
+    assert!(w.uids().values().all(|uid| *uid != stuck));
+    w.fault(&node, |f| f.silent_agent = false);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn a_node_that_is_not_ready_is_not_given_up_for_the_deadline() {
+    let mut spec = gang(8);
+    spec["failurePolicy"]["nodeLostSeconds"] = json!(1000);
+    let mut w = Solo::new(spec);
+    w.settle();
+    let before = w.uids();
+    let node = w.node_of("g", 2);
+    w.fault(&node, |f| f.silent_agent = true);
+    w.exit("g", 7, 1);
+    w.rounds(5);
+    w.lose(&node);
+    w.rounds(400);
+    assert_eq!(w.uids(), before, "{}", w.story(20));
+    w.fault(&node, |f| (f.lost, f.silent_agent) = (false, false));
+    w.settle();
+    assert_eq!(w.uids(), before, "{}", w.story(20));
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn of_a_domain_a_bounded_share_is_replaced_at_a_time() {
+    let mut w = running(false);
+    let before: BTreeSet<String> = w.uids().into_values().collect();
+    w.faults(|f| f.hangs = true);
+    w.exit("g", 7, 1);
+    let mut replaced = BTreeSet::new();
+    for _ in 0..400 {
+        w.rounds(1);
+        let now = being_replaced(&w, &before);
+        assert!(now <= 1, "{now} at once:\n{}", w.story(30));
+        replaced.extend(w.uids().into_values().filter(|uid| !before.contains(uid)));
+    }
+    assert_eq!(replaced.len(), 7, "all that hung have new pods");
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+}

@@ -1,0 +1,98 @@
+//! What a bundle of the Operator Lifecycle Manager may not hold, applied by a small deployment of
+//! its own (ADR 0037): the admission policies always, the node agents' DaemonSet when the runtime's
+//! socket is named.
+//!
+//! `lockstep-manager components` is that deployment's program. It has a service account of its own,
+//! so that the manager needs no right on policies and DaemonSets; kustomize applies the same objects
+//! directly and has no use for it.
+
+mod objects;
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use kube::api::{ApiResource, DeleteParams, DynamicObject, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Api, Client, ResourceExt};
+use tracing::{info, warn};
+
+pub use self::objects::{AgentSettings, DAEMON_SET, RuntimeEndpoint, daemon_set, policies};
+
+/// Name under which the fields that we apply are ours.
+const FIELD_MANAGER: &str = "lockstep-components";
+/// Pause after everything was applied: what somebody has changed comes back.
+const INTERVAL: Duration = Duration::from_mins(5);
+/// Pause after something failed.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// What is applied, and as whom.
+#[derive(Clone, Debug)]
+pub struct Components {
+    /// Namespace of this process, of its Deployment and of the DaemonSet.
+    pub namespace: String,
+    /// Deployment of this process; the DaemonSet goes with it.
+    pub deployment: String,
+    /// Node agents; none: they are taken away.
+    pub agents: Option<AgentSettings>,
+}
+
+impl Components {
+    /// Applies for ever.
+    pub async fn run(&self, client: Client) {
+        loop {
+            let pause = match self.apply(&client).await {
+                Ok(()) => {
+                    info!(agents = self.agents.is_some(), "applied");
+                    INTERVAL
+                }
+                Err(error) => {
+                    warn!(error = %format_args!("{error:#}"), "not everything is applied, trying again");
+                    RETRY
+                }
+            };
+            tokio::time::sleep(pause).await;
+        }
+    }
+
+    /// Applies everything once: the policies first, because an agent does not act without its own.
+    async fn apply(&self, client: &Client) -> Result<()> {
+        for object in policies()? {
+            apply(client, None, &object).await?;
+        }
+        let Some(agents) = &self.agents else {
+            return self.remove_agents(client).await;
+        };
+        let deployments = Api::<Deployment>::namespaced(client.clone(), &self.namespace);
+        let owner = deployments.get(&self.deployment).await;
+        let owner = owner.with_context(|| format!("deployment {}", self.deployment))?;
+        let object = daemon_set(agents, &self.namespace, &owner)?;
+        apply(client, Some(&self.namespace), &object).await
+    }
+
+    async fn remove_agents(&self, client: &Client) -> Result<()> {
+        let api = Api::<DaemonSet>::namespaced(client.clone(), &self.namespace);
+        match api.delete(DAEMON_SET, &DeleteParams::default()).await {
+            Ok(_) => info!("the node agents are taken away: no runtime endpoint is configured"),
+            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            Err(error) => return Err(error).context("delete the node agents"),
+        }
+        Ok(())
+    }
+}
+
+async fn apply(client: &Client, namespace: Option<&str>, object: &DynamicObject) -> Result<()> {
+    let types = object.types.as_ref().context("an object has a kind")?;
+    let gvk = GroupVersionKind::try_from(types).context("an object has a kind")?;
+    let resource = ApiResource::from_gvk(&gvk);
+    let api: Api<DynamicObject> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    let name = object.name_any();
+    // Forced: a field that somebody has taken over comes back.
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    let answer = api.patch(&name, &params, &Patch::Apply(object)).await;
+    answer.with_context(|| format!("apply {} {name}", gvk.kind))?;
+    Ok(())
+}

@@ -1,0 +1,124 @@
+//! What the accelerators of the cluster do.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use lockstep_api::member::Member;
+use lockstep_model::{Resources, Snapshot};
+use lockstep_scheduler::GangInput;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+
+use crate::encode::gauge;
+use crate::index::State;
+
+/// Accelerators of one resource in one state.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct CapacityLabels {
+    resource: String,
+    state: &'static str,
+}
+
+/// Accelerators of all nodes, by what they do.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Accelerators(BTreeMap<CapacityLabels, i64>);
+
+/// By node and resource, what is promised to members that have no pod there yet.
+type Promised = BTreeMap<usize, BTreeMap<String, i64>>;
+
+/// Accelerators among resources.
+pub(super) fn count(resources: &Resources, accelerators: &[String]) -> i64 {
+    accelerators.iter().map(|name| resources.get(name)).sum()
+}
+
+impl Accelerators {
+    pub fn of(state: &State, accelerators: &[String]) -> Self {
+        let cluster = state.model.snapshot();
+        let mut promised = Promised::new();
+        for gang in state.gang_inputs.values() {
+            promise(&mut promised, &cluster, gang, accelerators);
+        }
+        let mut counts = Self::default();
+        for ix in 0..cluster.node_count() {
+            let of_node = promised.remove(&ix).unwrap_or_default();
+            for resource in accelerators {
+                let promised = of_node.get(resource).copied().unwrap_or_default();
+                counts.add_node(&cluster, ix, resource, promised);
+            }
+        }
+        counts
+    }
+
+    fn add_node(&mut self, cluster: &Snapshot, ix: usize, resource: &str, promised: i64) {
+        let Some(node) = cluster.node(ix) else { return };
+        let all = node.allocatable.get(resource);
+        if all == 0 {
+            return;
+        }
+        let (mut held, mut leaving) = (0_i64, 0_i64);
+        for pod in cluster.pods_on(ix) {
+            let part = if pod.terminating.is_some() {
+                &mut leaving
+            } else {
+                &mut held
+            };
+            *part += pod.requests.get(resource);
+        }
+        let rest = (all - held - leaving).max(0);
+        let usable = node.ready && !node.unschedulable;
+        let reserved = if usable { promised.min(rest) } else { 0 };
+        for (state, n) in [
+            ("held", held),
+            ("leaving", leaving),
+            ("reserved", reserved),
+            ("free", if usable { rest - reserved } else { 0 }),
+            ("unusable", if usable { 0 } else { rest }),
+        ] {
+            let labels = CapacityLabels {
+                resource: resource.to_owned(),
+                state,
+            };
+            *self.0.entry(labels).or_default() += n;
+        }
+    }
+
+    pub fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        gauge(
+            encoder,
+            "lockstep_accelerators",
+            "Accelerators of nodes by what they do",
+            self.0,
+        )
+    }
+}
+
+/// Adds what a gang has been promised: the nodes of members without pods, and those that are kept
+/// for it while it waits.
+fn promise(promised: &mut Promised, cluster: &Snapshot, gang: &GangInput, accelerators: &[String]) {
+    let mut add = |node: &str, group: &str, members: i64| {
+        let (Some(ix), Some(requests)) = (cluster.ordinal(node), gang.requests(group)) else {
+            return;
+        };
+        for name in accelerators {
+            let amount = requests.get(name).saturating_mul(members);
+            *promised
+                .entry(ix)
+                .or_default()
+                .entry(name.clone())
+                .or_default() += amount;
+        }
+    };
+    let pods = cluster.pods_of(gang.workload.uid.as_str());
+    let there: BTreeSet<(&Member, &str)> = pods
+        .iter()
+        .filter_map(|pod| Some((pod.member.as_ref()?, pod.holds()?)))
+        .collect();
+    for (member, node) in gang.group.assigned.iter().flat_map(|a| a.iter()) {
+        if !there.contains(&(member, node.as_str())) {
+            add(node, &member.group, 1);
+        }
+    }
+    for kept in gang.group.status.reservation.iter().flat_map(|r| &r.nodes) {
+        for (group, members) in &kept.members {
+            add(&kept.node, group, i64::from(*members));
+        }
+    }
+}

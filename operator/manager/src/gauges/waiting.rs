@@ -1,0 +1,176 @@
+//! Gauges over gangs: who waits, for how long, and for what.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use lockstep_api::PodGroup;
+use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_model::GangPhase;
+use lockstep_scheduler::GangInput;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+
+use super::capacity::count;
+use crate::encode::{gauge, single};
+use crate::index::State;
+
+/// Gangs that wait for the same reason.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+struct WaitingLabels {
+    namespace: String,
+    reason: String,
+}
+
+/// Whose, and how important.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, EncodeLabelSet)]
+pub(super) struct TenantLabels {
+    namespace: String,
+    priority_class: String,
+}
+
+impl TenantLabels {
+    /// Empty without a class.
+    pub fn new(namespace: &str, class: Option<&str>) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            priority_class: class.unwrap_or_default().to_owned(),
+        }
+    }
+}
+
+/// Who waits.
+#[derive(Debug, Default)]
+pub(super) struct WaitingCounts {
+    gangs: BTreeMap<&'static str, i64>,
+    reasons: BTreeMap<WaitingLabels, i64>,
+    /// Seconds by priority class.
+    oldest: BTreeMap<String, i64>,
+    requested: BTreeMap<TenantLabels, i64>,
+    outranked: i64,
+}
+
+impl WaitingCounts {
+    pub fn of(state: &State, accelerators: &[String], now: DateTime<Utc>) -> Self {
+        let mut counts = Self {
+            gangs: ["waiting", "held", "placed", "preempting"]
+                .map(|s| (s, 0))
+                .into(),
+            outranked: outranked(state, accelerators),
+            ..Self::default()
+        };
+        for (key, group) in &state.pod_groups {
+            counts.add_state(&key.namespace, group);
+            let input = state.gang_inputs.get(key);
+            if let Some(input) = input.filter(|input| waits(input)) {
+                let class = group.spec.gang.priority_class_name.as_deref();
+                let tenant = TenantLabels::new(&key.namespace, class);
+                let asked = counts.requested.entry(tenant).or_default();
+                *asked = asked.saturating_add(asks(input, accelerators));
+                let since = input.group.status.queued_at;
+                let age = since.map_or(0, |since| (now - since).num_seconds().max(0));
+                let oldest = counts
+                    .oldest
+                    .entry(class.unwrap_or_default().to_owned())
+                    .or_default();
+                *oldest = age.max(*oldest);
+            }
+        }
+        counts
+    }
+
+    fn add_state(&mut self, namespace: &str, group: &PodGroup) {
+        let state = match group.status.as_ref() {
+            Some(s) if s.preemption.is_some() => "preempting",
+            Some(s) if s.placement.is_some() => "placed",
+            Some(s) if is_unschedulable(s) => "waiting",
+            _ => "held",
+        };
+        *self.gangs.entry(state).or_default() += 1;
+        let scheduled = group.status.as_ref().and_then(scheduled_reason);
+        if let Some(reason) = scheduled.filter(|_| ["waiting", "held"].contains(&state)) {
+            let labels = WaitingLabels {
+                namespace: namespace.to_owned(),
+                reason: reason.to_owned(),
+            };
+            *self.reasons.entry(labels).or_default() += 1;
+        }
+    }
+
+    pub fn encode(self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        gauge(
+            encoder,
+            "lockstep_gangs",
+            "Gangs by state of their placement",
+            self.gangs
+                .into_iter()
+                .map(|(state, n)| ([("state", state)], n)),
+        )?;
+        gauge(
+            encoder,
+            "lockstep_waiting_gangs",
+            "Gangs without placement by reason",
+            self.reasons,
+        )?;
+        gauge(
+            encoder,
+            "lockstep_oldest_wait_seconds",
+            "For how long the gang has been in the queue that has been there longest",
+            self.oldest
+                .into_iter()
+                .map(|(class, n)| ([("priority_class", class)], n)),
+        )?;
+        gauge(
+            encoder,
+            "lockstep_accelerators_requested",
+            "Accelerators that gangs without placement ask for",
+            self.requested,
+        )?;
+        single(
+            encoder,
+            "lockstep_accelerators_outranked",
+            "Accelerators held by gangs of lower priority than the most important one that waits for capacity",
+            self.outranked,
+        )
+    }
+}
+
+/// Whether a gang is in the queue; the others are placed, suspended or at their end.
+fn waits(gang: &GangInput) -> bool {
+    gang.phase() == GangPhase::Active && gang.group.status.placement.is_none()
+}
+
+/// Accelerators of all members.
+fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
+    let members = gang.gang.members();
+    let each = members.filter_map(|member| gang.requests(&member.group));
+    each.map(|requests| count(requests, accelerators)).sum()
+}
+
+/// Accelerators of gangs that are placed although a more important one waits for capacity.
+fn outranked(state: &State, accelerators: &[String]) -> i64 {
+    let gangs = || state.gang_inputs.values();
+    let waiting = gangs().filter(|gang| waits(gang) && is_unschedulable(&gang.group.status));
+    let Some(highest) = waiting.map(|gang| gang.group.priority).max() else {
+        return 0;
+    };
+    let lower = gangs().filter(|gang| gang.group.priority < highest);
+    let of = |gang: &std::sync::Arc<GangInput>| {
+        let members = gang.group.assigned.iter().flat_map(|a| a.keys());
+        let each = members.filter_map(|member| gang.requests(&member.group));
+        each.map(|requests| count(requests, accelerators))
+            .sum::<i64>()
+    };
+    lower.map(of).sum()
+}
+
+/// Whether a gang waits for capacity; the others without placement are suspended, back off or wait
+/// for something else.
+fn is_unschedulable(status: &PodGroupStatus) -> bool {
+    scheduled_reason(status) == Some(reasons::UNSCHEDULABLE)
+}
+
+/// What the condition says that tells why a gang is not placed.
+fn scheduled_reason(status: &PodGroupStatus) -> Option<&str> {
+    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+    scheduled.map(|c| c.reason.as_str())
+}

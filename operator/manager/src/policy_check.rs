@@ -1,0 +1,280 @@
+//! The manager's own check of the admission policies: are they in force, and do they let this
+//! process write?
+//!
+//! A policy that refuses the manager its writes leaves every workload without status, and nothing
+//! in any object says why. So the manager asks at start and from time to time, as dry runs, for
+//! objects of a name that the policies refuse to everybody: the words of the refusal tell whose
+//! turn it was.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::core::NamespaceResourceScope;
+use kube::{Api, Client, Resource};
+use lockstep_api::{RestartOrder, restart_order};
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::json;
+use thiserror::Error;
+use tokio::time::{sleep, timeout};
+use tracing::{error, info, warn};
+
+use crate::server::Health;
+
+/// Longest time that a question may take.
+const DEADLINE: Duration = Duration::from_secs(10);
+/// Pause while a check fails: an applied policy or role takes a moment to be in force.
+const RETRY: Duration = Duration::from_secs(5);
+/// Pause while all is well.
+const INTERVAL: Duration = Duration::from_mins(10);
+/// Name that `config/policies` refuses to everybody.
+const NAME: &str = "lockstep-self-test";
+/// How the policies say so.
+const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
+/// How the API server begins to say which policy refused.
+const REFUSED_BY_POLICY: &str = "ValidatingAdmissionPolicy";
+
+/// What is wrong with a policy.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+pub enum PolicyError {
+    /// A policy refuses this process what it has to write.
+    #[error("an admission policy refuses this manager its writes: {0}")]
+    Refused(String),
+    /// The API server would have taken it from anybody with a role for it.
+    #[error("the policy {0} is not in force: apply config/policies")]
+    NotInForce(&'static str),
+    /// Refused, but not by a policy, or no answer: what the policy says is not known.
+    #[error("the policy {0} could not be tested: {1}")]
+    Unclear(&'static str, String),
+}
+
+/// `lockstep_policy_check_failed`: 1 for a policy that refuses the manager, or is not in force.
+#[derive(Clone, Debug, Default)]
+pub struct PolicyMetric(Family<PolicyLabel, Gauge>);
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PolicyLabel {
+    policy: &'static str,
+}
+
+impl PolicyMetric {
+    /// A gauge that is shown in the registry.
+    pub fn register(registry: &mut Registry) -> Self {
+        let failed = Self::default();
+        registry.register(
+            "lockstep_policy_check_failed",
+            "1 for an admission policy that refuses this process its writes or is not in force",
+            failed.0.clone(),
+        );
+        failed
+    }
+
+    fn set(&self, policy: &'static str, failed: bool) {
+        let label = PolicyLabel { policy };
+        self.0.get_or_create(&label).set(i64::from(failed));
+    }
+}
+
+/// Tests the policies for as long as the process runs. Until they were asked once, and while one
+/// refuses this process its writes, it is not ready and says why.
+pub async fn watch_policies(
+    client: Client,
+    namespace: String,
+    health: Health,
+    metric: PolicyMetric,
+) {
+    let mut said = None;
+    loop {
+        let found = test_all(&client, &namespace, &metric).await;
+        let text = found.iter().map(ToString::to_string).collect::<Vec<_>>();
+        let refused = found.iter().find(|e| matches!(e, PolicyError::Refused(_)));
+        health.policies(refused.map(ToString::to_string));
+        if said.as_ref() != Some(&text) {
+            report(&found);
+            said = Some(text);
+        }
+        sleep(if found.is_empty() { INTERVAL } else { RETRY }).await;
+    }
+}
+
+fn report(found: &[PolicyError]) {
+    for problem in found {
+        match problem {
+            PolicyError::Refused(_) => error!(%problem, "not ready, testing again"),
+            PolicyError::NotInForce(_) | PolicyError::Unclear(..) => {
+                warn!(%problem, "testing again");
+            }
+        }
+    }
+    if found.is_empty() {
+        info!("the admission policies are in force and let this manager write");
+    }
+}
+
+/// What is wrong, policy by policy.
+async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<PolicyError> {
+    let mut found = Vec::new();
+    for (policy, outcome) in [
+        (
+            "lockstep-operator-objects",
+            test(client, namespace, &order()).await,
+        ),
+        ("lockstep-members", test(client, namespace, &member()).await),
+    ] {
+        let outcome = judge(policy, outcome);
+        match &outcome {
+            Ok(()) => metric.set(policy, false),
+            Err(PolicyError::Refused(_) | PolicyError::NotInForce(_)) => metric.set(policy, true),
+            // As it was before.
+            Err(PolicyError::Unclear(..)) => {}
+        }
+        found.extend(outcome.err());
+    }
+    found
+}
+
+/// The answer to a dry run; none: there was no answer in time.
+type Answer = Option<kube::Result<()>>;
+
+async fn test<K>(client: &Client, namespace: &str, object: &K) -> Answer
+where
+    K: Resource<Scope = NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), namespace);
+    let dry = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    let answer = timeout(DEADLINE, api.create(&dry, object)).await.ok()?;
+    Some(answer.map(drop))
+}
+
+fn judge(policy: &'static str, answer: Answer) -> Result<(), PolicyError> {
+    match answer {
+        None => Err(PolicyError::Unclear(policy, "no answer in time".into())),
+        Some(Ok(())) => Err(PolicyError::NotInForce(policy)),
+        Some(Err(kube::Error::Api(status))) => {
+            let by_policy = status.is_forbidden() && status.message.contains(REFUSED_BY_POLICY);
+            if by_policy && status.message.contains(REFUSED_TO_ALL) {
+                Ok(())
+            } else if by_policy {
+                Err(PolicyError::Refused(status.message.clone()))
+            } else if status.is_already_exists() {
+                // Admission comes first: it let the object pass.
+                Err(PolicyError::NotInForce(policy))
+            } else {
+                Err(PolicyError::Unclear(policy, status.message.clone()))
+            }
+        }
+        Some(Err(error)) => Err(PolicyError::Unclear(policy, error.to_string())),
+    }
+}
+
+fn order() -> RestartOrder {
+    let spec = restart_order::RestartOrderSpec {
+        workload_uid: NAME.into(),
+        domains: Vec::new(),
+    };
+    RestartOrder::new(NAME, spec)
+}
+
+/// A member that even the level `restricted` of Pod Security admits.
+fn member() -> Pod {
+    let pod = json!({
+        "metadata": {"name": NAME, "ownerReferences": [{
+            "apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
+            "name": NAME, "uid": NAME, "controller": true}]},
+        "spec": {
+            "securityContext": {"runAsNonRoot": true, "runAsUser": 65532,
+                "seccompProfile": {"type": "RuntimeDefault"}},
+            "containers": [{"name": "test", "image": "registry.k8s.io/pause:3.10",
+                "securityContext": {"allowPrivilegeEscalation": false,
+                    "capabilities": {"drop": ["ALL"]}}}]},
+    });
+    serde_json::from_value(pod).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    fn refused(code: u16, reason: &str, message: &str) -> kube::Error {
+        let status = Status::failure(message, reason).with_code(code);
+        kube::Error::Api(status.boxed())
+    }
+
+    fn judged(error: kube::Error) -> Result<(), PolicyError> {
+        judge("p", Some(Err(error)))
+    }
+
+    fn denied(words: &str) -> kube::Error {
+        let by = "restartorders \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy 'x-lockstep-operator-objects' \
+                  with binding 'x-lockstep-operator-objects' denied request: ";
+        refused(403, "Forbidden", &format!("{by}{words}"))
+    }
+
+    #[test]
+    fn only_the_refusal_that_everybody_gets_says_that_the_manager_may_write() {
+        let p = "p";
+        let all = denied("the name lockstep-self-test is for the manager's test of this policy");
+        assert_eq!(judged(all), Ok(()));
+        let own = judged(denied("only Lockstep's manager writes: sa lacks the right"));
+        assert!(
+            matches!(&own, Err(PolicyError::Refused(m)) if m.contains("x-lockstep-operator-objects")),
+            "{own:?}"
+        );
+        assert_eq!(judge(p, Some(Ok(()))), Err(PolicyError::NotInForce(p)));
+        let exists = refused(409, "AlreadyExists", "exists");
+        assert_eq!(judged(exists), Err(PolicyError::NotInForce(p)));
+    }
+
+    #[test]
+    fn a_refusal_for_another_reason_says_nothing_about_the_policy() {
+        let unanswered = judge("p", None);
+        assert!(
+            matches!(unanswered, Err(PolicyError::Unclear(..))),
+            "{unanswered:?}"
+        );
+        for error in [
+            refused(403, "Forbidden", "cannot create resource \"restartorders\""),
+            refused(403, "Forbidden", "exceeded quota: pods"),
+            refused(
+                404,
+                "NotFound",
+                "the server could not find the requested resource",
+            ),
+            refused(500, "InternalError", "later"),
+        ] {
+            let found = judged(error);
+            assert!(matches!(found, Err(PolicyError::Unclear(..))), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn the_member_of_the_test_is_a_pod_that_the_policy_looks_at() {
+        let owners = member().metadata.owner_references.unwrap();
+        assert_eq!(owners[0].kind, "TrainingWorkload");
+        assert_eq!(member().spec.unwrap().containers.len(), 1);
+    }
+
+    #[test]
+    fn the_policies_refuse_the_name_of_the_test_in_the_words_that_it_looks_for() {
+        for policy in [
+            include_str!("../../../config/policies/operator_objects.yaml"),
+            include_str!("../../../config/policies/members.yaml"),
+        ] {
+            assert!(policy.contains(REFUSED_TO_ALL) && policy.contains(&format!("'{NAME}'")));
+        }
+    }
+}

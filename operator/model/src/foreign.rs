@@ -1,0 +1,115 @@
+//! Work of others that is of use only together: which pods restart, or wait, when one of them goes.
+//!
+//! What counts is who controls a pod, within its namespace. A label counts only beside that: on the
+//! pods of a Job, and for a `JobSet` only where the Job has the name that the `JobSet` gives it. So
+//! labels alone make no pod dearer, and with Jobs of such names nobody gets more than a real `JobSet`
+//! would give him. Pods of plain Jobs and of what serves are on their own.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+
+/// On the pods of an Indexed Job.
+const COMPLETION_INDEX: &str = "batch.kubernetes.io/job-completion-index";
+/// On the pods of a `JobSet`: its name, its UID, and of which of its Jobs they are.
+const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
+const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
+const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
+const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+/// API groups and kinds whose controllers run their pods together. Where no kind is named, all of
+/// the group.
+const TOGETHER: [(&str, Option<&str>); 3] = [
+    // Volcano.
+    ("batch.volcano.sh", Some("Job")),
+    // KubeRay: a RayJob has a cluster.
+    ("ray.io", Some("RayCluster")),
+    // The training operator: PyTorchJob, MPIJob and the others.
+    ("kubeflow.org", None),
+];
+
+/// What a pod of these metadata belongs to, by a key that no other unit of its namespace has; `None`:
+/// it is on its own.
+pub(crate) fn unit_of(metadata: &ObjectMeta) -> Option<Arc<str>> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    let owner = owners.find(|o| o.controller == Some(true))?;
+    let (group, _) = owner.api_version.split_once('/')?;
+    if group == "batch" && owner.kind == "Job" {
+        return of_job(metadata, owner);
+    }
+    let known = TOGETHER
+        .iter()
+        .any(|(known, kind)| group == *known && kind.is_none_or(|kind| owner.kind == kind));
+    known.then(|| owner.uid.as_str().into())
+}
+
+/// Pods of an Indexed Job belong together, and those of all Jobs of a `JobSet`.
+fn of_job(metadata: &ObjectMeta, job: &OwnerReference) -> Option<Arc<str>> {
+    let label = |name: &str| metadata.labels.as_ref()?.get(name).map(String::as_str);
+    let jobset = || {
+        let name = label(JOBSET_NAME)?;
+        let named = format!("{name}-{}-{}", label(REPLICATED_JOB)?, label(JOB_INDEX)?);
+        (job.name == named).then(|| label(JOBSET_UID).unwrap_or(name))
+    };
+    let unit = jobset().or_else(|| label(COMPLETION_INDEX).map(|_| job.uid.as_str()));
+    unit.map(Arc::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn unit(api_version: &str, kind: &str, name: &str, labels: &Value) -> Option<String> {
+        let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": format!("uid-{name}"),
+            "controller": true});
+        let metadata = json!({"labels": labels, "ownerReferences": [owner]});
+        let unit = unit_of(&serde_json::from_value(metadata).unwrap());
+        unit.map(|unit| unit.to_string())
+    }
+
+    #[test]
+    fn pods_of_one_indexed_job_volcano_job_ray_cluster_or_kubeflow_job_belong_together() {
+        let index = json!({COMPLETION_INDEX: "3"});
+        let plain = json!({});
+        for (api_version, kind, labels, belongs) in [
+            ("batch/v1", "Job", &index, true),
+            ("batch/v1", "Job", &plain, false),
+            ("batch.volcano.sh/v1alpha1", "Job", &plain, true),
+            ("ray.io/v1", "RayCluster", &plain, true),
+            ("kubeflow.org/v1", "PyTorchJob", &plain, true),
+            ("kubeflow.org/v1", "MPIJob", &plain, true),
+            ("apps/v1", "ReplicaSet", &index, false),
+            ("apps/v1", "StatefulSet", &plain, false),
+            ("v1", "ReplicationController", &index, false),
+        ] {
+            let found = unit(api_version, kind, "x", labels);
+            assert_eq!(found, belongs.then(|| "uid-x".to_owned()), "{kind}");
+        }
+    }
+
+    fn of_jobset(index: &str) -> Value {
+        json!({JOBSET_NAME: "llama", JOBSET_UID: "uid-llama", REPLICATED_JOB: "workers", JOB_INDEX: index,
+            COMPLETION_INDEX: "0"})
+    }
+
+    #[test]
+    fn pods_of_all_jobs_of_a_jobset_belong_together() {
+        for index in ["0", "1"] {
+            let job = format!("llama-workers-{index}");
+            let found = unit("batch/v1", "Job", &job, &of_jobset(index));
+            assert_eq!(found.as_deref(), Some("uid-llama"));
+        }
+    }
+
+    #[test]
+    fn labels_alone_make_no_unit() {
+        let labels = of_jobset("0");
+        let other = unit("batch/v1", "Job", "other", &labels);
+        assert_eq!(other.as_deref(), Some("uid-other"));
+        let deployed = unit("apps/v1", "ReplicaSet", "llama-workers-0", &labels);
+        assert_eq!(deployed, None);
+        let bare = json!({"labels": labels});
+        assert_eq!(unit_of(&serde_json::from_value(bare).unwrap()), None);
+    }
+}

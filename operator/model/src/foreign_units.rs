@@ -1,0 +1,54 @@
+//! What is lost of the work of others with one of its pods.
+
+use std::collections::HashMap;
+
+use chrono::{DateTime, Utc};
+
+use crate::cluster::Snapshot;
+use crate::cost::CostModel;
+use crate::pod::Pod;
+use crate::units::UnitsBuilder;
+
+/// Work of others that is of use only together, by namespace and key; see [`Pod::unit`].
+pub(crate) struct ForeignUnits<'a>(HashMap<(&'a str, &'a str), ForeignUnit>);
+
+#[derive(Default)]
+struct ForeignUnit {
+    pods: usize,
+    /// Accelerator-seconds lost with all its pods, those included that may not be evicted.
+    loss: u64,
+    /// Its number among the cascades, once one of its pods may be evicted.
+    cascade: Option<usize>,
+}
+
+impl<'a> ForeignUnits<'a> {
+    /// Those that run.
+    pub fn new(cluster: &'a Snapshot, costs: &CostModel, now: DateTime<Utc>) -> Self {
+        let mut units: HashMap<_, ForeignUnit> = HashMap::new();
+        let listed = cluster.listed_pods().iter();
+        for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
+            let Some(key) = key(&listed.pod) else {
+                continue;
+            };
+            let unit = units.entry(key).or_default();
+            unit.pods += 1;
+            unit.loss = unit
+                .loss
+                .saturating_add(costs.loss_of_pod(&listed.pod, now));
+        }
+        Self(units)
+    }
+
+    /// The cascade that a pod sets off; `None`: it is on its own.
+    pub fn cascade(&mut self, pod: &'a Pod, builder: &mut UnitsBuilder<'_>) -> Option<usize> {
+        let unit = self.0.get_mut(&key(pod)?)?;
+        if unit.pods > 1 && unit.cascade.is_none() {
+            unit.cascade = Some(builder.cascade(unit.loss));
+        }
+        unit.cascade
+    }
+}
+
+fn key(pod: &Pod) -> Option<(&str, &str)> {
+    Some((pod.namespace.as_str(), pod.unit.as_deref()?))
+}

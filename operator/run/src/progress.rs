@@ -1,0 +1,154 @@
+//! The file in which the child tells how far it has come: its step and, after a space, the step of
+//! the last checkpoint that it has saved, both decimal.
+//!
+//! A file, because any program can write one without waiting and without failing when nobody reads:
+//! `echo 1200 > "$LOCKSTEP_PROGRESS"`.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Mode, OFlags, open};
+
+use lockstep_run::machine::Event;
+
+/// File name in the supervisor's folder.
+const FILE: &str = "progress";
+/// Two numbers of twenty digits, a space and the end of the line.
+const LONGEST: u64 = 48;
+
+/// The file of one supervisor.
+pub struct ProgressFile {
+    path: PathBuf,
+    last: Option<Told>,
+}
+
+/// What the child tells.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Told {
+    step: u64,
+    checkpoint: Option<u64>,
+}
+
+impl ProgressFile {
+    /// In the supervisor's folder.
+    pub fn new(folder: &Path) -> Self {
+        Self {
+            path: folder.join(FILE),
+            last: None,
+        }
+    }
+
+    /// Where it is, for the child.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Forgets what the last child has told.
+    pub fn clear(&mut self) -> io::Result<()> {
+        self.last = None;
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// What the child tells, if that is another thing than before. What makes no sense may be half
+    /// written.
+    pub fn look(&mut self) -> Option<Event> {
+        let told = parse(&read(&self.path)?)?;
+        if self.last.replace(told) == Some(told) {
+            return None;
+        }
+        Some(Event::Progress {
+            step: told.step,
+            checkpoint: told.checkpoint,
+        })
+    }
+}
+
+/// The first bytes of a regular file. Whatever else the child has put there is not waited for.
+fn read(path: &Path) -> Option<String> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let file = File::from(open(path, flags, Mode::empty()).ok()?);
+    let mut text = String::new();
+    let regular = file.metadata().ok()?.is_file();
+    (regular && file.take(LONGEST).read_to_string(&mut text).is_ok()).then_some(text)
+}
+
+fn parse(text: &str) -> Option<Told> {
+    let mut words = text.split_ascii_whitespace();
+    let step = words.next()?.parse().ok()?;
+    let checkpoint = words.next().map(str::parse).transpose().ok()?;
+    words.next().is_none().then_some(Told { step, checkpoint })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(step: u64, checkpoint: Option<u64>) -> Event {
+        Event::Progress { step, checkpoint }
+    }
+
+    #[test]
+    fn what_a_child_tells_is_taken_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = ProgressFile::new(folder.path());
+        assert_eq!(file.look(), None, "nothing was told");
+        for (text, event) in [
+            ("1200", Some(told(1200, None))),
+            ("1200\n", None),
+            ("1201 1200\n", Some(told(1201, Some(1200)))),
+            ("1201 12", Some(told(1201, Some(12)))),
+            (
+                "18446744073709551615 18446744073709551615\n",
+                Some(told(u64::MAX, Some(u64::MAX))),
+            ),
+            ("0", Some(told(0, None))),
+        ] {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(file.look(), event, "{text}");
+        }
+        file.clear().unwrap();
+        file.clear().unwrap();
+        assert_eq!(file.look(), None);
+        fs::write(file.path(), "0").unwrap();
+        assert_eq!(file.look(), Some(told(0, None)), "told by the next child");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_not_taken() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = ProgressFile::new(folder.path());
+        for text in [
+            "",
+            "-1",
+            "step 7",
+            "7 last",
+            "1 2 3",
+            "18446744073709551616",
+        ] {
+            fs::write(file.path(), text).unwrap();
+            assert_eq!(file.look(), None, "{text:?}");
+        }
+        fs::write(file.path(), "9".repeat(5000)).unwrap();
+        assert_eq!(file.look(), None, "longer than any two numbers");
+    }
+
+    #[test]
+    fn nothing_but_a_file_is_read() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut file = ProgressFile::new(folder.path());
+        let other = folder.path().join("other");
+        fs::write(&other, "7").unwrap();
+        std::os::unix::fs::symlink(&other, file.path()).unwrap();
+        assert_eq!(file.look(), None, "a link");
+        file.clear().unwrap();
+        rustix::fs::mkfifoat(rustix::fs::CWD, file.path(), Mode::RUSR | Mode::WUSR).unwrap();
+        assert_eq!(file.look(), None, "a pipe, which nobody writes to");
+        file.clear().unwrap();
+        fs::create_dir(file.path()).unwrap();
+        assert_eq!(file.look(), None, "a folder");
+    }
+}

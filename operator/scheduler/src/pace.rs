@@ -1,0 +1,160 @@
+//! How many pods are evicted within a minute: a limit that the configuration may set.
+//!
+//! The victims of one preemption go together, since some of them would be of no use without the
+//! others. So a preemption of more pods than the limit is neither cut nor refused: it comes when
+//! nothing was evicted for a minute. And none overtakes one that waits for the limit, or small ones
+//! would hold up a large one for ever.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::scheduling::Preemption;
+
+/// The time over which evictions are counted.
+const PERIOD: TimeDelta = TimeDelta::minutes(1);
+
+/// Evictions of the last minute. Those of preemptions under way are in the status of the preemptor,
+/// too, so that the next leader knows them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Evictions(HashMap<String, Evicted>);
+
+/// A victim whose eviction was requested.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Evicted {
+    at: DateTime<Utc>,
+    pods: u32,
+}
+
+/// That the limit is reached.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LimitReached {
+    /// The limit, in pods a minute.
+    pub limit: NonZeroU32,
+    /// Pods that are to be evicted.
+    pub pods: u32,
+    /// When they may be.
+    pub next_try: DateTime<Utc>,
+}
+
+impl Evictions {
+    /// Takes note of an eviction, by the UID of the victim. One that is requested again counts once.
+    pub fn note(&mut self, uid: &str, pods: i32, at: DateTime<Utc>) {
+        let pods = u32::try_from(pods).unwrap_or(0);
+        self.0.entry(uid.to_owned()).or_insert(Evicted { at, pods });
+    }
+
+    /// Takes note of what the status of preemptors says, and forgets what is more than a minute ago.
+    pub fn read<'i>(&mut self, intents: impl Iterator<Item = &'i Preemption>, now: DateTime<Utc>) {
+        for victim in intents.flat_map(|intent| &intent.victims) {
+            if let Some(at) = victim.eviction_requested_at {
+                self.note(&victim.uid, victim.pods, at);
+            }
+        }
+        // A time in the future is that of another clock.
+        self.0
+            .retain(|_, evicted| evicted.at <= now && now < evicted.at + PERIOD);
+    }
+
+    /// The same with the victims of preemptions that were decided within the last minute and have
+    /// not begun: they are about to be evicted.
+    pub fn with_decided<'i>(
+        &self,
+        intents: impl Iterator<Item = &'i Preemption>,
+        now: DateTime<Utc>,
+    ) -> Self {
+        let mut all = self.clone();
+        for intent in intents.filter(|i| now < i.decided_at + PERIOD) {
+            for victim in &intent.victims {
+                all.note(&victim.uid, victim.pods, intent.decided_at);
+            }
+        }
+        all
+    }
+
+    /// Whether so many more pods may be evicted now.
+    pub fn allow(
+        &self,
+        pods: u32,
+        limit: Option<NonZeroU32>,
+        now: DateTime<Utc>,
+    ) -> Result<(), LimitReached> {
+        let Some(limit) = limit else { return Ok(()) };
+        let mut counted: Vec<Evicted> = self.0.values().copied().collect();
+        counted.sort_unstable_by_key(|evicted| evicted.at);
+        let mut left: u64 = counted.iter().map(|e| u64::from(e.pods)).sum();
+        let mut next_try = now;
+        for evicted in counted {
+            if left == 0 || left + u64::from(pods) <= u64::from(limit.get()) {
+                break;
+            }
+            left -= u64::from(evicted.pods);
+            next_try = evicted.at + PERIOD;
+        }
+        if next_try <= now {
+            return Ok(());
+        }
+        Err(LimitReached {
+            limit,
+            pods,
+            next_try,
+        })
+    }
+}
+
+/// Pods that the victims of an intent are.
+pub(crate) fn pods_of(intent: &Preemption) -> u32 {
+    let pods = intent.victims.iter().map(|v| u32::try_from(v.pods));
+    pods.map(|pods| pods.unwrap_or(0))
+        .fold(0, u32::saturating_add)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(second: i64) -> DateTime<Utc> {
+        DateTime::from_timestamp(1_000_000 + second, 0).unwrap()
+    }
+
+    /// After these evictions, of pods at a second, so many more are allowed at that second: `None`,
+    /// or the second at which they are.
+    fn next(evicted: &[(i32, i64)], pods: u32, limit: u32, now: i64) -> Option<i64> {
+        let mut evictions = Evictions::default();
+        for (uid, (pods, second)) in evicted.iter().enumerate() {
+            evictions.note(&uid.to_string(), *pods, at(*second));
+        }
+        let allowed = evictions.allow(pods, NonZeroU32::new(limit), at(now));
+        let reached = allowed.err()?;
+        assert_eq!((reached.limit.get(), reached.pods), (limit, pods));
+        Some((reached.next_try - at(0)).num_seconds())
+    }
+
+    #[test]
+    fn no_more_pods_are_evicted_than_the_limit_within_any_minute() {
+        let evicted = [(2, 0), (3, 10), (1, 20)];
+        assert_eq!(next(&evicted, 1, 7, 30), None);
+        assert_eq!(next(&evicted, 1, 6, 30), Some(60));
+        assert_eq!(next(&evicted, 3, 6, 30), Some(70));
+        assert_eq!(next(&evicted, 6, 6, 30), Some(80));
+        assert_eq!(next(&evicted, 6, 0, 30), None, "there is no limit");
+    }
+
+    #[test]
+    fn a_preemption_larger_than_the_limit_comes_alone() {
+        assert_eq!(next(&[], 100, 6, 30), None);
+        assert_eq!(next(&[(1, 0), (1, 25)], 100, 6, 30), Some(85));
+    }
+
+    #[test]
+    fn an_eviction_that_is_requested_again_counts_once_and_after_a_minute_no_more() {
+        let mut evictions = Evictions::default();
+        evictions.note("a", 5, at(0));
+        evictions.note("a", 5, at(30));
+        let limit = NonZeroU32::new(5);
+        let next_try = |e: &Evictions| e.allow(1, limit, at(40)).err().map(|r| r.next_try);
+        assert_eq!(next_try(&evictions), Some(at(60)));
+        evictions.read(std::iter::empty(), at(60));
+        assert_eq!(next_try(&evictions), None);
+    }
+}

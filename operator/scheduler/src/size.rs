@@ -1,0 +1,141 @@
+//! What fits into one object of the API server: a placement and the victims of a preemption stand in
+//! the status of one pod group.
+
+use chrono::{DateTime, Utc};
+use lockstep_api::scheduling::{Placement, ReservedNode, Victim};
+
+/// etcd's default limit of a request is 1.5 MiB. The spec, conditions, what else is in the status and
+/// the record of who manages which field need some of it.
+const LIMIT: usize = 1_572_864 - 262_144;
+/// The longest that an entry of these lists can be, in bytes: names of nodes, namespaces and pods have
+/// 253 characters at most, and so do ranges of members. Short lists need not be measured.
+const LONGEST: usize = 800;
+
+/// That what was decided does not fit into one object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLarge {
+    /// Members of the placement.
+    pub members: usize,
+    /// Victims.
+    pub victims: usize,
+    /// Size of both, in bytes.
+    pub bytes: usize,
+    /// Size that fits, in bytes.
+    pub limit: usize,
+}
+
+/// Whether a placement of so many members and victims can be written.
+pub(crate) fn check(
+    members: usize,
+    placement: impl FnOnce() -> Placement,
+    victims: &[Victim],
+    now: DateTime<Utc>,
+) -> Result<(), TooLarge> {
+    if (members + victims.len()) * LONGEST <= LIMIT {
+        return Ok(());
+    }
+    // The time at which each eviction is requested comes later.
+    let victims_later = victims.iter().map(|victim| Victim {
+        eviction_requested_at: Some(now),
+        ..victim.clone()
+    });
+    let placement = bytes(&placement());
+    let bytes = placement
+        + victims_later
+            .map(|victim| bytes(&victim) + 1)
+            .sum::<usize>();
+    if bytes <= LIMIT {
+        return Ok(());
+    }
+    Err(TooLarge {
+        members,
+        victims: victims.len(),
+        bytes,
+        limit: LIMIT,
+    })
+}
+
+/// Whether a reservation of these nodes can be written.
+pub(crate) fn fits(nodes: &[ReservedNode]) -> bool {
+    nodes.len() * LONGEST <= LIMIT || nodes.iter().map(bytes).sum::<usize>() <= LIMIT
+}
+
+fn bytes(value: &impl serde::Serialize) -> usize {
+    serde_json::to_vec(value).map_or(usize::MAX / 2, |text| text.len())
+}
+
+#[cfg(test)]
+mod tests {
+    use lockstep_api::scheduling::NodePlacement;
+
+    use super::*;
+
+    fn at() -> DateTime<Utc> {
+        DateTime::from_timestamp(1_795_000_000, 123_456_789).unwrap()
+    }
+
+    /// So many members, so many of them on each node, with names of so many characters.
+    fn spread(group: &str, members: usize, on_each: usize, name: usize) -> Placement {
+        let nodes = (0..members).step_by(on_each).map(|first| NodePlacement {
+            node: format!("{first:0>name$}"),
+            members: (first..first + on_each)
+                .map(|m| format!("{group}/{m}/0"))
+                .collect(),
+        });
+        Placement {
+            id: "0123456789abcdef".into(),
+            members: members as i32,
+            nodes: nodes.collect(),
+            ..Placement::default()
+        }
+    }
+
+    fn checked(placement: &Placement, victims: &[Victim]) -> Result<(), TooLarge> {
+        check(
+            placement.members as usize,
+            || placement.clone(),
+            victims,
+            at(),
+        )
+    }
+
+    fn victims(pods: usize) -> Vec<Victim> {
+        let victim = |n: usize| Victim {
+            kind: "Pod".into(),
+            namespace: "team".into(),
+            name: format!("trainer-{n:0>40}"),
+            uid: format!("12345678-1234-1234-1234-{n:012}"),
+            priority: 1000,
+            pods: 1,
+            cost: 1_000_000,
+            eviction_requested_at: None,
+        };
+        (0..pods).map(victim).collect()
+    }
+
+    #[test]
+    fn ten_thousand_members_on_as_many_nodes_fit_and_twice_as_many_do_not() {
+        assert_eq!(checked(&spread("workers", 10_000, 1, 40), &[]), Ok(()));
+        let too_large = checked(&spread("workers", 20_000, 1, 40), &[]).unwrap_err();
+        assert!(too_large.bytes > too_large.limit && too_large.members == 20_000);
+    }
+
+    #[test]
+    fn the_most_members_fit_where_eight_share_a_node() {
+        assert_eq!(checked(&spread("workers", 20_000, 8, 63), &[]), Ok(()));
+    }
+
+    #[test]
+    fn victims_count_with_the_placement() {
+        let placement = spread("workers", 4000, 1, 40);
+        assert_eq!(checked(&placement, &victims(3000)), Ok(()));
+        let too_large = checked(&placement, &victims(9000)).unwrap_err();
+        assert_eq!(too_large.victims, 9000);
+    }
+
+    #[test]
+    fn what_is_not_measured_fits_whatever_the_names() {
+        let longest = spread(&"g".repeat(63), LIMIT / LONGEST, 1, 253);
+        assert!(bytes(&longest) <= LIMIT);
+    }
+}

@@ -1,0 +1,119 @@
+//! How many pods are evicted within a minute.
+
+use std::num::NonZeroU32;
+
+use lockstep_api::condition::reasons;
+use lockstep_sim::{Gangs, Spec};
+
+use crate::{HIGH, LOW, run};
+
+const KEY: &str = "scheduler.preemption.maxEvictionsPerMinute";
+
+/// So many nodes, each full of a gang of two pods; so many pods may be evicted within a minute.
+fn full(nodes: usize, limit: u32) -> Gangs {
+    let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
+    let nodes: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 2)).collect();
+    let mut world = Gangs::new(&nodes);
+    world.scheduler_settings().max_evictions_per_minute = NonZeroU32::new(limit);
+    for name in &names {
+        world.gang(&format!("low-{name}"), LOW);
+        world.settle();
+    }
+    world
+}
+
+/// Which of the gangs run whole.
+fn running(world: &Gangs, names: &[&str]) -> Vec<bool> {
+    names.iter().map(|name| world.running(name) == 2).collect()
+}
+
+#[test]
+fn a_preemption_beyond_the_limit_waits_and_the_condition_says_until_when_and_for_which_key() {
+    let mut world = full(2, 2);
+    world.gang("first", HIGH);
+    world.gang("second", HIGH);
+    run(&mut world, 30);
+    assert_eq!(running(&world, &["first", "second"]), [true, false]);
+    assert_eq!(world.intent("second"), None, "no node is taken for it");
+    let message = world.condition("second").message;
+    for part in [
+        "needs 2 more nvidia.com/gpu",
+        "its victims (2 pods) are not evicted before ",
+        "within a minute no more than 2 pods",
+        KEY,
+    ] {
+        assert!(message.contains(part), "{part:?} is missing: {message}");
+    }
+    run(&mut world, 45);
+    assert_eq!(running(&world, &["first", "second"]), [true, true]);
+}
+
+#[test]
+fn a_gang_larger_than_the_limit_is_evicted_whole_and_alone_and_not_never() {
+    let mut world = full(2, 1);
+    world.gang("first", HIGH);
+    world.gang("second", HIGH);
+    run(&mut world, 30);
+    assert_eq!(running(&world, &["first", "second"]), [true, false]);
+    run(&mut world, 45);
+    assert_eq!(running(&world, &["first", "second"]), [true, true]);
+}
+
+#[test]
+fn a_preemption_that_waits_for_the_limit_is_not_overtaken_by_smaller_ones() {
+    let mut world = full(4, 4);
+    world.gang("first", HIGH);
+    run(&mut world, 5);
+    let large = Spec {
+        priority: 90,
+        members: 4,
+        gpus: 1,
+    };
+    let small = Spec {
+        priority: 80,
+        ..LOW
+    };
+    world.gang("large", large);
+    world.gang("small", small);
+    run(&mut world, 30);
+    assert_eq!((world.running("large"), world.running("small")), (0, 0));
+    let message = world.condition("small").message;
+    assert!(message.contains(KEY), "{message}");
+    run(&mut world, 45);
+    assert_eq!((world.running("large"), world.running("small")), (4, 0));
+    run(&mut world, 60);
+    assert_eq!(world.running("small"), 2);
+}
+
+#[test]
+fn the_next_leader_knows_what_preemptions_under_way_have_evicted() {
+    let mut world = full(2, 2);
+    world.gang("first", HIGH);
+    world.pass();
+    world.pass();
+    let told = world.intent("first").unwrap().victims;
+    assert!(told.iter().all(|v| v.eviction_requested_at.is_some()));
+    world.crash();
+    world.gang("second", HIGH);
+    world.pass();
+    assert_eq!(world.intent("second"), None);
+    let message = world.condition("second").message;
+    assert!(message.contains(KEY), "{message}");
+}
+
+#[test]
+fn a_limit_that_is_lowered_holds_for_what_has_been_decided() {
+    let mut world = full(3, 4);
+    world.gang("first", HIGH);
+    world.gang("second", HIGH);
+    world.pass();
+    assert!(world.intent("first").is_some() && world.intent("second").is_some());
+    world.scheduler_settings().max_evictions_per_minute = NonZeroU32::new(2);
+    run(&mut world, 30);
+    assert_eq!(running(&world, &["first", "second"]), [true, false]);
+    let condition = world.condition("second");
+    assert_eq!(condition.reason, reasons::PREEMPTING);
+    assert!(condition.message.contains(KEY), "{}", condition.message);
+    run(&mut world, 45);
+    assert_eq!(running(&world, &["first", "second"]), [true, true]);
+}

@@ -1,0 +1,91 @@
+//! `make bench-scale NODES=200`: what a large gang costs, on hollow nodes each with the real agent
+//! and a watch of its own.
+//!
+//! Every arm ends with what it claims showing in the API, or the program fails. Times are those of
+//! this machine; the ratios between arms of one run, and the calls, are what compares.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `NODES` | how many, 200 by default; the gang has a member on each |
+//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default |
+//! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "a benchmark measures the time of the machine"
+)]
+
+mod arms;
+mod calls;
+mod figures;
+mod machine;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::{Cluster, Options, scenario};
+use serde_json::json;
+
+use arms::Bench;
+
+/// What is asked for.
+struct Wanted {
+    nodes: i32,
+    rounds: usize,
+    latency: String,
+}
+
+fn wanted() -> Result<Wanted> {
+    let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
+    let wanted = Wanted {
+        nodes: var("NODES", "200").parse().context("NODES")?,
+        rounds: var("ROUNDS", "3").parse().context("ROUNDS")?,
+        latency: var("LATENCY", "measured"),
+    };
+    ensure!(wanted.nodes >= 2, "NODES must be at least 2");
+    Ok(wanted)
+}
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let wanted = wanted()?;
+    // Restarts one after the other are restarts of a gang that has been well in between.
+    let config = json!({"workloads": {"healthyReset": "100ms", "incidentBackoffMin": "1ms"}});
+    let options = Options {
+        config,
+        ..Options::named("scale")
+    };
+    let cluster = Cluster::start(&options).await?;
+    ensure!(
+        cluster.is_stand_in("bench-scale"),
+        "unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG"
+    );
+    for (class, value) in [("low", "100"), ("high", "1000")] {
+        cluster
+            .kubectl(&["create", "priorityclass", class, "--value", value])
+            .await?;
+    }
+    let shape = Shape {
+        nodes: wanted.nodes,
+        racks: (wanted.nodes / 16).max(1),
+        supervise: true,
+        args: vec![
+            "--own-watches".into(),
+            format!("--latency-profile={}", wanted.latency),
+            // A machine that plays all nodes is late with their leases.
+            "--lease-seconds=120".into(),
+            "--log-level=warn".into(),
+        ],
+        ..Shape::default()
+    };
+    println!(
+        "{} nodes, latencies {}, load {}",
+        wanted.nodes,
+        wanted.latency,
+        machine::load()?
+    );
+    let manager = cluster.start_manager("first").await?;
+    scenario(&cluster, "scale", &shape, async |t| {
+        Bench::new(t, &wanted, manager)?.run().await
+    })
+    .await
+}

@@ -1,0 +1,102 @@
+//! Rounds and their table.
+
+use std::fmt::Write;
+
+use lockstep_api::workload::HistoryEntry;
+use lockstep_containers::job::Reached;
+
+/// One round, in milliseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// From the kill until every member has done a step again.
+    total: f64,
+    /// Incidents that the manager has counted; more than one where members failed again.
+    incidents: usize,
+    /// The manager's account of the last incident: detect, decide, stop, barrier, start.
+    phases: [f64; 5],
+    /// From the start of the last process until all had met, as the members note it.
+    meet: f64,
+    /// From there to the last member's first step.
+    step: f64,
+}
+
+const PHASES: [&str; 5] = ["detect", "decide", "stop", "barrier", "start"];
+
+impl Round {
+    /// From what members and manager have noted; `killed` in microseconds since 1970.
+    pub fn new(killed: u64, reached: Reached, incidents: usize, entry: &HistoryEntry) -> Self {
+        let phases = &entry.phases;
+        Self {
+            total: millis(killed, reached.stepped),
+            incidents,
+            phases: [
+                phases.detect_ms,
+                phases.decide_ms,
+                phases.stop_ms,
+                phases.barrier_ms,
+                phases.start_ms,
+            ]
+            .map(|ms| ms as f64),
+            meet: millis(reached.started, reached.met),
+            step: millis(reached.met, reached.stepped),
+        }
+    }
+}
+
+fn millis(from: u64, to: u64) -> f64 {
+    to.saturating_sub(from) as f64 / 1000.0
+}
+
+/// A row for each arm; the ratio is to the last of them, when that is `recreate`.
+pub fn table(arms: &[(&str, Vec<Round>)]) -> String {
+    let mut out =
+        String::from("| tier | rounds | median | p95 | least | most | against RecreateGang |");
+    for name in PHASES.iter().chain(&["meet", "first step"]) {
+        // Writing to a string cannot fail.
+        let _ = write!(out, " {name} |");
+    }
+    out.push_str(" incidents |\n|---|---|---|---|---|---|---|---|---|---|---|---|---|---|---|\n");
+    let base = arms.iter().find(|(name, _)| *name == "recreate");
+    let base = base.map(|(_, rounds)| median(rounds, |r| r.total));
+    for (name, rounds) in arms {
+        let total = median(rounds, |r| r.total);
+        let ratio = base.map_or_else(|| "-".into(), |base| format!("{:.1} x", base / total));
+        let _ = write!(
+            out,
+            "| {name} | {} | {total:.0} | {:.0} | {:.0} | {:.0} | {ratio} |",
+            rounds.len(),
+            quantile(rounds, 0.95, |r| r.total),
+            quantile(rounds, 0.0, |r| r.total),
+            quantile(rounds, 1.0, |r| r.total),
+        );
+        for phase in 0..PHASES.len() {
+            let _ = write!(out, " {:.0} |", median(rounds, |r| r.phases[phase]));
+        }
+        let _ = writeln!(
+            out,
+            " {:.0} | {:.0} | {} |",
+            median(rounds, |r| r.meet),
+            median(rounds, |r| r.step),
+            rounds.iter().map(|r| r.incidents).sum::<usize>()
+        );
+    }
+    out
+}
+
+fn median(rounds: &[Round], of: impl Fn(&Round) -> f64) -> f64 {
+    let mut all: Vec<f64> = rounds.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    let (low, high) = (all.len().saturating_sub(1) / 2, all.len() / 2);
+    match (all.get(low), all.get(high)) {
+        (Some(low), Some(high)) => f64::midpoint(*low, *high),
+        _ => 0.0,
+    }
+}
+
+/// The value below which this share of the rounds lies: the next greater of them.
+fn quantile(rounds: &[Round], share: f64, of: impl Fn(&Round) -> f64) -> f64 {
+    let mut all: Vec<f64> = rounds.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    let at = (share * all.len() as f64).ceil() as usize;
+    all.get(at.saturating_sub(1)).copied().unwrap_or(0.0)
+}

@@ -1,0 +1,277 @@
+//! Several nodes on one machine: each with a containerd and a `lockstep-agent` of its own, below a
+//! folder that stands for its root, under the kubelet model.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use futures_util::future::try_join_all;
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::PostParams;
+use kube::{Api, ResourceExt};
+use lockstep_api::NodeAgent;
+use lockstep_api::node_agent::capabilities;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::process::{Launch, Process, free_port, workspace_binary};
+use lockstep_cluster::scenario::{Scenario, node};
+use lockstep_cluster::{Cluster, eventually, http, install, manifests};
+use rustix::process::Signal;
+use serde_json::json;
+use xtask::image::Entry;
+
+use crate::containerd::{self, Containerd, IMAGE};
+use crate::job::{TRAINER, TRAINER_IMAGE};
+use crate::processes;
+
+/// Longest time that anything here takes on a busy machine.
+pub const LIMIT: Duration = Duration::from_mins(2);
+/// Where a runtime listens, below the root of its node.
+const SOCKET: &str = "run/containerd/containerd.sock";
+const SUPERVISOR: &str = "lockstep-run";
+/// User of the images of the product that need no root.
+const NONROOT: &str = "65532:65532";
+
+/// The nodes of a scenario. Dropping them ends what runs on them.
+#[derive(Debug)]
+pub struct Fleet {
+    folder: PathBuf,
+    nodes: Vec<RealNode>,
+}
+
+/// One node.
+#[derive(Debug)]
+pub struct RealNode {
+    /// Its name.
+    pub name: String,
+    /// Its runtime.
+    pub containerd: Containerd,
+    agent: Option<Agent>,
+}
+
+#[derive(Debug)]
+struct Agent {
+    launch: Launch,
+    folder: PathBuf,
+    health: String,
+    process: Process,
+}
+
+impl Fleet {
+    /// Starts the runtimes of nodes that will be called `<pool>-0000` and up, with the images of the
+    /// supervisor and the trainer in them.
+    pub async fn start(cluster: &Cluster, pool: &str, nodes: i32) -> Result<Self> {
+        let folder = cluster.folder().join(pool);
+        let images = [
+            containerd::image(
+                &supervisor_image(cluster).await?,
+                &["/usr/bin/lockstep-run"],
+                NONROOT,
+                vec![program(SUPERVISOR)?],
+            )?,
+            containerd::image(TRAINER_IMAGE, &["/usr/bin/lockstep-trainer"], NONROOT, {
+                let mut entries = containerd::tools()?;
+                entries.push(program(TRAINER)?);
+                entries
+            })?,
+        ];
+        let start = async |name: String| {
+            let root = folder.join(&name);
+            let containerd =
+                Containerd::start(&root.join("containerd"), &root.join(SOCKET)).await?;
+            for image in &images {
+                containerd.import(image).await?;
+            }
+            anyhow::Ok(RealNode {
+                name,
+                containerd,
+                agent: None,
+            })
+        };
+        let names = (0..nodes).map(|i| format!("{pool}-{i:04}"));
+        let nodes = try_join_all(names.map(start)).await?;
+        Ok(Self { folder, nodes })
+    }
+
+    /// The nodes as the kubelet model runs them; `args` are its own.
+    pub fn shape(&self, args: &[&str]) -> Shape {
+        let own = [
+            "--runtime=cri".to_owned(),
+            format!("--work-dir={}", self.folder.display()),
+        ];
+        Shape {
+            nodes: i32::try_from(self.nodes.len()).unwrap_or(i32::MAX),
+            agents: false,
+            args: own
+                .into_iter()
+                .chain(args.iter().map(|&a| a.to_owned()))
+                .collect(),
+            ..Shape::default()
+        }
+    }
+
+    /// Starts the agents as their DaemonSet does, and waits until they are linked to supervisors.
+    pub async fn start_agents(&mut self, t: &Scenario<'_>) -> Result<()> {
+        for machine in &mut self.nodes {
+            let root = self.folder.join(&machine.name);
+            let agent = start_agent(t, &machine.name, &root).await?;
+            machine.agent = Some(agent);
+        }
+        let api: Api<NodeAgent> = Api::all(t.client.clone());
+        for machine in &self.nodes {
+            eventually("the agent to reach supervisors", LIMIT, async || {
+                let agent = machine.agent.as_ref().context("an agent")?;
+                http::get(&agent.health, "/readyz").await?;
+                let status = api.get(&machine.name).await?.status.unwrap_or_default();
+                ensure!(
+                    status
+                        .capabilities
+                        .iter()
+                        .any(|c| c == capabilities::SUPERVISE),
+                    "{:?}",
+                    agent.process.log_tail(5)
+                );
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// A node.
+    pub fn node(&mut self, name: &str) -> Result<&mut RealNode> {
+        let mut all = self.nodes.iter_mut();
+        all.find(|n| n.name == name).context("a node")
+    }
+
+    /// All nodes.
+    pub fn nodes(&mut self) -> &mut [RealNode] {
+        &mut self.nodes
+    }
+}
+
+impl RealNode {
+    /// SIGKILL of the agent, and a new one at once, as its DaemonSet starts it.
+    pub fn replace_agent(&mut self) -> Result<()> {
+        let agent = self.agent.as_mut().context("an agent")?;
+        agent.process.kill()?;
+        agent.process = Process::start(&agent.launch, &agent.folder)?;
+        Ok(())
+    }
+
+    /// The agent's output.
+    pub fn agent_log(&self) -> Result<String> {
+        let agent = self.agent.as_ref().context("an agent")?;
+        Ok(std::fs::read_to_string(agent.process.log())?)
+    }
+}
+
+/// Sends a signal to the training process of a member, supervised or not.
+pub async fn signal(t: &Scenario<'_>, pod: &Pod, signal: Signal) -> Result<()> {
+    let (nodes, name) = (&t.nodes, pod.name_any());
+    let first = nodes.pid(&t.name, &name, TRAINER_CONTAINER).await?;
+    let first = u32::try_from(first)?;
+    let process = processes::named(first, TRAINER).context("no training process")?;
+    processes::signal(process, signal)
+}
+
+/// Name of the training container.
+pub const TRAINER_CONTAINER: &str = "trainer";
+
+async fn start_agent(t: &Scenario<'_>, node: &str, root: &Path) -> Result<Agent> {
+    let pod = stand_in(t, node).await?;
+    let uid = pod.uid().context("uid")?;
+    let mut resolved = t.cluster.agent_on(node, &uid, root).await?;
+    let token = format!(
+        "sa:{}:{}:{node}",
+        install::AGENT.0,
+        resolved.service_account
+    );
+    let kubeconfig = t.cluster.kubeconfig_for(&token)?;
+    let env = &mut resolved.env;
+    env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
+    let (health, metrics) = (
+        format!("127.0.0.1:{}", free_port()?),
+        format!("127.0.0.1:{}", free_port()?),
+    );
+    let own = [
+        format!("--health-address={health}"),
+        format!("--metrics-address={metrics}"),
+        format!("--kubelet-dir={}", root.join("var/lib/kubelet").display()),
+    ];
+    // Root without capabilities, as the DaemonSet says.
+    let without = ["--bounding-set=-all", "--inh-caps=-all"].map(str::to_owned);
+    let program = workspace_binary("lockstep-agent")?.display().to_string();
+    let args = without.into_iter().chain([program]);
+    let launch = Launch {
+        name: format!("agent-{node}"),
+        program: "setpriv".into(),
+        args: args.chain(resolved.args).chain(own).collect(),
+        env: Some(resolved.env),
+    };
+    let folder = t.cluster.folder().to_owned();
+    let process = Process::start(&launch, &folder)?;
+    Ok(Agent {
+        launch,
+        folder,
+        health,
+        process,
+    })
+}
+
+/// The pod of a node's agent. The agent itself runs beside it, as a process of the machine.
+async fn stand_in(t: &Scenario<'_>, node: &str) -> Result<Pod> {
+    let (namespace, name) = install::AGENT;
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": format!("{name}-{node}"), "labels": {"app.kubernetes.io/name": name}},
+        "spec": {
+            "nodeName": node,
+            "containers": [{"name": "agent", "image": IMAGE, "command": ["/bin/sleep", "2147483647"]}],
+            "tolerations": [{"operator": "Exists"}],
+            "terminationGracePeriodSeconds": 0,
+        },
+    }))?;
+    let api: Api<Pod> = Api::namespaced(t.client.clone(), namespace);
+    let pod = api.create(&PostParams::default(), &pod).await?;
+    eventually("the pod of an agent to run", LIMIT, async || {
+        let pod = api.get(&pod.name_any()).await?;
+        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+        ensure!(phase == Some("Running"), "{phase:?}");
+        Ok(pod)
+    })
+    .await
+}
+
+/// Node of a pod, with its agent and runtime.
+pub fn machine_of<'f>(fleet: &'f mut Fleet, pod: &Pod) -> Result<&'f mut RealNode> {
+    fleet.node(&node(pod))
+}
+
+/// The image that the installed manager puts into pods.
+async fn supervisor_image(cluster: &Cluster) -> Result<String> {
+    // The name of the ConfigMap ends in a hash.
+    let (namespace, _) = install::MANAGER;
+    let label = "app.kubernetes.io/component=manager";
+    let path = "jsonpath={.items[0].data.config\\.yaml}";
+    let config = cluster
+        .kubectl(&["get", "configmap", "-l", label, "-n", namespace, "-o", path])
+        .await?;
+    let config = manifests::parse(&config).context("the manager's configuration")?;
+    let image = config["supervisor"]["image"].as_str();
+    Ok(image.context("supervisor.image")?.to_owned())
+}
+
+/// A static program of the workspace, for an image (`make static`).
+fn program(name: &str) -> Result<Entry> {
+    let exe = std::env::current_exe().context("path of this program")?;
+    let below = format!(
+        "{}-unknown-linux-gnu/release/{name}",
+        std::env::consts::ARCH
+    );
+    let found = exe.ancestors().map(|folder| folder.join(&below));
+    let path = found
+        .into_iter()
+        .find(|path| path.is_file())
+        .with_context(|| format!("{name} is not built: run `make static`"))?;
+    let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+    Ok(Entry::program(&format!("usr/bin/{name}"), bytes))
+}

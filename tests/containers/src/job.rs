@@ -1,0 +1,185 @@
+//! The trainer as a workload, and what its members note in a folder that all share.
+
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use lockstep_cluster::manifests::{gang, merge};
+use serde_json::{Value, json};
+
+/// The training program, and the image that it is in.
+pub const TRAINER: &str = "lockstep-trainer";
+/// Its image, with a shell beside it.
+pub const TRAINER_IMAGE: &str = "lockstep.test/trainer:1";
+/// Time of a step and steps between two checkpoints.
+const STEP_MILLIS: u32 = 10;
+const CHECKPOINT_EVERY: u32 = 20;
+
+/// A training job. Ranks are those of its members in order of their names.
+#[derive(Debug)]
+pub struct Job {
+    name: String,
+    members: usize,
+    folder: PathBuf,
+}
+
+/// One line of a member's journal.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Microseconds since 1970.
+    pub micros: u64,
+    /// `started`, `met`, `stepped` or `mixed`.
+    pub event: String,
+    /// Attempt, as the member knows it.
+    pub attempt: u64,
+}
+
+/// When the last of all members had got so far, in microseconds since 1970.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Reached {
+    /// Its process has started.
+    pub started: u64,
+    /// It has met the others.
+    pub met: u64,
+    /// It has done a step.
+    pub stepped: u64,
+}
+
+impl Job {
+    /// A job whose members share a folder below this one.
+    pub fn new(folder: &Path, name: &str, members: usize) -> Result<Self> {
+        let folder = folder.join("jobs").join(name);
+        fs::create_dir_all(&folder)?;
+        // Its containers run as another user.
+        fs::set_permissions(&folder, Permissions::from_mode(0o777))?;
+        Ok(Self {
+            name: name.into(),
+            members,
+            folder,
+        })
+    }
+
+    /// The workload: two members fill a node. `spec` is merged into its spec, `container` into the
+    /// training container.
+    pub fn manifest(&self, spec: Value, container: Value) -> Result<Value> {
+        let members = i32::try_from(self.members)?;
+        let mut object = gang(&self.name, members, 4, json!({}));
+        object["spec"]["failurePolicy"] = json!({});
+        let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
+        merge(
+            pod,
+            json!({
+                "terminationGracePeriodSeconds": null,
+                "volumes": [{"name": "job", "hostPath": {"path": self.folder, "type": "Directory"}}],
+            }),
+        );
+        let variable = |name: &str, value: &str| json!({"name": name, "value": value});
+        merge(
+            &mut pod["containers"][0],
+            json!({
+                "image": TRAINER_IMAGE,
+                "command": [format!("/usr/bin/{TRAINER}")],
+                "volumeMounts": [{"name": "job", "mountPath": "/job"}],
+                "env": [
+                    variable("CHECKPOINT_DIR", "/job"),
+                    variable("CHECKPOINT_EVERY", &CHECKPOINT_EVERY.to_string()),
+                    variable("STEP_MILLIS", &STEP_MILLIS.to_string()),
+                    variable("PROGRESS_FILE", "/job/progress-$(PET_NODE_RANK)"),
+                    variable("JOURNAL_FILE", "/job/journal-$(PET_NODE_RANK)"),
+                    variable("COMMAND_FILE", "/job/command-$(PET_NODE_RANK)"),
+                ],
+            }),
+        );
+        merge(&mut pod["containers"][0], container);
+        merge(&mut object["spec"], spec);
+        Ok(object)
+    }
+
+    /// Tells a member what to do before its next step.
+    pub fn command(&self, rank: usize, what: &str) -> Result<()> {
+        let draft = self.folder.join("command.new");
+        fs::write(&draft, what)?;
+        // The member removes it, in a folder that everybody may write to.
+        fs::rename(draft, self.folder.join(format!("command-{rank}")))?;
+        Ok(())
+    }
+
+    /// The journal of a member; empty before it has started.
+    pub fn journal(&self, rank: usize) -> Vec<Note> {
+        let path = self.folder.join(format!("journal-{rank}"));
+        let text = fs::read_to_string(path).unwrap_or_default();
+        // The last line may be half written.
+        text.lines().filter_map(note).collect()
+    }
+
+    /// How often members of two attempts have met.
+    pub fn mixed(&self) -> usize {
+        let all = (0..self.members).flat_map(|rank| self.journal(rank));
+        all.filter(|e| e.event == "mixed").count()
+    }
+
+    /// How far all members have got since a time; an error says who has not.
+    pub fn since(&self, micros: u64) -> Result<Reached> {
+        let mut all = Reached {
+            started: 0,
+            met: 0,
+            stepped: 0,
+        };
+        for rank in 0..self.members {
+            let mut journal = self.journal(rank);
+            journal.retain(|e| e.micros > micros);
+            // Of the last process that has started: one before it may have begun meanwhile.
+            let first = journal.iter().rposition(|e| e.event == "started");
+            let own = journal.get(first.unwrap_or(journal.len())..).unwrap_or(&[]);
+            let at = |event: &str| {
+                let found = own.iter().find(|e| e.event == event);
+                found
+                    .map(|e| e.micros)
+                    .with_context(|| format!("rank {rank} has not {event}"))
+            };
+            all = Reached {
+                started: all.started.max(at("started")?),
+                met: all.met.max(at("met")?),
+                stepped: all.stepped.max(at("stepped")?),
+            };
+        }
+        Ok(all)
+    }
+
+    /// Steps done, as rank 0 says.
+    pub fn step(&self) -> Result<u64> {
+        let text = fs::read_to_string(self.folder.join("progress-0"))?;
+        let step = text.split_whitespace().nth(1).context("no progress yet")?;
+        Ok(step.parse()?)
+    }
+
+    /// Occasion and step of the last checkpoint.
+    pub fn checkpoint(&self) -> Result<(String, u64)> {
+        let text = fs::read_to_string(self.folder.join("checkpoint"))?;
+        let mut words = text.split_whitespace();
+        let occasion = words.next().context("occasion")?.to_owned();
+        Ok((occasion, words.next().context("step")?.parse()?))
+    }
+}
+
+fn note(line: &str) -> Option<Note> {
+    let mut words = line.split(' ');
+    let (micros, event) = (words.next()?.parse().ok()?, words.next()?.to_owned());
+    let attempt = words.next()?.parse().ok()?;
+    Some(Note {
+        micros,
+        event,
+        attempt,
+    })
+}
+
+/// Now, as members note it: microseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "compared with what real processes note"
+)]
+pub fn now() -> Result<u64> {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
+    Ok(u64::try_from(since.as_micros())?)
+}

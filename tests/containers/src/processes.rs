@@ -1,0 +1,34 @@
+//! Processes of the machine, containers' among them.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Ids of the processes below one, innermost last.
+pub(crate) fn descendants(pid: u32) -> Vec<u32> {
+    let children =
+        fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let mut all = Vec::new();
+    for child in children.split_whitespace().filter_map(|c| c.parse().ok()) {
+        all.push(child);
+        all.extend(descendants(child));
+    }
+    all
+}
+
+/// The process of this program among one and those below it.
+pub(crate) fn named(pid: u32, program: &str) -> Option<u32> {
+    // The kernel keeps 15 characters of a name.
+    let short: String = program.chars().take(15).collect();
+    let is_it = |pid: &u32| {
+        fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|comm| comm.trim() == short)
+    };
+    std::iter::once(pid).chain(descendants(pid)).find(is_it)
+}
+
+/// Sends a signal.
+pub(crate) fn signal(pid: u32, signal: Signal) -> Result<()> {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    kill_process(pid.context("a process id")?, signal).context("signal")
+}

@@ -1,0 +1,354 @@
+//! The manager with its shipped roles and configuration, agents over containerd, and the supervisor
+//! that the manager puts into pods: a distributed training job on several nodes of this machine.
+//! Needs root: `make test-containers`.
+
+use std::hash::{BuildHasher, RandomState};
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt;
+use kube::api::DeleteParams;
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::workload::{Cause, Phase};
+use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::manifests::merge;
+use lockstep_cluster::scenario::{Scenario, node, restarts, scenario, uids};
+use lockstep_cluster::{Cluster, Options, eventually};
+use lockstep_containers::fleet::{LIMIT, machine_of, signal};
+use lockstep_containers::job::now;
+use lockstep_containers::{Fleet, Job};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// How many members the random test kills.
+const KILLS: &str = "LOCKSTEP_KILLS";
+const FEW_KILLS: u64 = 30;
+
+/// A cluster with a manager that forgives quickly, so that one failure after the other is handled
+/// alike.
+async fn cluster(name: &str) -> Result<(Cluster, Manager)> {
+    // On a busy machine a quick lease would be missed, and nobody starts a manager again.
+    led(name, json!({"leaderElection": null})).await
+}
+
+/// The same with this lease.
+async fn led(name: &str, lease: Value) -> Result<(Cluster, Manager)> {
+    let mut config = json!({"workloads": {
+        "healthyReset": "1s", "incidentBackoffMin": "100ms", "incidentBackoffMax": "200ms",
+    }});
+    merge(&mut config, lease);
+    let options = Options {
+        config,
+        ..Options::named(name)
+    };
+    let cluster = Cluster::start(&options).await?;
+    let manager = cluster.start_manager("a").await?;
+    Ok((cluster, manager))
+}
+
+/// Nodes with agents on real containers, for the length of a test.
+async fn on_nodes(
+    cluster: &Cluster,
+    name: &str,
+    nodes: i32,
+    body: impl AsyncFnOnce(&Scenario<'_>, &mut Fleet) -> Result<()>,
+) -> Result<()> {
+    let mut fleet = Fleet::start(cluster, name, nodes).await?;
+    let shape = fleet.shape(&[]);
+    scenario(cluster, name, &shape, async |t| {
+        fleet.start_agents(t).await?;
+        body(t, &mut fleet).await
+    })
+    .await
+}
+
+/// A job of two members on each of the nodes.
+fn job(t: &Scenario<'_>, name: &str, nodes: usize) -> Result<Job> {
+    Job::new(&t.cluster.folder().join(&t.name), name, 2 * nodes)
+}
+
+/// In place, however often.
+fn lasting() -> Value {
+    json!({"failurePolicy": {"limits": {"maxRestarts": 100, "windowSeconds": 60}, "inPlace": {"maxTries": 100}}})
+}
+
+async fn trains(t: &Scenario<'_>, name: &str, job: &Job, since: u64) -> Result<Vec<Pod>> {
+    eventually("all members to step", LIMIT, async || job.since(since)).await?;
+    t.running(name).await
+}
+
+/// The cause of the last incident, once there have been so many.
+async fn cause(t: &Scenario<'_>, name: &str, restarts: i64) -> Result<Cause> {
+    let status = t.restarted(name, restarts).await?;
+    let entry = status.history.into_iter().next();
+    Ok(entry.context("history")?.cause)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_member_brings_the_gang_back_inside_its_containers_from_the_checkpoint()
+-> Result<()> {
+    let (cluster, _manager) = cluster("in-place").await?;
+    on_nodes(&cluster, "place", 4, async |t, _| {
+        let job = job(t, "gpt", 4)?;
+        t.create(job.manifest(json!({}), json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
+            .await?;
+        let (_, saved) = eventually("a checkpoint", LIMIT, async || job.checkpoint()).await?;
+        let killed = now()?;
+        signal(t, &before[5], Signal::KILL).await?;
+        let after = trains(t, "gpt", &job, killed).await?;
+        let cause = cause(t, "gpt", 1).await?;
+        ensure!(
+            cause.pod == before[5].name_any() && cause.exit_code == Some(137),
+            "{cause:?}"
+        );
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        let version = |p: &Pod| p.metadata.resource_version.clone();
+        ensure!(
+            before.iter().map(version).eq(after.iter().map(version)),
+            "a kubelet had something to write"
+        );
+        ensure!(job.step()? >= saved, "it began before its checkpoint");
+        ensure!(job.mixed() == 0, "two attempts have met");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_dies_meanwhile_no_two_attempts_ever_meet() -> Result<()> {
+    // A manager that dies is succeeded quickly.
+    let lease = json!({
+        "leaderElection": {"leaseDuration": "4s", "renewDeadline": "3s", "retryPeriod": "500ms"},
+        "client": {"writeTimeout": "2s"},
+    });
+    let (cluster, mut manager) = led("random", lease).await?;
+    let kills = match std::env::var(KILLS) {
+        Ok(text) => text.parse().context(KILLS)?,
+        Err(_) => FEW_KILLS,
+    };
+    on_nodes(&cluster, "random", 4, async |t, fleet| {
+        let job = job(t, "gpt", 4)?;
+        t.create(job.manifest(lasting(), json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let chance = RandomState::new();
+        for round in 0..kills {
+            let luck = chance.hash_one(round);
+            let pick = |shift: u32, of: u64| (luck >> shift) % of;
+            let victim = |shift: u32| &before[usize::try_from(pick(shift, 8)).unwrap_or(0)];
+            let (first, second) = (victim(0), victim(8));
+            let killed = now()?;
+            signal(t, first, Signal::KILL).await?;
+            // While the others stop, wait at the barrier, or start.
+            tokio::time::sleep(Duration::from_millis(pick(16, 300))).await;
+            match pick(32, 4) {
+                // It may be between two processes, or gone already.
+                0 => drop(signal(t, second, Signal::KILL).await),
+                1 => machine_of(fleet, first)?.replace_agent()?,
+                2 => machine_of(fleet, second)?.replace_agent()?,
+                _ if pick(40, 4) == 0 => manager.process.kill()?,
+                _ => {}
+            }
+            eventually("all members to step", LIMIT, async || {
+                // As its Deployment does, also when it has missed its lease on a busy machine.
+                if manager.process.ended()?.is_some() {
+                    manager = cluster.start_manager(&format!("m{round}")).await?;
+                }
+                job.since(killed)
+            })
+            .await
+            .with_context(|| format!("round {round} of luck {luck:x}"))?;
+            let reached = t.running("gpt").await?;
+            ensure!(
+                uids(&reached) == uids(&before),
+                "round {round} of luck {luck:x}: pods were replaced"
+            );
+            ensure!(job.mixed() == 0, "round {round}: two attempts have met");
+        }
+        let status = t.workloads().get("gpt").await?.status.context("a status")?;
+        println!(
+            "{} restarts, {} attempts",
+            status.restarts.total, status.attempt
+        );
+        let bad = status.history.iter().any(|e| e.cause.exit_code == Some(99));
+        ensure!(!bad, "a member has ended with 99");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_ends_a_member_is_told_apart() -> Result<()> {
+    let (cluster, _manager) = cluster("causes").await?;
+    on_nodes(&cluster, "causes", 2, async |t, _| {
+        let job = job(t, "gpt", 2)?;
+        let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
+        t.create(job.manifest(lasting(), limited)?).await?;
+        let pods = trains(t, "gpt", &job, 0).await?;
+
+        let told = now()?;
+        job.command(1, "exit 42")?;
+        trains(t, "gpt", &job, told).await?;
+        let exit = cause(t, "gpt", 1).await?;
+        ensure!(
+            exit.exit_code == Some(42) && exit.pod == pods[1].name_any(),
+            "{exit:?}"
+        );
+
+        // More than its cgroup has.
+        let told = now()?;
+        job.command(2, "leak")?;
+        trains(t, "gpt", &job, told).await?;
+        let oom = cause(t, "gpt", 2).await?;
+        ensure!(
+            oom.reason == "OOMKilled" && oom.pod == pods[2].name_any(),
+            "{oom:?}"
+        );
+
+        // Nobody watches progress here: its peers give up when they have heard nothing for 30 s, and
+        // that restarts the one that hangs, too.
+        let told = now()?;
+        signal(t, &pods[3], Signal::STOP).await?;
+        let again = trains(t, "gpt", &job, told).await?;
+        let hang = cause(t, "gpt", 3).await?;
+        ensure!(
+            hang.exit_code == Some(1) && hang.pod != pods[3].name_any(),
+            "{hang:?}"
+        );
+        ensure!(uids(&pods) == uids(&again), "pods were replaced");
+        ensure!(job.mixed() == 0, "two attempts have met");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_does_not_exist_fails_the_workload_with_its_reason() -> Result<()> {
+    let (cluster, _manager) = cluster("missing").await?;
+    on_nodes(&cluster, "missing", 1, async |t, _| {
+        let job = job(t, "typo", 1)?;
+        let spec = json!({"failurePolicy": {"limits": {"maxRestarts": 1}}});
+        let missing = json!({"command": ["/usr/bin/trian"]});
+        t.create(job.manifest(spec, missing)?).await?;
+        t.condition("typo", types::FAILED).await?;
+        let status = t
+            .workloads()
+            .get("typo")
+            .await?
+            .status
+            .context("a status")?;
+        let cause = &status.history.first().context("history")?.cause;
+        ensure!(
+            cause.exit_code == Some(127) && cause.reason == "StartError",
+            "{cause:?}"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_preempted_job_saves_its_work_and_goes_on_from_there() -> Result<()> {
+    let (cluster, _manager) = cluster("preempted").await?;
+    for (class, value) in [("research", "100"), ("production", "1000")] {
+        cluster
+            .kubectl(&["create", "priorityclass", class, "--value", value])
+            .await?;
+    }
+    on_nodes(&cluster, "preempted", 2, async |t, _| {
+        let gpt = job(t, "gpt", 2)?;
+        let class = |name: &str| json!({"priorityClassName": name});
+        t.create(gpt.manifest(class("research"), json!({}))?)
+            .await?;
+        trains(t, "gpt", &gpt, 0).await?;
+        let urgent = job(t, "urgent", 2)?;
+        t.create(urgent.manifest(class("production"), json!({}))?)
+            .await?;
+        trains(t, "urgent", &urgent, 0).await?;
+        let (occasion, step) = gpt.checkpoint()?;
+        ensure!(occasion == "stop", "the last checkpoint was {occasion}");
+        t.workload("gpt", "to wait", |w| {
+            let status = w.status.as_ref().context("a status")?;
+            ensure!(
+                status.preemptions == 1 && status.phase == Some(Phase::Pending),
+                "{:?}",
+                status.phase
+            );
+            ensure!(status.restarts.counted == 0, "a restart was charged");
+            Ok(())
+        })
+        .await?;
+        let freed = now()?;
+        t.workloads()
+            .delete("urgent", &DeleteParams::default())
+            .await?;
+        trains(t, "gpt", &gpt, freed).await?;
+        ensure!(gpt.step()? > step, "it began before its checkpoint");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_holds_nobody_up_for_good() -> Result<()>
+{
+    let (cluster, _manager) = cluster("runtime").await?;
+    on_nodes(&cluster, "runtime", 2, async |t, fleet| {
+        let job = job(t, "gpt", 2)?;
+        t.create(job.manifest(lasting(), json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let killed = now()?;
+        let machine = machine_of(fleet, &before[0])?;
+        machine.containerd.kill()?;
+        signal(t, &before[0], Signal::KILL).await?;
+        machine.containerd.restart().await?;
+        let after = trains(t, "gpt", &job, killed).await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 0),
+            "containers were restarted"
+        );
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_runtime_that_is_killed_before_it_has_stopped_its_members_stops_each_once() -> Result<()>
+{
+    let (cluster, _manager) = cluster("once").await?;
+    on_nodes(&cluster, "once", 2, async |t, fleet| {
+        let job = job(t, "gpt", 2)?;
+        let mut spec = lasting();
+        spec["failurePolicy"]["inPlace"] =
+            json!({"maxTries": 100, "supervisor": "Never", "withoutSupervisor": "Allow"});
+        t.create(job.manifest(spec, json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let other = before
+            .iter()
+            .find(|p| node(p) != node(&before[0]))
+            .context("a member of another node")?;
+        let killed = now()?;
+        let machine = machine_of(fleet, other)?;
+        machine.containerd.kill()?;
+        signal(t, &before[0], Signal::KILL).await?;
+        t.workload("gpt", "to restart", |w| {
+            let attempt = w.status.as_ref().map_or(0, |s| s.attempt);
+            ensure!(attempt == 2, "attempt {attempt}");
+            Ok(())
+        })
+        .await?;
+        machine.containerd.restart().await?;
+        let after = trains(t, "gpt", &job, killed).await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 1),
+            "containers were restarted {:?} times",
+            after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        Ok(())
+    })
+    .await
+}

@@ -1,0 +1,280 @@
+//! A real Prometheus scrapes two managers while gangs wait, run, restart, are preempted, fail and
+//! complete; what it then knows is what the API server has.
+
+mod server;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use kube::Api;
+use kube::api::{DeleteParams, ListParams};
+use lockstep_api::TrainingWorkload;
+use lockstep_api::condition::types;
+use lockstep_api::workload::Phase;
+use lockstep_cluster::manifests::{gang, merge};
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::PATIENCE;
+use lockstep_cluster::{Scenario, eventually, scenario};
+use lockstep_e2e::{fresh, patient};
+use serde_json::{Value, json};
+use xtask::{alerts, dashboards, metrics};
+
+use server::{Prometheus, Sample};
+
+/// Accelerators of the four nodes.
+const ALL: i64 = 32;
+/// What the story shows of conditions: all types but `PodsNotMatchingPriority`, which needs a class
+/// that changes its value.
+const SHOWN: [&str; 10] = [
+    types::ADMITTED,
+    types::READY,
+    types::RECONCILING,
+    types::STALLED,
+    types::RESTARTING,
+    types::DISRUPTION_TARGET,
+    types::SUSPENDED,
+    types::COMPLETE,
+    types::FAILED,
+    types::RESTARTS_IN_PLACE,
+];
+/// Metrics of the manager that the story does not make: this cluster serves no pod groups of
+/// upstream.
+const NOT_SHOWN: [&str; 1] = ["lockstep_native_scheduling"];
+
+fn of_class(name: &str, class: &str, spec: Value) -> Value {
+    let mut spec_of_class = json!({"priorityClassName": class});
+    merge(&mut spec_of_class, spec);
+    gang(name, 2, 8, spec_of_class)
+}
+
+/// Plays what dashboards are for. At the end `kept` runs after a restart, `vip` runs, what it has
+/// displaced waits, and one workload each is suspended, stalled, complete and failed.
+async fn play(t: &Scenario<'_>) -> Result<()> {
+    t.create(of_class("done", "low", json!({}))).await?;
+    for pod in t.running("done").await? {
+        t.exit(&pod, 0).await?;
+    }
+    t.condition("done", types::COMPLETE).await?;
+    let rule = json!({"failurePolicy": {"rules": [{"name": "any", "match": {}, "action": "FailWorkload"}]}});
+    t.create(of_class("broken", "low", rule)).await?;
+    t.exit(&t.running("broken").await?[0], 3).await?;
+    t.condition("broken", types::FAILED).await?;
+    t.none_runs("broken").await?;
+
+    let limits = json!({"failurePolicy": {"limits": {"maxRestarts": 2}}});
+    t.create(of_class("kept", "middle", limits)).await?;
+    let kept = t.running("kept").await?;
+    t.create(of_class("displaced", "low", json!({}))).await?;
+    t.running("displaced").await?;
+    t.exit(&kept[1], 1).await?;
+    t.restarted("kept", 1).await?;
+    t.running("kept").await?;
+    t.create(of_class("vip", "high", json!({}))).await?;
+    t.running("vip").await?;
+    t.workload("displaced", "to wait again", |w| {
+        let phase = w.status.as_ref().and_then(|s| s.phase);
+        ensure!(phase == Some(Phase::Pending), "{phase:?}");
+        Ok(())
+    })
+    .await?;
+    t.create(of_class("later", "low", json!({"suspend": true})))
+        .await?;
+    t.condition("later", types::SUSPENDED).await?;
+    t.create(of_class("typo", "hihg", json!({}))).await?;
+    t.condition("typo", types::STALLED).await?;
+    Ok(())
+}
+
+async fn workloads(t: &Scenario<'_>) -> Result<Vec<TrainingWorkload>> {
+    let all: Api<TrainingWorkload> = Api::all(t.client.clone());
+    Ok(all.list(&ListParams::default()).await?.items)
+}
+
+/// Numbers by label values, in the order of `names`.
+fn by(samples: Vec<Sample>, names: &[&str]) -> BTreeMap<Vec<String>, i64> {
+    let key = |labels: &BTreeMap<String, String>| {
+        let of = |name: &&str| labels.get(*name).cloned().unwrap_or_default();
+        names.iter().map(of).collect()
+    };
+    let counts = samples.into_iter().map(|(l, n)| (key(&l), n as i64));
+    counts.filter(|(_, n)| *n != 0).collect()
+}
+
+/// Nothing counts double, and nothing is missing: sums over both managers are what the API server
+/// has.
+async fn sums_are_right(t: &Scenario<'_>, prometheus: &Prometheus) -> Result<()> {
+    let objects = workloads(t).await?;
+    let mut phases = BTreeMap::new();
+    let mut conditions = BTreeMap::new();
+    let mut held = 0;
+    for status in objects.iter().filter_map(|w| w.status.as_ref()) {
+        let phase = status.phase.context("a phase")?.as_str().to_owned();
+        *phases.entry(vec![phase]).or_default() += 1;
+        held += status.accounting.accelerators;
+        for c in &status.conditions {
+            let key = vec![c.type_.clone(), c.status.as_str().into(), c.reason.clone()];
+            *conditions.entry(key).or_default() += 1;
+        }
+    }
+    let shown = prometheus
+        .query("sum by (phase) (lockstep_workloads)")
+        .await?;
+    let shown = by(shown, &["phase"]);
+    ensure!(shown == phases, "{shown:?} instead of {phases:?}");
+    let names = ["condition", "status", "reason"];
+    let query = "sum by (condition, status, reason) (lockstep_workload_conditions)";
+    let shown = by(prometheus.query(query).await?, &names);
+    ensure!(shown == conditions, "{shown:?} instead of {conditions:?}");
+    for (query, expected) in [
+        ("sum(lockstep_workloads)", objects.len() as i64),
+        ("sum(leader_election_master_status)", 1),
+        ("count(lockstep_build_info)", 2),
+        ("sum(lockstep_accelerators)", ALL),
+        (r#"sum(lockstep_accelerators{state="held"})"#, ALL),
+        (r#"sum(lockstep_accelerators{state="free"})"#, 0),
+        ("sum(lockstep_accelerators_held)", held),
+        ("sum(lockstep_accelerators_requested)", 16),
+        ("sum(lockstep_preemptions_total)", 1),
+        (r#"sum(lockstep_incidents_total{action="RestartGang"})"#, 1),
+        (
+            r#"sum(lockstep_recovery_seconds_count{action="RestartGang"})"#,
+            1,
+        ),
+        ("sum(lockstep_preemption_seconds_count)", 1),
+        (
+            r#"sum(lockstep_queue_wait_seconds_count{how="preemption", priority_class="high"})"#,
+            1,
+        ),
+        ("min(lockstep_restart_budget_remaining)", 1),
+        (r#"sum(lockstep_agents{state="ready"})"#, 4),
+        ("sum(lockstep_nodes_without_agent)", 0),
+    ] {
+        let shown = prometheus.number(query).await? as i64;
+        ensure!(shown == expected, "{query}: {shown} instead of {expected}");
+    }
+    Ok(())
+}
+
+async fn every_condition_appears(prometheus: &Prometheus) -> Result<()> {
+    let of = |samples: Vec<Sample>| -> BTreeSet<String> {
+        by(samples, &["condition"]).into_keys().flatten().collect()
+    };
+    let seen = of(prometheus
+        .query("max by (condition) (max_over_time(lockstep_workload_conditions[1h]))")
+        .await?);
+    let missing: Vec<&&str> = SHOWN.iter().filter(|c| !seen.contains(**c)).collect();
+    ensure!(missing.is_empty(), "never seen: {missing:?}");
+    Ok(())
+}
+
+/// What the managers export is what the reference page says, with the labels that it says.
+async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
+    let series = prometheus.series().await?;
+    let mut shown = BTreeSet::new();
+    let mut wrong = BTreeSet::new();
+    for labels in &series {
+        let name = labels["__name__"].as_str();
+        if name == "up" || name.starts_with("scrape_") {
+            continue;
+        }
+        let Some(metric) = metrics::of_series(name) else {
+            wrong.insert(format!("{name} is not documented"));
+            continue;
+        };
+        shown.insert(metric.name);
+        let own = |l: &&str| !["__name__", "le"].contains(l) && !metrics::OF_THE_SCRAPE.contains(l);
+        let has: BTreeSet<&str> = labels.keys().map(String::as_str).filter(own).collect();
+        let says: BTreeSet<&str> = metric.labels.iter().copied().collect();
+        // An empty value is no label to Prometheus.
+        if !has.is_subset(&says) || says.difference(&has).any(|l| *l != "priority_class") {
+            wrong.insert(format!("{name}: {has:?} instead of {says:?}"));
+        }
+    }
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    let of_manager = metrics::all().filter(|m| !m.name.starts_with("lockstep_agent_"));
+    let missing: Vec<&str> = of_manager
+        .map(|m| m.name)
+        .filter(|name| !shown.contains(name) && !NOT_SHOWN.contains(name))
+        .collect();
+    ensure!(missing.is_empty(), "never exported: {missing:?}");
+    Ok(series.len())
+}
+
+/// Every query of the dashboards and of the rules is answered. Returns how many there are, and those
+/// that have no data.
+async fn queries_are_answered(prometheus: &Prometheus) -> Result<(usize, Vec<String>)> {
+    let panels = dashboards::ALL.iter().flat_map(|d| d.panels);
+    let of_panels = panels
+        .flat_map(|p| p.queries)
+        .map(|(query, _)| (*query, true));
+    let records = alerts::RECORDINGS.iter().map(|r| (r.expr, true));
+    let of_alerts = alerts::ALERTS.iter().map(|a| (a.expr, false));
+    let mut sent = 0;
+    let mut empty = Vec::new();
+    for (query, feeds) in of_panels.chain(records).chain(of_alerts) {
+        let query = query
+            .replace("$__rate_interval", "5m")
+            .replace("$job", ".*")
+            .replace("$namespace", ".*");
+        let samples = prometheus.query(&query).await?;
+        sent += 1;
+        if feeds && samples.is_empty() {
+            empty.push(query);
+        }
+    }
+    Ok((sent, empty))
+}
+
+/// Exactly these alerts fire, and their words are complete.
+async fn fire(prometheus: &Prometheus, expected: &[&str]) -> Result<()> {
+    let firing = prometheus.firing().await?;
+    let names: BTreeSet<&str> = firing.keys().map(String::as_str).collect();
+    ensure!(
+        names == expected.iter().copied().collect(),
+        "{names:?} fire"
+    );
+    for (name, words) in &firing {
+        let text = words.to_string();
+        let filled = !text.contains("no value") && !text.contains("error") && !text.contains("{{");
+        ensure!(filled, "{name}: {text}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_prometheus_knows_of_two_managers_what_the_api_server_has() -> Result<()> {
+    let cluster = fresh("prometheus", patient()).await?;
+    if !cluster.has_nodes("prometheus") {
+        return Ok(());
+    }
+    let managers = [
+        cluster.start_manager("a").await?,
+        cluster.start_manager("b").await?,
+    ];
+    let prometheus = Prometheus::start(&cluster, &managers).await?;
+    scenario(&cluster, "observed", &Shape::default(), async |t| {
+        play(t).await?;
+        eventually("sums to be right", PATIENCE, async || {
+            sums_are_right(t, &prometheus).await
+        })
+        .await?;
+        every_condition_appears(&prometheus).await?;
+        let series = series_are_documented(&prometheus).await?;
+        let (sent, empty) = queries_are_answered(&prometheus).await?;
+        ensure!(empty.is_empty(), "no data: {empty:#?}");
+        println!("{series} series of two managers; {sent} queries sent, none in error or empty");
+        let expected = ["LockstepRestartBudgetLow", "LockstepWorkloadStalled"];
+        eventually("the alerts to fire", PATIENCE, async || {
+            fire(&prometheus, &expected).await
+        })
+        .await?;
+        t.workloads()
+            .delete("typo", &DeleteParams::default())
+            .await?;
+        eventually("the alert to end", PATIENCE, async || {
+            fire(&prometheus, &expected[..1]).await
+        })
+        .await
+    })
+    .await
+}

@@ -1,0 +1,156 @@
+//! A Prometheus that scrapes managers.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::cluster::{Manager, repository};
+use lockstep_cluster::process::{Launch, Process, free_port, run};
+use lockstep_cluster::{Cluster, eventually, http};
+use serde_json::{Value, json};
+use xtask::alerts;
+
+/// Building it takes minutes on a machine that has never done it.
+const BUILD: Duration = Duration::from_mins(30);
+const START: Duration = Duration::from_mins(1);
+/// For how long whatever an alert is about has to be so, instead of minutes.
+const HOLD: &str = "3s";
+
+/// A running Prometheus.
+pub struct Prometheus {
+    /// Address of its HTTP endpoint.
+    pub address: String,
+    _process: Process,
+}
+
+/// A series of an answer: its labels and its present value.
+pub type Sample = (BTreeMap<String, String>, f64);
+
+async fn program() -> Result<PathBuf> {
+    let script = repository().join("tests/prometheus/build.sh");
+    let out = run(&script, &[], &[], BUILD).await?;
+    let folder = out.lines().last().context("build.sh prints a folder")?;
+    Ok(PathBuf::from(folder).join("prometheus"))
+}
+
+/// The shipped rules, which wait less.
+fn rules() -> Value {
+    let mut groups = alerts::groups();
+    for group in groups.as_array_mut().into_iter().flatten() {
+        for rule in group["rules"].as_array_mut().into_iter().flatten() {
+            if rule.get("alert").is_some() {
+                rule["for"] = json!(HOLD);
+            }
+        }
+    }
+    json!({"groups": groups})
+}
+
+impl Prometheus {
+    /// Starts it with the shipped rules; it scrapes these managers every second.
+    pub async fn start(cluster: &Cluster, managers: &[Manager]) -> Result<Self> {
+        let folder = cluster.folder().join("prometheus");
+        std::fs::create_dir_all(&folder)?;
+        let targets: Vec<&String> = managers.iter().map(|m| &m.metrics).collect();
+        let config = json!({
+            "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
+            "rule_files": ["rules.json"],
+            "scrape_configs": [{
+                "job_name": "lockstep", "honor_labels": true, "static_configs": [{"targets": targets}],
+            }],
+        });
+        for (name, content) in [("prometheus.yml", config), ("rules.json", rules())] {
+            std::fs::write(folder.join(name), content.to_string())?;
+        }
+        let address = format!("127.0.0.1:{}", free_port()?);
+        let launch = Launch {
+            name: "prometheus".into(),
+            program: program().await?,
+            args: vec![
+                format!("--config.file={}", folder.join("prometheus.yml").display()),
+                format!("--storage.tsdb.path={}", folder.join("data").display()),
+                format!("--web.listen-address={address}"),
+            ],
+            env: None,
+        };
+        let process = Process::start(&launch, cluster.folder())?;
+        eventually("Prometheus to be ready", START, async || {
+            http::get(&address, "/-/ready").await
+        })
+        .await?;
+        Ok(Self {
+            address,
+            _process: process,
+        })
+    }
+
+    /// What it answers to a query now.
+    pub async fn query(&self, query: &str) -> Result<Vec<Sample>> {
+        let answer = self
+            .get(&format!("/api/v1/query?query={}", encoded(query)))
+            .await
+            .with_context(|| query.to_owned())?;
+        let result = answer["data"]["result"].as_array().context("a vector")?;
+        result
+            .iter()
+            .map(|sample| {
+                let value = sample["value"][1].as_str().context("a value")?;
+                Ok((labels(&sample["metric"])?, value.parse()?))
+            })
+            .collect()
+    }
+
+    /// The one number that a query has for an answer.
+    pub async fn number(&self, query: &str) -> Result<f64> {
+        let samples = self.query(query).await?;
+        ensure!(samples.len() == 1, "{query}: {samples:?}");
+        Ok(samples[0].1)
+    }
+
+    /// All series that the managers export.
+    pub async fn series(&self) -> Result<Vec<BTreeMap<String, String>>> {
+        let selector = encoded(r#"{job="lockstep"}"#);
+        let answer = self
+            .get(&format!("/api/v1/series?match[]={selector}"))
+            .await?;
+        let data = answer["data"].as_array().context("series")?;
+        data.iter().map(labels).collect()
+    }
+
+    /// Alerts that fire, by name, with their annotations.
+    pub async fn firing(&self) -> Result<BTreeMap<String, Value>> {
+        let answer = self.get("/api/v1/alerts").await?;
+        let all = answer["data"]["alerts"].as_array().context("alerts")?;
+        let firing = all.iter().filter(|a| a["state"] == "firing");
+        firing
+            .map(|a| {
+                let name = a["labels"]["alertname"].as_str().context("a name")?;
+                Ok((name.to_owned(), a["annotations"].clone()))
+            })
+            .collect()
+    }
+
+    async fn get(&self, path: &str) -> Result<Value> {
+        let answer: Value = serde_json::from_str(&http::get(&self.address, path).await?)?;
+        ensure!(answer["status"] == "success", "{answer}");
+        Ok(answer)
+    }
+}
+
+fn labels(of: &Value) -> Result<BTreeMap<String, String>> {
+    Ok(serde_json::from_value(of.clone())?)
+}
+
+/// As part of a URL.
+fn encoded(text: &str) -> String {
+    text.bytes()
+        .map(|byte| {
+            if byte.is_ascii_alphanumeric() {
+                char::from(byte).to_string()
+            } else {
+                format!("%{byte:02X}")
+            }
+        })
+        .collect()
+}

@@ -1,0 +1,220 @@
+//! Installations under other names: by an overlay of a user's own and by what OLM makes of the
+//! bundle. The same story runs in each.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
+use lockstep_api::PodGroup;
+use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::install::Method;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_cluster::{Cluster, eventually, http, scenario};
+use lockstep_e2e::{installed, patient};
+use serde_json::{Value, json};
+
+/// A gang runs, restarts in place, and nobody but the manager writes its objects.
+async fn story(t: &Scenario<'_>) -> Result<()> {
+    t.create(gang("g", 2, 8, json!({}))).await?;
+    let pods = t.running("g").await?;
+    t.exit(pods.first().context("a pod")?, 3).await?;
+    t.restarted("g", 1).await?;
+    let group = t.pod_group("g").await?.name_any();
+    t.grant_all("mighty").await?;
+    // The account of an installation as shipped is a stranger here.
+    for token in ["user:mighty", "sa:lockstep-system:lockstep-manager"] {
+        let client = t.cluster.client_as(token).await?;
+        let groups: Api<PodGroup> = Api::namespaced(client, &t.name);
+        let forged = Patch::Merge(json!({"status": {"preemption": null}}));
+        let answer = groups
+            .patch_status(&group, &PatchParams::default(), &forged)
+            .await;
+        ensure!(answer.is_err(), "{token} has written");
+        let said = answer.err().map(|e| e.to_string()).unwrap_or_default();
+        ensure!(
+            token.starts_with("sa:") || said.contains("only Lockstep's manager writes"),
+            "{said}"
+        );
+    }
+    Ok(())
+}
+
+fn shape() -> Shape {
+    Shape {
+        nodes: 2,
+        ..Shape::default()
+    }
+}
+
+/// What `doctor` says where managers are processes and no pods, which is the one thing that fails.
+async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
+    let said = cluster.lockstep(&["doctor"]).await.err();
+    let said = said
+        .context("a manager without pods is healthy")?
+        .to_string();
+    for line in ["3 are in force", " leads, renewed ", agents] {
+        ensure!(said.contains(line), "{line}: {said}");
+    }
+    ensure!(said.matches("FAIL").count() == 1, "{said}");
+    Ok(())
+}
+
+async fn metric(manager: &Manager, policy: &str) -> Result<String> {
+    let text = http::get(&manager.metrics, "/metrics").await?;
+    let line = format!("lockstep_policy_check_failed{{policy=\"{policy}\"}} ");
+    let value = text.lines().find_map(|l| l.strip_prefix(&line));
+    Ok(value.context("no such metric")?.to_owned())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn under_another_namespace_and_prefix_the_manager_writes_and_strangers_do_not() -> Result<()>
+{
+    let method = Method::Renamed {
+        prefix: "x-".into(),
+        manager: "ops".into(),
+        agents: "ops-agents".into(),
+    };
+    let mut config = patient();
+    config["agents"] = json!({"namespace": "ops-agents"});
+    let cluster = installed("renamed", config, method).await?;
+    if !cluster.is_ours("an installation of our own") {
+        return Ok(());
+    }
+    let manager = cluster.start_manager("a").await?;
+    for policy in ["lockstep-operator-objects", "lockstep-members"] {
+        ensure!(metric(&manager, policy).await? == "0", "{policy}");
+    }
+    scenario(&cluster, "renamed", &shape(), async |t| {
+        story(t).await?;
+        doctor_finds(t.cluster, "2 are ready").await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Result<()> {
+    let cluster = installed("refused", patient(), Method::Shipped).await?;
+    if !cluster.is_stand_in("rights that take effect at once") {
+        return Ok(());
+    }
+    // Rights to write everything, and without the one that the policies ask for.
+    let bindings: Api<ClusterRoleBinding> = Api::all(cluster.client().await?);
+    bindings
+        .delete("lockstep-manager", &DeleteParams::default())
+        .await?;
+    let account = "--serviceaccount=lockstep-system:lockstep-manager";
+    let all: ClusterRole = serde_json::from_value(json!({
+        "metadata": {"name": "all-but-one"},
+        "rules": [{"apiGroups": ["*"], "resources": ["*"],
+            "verbs": ["get", "list", "watch", "create", "patch", "delete"]}],
+    }))?;
+    let roles: Api<ClusterRole> = Api::all(cluster.client().await?);
+    roles.create(&PostParams::default(), &all).await?;
+    let binding = [
+        "create",
+        "clusterrolebinding",
+        "all-but-one",
+        "--clusterrole=all-but-one",
+        account,
+    ];
+    cluster.kubectl(&binding).await?;
+    let manager = cluster.launch_manager("a").await?;
+    eventually(
+        "the manager to say why it is not ready",
+        PATIENCE,
+        async || {
+            let said = http::get(&manager.health, "/readyz")
+                .await
+                .err()
+                .context("ready")?;
+            let said = format!("{said:#}");
+            for part in [
+                "an admission policy refuses this manager its writes",
+                "lockstep-operator-objects",
+                "lacks the right to write operatorobjects.admission.lockstep.dev",
+            ] {
+                ensure!(said.contains(part), "{part}: {said}");
+            }
+            Ok(())
+        },
+    )
+    .await?;
+    ensure!(metric(&manager, "lockstep-operator-objects").await? == "1");
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_olm_makes_of_the_bundle_runs_gangs_and_owns_its_agents() -> Result<()> {
+    let cluster = installed("olm", patient(), Method::Olm("operators".into())).await?;
+    if !cluster.is_ours("an installation of our own") {
+        return Ok(());
+    }
+    let client = cluster.client().await?;
+    let sets: Api<DaemonSet> = Api::namespaced(client, "operators");
+    let socket = "unix:///run/crio/crio.sock";
+    let endpoint = [("LOCKSTEP_AGENT_RUNTIME_ENDPOINT", socket)];
+    let mut components = cluster
+        .start_deployment("lockstep-components", &endpoint)
+        .await?;
+    let set = eventually("the agents to be applied", PATIENCE, async || {
+        ensure!(components.ended()?.is_none(), "{}", components.log_tail(20));
+        sets.get("lockstep-agent").await.context("no DaemonSet yet")
+    })
+    .await?;
+    let owner = set.owner_references().first().context("an owner")?;
+    ensure!(owner.name == "lockstep-components", "{owner:?}");
+    let text = serde_json::to_value(&set)?["spec"]["template"]["spec"].to_string();
+    ensure!(
+        text.contains(socket) && !text.contains("containerd"),
+        "{text}"
+    );
+
+    let _manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "olm", &shape(), async |t| {
+        story(t).await?;
+        doctor_finds(t.cluster, "2 are ready").await
+    })
+    .await?;
+    components.terminate(PATIENCE).await?;
+
+    // Without a socket they go.
+    let _components = cluster.start_deployment("lockstep-components", &[]).await?;
+    eventually("the agents to be taken away", PATIENCE, async || {
+        let left = sets.get_opt("lockstep-agent").await?;
+        ensure!(
+            left.is_none_or(|s| s.metadata.deletion_timestamp.is_some()),
+            "still there"
+        );
+        Ok(())
+    })
+    .await?;
+    rights_fit(&cluster)
+}
+
+/// The account that applies components asked for nothing that it may not, and was asked to.
+fn rights_fit(cluster: &Cluster) -> Result<()> {
+    let account = "system:serviceaccount:operators:lockstep-components";
+    let calls = cluster.audit.calls_by(account)?;
+    let asked: Vec<Value> = calls.iter().map(|c| json!([c.verb, c.resource])).collect();
+    let expected = [
+        json!(["delete", "daemonsets"]),
+        json!(["get", "deployments"]),
+        json!(["patch", "daemonsets"]),
+        json!(["patch", "validatingadmissionpolicies"]),
+        json!(["patch", "validatingadmissionpolicybindings"]),
+    ];
+    let refused = cluster
+        .audit
+        .writes_by(account)?
+        .into_iter()
+        .filter(|w| w.code == 403);
+    let refused: Vec<_> = refused.collect();
+    ensure!(refused.is_empty(), "{refused:#?}");
+    for call in &expected {
+        ensure!(asked.contains(call), "{call} is not among {asked:?}");
+    }
+    Ok(())
+}

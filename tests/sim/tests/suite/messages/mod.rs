@@ -1,0 +1,201 @@
+//! Every message that people read in conditions and events, in one file to be read: `golden/messages.txt`.
+//!
+//! Stories of few steps bring the product to say it; of messages that differ in names and numbers only, the first is
+//! kept. `UPDATE_GOLDEN=1` writes the file anew.
+
+mod gangs;
+mod solo;
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::LazyLock;
+
+use lockstep_api::condition::Condition;
+use lockstep_api::workload::TrainingWorkloadStatus;
+use lockstep_lifecycle::EventType;
+use lockstep_sim::api::{Verb, Write};
+use lockstep_sim::{Key, WatchedKind};
+use serde_json::Value;
+
+/// Reasons that stand in no condition and no event, and where they do.
+const ELSEWHERE: [(&str, &str); 2] = [
+    (
+        "NodeLost",
+        "a node that is avoided, in the status of the gang",
+    ),
+    (
+        "FailedMember",
+        "a node that is avoided, in the status of the gang",
+    ),
+];
+
+/// What is said where: kind and condition or event, reason, and the message without what differs.
+type Shape = (String, String, String);
+
+/// Messages by shape, with the first example of each.
+#[derive(Default)]
+struct Said(BTreeMap<Shape, String>);
+
+impl Said {
+    fn note(&mut self, place: String, reason: &str, message: &str) {
+        let shape = (place, reason.to_owned(), shape(message));
+        self.0.entry(shape).or_insert_with(|| message.to_owned());
+    }
+
+    fn conditions(&mut self, kind: &str, conditions: &[Condition]) {
+        for c in conditions {
+            let place = format!("{kind} {}={}", c.type_, c.status.as_str());
+            self.note(place, &c.reason, &c.message);
+        }
+    }
+
+    /// What a cluster has said.
+    fn hear(&mut self, log: &[Write]) {
+        let mut before: BTreeMap<Key, TrainingWorkloadStatus> = BTreeMap::new();
+        for write in log.iter().filter(|w| w.verb == Verb::UpdateStatus) {
+            let conditions = write.object["status"]["conditions"].clone();
+            match write.kind {
+                WatchedKind::TrainingWorkload => {
+                    let status: TrainingWorkloadStatus =
+                        serde_json::from_value(write.object["status"].clone()).unwrap();
+                    self.conditions("TrainingWorkload", &status.conditions);
+                    let old = before.entry(write.key.clone()).or_default();
+                    for event in lockstep_lifecycle::transitions(old, &status) {
+                        let kind = match event.type_ {
+                            EventType::Normal => "Normal",
+                            EventType::Warning => "Warning",
+                        };
+                        self.note(format!("Event {kind}"), &event.reason, &event.note);
+                    }
+                    *old = status;
+                }
+                WatchedKind::PodGroup => {
+                    let conditions: Vec<Condition> =
+                        serde_json::from_value(conditions).unwrap_or_default();
+                    self.conditions("PodGroup", &conditions);
+                }
+                WatchedKind::Pod if write.who == "scheduler" => self.victim(&conditions),
+                _ => {}
+            }
+        }
+    }
+
+    /// What a pod of somebody else is told.
+    fn victim(&mut self, conditions: &Value) {
+        for c in conditions.as_array().into_iter().flatten() {
+            let text = |key: &str| c[key].as_str().unwrap_or_default();
+            if text("type") == "DisruptionTarget" {
+                self.note(
+                    "Pod DisruptionTarget=True".into(),
+                    text("reason"),
+                    text("message"),
+                );
+            }
+        }
+    }
+
+    fn page(&self) -> String {
+        let mut out = String::new();
+        let mut last = "";
+        for ((place, reason, _), message) in &self.0 {
+            if place != last {
+                let gap = if last.is_empty() { "" } else { "\n" };
+                let _ = writeln!(out, "{gap}{place}");
+                last = place;
+            }
+            let message = if message.is_empty() { "-" } else { message };
+            let _ = writeln!(out, "  {reason}: {message}");
+        }
+        out
+    }
+}
+
+/// A message without numbers, and without names that have some.
+fn shape(message: &str) -> String {
+    let words = message.split(' ');
+    let plain = words.map(|w| {
+        let differs = w.chars().any(|c| c.is_ascii_digit());
+        if differs { "N" } else { w }
+    });
+    plain.collect::<Vec<_>>().join(" ")
+}
+
+/// What all stories say; they are played once.
+fn said() -> &'static Said {
+    static SAID: LazyLock<Said> = LazyLock::new(play_all);
+    &SAID
+}
+
+fn play_all() -> Said {
+    let mut said = Said::default();
+    for (_, play) in solo::STORIES {
+        let world = play();
+        said.hear(&world.store().log);
+    }
+    for (_, play) in gangs::STORIES {
+        let world = play();
+        said.hear(&world.store().log);
+    }
+    said
+}
+
+/// The values of the table of reasons.
+fn reasons() -> Vec<String> {
+    let source = include_str!("../../../../../api/src/condition.rs");
+    let table = source.split_once("pub mod reasons {").unwrap().1;
+    let table = table.split_once("\n}\n").unwrap().0;
+    let constants = table.lines().filter(|l| l.trim().starts_with("pub const"));
+    constants
+        .map(|l| l.split('"').nth(1).unwrap().to_owned())
+        .collect()
+}
+
+#[test]
+fn what_people_read_is_what_the_golden_file_says() {
+    let page = said().page();
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/golden/messages.txt");
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let golden = std::fs::read_to_string(&path).unwrap_or_default();
+    let (golden, page): (Vec<&str>, Vec<&str>) = (golden.lines().collect(), page.lines().collect());
+    let new: Vec<&&str> = page.iter().filter(|l| !golden.contains(l)).collect();
+    let gone: Vec<&&str> = golden.iter().filter(|l| !page.contains(l)).collect();
+    assert!(
+        golden == page,
+        "UPDATE_GOLDEN=1 writes {}\nnew: {new:#?}\ngone: {gone:#?}",
+        path.display()
+    );
+}
+
+#[test]
+fn every_reason_of_the_table_is_said_in_some_story() {
+    let said = said();
+    let heard = |reason: &str| said.0.keys().any(|(_, r, _)| r == reason);
+    let missing: Vec<String> = reasons()
+        .into_iter()
+        .filter(|r| heard(r) == ELSEWHERE.iter().any(|(e, _)| e == r))
+        .collect();
+    assert_eq!(missing, Vec::<String>::new());
+}
+
+#[test]
+fn messages_read_well() {
+    for ((place, reason, _), message) in &said().0 {
+        let at = format!("{place} {reason}: {message}");
+        assert!(!message.ends_with(['.', ' ']), "{at}");
+        for gap in ["  ", ": ;", "()"] {
+            assert!(!message.contains(gap), "{at}");
+        }
+        for house in [
+            "epoch", "incident", "room", "seat", "Some(", "None", "{}", ": :",
+        ] {
+            let word = |w: &str| w.trim_matches(|c: char| !c.is_alphanumeric()) == house;
+            assert!(!message.split(' ').any(word), "{at}");
+        }
+        // Somebody has to see to what is stalled or failed: a bare state helps nobody.
+        let bad = place.ends_with("Stalled=True") || place.ends_with("Failed=True");
+        assert!(!bad || message.len() > 10, "{at}");
+    }
+}

@@ -1,0 +1,290 @@
+//! Stories of one workload.
+
+use chrono::TimeDelta;
+use k8s_openapi::api::core::v1::Service;
+use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Solo, WatchedKind};
+use serde_json::{Value, json};
+
+/// What happens, and the world in which it has.
+type Story = (&'static str, fn() -> Solo);
+
+/// All of them.
+pub(super) const STORIES: [Story; 33] = [
+    ("completes", completes),
+    ("restarts in place", || fails_once(&json!({}))),
+    ("restarts one pod", || fails_once(&rule("RestartPod"))),
+    ("restarts one container", || {
+        fails_once(&rule("RestartContainer"))
+    }),
+    ("recreates", || fails_once(&rule("RecreateGang"))),
+    ("fails by a rule", || fails_once(&rule("FailWorkload"))),
+    ("has no restarts left", || {
+        fails_once(&json!({"failurePolicy": {"limits": {"maxRestarts": 0}}}))
+    }),
+    ("takes another node", takes_another_node),
+    ("is restarted by its owner", restarted_by_its_owner),
+    ("is suspended and resumed", suspended_and_resumed),
+    ("does not fit", || after(gang(20), 60)),
+    ("fits in part", || {
+        after(gang_with(10, &json!({"groups": elastic(10, 4)})), 120)
+    }),
+    ("waits for too long", || {
+        after(
+            gang_with(
+                20,
+                &json!({"scheduling": {"timeoutSeconds": 30, "onTimeout": "Fail"}}),
+            ),
+            90,
+        )
+    }),
+    ("runs for too long", || {
+        after(gang_with(2, &json!({"activeDeadlineSeconds": 30})), 90)
+    }),
+    ("does not start", does_not_start),
+    ("is rejected by its node", rejected),
+    ("loses a node", || loses_a_node(4)),
+    ("loses a node that nothing replaces", || loses_a_node(8)),
+    ("has a pod that does not end", does_not_end),
+    ("fails again and again", fails_again_and_again),
+    ("names no class", || {
+        after(gang_with(2, &json!({"priorityClassName": "nobody"})), 30)
+    }),
+    ("has an invalid template", || {
+        refused(|w| {
+            w.store().admission.invalid = Some("spec.containers[0].image: Required value".into());
+        })
+    }),
+    ("exceeds a quota", || {
+        refused(|w| w.store().admission.quota = Some(1))
+    }),
+    ("is forbidden", || {
+        refused(|w| {
+            w.store().admission.webhook = Some(Box::new(|_| {
+                Err(Refused::forbidden(
+                    "pods \"p\" is forbidden: violates PodSecurity \"restricted\"",
+                ))
+            }));
+        })
+    }),
+    ("has a service that is invalid", || {
+        refused(|w| {
+            let rule = Rule {
+                kind: WatchedKind::Service,
+                verb: Verb::Create,
+                name: None,
+                answer: Refused::invalid("Service \"w\" is invalid: metadata.name: Invalid value"),
+            };
+            w.store().admission.rules.push(rule);
+        })
+    }),
+    ("finds its names taken", names_taken),
+    ("depends on another group", depends),
+    (
+        "has no agents, and may not restart without supervisors",
+        no_agents,
+    ),
+    ("is supervised", supervised),
+    (
+        "has a class that is made anew with another value",
+        class_made_anew,
+    ),
+    ("loses a pod that is replaced alone", loses_a_pod),
+    ("never stays up", never_stays_up),
+    ("cannot start a container", cannot_start_a_container),
+];
+
+/// A rule for every failure.
+fn rule(action: &str) -> Value {
+    json!({"failurePolicy": {"rules": [{"name": "all", "match": {}, "action": action}]}})
+}
+
+fn elastic(members: i32, least: i32) -> Value {
+    let mut groups = gang(members)["groups"].clone();
+    groups[0]["minCount"] = json!(least);
+    groups
+}
+
+fn after(spec: Value, seconds: i64) -> Solo {
+    let mut w = Solo::new(spec);
+    w.wait(seconds);
+    w
+}
+
+fn completes() -> Solo {
+    let mut w = Solo::new(gang(2));
+    w.settle();
+    w.exit("g", 0, 0);
+    w.exit("g", 1, 0);
+    w.settle();
+    w
+}
+
+fn fails_once(more: &Value) -> Solo {
+    let mut w = Solo::new(gang_with(2, more));
+    w.settle();
+    w.exit("g", 0, 3);
+    w.settle();
+    w
+}
+
+fn takes_another_node() -> Solo {
+    let mut more = rule("RestartGang");
+    more["failurePolicy"]["rules"][0]["failedMember"] = json!("ReplaceElsewhere");
+    fails_once(&more)
+}
+
+fn restarted_by_its_owner() -> Solo {
+    let mut w = after(gang(2), 30);
+    w.edit(|spec| spec.restart_nonce += 1);
+    w.settle();
+    w.edit(|spec| spec.groups[0].replicas = 3);
+    w.settle();
+    w
+}
+
+fn suspended_and_resumed() -> Solo {
+    let mut w = after(gang(2), 30);
+    w.edit(|spec| spec.suspend = true);
+    w.settle();
+    w.edit(|spec| spec.suspend = false);
+    w.settle();
+    w
+}
+
+fn does_not_start() -> Solo {
+    let mut w = Solo::new(gang_with(
+        2,
+        &json!({"failurePolicy": {"startDeadlineSeconds": 60}}),
+    ));
+    w.faults(|f| f.starts_nothing = true);
+    w.wait(200);
+    w
+}
+
+fn rejected() -> Solo {
+    let mut w = Solo::new(gang(2));
+    w.faults(|f| f.rejects = true);
+    w.wait(120);
+    w
+}
+
+fn loses_a_node(members: i32) -> Solo {
+    let more = json!({"failurePolicy": {"nodeLostSeconds": 30, "replacementTimeoutSeconds": 60}});
+    let mut w = Solo::new(gang_with(members, &more));
+    w.settle();
+    let node = w.node_of("g", 0);
+    w.lose(&node);
+    w.wait(400);
+    w
+}
+
+fn does_not_end() -> Solo {
+    let more = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}});
+    let mut spec = gang_with(4, &more);
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["containers"][0]["env"] = json!([{"name": "HOLLOW_ON_TERM", "value": "ignore"}]);
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.fault("n1", |f| f.unkillable = true);
+    w.exit("g", 0, 1);
+    w.rounds(200);
+    w
+}
+
+fn fails_again_and_again() -> Solo {
+    let more = json!({"failurePolicy": {"rules": [{"name": "free", "match": {}, "action": "RestartGang", "counted": false}]}});
+    let mut w = Solo::new(gang_with(2, &more));
+    w.settle();
+    for _ in 0..40 {
+        w.exit_if_running("g", 0, 3);
+        w.wait(15);
+    }
+    w
+}
+
+fn refused(how: impl FnOnce(&mut Solo)) -> Solo {
+    let mut w = Solo::new(gang(2));
+    how(&mut w);
+    w.wait(60);
+    w
+}
+
+fn names_taken() -> Solo {
+    let mut w = Solo::new(gang(2));
+    let mut service = Service::default();
+    service.metadata.name = Some("w".into());
+    service.metadata.namespace = Some("ns".into());
+    w.create(&service);
+    w.wait(30);
+    w
+}
+
+fn depends() -> Solo {
+    let mut spec = gang_with(2, &json!({"scheduling": {"gang": {"scope": "Group"}}}));
+    let mut second = spec["groups"][0].clone();
+    second["name"] = json!("late");
+    second["dependsOn"] = json!([{"group": "g", "condition": "Succeeded"}]);
+    spec["groups"].as_array_mut().unwrap().push(second);
+    after(spec, 60)
+}
+
+fn no_agents() -> Solo {
+    let more = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}});
+    let mut w = Solo::new(gang_with(2, &more));
+    w.settle();
+    w.faults(|f| f.no_agent = true);
+    w.wait(60);
+    w
+}
+
+fn class_made_anew() -> Solo {
+    let more = json!({"priorityClassName": "research", "failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}});
+    let mut w = Solo::new(gang_with(2, &more));
+    w.create_class("research", 7, "Never");
+    w.settle();
+    w.delete_class("research");
+    w.create_class("research", 9, "Never");
+    w.exit("g", 0, 1);
+    w.settle();
+    w.delete_class("research");
+    w.create_class("research", 7, "Never");
+    w.exit("g", 0, 1);
+    w.settle();
+    w
+}
+
+fn loses_a_pod() -> Solo {
+    let mut w = Solo::new(gang_with(2, &rule("RestartPod")));
+    w.settle();
+    w.delete_pod("g", 0);
+    w.settle();
+    w
+}
+
+fn never_stays_up() -> Solo {
+    let mut w = Solo::new(gang(2));
+    w.patience = TimeDelta::seconds(100);
+    w.settle();
+    for _ in 0..6 {
+        w.exit("g", 0, 1);
+        w.settle();
+    }
+    w
+}
+
+fn cannot_start_a_container() -> Solo {
+    let mut spec = gang(2);
+    spec["groups"][0]["template"]["spec"]["containers"][0]["env"] = json!([
+        {"name": "HOLLOW_EXIT", "value": "128"}, {"name": "HOLLOW_REASON", "value": "StartError"}]);
+    after(spec, 60)
+}
+
+fn supervised() -> Solo {
+    let mut w = Solo::supervised(gang(2));
+    w.settle();
+    w.exit("g", 0, 3);
+    w.settle();
+    w
+}

@@ -1,0 +1,204 @@
+//! What the dashboard of the operator shows.
+
+use super::panel::Kind::{Lines, Number, Table};
+use super::panel::{Dashboard, Panel};
+
+/// Whether the operator is well.
+pub const MANAGER: Dashboard = Dashboard {
+    name: "manager",
+    title: "Lockstep / Manager",
+    description: "Whether the operator is well: leader, passes, queue, requests to the API server, errors.",
+    panels: &[
+        Panel {
+            title: "Leaders",
+            description: "Processes that lead. 1 is right; 0 for a few seconds while another takes over.",
+            unit: "short",
+            kind: Number,
+            width: 6,
+            queries: &[(
+                r#"sum(leader_election_master_status{job=~"$job"})"#,
+                "leaders",
+            )],
+        },
+        Panel {
+            title: "Kinds not yet listed",
+            description: "Kinds of objects that a process has not listed. It decides nothing before it is 0.",
+            unit: "short",
+            kind: Number,
+            width: 6,
+            queries: &[(
+                r#"sum by (instance) (1 - lockstep_synced{job=~"$job"})"#,
+                "{{instance}}",
+            )],
+        },
+        Panel {
+            title: "Objects that cannot be read",
+            description: "Objects of ours that do not parse. They are left alone; the log names them.",
+            unit: "short",
+            kind: Number,
+            width: 6,
+            queries: &[(
+                r#"max by (kind) (lockstep_unreadable_objects{job=~"$job"})"#,
+                "{{kind}}",
+            )],
+        },
+        Panel {
+            title: "Workloads in the queue",
+            description: "Workloads that wait for a pass of the leader; a follower takes nothing out of its queue.",
+            unit: "short",
+            kind: Number,
+            width: 6,
+            queries: &[(
+                r#"max(workqueue_depth{job=~"$job"} and on (job, instance) leader_election_master_status{job=~"$job"} == 1)"#,
+                "depth",
+            )],
+        },
+        Panel {
+            title: "Passes over workloads",
+            description: "Passes by result: requeue has written something, success had nothing to do.",
+            unit: "ops",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                r#"sum by (result) (rate(controller_runtime_reconcile_total{job=~"$job"}[$__rate_interval]))"#,
+                "{{result}}",
+            )],
+        },
+        Panel {
+            title: "Length of passes, 99th percentile",
+            description: "Passes over workloads with their writes, and how long workloads wait for one.",
+            unit: "s",
+            kind: Lines,
+            width: 12,
+            queries: &[
+                (
+                    r#"histogram_quantile(0.99, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                    "pass",
+                ),
+                (
+                    r#"histogram_quantile(0.99, sum by (le) (rate(workqueue_queue_duration_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                    "wait",
+                ),
+            ],
+        },
+        Panel {
+            title: "Scheduler, 99th percentile",
+            description: "Time to decide, by the most that a pass did: no gang asked for capacity, a gang did, victims were searched for.",
+            unit: "s",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                r#"histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_pass_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                "{{kind}}",
+            )],
+        },
+        Panel {
+            title: "Requests to the API server",
+            description: "By code. 409 and 404 are part of the work; 403 and 429 are not.",
+            unit: "reqps",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                r#"sum by (code) (rate(rest_client_requests_total{job=~"$job"}[$__rate_interval]))"#,
+                "{{code}}",
+            )],
+        },
+        Panel {
+            title: "Errors",
+            description: "Watches that broke, writes that failed, and events that could not be sent.",
+            unit: "ops",
+            kind: Lines,
+            width: 12,
+            queries: &[
+                (
+                    r#"sum by (kind) (rate(lockstep_watch_errors_total{job=~"$job"}[$__rate_interval]))"#,
+                    "watch {{kind}}",
+                ),
+                (
+                    r#"sum by (class) (rate(lockstep_write_errors_total{job=~"$job"}[$__rate_interval]))"#,
+                    "write {{class}}",
+                ),
+                (
+                    r#"sum(rate(lockstep_events_lost_total{job=~"$job"}[$__rate_interval]))"#,
+                    "events",
+                ),
+            ],
+        },
+        Panel {
+            title: "Panics",
+            description: "Passes that panicked. The workload is left alone until it changes; the log has the place.",
+            unit: "short",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                r#"sum(increase(controller_runtime_reconcile_panics_total{job=~"$job"}[$__rate_interval]))"#,
+                "panics",
+            )],
+        },
+        Panel {
+            title: "Time of requests, 99th percentile",
+            description: "How long the API server takes to answer, by verb; watches are left out.",
+            unit: "s",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                r#"histogram_quantile(0.99, sum by (le, verb) (rate(rest_client_request_duration_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                "{{verb}}",
+            )],
+        },
+        Panel {
+            title: "Workloads in hand",
+            description: "Workloads that a worker has now, most that there may be, and for how many seconds the oldest has been there.",
+            unit: "short",
+            kind: Lines,
+            width: 12,
+            queries: &[
+                (
+                    r#"max(controller_runtime_active_workers{job=~"$job"})"#,
+                    "in hand",
+                ),
+                (
+                    r#"max(controller_runtime_max_concurrent_reconciles{job=~"$job"})"#,
+                    "most",
+                ),
+                (
+                    r#"max(workqueue_longest_running_processor_seconds{job=~"$job"})"#,
+                    "seconds",
+                ),
+            ],
+        },
+        Panel {
+            title: "Memory",
+            description: "Resident memory by replica.",
+            unit: "bytes",
+            kind: Lines,
+            width: 8,
+            queries: &[(
+                r#"max by (instance) (process_resident_memory_bytes{job=~"$job"})"#,
+                "{{instance}}",
+            )],
+        },
+        Panel {
+            title: "Processor",
+            description: "Processor time by replica.",
+            unit: "percentunit",
+            kind: Lines,
+            width: 8,
+            queries: &[(
+                r#"sum by (instance) (rate(process_cpu_seconds_total{job=~"$job"}[$__rate_interval]))"#,
+                "{{instance}}",
+            )],
+        },
+        Panel {
+            title: "Versions",
+            description: "Version and commit by replica.",
+            unit: "short",
+            kind: Table,
+            width: 8,
+            queries: &[(
+                r#"max by (instance, version, commit) (lockstep_build_info{job=~"$job"})"#,
+                "",
+            )],
+        },
+    ],
+};

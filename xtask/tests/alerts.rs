@@ -1,0 +1,241 @@
+//! Alerts ask for what is there, say what to do, and have a runbook each. Every rule is shown a
+//! mistake. `make test-prometheus` plays the tests of the table in Prometheus itself.
+
+// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+#![cfg(test)]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use xtask::alerts::{ALERTS, Alert, Case, RECORDINGS, RUNBOOKS, recorded, tests};
+use xtask::query;
+
+/// What each runbook answers, in this order.
+const HEADINGS: [&str; 5] = ["Meaning", "Impact", "Look at", "Do", "Prevent"];
+
+/// Runbooks by name, with their text.
+fn runbooks() -> BTreeMap<String, String> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let pages = std::fs::read_dir(root.join(RUNBOOKS)).unwrap();
+    pages
+        .map(|page| {
+            let path = page.unwrap().path();
+            let name = path.file_stem().unwrap().to_str().unwrap().to_owned();
+            (name, std::fs::read_to_string(path).unwrap())
+        })
+        .collect()
+}
+
+fn mistakes(alerts: &[Alert], pages: &BTreeMap<String, String>) -> Vec<String> {
+    let mut out = Vec::new();
+    for alert in alerts {
+        let found = query::mistakes(alert.expr, &recorded(), None);
+        out.extend(found.into_iter().map(|m| format!("{}: {m}", alert.name)));
+        out.extend(mistakes_in_words(alert));
+        match pages.get(alert.name) {
+            None => out.push(format!("{}: no runbook", alert.name)),
+            Some(page) => out.extend(mistakes_of_page(alert.name, page)),
+        }
+        for case in [&alert.fires, &alert.silent] {
+            out.extend(mistakes_of_case(alert, case));
+        }
+    }
+    let names: BTreeSet<&str> = alerts.iter().map(|a| a.name).collect();
+    let strays = pages.keys().filter(|page| !names.contains(page.as_str()));
+    out.extend(strays.map(|page| format!("{page}: a runbook without an alert")));
+    out
+}
+
+fn mistakes_in_words(alert: &Alert) -> Vec<String> {
+    let mut out = Vec::new();
+    if alert.summary.is_empty() || alert.summary.len() > 100 {
+        out.push(format!("{}: a summary is one line", alert.name));
+    }
+    let looks = alert.description.contains("kubectl") || alert.description.contains("dashboard");
+    if !looks {
+        out.push(format!(
+            "{}: the description says what to look at",
+            alert.name
+        ));
+    }
+    out
+}
+
+fn mistakes_of_page(name: &str, page: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if page.lines().next() != Some(&format!("# {name}")) {
+        out.push(format!("{name}: the runbook has another title"));
+    }
+    let headings: Vec<&str> = page.lines().filter_map(|l| l.strip_prefix("## ")).collect();
+    if headings != HEADINGS {
+        out.push(format!("{name}: the runbook has headings {headings:?}"));
+    }
+    if !page.contains("kubectl") {
+        out.push(format!("{name}: the runbook has no command"));
+    }
+    out
+}
+
+/// A test that feeds what the alert does not read proves nothing.
+fn mistakes_of_case(alert: &Alert, case: &Case) -> Vec<String> {
+    let of = |series: &str| series.split('{').next().unwrap_or_default().to_owned();
+    let reads = case.series.iter().any(|(s, _)| alert.expr.contains(&of(s)));
+    let mut out = Vec::new();
+    if !reads {
+        out.push(format!(
+            "{}: a test feeds nothing that it reads",
+            alert.name
+        ));
+    }
+    for (series, _) in case.series {
+        let found = query::mistakes(&format!("rate({series}[5m])"), &[], None);
+        let wrong = found.iter().filter(|m| !m.contains("counters, and"));
+        out.extend(wrong.map(|m| format!("{}: {m}", alert.name)));
+    }
+    out
+}
+
+#[test]
+fn alerts_ask_for_what_is_there_and_have_a_runbook_each() {
+    assert_eq!(mistakes(&ALERTS, &runbooks()), Vec::<String>::new());
+}
+
+#[test]
+fn the_page_for_people_lists_each_alert_with_its_severity_and_each_recording() {
+    let page = include_str!("../../docs/observability.md");
+    for alert in ALERTS {
+        let (name, severity) = (alert.name, alert.severity.as_str());
+        let row = format!("| [{name}](runbooks/{name}.md) | {severity} | ");
+        assert!(page.contains(&row), "{row}");
+    }
+    let listed = page.matches("](runbooks/").count();
+    assert_eq!(listed, ALERTS.len());
+    for rule in RECORDINGS {
+        assert!(page.contains(rule.name), "{}", rule.name);
+    }
+}
+
+#[test]
+fn recording_rules_ask_for_what_is_there_and_are_named_by_convention() {
+    for rule in RECORDINGS {
+        let found = query::mistakes(rule.expr, &[], None);
+        assert_eq!(found, Vec::<String>::new(), "{}", rule.name);
+        assert_eq!(rule.name.split(':').count(), 3, "level:metric:operation");
+    }
+}
+
+/// What is found wrong with one alert and the runbooks.
+fn found(alert: Alert, pages: &BTreeMap<String, String>) -> Vec<String> {
+    let others = ALERTS.iter().filter(|a| a.name != ALERTS[0].name);
+    let all: Vec<Alert> = others.copied().chain([alert]).collect();
+    mistakes(&all, pages)
+}
+
+#[test]
+fn every_rule_about_alerts_finds_its_mistake() {
+    let (good, pages) = (ALERTS[0], runbooks());
+    assert_eq!(found(good, &pages), Vec::<String>::new());
+    let asks = |expr| Alert { expr, ..good };
+    let feeds = |series| Alert {
+        fires: Case { series, at: "1m" },
+        ..good
+    };
+    let mute = Alert {
+        summary: "",
+        ..good
+    };
+    let idle = Alert {
+        description: "It is bad.",
+        ..good
+    };
+    let new = Alert {
+        name: "LockstepNew",
+        ..good
+    };
+    for (alert, mistake) in [
+        (asks("absent(lockstep_biuld_info)"), "no such metric"),
+        (
+            asks("sum by (phase) (lockstep_gangs) > 1"),
+            "grouped by phase",
+        ),
+        (
+            asks(r#"lockstep_gangs{phase="x"} > 1"#),
+            "has no label phase",
+        ),
+        (
+            asks("lockstep_preemptions_total > 1"),
+            "under rate or increase",
+        ),
+        (asks("sum("), "does not parse"),
+        (mute, "a summary is one line"),
+        (idle, "says what to look at"),
+        (new, "LockstepNew: no runbook"),
+        (
+            feeds(&[("lockstep_gangs", "1x5")]),
+            "feeds nothing that it reads",
+        ),
+        (
+            feeds(&[(r#"lockstep_build_info{colour="red"}"#, "1x5")]),
+            "has no label colour",
+        ),
+    ] {
+        let found = found(alert, &pages);
+        assert!(
+            found.iter().any(|m| m.contains(mistake)),
+            "{mistake}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn every_rule_about_runbooks_finds_its_mistake() {
+    let good = ALERTS[0];
+    let with = |change: fn(&mut String)| {
+        let mut pages = runbooks();
+        change(pages.get_mut(good.name).unwrap());
+        pages
+    };
+    let mut stray = runbooks();
+    stray.insert("Gone".into(), String::new());
+    for (pages, mistake) in [
+        (stray, "Gone: a runbook without an alert"),
+        (
+            with(|page| *page = page.replace("## Do\n", "## Try\n")),
+            "has headings",
+        ),
+        (
+            with(|page| *page = page.replacen("# L", "# M", 1)),
+            "another title",
+        ),
+        (
+            with(|page| *page = page.replace("kubectl", "k")),
+            "no command",
+        ),
+    ] {
+        let found = found(good, &pages);
+        assert!(
+            found.iter().any(|m| m.contains(mistake)),
+            "{mistake}: {found:?}"
+        );
+    }
+}
+
+#[test]
+fn each_alert_has_one_test_in_which_it_fires_alone_and_one_in_which_nothing_does() {
+    let tests = tests();
+    let tests = tests["tests"].as_array().unwrap();
+    assert_eq!(tests.len(), 2 * ALERTS.len());
+    for (alert, pair) in ALERTS.iter().zip(tests.chunks(2)) {
+        let firing = |test: &serde_json::Value| {
+            let samples = test["promql_expr_test"][0]["exp_samples"]
+                .as_array()
+                .unwrap();
+            samples
+                .iter()
+                .map(|s| s["labels"].to_string())
+                .collect::<String>()
+        };
+        assert!(firing(&pair[0]).contains(alert.name), "{}", alert.name);
+        assert_eq!(firing(&pair[1]), "", "{}", alert.name);
+    }
+}
