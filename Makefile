@@ -6,6 +6,10 @@ SHELL := /usr/bin/env bash
 CARGO ?= cargo
 # Errors of tests say what was missing; where they were made is of no help.
 export RUST_LIB_BACKTRACE := 0
+# What nobody builds upon takes half of the disk.
+ifdef CI
+export CARGO_INCREMENTAL := 0
+endif
 KUBECTL ?= kubectl
 # What `make deploy` installs.
 OVERLAY ?= full
@@ -94,6 +98,9 @@ test-prometheus: build plane prometheus ## Alerts in promtool; a real Prometheus
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
 .PHONY: plane-test
+# With the flags of tests/plane/build.sh, or all of Kubernetes' libraries are compiled once more.
+plane-test: export CGO_ENABLED := 0
+plane-test: export GOFLAGS := -trimpath -buildvcs=false
 plane-test: plane ## Tests of the control plane itself
 	cd tests/plane && go vet ./... && go test ./...
 
