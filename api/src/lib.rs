@@ -26,6 +26,7 @@ pub mod node_agent;
 pub mod restart_order;
 pub mod scheduling;
 pub mod template;
+pub mod time;
 pub mod workload;
 
 pub use node_agent::{NodeAgent, NodeAgentStatus};
@@ -36,8 +37,5 @@ pub use workload::{TrainingWorkload, TrainingWorkloadSpec, TrainingWorkloadStatu
 
 /// API group of the objects that users, the manager and the agents exchange.
 pub const TRAINING_GROUP: &str = "training.lockstep.dev";
-/// API group of our own `Workload` and `PodGroup`, used where the cluster does not serve the
-/// upstream kinds.
-pub const SCHEDULING_GROUP: &str = "scheduling.lockstep.dev";
 /// The one served version of both groups.
 pub const VERSION: &str = "v1alpha1";

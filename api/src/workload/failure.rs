@@ -136,6 +136,28 @@ pub struct FailureMatch {
     pub pod_conditions: Vec<PodConditionMatch>,
 }
 
+impl FailureMatch {
+    /// Whether failures of members of a group are meant.
+    pub fn names_group(&self, group: &str) -> bool {
+        names(&self.groups, group)
+    }
+
+    /// Whether ends of a container are meant.
+    pub fn names_container(&self, container: &str) -> bool {
+        names(&self.containers, container)
+    }
+
+    /// Whether failures for a reason are meant.
+    pub fn names_reason(&self, reason: &str) -> bool {
+        names(&self.reasons, reason)
+    }
+}
+
+/// Whether a list of names, where an empty one stands for all, has the name.
+fn names(list: &[String], name: &str) -> bool {
+    list.is_empty() || list.iter().any(|n| n == name)
+}
+
 /// A set of exit codes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]

@@ -6,9 +6,10 @@ use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use lockstep_api::NodeAgent;
+use lockstep_api::time::utc;
 use serde::Serialize;
 
-use crate::objects::{holds, moment, node};
+use crate::objects::{holds, node};
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
 use crate::view::{Look, View};
@@ -96,7 +97,7 @@ pub fn agents(objects: &[NodeAgent], pods: Option<&[Pod]>) -> AgentReport {
             runtime: status.runtime,
             last_report: status.reports.iter().map(|r| r.time).max(),
             pod: pod.map(ResourceExt::name_any),
-            since: pod.and_then(|p| moment(p.metadata.creation_timestamp.as_ref()?)),
+            since: pod.and_then(|p| utc(p.metadata.creation_timestamp.as_ref()?)),
         }
     };
     AgentReport {

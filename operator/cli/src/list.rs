@@ -2,10 +2,10 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
+use lockstep_api::time::utc;
 use lockstep_api::workload::Phase;
 use serde::Serialize;
 
-use crate::objects::moment;
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, phase_tone};
 use crate::view::{Look, View, workload_name};
@@ -76,7 +76,7 @@ fn listed(workload: &TrainingWorkload) -> ListedWorkload {
         priority_class: workload.spec.priority_class_name.clone(),
         reason: status.reason,
         message: status.message,
-        created: metadata.creation_timestamp.as_ref().and_then(moment),
+        created: metadata.creation_timestamp.as_ref().and_then(utc),
     }
 }
 

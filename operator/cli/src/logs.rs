@@ -6,10 +6,11 @@ use kube::ResourceExt;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
+use lockstep_api::time::utc;
 use lockstep_api::workload::Cause;
 use thiserror::Error;
 
-use crate::objects::{member, moment};
+use crate::objects::member;
 
 /// Which members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -190,7 +191,7 @@ fn has_restarted(pod: &Pod, container: &str, failed_at: DateTime<Utc>) -> bool {
     });
     let started = |s: &ContainerStatus| {
         let running = s.state.as_ref()?.running.as_ref()?;
-        moment(running.started_at.as_ref()?)
+        utc(running.started_at.as_ref()?)
     };
     let mut of_container = statuses.filter(|s| s.name == container);
     // The kubelet keeps whole seconds.

@@ -1,12 +1,9 @@
 //! What every command asks of objects.
 
-use chrono::{DateTime, Utc};
 use k8s_openapi::api::core::v1::Pod;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::{Resource, ResourceExt};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
-use lockstep_api::names::labels;
 
 /// Whether an object was made for a workload.
 pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: &K) -> bool {
@@ -15,23 +12,9 @@ pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: 
     owners.any(|o| o.controller == Some(true) && Some(o.uid.as_str()) == uid)
 }
 
-/// A time of the API server's.
-pub fn moment(time: &Time) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(
-        time.0.as_second(),
-        time.0.subsec_nanosecond().unsigned_abs(),
-    )
-}
-
 /// Which member a pod of ours is.
 pub fn member(pod: &Pod) -> Option<Member> {
-    let label = |key: &str| pod.labels().get(key);
-    let number = |key: &str| label(key)?.parse().ok();
-    Some(Member::new(
-        label(labels::GROUP)?,
-        number(labels::REPLICA)?,
-        number(labels::INDEX)?,
-    ))
+    Member::of_labels(pod.labels())
 }
 
 /// The node that a pod is bound to.

@@ -405,8 +405,12 @@ impl OpenIncident {
     /// Whether a pod is one of those that the incident replaces. With an action that replaces all
     /// pods they are known by their attempt, and not listed.
     pub fn replaces_pod(&self, pod: &PodView) -> bool {
-        self.old_pods.contains(pod.uid.as_str())
-            || (self.action.replaces_pods() && pod.identity.attempt < self.attempt)
+        self.old_pods.contains(pod.uid.as_str()) || self.knows_by_attempt(pod)
+    }
+
+    /// Whether a pod is replaced because it was made for an attempt before the incident's.
+    pub fn knows_by_attempt(&self, pod: &PodView) -> bool {
+        self.action.replaces_pods() && pod.identity.attempt < self.attempt
     }
 }
 

@@ -137,22 +137,6 @@ impl Identity {
         pod_labels: &BTreeMap<String, String>,
         pod_annotations: &BTreeMap<String, String>,
     ) -> Self {
-        let number = |key| {
-            pod_labels
-                .get(key)
-                .and_then(|v: &String| v.parse::<i32>().ok())
-                .filter(|n| *n >= 0)
-        };
-        let member = match (
-            pod_labels.get(labels::GROUP),
-            number(labels::REPLICA),
-            number(labels::INDEX),
-        ) {
-            (Some(group), Some(replica), Some(index)) => {
-                Some(Member::new(group.as_str(), replica, index))
-            }
-            _ => None,
-        };
         let annotation = |key| {
             pod_annotations
                 .get(key)
@@ -160,7 +144,7 @@ impl Identity {
                 .unwrap_or_default()
         };
         Self {
-            member,
+            member: Member::of_labels(pod_labels),
             published: pod_labels.contains_key(labels::PUBLISHED),
             spec_hash: annotation(annotations::SPEC_HASH).to_owned(),
             tier: annotation(annotations::TIER).parse().ok(),

@@ -1,5 +1,5 @@
-//! Conversions between our times (chrono) and those of Kubernetes' types (jiff). Our API, decisions
-//! and status use chrono; only what crosses to and from `k8s-openapi` types passes here.
+//! Our times (chrono) for Kubernetes' types (jiff). Our API, decisions and status use chrono; the
+//! other way is [`lockstep_api::time`].
 
 use chrono::{DateTime, Utc};
 use jiff::Timestamp;
@@ -13,22 +13,16 @@ pub fn to_jiff(time: DateTime<Utc>) -> Timestamp {
     .unwrap_or(Timestamp::MAX)
 }
 
-/// From Kubernetes types.
-pub fn to_chrono(time: Timestamp) -> DateTime<Utc> {
-    DateTime::from_timestamp(
-        time.as_second(),
-        u32::try_from(time.subsec_nanosecond()).unwrap_or_default(),
-    )
-    .unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+    use lockstep_api::time::utc;
+
     use super::*;
 
     #[test]
     fn a_time_survives_the_way_to_kubernetes_and_back() {
         let time = DateTime::from_timestamp(1_795_000_000, 123_456_000).unwrap();
-        assert_eq!(to_chrono(to_jiff(time)), time);
+        assert_eq!(utc(&Time(to_jiff(time))), Some(time));
     }
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
+use lockstep_api::time::utc;
 
 use crate::foreign::unit_of;
 use crate::pod_view::{PodSpecView, PodStatusView};
@@ -105,15 +106,6 @@ impl Pod {
     ) -> Result<Self, InvalidQuantity> {
         let label = |name: &str| metadata.labels.as_ref().and_then(|l| l.get(name));
         let annotation = |name: &str| metadata.annotations.as_ref().and_then(|a| a.get(name));
-        let number = |name: &str| label(name).and_then(|v| v.parse().ok());
-        let member = match (
-            label(labels::GROUP),
-            number(labels::REPLICA),
-            number(labels::INDEX),
-        ) {
-            (Some(group), Some(replica), Some(index)) => Some(Member::new(group, replica, index)),
-            _ => None,
-        };
         let owner = metadata
             .owner_references
             .iter()
@@ -157,7 +149,7 @@ impl Pod {
             owner: owner.map(|o| o.uid.clone()),
             unit: unit_of(metadata),
             pod_group: label(labels::POD_GROUP).cloned(),
-            member,
+            member: metadata.labels.as_ref().and_then(Member::of_labels),
             placement: annotation(annotations::PLACEMENT).cloned(),
             bound,
             pinned: spec
@@ -243,14 +235,6 @@ fn shared_labels(metadata: &ObjectMeta) -> BTreeMap<String, String> {
 /// Reads the value of a last-checkpoint annotation, RFC 3339. What does not parse counts as absent.
 pub fn checkpoint(text: &str) -> Option<DateTime<Utc>> {
     DateTime::parse_from_rfc3339(text).ok().map(|t| t.to_utc())
-}
-
-/// A time of Kubernetes as ours; `None` beyond the range of chrono.
-pub(crate) fn utc(time: &Time) -> Option<DateTime<Utc>> {
-    DateTime::from_timestamp(
-        time.0.as_second(),
-        time.0.subsec_nanosecond().unsigned_abs(),
-    )
 }
 
 /// The node that every term of the required affinity names in `matchFields`, as our pods and those

@@ -20,13 +20,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
 };
 use kube::Resource;
 use lockstep_api::scheduling::PreemptionPolicy;
+use lockstep_api::time::utc;
 use serde::{Deserialize, Deserializer};
 use thiserror::Error;
 
 use crate::gang::preemption_priority;
 use crate::node::{NodeSpecView, NodeStatusView};
 use crate::pdb::Budget;
-use crate::pod::utc;
 use crate::pod_view::{PodConditionView, PodSpecView, PodStatusView};
 use crate::priority_class::PriorityClass;
 use crate::quantity::InvalidQuantity;

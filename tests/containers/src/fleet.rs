@@ -157,12 +157,6 @@ impl RealNode {
         agent.process = Process::start(&agent.launch, &agent.folder)?;
         Ok(())
     }
-
-    /// The agent's output.
-    pub fn agent_log(&self) -> Result<String> {
-        let agent = self.agent.as_ref().context("an agent")?;
-        Ok(std::fs::read_to_string(agent.process.log())?)
-    }
 }
 
 /// Sends a signal to the training process of a member, supervised or not.

@@ -11,10 +11,10 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use lockstep_api::names::RESTART_ALL_FEATURE;
+use lockstep_api::time::utc_micro;
 
 use super::ClusterReader;
 use super::install::ManagerDeployment;
@@ -24,7 +24,7 @@ use crate::doctor_facts::{
     AccountFacts, InstallFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES, PolicyFacts,
     RightFacts,
 };
-use crate::objects::{holds, moment};
+use crate::objects::holds;
 use crate::problem::Problem;
 
 /// Where the manager is installed, unless its pods or its Deployment say otherwise.
@@ -131,7 +131,7 @@ impl ClusterReader {
         let spec = lease.and_then(|l| l.spec);
         Ok(spec.map(|spec| LeaseFacts {
             holder: spec.holder_identity.unwrap_or_default(),
-            renewed: spec.renew_time.and_then(|t| moment(&Time(t.0))),
+            renewed: spec.renew_time.as_ref().and_then(utc_micro),
             duration_seconds: i64::from(spec.lease_duration_seconds.unwrap_or_default()),
         }))
     }

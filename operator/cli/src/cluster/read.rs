@@ -2,10 +2,10 @@
 
 use anyhow::Result;
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1 as meta;
 use kube::api::ListParams;
 use kube::core::DeserializeGuard;
 use kube::{Api, Resource, ResourceExt};
+use lockstep_api::time::{utc, utc_micro};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::quota_wire::NamespaceWire;
 use lockstep_model::snapshot::PriorityClassRecord;
@@ -14,7 +14,6 @@ use lockstep_model::{Budget, Node, Pod, Weights};
 
 use super::ClusterReader;
 use crate::explain::{Happened, Story};
-use crate::objects::moment;
 use crate::problem::Problem;
 
 /// Gangs of one workload whose events are looked up: each costs a request.
@@ -171,11 +170,11 @@ fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
 fn happened(event: core::Event) -> Happened {
     let series = event.series.as_ref();
     let last = series.and_then(|s| s.last_observed_time.as_ref());
-    let last = last.and_then(|t| moment(&meta::Time(t.0)));
-    let last = last.or_else(|| event.last_timestamp.as_ref().and_then(moment));
+    let last = last.and_then(utc_micro);
+    let last = last.or_else(|| event.last_timestamp.as_ref().and_then(utc));
     let first = event.event_time.as_ref();
     Happened {
-        time: last.or_else(|| first.and_then(|t| moment(&meta::Time(t.0)))),
+        time: last.or_else(|| first.and_then(utc_micro)),
         kind: event
             .involved_object
             .kind

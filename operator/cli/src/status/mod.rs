@@ -11,6 +11,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PodGroupStatus;
+use lockstep_api::time::utc;
 use lockstep_api::workload::{
     Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phase, TrainingProgress,
     TrainingWorkloadStatus,
@@ -19,7 +20,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use serde::Serialize;
 
 pub use self::budget::RestartsLeft;
-use crate::objects::{holds, member, moment, node};
+use crate::objects::{holds, member, node};
 
 /// Failures that are shown, of the last 20 that the status keeps.
 const FAILURES: usize = 3;
@@ -180,11 +181,7 @@ pub fn status(objects: &WorkloadObjects, now: DateTime<Utc>) -> StatusReport {
         attempt: status.attempt,
         accelerators: status.accounting.accelerators,
         progress: status.progress.clone(),
-        created: workload
-            .metadata
-            .creation_timestamp
-            .as_ref()
-            .and_then(moment),
+        created: workload.metadata.creation_timestamp.as_ref().and_then(utc),
         groups: groups(&status),
         topology: workload
             .spec

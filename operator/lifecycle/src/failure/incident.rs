@@ -1,11 +1,10 @@
 //! Incidents: opening, joining and superseding them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{count, reasons};
-use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
@@ -421,72 +420,6 @@ fn is_better_cause(incident: &OpenIncident, cause: &Cause) -> bool {
     let same = (&cause.pod, cause.kind) == (&incident.cause.pod, incident.cause.kind);
     let corrected = same && cause.exit_code != incident.cause.exit_code;
     corrected || cause.time < incident.cause.time
-}
-
-/// Restarts all domains that have pods, because the user asks for it.
-pub(crate) fn restart_all(facts: &Facts<'_>, ledger: &mut Ledger, cause: &Cause) {
-    let membership = ledger.membership(facts.spec());
-    for gang in &facts.gangs {
-        if facts.placement(ledger, &gang.key).is_none() {
-            continue;
-        }
-        for domain in &gang.domains {
-            let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
-            // One restart serves all requests of one pass.
-            let opened = ledger
-                .domain(scope.key())
-                .and_then(DomainLedger::domain_incident)
-                .is_some_and(|i| i.detected_at == facts.now);
-            let has_pods = scope.all.iter().any(|m| !facts.pods_of(m).is_empty());
-            if has_pods && !opened {
-                let action = FailureAction::RestartGang;
-                open_uncounted(
-                    facts,
-                    ledger,
-                    &scope,
-                    action,
-                    cause.clone(),
-                    BTreeSet::new(),
-                );
-            }
-        }
-    }
-}
-
-/// Members that their nodes did not start are placed elsewhere while the others keep their nodes.
-pub(crate) fn place_elsewhere(
-    facts: &Facts<'_>,
-    ledger: &mut Ledger,
-    gang: &Gang,
-    failures: Vec<Failure>,
-) {
-    let membership = ledger.membership(facts.spec());
-    let domains = gang.domains.iter();
-    let domain_of: BTreeMap<&Member, &Domain> = domains
-        .flat_map(|d| d.members.iter().map(move |m| (m, d)))
-        .collect();
-    for Failure { member, cause, .. } in failures {
-        let Some(&domain) = domain_of.get(&member) else {
-            continue;
-        };
-        let Some(entry) = ledger.domains.get_mut(domain.key.as_str()) else {
-            continue;
-        };
-        if let Some(incident) = &mut entry.incident {
-            incident.replace_members(facts, [member]);
-            continue;
-        }
-        let scope = DomainScope::of_restart(facts, ledger, &membership, gang, domain);
-        let action = FailureAction::RestartPod;
-        open_uncounted(
-            facts,
-            ledger,
-            &scope,
-            action,
-            cause,
-            BTreeSet::from([member]),
-        );
-    }
 }
 
 /// More incidents than the policy allows.

@@ -9,6 +9,7 @@
 //! | [`unreported`] | restarts that the kubelet made and no agent reported |
 //! | [`seen`] | restarts that had been seen when an order was decided |
 //! | [`incident`] | opening, joining and superseding incidents |
+//! | [`requested`] | restarts that a user asks for, members that go elsewhere |
 //! | [`refund`] | charges that turn out to be wrong |
 //! | [`resize`] | restarts because other members run together |
 //! | [`progress`], [`late`] | moving an open incident on; members that do not come back |
@@ -22,6 +23,7 @@ pub(crate) mod others;
 pub(crate) mod policy;
 pub(crate) mod progress;
 pub(crate) mod refund;
+pub(crate) mod requested;
 pub(crate) mod resize;
 pub(crate) mod respond;
 pub(crate) mod restart_all;

@@ -116,19 +116,14 @@ fn users_rule(spec: &TrainingWorkloadSpec, failure: &Failure) -> Option<FailureA
 fn matches(rule: &FailureRule, failure: &Failure) -> bool {
     let m = &rule.matches;
     let cause = &failure.cause;
-    names(&m.groups, &failure.member.group)
-        && names(&m.containers, &cause.container)
+    m.names_group(&failure.member.group)
+        && m.names_container(&cause.container)
         && !(failure.reach == Reach::Itself && m.containers.is_empty())
-        && (names(&m.reasons, &cause.reason) || names(&m.reasons, cause.kind.as_str()))
+        && (m.names_reason(&cause.reason) || m.names_reason(cause.kind.as_str()))
         && m.exit_codes
             .as_ref()
             .is_none_or(|codes| matches_exit(codes, failure))
         && m.pod_conditions.iter().all(|c| has_condition(failure, c))
-}
-
-/// Whether a list of names, where an empty one stands for all, has the name.
-fn names(list: &[String], name: &str) -> bool {
-    list.is_empty() || list.iter().any(|n| n == name)
 }
 
 fn matches_exit(codes: &ExitCodes, failure: &Failure) -> bool {

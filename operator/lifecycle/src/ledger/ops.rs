@@ -347,9 +347,7 @@ impl OpenIncident {
     ) {
         for member in members {
             for pod in facts.pods_of(&member) {
-                let known_by_attempt =
-                    self.action.replaces_pods() && pod.identity.attempt < self.attempt;
-                if !known_by_attempt {
+                if !self.knows_by_attempt(pod) {
                     self.old_pods.extend(pod.uid.parse().ok());
                 }
             }

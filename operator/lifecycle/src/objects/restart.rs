@@ -71,16 +71,11 @@ fn matches_code(rule: &FailureRule, group: &str, container: &str, code: i32) -> 
     let m = &rule.matches;
     m.reasons.is_empty()
         && m.pod_conditions.is_empty()
-        && is_named(&m.groups, group)
-        && is_named(&m.containers, container)
+        && m.names_group(group)
+        && m.names_container(container)
         && m.exit_codes
             .as_ref()
             .is_none_or(|codes| codes.contains(code))
-}
-
-/// Whether a list of names, where an empty one stands for all, has the name.
-fn is_named(names: &[String], name: &str) -> bool {
-    names.is_empty() || names.iter().any(|n| n == name)
 }
 
 /// Sets restart policies of the pod and its containers for a tier.

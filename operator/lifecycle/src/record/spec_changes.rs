@@ -8,7 +8,7 @@ use lockstep_api::ids::{DomainKey, GangKey};
 use lockstep_api::workload::{AppliedSpec, Cause, CauseKind};
 
 use crate::facts::Facts;
-use crate::failure::{incident, resize};
+use crate::failure::{requested, resize};
 use crate::ledger::{DomainLedger, Ledger};
 use crate::objects::hash::spec_hash;
 use crate::view::Priority;
@@ -50,7 +50,7 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
             facts.now,
             "spec.restartNonce was raised",
         );
-        incident::restart_all(facts, ledger, &cause);
+        requested::restart_on_request(facts, ledger, &cause);
     }
 }
 

@@ -10,7 +10,7 @@ use lockstep_api::member::Member;
 
 use crate::cause::describe;
 use crate::facts::Facts;
-use crate::failure::{detect, incident};
+use crate::failure::{detect, requested};
 use crate::ledger::ops::ReleaseReason;
 use crate::ledger::{Avoidance, Ledger};
 use crate::orders::is_released;
@@ -52,7 +52,7 @@ fn answer(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, failures: &[Start
             .iter()
             .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))
             .collect();
-        incident::place_elsewhere(facts, ledger, gang, failures);
+        requested::place_elsewhere(facts, ledger, gang, failures);
     } else {
         let message = format!(
             "member {} on node {}: {}",

@@ -95,11 +95,6 @@ pub struct State {
 }
 
 impl State {
-    /// The workload with a UID.
-    pub fn workload_by_uid(&self, uid: &str) -> Option<&Arc<TrainingWorkload>> {
-        self.workloads.get(self.workload_keys.get(uid)?)
-    }
-
     /// Which workload has a name now.
     pub fn uid_of(&self, key: &Key) -> Option<Uid> {
         Uid::read(self.workloads.get(key)?.metadata.uid.as_deref())

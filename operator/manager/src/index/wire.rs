@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1 as core;
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use kube::Resource;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
+use lockstep_api::time::utc;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_lifecycle::pods::{
@@ -16,8 +16,6 @@ use lockstep_lifecycle::pods::{
 use lockstep_model::Pod;
 use lockstep_model::pod::Stage;
 use lockstep_model::wire::{ConditionWire, ContainerWire, NodeWire, PodWire};
-
-use crate::time_conversion::to_chrono;
 
 /// Taint of a node that its operator has declared dead.
 const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
@@ -41,7 +39,12 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
         nominated: pod.nominated.clone(),
         priority: wire.spec.priority,
         gated: pod.stage == Stage::Gated,
-        created_at: time(wire.metadata.creation_timestamp.as_ref()).unwrap_or_default(),
+        created_at: wire
+            .metadata
+            .creation_timestamp
+            .as_ref()
+            .and_then(utc)
+            .unwrap_or_default(),
         deleted_at: deletion_requested_at(wire),
         deletion_grace: wire.metadata.deletion_grace_period_seconds.unwrap_or(0),
         phase: PodPhase::from(status.phase.as_str()),
@@ -69,7 +72,7 @@ fn condition(c: &ConditionWire) -> ConditionView {
         status: c.status.clone(),
         reason: c.reason.clone().unwrap_or_default(),
         message: c.message.clone().unwrap_or_default(),
-        since: time(c.last_transition_time.as_ref()),
+        since: c.last_transition_time.as_ref().and_then(utc),
     }
 }
 
@@ -83,7 +86,7 @@ fn container(c: &ContainerWire, init: bool) -> ContainerView {
             ContainerState::Terminated(termination(t))
         } else if let Some(r) = &c.state.running {
             ContainerState::Running {
-                started_at: time(r.started_at.as_ref()),
+                started_at: r.started_at.as_ref().and_then(utc),
             }
         } else {
             let waiting = c.state.waiting.clone().unwrap_or_default();
@@ -101,7 +104,7 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
         exit_code: t.exit_code,
         reason: t.reason.clone().unwrap_or_default(),
         message: t.message.clone().unwrap_or_default(),
-        finished_at: time(t.finished_at.as_ref()),
+        finished_at: t.finished_at.as_ref().and_then(utc),
         id: t.container_id.clone(),
     }
 }
@@ -120,7 +123,7 @@ fn workload_of(wire: &PodWire) -> Option<Uid> {
 
 /// When the deletion of a pod was asked for: its deletion timestamp is when the grace will be over.
 fn deletion_requested_at(wire: &PodWire) -> Option<DateTime<Utc>> {
-    let over = time(wire.metadata.deletion_timestamp.as_ref())?;
+    let over = wire.metadata.deletion_timestamp.as_ref().and_then(utc)?;
     let grace = wire.metadata.deletion_grace_period_seconds.unwrap_or(0);
     Some(over - TimeDelta::try_seconds(grace).unwrap_or_default())
 }
@@ -134,10 +137,6 @@ pub fn node_info(wire: &NodeWire) -> NodeInfo {
         declared_features: wire.status.declared_features.clone(),
         kubelet_version: wire.status.node_info.kubelet_version.clone(),
     }
-}
-
-fn time(t: Option<&Time>) -> Option<DateTime<Utc>> {
-    t.map(|t| to_chrono(t.0))
 }
 
 #[cfg(test)]
