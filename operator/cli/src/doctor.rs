@@ -126,7 +126,7 @@ fn kubernetes(facts: &InstallFacts) -> Finding {
             "{version} has no admission policies: nothing keeps others from writing what only the manager may; 1.{POLICIES_SINCE} is needed"
         )),
         Some(minor) if minor < IN_PLACE_SINCE => warn(format!(
-            "{version} cannot restart containers in place: failed gangs are recreated; 1.{IN_PLACE_SINCE} can"
+            "{version} cannot restart containers in place: failed gangs without a supervisor are recreated; 1.{IN_PLACE_SINCE} can"
         )),
         Some(_) => ok(version.clone()),
     }
@@ -280,7 +280,7 @@ fn nodes(facts: &InstallFacts) -> Finding {
         ok(format!("all {able} declare {RESTART_ALL_FEATURE}"))
     } else {
         warn(format!(
-            "{able} of {} declare {RESTART_ALL_FEATURE}: pods on the others restart one container at a time, those with init containers are recreated",
+            "{able} of {} declare {RESTART_ALL_FEATURE}: without a supervisor pods on the others restart one container at a time",
             nodes.len()
         ))
     }

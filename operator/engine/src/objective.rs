@@ -1,5 +1,5 @@
 //! The objective: what evicting units costs, and which of two costs is smaller. No other file
-//! scores victims.
+//! scores victims, but for the order that KEP-5710 prescribes (`preempt/kep.rs`).
 //!
 //! Costs are compared as [`EvictionCost`], field by field in the order of its fields: that order is
 //! the policy. The relaxation and the local search need a single number instead, the *price*.

@@ -207,7 +207,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "kubernetes",
             |f| f.kubernetes = "v1.33.0".into(),
-            "failed gangs are recreated; 1.35 can",
+            "failed gangs without a supervisor are recreated; 1.35 can",
         ),
         (
             "managers",

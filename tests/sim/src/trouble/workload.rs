@@ -1,4 +1,4 @@
-//! Workloads of every shape that the definition admits.
+//! Workloads of many shapes; what is left out stands at the head of the suite.
 
 use serde_json::{Value, json};
 
