@@ -90,13 +90,13 @@ pub fn renamed_overlay(
         (
             "manager",
             format!(
-                "namespace: {manager}\nnamePrefix: {prefix}\nresources: [{config}/overlays/default]\n"
+                "namespace: {manager}\nnamePrefix: {prefix}\nconfigurations: [{config}/names.yaml]\nresources: [{config}/overlays/default]\n"
             ),
         ),
         (
             "agents",
             format!(
-                "namespace: {agents}\nnamePrefix: {prefix}\ncomponents: [{config}/components/agent]\n"
+                "namespace: {agents}\nnamePrefix: {prefix}\nconfigurations: [{config}/names.yaml]\ncomponents: [{config}/components/agent]\n"
             ),
         ),
         ("", "resources: [manager, agents]\n".to_owned()),

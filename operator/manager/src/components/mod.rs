@@ -1,6 +1,6 @@
 //! What a bundle of the Operator Lifecycle Manager may not hold, applied by a small deployment of
-//! its own (ADR 0037): the admission policies always, the node agents' DaemonSet when the runtime's
-//! socket is named.
+//! its own (ADR 0037): the admission policies and flow control always, the node agents' DaemonSet
+//! when the runtime's socket is named.
 //!
 //! `lockstep-manager components` is that deployment's program. It has a service account of its own,
 //! so that the manager needs no right on policies and DaemonSets; kustomize applies the same objects
@@ -17,7 +17,9 @@ use kube::core::GroupVersionKind;
 use kube::{Api, Client, ResourceExt};
 use tracing::{info, warn};
 
-pub use self::objects::{AgentSettings, DAEMON_SET, RuntimeEndpoint, daemon_set, policies};
+pub use self::objects::{
+    AgentSettings, DAEMON_SET, RuntimeEndpoint, daemon_set, flow_control, policies,
+};
 
 /// Name under which the fields that we apply are ours.
 const FIELD_MANAGER: &str = "lockstep-components";
@@ -57,8 +59,8 @@ impl Components {
 
     /// Applies everything once: the policies first, because an agent does not act without its own.
     async fn apply(&self, client: &Client) -> Result<()> {
-        for object in policies()? {
-            apply(client, None, &object).await?;
+        for object in policies()?.iter().chain(&flow_control(&self.namespace)?) {
+            apply(client, None, object).await?;
         }
         let Some(agents) = &self.agents else {
             return self.remove_agents(client).await;

@@ -5,6 +5,7 @@ use std::str::FromStr;
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::flowcontrol::v1::PolicyRulesWithSubjects;
 use kube::api::DynamicObject;
 use kube::{Resource, ResourceExt};
 use thiserror::Error;
@@ -13,6 +14,10 @@ const POLICIES: [&str; 3] = [
     include_str!("../../../../config/policies/members.yaml"),
     include_str!("../../../../config/policies/node_agents.yaml"),
     include_str!("../../../../config/policies/operator_objects.yaml"),
+];
+const FLOW_CONTROL: [&str; 2] = [
+    include_str!("../../../../config/manager/flow_control.yaml"),
+    include_str!("../../../../config/components/agent/flow_control.yaml"),
 ];
 const AGENT: &str = include_str!("../../../../config/components/agent/daemonset.yaml");
 
@@ -78,6 +83,25 @@ pub fn policies() -> Result<Vec<DynamicObject>> {
     documents
         .map(|text| serde_saphyr::from_str(text).context("a policy"))
         .collect()
+}
+
+/// Levels of API Priority and Fairness and what goes to them: the requests of the accounts of this
+/// namespace.
+pub fn flow_control(namespace: &str) -> Result<Vec<DynamicObject>> {
+    let documents = FLOW_CONTROL.iter().flat_map(|file| file.split("\n---\n"));
+    let objects = documents.map(|text| {
+        let mut object: DynamicObject = serde_saphyr::from_str(text).context("flow control")?;
+        if let Some(rules) = object.data.pointer_mut("/spec/rules") {
+            let mut typed: Vec<PolicyRulesWithSubjects> = serde_json::from_value(rules.take())?;
+            let subjects = typed.iter_mut().flat_map(|rule| &mut rule.subjects);
+            for account in subjects.filter_map(|s| s.service_account.as_mut()) {
+                namespace.clone_into(&mut account.namespace);
+            }
+            *rules = serde_json::to_value(typed)?;
+        }
+        Ok(object)
+    });
+    objects.collect()
 }
 
 /// The DaemonSet of the agents, in this namespace and owned by this Deployment.
@@ -164,6 +188,26 @@ mod tests {
         assert_eq!(kinds, [pair, pair, pair].concat());
         let text = POLICIES.concat();
         assert!(!text.contains("lockstep-system") && !text.contains(":lockstep-agent:"));
+    }
+
+    #[test]
+    fn flow_control_is_for_the_accounts_of_the_installation() {
+        let objects = flow_control("ops").unwrap();
+        let names: Vec<String> = objects.iter().map(ResourceExt::name_any).collect();
+        let expected = [
+            "lockstep-leader-election",
+            "lockstep-manager",
+            "lockstep-agents",
+            "lockstep-agents",
+        ];
+        assert_eq!(names, expected);
+        let text = serde_json::to_string(&objects).unwrap();
+        let accounts = [
+            r#"{"name":"lockstep-manager","namespace":"ops"}"#,
+            r#"{"name":"lockstep-agent","namespace":"ops"}"#,
+        ];
+        assert_eq!(accounts.map(|a| text.matches(a).count()), [2, 1], "{text}");
+        assert!(!text.contains("lockstep-system"), "{text}");
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Installations under other names: by an overlay of a user's own and by what OLM makes of the
 //! bundle. The same story runs in each.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::flowcontrol::v1::{FlowSchema, PriorityLevelConfiguration};
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::PodGroup;
 use lockstep_cluster::cluster::Manager;
@@ -62,6 +65,30 @@ async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
     Ok(())
 }
 
+/// Requests of the accounts that run go to levels that are there.
+async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, &str)]) -> Result<()> {
+    let client = cluster.client().await?;
+    let levels: Api<PriorityLevelConfiguration> = Api::all(client.clone());
+    let schemas: Api<FlowSchema> = Api::all(client);
+    let ours = ListParams::default().labels("app.kubernetes.io/name=lockstep");
+    let ours = schemas.list(&ours).await?;
+    let mut found = BTreeSet::new();
+    for schema in &ours {
+        let spec = schema.spec.as_ref().context("a spec")?;
+        let level = &spec.priority_level_configuration.name;
+        // Those two every cluster has.
+        if !["leader-election", "workload-high"].contains(&level.as_str()) {
+            levels.get(level).await?;
+        }
+        let subjects = spec.rules.iter().flatten().flat_map(|r| &r.subjects);
+        let accounts = subjects.filter_map(|s| s.service_account.clone());
+        found.extend(accounts.map(|a| (a.namespace, a.name)));
+    }
+    let expected = accounts.iter().map(|(n, a)| ((*n).into(), (*a).into()));
+    ensure!(found == expected.collect(), "{found:?}");
+    Ok(())
+}
+
 async fn metric(manager: &Manager, policy: &str) -> Result<String> {
     let text = http::get(&manager.metrics, "/metrics").await?;
     let line = format!("lockstep_policy_check_failed{{policy=\"{policy}\"}} ");
@@ -87,6 +114,11 @@ async fn under_another_namespace_and_prefix_the_manager_writes_and_strangers_do_
     for policy in ["lockstep-operator-objects", "lockstep-members"] {
         ensure!(metric(&manager, policy).await? == "0", "{policy}");
     }
+    let accounts = [
+        ("ops", "x-lockstep-manager"),
+        ("ops-agents", "x-lockstep-agent"),
+    ];
+    flow_control_is_for(&cluster, &accounts).await?;
     scenario(&cluster, "renamed", &shape(), async |t| {
         story(t).await?;
         doctor_finds(t.cluster, "2 are ready").await
@@ -172,6 +204,12 @@ async fn what_olm_makes_of_the_bundle_runs_gangs_and_owns_its_agents() -> Result
         "{text}"
     );
 
+    let accounts = [
+        ("operators", "lockstep-manager"),
+        ("operators", "lockstep-agent"),
+    ];
+    flow_control_is_for(&cluster, &accounts).await?;
+
     let _manager = cluster.start_manager("a").await?;
     scenario(&cluster, "olm", &shape(), async |t| {
         story(t).await?;
@@ -203,6 +241,8 @@ fn rights_fit(cluster: &Cluster) -> Result<()> {
         json!(["delete", "daemonsets"]),
         json!(["get", "deployments"]),
         json!(["patch", "daemonsets"]),
+        json!(["patch", "flowschemas"]),
+        json!(["patch", "prioritylevelconfigurations"]),
         json!(["patch", "validatingadmissionpolicies"]),
         json!(["patch", "validatingadmissionpolicybindings"]),
     ];
