@@ -25,6 +25,8 @@ const RETRY: Duration = Duration::from_secs(5);
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
 /// How the API server begins to say which policy refused.
 const REFUSED_BY_POLICY: &str = "ValidatingAdmissionPolicy";
+/// The policy, whose name may have a prefix. A cluster may have others, which prove nothing.
+const POLICY: &str = "lockstep-node-agents";
 /// The right that makes an account that of an agent; the policy names it to who lacks it.
 const RIGHT: &str = "nodeagents.admission.lockstep.dev";
 
@@ -90,7 +92,9 @@ fn judge(answer: kube::Result<NodeAgent>) -> Result<(), GuardError> {
     match answer {
         Ok(_) => Err(GuardError::NotInForce),
         Err(kube::Error::Api(status)) => {
-            let by_policy = status.is_forbidden() && status.message.contains(REFUSED_BY_POLICY);
+            let words = [REFUSED_BY_POLICY, POLICY];
+            let by_policy =
+                status.is_forbidden() && words.iter().all(|w| status.message.contains(w));
             if by_policy && status.message.contains(RIGHT) {
                 Err(GuardError::NoAgent(status.message.clone()))
             } else if by_policy {
@@ -121,6 +125,9 @@ mod tests {
     const NO_AGENT: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
                             'lockstep-node-agents' with binding 'lockstep-node-agents' denied request: only agents write \
                             NodeAgents: a lacks the right to report nodeagents.admission.lockstep.dev";
+
+    const OTHER_POLICY: &str = "nodeagents.training.lockstep.dev \"lockstep-self-test\" is forbidden: ValidatingAdmissionPolicy \
+                                'require-labels' with binding 'require-labels' denied request: no team";
 
     fn status(code: u16, reason: &str, message: &str) -> Value {
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code, "reason": reason,
@@ -164,6 +171,10 @@ mod tests {
             (status(409, "AlreadyExists", "exists"), Some("not in force")),
             (
                 status(403, "Forbidden", "cannot create resource \"nodeagents\""),
+                Some("another reason"),
+            ),
+            (
+                status(403, "Forbidden", OTHER_POLICY),
                 Some("another reason"),
             ),
             (

@@ -6,6 +6,7 @@
 //! objects of a name that the policies refuse to everybody: the words of the refusal tell whose
 //! turn it was.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -89,11 +90,13 @@ pub async fn watch_policies(
     metric: PolicyMetric,
 ) {
     let mut said = None;
+    let mut refusals = Refusals::default();
     loop {
-        let found = test_all(&client, &namespace, &metric).await;
+        let outcomes = test_all(&client, &namespace, &metric).await;
+        refusals.learn(&outcomes);
+        health.policies(refusals.first());
+        let found: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
         let text = found.iter().map(ToString::to_string).collect::<Vec<_>>();
-        let refused = found.iter().find(|e| matches!(e, PolicyError::Refused(_)));
-        health.policies(refused.map(ToString::to_string));
         if said.as_ref() != Some(&text) {
             report(&found);
             said = Some(text);
@@ -116,8 +119,36 @@ fn report(found: &[PolicyError]) {
     }
 }
 
-/// What is wrong, policy by policy.
-async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<PolicyError> {
+/// What was found of a policy.
+type Outcome = (&'static str, Result<(), PolicyError>);
+
+/// The policies that refuse this process, by the last clear answer of each: no answer does not make
+/// a manager ready that was refused before.
+#[derive(Debug, Default)]
+struct Refusals(BTreeMap<&'static str, String>);
+
+impl Refusals {
+    fn learn(&mut self, outcomes: &[Outcome]) {
+        for (policy, outcome) in outcomes {
+            match outcome {
+                Ok(()) | Err(PolicyError::NotInForce(_)) => {
+                    self.0.remove(policy);
+                }
+                Err(refused @ PolicyError::Refused(_)) => {
+                    self.0.insert(policy, refused.to_string());
+                }
+                Err(PolicyError::Unclear(..)) => {}
+            }
+        }
+    }
+
+    fn first(&self) -> Option<String> {
+        self.0.values().next().cloned()
+    }
+}
+
+/// What is found, policy by policy.
+async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Vec<Outcome> {
     let mut found = Vec::new();
     for (policy, outcome) in [
         (
@@ -133,7 +164,7 @@ async fn test_all(client: &Client, namespace: &str, metric: &PolicyMetric) -> Ve
             // As it was before.
             Err(PolicyError::Unclear(..)) => {}
         }
-        found.extend(outcome.err());
+        found.push((policy, outcome));
     }
     found
 }
@@ -163,7 +194,10 @@ fn judge(policy: &'static str, answer: Answer) -> Result<(), PolicyError> {
         None => Err(PolicyError::Unclear(policy, "no answer in time".into())),
         Some(Ok(())) => Err(PolicyError::NotInForce(policy)),
         Some(Err(kube::Error::Api(status))) => {
-            let by_policy = status.is_forbidden() && status.message.contains(REFUSED_BY_POLICY);
+            // A cluster may have policies of its own, which say nothing of this one.
+            let words = [REFUSED_BY_POLICY, policy];
+            let by_policy =
+                status.is_forbidden() && words.iter().all(|w| status.message.contains(w));
             if by_policy && status.message.contains(REFUSED_TO_ALL) {
                 Ok(())
             } else if by_policy {
@@ -214,8 +248,10 @@ mod tests {
         kube::Error::Api(status.boxed())
     }
 
+    const P: &str = "lockstep-operator-objects";
+
     fn judged(error: kube::Error) -> Result<(), PolicyError> {
-        judge("p", Some(Err(error)))
+        judge(P, Some(Err(error)))
     }
 
     fn denied(words: &str) -> kube::Error {
@@ -226,7 +262,7 @@ mod tests {
 
     #[test]
     fn only_the_refusal_that_everybody_gets_says_that_the_manager_may_write() {
-        let p = "p";
+        let p = P;
         let all = denied("the name lockstep-self-test is for the manager's test of this policy");
         assert_eq!(judged(all), Ok(()));
         let own = judged(denied("only Lockstep's manager writes: sa lacks the right"));
@@ -250,6 +286,11 @@ mod tests {
             refused(403, "Forbidden", "cannot create resource \"restartorders\""),
             refused(403, "Forbidden", "exceeded quota: pods"),
             refused(
+                403,
+                "Forbidden",
+                "forbidden: ValidatingAdmissionPolicy 'require-labels' with binding 'x' denied request: no team",
+            ),
+            refused(
                 404,
                 "NotFound",
                 "the server could not find the requested resource",
@@ -258,6 +299,22 @@ mod tests {
         ] {
             let found = judged(error);
             assert!(matches!(found, Err(PolicyError::Unclear(..))), "{found:?}");
+        }
+    }
+
+    #[test]
+    fn no_answer_does_not_make_a_manager_ready_that_was_refused() {
+        let mut refusals = Refusals::default();
+        let unclear = || Err(PolicyError::Unclear(P, "no answer in time".into()));
+        for (outcome, ready) in [
+            (unclear(), true),
+            (Err(PolicyError::Refused("right".into())), false),
+            (unclear(), false),
+            (Ok(()), true),
+            (unclear(), true),
+        ] {
+            refusals.learn(&[(P, outcome)]);
+            assert_eq!(refusals.first().is_none(), ready);
         }
     }
 
