@@ -195,7 +195,9 @@ fn told_when(response: Response<Body>) -> Result<Response<Body>, BoxError> {
     let seconds = seconds.and_then(|s| s.trim().parse().ok());
     match seconds.filter(|_| is_overload(response.status())) {
         Some(seconds) if !headers.get(CONTENT_TYPE).is_some_and(json) => {
-            Err(ComeBack(Duration::from_secs(seconds)).into())
+            let status = response.status().as_u16();
+            let wait = Duration::from_secs(seconds);
+            Err(ComeBack { status, wait }.into())
         }
         _ => Ok(response),
     }
@@ -316,6 +318,19 @@ mod tests {
         assert_eq!(error.class, ErrorClass::Throttled);
         assert_eq!(error.retry_after, Duration::from_secs(7));
         assert_eq!(clients.pace.allows(32), 16);
+    }
+
+    #[tokio::test]
+    async fn a_gateway_that_gave_up_does_not_say_that_nothing_was_done() {
+        let headers = [("retry-after", "7"), ("content-type", "text/plain")];
+        for (code, class) in [(504, ErrorClass::Timeout), (503, ErrorClass::Other)] {
+            let clients = answering(code, &headers, "upstream request timeout");
+            let api: Api<ConfigMap> = Api::default_namespaced(clients.write.clone());
+            let error = api.delete("x", &DeleteParams::default()).await.unwrap_err();
+            let error = ApiError::from(error);
+            assert_eq!(error.class, class);
+            assert_eq!(error.retry_after, Duration::from_secs(7));
+        }
     }
 
     #[tokio::test]

@@ -61,10 +61,15 @@ impl ErrorClass {
     }
 }
 
-/// The server was too busy to take a request, and says when to come back.
+/// The server, or what stands before it, was too busy, and says when to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("too many requests; the server asks to come back in {0:?}")]
-pub(crate) struct ComeBack(pub Duration);
+#[error("status {status}; the server asks to come back in {wait:?}")]
+pub(crate) struct ComeBack {
+    /// HTTP status. Only 429 says that the request was not carried out.
+    pub status: u16,
+    /// How long to wait.
+    pub wait: Duration,
+}
 
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -103,7 +108,7 @@ impl From<kube::Error> for ApiError {
                 message: status.message,
             },
             other => Self {
-                retry_after: asked.map_or(Duration::ZERO, |ComeBack(wait)| wait),
+                retry_after: asked.map_or(Duration::ZERO, |asked| asked.wait),
                 ..Self::new(class, other.to_string())
             },
         }
@@ -120,11 +125,21 @@ fn classify(error: &kube::Error) -> ErrorClass {
         kube::Error::Api(s) if s.is_invalid() || s.code == 400 || s.code == 413 => {
             ErrorClass::Invalid
         }
-        kube::Error::Api(s) if s.code == 429 => ErrorClass::Throttled,
-        kube::Error::Api(s) if s.code == 504 => ErrorClass::Timeout,
+        kube::Error::Api(s) => by_code(s.code),
         kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
-        kube::Error::Service(e) if e.is::<ComeBack>() => ErrorClass::Throttled,
+        kube::Error::Service(e) => match e.downcast_ref::<ComeBack>() {
+            Some(asked) => by_code(asked.status),
+            None => ErrorClass::Other,
+        },
+        _ => ErrorClass::Other,
+    }
+}
+
+fn by_code(code: u16) -> ErrorClass {
+    match code {
+        429 => ErrorClass::Throttled,
+        504 => ErrorClass::Timeout,
         _ => ErrorClass::Other,
     }
 }

@@ -1,7 +1,7 @@
 //! How many requests of one pass are in flight: as many as the API server bears.
 //!
 //! Additive increase, multiplicative decrease, as in TCP: answers that come in time make room for more
-//! requests, a slow one or a refusal halves it. A server that has too much to do gets less from us
+//! requests, a slow one halves it down to a quarter, a refusal down to one. A server that has too much to do gets less from us
 //! within one answer, and all of it again within seconds.
 
 use std::sync::Arc;
@@ -13,6 +13,10 @@ use tokio::time::Instant;
 /// An answer that takes longer is that of a server that has too much to do. The objective of
 /// Kubernetes for writes is a second at the 99th percentile; most take a few milliseconds.
 const SLOW: Duration = Duration::from_secs(1);
+
+/// What slowness alone leaves of the bound. Answers may be slow for a reason that fewer requests do not
+/// cure, such as an admission webhook that takes its time.
+const SLOW_LEAVES: f64 = 0.25;
 
 /// How an answer came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,12 +52,16 @@ impl Window {
             Answer::After(time) if time <= SLOW => {
                 self.size = (self.size + self.size.recip()).min(most.max(1.0));
             }
-            Answer::After(_) | Answer::Overloaded => {
-                if self.since.is_none_or(|since| sent >= since) {
-                    self.size = (self.size / 2.0).max(1.0);
-                    self.since = Some(now);
-                }
-            }
+            Answer::After(_) => self.halve(most * SLOW_LEAVES, sent, now),
+            Answer::Overloaded => self.halve(1.0, sent, now),
+        }
+    }
+
+    /// Halves the window, to no less than `least`.
+    fn halve(&mut self, least: f64, sent: Instant, now: Instant) {
+        if self.since.is_none_or(|since| sent >= since) {
+            self.size = (self.size / 2.0).max(least.max(1.0)).min(self.size);
+            self.since = Some(now);
         }
     }
 
@@ -157,6 +165,14 @@ mod tests {
             let sizes = after(quick.chain(std::iter::repeat_n(Answer::Overloaded, 6)));
             prop_assert_eq!(sizes.last(), Some(&1));
         }
+    }
+
+    #[test]
+    fn an_admission_webhook_that_takes_its_time_leaves_a_quarter() {
+        let slow = std::iter::repeat_n(Answer::After(Duration::from_millis(1200)), 200);
+        assert_eq!(after(slow.clone()).last(), Some(&(MOST / 4)));
+        let refused = std::iter::repeat_n(Answer::Overloaded, 3);
+        assert_eq!(after(refused.chain(slow)).last(), Some(&(MOST / 8)));
     }
 
     #[test]

@@ -5,9 +5,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstep_api::TrainingWorkloadStatus;
 use lockstep_api::ids::Uid;
-use lockstep_lifecycle::LifecycleSettings;
 use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
+use lockstep_lifecycle::{LifecycleSettings, WorkloadView};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
@@ -32,9 +33,29 @@ pub(super) struct Remembered {
     pub writes: OwnWrites,
     /// When the status was last written.
     pub summarized: Option<Instant>,
+    /// A status that was sent, of which no answer says whether it was stored.
+    pub unanswered: Option<Box<StatusChange>>,
     /// The last answer to a dry run, and when it came.
     dry_run: Option<(DryRun, Instant)>,
     refusals: BTreeMap<Target, RefusedRequest>,
+}
+
+/// A change of status, from what was read at a version.
+#[derive(Debug)]
+pub(super) struct StatusChange {
+    pub read_at: Option<String>,
+    pub old: Option<TrainingWorkloadStatus>,
+    pub new: TrainingWorkloadStatus,
+}
+
+impl StatusChange {
+    pub fn new(view: &WorkloadView, new: &TrainingWorkloadStatus) -> Self {
+        Self {
+            read_at: view.workload.metadata.resource_version.clone(),
+            old: view.workload.status.clone(),
+            new: new.clone(),
+        }
+    }
 }
 
 impl Memories {
@@ -67,6 +88,14 @@ impl Remembered {
             refusals: self.refusals.values().cloned().collect(),
             settings: settings.clone(),
         }
+    }
+
+    /// The change without an answer, if this view shows that it was stored. It is forgotten once a
+    /// later version shows something else.
+    pub fn shown(&mut self, view: &WorkloadView) -> Option<Box<StatusChange>> {
+        let version = view.workload.metadata.resource_version.as_ref();
+        let change = self.unanswered.take_if(|c| c.read_at.as_ref() != version)?;
+        (view.workload.status.as_ref() == Some(&change.new)).then_some(change)
     }
 
     /// Takes over what has become of a pass's requests.

@@ -35,7 +35,7 @@ use crate::events::Events;
 use crate::index::{Index, Key, WatchedKind};
 use crate::queue::Queue;
 use act::ActionSender;
-use memory::{Memories, Memory};
+use memory::{Memories, Memory, StatusChange};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
 
@@ -103,6 +103,7 @@ impl Controller {
                 pace,
             },
             stop: parts.stop.clone(),
+            clock: parts.clock.clone(),
         };
         Self {
             parts,
@@ -209,6 +210,10 @@ impl Controller {
         let Some(view) = self.parts.index.read().view(key, known) else {
             return Ok(PassResult::Unchanged);
         };
+        let shown = memory.lock().shown(&view);
+        if let Some(change) = shown {
+            self.tell(&view, &change);
+        }
         let pass = decide(&view, self.parts.clock.wall());
         if let Some(wait) = pass.requeue_after {
             self.parts.queue.add_after(key.clone(), wait);
@@ -250,7 +255,17 @@ impl Controller {
         status: &TrainingWorkloadStatus,
         memory: &Memory,
     ) -> Result<bool, ApiError> {
-        let Written::At(version) = self.writer.write(view, status).await? else {
+        let change = Box::new(StatusChange::new(view, status));
+        let written = match self.writer.write(view, status).await {
+            Ok(written) => written,
+            Err(error) => {
+                if matches!(error.class, ErrorClass::Timeout | ErrorClass::Other) {
+                    memory.lock().unanswered = Some(change);
+                }
+                return Err(error);
+            }
+        };
+        let Written::At(version) = written else {
             return Ok(false);
         };
         let now = self.parts.clock.monotonic();
@@ -261,14 +276,20 @@ impl Controller {
                 .wrote(WatchedKind::TrainingWorkload, &version, now);
             memory.summarized = Some(now);
         }
+        self.tell(view, &change);
+        Ok(true)
+    }
+
+    /// Counts what has changed, and tells it in events.
+    fn tell(&self, view: &WorkloadView, change: &StatusChange) {
+        let StatusChange { old, new, .. } = change;
         self.parts
             .metrics
-            .wrote(view.namespace(), view.workload.status.as_ref(), status);
-        for note in transitions(&view.status(), status) {
+            .wrote(view.namespace(), old.as_ref(), new);
+        for note in transitions(&old.clone().unwrap_or_default(), new) {
             info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
             self.parts.events.workload(view, note);
         }
-        Ok(true)
     }
 
     async fn act(
@@ -288,7 +309,7 @@ impl Controller {
         for refusal in &acted.refusals {
             warn!(workload = %key, target = ?refusal.target, kind = ?refusal.kind, message = %refusal.message, "refused");
         }
-        let news = !acted.refusals.is_empty() || acted.dry_run.is_some();
+        let news = !acted.refusals.is_empty() || acted.dry_run.is_some() || acted.unfinished;
         let failure = acted.failure.clone();
         memory.lock().learn(acted, self.parts.clock.monotonic());
         match failure {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::fake_api::FakeApi;
 use chrono::{DateTime, Utc};
@@ -15,6 +16,7 @@ use lockstep_lifecycle::view::{Priority, RefusalKind, Target, WorkloadId};
 use lockstep_lifecycle::{Action, LifecycleSettings, Object, WorkloadView};
 use lockstep_manager::api::error::ErrorClass;
 use lockstep_manager::api::{Actor, Pace};
+use lockstep_manager::clock::SystemClock;
 use lockstep_manager::workload::act::{ActionResults, ActionSender};
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
@@ -73,6 +75,7 @@ fn sender(api: &FakeApi, in_flight: usize) -> ActionSender {
     ActionSender {
         actor,
         stop: CancellationToken::new(),
+        clock: Arc::new(SystemClock),
     }
 }
 
@@ -118,6 +121,20 @@ async fn a_create_whose_answer_was_lost_is_adopted_when_it_is_repeated() {
         (2, 0, None)
     );
     assert_eq!(acted.accepted.len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn where_each_create_takes_its_time_a_pass_ends_and_leaves_the_rest_to_the_next() {
+    let api = FakeApi::new();
+    api.takes(Duration::from_millis(1200));
+    let acted = act(&api, 4, (0..500).map(create).collect()).await;
+    assert!(acted.unfinished, "{acted:?}");
+    let made = api.all(PODS).len();
+    assert_eq!(
+        (made, acted.accepted.len()),
+        (20, 20),
+        "five rounds of four"
+    );
 }
 
 #[tokio::test]

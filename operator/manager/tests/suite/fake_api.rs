@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body as Answer;
 use futures_util::stream;
@@ -31,6 +32,10 @@ struct Store {
     writes: Vec<String>,
     /// Names of objects whose creation or change is refused, with code, reason and message.
     refused: BTreeMap<String, (StatusCode, &'static str, &'static str)>,
+    /// How long each write takes.
+    takes: Duration,
+    /// Ends of paths of which the next write is done and its answer lost.
+    lost: Vec<&'static str>,
 }
 
 /// A fake API server. Clones share it.
@@ -121,6 +126,16 @@ impl FakeApi {
         self.store.lock().refused.remove(name);
     }
 
+    /// From now on each write takes so long.
+    pub fn takes(&self, time: Duration) {
+        self.store.lock().takes = time;
+    }
+
+    /// Does the next write to a path that ends so, and loses its answer.
+    pub fn lose_answer(&self, path_end: &'static str) {
+        self.store.lock().lost.push(path_end);
+    }
+
     /// Writes so far.
     pub fn writes(&self) -> Vec<String> {
         self.store.lock().writes.clone()
@@ -190,8 +205,18 @@ impl FakeApi {
                 .lock()
                 .writes
                 .push(format!("{} {}", head.method, head.uri.path()));
+            let time = self.store.lock().takes;
+            tokio::time::sleep(time).await;
         }
-        let (code, value) = self.handle(&head.method, &at, query, body);
+        let (mut code, mut value) = self.handle(&head.method, &at, query, body);
+        let mut lost = self.store.lock().lost.clone();
+        if let Some(at) = lost.iter().position(|end| head.uri.path().ends_with(end))
+            && head.method != Method::GET
+        {
+            lost.remove(at);
+            self.store.lock().lost = lost;
+            (code, value) = failure(StatusCode::GATEWAY_TIMEOUT, "Timeout", "no answer in time");
+        }
         Ok(Response::builder()
             .status(code)
             .body(Answer::from(value.to_string()))?)

@@ -229,3 +229,24 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
     };
     assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_status_that_was_stored_without_an_answer_is_told_once() {
+    const EVENTS: &str = "apis/events.k8s.io/v1/events";
+    let api = FakeApi::new();
+    api.put("api/v1/nodes", node("n1"));
+    api.put("api/v1/nodes", node("n2"));
+    api.put(WORKLOADS, workload("llama"));
+    api.lose_answer("trainingworkloads/llama/status");
+    let stop = CancellationToken::new();
+    let mut manager = Box::pin(run(deps(&api, "a", &stop)));
+    let story = async {
+        within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")).await;
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        let queued = |e: &&Value| e["reason"] == "Queued";
+        assert_eq!(api.all(EVENTS).iter().filter(queued).count(), 1);
+        stop.cancel();
+    };
+    let (ended, ()) = tokio::join!(&mut manager, story);
+    ended.expect("the manager ends as it is told to");
+}

@@ -1,7 +1,9 @@
 //! Does what a pass has decided: the only requests that the workload controller sends.
 //!
 //! Actions go out in their order; neighbours of one kind concurrently, up to a bound. The first
-//! failure stops the rest: what was not sent is decided anew from what is there then.
+//! failure stops the rest: what was not sent is decided anew from what is there then. So does the
+//! time: where each request takes a second, five hundred would keep a failure, a suspension or a
+//! deletion of the workload waiting for minutes.
 //!
 //! Every delete and every patch of a pod names the pod's UID. That is enough where the decision
 //! came from the cache: a pod that has taken the name meanwhile is not touched. That the cache is
@@ -12,6 +14,8 @@
 mod request;
 
 use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::ResourceVersion;
@@ -21,7 +25,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::api::Actor;
 use crate::api::error::{ApiError, ErrorClass};
+use crate::clock::Clock;
 use crate::index::WatchedKind;
+
+/// After this time a pass sends no more.
+const LONGEST: Duration = Duration::from_secs(5);
 
 /// What has become of a pass's actions.
 #[derive(Debug, Default)]
@@ -38,11 +46,13 @@ pub struct ActionResults {
     pub failure: Option<ApiError>,
     /// Requests that were given up as best effort, by class of their error.
     pub ignored: Vec<ErrorClass>,
+    /// Time was up before all was sent.
+    pub unfinished: bool,
 }
 
 impl ActionResults {
     fn stopped(&self) -> bool {
-        self.failure.is_some() || !self.refusals.is_empty()
+        self.failure.is_some() || !self.refusals.is_empty() || self.unfinished
     }
 
     fn absorb(&mut self, result: ActionResult) {
@@ -84,6 +94,8 @@ pub struct ActionSender {
     pub actor: Actor,
     /// Once cancelled, requests in flight are finished and no more are sent.
     pub stop: CancellationToken,
+    /// Tells when a pass has taken long enough.
+    pub clock: Arc<dyn Clock>,
 }
 
 impl ActionSender {
@@ -95,6 +107,7 @@ impl ActionSender {
         now: DateTime<Utc>,
     ) -> ActionResults {
         let mut results = ActionResults::default();
+        let end = self.clock.monotonic() + LONGEST;
         let mut actions = actions.into_iter().peekable();
         while let Some(first) = actions.next() {
             if results.stopped() || self.stop.is_cancelled() {
@@ -108,6 +121,7 @@ impl ActionSender {
                 .map(|action| self.send(view, action, now));
             let settle = |result| {
                 results.absorb(result);
+                results.unfinished |= self.clock.monotonic() >= end;
                 if results.stopped() || self.stop.is_cancelled() {
                     return ControlFlow::Break(());
                 }
