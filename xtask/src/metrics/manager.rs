@@ -74,7 +74,7 @@ pub(super) const SINGLE_WORKLOADS: Section = Section {
             "lockstep_workload_info",
             Gauge,
             &["namespace", "name", "phase", "reason", "priority_class"],
-            "1; where a workload stands",
+            "1; where a workload stands: its phase, `New` while it has none, and the reason of it",
         ),
         metric(
             "lockstep_workload_status_condition",

@@ -254,6 +254,7 @@ fn a_workload_that_is_asked_for_shows_what_its_status_says() {
         format!("lockstep_workload_attempt{llama}}} 3"),
         format!("lockstep_workload_accelerators{llama}}} 32"),
         format!("lockstep_workload_lost_accelerator_seconds{llama}}} 640"),
+        r#"lockstep_workload_info{namespace="ml",name="fresh",phase="New",reason="",priority_class="batch"} 1"#.to_owned(),
         r#"lockstep_workload_ready{namespace="ml",name="fresh"} 0"#.to_owned(),
         "lockstep_workloads_not_shown 0".to_owned(),
     ] {

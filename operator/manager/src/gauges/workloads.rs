@@ -159,7 +159,7 @@ impl Shown {
         )?;
         for (key, workload) in &self.workloads {
             let status = workload.status.as_ref();
-            let phase = status.and_then(|s| s.phase).map_or("", Phase::as_str);
+            let phase = status.and_then(|s| s.phase).map_or("New", Phase::as_str);
             let class = workload.spec.priority_class_name.as_deref();
             let [namespace, name] = labels(key);
             family.encode_info(&[

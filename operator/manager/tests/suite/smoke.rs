@@ -254,7 +254,7 @@ async fn single_workloads_are_shown_by_the_leader_alone_and_where_that_is_config
         ended = &mut first => ended.unwrap(),
         ended = &mut second => ended.unwrap(),
         ended = &mut third => ended.unwrap(),
-        _ = within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")) => {}
+        () = within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")) => {}
     }
     tokio::select! {
         biased;
