@@ -94,8 +94,17 @@ prometheus: ## Prometheus and promtool, those on PATH or built once into the cac
 .PHONY: test-prometheus
 test-prometheus: build plane prometheus ## Alerts in promtool; a real Prometheus over two managers
 	tests/prometheus/rules.sh
-	$(CARGO) clippy -p lockstep-e2e --features prometheus --all-targets -- -D warnings
+	$(CARGO) clippy -p lockstep-e2e --features pictures --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
+
+# Or google-chrome.
+CHROMIUM ?= chromium
+
+.PHONY: pictures
+pictures: ## docs/pictures: the dashboards drawn by a browser over a real Prometheus, screens of kubectl lockstep (chromium, npm, pngquant; about ten minutes)
+	@for tool in "$(CHROMIUM)" npm pngquant; do command -v "$$tool" >/dev/null || { echo "$$tool is missing: apt-get install chromium npm pngquant, or CHROMIUM=path" >&2; exit 1; }; done
+	$(MAKE) build plane prometheus
+	$(CARGO) run -q -p lockstep-e2e --features pictures --bin lockstep-pictures -- "$$(command -v $(CHROMIUM))" "$$(tests/pictures/uplot.sh)" "$(CURDIR)/docs/pictures"
 
 .PHONY: plane-test
 # With the flags of tests/plane/build.sh, or all of Kubernetes' libraries are compiled once more.

@@ -3,6 +3,7 @@
 
 pub mod alerts;
 pub mod bundle;
+pub mod custom_resource_state;
 pub mod dashboards;
 pub mod image;
 pub mod metrics;

@@ -13,7 +13,7 @@ use clap::{Parser, Subcommand};
 use xtask::bundle::{self, Images};
 use xtask::image::{self, Target};
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
-use xtask::{alerts, dashboards, metrics};
+use xtask::{alerts, custom_resource_state, dashboards, metrics};
 
 #[derive(Parser)]
 #[command(about = "Generates what is generated, checks that it is fresh, builds images")]
@@ -232,6 +232,7 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     ));
     out.extend(cri::files(root)?);
     out.push(metrics::page());
+    out.extend(custom_resource_state::files());
     out.extend(dashboards::files());
     out.extend(alerts::files());
     let bundle = bundle::files(root, &Images::tagged(PREFIX, TAG))?;

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use xtask::alerts::recorded;
-use xtask::dashboards::{ALL, Dashboard, Kind, Panel};
+use xtask::dashboards::{ALL, Choice, Dashboard, Kind, Panel, SOURCES, Variable};
 use xtask::query;
 
 /// What is wrong with a query of a dashboard.
@@ -15,6 +15,53 @@ fn mistakes_of(text: &str) -> Vec<String> {
     let recorded = recorded();
     let of_rule = recorded.iter().any(|(name, _)| text.contains(name));
     query::mistakes(text, &recorded, (!of_rule).then_some("job"))
+}
+
+/// What is wrong with a query, whatever its metrics come from.
+fn from_each_source(text: &str) -> Vec<String> {
+    let of = |source: &&str| mistakes_of(&text.replace("${source}", source));
+    SOURCES.iter().flat_map(of).collect()
+}
+
+/// Variables of Grafana's own that queries may name.
+const GRAFANAS: [&str; 1] = ["__rate_interval"];
+
+/// Variables that nobody chooses.
+fn unknown_variables(dashboard: &Dashboard, text: &str) -> Vec<String> {
+    let names = text.split('$').skip(1).map(|rest| {
+        let rest = rest.trim_start_matches('{');
+        let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
+        &rest[..end.unwrap_or(rest.len())]
+    });
+    let chosen = |name: &&str| dashboard.variables.iter().any(|v| v.name == *name);
+    names
+        .filter(|name| !chosen(name) && !GRAFANAS.contains(name))
+        .map(|name| format!("nobody chooses ${name}"))
+        .collect()
+}
+
+/// Values of a label of a series that is there and has it.
+fn mistakes_of_variable(dashboard: &Dashboard, variable: &Variable) -> Vec<String> {
+    match variable.choice {
+        Choice::Fixed(values) => {
+            let none = values.is_empty();
+            none.then(|| "nothing to choose".to_owned())
+                .into_iter()
+                .collect()
+        }
+        Choice::Some { of, label } | Choice::One { of, label } => {
+            let query = format!("max by ({label}) ({of})");
+            let mut found = unknown_variables(dashboard, of);
+            let wrong = from_each_source(&query);
+            // Which jobs there are is asked of all.
+            found.extend(
+                wrong
+                    .into_iter()
+                    .filter(|m| variable.name != "job" || !m.ends_with("no job")),
+            );
+            found
+        }
+    }
 }
 
 fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
@@ -29,9 +76,16 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
                 ));
             }
             for (query, _) in panel.queries {
-                let found = mistakes_of(query);
+                let found = from_each_source(query);
                 out.extend(found.into_iter().map(|m| format!("{place}: {m}")));
+                let unknown = unknown_variables(dashboard, query);
+                out.extend(unknown.into_iter().map(|m| format!("{place}: {m}")));
             }
+        }
+        for variable in dashboard.variables {
+            let found = mistakes_of_variable(dashboard, variable);
+            let place = format!("{} / ${}", dashboard.title, variable.name);
+            out.extend(found.into_iter().map(|m| format!("{place}: {m}")));
         }
     }
     out
@@ -73,6 +127,33 @@ fn every_rule_finds_its_mistake() {
             found.iter().any(|m| m.contains(mistake)),
             "{query}: {found:?}"
         );
+    }
+    let of_other = |query: &str| unknown_variables(&ALL[0], query);
+    assert_eq!(
+        of_other(r#"${source}_info{job=~"$job"}"#),
+        ["nobody chooses $source"]
+    );
+    let found = from_each_source(r#"sum(${source}_colour{job=~"$job"})"#);
+    assert_eq!(found.len(), SOURCES.len(), "{found:?}");
+    for (of, label, mistake) in [
+        (
+            r#"${source}_info{job=~"$job"}"#,
+            "colour",
+            "grouped by colour",
+        ),
+        (
+            r#"${source}_info{job=~"$jobs"}"#,
+            "name",
+            "nobody chooses $jobs",
+        ),
+    ] {
+        let variable = Variable {
+            name: "workload",
+            label: "Workload",
+            choice: Choice::One { of, label },
+        };
+        let found = mistakes_of_variable(&ALL[1], &variable);
+        assert!(found.iter().any(|m| m.contains(mistake)), "{of}: {found:?}");
     }
     let silent = Panel {
         title: "t",

@@ -232,6 +232,7 @@ async fn manage(args: Args, config: Config, text: String) -> Result<()> {
     let transports = Transports::connect(kube_config).context("connection to the API server")?;
 
     let registry = SharedRegistry::default();
+    let workload_registry = SharedRegistry::default();
     process::register(&mut registry.lock());
     let health = Health::default();
     let mut servers = JoinSet::new();
@@ -242,6 +243,7 @@ async fn manage(args: Args, config: Config, text: String) -> Result<()> {
     servers.spawn(serve_metrics(
         listen(config.metrics.bind_address, "metrics").await?,
         registry.clone(),
+        workload_registry.clone(),
     ));
 
     health.await_policies();
@@ -273,6 +275,7 @@ async fn manage(args: Args, config: Config, text: String) -> Result<()> {
         identity,
         namespace,
         registry,
+        workload_registry,
         health,
         stop,
     })

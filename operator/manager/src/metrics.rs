@@ -2,8 +2,8 @@
 //!
 //! Each component owns its metrics and registers them. Names are those of controller-runtime and
 //! client-go where they exist, so that existing dashboards work; our own start with `lockstep_`. No
-//! label ever holds the name of an object. Gauges over objects are computed at scrape from the
-//! index.
+//! label ever holds the name of an object, but in a registry of its own that is asked for
+//! ([`crate::gauges::WorkloadSeries`]). Gauges over objects are computed at scrape from the index.
 
 use std::sync::Arc;
 

@@ -22,7 +22,7 @@ use crate::clock::{Clock, Random};
 use crate::config::Config;
 use crate::config::live::LiveSettings;
 use crate::events::{self, Events, Publisher};
-use crate::gauges::Gauges;
+use crate::gauges::{Gauges, WorkloadSeries};
 use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
@@ -54,6 +54,8 @@ pub struct Deps {
     pub namespace: String,
     /// Where metrics are registered.
     pub registry: SharedRegistry,
+    /// Where series of single workloads are registered, if there are to be any.
+    pub workload_registry: SharedRegistry,
     /// What the health endpoint asks.
     pub health: Health,
     /// Cancelled: finish the step in hand, release the lease, return.
@@ -119,6 +121,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         identity,
         namespace,
         registry,
+        workload_registry,
         health,
         stop,
     } = deps;
@@ -152,6 +155,17 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
         clock: clock.clone(),
         accelerators: config.scheduler.accelerators.clone(),
     };
+    if config.metrics.workloads.enabled {
+        let series = WorkloadSeries {
+            index: index.clone(),
+            tenure: tenure.clone(),
+            clock: clock.clone(),
+            max: config.metrics.workloads.max,
+        };
+        workload_registry
+            .lock()
+            .register_collector(Box::new(series));
+    }
     let in_hand = InHand {
         queue: queue.clone(),
         workers: config.workloads.concurrency,

@@ -87,15 +87,16 @@ pub async fn serve_health(listener: TcpListener, health: Health) {
     serve(listener, routes).await;
 }
 
-/// Serves `/metrics`.
-pub async fn serve_metrics(listener: TcpListener, registry: SharedRegistry) {
-    serve(
-        listener,
-        Router::new()
-            .route("/metrics", get(metrics))
-            .with_state(registry),
-    )
-    .await;
+/// Serves `/metrics`, and series of single workloads at `/metrics/workloads`.
+pub async fn serve_metrics(
+    listener: TcpListener,
+    registry: SharedRegistry,
+    workloads: SharedRegistry,
+) {
+    let routes = Router::new()
+        .route("/metrics", get(metrics).with_state(registry))
+        .route("/metrics/workloads", get(metrics).with_state(workloads));
+    serve(listener, routes).await;
 }
 
 async fn serve(listener: TcpListener, routes: Router) {

@@ -1,5 +1,8 @@
 //! What the scenarios share: one cluster per test program, with one manager.
 
+#[cfg(feature = "prometheus")]
+pub mod prometheus;
+
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -1,30 +1,11 @@
-//! The rules. Thresholds are where somebody has to look, and are meant to be changed: what they say
+//! The alerts. Thresholds are where somebody has to look, and are meant to be changed: what they say
 //! of a cluster depends on its size.
 
 use super::rule::Severity::{Critical, Info, Warning};
-use super::rule::{Alert, Case, Recording};
-
-/// What dashboards show of longer times.
-pub const RECORDINGS: [Recording; 3] = [
-    Recording {
-        name: "lockstep:accelerators_in_use:ratio",
-        labels: &[],
-        expr: r#"sum(lockstep_accelerators{state="held"}) / sum(lockstep_accelerators)"#,
-    },
-    Recording {
-        name: "lockstep:goodput:ratio_rate1h",
-        labels: &[],
-        expr: "clamp_min(1 - sum(rate(lockstep_lost_accelerator_seconds_total[1h])) / sum(lockstep_accelerators_held), 0)",
-    },
-    Recording {
-        name: "lockstep:queue_wait_seconds:p95_1d",
-        labels: &["priority_class"],
-        expr: "histogram_quantile(0.95, sum by (le, priority_class) (rate(lockstep_queue_wait_seconds_bucket[1d])))",
-    },
-];
+use super::rule::{Alert, Case};
 
 /// In the order of the list in docs/observability.md.
-pub const ALERTS: [Alert; 18] = [
+pub const ALERTS: [Alert; 19] = [
     Alert {
         name: "LockstepManagerDown",
         severity: Critical,
@@ -189,6 +170,29 @@ pub const ALERTS: [Alert; 18] = [
                 "0 1x60",
             )],
             at: "10m",
+        },
+    },
+    Alert {
+        name: "LockstepPolicyCheckFailed",
+        severity: Critical,
+        expr: "max by (policy) (lockstep_policy_check_failed) > 0",
+        hold: "5m",
+        summary: "Admission policy {{ $labels.policy }} refuses the Lockstep manager, or is not in force",
+        description: "Either nothing can be written to workloads, or anybody with a role may forge placements. Which it is: kubectl lockstep doctor",
+        fires: Case {
+            series: &[(
+                r#"lockstep_policy_check_failed{job="lockstep", instance="a", policy="lockstep-members"}"#,
+                "0x5 1x60",
+            )],
+            at: "15m",
+        },
+        // While an applied policy comes into force.
+        silent: Case {
+            series: &[(
+                r#"lockstep_policy_check_failed{job="lockstep", instance="a", policy="lockstep-members"}"#,
+                "1x3 0x60",
+            )],
+            at: "15m",
         },
     },
     Alert {

@@ -1,13 +1,14 @@
 //! What the dashboard of jobs and accelerators shows.
 
 use super::panel::Kind::{Lines, Stacked, Table};
-use super::panel::{Dashboard, Panel};
+use super::panel::{Dashboard, JOB_AND_NAMESPACE, Panel};
 
 /// Who trains, who waits and why, and what failures and preemptions cost.
 pub const FLEET: Dashboard = Dashboard {
     name: "fleet",
     title: "Lockstep / Fleet",
     description: "Who trains, who waits and why, what conditions say, and what failures and preemptions cost.",
+    variables: &JOB_AND_NAMESPACE,
     panels: &[
         Panel {
             title: "Workloads by phase",

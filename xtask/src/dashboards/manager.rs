@@ -1,13 +1,14 @@
 //! What the dashboard of the operator shows.
 
 use super::panel::Kind::{Lines, Number, Table};
-use super::panel::{Dashboard, Panel};
+use super::panel::{Dashboard, JOB_AND_NAMESPACE, Panel};
 
 /// Whether the operator is well.
 pub const MANAGER: Dashboard = Dashboard {
     name: "manager",
     title: "Lockstep / Manager",
     description: "Whether the operator is well: leader, passes, queue, requests to the API server, errors.",
+    variables: &JOB_AND_NAMESPACE,
     panels: &[
         Panel {
             title: "Leaders",
@@ -38,8 +39,8 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"max by (kind) (lockstep_unreadable_objects{job=~"$job"})"#,
-                "{{kind}}",
+                r#"sum(max by (kind) (lockstep_unreadable_objects{job=~"$job"}))"#,
+                "objects",
             )],
         },
         Panel {
@@ -105,18 +106,18 @@ pub const MANAGER: Dashboard = Dashboard {
         },
         Panel {
             title: "Errors",
-            description: "Watches that broke, writes that failed, and events that could not be sent.",
+            description: "Watches that broke, writes that failed (conflicts, which are part of the work, left out), and events that could not be sent.",
             unit: "ops",
             kind: Lines,
             width: 12,
             queries: &[
                 (
-                    r#"sum by (kind) (rate(lockstep_watch_errors_total{job=~"$job"}[$__rate_interval]))"#,
-                    "watch {{kind}}",
+                    r#"sum(rate(lockstep_watch_errors_total{job=~"$job"}[$__rate_interval]))"#,
+                    "watches",
                 ),
                 (
-                    r#"sum by (class) (rate(lockstep_write_errors_total{job=~"$job"}[$__rate_interval]))"#,
-                    "write {{class}}",
+                    r#"sum(rate(lockstep_write_errors_total{job=~"$job", class!="conflict"}[$__rate_interval]))"#,
+                    "writes",
                 ),
                 (
                     r#"sum(rate(lockstep_events_lost_total{job=~"$job"}[$__rate_interval]))"#,

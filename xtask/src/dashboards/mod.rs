@@ -4,15 +4,17 @@
 mod fleet;
 mod manager;
 mod panel;
+mod workload;
 
 use std::path::PathBuf;
 
-pub use panel::{Dashboard, Kind, Panel};
+pub use panel::{Choice, Dashboard, Kind, Panel, Variable};
+pub use workload::SOURCES;
 
 /// Where the dashboards lie.
 const FOLDER: &str = "config/components/dashboards";
 /// All dashboards.
-pub const ALL: [Dashboard; 2] = [fleet::FLEET, manager::MANAGER];
+pub const ALL: [Dashboard; 3] = [fleet::FLEET, workload::WORKLOAD, manager::MANAGER];
 
 /// Path from the root and content of every dashboard.
 pub fn files() -> Vec<(PathBuf, String)> {

@@ -6,8 +6,9 @@ use serde_json::{Value, json};
 const SCHEMA_VERSION: u32 = 39;
 /// Columns of Grafana's grid.
 const GRID: u32 = 24;
-/// Height of a panel in rows of the grid.
+/// Height of panels in rows of the grid, and of those that stand beside a number.
 const HEIGHT: u32 = 8;
+const LOW: u32 = 4;
 
 /// A dashboard.
 #[derive(Clone, Copy, Debug)]
@@ -18,9 +19,63 @@ pub struct Dashboard {
     pub title: &'static str,
     /// What it answers.
     pub description: &'static str,
+    /// What the reader chooses, beside the data source.
+    pub variables: &'static [Variable],
     /// Panels, from the left to the right and down.
     pub panels: &'static [Panel],
 }
+
+/// What the reader of a dashboard chooses.
+#[derive(Clone, Copy, Debug)]
+pub struct Variable {
+    /// Name, as queries have it after `$`.
+    pub name: &'static str,
+    /// What the reader sees.
+    pub label: &'static str,
+    /// What there is to choose from.
+    pub choice: Choice,
+}
+
+/// What there is to choose from.
+#[derive(Clone, Copy, Debug)]
+pub enum Choice {
+    /// Some of the values of a label, or all.
+    Some {
+        /// The series.
+        of: &'static str,
+        /// The label.
+        label: &'static str,
+    },
+    /// One value of a label.
+    One {
+        /// The series.
+        of: &'static str,
+        /// The label.
+        label: &'static str,
+    },
+    /// One of these.
+    Fixed(&'static [&'static str]),
+}
+
+/// What dashboards over all workloads let the reader choose.
+pub const JOB_AND_NAMESPACE: [Variable; 2] = [
+    Variable {
+        name: "job",
+        label: "Job",
+        choice: Choice::Some {
+            of: "lockstep_synced",
+            label: "job",
+        },
+    },
+    Variable {
+        name: "namespace",
+        label: "Namespace",
+        choice: Choice::Some {
+            of: r#"lockstep_workload_conditions{job=~"$job"}"#,
+            label: "namespace",
+        },
+    },
+];
 
 /// A panel.
 #[derive(Clone, Copy, Debug)]
@@ -50,23 +105,46 @@ pub enum Kind {
     Number,
     /// The present numbers with their labels.
     Table,
+    /// A row for each series: where it is 1, and where it is not.
+    Timeline,
 }
 
 impl Dashboard {
+    /// Panels that stand beside each other.
+    fn rows(&self) -> Vec<&'static [Panel]> {
+        let mut rows = Vec::new();
+        let (mut start, mut width) = (0, 0);
+        for (at, panel) in self.panels.iter().enumerate() {
+            if width + panel.width > GRID {
+                rows.push(&self.panels[start..at]);
+                (start, width) = (at, 0);
+            }
+            width += panel.width;
+        }
+        rows.push(&self.panels[start..]);
+        rows
+    }
+
     /// The dashboard as Grafana imports it.
     pub fn json(&self) -> Value {
-        let (mut x, mut y) = (0, 0);
+        let mut y = 0;
         let mut panels = Vec::new();
-        for (at, panel) in self.panels.iter().enumerate() {
-            if x + panel.width > GRID {
-                (x, y) = (0, y + HEIGHT);
+        for row in self.rows() {
+            let low = row.iter().any(|panel| panel.kind == Kind::Number);
+            let height = if low { LOW } else { HEIGHT };
+            let mut x = 0;
+            for panel in row {
+                let mut json = panel.json();
+                json["id"] = json!(panels.len() + 1);
+                json["gridPos"] = json!({"x": x, "y": y, "w": panel.width, "h": height});
+                panels.push(json);
+                x += panel.width;
             }
-            let mut json = panel.json();
-            json["id"] = json!(at + 1);
-            json["gridPos"] = json!({"x": x, "y": y, "w": panel.width, "h": HEIGHT});
-            panels.push(json);
-            x += panel.width;
+            y += height;
         }
+        let source = json!({"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"});
+        let variables = std::iter::once(source).chain(self.variables.iter().map(Variable::json));
+        let variables: Vec<Value> = variables.collect();
         json!({
             "uid": format!("lockstep-{}", self.name),
             "title": self.title,
@@ -77,24 +155,41 @@ impl Dashboard {
             "graphTooltip": 1,
             "refresh": "30s",
             "time": {"from": "now-6h", "to": "now"},
-            "templating": {"list": [
-                {"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"},
-                choice("job", "Job", "label_values(lockstep_synced, job)"),
-                choice("namespace", "Namespace",
-                    "label_values(lockstep_workload_conditions{job=~\"$job\"}, namespace)"),
-            ]},
+            "templating": {"list": variables},
             "panels": panels,
         })
     }
 }
 
+impl Variable {
+    fn json(&self) -> Value {
+        let mut json = match self.choice {
+            Choice::Fixed(values) => {
+                let first = values.first().copied().unwrap_or_default();
+                json!({"type": "custom", "query": values.join(","), "current": {"text": first, "value": first}})
+            }
+            Choice::Some { of, label } => {
+                let mut json = values_of(of, label);
+                json["multi"] = json!(true);
+                json["includeAll"] = json!(true);
+                json["allValue"] = json!(".*");
+                json["current"] = json!({"text": "All", "value": "$__all"});
+                json
+            }
+            Choice::One { of, label } => values_of(of, label),
+        };
+        json["name"] = json!(self.name);
+        json["label"] = json!(self.label);
+        json
+    }
+}
+
 /// A variable whose values Prometheus knows.
-fn choice(name: &str, label: &str, query: &str) -> Value {
+fn values_of(series: &str, label: &str) -> Value {
+    let query = format!("label_values({series}, {label})");
     json!({
-        "name": name, "label": label, "type": "query", "query": query, "definition": query,
+        "type": "query", "query": query, "definition": query,
         "datasource": source(), "refresh": 2, "sort": 1,
-        "multi": true, "includeAll": true, "allValue": ".*",
-        "current": {"text": "All", "value": "$__all"},
     })
 }
 
@@ -121,6 +216,7 @@ impl Panel {
             ),
             Kind::Number => ("stat", json!({})),
             Kind::Table => ("table", json!({})),
+            Kind::Timeline => ("state-timeline", json!({"fillOpacity": 80, "lineWidth": 0})),
         };
         let mut panel = json!({
             "type": kind,
@@ -130,6 +226,14 @@ impl Panel {
             "fieldConfig": {"defaults": {"unit": self.unit, "min": 0, "custom": custom}, "overrides": []},
             "targets": targets,
         });
+        if self.kind == Kind::Timeline {
+            panel["options"] = json!({"showValue": "never", "mergeValues": true, "rowHeight": 0.8});
+            panel["fieldConfig"]["defaults"]["color"] = json!({"mode": "thresholds"});
+            panel["fieldConfig"]["defaults"]["thresholds"] = json!({"mode": "absolute", "steps": [
+                {"value": null, "color": "transparent"}, {"value": 1, "color": "blue"}]});
+            panel["fieldConfig"]["defaults"]["mappings"] = json!([{"type": "value", "options": {
+                "0": {"text": "False"}, "1": {"text": "True"}}}]);
+        }
         if self.kind == Kind::Table {
             panel["transformations"] =
                 json!([{"id": "organize", "options": {"excludeByName": {"Time": true}}}]);

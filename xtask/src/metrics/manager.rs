@@ -64,6 +64,75 @@ const WORKLOADS: Section = Section {
     ],
 };
 
+/// At an endpoint of its own.
+pub(super) const SINGLE_WORKLOADS: Section = Section {
+    title: "Single workloads",
+    about: "At `:8080/metrics/workloads` of every replica, where `metrics.workloads.enabled` is set; shown by the leader only, and by no more than\n\
+            `metrics.workloads.max` workloads: those that run first, the oldest of them first. A workload that is deleted leaves nothing behind.",
+    metrics: &[
+        metric(
+            "lockstep_workload_info",
+            Gauge,
+            &["namespace", "name", "phase", "reason", "priority_class"],
+            "1; where a workload stands: its phase, `New` while it has none, and the reason of it",
+        ),
+        metric(
+            "lockstep_workload_status_condition",
+            Gauge,
+            &["namespace", "name", "condition", "status"],
+            "1 for the status that a condition has (`True`, `False`), 0 for the other",
+        ),
+        metric(
+            "lockstep_workload_ready",
+            Gauge,
+            &["namespace", "name"],
+            "members that are ready",
+        ),
+        metric(
+            "lockstep_workload_succeeded",
+            Gauge,
+            &["namespace", "name"],
+            "members that have succeeded",
+        ),
+        metric(
+            "lockstep_workload_members",
+            Gauge,
+            &["namespace", "name"],
+            "members that should be there",
+        ),
+        metric(
+            "lockstep_workload_restarts",
+            Gauge,
+            &["namespace", "name"],
+            "failures that were answered by a restart",
+        ),
+        metric(
+            "lockstep_workload_attempt",
+            Gauge,
+            &["namespace", "name"],
+            "attempt, the highest of its restart domains",
+        ),
+        metric(
+            "lockstep_workload_accelerators",
+            Gauge,
+            &["namespace", "name"],
+            "accelerators that it holds",
+        ),
+        metric(
+            "lockstep_workload_lost_accelerator_seconds",
+            Gauge,
+            &["namespace", "name"],
+            "accelerator-seconds that failures and preemption have lost",
+        ),
+        metric(
+            "lockstep_workloads_not_shown",
+            Gauge,
+            &[],
+            "workloads that have no series here, because there are more than `metrics.workloads.max`",
+        ),
+    ],
+};
+
 const CAPACITY: Section = Section {
     title: "Gangs and accelerators",
     about: "Shown by the leader only. `priority_class` is empty for gangs without one. Accelerators are the resources of `scheduler.accelerators`.",

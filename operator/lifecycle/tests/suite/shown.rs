@@ -4,8 +4,6 @@
 use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_sim::Solo;
-use lockstep_sim::solo::{gang, gang_with};
-use serde_json::json;
 
 /// The rules of kstatus for kinds that it does not know (cli-utils, pkg/kstatus/status:
 /// `checkGenericProperties` and `checkReadyCondition`).
@@ -28,43 +26,6 @@ fn shows(w: &Solo) -> (Phase, &'static str, String, String, String) {
     let generation = w.workload().unwrap().metadata.generation.unwrap_or(1);
     let state = kstatus(generation, &s);
     (s.phase.unwrap(), state, s.ready, s.reason, s.message)
-}
-
-/// Two members, in a phase.
-fn in_phase(phase: Phase) -> Solo {
-    let spec = match phase {
-        Phase::Pending => gang(20),
-        Phase::Suspended => gang_with(2, &json!({"suspend": true})),
-        Phase::Stalled => gang_with(2, &json!({"priorityClassName": "nobody"})),
-        Phase::Failed => gang_with(2, &json!({"failurePolicy": {"limits": {"maxRestarts": 0}}})),
-        _ => gang(2),
-    };
-    let mut w = Solo::new(spec);
-    if phase == Phase::Starting {
-        w.faults(|f| f.starts_nothing = true);
-        w.wait(5);
-        return w;
-    }
-    w.settle();
-    match phase {
-        Phase::Succeeded => {
-            w.exit("g", 0, 0);
-            w.exit("g", 1, 0);
-            w.settle();
-        }
-        Phase::Failed => {
-            w.exit("g", 0, 3);
-            w.settle();
-        }
-        Phase::Restarting => {
-            w.faults(|f| f.starts_nothing = true);
-            w.exit("g", 0, 3);
-            w.wait(5);
-        }
-        Phase::Preempting => w.preempt("workload"),
-        _ => {}
-    }
-    w
 }
 
 #[test]
@@ -122,7 +83,7 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
         (Phase::Succeeded, "Current", "2/2", "SuccessPolicy", ""),
         (Phase::Failed, "Failed", "0/2", "RestartLimitExceeded", "0"),
     ] {
-        let w = in_phase(phase);
+        let w = Solo::in_phase(phase);
         let shown = shows(&w);
         let (is, kstatus, count, why, text) = &shown;
         assert_eq!(
@@ -141,7 +102,7 @@ fn after_the_end_nothing_is_true_but_how_it_ended_and_that_a_failure_needs_someb
         (Phase::Succeeded, vec![types::COMPLETE]),
         (Phase::Failed, vec![types::FAILED, types::STALLED]),
     ] {
-        let s = in_phase(phase).status();
+        let s = Solo::in_phase(phase).status();
         let holds = s.conditions.iter().filter(|c| c.status == true.into());
         let mut holds: Vec<&str> = holds.map(|c| c.type_.as_str()).collect();
         holds.sort_unstable();

@@ -25,8 +25,8 @@ pub struct Config {
     pub leader_election: LeaderElection,
     /// `/healthz` and `/readyz`.
     pub health: Endpoint,
-    /// `/metrics`.
-    pub metrics: Endpoint,
+    /// `/metrics` and `/metrics/workloads`.
+    pub metrics: MetricsConfig,
     /// Requests to the API server.
     pub client: ClientConfig,
     /// Every workload and the scheduler are looked at once in this time even if nothing changes, as
@@ -47,7 +47,7 @@ impl Default for Config {
         Self {
             leader_election: LeaderElection::default(),
             health: Endpoint::any(8081),
-            metrics: Endpoint::any(8080),
+            metrics: MetricsConfig::default(),
             client: ClientConfig::default(),
             resync_period: secs(600),
             workloads: WorkloadConfig::default(),
@@ -98,6 +98,46 @@ impl Endpoint {
     fn any(port: u16) -> Self {
         Self {
             bind_address: SocketAddr::from(([0, 0, 0, 0], port)),
+        }
+    }
+}
+
+/// What is told to Prometheus, and where.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct MetricsConfig {
+    /// Address and port; port 0 takes a free one.
+    pub bind_address: SocketAddr,
+    /// Series of single workloads, at `/metrics/workloads`.
+    pub workloads: WorkloadSeriesConfig,
+}
+
+impl Default for MetricsConfig {
+    fn default() -> Self {
+        Self {
+            bind_address: Endpoint::any(8080).bind_address,
+            workloads: WorkloadSeriesConfig::default(),
+        }
+    }
+}
+
+/// Series of single workloads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct WorkloadSeriesConfig {
+    /// Whether there are any: about 25 for each workload, as long as it exists. False: the endpoint
+    /// answers and shows nothing.
+    pub enabled: bool,
+    /// Most workloads that have series: those that run first, the oldest of them first, then those
+    /// that wait, then those that have ended. `lockstep_workloads_not_shown` counts the others.
+    pub max: usize,
+}
+
+impl Default for WorkloadSeriesConfig {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            max: 5000,
         }
     }
 }
@@ -345,6 +385,10 @@ mod tests {
             (
                 "resyncPeriod: 10ms",
                 r#"resyncPeriod: Invalid value: "10ms": must be 0 or at least 1s"#,
+            ),
+            (
+                "metrics: {workloads: {max: 0}}",
+                r#"metrics.workloads.max: Invalid value: "0": must be 1 to 100000"#,
             ),
             (
                 "workloads: {concurrency: 0}",

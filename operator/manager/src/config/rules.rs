@@ -46,10 +46,17 @@ impl Config {
         ]
     }
 
-    fn other_rules(&self) -> [ValueRule; 2] {
+    fn other_rules(&self) -> [ValueRule; 3] {
         let resync = time(self.resync_period);
         let image = &self.supervisor.image;
+        let shown = self.metrics.workloads.max;
         [
+            ValueRule::new(
+                (1..=100_000).contains(&shown),
+                "metrics.workloads.max",
+                shown,
+                "1 to 100000",
+            ),
             ValueRule::new(
                 resync.is_zero() || resync >= Duration::from_secs(1),
                 "resyncPeriod",

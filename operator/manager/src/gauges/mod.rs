@@ -6,6 +6,7 @@ mod objects;
 #[cfg(test)]
 mod tests;
 mod waiting;
+mod workloads;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use self::agents::AgentCounts;
 use self::capacity::Accelerators;
 use self::objects::ObjectCounts;
 use self::waiting::WaitingCounts;
+pub use self::workloads::WorkloadSeries;
 use crate::clock::Clock;
 use crate::encode::gauge;
 use crate::index::{Index, State, WatchedKind};

@@ -36,6 +36,32 @@ impl Collector for Shown {
     }
 }
 
+/// Shows at most so many single workloads, as a leader does.
+struct Singles(Arc<Index>, usize);
+
+impl std::fmt::Debug for Singles {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Singles")
+    }
+}
+
+impl Collector for Singles {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        let all = self.0.read().workloads.clone();
+        workloads::Shown::of(all, self.1).encode(&mut encoder)
+    }
+}
+
+/// Series, one a line.
+fn series_of(collector: impl Collector) -> Vec<String> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(collector));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+    let series = text.lines().filter(|l| !l.starts_with('#'));
+    series.map(str::to_owned).collect()
+}
+
 impl World {
     fn new() -> Self {
         let second = Duration::from_secs(1);
@@ -66,14 +92,12 @@ impl World {
         told.unwrap();
     }
 
-    /// Series, one a line.
     fn shows(&self) -> Vec<String> {
-        let mut registry = Registry::default();
-        registry.register_collector(Box::new(Shown(self.index.clone())));
-        let mut text = String::new();
-        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
-        let series = text.lines().filter(|l| !l.starts_with('#'));
-        series.map(str::to_owned).collect()
+        series_of(Shown(self.index.clone()))
+    }
+
+    fn shows_single(&self, max: usize) -> Vec<String> {
+        series_of(Singles(self.index.clone(), max))
     }
 
     fn node(&mut self, name: &str, cordoned: bool) {
@@ -188,4 +212,104 @@ fn a_thousand_workloads_in_fifty_namespaces_are_few_series_and_leave_none_behind
         world.forget(WatchedKind::TrainingWorkload, object(n));
     }
     assert_eq!(world.shows(), empty);
+}
+
+/// A workload with a status, created so many minutes after eleven.
+fn standing(name: &str, phase: &str, minute: usize) -> Value {
+    let mut object = workload("ml", name, "batch");
+    object["metadata"]["creationTimestamp"] = json!(format!("2026-11-18T11:{minute:02}:00Z"));
+    object["status"] = json!({"phase": phase, "reason": "Because", "attempt": 3,
+        "conditions": [{"type": "Ready", "status": "False", "reason": "R", "message": "",
+            "lastTransitionTime": "2026-11-18T11:00:00Z"}],
+        "groups": [{"name": "a", "desired": 4, "ready": 2, "succeeded": 1}, {"name": "b", "desired": 1, "ready": 1}],
+        "restarts": {"total": 5}, "accounting": {"accelerators": 32, "lostAcceleratorSeconds": 640}});
+    object
+}
+
+#[test]
+fn a_workload_that_is_asked_for_shows_what_its_status_says() {
+    let mut world = World::new();
+    world.see(
+        WatchedKind::TrainingWorkload,
+        standing("llama", "Running", 0),
+    );
+    world.see(
+        WatchedKind::TrainingWorkload,
+        workload("ml", "fresh", "batch"),
+    );
+    let shown = world.shows_single(10);
+    let llama = r#"{namespace="ml",name="llama""#;
+    for line in [
+        format!(
+            r#"lockstep_workload_info{llama},phase="Running",reason="Because",priority_class="batch"}} 1"#
+        ),
+        format!(r#"lockstep_workload_status_condition{llama},condition="Ready",status="True"}} 0"#),
+        format!(
+            r#"lockstep_workload_status_condition{llama},condition="Ready",status="False"}} 1"#
+        ),
+        format!("lockstep_workload_ready{llama}}} 3"),
+        format!("lockstep_workload_succeeded{llama}}} 1"),
+        format!("lockstep_workload_members{llama}}} 5"),
+        format!("lockstep_workload_restarts{llama}}} 5"),
+        format!("lockstep_workload_attempt{llama}}} 3"),
+        format!("lockstep_workload_accelerators{llama}}} 32"),
+        format!("lockstep_workload_lost_accelerator_seconds{llama}}} 640"),
+        r#"lockstep_workload_info{namespace="ml",name="fresh",phase="New",reason="",priority_class="batch"} 1"#.to_owned(),
+        r#"lockstep_workload_ready{namespace="ml",name="fresh"} 0"#.to_owned(),
+        "lockstep_workloads_not_shown 0".to_owned(),
+    ] {
+        assert!(shown.contains(&line), "{line}\n{shown:#?}");
+    }
+}
+
+#[test]
+fn where_there_are_more_workloads_than_series_the_oldest_that_run_have_them_and_the_rest_is_counted()
+ {
+    let mut world = World::new();
+    for (name, phase, minute) in [
+        ("ended", "Succeeded", 1),
+        ("waits", "Pending", 2),
+        ("younger", "Running", 9),
+        ("older", "Restarting", 5),
+        ("waits-too", "Suspended", 3),
+    ] {
+        world.see(WatchedKind::TrainingWorkload, standing(name, phase, minute));
+    }
+    let shown = |max: usize| {
+        let lines = world.shows_single(max);
+        let names = lines.iter().filter_map(|l| {
+            l.strip_prefix(r#"lockstep_workload_attempt{namespace="ml",name=""#)?
+                .split('"')
+                .next()
+        });
+        let names = names.map(str::to_owned).collect::<Vec<_>>();
+        let left_out = lines
+            .iter()
+            .find_map(|l| l.strip_prefix("lockstep_workloads_not_shown "));
+        (names, left_out.unwrap().to_owned())
+    };
+    let all = ["older", "younger", "waits", "waits-too", "ended"].map(str::to_owned);
+    for max in 0..=5 {
+        assert_eq!(shown(max), (all[..max].to_vec(), (5 - max).to_string()));
+    }
+}
+
+#[test]
+fn ten_thousand_workloads_that_come_and_go_leave_no_series_and_never_have_more_than_are_allowed() {
+    let mut world = World::new();
+    let empty = world.shows_single(100);
+    for round in 0..10 {
+        let object = |n: usize| standing(&format!("job-{round}-{n}"), "Running", n % 60);
+        for n in 0..1000 {
+            world.see(WatchedKind::TrainingWorkload, object(n));
+        }
+        let shown = world.shows_single(100);
+        // Ten each, and the count of the others.
+        assert_eq!(shown.len(), 100 * 10 + 1);
+        assert!(shown.contains(&"lockstep_workloads_not_shown 900".to_owned()));
+        for n in 0..1000 {
+            world.forget(WatchedKind::TrainingWorkload, object(n));
+        }
+    }
+    assert_eq!(world.shows_single(100), empty);
 }

@@ -37,6 +37,7 @@ fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
         identity: identity.into(),
         namespace: "lockstep-system".into(),
         registry: SharedRegistry::default(),
+        workload_registry: SharedRegistry::default(),
         health: Health::default(),
         stop: stop.clone(),
     }
@@ -249,4 +250,44 @@ async fn a_status_that_was_stored_without_an_answer_is_told_once() {
     };
     let (ended, ()) = tokio::join!(&mut manager, story);
     ended.expect("the manager ends as it is told to");
+}
+
+#[tokio::test(start_paused = true)]
+async fn single_workloads_are_shown_by_the_leader_alone_and_where_that_is_configured() {
+    let api = FakeApi::new();
+    api.put("api/v1/nodes", node("n1"));
+    api.put("api/v1/nodes", node("n2"));
+    api.put(WORKLOADS, workload("llama"));
+    let stop = CancellationToken::new();
+    let mut both = [deps(&api, "a", &stop), deps(&api, "b", &stop)];
+    for deps in &mut both {
+        deps.config.metrics.workloads.enabled = true;
+    }
+    let registries = [0, 1].map(|at| both[at].workload_registry.clone());
+    let elsewhere = FakeApi::new();
+    elsewhere.put(WORKLOADS, workload("llama"));
+    let silent = deps(&elsewhere, "c", &stop);
+    let not_asked = silent.workload_registry.clone();
+    let [mut first, mut second] = both.map(|deps| Box::pin(run(deps)));
+    let mut third = Box::pin(run(silent));
+    tokio::select! {
+        biased;
+        ended = &mut first => ended.unwrap(),
+        ended = &mut second => ended.unwrap(),
+        ended = &mut third => ended.unwrap(),
+        () = within(api.until(WORKLOADS, |w| w[0]["status"]["phase"] == "Starting")) => {}
+    }
+    tokio::select! {
+        biased;
+        ended = &mut first => ended.unwrap(),
+        ended = &mut second => ended.unwrap(),
+        ended = &mut third => ended.unwrap(),
+        () = tokio::time::sleep(Duration::from_secs(10)) => {}
+    }
+    let [leader, follower] = registries.map(|registry| scrape(&registry));
+    let info = r#"lockstep_workload_info{namespace="ml",name="llama",phase="Starting""#;
+    assert!(leader.contains(info), "{leader}");
+    assert_eq!(undocumented(&leader), Vec::<String>::new());
+    assert_eq!(follower, "# EOF\n");
+    assert_eq!(scrape(&not_asked), "# EOF\n");
 }

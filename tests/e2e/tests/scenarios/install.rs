@@ -2,13 +2,15 @@
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
-use lockstep_api::{NodeAgent, PodGroup};
+use lockstep_api::{NodeAgent, PodGroup, TrainingWorkload};
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario;
+use lockstep_cluster::scenario::PATIENCE;
+use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::{cluster, fresh};
 use serde_json::json;
 
@@ -40,6 +42,34 @@ async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
             "{before} {after}"
         );
     }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn kube_state_metrics_may_read_workloads_and_definitions_and_nothing_else() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("tokens of other identities") {
+        return Ok(());
+    }
+    let component = repository().join("config/components/kube-state-metrics");
+    let component = component.display().to_string();
+    cluster.kubectl(&["apply", "-k", &component]).await?;
+    let client = cluster
+        .client_as("sa:kube-system:kube-state-metrics")
+        .await?;
+    let all = ListParams::default();
+    eventually("the role to be in force", PATIENCE, async || {
+        Api::<TrainingWorkload>::all(client.clone())
+            .list(&all)
+            .await?;
+        Ok(())
+    })
+    .await?;
+    Api::<CustomResourceDefinition>::all(client.clone())
+        .list(&all)
+        .await?;
+    let pods = Api::<Pod>::all(client).list(&all).await;
+    ensure!(pods.is_err(), "it may list pods");
     Ok(())
 }
 

@@ -56,9 +56,13 @@ impl Prometheus {
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.json"],
-            "scrape_configs": [{
-                "job_name": "lockstep", "honor_labels": true, "static_configs": [{"targets": targets}],
-            }],
+            "scrape_configs": [
+                {"job_name": "lockstep", "honor_labels": true, "static_configs": [{"targets": targets}]},
+                // A ServiceMonitor gives all its endpoints the same job.
+                {"job_name": "workloads", "metrics_path": "/metrics/workloads", "honor_labels": true,
+                    "static_configs": [{"targets": targets}],
+                    "relabel_configs": [{"target_label": "job", "replacement": "lockstep"}]},
+            ],
         });
         for (name, content) in [("prometheus.yml", config), ("rules.json", rules())] {
             std::fs::write(folder.join(name), content.to_string())?;

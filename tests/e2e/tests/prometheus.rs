@@ -1,8 +1,6 @@
 //! A real Prometheus scrapes two managers while gangs wait, run, restart, are preempted, fail and
 //! complete; what it then knows is what the API server has.
 
-mod server;
-
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context, Result, ensure};
@@ -15,11 +13,10 @@ use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::PATIENCE;
 use lockstep_cluster::{Scenario, eventually, scenario};
+use lockstep_e2e::prometheus::{Prometheus, Sample};
 use lockstep_e2e::{fresh, patient};
 use serde_json::{Value, json};
 use xtask::{alerts, dashboards, metrics};
-
-use server::{Prometheus, Sample};
 
 /// Accelerators of the four nodes.
 const ALL: i64 = 32;
@@ -40,6 +37,9 @@ const SHOWN: [&str; 10] = [
 /// Metrics of the manager that the story does not make: this cluster serves no pod groups of
 /// upstream.
 const NOT_SHOWN: [&str; 1] = ["lockstep_native_scheduling"];
+
+/// Labels that may be empty: no class, no status yet.
+const EMPTY: [&str; 2] = ["priority_class", "reason"];
 
 fn of_class(name: &str, class: &str, spec: Value) -> Value {
     let mut spec_of_class = json!({"priorityClassName": class});
@@ -148,6 +148,15 @@ async fn sums_are_right(t: &Scenario<'_>, prometheus: &Prometheus) -> Result<()>
         ("min(lockstep_restart_budget_remaining)", 1),
         (r#"sum(lockstep_agents{state="ready"})"#, 4),
         ("sum(lockstep_nodes_without_agent)", 0),
+        ("sum(lockstep_policy_check_failed)", 0),
+        ("sum(lockstep_workload_info)", objects.len() as i64),
+        ("sum(lockstep_workload_accelerators)", held),
+        ("sum(lockstep_workload_restarts)", 1),
+        (
+            r#"sum(lockstep_workload_status_condition{condition="Ready", status="True"})"#,
+            2,
+        ),
+        ("sum(lockstep_workloads_not_shown)", 0),
     ] {
         let shown = prometheus.number(query).await? as i64;
         ensure!(shown == expected, "{query}: {shown} instead of {expected}");
@@ -186,7 +195,7 @@ async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
         let has: BTreeSet<&str> = labels.keys().map(String::as_str).filter(own).collect();
         let says: BTreeSet<&str> = metric.labels.iter().copied().collect();
         // An empty value is no label to Prometheus.
-        if !has.is_subset(&says) || says.difference(&has).any(|l| *l != "priority_class") {
+        if !has.is_subset(&says) || says.difference(&has).any(|l| !EMPTY.contains(l)) {
             wrong.insert(format!("{name}: {has:?} instead of {says:?}"));
         }
     }
@@ -214,8 +223,10 @@ async fn queries_are_answered(prometheus: &Prometheus) -> Result<(usize, Vec<Str
     for (query, feeds) in of_panels.chain(records).chain(of_alerts) {
         let query = query
             .replace("$__rate_interval", "5m")
+            .replace("${source}", dashboards::SOURCES[0])
             .replace("$job", ".*")
-            .replace("$namespace", ".*");
+            .replace("$namespace", ".*")
+            .replace("$workload", ".*");
         let samples = prometheus.query(&query).await?;
         sent += 1;
         if feeds && samples.is_empty() {
@@ -243,7 +254,9 @@ async fn fire(prometheus: &Prometheus, expected: &[&str]) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_real_prometheus_knows_of_two_managers_what_the_api_server_has() -> Result<()> {
-    let cluster = fresh("prometheus", patient()).await?;
+    let mut config = patient();
+    config["metrics"] = json!({"workloads": {"enabled": true}});
+    let cluster = fresh("prometheus", config).await?;
     if !cluster.has_nodes("prometheus") {
         return Ok(());
     }

@@ -1,0 +1,64 @@
+//! `make pictures`: plays some minutes of a small cluster under a real Prometheus, has the
+//! dashboards drawn by a browser, and `kubectl lockstep` say what it says on a terminal.
+//!
+//! `lockstep-pictures CHROMIUM UPLOT OUT`: the browser, the folder of uPlot, and the folder for the
+//! pictures.
+
+mod draw;
+mod screens;
+mod story;
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::nodes::{Nodes, Shape};
+use lockstep_e2e::prometheus::Prometheus;
+use lockstep_e2e::{fresh, patient};
+use serde_json::json;
+
+use crate::draw::Artist;
+use crate::story::Story;
+
+#[tokio::main]
+async fn main() -> Result<()> {
+    let mut args = std::env::args_os().skip(1).map(PathBuf::from);
+    let mut next = || {
+        args.next()
+            .context("usage: lockstep-pictures CHROMIUM UPLOT OUT")
+    };
+    let (chromium, uplot, out) = (next()?, next()?, next()?);
+    std::fs::create_dir_all(&out)?;
+
+    let mut config = patient();
+    config["metrics"] = json!({"workloads": {"enabled": true}});
+    let cluster = fresh("pictures", config).await?;
+    ensure!(
+        cluster.has_nodes("a picture"),
+        "a control plane of our own is needed"
+    );
+    let managers = [
+        cluster.start_manager("a").await?,
+        cluster.start_manager("b").await?,
+    ];
+    let prometheus = Prometheus::start(&cluster, &managers).await?;
+    let shape = Shape {
+        nodes: story::NODES,
+        racks: 4,
+        ..Shape::default()
+    };
+    let nodes = Nodes::start(&cluster, "node", &shape).await?;
+    let story = Story::new(&cluster, &nodes).await?;
+    story.play().await?;
+
+    screens::take(&cluster, &out).await?;
+    let artist = Artist {
+        chromium,
+        uplot,
+        folder: cluster.folder().join("pages"),
+        prometheus: prometheus.address.clone(),
+        seconds: prometheus
+            .number("floor(time() - max(process_start_time_seconds))")
+            .await? as u64,
+    };
+    artist.draw_all(&out).await
+}

@@ -1,0 +1,62 @@
+//! What `kubectl lockstep` says on a terminal, as pictures of text.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anstyle_svg::{Term, WIN10_CONSOLE};
+use anyhow::Result;
+use lockstep_cluster::Cluster;
+use lockstep_cluster::process::{run, workspace_binary};
+
+use crate::story::SHOWN;
+
+/// Longest time for one command.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Where the terminal begins a new line.
+const COLUMNS: usize = 132;
+
+/// Runs the verbs that people look at and writes a picture of each into a folder.
+pub async fn take(cluster: &Cluster, out: &Path) -> Result<()> {
+    let (namespace, name) = SHOWN;
+    for (file, args) in [
+        ("list", &["list", "-A"][..]),
+        ("queue", &["queue"]),
+        ("status", &["status", name, "-n", namespace]),
+        ("top", &["top"]),
+    ] {
+        let kubeconfig = cluster.kubeconfig().display().to_string();
+        // Colours although this is no terminal.
+        let env = [("KUBECONFIG", &*kubeconfig), ("CLICOLOR_FORCE", "1")];
+        let said = run(&workspace_binary("kubectl-lockstep")?, args, &env, PATIENCE).await?;
+        let screen = format!("$ kubectl lockstep {}\n{said}", args.join(" "));
+        let path = out.join(format!("{file}.svg"));
+        let term = Term::new().palette(WIN10_CONSOLE);
+        std::fs::write(&path, term.render_svg(&wrapped(&screen)))?;
+        println!("{}", path.display());
+    }
+    Ok(())
+}
+
+/// Long lines go on in the next, as on a terminal. What sets colours takes no room.
+fn wrapped(text: &str) -> String {
+    let mut out = String::new();
+    let mut column = 0;
+    let mut escape = false;
+    for c in text.chars() {
+        escape |= c == '\u{1b}';
+        if c == '\n' {
+            column = 0;
+        } else if !escape {
+            if column == COLUMNS {
+                out.push('\n');
+                column = 0;
+            }
+            column += 1;
+        }
+        out.push(c);
+        // Sequences that set colours end so.
+        escape &= c != 'm';
+    }
+    out
+}
