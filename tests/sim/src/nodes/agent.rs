@@ -47,6 +47,7 @@ impl SimNode {
                 node: &self.name,
                 orders: &self.orders,
                 pods: &pods,
+                listed: true,
                 records: &self.records,
                 published: &published,
             },
