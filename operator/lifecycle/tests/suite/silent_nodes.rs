@@ -136,3 +136,54 @@ fn a_workload_suspended_while_pods_hang_on_a_dead_node_forces_nothing_either() {
     w.settle();
     assert!(w.pods().is_empty());
 }
+
+/// A gang of four at attempt 2, whose last member has got two new pods for it: the first was made on
+/// a node that has fallen silent before it came to the barrier. That node.
+fn replaced_twice_for_one_attempt() -> (Solo, String) {
+    let elsewhere = json!([{"name": "elsewhere", "match": {"exitCodes": {"operator": "In", "values": [3]}},
+        "action": "RestartGang", "failedMember": "ReplaceElsewhere"}]);
+    let policy =
+        json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": elsewhere}});
+    let mut w = Solo::supervised(gang_with(4, &policy));
+    w.settle();
+    let used: Vec<String> = (0..4).map(|i| w.node_of("g", i)).collect();
+    let free: Vec<String> = w.node_names();
+    let free: Vec<String> = free.into_iter().filter(|n| !used.contains(n)).collect();
+    for node in &free {
+        w.fault(node, |f| f.silent_agent = true);
+    }
+    w.exit("g", 3, 3);
+    w.until("a new pod that runs", |w| {
+        let table = |node: &String| w.cluster.node(node).runtime.table().all();
+        let there: Vec<_> = free.iter().flat_map(table).collect();
+        there.iter().any(|(_, view)| view.any_alive())
+    });
+    let silent = w.node_of("g", 3);
+    assert!(free.contains(&silent));
+    w.fault(&silent, |f| f.cut_off = true);
+    for node in &free {
+        w.fault(node, |f| f.silent_agent = false);
+    }
+    for _ in 0..300 {
+        w.rounds(1);
+    }
+    assert_eq!(w.children().into_values().collect::<Vec<_>>(), [2; 4]);
+    (w, silent)
+}
+
+#[test]
+fn a_pod_that_was_replaced_at_its_attempt_is_not_released_when_its_node_comes_back() {
+    let (mut w, node) = replaced_twice_for_one_attempt();
+    w.fault(&node, |f| f.cut_off = false);
+    // Its agent hears before its kubelet does.
+    for _ in 0..10 {
+        w.agent(&node);
+        w.later(1);
+        assert_eq!(on(&mut w, &node), [0; 0]);
+    }
+    let order = w.order().unwrap().spec.domains.remove(0);
+    assert_eq!(order.replaced_pods.len(), 1, "{:?}", order.replaced_pods);
+    w.settle();
+    assert_eq!(w.children().into_values().collect::<Vec<_>>(), [2; 4]);
+    assert_eq!(w.status().attempt, 2);
+}
