@@ -1,10 +1,5 @@
 //! So many at once, and then one in each stretch of time.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "the pace of I/O in tokio's time, which tests can pause; no decision reads it"
-)]
-
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -59,6 +54,11 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    #![expect(
+        clippy::disallowed_methods,
+        reason = "the clock that the test has paused"
+    )]
+
     use super::*;
 
     const BURST: u32 = 100;
