@@ -81,6 +81,10 @@ pub struct DomainOrder {
     /// Where members rendezvous at this attempt.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub coordinator: Option<CoordinatorAddress>,
+    /// UIDs of pods of this attempt, or of members that restart in place, that have been replaced and may
+    /// still be on their nodes: they neither come to the attempt nor start. The last 1000.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub replaced_pods: Vec<String>,
     /// How long members may take to come to the attempt, in seconds; absent where nobody waits for
     /// them. An agent says which of its members have not come when half of it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -20,7 +20,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
         "lockstep-scheduler",
         &["lockstep-api", "lockstep-engine", "lockstep-model"],
     ),
-    ("lockstep-lifecycle", &["lockstep-api"]),
+    ("lockstep-lifecycle", &["lockstep-api", "lockstep-wire"]),
     (
         "lockstep-manager",
         &[

@@ -14,7 +14,7 @@ use futures_util::future::{Either, select};
 use kube::Client;
 use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::capabilities;
-use lockstep_lifecycle::node::{NodePlan, NodeView, Records, Stop, decide};
+use lockstep_lifecycle::node::{NodePlan, NodePod, NodeView, Records, Stop, decide};
 use thiserror::Error;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout};
@@ -69,6 +69,13 @@ pub(crate) enum StepError {
     Store(#[from] StoreError),
 }
 
+/// What one agent knows of its node.
+struct Known {
+    records: Records,
+    /// Members' pods, as the runtime was listed last; None: not yet.
+    pods: Option<Vec<NodePod>>,
+}
+
 impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     /// Works until it is dropped. A crash at any point loses nothing: what matters is in the store
     /// before it shows.
@@ -114,14 +121,18 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         }
     }
 
-    async fn work(mut self, mut records: Records, wanted: &watch::Sender<News>) -> Infallible {
+    async fn work(mut self, records: Records, wanted: &watch::Sender<News>) -> Infallible {
+        let mut known = Known {
+            records,
+            pods: None,
+        };
         let mut stops = Stops::new(RETRY);
         let mut failure = None;
         // A runtime that restarts between two looks shows in a call that it did not answer alone.
         let mut unanswered = false;
         loop {
             let recovering = failure.is_some() || unanswered;
-            let turn = self.turn(&mut records, wanted, &mut stops, recovering);
+            let turn = self.turn(&mut known, wanted, &mut stops, recovering);
             let wake = match turn.await {
                 Ok(wake) => {
                     (failure, unanswered) = (None, false);
@@ -172,12 +183,12 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     /// version of itself.
     async fn turn(
         &mut self,
-        records: &mut Records,
+        known: &mut Known,
         wanted: &watch::Sender<News>,
         stops: &mut Stops,
         recovering: bool,
     ) -> Result<Option<Duration>, StepError> {
-        let wake = self.step(records, wanted, stops).await?;
+        let wake = self.step(known, wanted, stops).await?;
         if recovering {
             let runtime = in_time("version", self.runtime.version()).await?;
             info!(node = self.node, runtime, "working again");
@@ -193,17 +204,42 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
     /// One look and what follows from it; returns when to look again although nothing changed.
     async fn step(
         &mut self,
-        records: &mut Records,
+        known: &mut Known,
         wanted: &watch::Sender<News>,
         stops: &mut Stops,
     ) -> Result<Option<Duration>, StepError> {
-        let mut pods: Vec<_> = in_time("list", self.runtime.list())
-            .await?
-            .into_iter()
-            .filter_map(Sandbox::into_member)
-            .collect();
-        self.readiness.done(Part::Runtime);
-        self.supervisors.look(&mut pods);
+        let listed = in_time("list", self.runtime.list()).await;
+        let away = match listed {
+            Ok(sandboxes) => {
+                self.readiness.done(Part::Runtime);
+                let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);
+                known.pods = Some(pods.collect());
+                None
+            }
+            Err(error) => Some(error),
+        };
+        let wake = self.follow(away.is_none(), known, wanted, stops).await?;
+        away.map_or(Ok(wake), |error| Err(error.into()))
+    }
+
+    /// What follows from the last look; nothing where there was none yet. `listed`: it was just now.
+    /// While the runtime is away supervisors can be held and released all the same, and their members'
+    /// peers wait for that.
+    async fn follow(
+        &mut self,
+        listed: bool,
+        known: &mut Known,
+        wanted: &watch::Sender<News>,
+        stops: &mut Stops,
+    ) -> Result<Option<Duration>, StepError> {
+        let Some(pods) = &mut known.pods else {
+            return Ok(None);
+        };
+        if listed {
+            self.supervisors.look(pods);
+        } else {
+            self.supervisors.look_again(pods);
+        }
         let plan = {
             let orders = self.orders.borrow_and_update();
             let Some(orders) = orders.as_ref() else {
@@ -215,14 +251,16 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
                 &NodeView {
                     node: &self.node,
                     orders,
-                    pods: &pods,
-                    records,
+                    pods,
+                    listed,
+                    records: &known.records,
                     published: &told.status,
                 },
                 (self.now)(),
             )
         };
-        self.carry_out(plan, records, wanted, stops).await
+        self.carry_out(plan, &mut known.records, wanted, stops)
+            .await
     }
 
     /// What was decided, in the order in which a crash loses nothing.

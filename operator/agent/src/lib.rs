@@ -16,6 +16,7 @@
 //! | [`args`] | command line |
 
 pub mod agent;
+mod allowance;
 pub mod args;
 pub mod cri;
 pub mod guard;

@@ -20,15 +20,17 @@ use tokio::sync::watch;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
+use crate::allowance::Allowance;
 use crate::patience::{Backoff, ComeBack, with_retry_after};
 
 /// Longest time that one call may take.
 const DEADLINE: Duration = Duration::from_secs(10);
 
-/// Longest time that changes are gathered for one write while they do not cease.
-const SLOWEST: Duration = Duration::from_secs(1);
-/// Changes have ceased when there was none for this long.
-const QUIET: Duration = Duration::from_secs(10);
+/// Writes that are made at once, after a rest, and then one in each such time: members that crash as
+/// soon as they are started may do so several times a second. A restart in place takes two or three,
+/// so that the next failure is told as quickly as the first.
+const BURST: u32 = 10;
+const ONE_WRITE: Duration = Duration::from_secs(1);
 /// How often the object is looked at while there is nothing to tell: somebody may have deleted it.
 const LOOK: Duration = Duration::from_mins(10);
 
@@ -111,6 +113,7 @@ pub(crate) struct Publisher {
     node: String,
     resource_version: Option<String>,
     backoff: Backoff,
+    allowance: Allowance,
     /// Hurries that were written.
     hurries: u64,
 }
@@ -126,6 +129,7 @@ impl Publisher {
             node: node.to_owned(),
             resource_version: None,
             backoff: Backoff::of(node),
+            allowance: Allowance::new(BURST, ONE_WRITE, Instant::now()),
             hurries: 0,
         };
         loop {
@@ -187,43 +191,33 @@ impl Publisher {
         Ok(())
     }
 
-    /// Waits for something to tell: a change, or that the object has lost what was told. `wait`, the
-    /// time to gather changes, grows while they do not cease: members that crash as soon as they are
-    /// started may do so several times a second.
-    async fn news(
-        &mut self,
-        wanted: &mut watch::Receiver<News>,
-        wait: &mut Duration,
-        debounce: Duration,
-    ) {
-        let mut patience = QUIET;
+    /// Waits for something to tell: a change, or that the object has lost what was told.
+    async fn news(&mut self, wanted: &mut watch::Receiver<News>) {
         loop {
-            match timeout(patience, wanted.changed()).await {
+            match timeout(LOOK, wanted.changed()).await {
                 Ok(Ok(())) => return,
                 // Nobody will want anything any more: the agent is being dropped.
                 Ok(Err(_)) => std::future::pending::<()>().await,
-                Err(_) => *wait = debounce,
-            }
-            if patience == LOOK {
-                match self.read().await {
+                Err(_) => match self.read().await {
                     Ok(found) if found == wanted.borrow().status => {}
                     Ok(_) => return,
                     Err(error) => cannot_read(&self.node, &error),
-                }
+                },
             }
-            patience = LOOK;
         }
     }
 
-    /// Gathers changes for one write: for `wait`, and until it is this node's turn unless one of them
-    /// is in a hurry.
-    async fn gather(&self, wanted: &mut watch::Receiver<News>, wait: Duration) {
+    /// Gathers changes for one write: for `debounce`, while there is no allowance for one, and until
+    /// it is this node's turn unless one of them is in a hurry.
+    async fn gather(&mut self, wanted: &mut watch::Receiver<News>, debounce: Duration) {
         let begun = Instant::now();
+        let earliest = (begun + debounce).max(self.allowance.next(begun));
         loop {
             let due = {
                 let news = wanted.borrow_and_update();
                 let may_wait = news.hurries == self.hurries;
-                begun + if may_wait { wait.max(news.slot) } else { wait }
+                let turn = may_wait.then(|| begun + news.slot);
+                earliest.max(turn.unwrap_or(begun))
             };
             match timeout_at(due, wanted.changed()).await {
                 Ok(Ok(())) => {}
@@ -240,11 +234,10 @@ impl Publisher {
         mut wanted: watch::Receiver<News>,
         debounce: Duration,
     ) -> Infallible {
-        let mut wait = debounce;
         loop {
-            self.news(&mut wanted, &mut wait, debounce).await;
-            self.gather(&mut wanted, wait).await;
-            wait = (wait * 2).min(SLOWEST);
+            self.news(&mut wanted).await;
+            self.gather(&mut wanted, debounce).await;
+            self.allowance.take(Instant::now());
             loop {
                 let News {
                     status, hurries, ..

@@ -119,7 +119,7 @@ mod tests {
     use std::net::IpAddr;
     use std::path::Path;
 
-    use lockstep_wire::{Release, Rendezvous, Text};
+    use lockstep_wire::{Release, Rendezvous, SET_BY_SUPERVISOR, Text};
 
     use super::environment as environment_of;
 
@@ -178,6 +178,10 @@ mod tests {
             expected
                 .map(|(name, value)| (name, value.to_owned()))
                 .into()
+        );
+        assert!(
+            found.into_keys().eq(SET_BY_SUPERVISOR),
+            "of these the manager asks to keep what the user sets"
         );
     }
 

@@ -80,8 +80,6 @@ pub struct Machine {
     watch: Watch,
     /// Since when there is no agent.
     agent_away: Option<Moment>,
-    /// When the manager was last known to be alive.
-    manager_seen: Moment,
     /// Since when there is no child.
     idle_since: Moment,
     /// What [`Machine::print_once`] printed last.
@@ -101,7 +99,6 @@ impl Machine {
             exit: None,
             watch: Watch::default(),
             agent_away: Some(now),
-            manager_seen: now,
             idle_since: now,
             notice: String::new(),
             actions: vec![Effect::Print(
@@ -184,10 +181,6 @@ impl Machine {
             FromAgent::Welcome { .. } => {}
             FromAgent::Hold { attempt } => self.hold(attempt, now),
             FromAgent::Release(release) => self.release(release, now),
-            FromAgent::Waiting { message } => {
-                self.manager_seen = now;
-                self.print_once(&message);
-            }
             FromAgent::Complete { attempt } => self.complete(attempt, now),
             FromAgent::Exit { attempt } => self.exit_as_decided(attempt, now),
         }
@@ -410,7 +403,6 @@ impl Machine {
         self.print(&ended(&exit));
         // What it has done last is known before it is known to have failed.
         self.send_progress(self.watch.untold(self.ran), now);
-        self.manager_seen = now;
         self.send(FromSupervisor::Exited(exit.clone()));
         self.exit = Some(OwnExit { exit, at: now });
     }

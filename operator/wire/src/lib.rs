@@ -34,5 +34,25 @@ pub use message::{
 pub use text::Text;
 pub use version::{VERSIONS, Versions};
 
+/// Variables that a supervisor sets for its child as the release says. Whoever writes its command names
+/// those among them that it is to keep (`--keep-env`): the user's own.
+pub const SET_BY_SUPERVISOR: [&str; 15] = [
+    "JAX_COORDINATOR_ADDRESS",
+    "JAX_NUM_PROCESSES",
+    "JAX_PROCESS_ID",
+    "LOCKSTEP_ATTEMPT",
+    "LOCKSTEP_MEMBERS",
+    "LOCKSTEP_PEERS",
+    "LOCKSTEP_PROGRESS",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "NODE_RANK",
+    "PET_MASTER_ADDR",
+    "PET_MASTER_PORT",
+    "PET_NNODES",
+    "PET_NODE_RANK",
+    "PET_RDZV_ID",
+];
+
 /// File name of the socket in the supervisor's folder.
 pub const SOCKET: &str = "agent.sock";

@@ -161,12 +161,6 @@ pub enum FromAgent {
     },
     /// Start the child.
     Release(Release),
-    /// What the barrier or the decision waits for. Also says that the manager is alive: see
-    /// `docs/wire.md`.
-    Waiting {
-        /// For people: "31/32 members at the barrier, waiting for workers-0-7 on node-12".
-        message: Text<1024>,
-    },
     /// All members of the restart domain have exited 0: exit.
     Complete {
         /// The attempt whose child exited 0.
@@ -191,9 +185,8 @@ mod kind {
     pub(super) const WELCOME: u8 = 64;
     pub(super) const HOLD: u8 = 65;
     pub(super) const RELEASE: u8 = 66;
-    pub(super) const WAITING: u8 = 67;
-    pub(super) const COMPLETE: u8 = 68;
-    pub(super) const EXIT: u8 = 69;
+    pub(super) const COMPLETE: u8 = 67;
+    pub(super) const EXIT: u8 = 68;
 }
 
 /// Reasons and their numbers in a frame.
@@ -379,9 +372,6 @@ impl Message for FromAgent {
                 attempt: attempt(&mut fields)?,
             },
             kind::RELEASE => Self::Release(release(&mut fields)?),
-            kind::WAITING => Self::Waiting {
-                message: fields.text()?,
-            },
             kind::COMPLETE => Self::Complete {
                 attempt: attempt(&mut fields)?,
             },
@@ -414,7 +404,6 @@ impl Message for FromAgent {
                 .optional(*progress, |w, limits| {
                     w.u32(limits.timeout_seconds).u32(limits.startup_seconds)
                 }),
-            Self::Waiting { message } => Writer::new(kind::WAITING).text(message),
             Self::Complete { attempt } => Writer::new(kind::COMPLETE).u64(*attempt),
             Self::Exit { attempt } => Writer::new(kind::EXIT).u64(*attempt),
         }

@@ -115,7 +115,6 @@ fn from_agent() -> impl Strategy<Value = FromAgent> {
                     progress,
                 })
             }),
-        text().prop_map(|message| FromAgent::Waiting { message }),
         attempt().prop_map(|attempt| FromAgent::Complete { attempt }),
         attempt().prop_map(|attempt| FromAgent::Exit { attempt }),
     ]
@@ -270,7 +269,12 @@ fn frame(kind: u8, fields: &[u8]) -> Vec<u8> {
 #[test]
 fn wrong_fields_are_named() {
     const HOLD: u8 = 65;
-    const WAITING: u8 = 67;
+    const SURVIVORS: u8 = 5;
+    // Attempt 1 and one process, before the text.
+    let survivors = |text: &[u8]| {
+        let fields = [&1_u64.to_be_bytes()[..], &1_u32.to_be_bytes(), text].concat();
+        error_of::<FromSupervisor>(&frame(SURVIVORS, &fields))
+    };
     assert_eq!(
         error_of::<FromAgent>(&frame(HOLD, &[0; 8])),
         Some(FrameError::Value("attempt")),
@@ -284,15 +288,9 @@ fn wrong_fields_are_named() {
         error_of::<FromAgent>(&frame(HOLD, &[1; 9])),
         Some(FrameError::Trailing)
     );
-    assert_eq!(
-        error_of::<FromAgent>(&frame(WAITING, &[0, 1, 0xff])),
-        Some(FrameError::Utf8)
-    );
+    assert_eq!(survivors(&[0, 1, 0xff]), Some(FrameError::Utf8));
     let long = [&1025_u16.to_be_bytes()[..], &[b'x'; 1025]].concat();
-    assert_eq!(
-        error_of::<FromAgent>(&frame(WAITING, &long)),
-        Some(FrameError::TextTooLong(1025))
-    );
+    assert_eq!(survivors(&long), Some(FrameError::TextTooLong(1025)));
     assert_eq!(
         error_of::<FromSupervisor>(&frame(HOLD, &[1; 8])),
         Some(FrameError::Kind(HOLD)),

@@ -146,10 +146,10 @@ impl SimCluster {
     /// Changes the faults of a node.
     pub fn fault(&mut self, node: &str, change: impl FnOnce(&mut crate::nodes::NodeFaults)) {
         let node = self.nodes.get_mut(node).expect("the node exists");
-        let before = node.faults;
+        let before = node.alive();
         change(&mut node.faults);
         let mut store = self.store.lock();
-        if before.lost != node.faults.lost {
+        if before != node.alive() {
             node.show_lost(&mut store);
         }
         node.show_agent(&mut store);
@@ -210,7 +210,8 @@ impl SimCluster {
     }
 
     /// No two attempts of a restart domain run at once where supervisors keep them apart (I1), and no
-    /// member twice, on nodes that are heard of.
+    /// member twice, on nodes that are heard of. What ran when such a node fell silent may still run
+    /// when it is heard of again, until its kubelet has heard, too.
     ///
     /// # Panics
     /// They do.
@@ -220,6 +221,9 @@ impl SimCluster {
         for node in self.nodes.values().filter(|n| n.alive()) {
             let pods = node.runtime.table().all();
             for (uid, attempt) in node.runtime.children() {
+                if node.left_alone.contains(&(uid.clone(), attempt)) {
+                    continue;
+                }
                 let Some((pod, _)) = pods.iter().find(|(pod, _)| pod.uid == uid) else {
                     continue;
                 };

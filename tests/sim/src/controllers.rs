@@ -8,10 +8,35 @@ use serde_json::Value;
 
 use crate::api::{DeleteOptions, Store};
 
-/// The garbage collector: deletes what has owners of which none is there any more; whether anything
-/// was deleted. An owner of another namespace is none; one of a kind that the store does not have,
-/// a DaemonSet or a Job, is taken to be there.
+/// The collectors of garbage; whether anything was deleted.
 pub(crate) fn collect_garbage(store: &mut Store) -> bool {
+    collect_pods(store) | collect_orphans(store)
+}
+
+/// Pods of nodes that are there no more (PodGC): nobody else would ever say that they have ended.
+fn collect_pods(store: &mut Store) -> bool {
+    let nodes = store.all(WatchedKind::Node).map(|(key, _)| &key.name);
+    let nodes: BTreeSet<&String> = nodes.collect();
+    let lost = |pod: &Value| {
+        let node = pod["spec"]["nodeName"].as_str();
+        node.is_some_and(|name| !nodes.contains(&name.to_owned()))
+    };
+    let gone = store.all(WatchedKind::Pod).filter(|(_, pod)| lost(pod));
+    let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
+    let options = DeleteOptions {
+        grace: Some(0),
+        ..DeleteOptions::default()
+    };
+    for key in &gone {
+        let _ = store.delete("pod-garbage-collector", WatchedKind::Pod, key, &options);
+    }
+    !gone.is_empty()
+}
+
+/// The garbage collector: deletes what has owners of which none is there any more. An owner of another
+/// namespace is none; one of a kind that the store does not have, a DaemonSet or a Job, is taken to be
+/// there.
+fn collect_orphans(store: &mut Store) -> bool {
     let every = || {
         WatchedKind::ALL
             .into_iter()

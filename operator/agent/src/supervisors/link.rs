@@ -25,6 +25,7 @@ use tracing::{debug, info, warn};
 
 use super::socket::{SocketError, connect};
 use super::words::hear;
+use crate::allowance::Allowance;
 use crate::metrics::Metrics;
 
 /// From the connection to its welcome.
@@ -290,7 +291,7 @@ impl Connection {
         let mut connection = Self {
             stream: connect(pods, pod_uid).await?,
             reader: FrameReader::default(),
-            allowance: Allowance::new(Instant::now()),
+            allowance: Allowance::new(BURST, ONE_FRAME, Instant::now()),
         };
         let FromSupervisor::Hello { versions, .. } = connection.next().await? else {
             return Err(LinkEnd::Ungreeted);
@@ -329,35 +330,6 @@ impl Connection {
     }
 }
 
-/// Frames that may come now.
-struct Allowance {
-    left: u32,
-    counted_to: Instant,
-}
-
-impl Allowance {
-    fn new(now: Instant) -> Self {
-        Self {
-            left: BURST,
-            counted_to: now,
-        }
-    }
-
-    /// Whether one more frame may come.
-    fn take(&mut self, now: Instant) -> bool {
-        while self.left < BURST && self.counted_to + ONE_FRAME <= now {
-            self.left += 1;
-            self.counted_to += ONE_FRAME;
-        }
-        if self.left == BURST {
-            self.counted_to = now;
-        }
-        let may = self.left > 0;
-        self.left = self.left.saturating_sub(1);
-        may
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -367,7 +339,7 @@ mod tests {
         let connection = Connection {
             stream,
             reader: FrameReader::default(),
-            allowance: Allowance::new(Instant::now()),
+            allowance: Allowance::new(BURST, ONE_FRAME, Instant::now()),
         };
         (connection, other)
     }
@@ -380,19 +352,6 @@ mod tests {
             said = connection.say(&FromAgent::Hold { attempt: 1 }).await;
         }
         assert!(matches!(said, Err(LinkEnd::Unread)), "{said:?}");
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn frames_come_in_bursts_and_then_ten_in_a_second() {
-        let start = Instant::now();
-        let mut allowance = Allowance::new(start);
-        let mut takes = |at| (0..1000).take_while(|_| allowance.take(at)).count();
-        assert_eq!(takes(start), BURST as usize);
-        assert_eq!(takes(start + ONE_FRAME / 2), 0);
-        assert_eq!(takes(start + ONE_FRAME), 1);
-        assert_eq!(takes(start + ONE_FRAME * 4), 3);
-        assert_eq!(takes(start + ONE_FRAME * 1000), BURST as usize);
-        assert_eq!(takes(start + ONE_FRAME * 1000), 0);
     }
 
     #[tokio::test]

@@ -78,6 +78,7 @@ impl SupervisorLinks {
             container_id: container_id.to_owned(),
             slot,
             said: Said::default(),
+            looked_at: None,
             task: self.tasks.spawn(linking.run()),
         }
     }
@@ -100,15 +101,23 @@ impl Supervisors for SupervisorLinks {
             let Some(container_id) = newest_running(pod) else {
                 continue;
             };
-            let link = match self.links.remove(&pod.uid) {
+            let mut link = match self.links.remove(&pod.uid) {
                 Some(link) if link.container_id == container_id => link,
                 _ => self.start(&pod.uid, container_id),
             };
-            pod.supervisor = link.state();
+            (pod.supervisor, link.looked_at) = link.state().unzip();
             wanted.insert(pod.uid.clone(), link);
         }
         self.links = wanted;
         while self.tasks.try_join_next().is_some() {}
+    }
+
+    fn look_again(&mut self, pods: &mut [NodePod]) {
+        for pod in pods {
+            let link = self.links.get(&pod.uid);
+            let up = link.and_then(|l| l.state().filter(|(_, up)| l.looked_at == Some(*up)));
+            pod.supervisor = up.map(|(state, _)| state);
+        }
     }
 
     fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
@@ -136,6 +145,8 @@ struct Link {
     container_id: String,
     slot: Slot,
     said: Said,
+    /// The connection that was up when its container was seen to run.
+    looked_at: Option<u64>,
     task: AbortHandle,
 }
 
@@ -147,8 +158,10 @@ struct Said {
 }
 
 impl Link {
-    fn state(&self) -> Option<SupervisorState> {
-        self.slot.get().as_ref().map(|up| up.state.clone())
+    /// What it tells, and the number of the connection that it does so on.
+    fn state(&self) -> Option<(SupervisorState, u64)> {
+        let slot = self.slot.get();
+        slot.as_ref().map(|up| (up.state.clone(), up.number))
     }
 
     /// Says the word unless it was said just now; when it is due again.
@@ -196,6 +209,7 @@ fn newest_running(pod: &NodePod) -> Option<&str> {
 
 #[cfg(test)]
 mod tests {
+    use lockstep_lifecycle::node::SeenContainer;
     use tokio::sync::mpsc;
 
     use super::super::link::Up;
@@ -215,6 +229,7 @@ mod tests {
             container_id: "c1".to_owned(),
             slot,
             said: Said::default(),
+            looked_at: None,
             task: tasks.spawn(std::future::pending()),
         };
         (link, said, tasks)
@@ -263,6 +278,40 @@ mod tests {
         assert_eq!(std::iter::from_fn(|| said.try_recv().ok()).count(), 16);
         link.tell(&hold(1), start + REPEAT);
         assert_eq!(link.said.words.len(), 1);
+    }
+
+    #[tokio::test]
+    async fn while_containers_are_not_seen_only_the_connection_from_before_counts() {
+        let (link, _said, _tasks) = link();
+        let random = fastrand::Rng::with_seed(1);
+        let metrics = Metrics::default();
+        let mut links =
+            SupervisorLinks::new(Path::new("/"), None, Duration::ZERO, random, &metrics);
+        let slot = link.slot.clone();
+        links.links.insert("p1".to_owned(), link);
+        let container = SeenContainer {
+            id: "c1".to_owned(),
+            restarts: 0,
+            created_at: chrono::DateTime::UNIX_EPOCH,
+            exit: None,
+        };
+        let mut pods = [NodePod {
+            uid: "p1".to_owned(),
+            supervised: true,
+            containers: vec![container],
+            ..NodePod::default()
+        }];
+        links.look(&mut pods);
+        links.look_again(&mut pods);
+        assert!(pods[0].supervisor.is_some());
+        if let Some(up) = slot.get().as_mut() {
+            up.number = 2;
+        }
+        links.look_again(&mut pods);
+        assert_eq!(pods[0].supervisor, None, "it may be the next container's");
+        links.look(&mut pods);
+        links.look_again(&mut pods);
+        assert!(pods[0].supervisor.is_some());
     }
 
     #[tokio::test(start_paused = true)]

@@ -30,6 +30,10 @@ pub trait Supervisors: Send {
     /// child that starts and ends at once is one that has ended.
     fn look(&mut self, pods: &mut [NodePod]);
 
+    /// The same while the runtime does not answer: the pods are those of the last [`Supervisors::look`].
+    /// A connection that is newer than that may be another container's, and tells nothing.
+    fn look_again(&mut self, pods: &mut [NodePod]);
+
     /// Says these words, each at once on a link that has not said it, and otherwise not before it
     /// is due again. Never waits. Returns when the next of them is due.
     fn tell(&mut self, words: &[Tell]) -> Option<Duration>;
@@ -50,6 +54,12 @@ impl<S: Supervisors> Supervisors for Option<S> {
     fn look(&mut self, pods: &mut [NodePod]) {
         if let Some(supervisors) = self {
             supervisors.look(pods);
+        }
+    }
+
+    fn look_again(&mut self, pods: &mut [NodePod]) {
+        if let Some(supervisors) = self {
+            supervisors.look_again(pods);
         }
     }
 

@@ -23,7 +23,7 @@ use kube::client::Body;
 use lockstep_api::RestartOrderSpec;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::restart_order::DomainOrder;
-use lockstep_lifecycle::node::{Exit, NodePod, Records, SeenContainer, Tell};
+use lockstep_lifecycle::node::{Exit, NodePod, Records, SeenContainer, SupervisorState, Tell};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, watch};
@@ -61,6 +61,8 @@ struct World {
     stops_end: StopsEnd,
     /// How often the agent has looked at supervisors.
     looks: u32,
+    /// What the supervisor of a supervised member has told.
+    supervisor: Option<SupervisorState>,
     out_of_reach: Option<String>,
 }
 
@@ -174,8 +176,16 @@ impl Supervisors for Shared {
         self.world.lock().out_of_reach.clone()
     }
 
-    fn look(&mut self, _pods: &mut [NodePod]) {
-        self.world.lock().looks += 1;
+    fn look(&mut self, pods: &mut [NodePod]) {
+        let mut world = self.world.lock();
+        world.looks += 1;
+        for pod in pods.iter_mut().filter(|p| p.supervised) {
+            pod.supervisor.clone_from(&world.supervisor);
+        }
+    }
+
+    fn look_again(&mut self, pods: &mut [NodePod]) {
+        self.look(pods);
     }
 
     fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
@@ -350,6 +360,18 @@ impl Rig {
         };
         self.shared.world.lock().sandboxes = vec![sandbox];
         self.shared.changed.notify_one();
+    }
+
+    /// The supervisor of the one member, which has one from here on, says something.
+    fn supervisor(&self, state: SupervisorState) {
+        let mut world = self.shared.world.lock();
+        world.supervisor = Some(state);
+        for sandbox in &mut world.sandboxes {
+            let tier = (annotations::TIER.to_owned(), "supervised".to_owned());
+            sandbox.annotations.extend([tier]);
+        }
+        drop(world);
+        self.shared.heard.notify_one();
     }
 
     /// The manager orders the one member to an attempt.

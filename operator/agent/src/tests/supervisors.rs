@@ -1,5 +1,5 @@
 use lockstep_api::NodeAgentStatus;
-use lockstep_lifecycle::node::{NodePlan, Stop, Word};
+use lockstep_lifecycle::node::{ChildEnd, NodePlan, Stop, SupervisorState, Word};
 
 use super::*;
 use crate::stops::Stops;
@@ -80,4 +80,70 @@ async fn an_agent_says_whether_it_reaches_supervisors_and_is_ready_either_way() 
         pending,
         "waiting for self-test of the admission policy: not yet\n"
     );
+}
+
+fn held(attempt: i64) -> SupervisorState {
+    SupervisorState {
+        held: Some(attempt),
+        ..SupervisorState::default()
+    }
+}
+
+fn runs(attempt: i64) -> SupervisorState {
+    SupervisorState {
+        running: Some(attempt),
+        ..SupervisorState::default()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervised_restart_goes_on_while_the_runtime_is_away() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.supervisor(runs(1));
+    rig.order(1);
+    rig.pass(2_000).await;
+    rig.shared.world.lock().runtime_down = true;
+    let failed = ChildEnd {
+        attempt: 1,
+        code: 9,
+        reason: "Error".into(),
+        message: String::new(),
+    };
+    rig.supervisor(SupervisorState {
+        exit: Some(failed),
+        ..SupervisorState::default()
+    });
+    rig.pass(100).await;
+    assert_eq!(rig.status()["reports"][0]["exitCode"], 9, "the failure");
+    rig.log();
+    rig.order(2);
+    rig.pass(10).await;
+    assert_eq!(rig.log(), ["tell p1 Hold { attempt: 2 }"]);
+    rig.supervisor(held(2));
+    rig.pass(100).await;
+    assert!(
+        rig.log()
+            .iter()
+            .any(|l| l.starts_with("tell p1 Release { attempt: 2")),
+        "the release"
+    );
+    let arrivals = rig.status()["arrivals"].clone();
+    assert_eq!(arrivals[0]["attempt"], 2);
+    assert_eq!(arrivals[0]["pods"][0]["containerID"], "c1");
+    assert!(rig.readiness_of_runtime().is_some(), "and it says so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_agent_that_has_not_seen_what_runs_waits_for_its_runtime() {
+    let mut rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.supervisor(held(1));
+    rig.pass(2_000).await;
+    rig.shared.world.lock().runtime_down = true;
+    rig.start();
+    rig.order(1);
+    rig.pass(5_000).await;
+    let log = rig.log();
+    assert!(log.iter().all(|l| !l.starts_with("tell")), "{log:?}");
 }

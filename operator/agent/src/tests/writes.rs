@@ -55,6 +55,20 @@ async fn a_failure_is_told_at_once_whatever_waits_for_its_turn() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn failures_a_few_seconds_apart_are_told_at_once() {
+    let rig = running().await;
+    let ids: Vec<String> = (1..20).map(|i| format!("c{i}")).collect();
+    for failed in 1..ids.len() {
+        let ended: Vec<(&str, i32)> = ids[..failed].iter().map(|id| (id.as_str(), 7)).collect();
+        rig.runs(&ids[failed], &ended);
+        rig.pass(50).await;
+        assert_eq!(writes(&rig), 1, "failure {failed}");
+        rig.pass(2_950).await;
+        assert_eq!(writes(&rig), 0, "one write for one fact");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_write_whose_answer_was_lost_is_not_made_again() {
     let rig = running().await;
     rig.shared.world.lock().lost_answers = 1;

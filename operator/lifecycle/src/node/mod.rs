@@ -34,6 +34,7 @@ pub use view::{
     AttemptCall, Exit, NodePlan, NodePod, NodeView, Record, Records, SeenContainer, Stop,
 };
 
+use pod::Step;
 use view::order_for;
 
 /// Decides for one node. The same view gives the same plan; a view in which the plan has been
@@ -47,13 +48,16 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let (mut stop, mut tell) = (Vec::new(), Vec::new());
     for pod in view.pods {
         let order = order_for(view.orders, pod);
-        let follow = if pod.supervised {
-            supervised::step
-        } else {
-            pod::step
-        };
         let record = view.records.pods.get(&pod.uid);
-        let outcome = follow(pod, record, order, &view.records.reports, now);
+        let told = &view.records.reports;
+        let outcome = match (pod.supervised, view.listed) {
+            (true, _) => supervised::step(pod, record, order, told, now),
+            (false, true) => pod::step(pod, record, order, told, now),
+            (false, false) => Step {
+                record: record.cloned(),
+                ..Step::default()
+            },
+        };
         tell.extend(outcome.tell.map(|word| Tell {
             pod_uid: pod.uid.clone(),
             word,

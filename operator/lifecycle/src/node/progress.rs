@@ -143,6 +143,7 @@ mod tests {
                 node: "n",
                 orders: &self.orders,
                 pods: std::slice::from_ref(&self.pod),
+                listed: true,
                 records: &self.records,
                 published: &self.published,
             };

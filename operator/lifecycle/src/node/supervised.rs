@@ -49,11 +49,13 @@ pub(super) fn step(
     step
 }
 
-/// Whether the order is for this pod: its member restarts in place, or it was made for the attempt.
-/// One that was made for a later attempt waits for the order of that.
+/// Whether the order is for this pod: its member restarts in place, or it was made for the attempt, and
+/// no other has taken its place since. One that was made for a later attempt waits for the order of
+/// that.
 pub(super) fn is_for(order: &DomainOrder, pod: &NodePod) -> bool {
     let restarts = is_ordered(order, pod.member.as_ref());
-    pod.attempt <= order.attempt && (restarts || pod.attempt == order.attempt)
+    let comes = pod.attempt <= order.attempt && (restarts || pod.attempt == order.attempt);
+    comes && !order.replaced_pods.contains(&pod.uid)
 }
 
 /// The attempt that the supervisor has come to; 0: none yet.

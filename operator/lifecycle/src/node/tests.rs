@@ -96,6 +96,7 @@ impl Node {
             node: "n",
             orders: &self.orders,
             pods: &self.pods,
+            listed: true,
             records: &self.records,
             published: &self.published,
         };

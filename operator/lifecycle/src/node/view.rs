@@ -22,8 +22,11 @@ pub struct NodeView<'a> {
     pub node: &'a str,
     /// Orders by workload UID, complete: the watch has synced.
     pub orders: &'a BTreeMap<String, RestartOrderSpec>,
-    /// Members' pods on this node, complete: the runtime was listed.
+    /// Members' pods on this node, complete, as the runtime was listed last.
     pub pods: &'a [NodePod],
+    /// Whether it was listed just now. Else it does not answer: its containers are left as they are, and
+    /// supervisors are held and released as ever.
+    pub listed: bool,
     /// What was persisted last.
     pub records: &'a Records,
     /// What was published last.

@@ -6,26 +6,6 @@ use lockstep_api::member::Member;
 use crate::view::WorkloadView;
 use lockstep_api::membership::{Membership, Rank, address};
 
-/// Variables that the supervisor sets for the training process at each attempt; the rest it has
-/// from its container.
-pub(super) const SET_BY_SUPERVISOR: [&str; 15] = [
-    "LOCKSTEP_ATTEMPT",
-    "LOCKSTEP_PEERS",
-    "LOCKSTEP_PROGRESS",
-    "LOCKSTEP_MEMBERS",
-    "PET_NNODES",
-    "JAX_NUM_PROCESSES",
-    "PET_NODE_RANK",
-    "NODE_RANK",
-    "JAX_PROCESS_ID",
-    "MASTER_ADDR",
-    "PET_MASTER_ADDR",
-    "MASTER_PORT",
-    "PET_MASTER_PORT",
-    "JAX_COORDINATOR_ADDRESS",
-    "PET_RDZV_ID",
-];
-
 /// How many ports the meeting point rotates through.
 const PORTS: i64 = 8;
 

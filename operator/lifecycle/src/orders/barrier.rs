@@ -22,6 +22,9 @@ use crate::objects::supervise::supervisor_image;
 use crate::pods::PodView;
 use crate::wake::Wake;
 
+/// Pods that an order says have been replaced, at most: 36 bytes each.
+const MOST_REPLACED: usize = 1000;
+
 /// A restart domain and those of its members that run together.
 #[derive(Clone, Copy)]
 pub(super) struct Meeting<'m> {
@@ -93,6 +96,7 @@ pub(super) fn follow(
         return;
     }
     let supervised = is_supervised(facts, meeting);
+    order.replaced_pods = replaced_pods(facts, meeting, order);
     let moves = supervised && meets_alone(facts.spec(), membership, meeting.domain);
     let place = moves.then(|| place(facts, ledger, membership, meeting, order));
     // Whoever went at once would meet at the place that the pods know.
@@ -123,6 +127,28 @@ pub(super) fn follow(
     {
         order.completed_attempt = attempt;
     }
+}
+
+/// Pods that an agent would take for those of their members, for all that it knows itself: they were
+/// made for the attempt, or restart in place, and others stand for their members now. Their nodes may
+/// hear of the attempt before their kubelets hear of the deletion. What was said before stays: a pod
+/// that is deleted by force may run on.
+fn replaced_pods(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<String> {
+    let mut all = order.replaced_pods.clone();
+    let in_place = MemberSet::parse(&order.members).unwrap_or_default();
+    for &member in meeting.running {
+        let current = facts.current(meeting.entry, member).map(|p| &p.uid);
+        let others = facts.pods_of(member).iter();
+        for pod in others.filter(|p| Some(&p.uid) != current && !p.terminal()) {
+            let comes = pod.identity.attempt == order.attempt || in_place.contains(member);
+            if comes && pod.is_supervised() && !all.contains(&pod.uid) {
+                all.push(pod.uid.clone());
+            }
+        }
+    }
+    let excess = all.len().saturating_sub(MOST_REPLACED);
+    all.drain(..excess);
+    all
 }
 
 fn ranges(members: &[&Member]) -> Vec<String> {

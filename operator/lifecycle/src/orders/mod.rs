@@ -133,6 +133,7 @@ fn new_order(
         exceptions,
         since: incident.map(|i| i.cause.time),
         coordinator: None,
+        replaced_pods: Vec::new(),
         deadline_seconds: incident.map(|_| deadline_seconds),
     }
 }

@@ -22,5 +22,6 @@ mod property;
 mod reality;
 mod repairs;
 mod shown;
+mod silent_nodes;
 mod slow_news;
 mod stragglers;

@@ -87,12 +87,8 @@ impl Machine {
         });
         // From the order to hold on, the incident is decided and recorded.
         let decided = self.phase != Phase::Ended;
-        let manager = (!decided).then(|| {
-            (
-                self.manager_seen + self.waits.manager_away,
-                "no decision has come",
-            )
-        });
+        let manager =
+            (!decided).then(|| (own.at + self.waits.manager_away, "no decision has come"));
         let (at, why) = [agent, manager]
             .into_iter()
             .flatten()

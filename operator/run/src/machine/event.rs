@@ -12,7 +12,7 @@ pub type Moment = Duration;
 pub struct Waits {
     /// After a failure, for an agent that is away.
     pub agent_away: Duration,
-    /// After a failure, for a decision or a sign of life of the manager.
+    /// After a failure, for a decision of the manager.
     pub manager_away: Duration,
     /// After exit 0, for the other members of the domain.
     pub complete: Duration,

@@ -413,13 +413,8 @@ fn a_member_that_was_stopped_on_order_waits_for_ever() {
 }
 
 #[test]
-fn without_a_decision_a_failure_ends_the_container_unless_the_manager_shows_that_it_lives() {
-    let waiting = || FromAgent::Waiting {
-        message: Text::cut("deciding"),
-    };
+fn without_a_decision_a_failure_ends_the_container() {
     let mut scene = Scene::ended(1, 7);
-    assert_eq!(scene.after(119), []);
-    assert_eq!(scene.order(waiting()), []);
     assert_eq!(scene.after(119), []);
     assert_eq!(scene.after(1), [Effect::Exit(7)]);
 
@@ -520,18 +515,18 @@ fn probes_see_since_when_no_child_runs() {
 }
 
 #[test]
-fn what_is_waited_for_is_printed_when_it_changes() {
+fn an_order_that_is_ignored_again_and_again_is_printed_once() {
     let mut scene = Scene::with_agent();
-    let mut said = |text: &str| {
-        let waiting = FromAgent::Waiting {
-            message: Text::cut(text),
-        };
+    let mut said = |attempt| {
         scene
             .machine
-            .on(Event::Order(waiting), Duration::from_secs(START))
+            .on(Event::Order(release(attempt)), Duration::from_secs(START))
     };
-    let print = |text: &str| vec![Effect::Print(text.to_owned())];
-    assert_eq!(said("31/32 members"), print("31/32 members"));
-    assert_eq!(said("31/32 members"), []);
-    assert_eq!(said("32/32 members"), print("32/32 members"));
+    let print = |attempt: u64| {
+        let text = format!("ignored: a release for attempt {attempt}, which is not held here");
+        vec![Effect::Print(text)]
+    };
+    assert_eq!(said(3), print(3));
+    assert_eq!(said(3), []);
+    assert_eq!(said(4), print(4));
 }

@@ -86,6 +86,10 @@ impl Supervisors for SupervisorsView {
         }
     }
 
+    fn look_again(&mut self, pods: &mut [NodePod]) {
+        self.look(pods);
+    }
+
     fn tell(&mut self, words: &[Tell]) -> Option<Duration> {
         for Tell { pod_uid, word } in words {
             self.runtime.tell(pod_uid, word);

@@ -1,12 +1,10 @@
 //! One agent: the product's decision over what the node's runtime and the orders show.
 
-use std::collections::BTreeMap;
-
 use chrono::TimeDelta;
 use lockstep_agent::runtime::Sandbox;
 use lockstep_api::key::Key;
 use lockstep_api::names::labels;
-use lockstep_api::{NodeAgentStatus, RestartOrder, RestartOrderSpec};
+use lockstep_api::{NodeAgentStatus, RestartOrder};
 use lockstep_lifecycle::node::{NodePod, NodeView, Tell, decide};
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
@@ -27,11 +25,11 @@ impl SimNode {
         let mut busy = self.introduce(store);
         busy |= self.deliver(store);
         let published = self.published.clone().unwrap_or_default();
-        let orders: BTreeMap<String, RestartOrderSpec> = store
-            .list::<RestartOrder>()
-            .into_iter()
-            .map(|order| (order.spec.workload_uid.clone(), order.spec))
-            .collect();
+        if !self.faults.cut_off {
+            let orders = store.list::<RestartOrder>().into_iter();
+            let orders = orders.map(|order| (order.spec.workload_uid.clone(), order.spec));
+            self.orders = orders.collect();
+        }
         let seen = self
             .runtime
             .table()
@@ -47,8 +45,9 @@ impl SimNode {
         let plan = decide(
             &NodeView {
                 node: &self.name,
-                orders: &orders,
+                orders: &self.orders,
                 pods: &pods,
+                listed: true,
                 records: &self.records,
                 published: &published,
             },
@@ -94,7 +93,8 @@ impl SimNode {
 
     fn publish_agent(&mut self, status: NodeAgentStatus, store: &mut Store) -> bool {
         self.published = Some(status.clone());
-        if self.faults.news_take.is_zero() && self.under_way.is_empty() {
+        let at_once = self.faults.news_take.is_zero() && !self.faults.cut_off;
+        if at_once && self.under_way.is_empty() {
             return self.write_agent(&status, store);
         }
         let at = self.clock.now() + self.faults.news_take;
@@ -104,6 +104,9 @@ impl SimNode {
 
     /// What was under way for long enough is there.
     fn deliver(&mut self, store: &mut Store) -> bool {
+        if self.faults.cut_off {
+            return false;
+        }
         let now = self.clock.now();
         let mut busy = false;
         while let Some((_, status)) = self.under_way.pop_front_if(|(at, _)| *at <= now) {

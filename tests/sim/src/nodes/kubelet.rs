@@ -40,7 +40,9 @@ impl SimNode {
             return false;
         }
         let mut busy = self.catch_up();
-        self.look(store);
+        if !self.faults.cut_off {
+            self.look(store);
+        }
         self.wake = None;
         let uids: Vec<String> = self.pods.keys().cloned().collect();
         for uid in uids {
@@ -205,6 +207,9 @@ impl SimNode {
     }
 
     fn publish(&mut self, uid: &str, status: &PodStatus, store: &mut Store) -> bool {
+        if self.faults.cut_off {
+            return false;
+        }
         let Some(slot) = self.pods.get_mut(uid) else {
             return false;
         };
@@ -221,6 +226,9 @@ impl SimNode {
 
     /// The object goes, with its last container.
     fn let_go(&mut self, uid: &str, store: &mut Store) -> bool {
+        if self.faults.cut_off {
+            return false;
+        }
         let Some(slot) = self.pods.get(uid) else {
             return false;
         };

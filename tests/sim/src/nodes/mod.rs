@@ -3,14 +3,14 @@
 mod agent;
 mod kubelet;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::NodeAgentStatus;
 use lockstep_api::key::Key;
 use lockstep_api::node_agent::capabilities;
+use lockstep_api::{NodeAgentStatus, RestartOrderSpec};
 use lockstep_kubelet::latency::LatencyProfile;
 use lockstep_kubelet::model::{FEATURE_RESTART_ALL, KubeletConfig};
 use lockstep_kubelet::runtime::{Effect, Pretend, Table};
@@ -42,6 +42,8 @@ pub(crate) fn agent_selector() -> AgentSelector {
 pub struct NodeFaults {
     /// Kubelet and agent are not heard of; containers go on.
     pub lost: bool,
+    /// Neither reaches the API server; both go on with what they know.
+    pub cut_off: bool,
     /// There is no agent.
     pub no_agent: bool,
     /// The agent does nothing although its pod is ready.
@@ -60,6 +62,13 @@ pub struct NodeFaults {
     pub news_take: TimeDelta,
 }
 
+impl NodeFaults {
+    /// Whether nothing is heard of the node.
+    fn silent(self) -> bool {
+        self.lost || self.cut_off
+    }
+}
+
 /// A node.
 pub struct SimNode {
     name: String,
@@ -76,6 +85,11 @@ pub struct SimNode {
     wake: Option<DateTime<Utc>>,
     records: Records,
     published: Option<NodeAgentStatus>,
+    /// What the agent's watch has shown last.
+    orders: BTreeMap<String, RestartOrderSpec>,
+    /// Pods and attempts of the training processes that ran when nothing was heard of the node any
+    /// more: what has become of them the cluster cannot know before it hears of the node again.
+    pub(crate) left_alone: BTreeSet<(String, u64)>,
     agent_wake: Option<DateTime<Utc>>,
     /// What the agent has written and the API server does not have yet, oldest first.
     under_way: VecDeque<(DateTime<Utc>, NodeAgentStatus)>,
@@ -111,6 +125,8 @@ impl SimNode {
             wake: None,
             records: Records::default(),
             published: None,
+            orders: BTreeMap::new(),
+            left_alone: BTreeSet::new(),
             agent_wake: None,
             under_way: VecDeque::new(),
         }
@@ -123,7 +139,7 @@ impl SimNode {
 
     /// Whether kubelet and agent are heard of.
     pub fn alive(&self) -> bool {
-        !self.faults.lost
+        !self.faults.silent()
     }
 
     /// When something on the node goes on by itself.
@@ -132,7 +148,8 @@ impl SimNode {
             return None;
         }
         let effects = self.later.iter().map(|(at, _)| *at);
-        let news = self.under_way.front().map(|(at, _)| *at);
+        let news = self.under_way.front().filter(|_| !self.faults.cut_off);
+        let news = news.map(|(at, _)| *at);
         let own = [self.wake, self.agent_wake, news];
         effects.chain(own.into_iter().flatten()).min()
     }
@@ -191,8 +208,11 @@ impl SimNode {
 
     /// Says in the store whether the node is heard of, as the node controller does: Ready, the taint
     /// of unreachable nodes, and the readiness of its pods.
-    pub(crate) fn show_lost(&self, store: &mut Store) {
-        let (lost, now) = (self.faults.lost, self.clock.now());
+    pub(crate) fn show_lost(&mut self, store: &mut Store) {
+        let (lost, now) = (!self.alive(), self.clock.now());
+        if lost {
+            self.left_alone.extend(self.runtime.children());
+        }
         let key = Key::new("", &self.name);
         let who = "node-controller";
         let status = if lost { "Unknown" } else { "True" };
@@ -229,11 +249,11 @@ impl SimNode {
     /// Shows the agent's own pod ready or not.
     pub(crate) fn show_agent(&self, store: &mut Store) {
         let key = Key::new(NAMESPACE, agent_pod(&self.name));
-        self.show_ready(store, &key, self.agent_runs());
+        self.show_ready(store, &key, self.alive() && self.agent_runs());
     }
 
     fn agent_runs(&self) -> bool {
-        self.alive() && !self.faults.no_agent
+        !self.faults.lost && !self.faults.no_agent
     }
 
     fn show_ready(&self, store: &mut Store, pod: &Key, ready: bool) {

@@ -285,3 +285,16 @@ fn an_end_that_was_told_is_not_told_again_when_the_report_was_driven_out() {
     agent.step(&pod(0, ended(1, 0)), &order(1, 1));
     assert!(agent.reports.is_empty());
 }
+
+#[test]
+fn a_pod_that_another_has_replaced_is_neither_held_nor_released_nor_awaited() {
+    let replaced = DomainOrder {
+        replaced_pods: vec!["p".into()],
+        ..order(1, 1)
+    };
+    let mut agent = Agent::default();
+    for state in [held(0), held(1)] {
+        assert_eq!(agent.step(&pod(0, state), &replaced), None);
+    }
+    assert!(!is_for(&replaced, &pod(0, None)));
+}

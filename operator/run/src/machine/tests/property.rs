@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_wire::{ExitReason, FromAgent, FromSupervisor, ProgressLimits, Text};
+use lockstep_wire::{ExitReason, FromAgent, FromSupervisor, ProgressLimits};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -42,7 +42,6 @@ fn steps() -> impl Strategy<Value = Step> {
         2 => (attempts.clone(), 1u32..200, 1u32..200).prop_map(|(attempt, timeout_seconds, startup_seconds)| {
             release_with(attempt, Some(ProgressLimits { timeout_seconds, startup_seconds }))
         }),
-        1 => Just(FromAgent::Waiting { message: Text::cut("3/4 members") }),
         1 => attempts.clone().prop_map(|attempt| FromAgent::Complete { attempt }),
         1 => attempts.prop_map(|attempt| FromAgent::Exit { attempt }),
     ];

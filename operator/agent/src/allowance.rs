@@ -1,0 +1,91 @@
+//! So many at once, and then one in each stretch of time.
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// What may be done now, and when the next of it.
+pub(crate) struct Allowance {
+    burst: u32,
+    each: Duration,
+    left: u32,
+    counted_to: Instant,
+}
+
+impl Allowance {
+    /// `burst` of them at once, after a rest; one more in each `each`.
+    pub(crate) fn new(burst: u32, each: Duration, now: Instant) -> Self {
+        Self {
+            burst,
+            each,
+            left: burst,
+            counted_to: now,
+        }
+    }
+
+    /// Takes one, if there is one.
+    pub(crate) fn take(&mut self, now: Instant) -> bool {
+        self.fill(now);
+        let may = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        may
+    }
+
+    /// When there is one to take: now, or later.
+    pub(crate) fn next(&mut self, now: Instant) -> Instant {
+        self.fill(now);
+        if self.left > 0 {
+            now
+        } else {
+            self.counted_to + self.each
+        }
+    }
+
+    fn fill(&mut self, now: Instant) {
+        while self.left < self.burst && self.counted_to + self.each <= now {
+            self.left += 1;
+            self.counted_to += self.each;
+        }
+        if self.left == self.burst {
+            self.counted_to = now;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![expect(
+        clippy::disallowed_methods,
+        reason = "the clock that the test has paused"
+    )]
+
+    use super::*;
+
+    const BURST: u32 = 100;
+    const EACH: Duration = Duration::from_millis(100);
+
+    #[tokio::test(start_paused = true)]
+    async fn they_come_in_bursts_and_then_one_in_each_stretch() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(BURST, EACH, start);
+        let mut takes = |at| (0..1000).take_while(|_| allowance.take(at)).count();
+        assert_eq!(takes(start), BURST as usize);
+        assert_eq!(takes(start + EACH / 2), 0);
+        assert_eq!(takes(start + EACH), 1);
+        assert_eq!(takes(start + EACH * 4), 3);
+        assert_eq!(takes(start + EACH * 1000), BURST as usize);
+        assert_eq!(takes(start + EACH * 1000), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_next_one_is_there_when_it_is_said_to_be() {
+        let start = Instant::now();
+        let mut allowance = Allowance::new(2, EACH, start);
+        assert_eq!(allowance.next(start), start);
+        assert!(allowance.take(start) && allowance.take(start));
+        let next = allowance.next(start + EACH / 2);
+        assert_eq!(next, start + EACH);
+        assert!(allowance.take(next));
+        assert_eq!(allowance.next(next), start + EACH * 2);
+    }
+}

@@ -1,0 +1,189 @@
+//! Nodes of which nothing is heard: those that go on without the API server, and those that are dead.
+
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::workload::Phase;
+use lockstep_sim::api::Verb;
+use lockstep_sim::pods::{leaving, node_of};
+use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
+use serde_json::json;
+
+/// A supervised gang of four, two on a node, of which one node has been cut off for so long that its
+/// members run elsewhere; and that node.
+fn replaced_behind_a_partition() -> (Solo, String) {
+    let policy = json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}}});
+    let mut w = Solo::supervised(gang_with(4, &policy));
+    w.settle();
+    let node = w.node_of("g", 3);
+    w.fault(&node, |f| f.cut_off = true);
+    w.rounds(60);
+    w.until("attempt 2 elsewhere", |w| {
+        let all = w.children();
+        all.len() == 4 && all.values().all(|attempt| *attempt == 2)
+    });
+    (w, node)
+}
+
+/// Attempts of the training processes on a node.
+fn on(w: &mut Solo, node: &str) -> Vec<u64> {
+    let children = w.node(node).runtime.children();
+    children.into_iter().map(|(_, attempt)| attempt).collect()
+}
+
+/// Pods that their node still has and that no member has any more.
+fn left_on(w: &Solo, node: &str) -> Vec<Pod> {
+    let mut pods = w.pods();
+    pods.retain(|p| node_of(p) == Some(node));
+    pods
+}
+
+#[test]
+fn ranks_behind_a_partition_go_on_alone_and_never_meet_those_that_replace_them() {
+    let (mut w, node) = replaced_behind_a_partition();
+    assert_eq!(on(&mut w, &node), [1, 1], "nobody there has heard of it");
+    let order = w.order().unwrap().spec.domains.remove(0);
+    assert_eq!(
+        order.coordinator.map(|c| c.port),
+        Some(29_501),
+        "where attempt 2 meets, nobody of attempt 1 comes"
+    );
+    w.wait(600);
+    assert_eq!(on(&mut w, &node), [1, 1]);
+    w.fault(&node, |f| f.cut_off = false);
+    w.settle();
+    assert_eq!(on(&mut w, &node), [0; 0]);
+    assert!(left_on(&w, &node).is_empty());
+    assert!(w.children().values().all(|attempt| *attempt == 2));
+    let s = w.status();
+    assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 2));
+}
+
+#[test]
+fn a_rank_that_fails_behind_a_partition_is_started_by_its_kubelet_and_held_for_good() {
+    let (mut w, node) = replaced_behind_a_partition();
+    for pod in left_on(&w, &node) {
+        assert!(w.exit_pod(&pod, 1), "it has lost its peers");
+    }
+    // The supervisor gives the manager up, and the kubelet starts the container again.
+    for _ in 0..300 {
+        w.rounds(2);
+        assert_eq!(on(&mut w, &node), [0; 0], "{}", w.story(20));
+    }
+    let table = w.node(&node).runtime.table().all();
+    let again = table.iter().flat_map(|(_, view)| &view.containers);
+    let again = again.filter(|c| c.alive() && c.attempt > 0).count();
+    assert_eq!(again, 2, "containers that wait at the barrier");
+    w.fault(&node, |f| f.cut_off = false);
+    w.settle();
+    assert!(left_on(&w, &node).is_empty());
+    let s = w.status();
+    assert_eq!((s.phase, s.attempt), (Some(Phase::Running), 2));
+}
+
+/// There is nothing to wait for on the workload itself: it has no finalizer, and what it owns goes
+/// with it.
+#[test]
+fn a_workload_deleted_while_pods_hang_on_a_dead_node_forces_nothing_until_the_node_goes() {
+    let mut w = Solo::new(gang(4));
+    w.settle();
+    let node = w.node_of("g", 3);
+    w.lose(&node);
+    let key = w.key().clone();
+    let log = w.store().log.len();
+    w.delete(WatchedKind::TrainingWorkload, &key);
+    for _ in 0..600 {
+        w.rounds(2);
+    }
+    assert!(w.deleted(), "at once");
+    let left = w.pods();
+    assert!(
+        left.len() == 2 && left.iter().all(|p| leaving(p) && node_of(p) == Some(&node)),
+        "they end when their node says so"
+    );
+    let ours = {
+        let store = w.store();
+        let ours = store.log[log..]
+            .iter()
+            .filter(|write| write.kind == WatchedKind::Pod && write.who == "controller");
+        ours.count()
+    };
+    assert_eq!(ours, 0, "nothing is forced");
+    w.delete(WatchedKind::Node, &Key::new("", &node));
+    w.settle();
+    assert!(w.pods().is_empty());
+}
+
+#[test]
+fn a_workload_suspended_while_pods_hang_on_a_dead_node_forces_nothing_either() {
+    let mut w = Solo::new(gang(4));
+    w.settle();
+    let node = w.node_of("g", 3);
+    w.lose(&node);
+    w.edit(|s| s.suspend = true);
+    for _ in 0..600 {
+        w.rounds(2);
+    }
+    let forced = {
+        let store = w.store();
+        let pods = store.log.iter().filter(|w| w.kind == WatchedKind::Pod);
+        pods.filter(|w| w.verb == Verb::Gone && w.who == "controller")
+            .count()
+    };
+    assert_eq!(forced, 0);
+    assert_eq!(w.pods().len(), 2);
+    assert_eq!(w.condition("Suspended"), "Suspended");
+    w.delete(WatchedKind::Node, &Key::new("", &node));
+    w.settle();
+    assert!(w.pods().is_empty());
+}
+
+/// A gang of four at attempt 2, whose last member has got two new pods for it: the first was made on
+/// a node that has fallen silent before it came to the barrier. That node.
+fn replaced_twice_for_one_attempt() -> (Solo, String) {
+    let elsewhere = json!([{"name": "elsewhere", "match": {"exitCodes": {"operator": "In", "values": [3]}},
+        "action": "RestartGang", "failedMember": "ReplaceElsewhere"}]);
+    let policy =
+        json!({"failurePolicy": {"inPlace": {"withoutSupervisor": "Deny"}, "rules": elsewhere}});
+    let mut w = Solo::supervised(gang_with(4, &policy));
+    w.settle();
+    let used: Vec<String> = (0..4).map(|i| w.node_of("g", i)).collect();
+    let free: Vec<String> = w.node_names();
+    let free: Vec<String> = free.into_iter().filter(|n| !used.contains(n)).collect();
+    for node in &free {
+        w.fault(node, |f| f.silent_agent = true);
+    }
+    w.exit("g", 3, 3);
+    w.until("a new pod that runs", |w| {
+        let table = |node: &String| w.cluster.node(node).runtime.table().all();
+        let there: Vec<_> = free.iter().flat_map(table).collect();
+        there.iter().any(|(_, view)| view.any_alive())
+    });
+    let silent = w.node_of("g", 3);
+    assert!(free.contains(&silent));
+    w.fault(&silent, |f| f.cut_off = true);
+    for node in &free {
+        w.fault(node, |f| f.silent_agent = false);
+    }
+    for _ in 0..300 {
+        w.rounds(1);
+    }
+    assert_eq!(w.children().into_values().collect::<Vec<_>>(), [2; 4]);
+    (w, silent)
+}
+
+#[test]
+fn a_pod_that_was_replaced_at_its_attempt_is_not_released_when_its_node_comes_back() {
+    let (mut w, node) = replaced_twice_for_one_attempt();
+    w.fault(&node, |f| f.cut_off = false);
+    // Its agent hears before its kubelet does.
+    for _ in 0..10 {
+        w.agent(&node);
+        w.later(1);
+        assert_eq!(on(&mut w, &node), [0; 0]);
+    }
+    let order = w.order().unwrap().spec.domains.remove(0);
+    assert_eq!(order.replaced_pods.len(), 1, "{:?}", order.replaced_pods);
+    w.settle();
+    assert_eq!(w.children().into_values().collect::<Vec<_>>(), [2; 4]);
+    assert_eq!(w.status().attempt, 2);
+}
