@@ -1,11 +1,12 @@
 //! What people and tools read in a status: columns, and the state that kstatus computes from it
 //! (Flux, `kpt live apply`, Argo CD's health of custom resources).
 
+use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_sim::Solo;
-use lockstep_sim::solo::{gang, gang_with};
-use serde_json::json;
+use lockstep_sim::phases::{PHASES, in_phase};
+use mlua::{Lua, LuaSerdeExt as _};
 
 /// The rules of kstatus for kinds that it does not know (cli-utils, pkg/kstatus/status:
 /// `checkGenericProperties` and `checkReadyCondition`).
@@ -28,43 +29,6 @@ fn shows(w: &Solo) -> (Phase, &'static str, String, String, String) {
     let generation = w.workload().unwrap().metadata.generation.unwrap_or(1);
     let state = kstatus(generation, &s);
     (s.phase.unwrap(), state, s.ready, s.reason, s.message)
-}
-
-/// Two members, in a phase.
-fn in_phase(phase: Phase) -> Solo {
-    let spec = match phase {
-        Phase::Pending => gang(20),
-        Phase::Suspended => gang_with(2, &json!({"suspend": true})),
-        Phase::Stalled => gang_with(2, &json!({"priorityClassName": "nobody"})),
-        Phase::Failed => gang_with(2, &json!({"failurePolicy": {"limits": {"maxRestarts": 0}}})),
-        _ => gang(2),
-    };
-    let mut w = Solo::new(spec);
-    if phase == Phase::Starting {
-        w.faults(|f| f.starts_nothing = true);
-        w.wait(5);
-        return w;
-    }
-    w.settle();
-    match phase {
-        Phase::Succeeded => {
-            w.exit("g", 0, 0);
-            w.exit("g", 1, 0);
-            w.settle();
-        }
-        Phase::Failed => {
-            w.exit("g", 0, 3);
-            w.settle();
-        }
-        Phase::Restarting => {
-            w.faults(|f| f.starts_nothing = true);
-            w.exit("g", 0, 3);
-            w.wait(5);
-        }
-        Phase::Preempting => w.preempt("workload"),
-        _ => {}
-    }
-    w
 }
 
 #[test]
@@ -148,4 +112,54 @@ fn after_the_end_nothing_is_true_but_how_it_ended_and_that_a_failure_needs_someb
         assert_eq!(holds, expected);
         assert!(find(&s.conditions, types::READY).is_none());
     }
+}
+
+/// What Argo CD shows of a workload by the script of the page.
+fn argo_health(workload: &TrainingWorkload) -> (String, String) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/gitops.md")).unwrap();
+    let script = page.split_once("```lua\n").unwrap().1;
+    let script = script.split_once("```").unwrap().0;
+    // As Argo CD runs it: the object is a global, the last value is the health.
+    let lua = Lua::new();
+    let object = serde_json::to_value(workload).unwrap();
+    lua.globals()
+        .set("obj", lua.to_value(&object).unwrap())
+        .unwrap();
+    let health: mlua::Table = lua.load(script).eval().unwrap();
+    (
+        health.get("status").unwrap(),
+        health.get("message").unwrap(),
+    )
+}
+
+#[test]
+fn the_script_for_argo_cd_agrees_with_kstatus_in_every_phase_and_tells_the_message() {
+    for phase in PHASES {
+        let w = in_phase(phase);
+        let (is, state, .., message) = shows(&w);
+        assert_eq!(is, phase, "{}", w.story(10));
+        let expected = match (phase, state) {
+            // Argo CD has a word of its own for it, and waits for nothing.
+            (Phase::Suspended, "Current") => "Suspended",
+            (_, "InProgress") => "Progressing",
+            (_, "Current") => "Healthy",
+            (_, state) => {
+                assert_eq!(state, "Failed");
+                "Degraded"
+            }
+        };
+        let health = argo_health(&w.workload().unwrap());
+        assert_eq!(health, (expected.to_owned(), message), "{phase:?}");
+    }
+}
+
+#[test]
+fn the_script_for_argo_cd_waits_where_the_status_is_not_yet_that_of_the_spec() {
+    let mut workload = in_phase(Phase::Running).workload().unwrap();
+    assert_eq!(argo_health(&workload).0, "Healthy");
+    workload.metadata.generation = Some(99);
+    assert_eq!(argo_health(&workload).0, "Progressing");
+    workload.status = None;
+    assert_eq!(argo_health(&workload).0, "Progressing");
 }
