@@ -52,6 +52,10 @@ image: ## OCI images of manager, agent, supervisor and trainer into target/image
 	rustup target add $(MUSL)
 	$(CARGO) run -q -p xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
 
+.PHONY: image-twice
+image-twice: image ## The images of the last commit again, in another folder: digests have to be equal
+	tests/images/twice.sh
+
 .PHONY: bundle
 bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX)
 	$(CARGO) run -q -p xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
@@ -68,7 +72,7 @@ unit: ## Unit and property tests
 
 .PHONY: container-packages
 container-packages: ## What test-containers needs, from the distribution (apt, root)
-	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static
+	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static musl-tools
 
 # What runs inside containers of tests: static, without another target than the machine's own.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
@@ -82,7 +86,7 @@ containerd:
 	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
 
 .PHONY: test-containers
-test-containers: containerd static plane ## Agent, supervisor and manager on real containers (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
+test-containers: containerd static plane image ## Agent, supervisor and manager on real containers, the manager out of its image, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
 	$(CARGO) build -p lockstep-agent -p lockstep-run -p lockstep-manager -p lockstep-kubelet
 	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-containers --features containers -- --test-threads=2
@@ -140,6 +144,7 @@ test-full: test ## The long rest, hours: ten times the random tests, larger cras
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-prometheus
+	$(MAKE) image-twice
 	$(MAKE) demo
 
 .PHONY: bench
@@ -177,5 +182,9 @@ deploy: ## OVERLAY (full: agents included, or default: without) into the cluster
 	$(KUBECTL) apply -k config/overlays/$(OVERLAY)
 
 .PHONY: undeploy
-undeploy: ## Everything of Lockstep out of the cluster of the current context, workloads included
+undeploy: ## Lockstep out of the cluster of the current context: workloads, their pods, the rest (KEEP_PODS=1: pods of workloads stay)
+	if $(KUBECTL) get crd trainingworkloads.training.lockstep.dev >/dev/null; then \
+	  $(KUBECTL) delete tw -A --all $(if $(KEEP_PODS),--cascade=orphan); fi
+	$(if $(KEEP_PODS),,$(KUBECTL) wait --for=delete pod -A -l training.lockstep.dev/workload --timeout=10m)
+	$(KUBECTL) delete deployment -A -l app.kubernetes.io/name=lockstep
 	$(KUBECTL) delete -k config/overlays/$(OVERLAY) --ignore-not-found

@@ -5,6 +5,7 @@
 mod configuration;
 mod cri;
 mod reference;
+mod vocabulary;
 
 use std::path::{Path, PathBuf};
 
@@ -230,6 +231,7 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
         PathBuf::from("docs/reference/configuration.md"),
         configuration::markdown(root)?,
     ));
+    out.extend(vocabulary::files(root)?);
     out.extend(cri::files(root)?);
     out.push(metrics::page());
     out.extend(custom_resource_state::files());

@@ -29,14 +29,21 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "lockstep-lifecycle",
             "lockstep-model",
             "lockstep-scheduler",
+            "lockstep-version",
         ],
     ),
     (
         "lockstep-agent",
-        &["lockstep-api", "lockstep-lifecycle", "lockstep-wire"],
+        &[
+            "lockstep-api",
+            "lockstep-lifecycle",
+            "lockstep-version",
+            "lockstep-wire",
+        ],
     ),
+    ("lockstep-version", &[]),
     ("lockstep-wire", &[]),
-    ("lockstep-run", &["lockstep-wire"]),
+    ("lockstep-run", &["lockstep-version", "lockstep-wire"]),
     (
         "lockstep-cli",
         &[
@@ -44,6 +51,7 @@ const ALLOWED: &[(&str, &[&str])] = &[
             "lockstep-engine",
             "lockstep-model",
             "lockstep-scheduler",
+            "lockstep-version",
         ],
     ),
 ];

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
+use lockstep_sim::phases::in_phase;
 use serde_json::{Value, json};
 use xtask::custom_resource_state::{FAMILIES, PREFIX, Series, config, render};
 use xtask::dashboards::SOURCES;
@@ -199,7 +199,7 @@ fn value(series: &[Series], name: &str, labels: &[(&str, &str)]) -> Option<f64> 
 #[test]
 fn a_workload_in_each_phase_shows_its_phase_its_conditions_and_its_members() {
     for phase in Phase::ALL {
-        let workload = Solo::in_phase(phase).workload().expect("a workload");
+        let workload = in_phase(phase).workload().expect("a workload");
         let status = workload.status.clone().expect("a status");
         let mut object = serde_json::to_value(&workload).unwrap();
         object["apiVersion"] = json!("training.lockstep.dev/v1alpha1");

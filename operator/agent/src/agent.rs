@@ -93,7 +93,7 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         let (publisher, found) = Publisher::open(self.client.clone(), &self.node).await;
         self.readiness.done(Part::Object);
         let told = NodeAgentStatus {
-            agent_version: env!("CARGO_PKG_VERSION").into(),
+            agent_version: lockstep_version::VERSION.into(),
             runtime: runtime_version,
             capabilities: Vec::new(),
             ..found.clone()

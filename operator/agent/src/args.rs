@@ -10,7 +10,7 @@ use crate::cri::Socket;
 
 /// Stops members of training workloads on order and reports their exits.
 #[derive(Clone, Debug, Parser)]
-#[command(name = "lockstep-agent", version)]
+#[command(name = "lockstep-agent", version = lockstep_version::LONG)]
 pub struct AgentArgs {
     /// Name of the node.
     #[arg(long, env = "NODE_NAME")]

@@ -92,7 +92,8 @@ async fn serve(args: AgentArgs) -> Result<()> {
         Arc::new(registry),
     ));
     info!(
-        version = env!("CARGO_PKG_VERSION"),
+        version = lockstep_version::VERSION,
+        commit = lockstep_version::COMMIT,
         node = args.node_name,
         runtime = %args.runtime_endpoint,
         state = %args.state_dir.display(),

@@ -97,8 +97,12 @@ impl Metrics {
 
     /// Registers everything.
     pub fn register(&self, registry: &mut Registry) {
-        let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
-        registry.register("lockstep_agent_build", "Version of the agent", version);
+        let build = [
+            ("version", lockstep_version::VERSION),
+            ("commit", lockstep_version::COMMIT),
+        ];
+        let build = Info::new(build);
+        registry.register("lockstep_agent_build", "Version of the agent", build);
         registry.register(
             "lockstep_agent_runtime_calls",
             "Calls to the container runtime",

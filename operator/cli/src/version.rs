@@ -8,7 +8,7 @@ use crate::view::table::{Cell, Table, Tone};
 use crate::view::{Look, View};
 
 /// Version of this program.
-pub const CLIENT: &str = env!("CARGO_PKG_VERSION");
+pub const CLIENT: &str = lockstep_version::VERSION;
 
 /// What is known of the versions in a cluster. What may not be read is absent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

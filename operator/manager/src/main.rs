@@ -28,7 +28,7 @@ use tracing_subscriber::EnvFilter;
 
 /// Gang-scheduled training jobs that restart in place.
 #[derive(Debug, Parser)]
-#[command(version, about)]
+#[command(version = lockstep_version::LONG, about)]
 struct Args {
     /// Another program than the manager.
     #[command(subcommand)]
@@ -262,8 +262,11 @@ async fn manage(args: Args, config: Config, text: String) -> Result<()> {
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);
     info!(
-        version = env!("CARGO_PKG_VERSION"),
-        identity, namespace, "starting"
+        version = lockstep_version::VERSION,
+        commit = lockstep_version::COMMIT,
+        identity,
+        namespace,
+        "starting"
     );
     let clock = Arc::new(SystemClock);
     run(Deps {

@@ -11,8 +11,8 @@ use crate::encode::single;
 
 /// Shows version and commit, and what the kernel counts of this process.
 pub fn register(registry: &mut Registry) {
-    let commit = option_env!("LOCKSTEP_COMMIT").unwrap_or("unknown");
-    let build = Info::new([("version", env!("CARGO_PKG_VERSION")), ("commit", commit)]);
+    let (version, commit) = (lockstep_version::VERSION, lockstep_version::COMMIT);
+    let build = Info::new([("version", version), ("commit", commit)]);
     registry.register("lockstep_build", "Version of the manager", build);
     registry.register_collector(Box::new(ProcessMetrics));
 }
@@ -110,6 +110,19 @@ mod tests {
             resident: 300 * 4096,
         };
         assert_eq!(used, Some(expected));
+    }
+
+    #[test]
+    fn the_build_is_shown_with_its_version_and_the_commit_that_git_knows() {
+        let mut registry = Registry::default();
+        register(&mut registry);
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        let line = text.lines().find(|l| l.starts_with("lockstep_build_info{"));
+        let (version, commit) = (lockstep_version::VERSION, lockstep_version::COMMIT);
+        let expected =
+            format!("lockstep_build_info{{version=\"{version}\",commit=\"{commit}\"}} 1");
+        assert_eq!(line, Some(expected.as_str()), "{text}");
     }
 
     #[test]

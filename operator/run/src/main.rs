@@ -35,7 +35,7 @@ fn main() -> ExitCode {
     );
     let code = match call {
         Ok(Call::Help) => print(HELP),
-        Ok(Call::Version) => print(concat!("lockstep-run ", env!("CARGO_PKG_VERSION"), "\n")),
+        Ok(Call::Version) => print(&format!("lockstep-run {}\n", lockstep_version::LONG)),
         Ok(Call::Init(folder)) => init::init(&folder)
             .map(|()| 0)
             .map_err(|error| error.to_string()),

@@ -96,6 +96,17 @@ pub struct Manager {
     pub metrics: String,
 }
 
+/// A manager that is not started yet. Its files are below the cluster's folder.
+#[derive(Debug)]
+pub struct ManagerLaunch {
+    /// Program, arguments and environment.
+    pub launch: Launch,
+    /// Address of the health endpoint.
+    pub health: String,
+    /// Address of the metrics endpoint.
+    pub metrics: String,
+}
+
 /// Root of the repository.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -310,6 +321,17 @@ impl Cluster {
         run(&self.kubectl, args, &[&own, env].concat(), KUBECTL).await
     }
 
+    /// Runs a target of the Makefile on this cluster.
+    pub async fn make(&self, args: &[&str]) -> Result<String> {
+        let root = repository().display().to_string();
+        let kubectl = format!("KUBECTL={}", self.kubectl.display());
+        let kubeconfig = self.kubeconfig.display().to_string();
+        let cache = self.folder.join("kubectl").display().to_string();
+        let env = [("KUBECONFIG", &*kubeconfig), ("KUBECACHEDIR", &*cache)];
+        let args = [&["-C", &*root, &*kubectl], args].concat();
+        run(Path::new("make"), &args, &env, KUBECTL).await
+    }
+
     /// Runs `kubectl lockstep` as the administrator and returns its standard output.
     pub async fn lockstep(&self, args: &[&str]) -> Result<String> {
         let kubeconfig = self.kubeconfig.display().to_string();
@@ -346,9 +368,23 @@ impl Cluster {
         })
     }
 
-    /// Starts a manager as the applied Deployment says. Only the ports it listens on are its own:
-    /// here several share one network.
+    /// Starts a manager as the applied Deployment says.
     pub async fn launch_manager(&self, instance: &str) -> Result<Manager> {
+        let ManagerLaunch {
+            launch,
+            health,
+            metrics,
+        } = self.manager_launch(instance).await?;
+        Ok(Manager {
+            process: Process::start(&launch, &self.folder)?,
+            health,
+            metrics,
+        })
+    }
+
+    /// How a manager is started as the applied Deployment says. Only the ports it listens on are its
+    /// own: here several share one network.
+    pub async fn manager_launch(&self, instance: &str) -> Result<ManagerLaunch> {
         let Place { namespace, name } = self.method.manager();
         let client = self.client().await?;
         let template = self.deployment(&name).await?.spec.template;
@@ -377,8 +413,8 @@ impl Cluster {
             args,
             env: Some(env),
         };
-        Ok(Manager {
-            process: Process::start(&launch, &self.folder)?,
+        Ok(ManagerLaunch {
+            launch,
             health,
             metrics,
         })

@@ -1,5 +1,6 @@
 //! A containerd of its own: root, state and sockets in a folder of the test.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -27,6 +28,24 @@ const TOOLS: [&str; 8] = [
 ];
 const START: Duration = Duration::from_mins(1);
 const CALL: Duration = Duration::from_mins(1);
+
+/// Where the CRI has its containers and images.
+const NAMESPACE: &str = "k8s.io";
+
+/// A container to start.
+#[derive(Clone, Copy, Debug)]
+pub struct Run<'a> {
+    /// Name of its image.
+    pub image: &'a str,
+    /// Its own name.
+    pub name: &'a str,
+    /// Arguments after the image's entrypoint.
+    pub args: &'a [String],
+    /// Environment beside the image's.
+    pub env: &'a BTreeMap<String, String>,
+    /// A folder of the machine that it reads, under the same path.
+    pub folder: &'a Path,
+}
 
 /// A containerd. Dropping it ends it and what runs in it.
 #[derive(Debug)]
@@ -131,13 +150,56 @@ impl Containerd {
     pub async fn import(&self, image: &Image) -> Result<()> {
         let archive = self.folder.join("image.tar");
         fs::write(&archive, image.archive()?)?;
-        let (socket, archive) = (
-            self.socket.display().to_string(),
-            archive.display().to_string(),
-        );
-        let args = ["-a", &socket, "-n", "k8s.io", "images", "import", &archive];
-        run(&self.program("ctr"), &args, &[], CALL).await?;
-        Ok(())
+        self.import_archive(&archive).await
+    }
+
+    /// The same with the archive of an image.
+    pub async fn import_archive(&self, archive: &Path) -> Result<()> {
+        let archive = archive.display().to_string();
+        self.ctr(&["images", "import", &archive]).await.map(drop)
+    }
+
+    async fn ctr(&self, args: &[&str]) -> Result<String> {
+        let socket = self.socket.display().to_string();
+        let args = [&["-a", &*socket, "-n", NAMESPACE], args].concat();
+        run(&self.program("ctr"), &args, &[], CALL).await
+    }
+
+    /// Starts a container on the machine's network, with a root file system that is read-only, as
+    /// the user and with the entrypoint of its image. Its output is that of the returned process,
+    /// which passes signals on.
+    pub fn run_on_host_network(&self, what: &Run<'_>) -> Result<Process> {
+        let folder = what.folder.display();
+        let socket = self.socket.display().to_string();
+        let mut args = vec!["-a".to_owned(), socket, "-n".into(), NAMESPACE.into()];
+        args.extend(["run", "--rm", "--net-host", "--read-only"].map(str::to_owned));
+        let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
+        args.extend(["--mount".to_owned(), mount]);
+        for (name, value) in what.env {
+            args.extend(["--env".to_owned(), format!("{name}={value}")]);
+        }
+        args.extend([what.image.to_owned(), what.name.to_owned()]);
+        args.extend(what.args.iter().cloned());
+        let launch = Launch {
+            name: format!("container-{}", what.name),
+            program: self.program("ctr"),
+            args,
+            env: None,
+        };
+        Process::start(&launch, &self.folder)
+    }
+
+    /// Id of the first process of a container that was started so.
+    pub async fn first_process(&self, name: &str) -> Result<u32> {
+        let tasks = self.ctr(&["tasks", "ls"]).await?;
+        let mut lines = tasks.lines().map(str::split_whitespace);
+        let pid = lines.find_map(|mut words| {
+            let found = words.next() == Some(name);
+            found.then(|| words.next())?
+        });
+        pid.with_context(|| format!("no task {name}: {tasks}"))?
+            .parse()
+            .context("a process id")
     }
 
     /// Its shims, whose arguments name its socket.

@@ -12,7 +12,12 @@ const (
 	allAuthed       = "system:authenticated"
 	allUnauthed     = "system:unauthenticated"
 	nodeClusterRole = "system:node"
+	collectorRole   = "system:controller:" + GarbageCollector
 )
+
+// GarbageCollector is the collector's service account in kube-system, and the
+// end of its role's name.
+const GarbageCollector = "generic-garbage-collector"
 
 var (
 	read  = []string{"get", "list", "watch"}
@@ -48,6 +53,7 @@ func DefaultRoles() []*rbacv1.ClusterRole {
 		role("system:discovery", paths("/healthz", "/livez", "/readyz", "/version", "/version/", "/openapi", "/openapi/*", "/api", "/api/*", "/apis", "/apis/*")),
 		role("system:public-info-viewer", paths("/healthz", "/livez", "/readyz", "/version", "/version/")),
 		role(nodeClusterRole, nodeRules()...),
+		role(collectorRole, rule([]string{"get", "list", "watch", "patch", "update", "delete"}, "*", "*")),
 	}
 }
 
@@ -117,12 +123,15 @@ func feeding(name, target string, rules ...rbacv1.PolicyRule) *rbacv1.ClusterRol
 
 // DefaultBindings bind the default roles.
 func DefaultBindings() []*rbacv1.ClusterRoleBinding {
+	collector := binding(collectorRole)
+	collector.Subjects = []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: metav1.NamespaceSystem, Name: GarbageCollector}}
 	return []*rbacv1.ClusterRoleBinding{
 		binding("cluster-admin", "system:masters"),
 		binding("system:basic-user", allAuthed),
 		binding("system:discovery", allAuthed),
 		binding("system:public-info-viewer", allAuthed, allUnauthed),
 		binding(nodeClusterRole, "system:nodes"),
+		collector,
 	}
 }
 

@@ -12,9 +12,9 @@ import (
 
 func (g *collector) client(resource schema.GroupVersionResource, namespace string) metadata.ResourceInterface {
 	if namespace == "" {
-		return g.Metadata.Resource(resource)
+		return g.Collector.Resource(resource)
 	}
-	return g.Metadata.Resource(resource).Namespace(namespace)
+	return g.Collector.Resource(resource).Namespace(namespace)
 }
 
 // edit patches an object's metadata with what f makes of its live state; nil means nothing to do.

@@ -78,6 +78,9 @@ func (n *namespaces) empty(namespace string) (int, error) {
 			}
 			resource := n.Metadata.Resource(gv.WithResource(r.Name)).Namespace(namespace)
 			items, err := resource.List(n.ctx, metav1.ListOptions{})
+			if apierrors.IsNotFound(err) { // its definition has gone since it was discovered
+				continue
+			}
 			if err != nil {
 				return 0, err
 			}
@@ -86,7 +89,7 @@ func (n *namespaces) empty(namespace string) (int, error) {
 			}
 			left += len(items.Items)
 			background := metav1.DeletePropagationBackground
-			if err := resource.DeleteCollection(n.ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}); err != nil {
+			if err := resource.DeleteCollection(n.ctx, metav1.DeleteOptions{PropagationPolicy: &background}, metav1.ListOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				return 0, err
 			}
 		}

@@ -24,6 +24,9 @@ import (
 type Deps struct {
 	Client   kubernetes.Interface
 	Metadata metadata.Interface
+	// Collector is the same as the garbage collector's service account, whom
+	// admission policies judge like anybody.
+	Collector metadata.Interface
 	// Informers is shared; the caller starts it after Start.
 	Informers informers.SharedInformerFactory
 	CRDs      extinformers.SharedInformerFactory

@@ -11,6 +11,7 @@
 //! | `controllers` | garbage collection | modelled |
 //! | `objects`, [`pods`] | what users do to objects; what happens to containers | helper |
 //! | [`solo`] | a scenario with one workload: its view of the cluster | helper |
+//! | [`phases`] | that workload in each phase | helper |
 //! | [`gangs`] | a scenario with many gangs: their placements | helper |
 //! | [`trouble`] | what goes wrong in clusters, and stories made of it | generator |
 //! | [`oracle`] | what must hold after every step, and at rest | oracle |
@@ -37,6 +38,7 @@ mod manager;
 pub mod nodes;
 mod objects;
 pub mod oracle;
+pub mod phases;
 pub mod pods;
 pub mod solo;
 pub mod trouble;

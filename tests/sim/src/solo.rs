@@ -66,46 +66,6 @@ pub fn gang_with(n: i32, more: &Value) -> Value {
 }
 
 impl Solo {
-    /// A gang of two members that has come into a phase; with Pending it is one of twenty, which do
-    /// not fit.
-    pub fn in_phase(phase: Phase) -> Self {
-        let spec = match phase {
-            Phase::Pending => gang(20),
-            Phase::Suspended => gang_with(2, &json!({"suspend": true})),
-            Phase::Stalled => gang_with(2, &json!({"priorityClassName": "nobody"})),
-            Phase::Failed => {
-                gang_with(2, &json!({"failurePolicy": {"limits": {"maxRestarts": 0}}}))
-            }
-            _ => gang(2),
-        };
-        let mut w = Self::new(spec);
-        if phase == Phase::Starting {
-            w.faults(|f| f.starts_nothing = true);
-            w.wait(5);
-            return w;
-        }
-        w.settle();
-        match phase {
-            Phase::Succeeded => {
-                w.exit("g", 0, 0);
-                w.exit("g", 1, 0);
-                w.settle();
-            }
-            Phase::Failed => {
-                w.exit("g", 0, 3);
-                w.settle();
-            }
-            Phase::Restarting => {
-                w.faults(|f| f.starts_nothing = true);
-                w.exit("g", 0, 3);
-                w.wait(5);
-            }
-            Phase::Preempting => w.preempt("workload"),
-            _ => {}
-        }
-        w
-    }
-
     /// Four nodes `n0` to `n3` with capacity for two members each, and a workload of that spec.
     pub fn new(spec: Value) -> Self {
         Self::with_seed(0, spec)

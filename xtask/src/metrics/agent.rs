@@ -12,7 +12,7 @@ pub(super) const SECTIONS: [Section; 2] = [
             Metric {
                 name: "lockstep_agent_build_info",
                 kind: Gauge,
-                labels: &["version"],
+                labels: &["version", "commit"],
                 meaning: "1",
             },
             Metric {

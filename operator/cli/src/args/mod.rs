@@ -22,7 +22,7 @@ pub use verbs::{
 /// Exit codes: 0 the command succeeded, or the workload fits; 1 error; 2 the workload does not fit
 /// (whatif), or something keeps Lockstep from working (doctor).
 #[derive(Debug, Parser)]
-#[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version)]
+#[command(name = "kubectl-lockstep", bin_name = "kubectl lockstep", version = lockstep_version::LONG)]
 pub struct Args {
     /// How to reach the cluster.
     #[command(flatten)]
@@ -205,6 +205,107 @@ mod tests {
         for flag in command.get_arguments().filter_map(clap::Arg::get_long) {
             assert!(page.contains(&format!("--{flag}")), "{flag}");
         }
+    }
+
+    /// Every page of the documentation and the README: name and text.
+    fn pages() -> Vec<(String, String)> {
+        let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+        let mut found = vec![root.join("README.md")];
+        let mut folders = vec![root.join("docs")];
+        while let Some(folder) = folders.pop() {
+            for entry in std::fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                if path.is_dir() {
+                    folders.push(path);
+                } else if path.extension().is_some_and(|e| e == "md") {
+                    found.push(path);
+                }
+            }
+        }
+        let read = |path: std::path::PathBuf| {
+            let text = std::fs::read_to_string(&path).unwrap();
+            (path.display().to_string(), text)
+        };
+        found.into_iter().map(read).collect()
+    }
+
+    /// Commands in a text, without `kubectl lockstep`: lines of blocks, and spans of code.
+    fn commands_in(text: &str) -> Vec<String> {
+        let mut out = Vec::new();
+        for (n, part) in text.split("```").enumerate() {
+            if n % 2 == 1 {
+                for line in part.lines() {
+                    let line = line.trim_start_matches("$ ");
+                    out.extend(line.strip_prefix("kubectl lockstep ").map(str::to_owned));
+                }
+                continue;
+            }
+            for span in part.split('`').skip(1).step_by(2) {
+                let span = span.split_whitespace().collect::<Vec<_>>().join(" ");
+                out.extend(span.strip_prefix("kubectl lockstep ").map(str::to_owned));
+            }
+        }
+        out
+    }
+
+    #[test]
+    fn commands_are_found_in_blocks_and_in_spans() {
+        let text = "say `kubectl lockstep\ntop -A`:\n```\n$ kubectl lockstep list\nNAME\n```\n`kubectl get tw`";
+        assert_eq!(commands_in(text), ["top -A", "list"]);
+    }
+
+    #[test]
+    fn every_command_of_the_documentation_parses() {
+        let mut seen = 0;
+        for (page, text) in pages() {
+            for command in commands_in(&text) {
+                // What is beside the command: a pipe, a comment, words left out.
+                let words = command.split(['|', '>', '#']).next().unwrap_or_default();
+                let words = words.split_whitespace().filter(|w| *w != "...");
+                let words = ["kubectl-lockstep"].into_iter().chain(words);
+                let parsed = Args::try_parse_from(words);
+                let said = parsed.err().map(|e| (e.kind(), e.to_string()));
+                // A verb alone names the verb.
+                let incomplete = clap::error::ErrorKind::MissingRequiredArgument;
+                let verb = !command.contains(' ');
+                let wrong = said.filter(|(kind, _)| !(verb && *kind == incomplete));
+                assert!(wrong.is_none(), "{page}: {command}: {wrong:?}");
+                seen += 1;
+            }
+        }
+        assert!(seen > 30, "{seen} commands");
+    }
+
+    #[test]
+    fn every_flag_in_the_table_of_verbs_is_one_of_its_verb() {
+        let page = include_str!("../../../../docs/cli.md");
+        let command = Args::command();
+        let mut seen = 0;
+        for row in page.lines().filter(|l| l.starts_with("| `")) {
+            let cell = row.split(" | ").next().unwrap_or_default();
+            for usage in cell.split('`').skip(1).step_by(2) {
+                let mut words = usage.split_whitespace();
+                let name = words.next().unwrap_or_default();
+                let Some(verb) = command.find_subcommand(name) else {
+                    continue;
+                };
+                let known = |flag: &str| {
+                    let mut all = verb.get_arguments().chain(command.get_arguments());
+                    all.any(|a| match flag.strip_prefix("--") {
+                        Some(long) => a.get_long() == Some(long),
+                        None => a.get_short().is_some_and(|s| flag == format!("-{s}")),
+                    })
+                };
+                for word in words {
+                    let flag = word.trim_matches(['[', ']']);
+                    if flag.starts_with('-') {
+                        assert!(known(flag), "{name} {flag}");
+                        seen += 1;
+                    }
+                }
+            }
+        }
+        assert!(seen > 15, "{seen} flags");
     }
 
     #[test]

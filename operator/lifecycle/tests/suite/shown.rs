@@ -1,9 +1,12 @@
 //! What people and tools read in a status: columns, and the state that kstatus computes from it
 //! (Flux, `kpt live apply`, Argo CD's health of custom resources).
 
+use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, is_true, types};
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_sim::Solo;
+use lockstep_sim::phases::{PHASES, in_phase};
+use mlua::{Lua, LuaSerdeExt as _};
 
 /// The rules of kstatus for kinds that it does not know (cli-utils, pkg/kstatus/status:
 /// `checkGenericProperties` and `checkReadyCondition`).
@@ -83,7 +86,7 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
         (Phase::Succeeded, "Current", "2/2", "SuccessPolicy", ""),
         (Phase::Failed, "Failed", "0/2", "RestartLimitExceeded", "0"),
     ] {
-        let w = Solo::in_phase(phase);
+        let w = in_phase(phase);
         let shown = shows(&w);
         let (is, kstatus, count, why, text) = &shown;
         assert_eq!(
@@ -102,11 +105,61 @@ fn after_the_end_nothing_is_true_but_how_it_ended_and_that_a_failure_needs_someb
         (Phase::Succeeded, vec![types::COMPLETE]),
         (Phase::Failed, vec![types::FAILED, types::STALLED]),
     ] {
-        let s = Solo::in_phase(phase).status();
+        let s = in_phase(phase).status();
         let holds = s.conditions.iter().filter(|c| c.status == true.into());
         let mut holds: Vec<&str> = holds.map(|c| c.type_.as_str()).collect();
         holds.sort_unstable();
         assert_eq!(holds, expected);
         assert!(find(&s.conditions, types::READY).is_none());
     }
+}
+
+/// What Argo CD shows of a workload by the script of the page.
+fn argo_health(workload: &TrainingWorkload) -> (String, String) {
+    let root = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(root.join("docs/gitops.md")).unwrap();
+    let script = page.split_once("```lua\n").unwrap().1;
+    let script = script.split_once("```").unwrap().0;
+    // As Argo CD runs it: the object is a global, the last value is the health.
+    let lua = Lua::new();
+    let object = serde_json::to_value(workload).unwrap();
+    lua.globals()
+        .set("obj", lua.to_value(&object).unwrap())
+        .unwrap();
+    let health: mlua::Table = lua.load(script).eval().unwrap();
+    (
+        health.get("status").unwrap(),
+        health.get("message").unwrap(),
+    )
+}
+
+#[test]
+fn the_script_for_argo_cd_agrees_with_kstatus_in_every_phase_and_tells_the_message() {
+    for phase in PHASES {
+        let w = in_phase(phase);
+        let (is, state, .., message) = shows(&w);
+        assert_eq!(is, phase, "{}", w.story(10));
+        let expected = match (phase, state) {
+            // Argo CD has a word of its own for it, and waits for nothing.
+            (Phase::Suspended, "Current") => "Suspended",
+            (_, "InProgress") => "Progressing",
+            (_, "Current") => "Healthy",
+            (_, state) => {
+                assert_eq!(state, "Failed");
+                "Degraded"
+            }
+        };
+        let health = argo_health(&w.workload().unwrap());
+        assert_eq!(health, (expected.to_owned(), message), "{phase:?}");
+    }
+}
+
+#[test]
+fn the_script_for_argo_cd_waits_where_the_status_is_not_yet_that_of_the_spec() {
+    let mut workload = in_phase(Phase::Running).workload().unwrap();
+    assert_eq!(argo_health(&workload).0, "Healthy");
+    workload.metadata.generation = Some(99);
+    assert_eq!(argo_health(&workload).0, "Progressing");
+    workload.status = None;
+    assert_eq!(argo_health(&workload).0, "Progressing");
 }

@@ -27,8 +27,11 @@ async fn story(t: &Scenario<'_>) -> Result<()> {
     t.restarted("g", 1).await?;
     let group = t.pod_group("g").await?.name_any();
     t.grant_all("mighty").await?;
-    // The account of an installation as shipped is a stranger here.
-    for token in ["user:mighty", "sa:lockstep-system:lockstep-manager"] {
+    // The account of an installation as shipped is a stranger where it is not the manager's.
+    let shipped = "sa:lockstep-system:lockstep-manager";
+    let place = t.cluster.method.manager();
+    let own = format!("sa:{}:{}", place.namespace, place.name);
+    for token in ["user:mighty", shipped].into_iter().filter(|t| *t != own) {
         let client = t.cluster.client_as(token).await?;
         let groups: Api<PodGroup> = Api::namespaced(client, &t.name);
         let forged = Patch::Merge(json!({"status": {"preemption": null}}));
@@ -96,17 +99,42 @@ async fn metric(manager: &Manager, policy: &str) -> Result<String> {
     Ok(value.context("no such metric")?.to_owned())
 }
 
+/// Names under which an overlay of a user's own installs: prefix, namespace of the manager, namespace
+/// of the agents.
+const OVERLAYS: [[&str; 3]; 3] = [
+    ["x-", "ops", "ops-agents"],
+    ["", "gangs", "lockstep-system"],
+    ["platform-team-training-", "kube-system-of-gangs", "a"],
+];
+
+/// Namespaces that OLM installs into: its own for all, one of the user's, and the shipped one.
+const BY_OLM: [&str; 3] = ["operators", "ml-platform", "lockstep-system"];
+
 #[tokio::test(flavor = "multi_thread")]
-async fn under_another_namespace_and_prefix_the_manager_writes_and_strangers_do_not() -> Result<()>
+async fn under_a_prefix_and_other_namespaces_the_manager_writes_and_strangers_do_not() -> Result<()>
 {
+    by_overlay(OVERLAYS[0]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_in_the_namespace_that_the_manager_has_elsewhere_change_nothing() -> Result<()> {
+    by_overlay(OVERLAYS[1]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn long_and_short_names_change_nothing() -> Result<()> {
+    by_overlay(OVERLAYS[2]).await
+}
+
+async fn by_overlay([prefix, manager, agents]: [&str; 3]) -> Result<()> {
     let method = Method::Renamed {
-        prefix: "x-".into(),
-        manager: "ops".into(),
-        agents: "ops-agents".into(),
+        prefix: prefix.into(),
+        manager: manager.into(),
+        agents: agents.into(),
     };
     let mut config = patient();
-    config["agents"] = json!({"namespace": "ops-agents"});
-    let cluster = installed("renamed", config, method).await?;
+    config["agents"] = json!({"namespace": agents});
+    let cluster = installed(&format!("overlay-{manager}"), config, method).await?;
     if !cluster.is_ours("an installation of our own") {
         return Ok(());
     }
@@ -180,12 +208,27 @@ async fn a_manager_that_the_policies_refuse_is_not_ready_and_says_why() -> Resul
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_olm_makes_of_the_bundle_runs_gangs_and_owns_its_agents() -> Result<()> {
-    let cluster = installed("olm", patient(), Method::Olm("operators".into())).await?;
+    by_olm(BY_OLM[0]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_does_in_a_namespace_of_the_user() -> Result<()> {
+    by_olm(BY_OLM[1]).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn so_it_does_in_the_namespace_of_the_manifests() -> Result<()> {
+    by_olm(BY_OLM[2]).await
+}
+
+async fn by_olm(namespace: &str) -> Result<()> {
+    let name = format!("olm-{namespace}");
+    let cluster = installed(&name, patient(), Method::Olm(namespace.into())).await?;
     if !cluster.is_ours("an installation of our own") {
         return Ok(());
     }
     let client = cluster.client().await?;
-    let sets: Api<DaemonSet> = Api::namespaced(client, "operators");
+    let sets: Api<DaemonSet> = Api::namespaced(client, namespace);
     let socket = "unix:///run/crio/crio.sock";
     let endpoint = [("LOCKSTEP_AGENT_RUNTIME_ENDPOINT", socket)];
     let mut components = cluster
@@ -229,13 +272,13 @@ async fn what_olm_makes_of_the_bundle_runs_gangs_and_owns_its_agents() -> Result
         Ok(())
     })
     .await?;
-    rights_fit(&cluster)
+    rights_fit(&cluster, namespace)
 }
 
 /// The account that applies components asked for nothing that it may not, and was asked to.
-fn rights_fit(cluster: &Cluster) -> Result<()> {
-    let account = "system:serviceaccount:operators:lockstep-components";
-    let calls = cluster.audit.calls_by(account)?;
+fn rights_fit(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let account = format!("system:serviceaccount:{namespace}:lockstep-components");
+    let calls = cluster.audit.calls_by(&account)?;
     let asked: Vec<Value> = calls.iter().map(|c| json!([c.verb, c.resource])).collect();
     let expected = [
         json!(["delete", "daemonsets"]),
@@ -248,7 +291,7 @@ fn rights_fit(cluster: &Cluster) -> Result<()> {
     ];
     let refused = cluster
         .audit
-        .writes_by(account)?
+        .writes_by(&account)?
         .into_iter()
         .filter(|w| w.code == 403);
     let refused: Vec<_> = refused.collect();

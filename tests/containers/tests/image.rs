@@ -1,0 +1,97 @@
+//! The manager out of its image (`make image`), under containerd: read-only, as the image's own user,
+//! with the configuration that is installed. A job runs and restarts by it. Needs root: `make
+//! test-containers`.
+
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use kube::ResourceExt;
+use lockstep_api::condition::{reasons, types};
+use lockstep_cluster::scenario::{scenario, uids};
+use lockstep_cluster::{Cluster, Options, eventually, http};
+use lockstep_containers::containerd::Run;
+use lockstep_containers::fleet::{LIMIT, signal};
+use lockstep_containers::job::now;
+use lockstep_containers::{Fleet, Job};
+use rustix::process::Signal;
+use serde_json::{Value, json};
+
+/// User of the image, as its configuration has it.
+const NONROOT: &str = "65532";
+
+/// The layout that `make image` has written: its archive, and the image's name.
+fn built() -> Result<(PathBuf, String)> {
+    let exe = std::env::current_exe().context("path of this program")?;
+    let folders = exe.ancestors().map(|folder| folder.join("images"));
+    let folder = folders
+        .into_iter()
+        .find(|f| f.join("lockstep-manager.tar").is_file())
+        .context("no image of the manager: run `make image`")?;
+    let index = std::fs::read(folder.join("lockstep-manager/index.json"))?;
+    let index: Value = serde_json::from_slice(&index)?;
+    let name = &index["manifests"][0]["annotations"]["io.containerd.image.name"];
+    let name = name.as_str().context("a name")?.to_owned();
+    Ok((folder.join("lockstep-manager.tar"), name))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers() -> Result<()> {
+    let (archive, image) = built()?;
+    let cluster = Cluster::start(&Options {
+        config: json!({"leaderElection": null}),
+        ..Options::named("image")
+    })
+    .await?;
+    let mut fleet = Fleet::start(&cluster, "image", 2).await?;
+    let manager = cluster.manager_launch("a").await?;
+    let machine = fleet.nodes().first().context("a node")?;
+    machine.containerd.import_archive(&archive).await?;
+    let run = Run {
+        image: &image,
+        name: "manager",
+        args: &manager.launch.args,
+        env: manager.launch.env.as_ref().context("its environment")?,
+        folder: cluster.folder(),
+    };
+    let process = machine.containerd.run_on_host_network(&run)?;
+    eventually("the manager to be ready", LIMIT, async || {
+        http::get(&manager.health, "/readyz")
+            .await
+            .with_context(|| process.log_tail(20))
+    })
+    .await?;
+    let pid = machine.containerd.first_process("manager").await?;
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let user = status.lines().find_map(|l| l.strip_prefix("Uid:\t"));
+    ensure!(
+        user.is_some_and(|u| u.starts_with(NONROOT)),
+        "it runs as {user:?}"
+    );
+
+    let shape = fleet.shape(&[]);
+    scenario(&cluster, "image", &shape, async |t| {
+        fleet.start_agents(t).await?;
+        let job = Job::new(&t.cluster.folder().join(&t.name), "gpt", 4)?;
+        t.create(job.manifest(json!({}), json!({}))?).await?;
+        eventually("all members to step", LIMIT, async || job.since(0)).await?;
+        let before = t.running("gpt").await?;
+        t.condition_is("gpt", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
+            .await?;
+        let killed = now()?;
+        let victim = before.get(1).context("a second")?;
+        signal(t, victim, Signal::KILL).await?;
+        eventually("all members to step", LIMIT, async || job.since(killed)).await?;
+        let status = t.restarted("gpt", 1).await?;
+        let cause = &status.history.first().context("history")?.cause;
+        ensure!(
+            cause.pod == victim.name_any() && cause.exit_code == Some(137),
+            "{cause:?}"
+        );
+        ensure!(
+            uids(&before) == uids(&t.running("gpt").await?),
+            "pods were replaced"
+        );
+        Ok(())
+    })
+    .await
+}

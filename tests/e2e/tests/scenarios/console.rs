@@ -1,0 +1,98 @@
+//! Console blocks of the documentation, and whether commands print what they show.
+
+use anyhow::{Context, Result};
+use lockstep_cluster::cluster::repository;
+
+/// Stands for any number of lines that a page leaves out.
+const OMITTED: &str = "...";
+
+/// The fenced blocks of a page in a language.
+pub fn blocks(page: &str, language: &str) -> Result<Vec<String>> {
+    let text = std::fs::read_to_string(repository().join(page))?;
+    let fence = format!("\n```{language}\n");
+    let block = |b: &str| {
+        b.split_once("\n```")
+            .map(|(block, _)| block.to_owned())
+            .context("an open block")
+    };
+    text.split(&fence).skip(1).map(block).collect()
+}
+
+/// The commands of a console block, each with the lines under it.
+pub fn commands(block: &str) -> Result<Vec<(String, Vec<String>)>> {
+    let mut out: Vec<(String, Vec<String>)> = Vec::new();
+    for line in block.lines().filter(|l| !l.trim().is_empty()) {
+        if let Some(command) = line.strip_prefix("$ kubectl ") {
+            out.push((command.to_owned(), Vec::new()));
+        } else {
+            out.last_mut()
+                .context("a console block begins with `$ kubectl `")?
+                .1
+                .push(line.to_owned());
+        }
+    }
+    Ok(out)
+}
+
+/// Whether the lines of a page are those printed, but for what it leaves out.
+pub fn prints(expected: &[String], printed: &str) -> bool {
+    let actual: Vec<&str> = printed.lines().filter(|l| !l.trim().is_empty()).collect();
+    same(expected, &actual)
+}
+
+fn same(expected: &[String], actual: &[&str]) -> bool {
+    let Some((first, rest)) = expected.split_first() else {
+        return actual.is_empty();
+    };
+    if first == OMITTED {
+        return (0..=actual.len()).any(|skipped| same(rest, &actual[skipped..]));
+    }
+    actual
+        .split_first()
+        .is_some_and(|(line, left)| words(line) == words(first) && same(rest, left))
+}
+
+/// The words of a line, without what differs between two runs: ages, lengths of time, work, and the
+/// ends of generated names.
+fn words(line: &str) -> Vec<String> {
+    let words: Vec<&str> = line.split_whitespace().collect();
+    let is_amount = |at: usize| {
+        let (before, after) = (
+            at.checked_sub(1).and_then(|b| words.get(b)),
+            words.get(at + 1),
+        );
+        before.is_some_and(|b| *b == "Ms:")
+            || after.is_some_and(|a| {
+                a.starts_with("ms") || *a == "s;" || a.starts_with("accelerator-seconds")
+            })
+            || after.is_some_and(|a| *a == "in") && words.get(at + 2) == Some(&"all;")
+    };
+    let plain = |(at, word): (usize, &&str)| {
+        if is_amount(at) || is_age(word) {
+            "AMOUNT".to_owned()
+        } else {
+            without_hash(word)
+        }
+    };
+    words.iter().enumerate().map(plain).collect()
+}
+
+/// `12s` or `3m4s`; a number alone is none.
+fn is_age(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_digit())
+        && word.ends_with(['s', 'm', 'h'])
+        && word
+            .chars()
+            .all(|c| c.is_ascii_digit() || "smh".contains(c))
+}
+
+/// Generated names end in a hash of eight digits, and intents are one.
+fn without_hash(word: &str) -> String {
+    let plain = word.trim_end_matches([')', ':', ',', ';']);
+    let (name, hash) = plain.rsplit_once('-').unwrap_or(("", plain));
+    if hash.len() == 8 && hash.chars().all(|c| c.is_ascii_hexdigit()) {
+        format!("{name}-HASH{}", &word[plain.len()..])
+    } else {
+        word.to_owned()
+    }
+}

@@ -1,0 +1,218 @@
+//! Leaving: what `docs/install.md` and `make undeploy` do, and what happens in other orders.
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::{Pod, Service};
+use kube::api::ListParams;
+use kube::{Api, ResourceExt};
+use lockstep_cluster::cluster::repository;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario;
+use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
+use lockstep_cluster::{Cluster, eventually};
+use lockstep_e2e::{fresh, patient};
+use serde_json::{Value, json};
+
+fn shape() -> Shape {
+    Shape {
+        nodes: 2,
+        ..Shape::default()
+    }
+}
+
+/// The lines under a heading of the page that are to be typed, without `kubectl`.
+fn documented(heading: &str) -> Result<Vec<String>> {
+    let page = std::fs::read_to_string(repository().join("docs/install.md"))?;
+    let part = page.split_once(heading).context("the heading")?.1;
+    let block = part.split_once("```sh\n").context("a block")?.1;
+    let block = block.split_once("```").context("its end")?.0;
+    let line = |l: &str| {
+        l.strip_prefix("kubectl ")
+            .map(str::to_owned)
+            .context(l.to_owned())
+    };
+    block.lines().map(line).collect()
+}
+
+/// Every object but events that names us anywhere, as `Kind namespace/name`. Nodes are left out: they
+/// are the test's own, and nobody of ours may write them.
+async fn ours(cluster: &Cluster) -> Result<Vec<String>> {
+    let kinds = cluster
+        .kubectl(&["api-resources", "--verbs=list", "-o", "name"])
+        .await?;
+    let mut kinds: Vec<&str> = kinds.split_whitespace().collect();
+    kinds.retain(|k| !k.starts_with("events") && *k != "nodes");
+    // Kinds go meanwhile: a look that waits for one of them is given up, and another follows.
+    let within = "--request-timeout=5s";
+    let all = cluster
+        .kubectl(&["get", &kinds.join(","), "-A", "-o", "json", within])
+        .await?;
+    let all: Value = serde_json::from_str(&all)?;
+    let all = all["items"].as_array().context("a list")?;
+    let named = all.iter().filter(|o| o.to_string().contains("lockstep"));
+    let name = |o: &Value| {
+        let text = |field: &str| o["metadata"][field].as_str().unwrap_or_default().to_owned();
+        let kind = o["kind"].as_str().unwrap_or_default();
+        format!("{kind} {}/{}", text("namespace"), text("name"))
+    };
+    Ok(named.map(name).collect())
+}
+
+/// Before anything is removed the search has to find what there is to remove.
+async fn finds_what_is_installed(cluster: &Cluster) -> Result<()> {
+    let found = ours(cluster).await?;
+    for kind in [
+        "ClusterRole ",
+        "ClusterRoleBinding ",
+        "ConfigMap ",
+        "CustomResourceDefinition ",
+        "FlowSchema ",
+        "Lease ",
+        "Namespace ",
+        "NodeAgent ",
+        "Pod ",
+        "PodGroup ",
+        "PriorityLevelConfiguration ",
+        "RestartOrder ",
+        "Service ",
+        "ValidatingAdmissionPolicy ",
+        "ValidatingAdmissionPolicyBinding ",
+    ] {
+        ensure!(
+            found.iter().any(|o| o.starts_with(kind)),
+            "{kind}: {found:#?}"
+        );
+    }
+    Ok(())
+}
+
+async fn nothing_is_left(cluster: &Cluster, but: &[&str]) -> Result<()> {
+    eventually("nothing of ours to be left", PATIENCE, async || {
+        let mut left = ours(cluster).await?;
+        left.retain(|o| !but.iter().any(|b| o.starts_with(b)));
+        ensure!(left.is_empty(), "{left:#?}");
+        Ok(())
+    })
+    .await
+}
+
+/// A gang that has been restarted, and one that waits.
+async fn at_work(t: &Scenario<'_>) -> Result<Vec<Pod>> {
+    t.create(gang("runs", 2, 8, json!({}))).await?;
+    let pods = t.running("runs").await?;
+    t.exit(pods.first().context("a pod")?, 3).await?;
+    t.restarted("runs", 1).await?;
+    t.create(gang("waits", 2, 8, json!({}))).await?;
+    eventually("the second to wait", PATIENCE, async || {
+        t.pod_group("waits").await
+    })
+    .await?;
+    t.running("runs").await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_lines_remove_everything_that_is_ours() -> Result<()> {
+    let cluster = fresh("removal", patient()).await?;
+    if !cluster.is_ours("removing the installation") {
+        return Ok(());
+    }
+    let mut manager = Some(cluster.start_manager("a").await?);
+    scenario(&cluster, "leaving", &shape(), async |t| {
+        at_work(t).await?;
+        finds_what_is_installed(t.cluster).await?;
+        let config = repository().join("config").display().to_string();
+        for line in documented("## Remove")? {
+            let line = line.replace(" config/", &format!(" {config}/"));
+            t.cluster
+                .kubectl(&line.split(' ').collect::<Vec<_>>())
+                .await?;
+            if line.starts_with("delete deployment ") {
+                let manager = manager.take().context("the manager")?;
+                manager.process.terminate(PATIENCE).await?;
+            }
+        }
+        nothing_is_left(t.cluster, &[]).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn make_undeploy_leaves_running_jobs_alone_when_asked() -> Result<()> {
+    let cluster = fresh("undeploy", patient()).await?;
+    if !cluster.is_ours("removing the installation") {
+        return Ok(());
+    }
+    let _manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "keeping", &shape(), async |t| {
+        let before = at_work(t).await?;
+        t.cluster.make(&["undeploy", "KEEP_PODS=1"]).await?;
+        nothing_is_left(t.cluster, &["Pod keeping/", "Service keeping/"]).await?;
+        let after = t.pods("runs").await?;
+        ensure!(
+            uids(&before) == uids(&after),
+            "{} pods of {}",
+            after.len(),
+            before.len()
+        );
+        for pod in &after {
+            let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
+            let owners = pod.owner_references();
+            ensure!(
+                phase == Some("Running") && owners.is_empty(),
+                "{phase:?} {owners:?}"
+            );
+        }
+        let services: Api<Service> = Api::namespaced(t.client.clone(), &t.name);
+        let services = services.list(&ListParams::default()).await?;
+        ensure!(
+            !services.items.is_empty(),
+            "their names lead nowhere any more"
+        );
+
+        // As the page says.
+        let label = "training.lockstep.dev/workload";
+        t.kubectl(&["delete", "pod,service", "-l", label]).await?;
+        nothing_is_left(t.cluster, &[]).await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_other_order_of_removal_hangs() -> Result<()> {
+    let cluster = fresh("disorder", patient()).await?;
+    if !cluster.is_ours("removing the installation") {
+        return Ok(());
+    }
+    let manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "disorder", &shape(), async |t| {
+        at_work(t).await?;
+        manager.process.terminate(PATIENCE).await?;
+        // The garbage collector takes finalizers off the owner and owner references off what it owned:
+        // objects that only the manager writes.
+        for (what, how) in [
+            (&["lpg", "--all"][..], "foreground"),
+            (&["tw", "waits"], "orphan"),
+            (&["restartorders", "--all"], "orphan"),
+        ] {
+            let how = format!("--cascade={how}");
+            t.kubectl(&[&["delete"], what, &[&*how]].concat()).await?;
+        }
+        let node = format!("{}-0001", t.name);
+        for (kind, how) in [("nodeagent", "foreground"), ("node", "orphan")] {
+            let how = format!("--cascade={how}");
+            let delete = ["delete", kind, &node, &how];
+            t.cluster.kubectl(&delete).await?;
+        }
+        // The last line of the page alone: with workloads that run.
+        let last = documented("## Remove")?;
+        let last = last.last().context("a line")?;
+        let config = repository().join("config").display().to_string();
+        let last = last.replace(" config/", &format!(" {config}/"));
+        t.cluster
+            .kubectl(&last.split(' ').collect::<Vec<_>>())
+            .await?;
+        // The Service of the workload that was to leave its dependents.
+        nothing_is_left(t.cluster, &["Service disorder/waits"]).await
+    })
+    .await
+}

@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Builds the images of the last commit from nothing in a folder with another path, and compares their digests with
+# those in target/images (`make image`). What is not committed would make them differ.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+[ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: the second build is of the last commit" >&2; exit 1; }
+other=$(mktemp -d)
+trap 'git worktree remove --force "$other/a/longer/path"; rm -rf "$other"' EXIT
+git worktree add --quiet --detach "$other/a/longer/path"
+digests() { # of a folder with layouts: name and digest of each manifest
+  (cd "$1" && for index in */index.json; do
+    printf '%s %s\n' "$(dirname "$index")" "$(grep -o '"digest":"sha256:[0-9a-f]*"' "$index")"
+  done)
+}
+(cd "$other/a/longer/path" && "${MAKE:-make}" --no-print-directory image)
+first=$(digests target/images) second=$(digests "$other/a/longer/path/target/images")
+printf '%s\n' "$second"
+if [ "$first" != "$second" ]; then
+  diff <(printf '%s\n' "$first") <(printf '%s\n' "$second") >&2
+  echo "the same commit gave other images in another folder" >&2
+  exit 1
+fi
+echo "the same images twice"

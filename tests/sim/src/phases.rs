@@ -1,0 +1,57 @@
+//! A workload in each phase, for what shows phases: columns, tools for GitOps.
+
+use lockstep_api::workload::Phase;
+use serde_json::json;
+
+use crate::Solo;
+use crate::solo::{gang, gang_with};
+
+/// All of them, in the order in which a workload may go through them.
+pub const PHASES: [Phase; 9] = [
+    Phase::Pending,
+    Phase::Suspended,
+    Phase::Stalled,
+    Phase::Starting,
+    Phase::Running,
+    Phase::Restarting,
+    Phase::Preempting,
+    Phase::Succeeded,
+    Phase::Failed,
+];
+
+/// A workload of two members (of 20 where it has to wait for capacity) that has come to a phase.
+pub fn in_phase(phase: Phase) -> Solo {
+    let spec = match phase {
+        Phase::Pending => gang(20),
+        Phase::Suspended => gang_with(2, &json!({"suspend": true})),
+        Phase::Stalled => gang_with(2, &json!({"priorityClassName": "nobody"})),
+        Phase::Failed => gang_with(2, &json!({"failurePolicy": {"limits": {"maxRestarts": 0}}})),
+        _ => gang(2),
+    };
+    let mut w = Solo::new(spec);
+    if phase == Phase::Starting {
+        w.faults(|f| f.starts_nothing = true);
+        w.wait(5);
+        return w;
+    }
+    w.settle();
+    match phase {
+        Phase::Succeeded => {
+            w.exit("g", 0, 0);
+            w.exit("g", 1, 0);
+            w.settle();
+        }
+        Phase::Failed => {
+            w.exit("g", 0, 3);
+            w.settle();
+        }
+        Phase::Restarting => {
+            w.faults(|f| f.starts_nothing = true);
+            w.exit("g", 0, 3);
+            w.wait(5);
+        }
+        Phase::Preempting => w.preempt("workload"),
+        _ => {}
+    }
+    w
+}

@@ -1,0 +1,151 @@
+//! What a person does about a reason.
+
+use lockstep_api::condition::reasons as r;
+
+/// Reason, and what to do about it; empty: nothing.
+pub(super) const ADVICE: &[(&str, &str)] = &[
+    (
+        r::UNSCHEDULABLE,
+        "`kubectl lockstep explain NAME`; free or add what is short, ask for less, or take a higher priority class",
+    ),
+    (r::QUEUED, "wait; `kubectl lockstep queue` has the order"),
+    (r::SCHEDULED, ""),
+    (
+        r::PREEMPTING,
+        "wait for the victims' grace periods; `kubectl lockstep explain NAME` names them",
+    ),
+    (
+        r::PREEMPTION_BY_SCHEDULER,
+        "nothing: it queues again at its old place, and no restart is charged; save checkpoints more often to lose less",
+    ),
+    (
+        r::PREEMPTED,
+        "wait; a higher priority class preempts, a later checkpoint costs less",
+    ),
+    (
+        r::WAITING_FOR_DEPENDENCY,
+        "look at the groups named in `dependsOn`",
+    ),
+    (
+        r::STARTING,
+        "wait; `kubectl describe pod` where it takes long",
+    ),
+    (r::ALL_MEMBERS_READY, ""),
+    (
+        r::MEMBERS_NOT_READY,
+        "`kubectl lockstep status NAME` shows which; `kubectl describe pod` says why",
+    ),
+    (
+        r::VOLUME_MISSING,
+        "create the claim, volume or class that the message names",
+    ),
+    (
+        r::QUOTA_EXCEEDED,
+        "raise the ResourceQuota, free some of it, or ask for less",
+    ),
+    (
+        r::FORBIDDEN,
+        "change the template so that the policy in the message admits it, or the policy; it is tried again by itself",
+    ),
+    (
+        r::INVALID_TEMPLATE,
+        "mend the field in the message: suspend the workload, change the template, resume it",
+    ),
+    (
+        r::INVALID_OBJECT,
+        "mend the field of the spec that the object in the message is made from",
+    ),
+    (
+        r::INVALID_PRIORITY_CLASS,
+        "create the PriorityClass, or name another one",
+    ),
+    (
+        r::NAME_CONFLICT,
+        "delete or rename the object in the message, or give the workload another name",
+    ),
+    (
+        r::RESTART_GANG,
+        "`kubectl lockstep logs NAME --failed` has the log of the member that failed first",
+    ),
+    (
+        r::RECREATE_GANG,
+        "the same; `RestartsInPlace` says why pods are recreated",
+    ),
+    (r::RESTART_POD, "the same, if it was a failure"),
+    (r::NO_INCIDENT, ""),
+    (r::NOT_PREEMPTED, ""),
+    (
+        r::BACKING_OFF,
+        "wait until the time in the status; the failures before are in the history",
+    ),
+    (
+        r::RESTART_LIMIT_EXCEEDED,
+        "find the cause in `status.history`; then delete and create the workload again, with higher `failurePolicy.limits` if need be",
+    ),
+    (
+        r::FAILURE_POLICY,
+        "a rule of `failurePolicy` says that this failure is final: mend its cause, create the workload again",
+    ),
+    (
+        r::DEADLINE_EXCEEDED,
+        "create it again with a longer `activeDeadlineSeconds`",
+    ),
+    (
+        r::SCHEDULING_TIMEOUT,
+        "create it again when there is capacity, or with `onTimeout: Wait`",
+    ),
+    (
+        r::START_DEADLINE_EXCEEDED,
+        "look for slow images, volumes and init containers, or raise `startDeadlineSeconds`",
+    ),
+    (
+        r::REPLACEMENT_TIMEOUT,
+        "wait; capacity for the lost member was missing",
+    ),
+    (
+        r::START_ERROR,
+        "look at command and image in the message; another node is taken next",
+    ),
+    (
+        r::REJECTED_BY_NODE,
+        "look at the node: it has less than it offers; another one is taken next",
+    ),
+    (r::SUSPENDED, "`kubectl lockstep resume NAME`"),
+    (r::RESUMED, ""),
+    (r::SUCCESS_POLICY, ""),
+    (r::RECONCILED, ""),
+    (r::PROGRESSING, ""),
+    (r::SUPERVISED, ""),
+    (
+        r::UNSUPERVISED,
+        "remove what keeps the supervisor out, as the message says, or make sure that two attempts cannot harm each other",
+    ),
+    (
+        r::DENIED,
+        "remove what keeps the supervisor out, as the message says, or set `failurePolicy.inPlace.withoutSupervisor: Allow`",
+    ),
+    (r::NODE_LOST, "mend or delete the node; others are taken"),
+    (
+        r::POD_STUCK,
+        "look at the node: a process does not end, a mount hangs",
+    ),
+    (
+        r::FAILED_MEMBER,
+        "look at the node if it happens there again",
+    ),
+    (
+        r::RESTARTS_EXHAUSTED,
+        "find the cause in `status.history`; other nodes are taken next",
+    ),
+    (r::RECOVERED, ""),
+    (r::RESTARTING_ALL_CONTAINERS, ""),
+    (
+        r::PRIORITY_DIFFERS,
+        "restart the workload (`kubectl lockstep restart NAME` does not renew pods; `suspend` and `resume` do)",
+    ),
+    (r::PRIORITY_MATCHES, ""),
+    (
+        r::AGENT_MISSING,
+        "`kubectl lockstep agents` shows which nodes; look at the agents' pods there",
+    ),
+];
