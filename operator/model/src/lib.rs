@@ -13,6 +13,7 @@
 //! | [`cluster`], [`pod_list`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it; all pods in a row |
 //! | [`background`] | whether pods that came or went make a difference to gangs |
 //! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
+//! | [`admitted`] | what the API server makes of a template |
 //! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
 //! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
@@ -21,6 +22,7 @@
 //! | [`reservation`], [`work`] | what gangs that wait have reserved, and what is in their way for a while only |
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
+pub mod admitted;
 pub mod attempt;
 pub mod background;
 pub mod cluster;
@@ -59,6 +61,7 @@ pub mod volumes_wire;
 pub mod wire;
 pub mod work;
 
+pub use admitted::{AdmittedPod, AdmittedPods, Admission};
 pub use attempt::{BackfillPlacement, Eviction, PlacementAttempt};
 pub use background::AskedAmounts;
 pub use cluster::{ClusterModel, Snapshot};

@@ -17,13 +17,14 @@ mod watch;
 mod watched_kind;
 mod wire;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use kube::Resource as _;
 use kube::runtime::watcher::Event;
+use lockstep_model::Admission;
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
@@ -95,6 +96,21 @@ impl Index {
     /// The scheduler has to look, whatever has changed.
     pub(crate) fn wake_scheduler(&self) {
         self.scheduler.notify_one();
+    }
+
+    /// Takes note of what the API server makes of the pods of a workload of this UID and spec, by group.
+    pub(crate) fn learn_admitted(
+        &self,
+        workload: &Key,
+        uid: &str,
+        spec_hash: &str,
+        pods: &BTreeMap<String, Admission>,
+    ) {
+        let mut touched = Touched::default();
+        let mut state = self.state.write();
+        state.learn_admitted(workload, uid, spec_hash, pods, &mut touched);
+        drop(state);
+        self.tell(touched);
     }
 
     /// Kinds whose first list is not complete yet.

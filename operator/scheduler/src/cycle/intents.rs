@@ -24,6 +24,7 @@ use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
+use crate::pending::NoPreemption;
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
@@ -70,7 +71,10 @@ pub(super) fn pursue(
         let found = find_victims(context, gangs, at, &intent);
         // What is terminating already is lost either way, and the capacity that it leaves may be
         // used.
-        let forbidden = why_no_preemption(context, &gangs[at]).is_some();
+        // What the API server makes of its pods was known when the intent was decided: another process
+        // that leads now has not asked yet.
+        let forbidden = why_no_preemption(context, &gangs[at])
+            .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
         let spares = |f: &Found| forbidden || is_spared(context, gangs, at, f);
         let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
         let Some(found) = found else {
