@@ -116,12 +116,7 @@ impl Store {
         Ok(self.save(by, Verb::Create, kind, key, object))
     }
 
-    fn admit(
-        &self,
-        kind: WatchedKind,
-        object: &mut Value,
-        dry_run: bool,
-    ) -> Result<(), Refused> {
+    fn admit(&self, kind: WatchedKind, object: &mut Value, dry_run: bool) -> Result<(), Refused> {
         self.admission.refuse(kind, Verb::Create, object)?;
         if namespaced(kind) && object["metadata"]["namespace"].is_null() {
             return Err(Refused::invalid("metadata.namespace is missing"));
@@ -326,7 +321,7 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-pub(super) fn over(pod: &Value) -> bool {
+pub(crate) fn over(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
