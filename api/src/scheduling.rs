@@ -428,6 +428,10 @@ pub struct Victim {
     /// Accelerator-seconds of work lost.
     #[serde(default)]
     pub cost: i64,
+    /// Work of others that a single pod belongs to and that goes whole or not at all: all pods of it are
+    /// victims.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unit: Option<String>,
     /// When its eviction was first requested. While a single pod stays, its disruption budgets refuse
     /// it.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -13,7 +13,7 @@ use lockstep_api::scheduling::{
 use lockstep_api::workload::{DisruptionMode, GangStatus};
 use lockstep_api::{PodGroup, TrainingWorkload, TrainingWorkloadStatus};
 use lockstep_model::snapshot::PriorityClassRecord;
-use lockstep_scheduler::{GangInput, GangSources};
+use lockstep_scheduler::{GangInput, GangSources, PodSource};
 
 /// UID of a workload that does not exist yet.
 const NO_UID: &str = "asked";
@@ -47,6 +47,7 @@ pub fn asked(
             workload: &workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
             storage: None,
+            pods: PodSource::Templates,
         };
         let Some(input) = sources.read(None) else {
             continue;

@@ -7,7 +7,7 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
 use lockstep_model::SnapshotFile;
 use lockstep_model::snapshot::{BudgetRecord, GangRecord, NodeRecord, PodRecord, VERSION};
-use lockstep_scheduler::{GangSources, snapshot};
+use lockstep_scheduler::{GangSources, PodSource, snapshot};
 
 use crate::cluster::Objects;
 
@@ -52,6 +52,7 @@ pub fn record(
             preemption_priority: class.and_then(|c| c.preemption_priority),
             // Who is held for want of storage says so itself.
             storage: None,
+            pods: PodSource::Templates,
         };
         // A pod group that its workload has not made is none of ours.
         let Some(gang) = sources.read(None) else {

@@ -38,6 +38,7 @@ mod waiting;
 mod wake;
 mod words;
 
+pub use objects::hash::spec_hash;
 pub use pass::decide;
 pub use plan::{Action, Object, Pass, Plan};
 pub use pods::PodView;

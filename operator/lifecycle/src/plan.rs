@@ -37,17 +37,6 @@ pub enum Plan {
 /// One request to the API server. The order of the variants is the order in which they are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Ask whether pods of this spec are valid: create each with `dryRun=All`, for the view's
-    /// `dry_run`.
-    DryRun {
-        /// Hash of the spec.
-        spec_hash: String,
-        /// One pod for each group.
-        pods: Vec<Pod>,
-        /// One with a rule that restarts all containers: a gate of its own, whose refusal is no verdict
-        /// on the spec.
-        restart_all: Box<Pod>,
-    },
     /// Create an object.
     Create(Object),
     /// Bring an object of ours to this content, at the version that the difference was seen at: a
@@ -121,23 +110,36 @@ pub enum Action {
         /// UID, a precondition.
         uid: String,
     },
+    /// Ask whether pods of this spec are valid, and what the API server makes of them: create each with
+    /// `dryRun=All`, for the view's `dry_run` and for the scheduler.
+    DryRun {
+        /// Whether nothing goes on without an answer. If not, a request that fails is an answer, too.
+        needed: bool,
+        /// Hash of the spec.
+        spec_hash: String,
+        /// One pod for each group.
+        pods: Vec<Pod>,
+        /// One with a rule that restarts all containers: a gate of its own, whose refusal is no verdict
+        /// on the spec.
+        restart_all: Box<Pod>,
+    },
 }
 
 impl Action {
     /// Position of the kind in the order of sending.
     pub(crate) fn rank(&self) -> u8 {
         match self {
-            Self::DryRun { .. } => 0,
-            Self::Create(_) => 1,
-            Self::Update { .. } => 2,
-            Self::Unpublish { .. } => 3,
-            Self::MarkDisrupted { .. } => 4,
-            Self::DeletePod { .. } => 5,
-            Self::RemoveGate { .. } => 6,
-            Self::Publish { .. } => 7,
-            Self::CreatePod { .. } => 8,
-            Self::DeletePodGroup { .. } => 9,
-            Self::DeleteWorkload { .. } => 10,
+            Self::Create(_) => 0,
+            Self::Update { .. } => 1,
+            Self::Unpublish { .. } => 2,
+            Self::MarkDisrupted { .. } => 3,
+            Self::DeletePod { .. } => 4,
+            Self::RemoveGate { .. } => 5,
+            Self::Publish { .. } => 6,
+            Self::CreatePod { .. } => 7,
+            Self::DeletePodGroup { .. } => 8,
+            Self::DeleteWorkload { .. } => 9,
+            Self::DryRun { .. } => 10,
         }
     }
 }

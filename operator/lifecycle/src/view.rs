@@ -161,12 +161,20 @@ pub enum Priority {
 pub struct DryRun {
     /// Hash of the spec that the pods were made from; an answer for another spec says nothing.
     pub spec_hash: String,
+    /// When it came.
+    pub at: DateTime<Utc>,
+    /// Until when it counts: a gate of the API server may be switched, a webhook changed.
+    pub until: DateTime<Utc>,
     /// Why a pod is invalid (400 or 422), with the field path; None when all were accepted. A 403
-    /// is no verdict on the template: quota and policies are asked again at the real create.
+    /// is no verdict on the template: quota and policies are asked again at the real create. Nor is
+    /// the refusal of a dry run for the sake of a webhook that does not support them.
     pub invalid: Option<String>,
-    /// The highest restart tier whose rules the API server keeps. One without KEP-5307 drops them, one
-    /// whose gate for KEP-5532 is off refuses that action although kubelets may declare it.
+    /// The highest restart tier whose rules the API server is known to keep. One without KEP-5307 drops
+    /// them, one whose gate for KEP-5532 is off refuses that action although kubelets may declare it.
     pub tier: Tier,
+    /// Whether a request failed without an answer: enough for a gang that waits, and not for pods that
+    /// are to be made.
+    pub failed: bool,
 }
 
 /// A request that the API server refused for good, as opposed to a conflict or a timeout, which are

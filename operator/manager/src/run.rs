@@ -219,8 +219,9 @@ impl Wiring {
         };
         watch_all(&self.index, &watching, tasks);
         let (read, native) = (self.clients.read.clone(), self.metrics.native.clone());
-        tasks.spawn(upstream_scheduling::discover(
+        tasks.spawn(upstream_scheduling::follow(
             read,
+            self.index.clone(),
             self.random.clone(),
             native,
         ));

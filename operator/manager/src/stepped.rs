@@ -11,6 +11,7 @@ use std::time::Duration;
 use kube::Client;
 use kube::runtime::watcher::Event;
 use lockstep_lifecycle::WorkloadView;
+use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::Value;
@@ -122,6 +123,11 @@ impl SteppedManager {
     /// An object that is not of the kind.
     pub fn hear(&mut self, kind: WatchedKind, event: Event<Value>) -> serde_json::Result<()> {
         self.feeds.handle(&self.index, kind, event)
+    }
+
+    /// A pod group of kube-scheduler's, whose watch is a task of its own in a process.
+    pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
+        self.index.set_native_group(key, Some(group));
     }
 
     /// One pass over the next workload that needs one; none: nobody does now.

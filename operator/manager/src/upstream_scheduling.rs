@@ -1,24 +1,38 @@
 //! Whether the cluster serves the upstream scheduling kinds (`scheduling.k8s.io` PodGroup,
-//! KEP-4671).
+//! KEP-4671), and what its pod groups say about the pods of others.
 //!
-//! Our own kinds are used in either case; what is found is shown in a metric and, when it changes,
-//! in the log.
+//! Our own kinds are used for our gangs in either case; what is found is shown in a metric and, when
+//! it changes, in the log. Where pod groups are served they are watched: whether the pods of one may
+//! be evicted one by one stands nowhere else (KEP-5710). Nothing waits for that: a group that is not
+//! known goes whole.
 
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
-use kube::Client;
+use futures_util::StreamExt;
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::{Api, Client};
+use lockstep_api::key::Key;
+use lockstep_model::foreign::NativeGroup;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
-use tracing::{debug, info};
+use tokio::task::JoinSet;
+use tracing::{debug, info, warn};
 
 use crate::clock::Random;
+use crate::index::Index;
 
 const GROUP: &str = "scheduling.k8s.io";
 
 /// What is served changes with upgrades of the API server only.
 const INTERVAL: Duration = Duration::from_mins(10);
+/// Wait after a watch has failed.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Versions of upstream's scheduling group that serve pod groups.
 #[derive(Clone, Debug, Default)]
@@ -54,21 +68,70 @@ impl NativeScheduling {
     }
 }
 
-/// Looks at start and again from time to time.
-pub async fn discover(client: Client, random: Random, metric: NativeScheduling) {
+/// Looks at start and again from time to time, and watches the pod groups that are served.
+pub async fn follow(client: Client, index: Arc<Index>, random: Random, metric: NativeScheduling) {
     let mut known: Option<Vec<String>> = None;
+    let mut watching = JoinSet::new();
     loop {
         match served(&client).await {
             Ok(versions) => {
                 if known.as_ref() != Some(&versions) {
-                    info!(versions = %versions.join(","), "versions of {GROUP} that serve pod groups (not used)");
+                    info!(versions = %versions.join(","), "versions of {GROUP} that serve pod groups");
                     metric.set(&versions);
+                    watching.shutdown().await;
+                    // The server names the one that it prefers first.
+                    match versions.first() {
+                        Some(version) => {
+                            let (client, random) = (client.clone(), random.clone());
+                            watching.spawn(watch(client, version.clone(), index.clone(), random));
+                        }
+                        None => index.keep_native_groups(&HashSet::new()),
+                    }
                     known = Some(versions);
                 }
             }
             Err(error) => debug!(%error, "cannot discover {GROUP}"),
         }
         tokio::time::sleep(random.jittered(INTERVAL)).await;
+    }
+}
+
+/// Keeps the index up to date with the pod groups of a version, for ever.
+async fn watch(client: Client, version: String, index: Arc<Index>, random: Random) {
+    let kind = GroupVersionKind::gvk(GROUP, &version, "PodGroup");
+    let api = Api::<DynamicObject>::all_with(client, &ApiResource::from_gvk(&kind));
+    let mut listed = HashSet::new();
+    let mut events = pin!(watcher(api, watcher::Config::default()));
+    while let Some(event) = events.next().await {
+        match event {
+            Ok(Event::Init) => listed.clear(),
+            Ok(Event::InitApply(group)) => {
+                listed.insert(Key::of(&group));
+                index.set_native_group(&Key::of(&group), Some(read(&group)));
+            }
+            Ok(Event::InitDone) => index.keep_native_groups(&std::mem::take(&mut listed)),
+            Ok(Event::Apply(group)) => {
+                index.set_native_group(&Key::of(&group), Some(read(&group)));
+            }
+            Ok(Event::Delete(group)) => index.set_native_group(&Key::of(&group), None),
+            Err(error) => {
+                warn!(%error, "watch of pod groups of {GROUP} failed");
+                tokio::time::sleep(random.jittered(RETRY)).await;
+            }
+        }
+    }
+}
+
+/// What a pod group says. Single is the default; of the alpha versions, the mode is a word.
+fn read(group: &DynamicObject) -> NativeGroup {
+    let spec = &group.data["spec"];
+    let mode = &spec["disruptionMode"];
+    if spec["schedulingPolicy"]["gang"].is_null() {
+        NativeGroup::Basic
+    } else if !mode["all"].is_null() || *mode == "PodGroup" {
+        NativeGroup::All
+    } else {
+        NativeGroup::Single
     }
 }
 
@@ -87,4 +150,34 @@ async fn served(client: &Client) -> kube::Result<Vec<String>> {
         }
     }
     Ok(versions)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn said(spec: Value) -> NativeGroup {
+        let group = json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
+            "metadata": {"name": "pg", "namespace": "ml"}, "spec": spec});
+        read(&serde_json::from_value(group).unwrap())
+    }
+
+    #[test]
+    fn pods_of_a_gang_go_one_by_one_unless_its_mode_is_all() {
+        let gang = json!({"gang": {"minCount": 2}});
+        for (mode, expected) in [
+            (Value::Null, NativeGroup::Single),
+            (json!({"single": {}}), NativeGroup::Single),
+            (json!("Pod"), NativeGroup::Single),
+            (json!({"all": {}}), NativeGroup::All),
+            (json!("PodGroup"), NativeGroup::All),
+        ] {
+            let spec = json!({"schedulingPolicy": gang, "disruptionMode": mode});
+            assert_eq!(said(spec), expected);
+        }
+        let basic = json!({"schedulingPolicy": {"basic": {}}});
+        assert_eq!(said(basic), NativeGroup::Basic);
+    }
 }

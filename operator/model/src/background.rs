@@ -42,6 +42,15 @@ impl AskedAmounts {
         if self.reserved.contains(&node) || waits(&before) || waits(&after) {
             return false;
         }
+        // Whether a unit of others may go depends on all of its pods, wherever they are.
+        let others = |these: &[&Arc<Pod>], those: &[&Arc<Pod>]| {
+            let same = |pod: &Arc<Pod>| those.iter().any(|other| Arc::ptr_eq(pod, other));
+            let whole = |pod: &Arc<Pod>| now.goes_whole(pod) && !same(pod);
+            these.iter().any(|pod| whole(pod))
+        };
+        if others(&before, &after) || others(&after, &before) {
+            return false;
+        }
         let offered = now.free_capacity().allocatable(node);
         let fits = |asked: &&Amounts| asked.iter().zip(offered).all(|(a, o)| a <= o);
         let asked: Vec<&Amounts> = self.members.iter().filter(fits).collect();

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
 use crate::dims::Dims;
+use crate::foreign::{NativeGroup, UnitMode};
 use crate::node::Node;
 use crate::node_class::{ClassId, NodeClass};
 use crate::pod::Pod;
@@ -29,6 +30,8 @@ pub struct Snapshot {
     listed: Arc<OnceLock<Vec<ListedPod>>>,
     /// Pods by the UID of their controlling owner, for the owners that were asked for.
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
+    /// Groups of kube-scheduler's, by namespace and name.
+    native_groups: Arc<BTreeMap<(String, String), NativeGroup>>,
 }
 
 /// One node and the pods that take capacity on it.
@@ -88,7 +91,8 @@ impl Snapshot {
         let same = self.nodes_version == earlier.nodes_version
             && self.nodes.len() == earlier.nodes.len()
             && Arc::ptr_eq(&self.dims, &earlier.dims)
-            && Arc::ptr_eq(&self.owned, &earlier.owned);
+            && Arc::ptr_eq(&self.owned, &earlier.owned)
+            && Arc::ptr_eq(&self.native_groups, &earlier.native_groups);
         let both = || self.nodes.iter().zip(earlier.nodes.iter()).enumerate();
         let changed = || both().filter(|(_, (now, then))| !Arc::ptr_eq(now, then));
         same.then(|| changed().map(|(ix, _)| ix).collect())
@@ -115,6 +119,26 @@ impl Snapshot {
             };
             nodes.flat_map(on).collect()
         })
+    }
+
+    /// What of the work of others that a pod belongs to is evicted with it; `None`: it is on its own. A
+    /// group of kube-scheduler's of which nothing is known goes whole.
+    pub fn unit_mode(&self, pod: &Pod) -> Option<UnitMode> {
+        let unit = pod.unit.as_ref()?;
+        if unit.mode != UnitMode::Native {
+            return Some(unit.mode);
+        }
+        let group = (pod.namespace.clone(), unit.key.to_string());
+        match self.native_groups.get(&group) {
+            Some(NativeGroup::Basic) => None,
+            Some(NativeGroup::Single) => Some(UnitMode::Single),
+            Some(NativeGroup::All) | None => Some(UnitMode::Whole),
+        }
+    }
+
+    /// Whether preemption takes all of the work of others that a pod belongs to, or nothing of it.
+    pub fn goes_whole(&self, pod: &Pod) -> bool {
+        self.unit_mode(pod) == Some(UnitMode::Whole)
     }
 
     /// Pods controlled by an owner.
@@ -150,6 +174,7 @@ impl Default for ClusterModel {
                 ordinals: Arc::default(),
                 listed: Arc::default(),
                 owned: Arc::default(),
+                native_groups: Arc::default(),
             },
             pods: HashMap::new(),
             labels: Shared::default(),
@@ -260,6 +285,31 @@ impl ClusterModel {
                 }
             }
         }
+    }
+
+    /// Takes note of a group of kube-scheduler's; `None`: it is gone. False when that was known.
+    pub fn set_native_group(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        group: Option<NativeGroup>,
+    ) -> bool {
+        let key = (namespace.to_owned(), name.to_owned());
+        if self.now.native_groups.get(&key).copied() == group {
+            return false;
+        }
+        let groups = Arc::make_mut(&mut self.now.native_groups);
+        match group {
+            Some(group) => groups.insert(key, group),
+            None => groups.remove(&key),
+        };
+        self.pods_changed();
+        true
+    }
+
+    /// Groups of kube-scheduler's that are known, by namespace and name.
+    pub fn native_groups(&self) -> impl Iterator<Item = &(String, String)> {
+        self.now.native_groups.keys()
     }
 
     /// Makes a node label a topology key. It stays one until [`Self::forget_unused`].

@@ -4,6 +4,12 @@
 //! pods of a Job, and for a `JobSet` only where the Job has the name that the `JobSet` gives it. So
 //! labels alone make no pod dearer, and with Jobs of such names nobody gets more than a real `JobSet`
 //! would give him. Pods of plain Jobs and of what serves are on their own.
+//!
+//! Two kinds of groups have no controller: those of kube-scheduler (`scheduling.k8s.io`), which pods
+//! name in their spec, and Kueue's groups of plain pods, which they name in a label. Whoever says so
+//! is taken at his word: such a group is evicted whole or not at all, so that what it costs is what
+//! is lost, and nobody is spared for what he says. A `PodGroup` of mode Single says itself that its
+//! pods may go one by one.
 
 use std::sync::Arc;
 
@@ -16,6 +22,9 @@ const JOBSET_NAME: &str = "jobset.sigs.k8s.io/jobset-name";
 const JOBSET_UID: &str = "jobset.sigs.k8s.io/jobset-uid";
 const REPLICATED_JOB: &str = "jobset.sigs.k8s.io/replicatedjob-name";
 const JOB_INDEX: &str = "jobset.sigs.k8s.io/job-index";
+/// On the pods of a group of Kueue's: its name, and that Kueue has taken them over.
+const KUEUE_GROUP: &str = "kueue.x-k8s.io/pod-group-name";
+const KUEUE_MANAGED: &str = "kueue.x-k8s.io/managed";
 /// API groups and kinds whose controllers run their pods together. Where no kind is named, all of
 /// the group.
 const TOGETHER: [(&str, Option<&str>); 3] = [
@@ -27,9 +36,58 @@ const TOGETHER: [(&str, Option<&str>); 3] = [
     ("kubeflow.org", None),
 ];
 
-/// What a pod of these metadata belongs to, by a key that no other unit of its namespace has; `None`:
-/// it is on its own.
-pub(crate) fn unit_of(metadata: &ObjectMeta) -> Option<Arc<str>> {
+/// Work of others that a pod belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodUnit {
+    /// A key that no other unit of its namespace has.
+    pub key: Arc<str>,
+    /// What of it is evicted.
+    pub mode: UnitMode,
+}
+
+/// What of a unit is evicted when capacity of one of its pods is needed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UnitMode {
+    /// That pod.
+    Single,
+    /// All of its pods.
+    Whole,
+    /// What the `PodGroup` of kube-scheduler says, whose name is the key.
+    Native,
+}
+
+/// What a `PodGroup` of kube-scheduler says about its pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NativeGroup {
+    /// They are not scheduled together: each is on its own.
+    Basic,
+    /// They are a gang, and evicted one by one.
+    Single,
+    /// They are a gang, and evicted together.
+    All,
+}
+
+/// What a pod belongs to; `None`: it is on its own. `group` is the group of kube-scheduler in its spec.
+pub(crate) fn unit_of(metadata: &ObjectMeta, group: Option<&str>) -> Option<PodUnit> {
+    let unit = |key: &str, mode| PodUnit {
+        key: key.into(),
+        mode,
+    };
+    if let Some(group) = group {
+        return Some(unit(group, UnitMode::Native));
+    }
+    if let Some(key) = controlled(metadata) {
+        let mode = UnitMode::Single;
+        return Some(PodUnit { key, mode });
+    }
+    let label = |name: &str| metadata.labels.as_ref()?.get(name).map(String::as_str);
+    let managed = label(KUEUE_MANAGED) == Some("true");
+    let group = label(KUEUE_GROUP).filter(|_| managed)?;
+    Some(unit(&format!("{KUEUE_GROUP}/{group}"), UnitMode::Whole))
+}
+
+/// The unit that the controller of a pod stands for.
+fn controlled(metadata: &ObjectMeta) -> Option<Arc<str>> {
     let mut owners = metadata.owner_references.iter().flatten();
     let owner = owners.find(|o| o.controller == Some(true))?;
     let (group, _) = owner.api_version.split_once('/')?;
@@ -64,8 +122,9 @@ mod tests {
         let owner = json!({"apiVersion": api_version, "kind": kind, "name": name, "uid": format!("uid-{name}"),
             "controller": true});
         let metadata = json!({"labels": labels, "ownerReferences": [owner]});
-        let unit = unit_of(&serde_json::from_value(metadata).unwrap());
-        unit.map(|unit| unit.to_string())
+        let unit = unit_of(&serde_json::from_value(metadata).unwrap(), None)?;
+        assert_eq!(unit.mode, UnitMode::Single);
+        Some(unit.key.to_string())
     }
 
     #[test]
@@ -110,6 +169,24 @@ mod tests {
         let deployed = unit("apps/v1", "ReplicaSet", "llama-workers-0", &labels);
         assert_eq!(deployed, None);
         let bare = json!({"labels": labels});
-        assert_eq!(unit_of(&serde_json::from_value(bare).unwrap()), None);
+        assert_eq!(unit_of(&serde_json::from_value(bare).unwrap(), None), None);
+    }
+
+    #[test]
+    fn groups_without_a_controller_are_evicted_whole_unless_kube_scheduler_says_otherwise() {
+        let mode = |labels: Value, group: Option<&str>| {
+            let metadata = serde_json::from_value(json!({ "labels": labels })).unwrap();
+            unit_of(&metadata, group).map(|unit| (unit.key.to_string(), unit.mode))
+        };
+        let kueue = json!({KUEUE_GROUP: "g", KUEUE_MANAGED: "true"});
+        let whole = (
+            "kueue.x-k8s.io/pod-group-name/g".to_owned(),
+            UnitMode::Whole,
+        );
+        assert_eq!(mode(kueue.clone(), None), Some(whole));
+        assert_eq!(mode(json!({KUEUE_GROUP: "g"}), None), None);
+        let native = Some(("pg".to_owned(), UnitMode::Native));
+        assert_eq!(mode(json!({}), Some("pg")), native);
+        assert_eq!(mode(kueue, Some("pg")), native);
     }
 }

@@ -30,6 +30,9 @@ impl<'a> ForeignUnits<'a> {
             let Some(key) = key(&listed.pod) else {
                 continue;
             };
+            if cluster.unit_mode(&listed.pod).is_none() {
+                continue;
+            }
             let unit = units.entry(key).or_default();
             unit.pods += 1;
             unit.loss = unit
@@ -50,5 +53,5 @@ impl<'a> ForeignUnits<'a> {
 }
 
 fn key(pod: &Pod) -> Option<(&str, &str)> {
-    Some((pod.namespace.as_str(), pod.unit.as_deref()?))
+    Some((pod.namespace.as_str(), &*pod.unit.as_ref()?.key))
 }

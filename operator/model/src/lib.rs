@@ -13,21 +13,23 @@
 //! | [`cluster`], [`pod_list`] | [`ClusterModel`], kept up to date event by event, and cheap snapshots of it; all pods in a row |
 //! | [`background`] | whether pods that came or went make a difference to gangs |
 //! | [`eligibility`], [`node_class`] | which nodes a template may run on, judged once per class of nodes |
+//! | [`admitted`] | what the API server makes of a template |
 //! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
 //! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
-//! | `foreign`, `foreign_units` | gangs of others: which pods are of use only together, and what is lost with one of them |
+//! | [`foreign`], `foreign_units` | gangs of others: which pods are of use only together, and what is lost with one of them |
 //! | [`attempt`], [`rules`], [`victims`] | one gang's attempt at a placement, and the rules of preemption |
 //! | [`reservation`], [`work`] | what gangs that wait have reserved, and what is in their way for a while only |
 //! | [`snapshot`] | all of that as a file, to ask the engine without the cluster |
 
+pub mod admitted;
 pub mod attempt;
 pub mod background;
 pub mod cluster;
 pub mod cost;
 pub mod dims;
 pub mod eligibility;
-mod foreign;
+pub mod foreign;
 mod foreign_units;
 pub mod gang;
 pub mod neighbours;
@@ -59,6 +61,7 @@ pub mod volumes_wire;
 pub mod wire;
 pub mod work;
 
+pub use admitted::{Admission, AdmittedPod, AdmittedPods};
 pub use attempt::{BackfillPlacement, Eviction, PlacementAttempt};
 pub use background::AskedAmounts;
 pub use cluster::{ClusterModel, Snapshot};

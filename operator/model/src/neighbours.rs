@@ -7,16 +7,16 @@ use std::sync::LazyLock;
 use k8s_openapi::api::core::v1::{PodAffinityTerm, PodSpec};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
-use lockstep_api::workload::Group;
 
+use crate::admitted::AdmittedPods;
 use crate::node_class::HOSTNAME;
 use crate::pdb::selects;
 use crate::slots::apart;
 
-/// A pod template as far as the pods next to it matter.
+/// The pods of a group as far as the pods next to them matter.
 #[derive(Clone, Debug)]
 pub struct Neighbourly<'t> {
-    /// The template.
+    /// Their spec.
     pub spec: &'t PodSpec,
     /// Labels of its pods.
     pub labels: BTreeMap<String, String>,
@@ -88,17 +88,22 @@ fn own_node_term(term: &PodAffinityTerm, namespace: &str) -> bool {
         && term.mismatch_label_keys.as_ref().is_none_or(Vec::is_empty)
 }
 
-/// The pods of each group, as far as the pods next to them matter.
-pub fn neighbours(workload: &TrainingWorkload) -> Vec<Neighbourly<'_>> {
+/// The pods of each group, as far as the pods next to them matter: as they were admitted, or as the
+/// templates say where that is not known.
+pub fn neighbours<'w>(
+    workload: &'w TrainingWorkload,
+    admitted: Option<&'w AdmittedPods>,
+) -> Vec<Neighbourly<'w>> {
     static NO_SPEC: LazyLock<PodSpec> = LazyLock::new(PodSpec::default);
     let meta = &workload.metadata;
-    let of = |group: &Group| {
-        let template = group.template.0.metadata.as_ref();
-        template.and_then(|m| m.labels.clone()).unwrap_or_default()
-    };
     let groups = workload.spec.groups.iter();
     let each = groups.map(|group| {
-        let mut labels = of(group);
+        let admitted = admitted.and_then(|all| all.groups.get(&group.name)?.pod());
+        let template = group.template.0.metadata.as_ref();
+        let labels = admitted
+            .map(|pod| &pod.labels)
+            .or_else(|| template?.labels.as_ref());
+        let mut labels = labels.cloned().unwrap_or_default();
         let ours = [
             (labels::WORKLOAD, meta.name.as_ref()),
             (labels::WORKLOAD_UID, meta.uid.as_ref()),
@@ -108,7 +113,10 @@ pub fn neighbours(workload: &TrainingWorkload) -> Vec<Neighbourly<'_>> {
             labels.extend(value.map(|value| (label.to_owned(), value.clone())));
         }
         Neighbourly {
-            spec: group.template.0.spec.as_ref().unwrap_or(&NO_SPEC),
+            spec: admitted
+                .map(|pod| &pod.spec)
+                .or(group.template.0.spec.as_ref())
+                .unwrap_or(&NO_SPEC),
             labels,
             namespace: meta.namespace.as_deref().unwrap_or_default(),
         }

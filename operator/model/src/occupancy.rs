@@ -348,6 +348,9 @@ impl<'a> Occupancy<'a> {
         let mut together = ForeignUnits::new(self.cluster, costs, self.now);
         for listed in self.foreign_pods(priority) {
             let pod = &listed.pod;
+            if listed.in_unit && self.cluster.goes_whole(pod) {
+                continue;
+            }
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
             if !in_scope || !filter.reaches(pod) {
                 builder.out_of_reach(1);
@@ -359,7 +362,52 @@ impl<'a> Occupancy<'a> {
                 builder.add_pod(pod, pod.priority, loss, cascade, None);
             }
         }
+        for pods in self.whole_units().values() {
+            self.add_whole_unit(pods, priority, filter, &mut builder);
+        }
         builder.build()
+    }
+
+    /// Work of others that goes whole or not at all: its pods that hold capacity and go on.
+    fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
+        let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
+        let listed = self.cluster.listed_pods().iter();
+        for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
+            if let Some(unit) = &listed.pod.unit
+                && self.cluster.goes_whole(&listed.pod)
+            {
+                let key = (listed.pod.namespace.as_str(), &*unit.key);
+                units.entry(key).or_default().push(listed);
+            }
+        }
+        units
+    }
+
+    /// Adds such a unit where all of its pods may go for a gang of this priority.
+    fn add_whole_unit(
+        &self,
+        unit: &[&ListedPod],
+        priority: i32,
+        filter: VictimFilter<'_>,
+        builder: &mut UnitsBuilder<'_>,
+    ) {
+        let evictable = |l: &&ListedPod| l.evictable && !self.is_being_evicted(&l.pod);
+        let highest = unit.iter().map(|l| l.priority).max();
+        if highest.is_none_or(|highest| highest >= priority) || !unit.iter().all(evictable) {
+            return;
+        }
+        let pods: Vec<&Arc<Pod>> = unit.iter().map(|l| &l.pod).collect();
+        let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
+        if !in_scope || !pods.iter().all(|pod| filter.reaches(pod)) {
+            builder.out_of_reach(pods.len());
+        } else if pods.iter().any(|pod| filter.refused.contains(&pod.uid)) {
+            builder.guarded(pods.len());
+        } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
+            let costs = &self.rules.costs;
+            let losses = pods.iter().map(|pod| costs.loss_of_pod(pod, self.now));
+            let cost = losses.fold(0, u64::saturating_add);
+            builder.add_pods(&pods, highest.unwrap_or_default(), cost);
+        }
     }
 
     /// What would be free for a gang of this priority with everything gone that anybody could evict for

@@ -11,7 +11,7 @@ use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use lockstep_api::time::utc;
 
-use crate::foreign::unit_of;
+use crate::foreign::{PodUnit, unit_of};
 use crate::pod_view::{PodSpecView, PodStatusView};
 use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
@@ -40,9 +40,8 @@ pub struct Pod {
     pub labels: Arc<BTreeMap<String, String>>,
     /// UID of the controlling owner.
     pub owner: Option<String>,
-    /// Work of others that it belongs to, by a key that no other of its namespace has: when it goes,
-    /// all of that restarts or waits.
-    pub unit: Option<Arc<str>>,
+    /// Work of others that it belongs to: when it goes, all of that restarts or waits.
+    pub unit: Option<PodUnit>,
     /// Name of the pod group; to be believed only when the owner is a workload.
     pub pod_group: Option<String>,
     /// Address in the workload; to be believed only when the owner is a workload.
@@ -147,7 +146,7 @@ impl Pod {
             name: metadata.name.clone().unwrap_or_default(),
             labels: Arc::new(shared_labels(metadata)),
             owner: owner.map(|o| o.uid.clone()),
-            unit: unit_of(metadata),
+            unit: unit_of(metadata, spec.group()),
             pod_group: label(labels::POD_GROUP).cloned(),
             member: metadata.labels.as_ref().and_then(Member::of_labels),
             placement: annotation(annotations::PLACEMENT).cloned(),

@@ -39,6 +39,24 @@ pub struct PodSpecView {
     pub termination_grace_period_seconds: Option<i64>,
     /// `spec.hostNetwork`.
     pub host_network: bool,
+    /// `spec.schedulingGroup`.
+    pub scheduling_group: Option<SchedulingGroupView>,
+}
+
+/// The part of a pod's `spec.schedulingGroup` that is read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SchedulingGroupView {
+    /// Name of a `PodGroup` (`scheduling.k8s.io`) of the pod's namespace.
+    pub pod_group_name: Option<String>,
+}
+
+impl PodSpecView {
+    /// The group of kube-scheduler that it names.
+    pub(crate) fn group(&self) -> Option<&str> {
+        let group = self.scheduling_group.as_ref()?;
+        group.pod_group_name.as_deref()
+    }
 }
 
 /// The parts of a container that are read.
@@ -131,6 +149,8 @@ impl From<&PodSpec> for PodSpecView {
             active_deadline_seconds: spec.active_deadline_seconds,
             termination_grace_period_seconds: spec.termination_grace_period_seconds,
             host_network: spec.host_network.unwrap_or_default(),
+            // No pod of ours is in one.
+            scheduling_group: None,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::PodSpec;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::TopologyConstraint;
-use lockstep_api::workload::{Group, TopologyMode, TopologyScope};
+use lockstep_api::workload::{TopologyMode, TopologyScope};
 use lockstep_engine as engine;
 use lockstep_engine::{Demand, EvictionPolicy, GangPlacement, NodeIx, NodeSet, Shape};
 use thiserror::Error;
@@ -50,7 +50,7 @@ pub struct TemplateMembers {
     pub apart: Option<String>,
 }
 
-/// What of a group's template its capacity depends on.
+/// What of a group's pods its capacity depends on.
 #[derive(Clone, Debug)]
 pub struct Template {
     /// What one pod holds, where its quantities can be read.
@@ -59,10 +59,8 @@ pub struct Template {
     pub constraints: Constraints,
 }
 
-impl From<&Group> for Template {
-    fn from(group: &Group) -> Self {
-        let none = PodSpec::default();
-        let spec = group.template.0.spec.as_ref().unwrap_or(&none);
+impl From<&PodSpec> for Template {
+    fn from(spec: &PodSpec) -> Self {
         Self {
             requests: pod_takes(&PodSpecView::from(spec)).map(Arc::new),
             constraints: Constraints::from(spec),

@@ -35,6 +35,8 @@ pub enum Source {
     Gang(usize),
     /// A single pod.
     Pod(Arc<Pod>),
+    /// Pods of others that go together or not at all.
+    Pods(Vec<Arc<Pod>>),
 }
 
 /// A gang that goes whole or not at all.
@@ -176,6 +178,38 @@ impl<'a> UnitsBuilder<'a> {
         self.push(Source::Pod(Arc::clone(pod)), unit);
     }
 
+    /// Adds pods of others that go together or not at all.
+    pub fn add_pods(&mut self, pods: &[&Arc<Pod>], priority: i32, cost: u64) {
+        let mut held: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();
+        let mut hits: BTreeMap<PdbIx, u32> = BTreeMap::new();
+        for pod in pods {
+            if let Some(node) = pod.holds().and_then(|n| self.snapshot.ordinal(n)) {
+                let amounts = self.snapshot.dims().amounts(&pod.requests);
+                held.entry(amounts).or_default().push(node);
+            }
+            for (pdb, count) in self.hits(pod) {
+                *hits.entry(pdb).or_default() += count;
+            }
+        }
+        let start = pods.iter().filter_map(|p| p.started).min();
+        let unit = Unit {
+            pods: held
+                .into_iter()
+                .map(|(request, nodes)| Pods { request, nodes })
+                .collect(),
+            priority,
+            gang: true,
+            cost,
+            pdbs: hits.into_iter().collect(),
+            start: start.unwrap_or(self.now).timestamp(),
+            cascade: None,
+            eligible: None,
+            preempts: pods.iter().any(|p| p.preempts),
+        };
+        let all = pods.iter().map(|pod| Arc::clone(pod)).collect();
+        self.push(Source::Pods(all), unit);
+    }
+
     /// Announces a gang that restarts as a whole when one of its pods goes.
     pub fn cascade(&mut self, loss: u64) -> usize {
         self.table.units.cascade_loss.push(loss);
@@ -217,8 +251,12 @@ impl<'a> UnitsBuilder<'a> {
         let allowed = &self.table.units.pdb_allowed;
         let beyond = |&(pdb, pods): &(PdbIx, u32)| pods > allowed.get(pdb).copied().unwrap_or(0);
         // The API server evicts no pod with two budgets.
-        let single = matches!(source, Source::Pod(_));
-        let kept = unit.pdbs.iter().any(beyond) || (single && unit.pdbs.len() > 1);
+        let twice = match &source {
+            Source::Gang(_) => false,
+            Source::Pod(_) => unit.pdbs.len() > 1,
+            Source::Pods(pods) => pods.iter().any(|pod| self.hits(pod).len() > 1),
+        };
+        let kept = unit.pdbs.iter().any(beyond) || twice;
         if !self.beyond_budgets && kept {
             self.guarded(unit.pod_count() as usize);
             return;

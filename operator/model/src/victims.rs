@@ -112,7 +112,7 @@ impl VictimFilter<'_> {
     }
 
     /// Whether neither its namespace nor a label puts the pod out of reach.
-    pub(crate) fn reaches(&self, pod: &Pod) -> bool {
+    pub fn reaches(&self, pod: &Pod) -> bool {
         !self.rules.exclude(&pod.namespace) && !self.rules.spare(&pod.labels)
     }
 

@@ -21,11 +21,14 @@ use lockstep_model::pod::{DEFAULT_GRACE, checkpoint};
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::slots::is_slot;
 use lockstep_model::{
-    Assignments, Budget, Constraints, GangPhase, Quota, QuotaCharge, Resources, Snapshot, Storage,
-    Template, VolumeAnswer, VolumeNeeds, Weights,
+    AdmittedPods, Assignments, Budget, Constraints, GangPhase, Quota, QuotaCharge, Resources,
+    Snapshot, Storage, Template, VolumeAnswer, VolumeNeeds, Weights,
 };
 
 use crate::growth::MemberLedger;
+
+/// What is said of pods that were not sent to the API server yet.
+const NOT_ASKED: &str = "it has not been asked yet";
 
 /// The cluster as of one moment.
 #[derive(Clone, Debug)]
@@ -97,6 +100,8 @@ pub struct WorkloadInput {
     pub checkpoint: Option<DateTime<Utc>>,
     /// Pod templates, in the order of the groups in the spec.
     pub templates: Arc<[TemplateInput]>,
+    /// Which answer of the API server they were made from; 0: none.
+    pub admitted: u64,
     /// Id of the placement that the gang has released.
     pub released: Option<String>,
     /// Nodes that the workload keeps the gang away from.
@@ -110,7 +115,7 @@ pub struct WorkloadInput {
     pub members: MemberLedger,
 }
 
-/// What is read of a group's pod template.
+/// What is read of a group's pods, from its template or as they were admitted.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TemplateInput {
     /// Name of the group.
@@ -132,6 +137,9 @@ pub struct TemplateInput {
     pub apart: Option<String>,
     /// What kube-scheduler asks of a node for its pods and we do not know.
     pub not_modelled: Option<String>,
+    /// Why it is not known what the API server makes of its pods, so that they are taken to be as the
+    /// template says; `None`: it is known.
+    pub not_admitted: Option<String>,
 }
 
 /// Which nodes admit a template.
@@ -141,6 +149,15 @@ pub enum TemplateNodes {
     Satisfying(Constraints),
     /// These, by name: as recorded in a snapshot.
     Recorded(BTreeSet<String>),
+}
+
+/// What the pods of a workload are taken to be.
+#[derive(Clone, Copy, Debug)]
+pub enum PodSource<'a> {
+    /// What its templates say: nobody can be asked.
+    Templates,
+    /// What the API server makes of them; `None`: it has not been asked yet.
+    Admitted(Option<&'a AdmittedPods>),
 }
 
 /// The objects that a gang is read from.
@@ -156,6 +173,33 @@ pub struct GangSources<'a> {
     pub preemption_priority: Option<i32>,
     /// Claims, volumes and storage classes; `None`: not known, so that nothing is missing.
     pub storage: Option<&'a Storage>,
+    /// The pods of the workload.
+    pub pods: PodSource<'a>,
+}
+
+impl<'a> PodSource<'a> {
+    fn admitted(self) -> Option<&'a AdmittedPods> {
+        match self {
+            Self::Templates => None,
+            Self::Admitted(pods) => pods,
+        }
+    }
+
+    /// Which answer of the API server counts; 0: none.
+    fn revision(self) -> u64 {
+        self.admitted().map_or(0, |pods| pods.revision)
+    }
+
+    /// Why it is not known what the API server makes of the pods of a group.
+    fn why_not(self, group: &str) -> Option<String> {
+        let Self::Admitted(pods) = self else {
+            return None;
+        };
+        match pods.and_then(|pods| pods.groups.get(group)) {
+            Some(admission) => admission.why_not().map(str::to_owned),
+            None => Some(NOT_ASKED.to_owned()),
+        }
+    }
 }
 
 impl GangSources<'_> {
@@ -176,7 +220,7 @@ impl GangSources<'_> {
             None => Arc::new(self.gang()),
         };
         let templates = match unchanged_spec {
-            Some(previous) if self.storage_says_the_same(previous) => {
+            Some(previous) if self.answers_are_the_same(previous) => {
                 Arc::clone(&previous.workload.templates)
             }
             _ => self.templates(),
@@ -222,19 +266,19 @@ impl GangSources<'_> {
 
     fn templates(&self) -> Arc<[TemplateInput]> {
         let spec = &self.workload.spec;
-        let neighbours = neighbours(self.workload);
+        let neighbours = neighbours(self.workload, self.pods.admitted());
         let templates = spec.groups.iter().zip(&neighbours).map(|(group, pods)| {
             let Template {
                 requests,
                 constraints,
-            } = Template::from(group);
+            } = Template::from(pods.spec);
             let volumes = VolumeNeeds::from(pods.spec);
             let storage = self.storage_answer(&volumes);
             let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
             let not_modelled = pods.not_modelled(&neighbours);
             TemplateInput {
                 group: group.name.clone(),
-                labels: template_labels(group),
+                labels: self.labels(group),
                 requests,
                 nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
                 volumes,
@@ -244,9 +288,20 @@ impl GangSources<'_> {
                 not_modelled: not_modelled
                     .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
                     .map(str::to_owned),
+                not_admitted: self.pods.why_not(&group.name),
             }
         });
         templates.collect()
+    }
+
+    fn labels(&self, group: &Group) -> BTreeMap<String, String> {
+        let admitted = self.pods.admitted();
+        let admitted = admitted.and_then(|all| all.groups.get(&group.name)?.pod());
+        let template = group.template.0.metadata.as_ref();
+        let labels = admitted
+            .map(|pod| &pod.labels)
+            .or_else(|| template?.labels.as_ref());
+        labels.cloned().unwrap_or_default()
     }
 
     fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
@@ -256,9 +311,12 @@ impl GangSources<'_> {
         })
     }
 
-    fn storage_says_the_same(&self, previous: &GangInput) -> bool {
+    /// Whether storage and the API server say of the templates what they said before.
+    fn answers_are_the_same(&self, previous: &GangInput) -> bool {
         let mut templates = previous.workload.templates.iter();
-        templates.all(|t| t.volumes.is_empty() || t.storage == self.storage_answer(&t.volumes))
+        previous.workload.admitted == self.pods.revision()
+            && templates
+                .all(|t| t.volumes.is_empty() || t.storage == self.storage_answer(&t.volumes))
     }
 
     fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
@@ -279,6 +337,7 @@ impl GangSources<'_> {
             phase: self.phase(gang),
             checkpoint: declared.max(told),
             templates,
+            admitted: self.pods.revision(),
             released: ledger.and_then(|l| l.released.clone()),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
@@ -318,11 +377,6 @@ impl GangSources<'_> {
     }
 }
 
-fn template_labels(group: &Group) -> BTreeMap<String, String> {
-    let metadata = group.template.0.metadata.as_ref();
-    metadata.and_then(|m| m.labels.clone()).unwrap_or_default()
-}
-
 impl WorkloadInput {
     fn alike(&self, other: &Self) -> bool {
         let Self {
@@ -332,6 +386,7 @@ impl WorkloadInput {
             phase,
             checkpoint: _,
             templates,
+            admitted: _,
             released,
             avoid,
             placement_tries,

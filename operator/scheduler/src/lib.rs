@@ -55,7 +55,7 @@ mod unknown;
 
 pub use cycle::schedule;
 pub use decision::Decision;
-pub use input::{GangInput, GangSources, SchedulingInput};
+pub use input::{GangInput, GangSources, PodSource, SchedulingInput};
 pub use intent_id::intent_id;
 pub use memory::Memory;
 pub use pending::Pending;

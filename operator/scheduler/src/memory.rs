@@ -127,11 +127,12 @@ impl Memory {
     ) -> Arc<NodeSet> {
         match &template.nodes {
             TemplateNodes::Satisfying(constraints) => {
-                // The template of a group changes only with the generation of its workload.
+                // The template of a group changes only with the generation of its workload, and what
+                // is made of it with the answer to a dry run.
                 let workload = &gang.workload;
                 let key = format!(
-                    "{}/{}/{}",
-                    workload.uid, workload.generation, template.group
+                    "{}/{}/{}/{}",
+                    workload.uid, workload.generation, workload.admitted, template.group
                 );
                 self.verdicts.eligible(&key, constraints, cluster)
             }

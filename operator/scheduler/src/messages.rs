@@ -146,6 +146,9 @@ fn no_preemption(why: &NoPreemption) -> String {
             refuses(refusal)
         ),
         NoPreemption::Useless => USELESS_PREEMPTION.to_owned(),
+        NoPreemption::NotAdmitted(why) => format!(
+            "no workload is preempted for it: what the API server makes of its pods is not known ({why})"
+        ),
         NoPreemption::Paced(reached) => paced(reached),
     }
 }

@@ -87,6 +87,8 @@ pub enum NoPreemption {
     Refused(Box<Refusal>),
     /// kube-scheduler refused its pods after the last preemption.
     Useless,
+    /// It is not known what the API server makes of its pods.
+    NotAdmitted(String),
     /// The limit of evictions is reached.
     Paced(LimitReached),
 }

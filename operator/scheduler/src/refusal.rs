@@ -5,7 +5,8 @@
 //! another reason, nor a second time for a gang that was refused after the first, until its spec
 //! changes, it is bound, or the claims that were missing are there (`claims`). That is in the status
 //! of its pod group, for the next leader. Nor is it done for a gang that asks kube-scheduler for what
-//! is not known here, such as another pod nearby: nobody can say that it would run then.
+//! is not known here, such as another pod nearby, or whose pods as they were admitted are not known:
+//! nobody can say that it would run then.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -145,7 +146,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
     } else if last.is_some_and(|p| p.useless) {
         Some(NoPreemption::Useless)
     } else {
-        None
+        let unknown = gang.not_admitted()?;
+        Some(NoPreemption::NotAdmitted(unknown.to_owned()))
     }
 }
 

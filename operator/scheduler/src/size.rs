@@ -108,6 +108,7 @@ mod tests {
             priority: 1000,
             pods: 1,
             cost: 1_000_000,
+            unit: None,
             eviction_requested_at: None,
         };
         (0..pods).map(victim).collect()

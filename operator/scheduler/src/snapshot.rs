@@ -210,6 +210,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         charge: None,
         apart: template.apart.clone(),
         not_modelled: template.not_modelled.clone(),
+        not_admitted: None,
     });
     let released = record.placement.as_ref().is_some_and(|p| p.released);
     Some(GangInput {
@@ -237,6 +238,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             },
             checkpoint: record.last_checkpoint,
             templates: templates.collect(),
+            admitted: 0,
             released: released.then(|| RECORDED.to_owned()),
             avoid: record.avoid.clone(),
             placement_tries: record.placement_tries,

@@ -247,13 +247,21 @@ impl GangState {
             .find_map(|t| t.not_modelled.as_deref())
     }
 
+    /// Why it is not known what the API server makes of pods of members that are to be placed.
+    pub(crate) fn not_admitted(&self) -> Option<&str> {
+        self.needed_templates()
+            .find_map(|t| t.not_admitted.as_deref())
+    }
+
     /// Templates of members that are to be placed, or wait for their victims, and have not finished.
     fn needed_templates(&self) -> impl Iterator<Item = &TemplateInput> {
         let templates = self.input.workload.templates.iter();
         let preempts = self.status.preemption.is_some();
         let placed = self.assigned.as_ref().filter(|_| preempts);
         templates.filter(move |t| {
-            let asks = !t.storage.missing.is_empty() || t.not_modelled.is_some();
+            let asks = !t.storage.missing.is_empty()
+                || t.not_modelled.is_some()
+                || t.not_admitted.is_some();
             let concerned = |m: &&Member| placed.is_none_or(|placed| placed.contains_key(*m));
             let mut members = self.wanted().filter(concerned);
             asks && members.any(|m| m.group == t.group)
@@ -355,6 +363,7 @@ impl GangState {
             && status.refusal.is_none()
             && status.last_preemption.is_none()
             && self.not_modelled().is_none()
+            && self.not_admitted().is_none()
     }
 
     /// Whether a search for victims finds the same in both, as far as they are in its way: they

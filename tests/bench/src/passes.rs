@@ -238,6 +238,7 @@ impl World {
             charge: None,
             apart: None,
             not_modelled: None,
+            not_admitted: None,
         };
         let input = GangInput {
             key: key.clone(),
@@ -260,6 +261,7 @@ impl World {
                 phase: GangPhase::Active,
                 checkpoint: None,
                 templates: vec![template].into(),
+                admitted: 0,
                 released: None,
                 avoid: Vec::new(),
                 placement_tries: 0,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, PodTemplateSpec};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
@@ -199,6 +199,11 @@ impl Cluster {
             Method::Olm(namespace) => olm::install(self, namespace).await?,
         }
         self.established(&["--all", "crd"]).await?;
+        self.merge_config(options.config.clone()).await
+    }
+
+    /// Changes the configuration in the ConfigMap of the manager.
+    async fn merge_config(&self, change: Value) -> Result<()> {
         let namespace = self.method.manager().namespace;
         let deployment = self.deployment(&self.method.manager().name).await?;
         let name = install::config_map_of(&deployment.spec.template).context("a ConfigMap")?;
@@ -211,7 +216,7 @@ impl Cluster {
             .context("config.yaml")?;
         let mut config: Value =
             serde_saphyr::from_str(&text).context("the shipped configuration")?;
-        merge(&mut config, options.config.clone());
+        merge(&mut config, change);
         let patch = json!({"data": {"config.yaml": config.to_string()}});
         maps.patch(name, &PatchParams::default(), &Patch::Merge(patch))
             .await?;
@@ -368,6 +373,30 @@ impl Cluster {
         })
     }
 
+    /// Changes the configuration in the ConfigMap of the manager, and shows it to one that runs as the
+    /// kubelet does.
+    pub async fn reconfigure(&self, instance: &str, change: Value) -> Result<()> {
+        self.merge_config(change).await?;
+        let client = self.client().await?;
+        let (template, pod) = self.manager_pod(instance).await?;
+        let folder = self.folder.join(&pod.name);
+        install::resolve(&client, &template, &pod, &folder).await?;
+        Ok(())
+    }
+
+    /// The pod of a manager, as the applied Deployment says.
+    async fn manager_pod(&self, instance: &str) -> Result<(PodTemplateSpec, PodIdentity)> {
+        let Place { namespace, name } = self.method.manager();
+        let template = self.deployment(&name).await?.spec.template;
+        let pod = PodIdentity {
+            namespace,
+            name: format!("{name}-{instance}"),
+            uid: format!("{name}-{instance}"),
+            node: String::new(),
+        };
+        Ok((template, pod))
+    }
+
     /// Starts a manager as the applied Deployment says.
     pub async fn launch_manager(&self, instance: &str) -> Result<Manager> {
         let ManagerLaunch {
@@ -385,15 +414,9 @@ impl Cluster {
     /// How a manager is started as the applied Deployment says. Only the ports it listens on are its
     /// own: here several share one network.
     pub async fn manager_launch(&self, instance: &str) -> Result<ManagerLaunch> {
-        let Place { namespace, name } = self.method.manager();
         let client = self.client().await?;
-        let template = self.deployment(&name).await?.spec.template;
-        let pod = PodIdentity {
-            namespace: namespace.clone(),
-            name: format!("{name}-{instance}"),
-            uid: format!("{name}-{instance}"),
-            node: String::new(),
-        };
+        let (template, pod) = self.manager_pod(instance).await?;
+        let namespace = pod.namespace.clone();
         let folder = self.folder.join(&pod.name);
         let Resolved {
             args,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
 use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, PodTemplateSpec};
-use kube::{Api, Client};
+use kube::{Api, Client, ResourceExt};
 
 /// Namespace and name of the manager's Deployment and ServiceAccount, as shipped.
 pub const MANAGER: (&str, &str) = ("lockstep-system", "lockstep-manager");
@@ -211,6 +211,8 @@ fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
     found.context("the template has no main container")
 }
 
+/// Shows a ConfigMap in a folder as the kubelet does: the files of one version are in a folder of their
+/// own, and a symbolic link is changed once they are complete.
 async fn write_config_map(
     client: &Client,
     namespace: &str,
@@ -221,8 +223,21 @@ async fn write_config_map(
         .get(name)
         .await
         .context("ConfigMap")?;
-    for (key, text) in map.data.unwrap_or_default() {
-        std::fs::write(folder.join(key), text)?;
+    let version = format!("..{}", map.resource_version().unwrap_or_default());
+    let of_version = folder.join(&version);
+    std::fs::create_dir_all(&of_version)?;
+    let (data, new) = (folder.join("..data"), folder.join("..data_tmp"));
+    let data_of_map = map.data.unwrap_or_default();
+    for (key, text) in &data_of_map {
+        std::fs::write(of_version.join(key), text)?;
+    }
+    std::os::unix::fs::symlink(&version, &new)?;
+    std::fs::rename(&new, &data)?;
+    for key in data_of_map.keys() {
+        let link = folder.join(key);
+        if link.symlink_metadata().is_err() {
+            std::os::unix::fs::symlink(Path::new("..data").join(key), link)?;
+        }
     }
     Ok(())
 }

@@ -131,6 +131,8 @@ impl Scenario<'_> {
         Ok(match types.kind.as_str() {
             "PersistentVolume"
             | "PriorityClass"
+            | "MutatingAdmissionPolicy"
+            | "MutatingAdmissionPolicyBinding"
             | "ValidatingAdmissionPolicy"
             | "ValidatingAdmissionPolicyBinding" => Api::all_with(self.client.clone(), &resource),
             _ => Api::namespaced_with(self.client.clone(), &self.name, &resource),

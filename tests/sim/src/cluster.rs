@@ -9,6 +9,7 @@ use lockstep_api::key::Key;
 use lockstep_api::names::labels;
 use lockstep_lifecycle::{Plan, WorkloadView, decide};
 use lockstep_manager::stepped::{CycleSummary, WatchedKind};
+use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
 use parking_lot::{Mutex, MutexGuard};
 use serde_json::Value;
@@ -406,6 +407,11 @@ impl SimCluster {
     /// The manager's process is lost after so many more writes, and another takes over.
     pub fn crash_after(&mut self, writes: usize) {
         self.line().cut_after = Some(writes);
+    }
+
+    /// A pod group of kube-scheduler's. Another process does not know it.
+    pub fn native_group(&mut self, key: &Key, group: NativeGroup) {
+        self.manager.hear_native_group(key, group);
     }
 
     /// Constants of our scheduler.

@@ -147,15 +147,16 @@ impl Gangs {
         self.gang_with(name, spec, &json!({"groups": [group]}));
     }
 
-    /// A gang whose pods a webhook gives that claim: it does not stand in its template, so that only
-    /// kube-scheduler knows.
+    /// A gang whose pods a webhook gives that claim once they have a node: it stands neither in the
+    /// template nor in the answer to a dry run, so that only kube-scheduler knows.
     pub fn obstructed_gang(&mut self, name: &str, spec: Spec) {
         self.cluster.store().admission.webhook = Some(Box::new(|pod| {
             let claim = pod["metadata"]["labels"]["obstructed-by"].as_str();
             let claim = claim.map(
                 |name| json!([{"name": "data", "persistentVolumeClaim": {"claimName": name}}]),
             );
-            if let Some(claim) = claim {
+            let placed = !pod["spec"]["affinity"].is_null();
+            if let Some(claim) = claim.filter(|_| placed) {
                 pod["spec"]["volumes"] = claim;
             }
             Ok(())

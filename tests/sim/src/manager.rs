@@ -10,6 +10,7 @@ use lockstep_api::key::Key;
 use lockstep_lifecycle::WorkloadView;
 use lockstep_manager::clock::Random;
 use lockstep_manager::stepped::{CycleSummary, SteppedManager, SteppedParts, WatchedKind};
+use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
 use parking_lot::Mutex;
 use tokio::runtime::{Builder, Runtime};
@@ -106,6 +107,11 @@ impl Manager {
                 .hear(kind, event)
                 .unwrap_or_else(|error| panic!("{}: {error}", kind.name()));
         }
+    }
+
+    /// A pod group of kube-scheduler's. Another process does not know it.
+    pub fn hear_native_group(&mut self, key: &Key, group: NativeGroup) {
+        self.stepped.hear_native_group(key, group);
     }
 
     /// Takes in what all watches have delivered.

@@ -9,7 +9,7 @@ use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_api::scheduling::{NodePlacement, Placement};
-use lockstep_api::workload::{Phase, TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::{LifecycleSettings, Plan, WorkloadView};
 use serde_json::{Value, json};

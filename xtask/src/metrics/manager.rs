@@ -287,7 +287,7 @@ const SCHEDULER: Section = Section {
             "lockstep_native_scheduling",
             Gauge,
             &["version"],
-            "versions of `scheduling.k8s.io` that serve pod groups (not used)",
+            "versions of `scheduling.k8s.io` that serve pod groups",
         ),
     ],
 };

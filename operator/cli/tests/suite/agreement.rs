@@ -22,8 +22,8 @@ use lockstep_cli::whatif::{GangAnswer, Verdict, what_if};
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::{ClusterModel, Pod};
 use lockstep_scheduler::{
-    Decision, GangSources, GangState, Memory, SchedulerSettings, SchedulingInput, messages,
-    schedule,
+    Decision, GangSources, GangState, Memory, PodSource, SchedulerSettings, SchedulingInput,
+    messages, schedule,
 };
 use proptest::prelude::*;
 use proptest::strategy::ValueTree;
@@ -468,6 +468,7 @@ fn manager(objects: &Objects, asked: &(Value, Value)) -> (SchedulingInput, GangS
             workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
             storage: None,
+            pods: PodSource::Templates,
         };
         gangs.push(Arc::new(sources.read(None).unwrap()));
     }

@@ -23,6 +23,7 @@ use crate::ledger::{GangLedger, Ledger};
 use crate::objects::hash::spec_hash;
 use crate::plan::Action;
 use crate::wake::Wake;
+use objects::DryRunFor;
 use pods::PlacedGang;
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
@@ -40,7 +41,7 @@ pub(crate) fn actions(facts: &Facts<'_>, ledger: &Ledger) -> (Vec<Action>, Wake)
         let leaving = facts.pods().filter(|p| !stays_when_released(ledger, p));
         out.extend(leaving.filter_map(delete));
     } else if ledger.applied.is_none() {
-        out.extend(objects::dry_run(facts));
+        out.extend(objects::dry_run(facts, DryRunFor::Pods, &mut wake));
     } else {
         run(facts, ledger, &mut out, &mut wake);
     }
@@ -69,17 +70,19 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
     if applied != spec_hash(facts.spec()) {
         // Edited while suspended and not valid now: nothing is made of it, and the ledger says what
         // runs.
-        out.extend(objects::dry_run(facts));
+        out.extend(objects::dry_run(facts, DryRunFor::Pods, wake));
         return;
     }
     let membership = ledger.membership(facts.spec());
     let complete = objects::ensure_all(facts, ledger, &membership, out, wake);
     delete_surplus(facts, applied, out);
     let mut creates = Vec::new();
+    let mut waits = false;
     for gang in &facts.gangs {
         let Some(entry) = ledger.gang(&gang.key) else {
             continue;
         };
+        waits |= wants_nodes(facts, ledger, gang, entry);
         match facts.placement_state(&gang.key, entry) {
             PlacementState::Placed(placement) => {
                 let placed = PlacedGang {
@@ -102,11 +105,31 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
             }
         }
     }
-    // The tier depends on whether the API server keeps restart rules: it is asked once for each
-    // spec.
-    match objects::dry_run(facts) {
-        Some(ask) if !creates.is_empty() => out.push(ask),
-        Some(_) | None => out.extend(creates),
+    // The tier depends on whether the API server keeps restart rules, the placement on what it makes of
+    // the pods: it is asked once for each spec, and again from time to time.
+    if !creates.is_empty() {
+        match objects::dry_run(facts, DryRunFor::Pods, wake) {
+            Some(ask) => out.push(ask),
+            None => out.extend(creates),
+        }
+    } else if waits {
+        out.extend(objects::dry_run(facts, DryRunFor::Placement, wake));
+    }
+}
+
+/// Whether the scheduler looks for a node for some member.
+fn wants_nodes(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang, entry: &GangLedger) -> bool {
+    if !entry.started || entry.backoff.is_some() {
+        return false;
+    }
+    match facts.placement_state(&gang.key, entry) {
+        PlacementState::Unplaced => true,
+        PlacementState::Released => false,
+        PlacementState::Placed(_) => {
+            let assigned = facts.assigned_nodes(&gang.key);
+            let mut unfinished = gang.members().filter(|m| !ledger.completed.contains(*m));
+            unfinished.any(|m| assigned.get(m).is_none_or(|n| !facts.usable(entry, n)))
+        }
     }
 }
 

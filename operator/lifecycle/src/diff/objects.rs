@@ -1,5 +1,6 @@
 //! Service, Workload, pod groups and `RestartOrder` of the workload, and the dry run of its pods.
 
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::{ResourceVersion, Uid};
@@ -30,25 +31,53 @@ enum Ensured {
     Blocked,
 }
 
-/// Asks whether the pods of this spec are valid and which restart rules the API server keeps. The
-/// answer is kept for a while only: gates are switched, webhooks change.
-pub(super) fn dry_run(facts: &Facts<'_>) -> Option<Action> {
+/// How long after an answer it is not asked again although pods were refused since.
+const ASKED_AGAIN_AFTER: TimeDelta = TimeDelta::minutes(1);
+
+/// What the API server is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DryRunFor {
+    /// Pods are to be made: it must answer first.
+    Pods,
+    /// The scheduler looks for nodes. That goes on when nothing is answered.
+    Placement,
+}
+
+/// Asks whether the pods of this spec are valid, which restart rules the API server keeps, and what it
+/// makes of them. The answer is kept for a while only: gates are switched, webhooks change.
+pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) -> Option<Action> {
     let spec_hash = spec_hash(facts.spec());
-    let known = facts
-        .view
-        .dry_run
-        .as_ref()
-        .is_some_and(|d| d.spec_hash == spec_hash);
+    let needed = purpose == DryRunFor::Pods;
+    let answer = facts.view.dry_run.as_ref();
+    let answer = answer.filter(|d| d.spec_hash == spec_hash && !(needed && d.failed));
+    let known =
+        answer.is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
     if known || facts.view.priority == Priority::Unknown {
         return None;
     }
     let pods = dry_run_pods(facts.view, Tier::RestartRules);
     let mut whole = dry_run_pods(facts.view, Tier::RestartAll).into_iter();
     Some(Action::DryRun {
+        needed,
         spec_hash,
         restart_all: Box::new(whole.next()?),
         pods,
     })
+}
+
+/// Whether kube-scheduler has refused pods since the API server was asked: they may not be what they
+/// were then.
+fn is_refuted(facts: &Facts<'_>, asked: DateTime<Utc>, wake: &mut Wake) -> bool {
+    let groups = facts.view.pod_groups.values();
+    let mut statuses = groups.filter_map(|g| g.status.as_ref());
+    let refused = statuses.any(|status| {
+        match &status.refusal {
+            Some(refusal) => refusal.at > asked,
+            // For want of capacity that seemed to be there.
+            None => !status.excluded_nodes.is_empty(),
+        }
+    });
+    refused && facts.due(asked + ASKED_AGAIN_AFTER).passed(wake)
 }
 
 /// Brings all objects about. Returns whether pods may be made: all of them are there and as they

@@ -1,14 +1,17 @@
 //! What the scheduler reads of pod groups and workloads, kept up to date: it is woken when that
 //! differs, and by nothing else that happens to them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use lockstep_api::TrainingWorkload;
+use lockstep_api::ids::Uid;
 use lockstep_api::names::pod_group_prefix;
-use lockstep_model::VolumeNeeds;
-use lockstep_scheduler::{GangInput, GangSources};
+use lockstep_lifecycle::spec_hash;
+use lockstep_model::{Admission, AdmittedPods, VolumeNeeds};
+use lockstep_scheduler::{GangInput, GangSources, PodSource};
 
-use super::state::{Key, State, Touched, controller_uid};
+use super::state::{AdmittedSpec, Key, State, Touched, controller_uid};
 
 impl State {
     /// Reads the gang of a pod group again; one that is gone is forgotten.
@@ -59,6 +62,52 @@ impl State {
             .collect();
         for key in keys {
             self.read_gang(&key, touched);
+        }
+    }
+
+    /// Takes note of what the API server makes of the pods of a workload. An answer for another spec
+    /// than that of now says nothing.
+    pub(super) fn learn_admitted(
+        &mut self,
+        workload: &Key,
+        uid: &str,
+        hash: &str,
+        pods: &BTreeMap<String, Admission>,
+        touched: &mut Touched,
+    ) {
+        let Some(current) = self.workloads.get(workload) else {
+            return;
+        };
+        let Some(uid) = Uid::read(current.metadata.uid.as_deref()).filter(|u| *u == *uid) else {
+            return;
+        };
+        if spec_hash(&current.spec) != hash {
+            return;
+        }
+        let last = self.admitted.get(&uid).map(|last| &last.pods.groups);
+        let of_last = |group: &String| last.and_then(|last| last.get(group));
+        let groups: BTreeMap<String, Admission> = pods
+            .iter()
+            .map(|(group, pod)| (group.clone(), pod.clone().or_last(of_last(group))))
+            .collect();
+        if last == Some(&groups) {
+            return;
+        }
+        self.revision += 1;
+        let pods = AdmittedPods {
+            revision: self.revision,
+            groups,
+        };
+        let spec_hash = hash.to_owned();
+        self.admitted.insert(uid, AdmittedSpec { spec_hash, pods });
+        self.read_gangs_of(workload, touched);
+    }
+
+    /// Forgets what the API server made of the pods of a workload that has another spec now.
+    pub(super) fn forget_other_spec(&mut self, uid: &Uid, workload: &TrainingWorkload) {
+        let known = self.admitted.get(uid);
+        if known.is_some_and(|known| known.spec_hash != spec_hash(&workload.spec)) {
+            self.admitted.remove(uid);
         }
     }
 
@@ -122,6 +171,7 @@ impl State {
             workload,
             preemption_priority: class.and_then(|c| c.preemption_priority),
             storage: Some(&self.storage),
+            pods: PodSource::Admitted(self.admitted.get(uid).map(|known| &known.pods)),
         };
         sources.read(previous)
     }

@@ -17,13 +17,15 @@ mod watch;
 mod watched_kind;
 mod wire;
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use kube::Resource as _;
 use kube::runtime::watcher::Event;
+use lockstep_model::Admission;
+use lockstep_model::foreign::NativeGroup;
 use parking_lot::{RwLock, RwLockReadGuard};
 use tokio::sync::{Notify, watch as signal};
 use tracing::warn;
@@ -95,6 +97,46 @@ impl Index {
     /// The scheduler has to look, whatever has changed.
     pub(crate) fn wake_scheduler(&self) {
         self.scheduler.notify_one();
+    }
+
+    /// Takes note of a pod group of kube-scheduler's; `None`: it is gone.
+    pub(crate) fn set_native_group(&self, key: &Key, group: Option<NativeGroup>) {
+        let mut state = self.state.write();
+        let scheduler = state
+            .model
+            .set_native_group(&key.namespace, &key.name, group);
+        drop(state);
+        self.tell(Touched {
+            scheduler,
+            ..Touched::default()
+        });
+    }
+
+    /// Forgets pod groups of kube-scheduler's that are not among these.
+    pub(crate) fn keep_native_groups(&self, listed: &HashSet<Key>) {
+        let state = self.state.read();
+        let known = state.model.native_groups();
+        let known = known.map(|(namespace, name)| Key::new(namespace, name));
+        let gone: Vec<Key> = known.filter(|key| !listed.contains(key)).collect();
+        drop(state);
+        for key in gone {
+            self.set_native_group(&key, None);
+        }
+    }
+
+    /// Takes note of what the API server makes of the pods of a workload of this UID and spec, by group.
+    pub(crate) fn learn_admitted(
+        &self,
+        workload: &Key,
+        uid: &str,
+        spec_hash: &str,
+        pods: &BTreeMap<String, Admission>,
+    ) {
+        let mut touched = Touched::default();
+        let mut state = self.state.write();
+        state.learn_admitted(workload, uid, spec_hash, pods, &mut touched);
+        drop(state);
+        self.tell(touched);
     }
 
     /// Kinds whose first list is not complete yet.

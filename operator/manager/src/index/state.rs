@@ -9,7 +9,7 @@ use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Wo
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
 use lockstep_lifecycle::view::{Held, ServiceContent};
-use lockstep_model::{Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
+use lockstep_model::{AdmittedPods, Budget, ClusterModel, PriorityClass, Quota, Storage, Weights};
 use lockstep_scheduler::GangInput;
 
 use super::watched_kind::WatchedKind;
@@ -44,6 +44,13 @@ pub(super) struct PodEntry {
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
+/// What the API server makes of the pods of a spec.
+#[derive(Debug)]
+pub(super) struct AdmittedSpec {
+    pub spec_hash: String,
+    pub pods: AdmittedPods,
+}
+
 /// The tables. Readers hold the index's lock while they look, and take `Arc`s away.
 #[derive(Debug, Default)]
 pub struct State {
@@ -53,6 +60,10 @@ pub struct State {
     pub(super) workload_keys: HashMap<Uid, Key>,
     /// Our pod groups.
     pub pod_groups: BTreeMap<Key, Arc<PodGroup>>,
+    /// What the API server makes of the pods of workloads, by their UID, and of which specs.
+    pub(super) admitted: HashMap<Uid, AdmittedSpec>,
+    /// The last revision that was given to what the API server makes of pods.
+    pub(super) revision: u64,
     /// What the scheduler reads of our pod groups and the workloads that control them.
     pub gang_inputs: BTreeMap<Key, Arc<GangInput>>,
     /// Our Workloads.

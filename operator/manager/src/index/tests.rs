@@ -510,6 +510,51 @@ async fn storage_wakes_the_scheduler_for_the_gangs_that_ask_for_it_and_a_quota_f
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn what_admission_makes_of_pods_counts_until_the_spec_is_another() {
+    let f = Fixture::new();
+    let key = Key::new("ml", "w");
+    f.see::<Workloads>(&workload("w"));
+    let mut group = pod_group("w", "n1");
+    let name = lockstep_api::names::pod_group_name("w", "uid-w", "workload");
+    group["metadata"]["name"] = json!(name);
+    f.see::<PodGroups>(&group);
+    let template = |f: &Fixture| {
+        let state = f.index.read();
+        let gang = state.gang_inputs.values().next().unwrap();
+        let template = &gang.workload.templates[0];
+        let cpu = template.requests.as_ref().unwrap().get("cpu");
+        (cpu, template.not_admitted.is_some())
+    };
+    assert_eq!(template(&f), (0, true), "nobody has asked yet");
+    let pod =
+        json!({"spec": {"containers": [{"name": "t", "resources": {"requests": {"cpu": "1"}}}]}});
+    let pod: k8s_openapi::api::core::v1::Pod = wire(&pod);
+    let pods = [("workers".to_owned(), Admission::As(Box::new(pod.into())))].into();
+    let hash = |f: &Fixture| lockstep_lifecycle::spec_hash(&f.index.read().workloads[&key].spec);
+    f.scheduler_woken().await;
+    f.index.learn_admitted(&key, "uid-other", &hash(&f), &pods);
+    f.index.learn_admitted(&key, "uid-w", "another", &pods);
+    assert!(!f.scheduler_woken().await, "of another workload, or spec");
+    f.index.learn_admitted(&key, "uid-w", &hash(&f), &pods);
+    assert_eq!(
+        (f.scheduler_woken().await, template(&f)),
+        (true, (1000, false))
+    );
+    f.index.learn_admitted(&key, "uid-w", &hash(&f), &pods);
+    assert!(!f.scheduler_woken().await, "that was known");
+    let mut scaled = workload("w");
+    scaled["metadata"]["generation"] = json!(2);
+    scaled["spec"]["groups"][0]["replicas"] = json!(2);
+    f.see::<Workloads>(&scaled);
+    assert_eq!(template(&f), (1000, false), "the pods are the same");
+    let mut other = scaled.clone();
+    other["metadata"]["generation"] = json!(3);
+    other["spec"]["groups"][0]["template"]["spec"]["hostNetwork"] = json!(true);
+    f.see::<Workloads>(&other);
+    assert_eq!(template(&f), (0, true));
+}
+
 #[tokio::test]
 async fn a_topology_key_that_no_pod_group_has_any_more_is_given_up_when_a_new_one_comes() {
     let f = Fixture::new();

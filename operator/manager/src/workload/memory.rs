@@ -3,8 +3,8 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
-use std::time::Duration;
 
+use chrono::TimeDelta;
 use lockstep_api::TrainingWorkloadStatus;
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
@@ -12,11 +12,13 @@ use lockstep_lifecycle::{LifecycleSettings, WorkloadView};
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::act::ActionResults;
+use super::act::{ActionResults, Judged};
 use crate::index::{Key, Known, OwnWrites};
 
 /// How long the answer to a dry run holds: a gate of the API server may be switched, a webhook changed.
-const DRY_RUN_HOLDS: Duration = Duration::from_mins(10);
+const DRY_RUN_HOLDS: TimeDelta = TimeDelta::minutes(10);
+/// How long one holds that leaves something open, the first time; twice as long each further time.
+const OPEN_HOLDS: TimeDelta = TimeDelta::seconds(30);
 
 /// Memory of one workload, shared with the pass over it.
 pub(super) type Memory = Arc<Mutex<Remembered>>;
@@ -35,8 +37,10 @@ pub(super) struct Remembered {
     pub summarized: Option<Instant>,
     /// A status that was sent, of which no answer says whether it was stored.
     pub unanswered: Option<Box<StatusChange>>,
-    /// The last answer to a dry run, and when it came.
-    dry_run: Option<(DryRun, Instant)>,
+    /// The last answer to a dry run.
+    dry_run: Option<DryRun>,
+    /// How many answers in a row have left something open.
+    open: i32,
     refusals: BTreeMap<Target, RefusedRequest>,
 }
 
@@ -80,11 +84,9 @@ impl Memories {
 
 impl Remembered {
     /// What goes into the next view.
-    pub fn known(&self, settings: &Arc<LifecycleSettings>, now: Instant) -> Known {
-        let fresh = |(_, at): &&(DryRun, Instant)| now.duration_since(*at) < DRY_RUN_HOLDS;
-        let dry_run = self.dry_run.as_ref().filter(fresh);
+    pub fn known(&self, settings: &Arc<LifecycleSettings>) -> Known {
         Known {
-            dry_run: dry_run.map(|(answer, _)| answer.clone()),
+            dry_run: self.dry_run.clone(),
             refusals: self.refusals.values().cloned().collect(),
             settings: settings.clone(),
         }
@@ -109,35 +111,61 @@ impl Remembered {
         for refusal in results.refusals {
             self.refusals.insert(refusal.target.clone(), refusal);
         }
-        if let Some(verdict) = results.dry_run {
-            self.dry_run = Some((verdict, now));
+        if let Some(judged) = results.judged {
+            self.judged(judged);
         }
+    }
+
+    fn judged(&mut self, Judged { dry_run, pods }: Judged) {
+        let open = pods.values().any(|p| p.why_not().is_some());
+        self.open = if open { self.open + 1 } else { 0 };
+        let holds = match self.open {
+            0 => DRY_RUN_HOLDS,
+            times => DRY_RUN_HOLDS.min(OPEN_HOLDS * (1 << (times - 1).min(8))),
+        };
+        self.dry_run = Some(DryRun {
+            until: dry_run.at + holds,
+            ..dry_run
+        });
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use chrono::{DateTime, Utc};
     use lockstep_lifecycle::Tier;
+    use lockstep_model::Admission;
 
     use super::*;
-    use crate::clock::{Clock, SystemClock};
+
+    /// For how many seconds each of these answers holds.
+    fn holds(answers: &[Admission]) -> Vec<i64> {
+        let mut memory = Remembered::default();
+        let at: DateTime<Utc> = DateTime::UNIX_EPOCH;
+        let mut hold = |answer: &Admission| {
+            memory.judged(Judged {
+                dry_run: DryRun {
+                    spec_hash: "h".into(),
+                    at,
+                    until: at,
+                    invalid: None,
+                    tier: Tier::RestartAll,
+                    failed: false,
+                },
+                pods: [("g".to_owned(), answer.clone())].into(),
+            });
+            let known = memory.known(&Arc::new(LifecycleSettings::default()));
+            (known.dry_run.unwrap().until - at).num_seconds()
+        };
+        answers.iter().map(&mut hold).collect()
+    }
 
     #[test]
-    fn the_answer_to_a_dry_run_is_asked_for_again_after_a_while() {
-        let mut memory = Remembered::default();
-        let answer = DryRun {
-            spec_hash: "h".into(),
-            invalid: None,
-            tier: Tier::RestartAll,
-        };
-        let results = ActionResults {
-            dry_run: Some(answer),
-            ..ActionResults::default()
-        };
-        let now = SystemClock.monotonic();
-        memory.learn(results, now);
-        let settings = Arc::new(LifecycleSettings::default());
-        let knows = |after| memory.known(&settings, now + after).dry_run.is_some();
-        assert!(knows(Duration::from_mins(9)) && !knows(Duration::from_mins(10)));
+    fn the_answer_to_a_dry_run_holds_for_a_while_and_an_open_one_is_asked_for_again_soon() {
+        let known = Admission::As(Box::default());
+        let open = Admission::Unanswered("a quota".to_owned());
+        let answers = [&known, &open, &open, &open, &known, &open].map(Admission::clone);
+        assert_eq!(holds(&answers), [600, 30, 60, 120, 600, 30]);
+        assert_eq!(holds(&vec![open; 40]).last(), Some(&600));
     }
 }

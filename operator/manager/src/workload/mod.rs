@@ -34,7 +34,7 @@ use crate::clock::Clock;
 use crate::events::Events;
 use crate::index::{Index, Key, WatchedKind};
 use crate::queue::Queue;
-use act::ActionSender;
+use act::{ActionSender, Judged};
 use memory::{Memories, Memory, StatusChange};
 use metrics::{PassResult, WorkloadMetrics};
 use status::StatusWriter;
@@ -162,9 +162,7 @@ impl Controller {
     pub(crate) fn view(&self, key: &Key) -> Option<WorkloadView> {
         let index = self.parts.index.read();
         let memory = self.memories.of(key, &index.uid_of(key)?);
-        let known = memory
-            .lock()
-            .known(&self.parts.settings, self.parts.clock.monotonic());
+        let known = memory.lock().known(&self.parts.settings);
         index.view(key, known)
     }
 
@@ -204,9 +202,7 @@ impl Controller {
             self.parts.queue.add_after(key.clone(), CATCH_UP);
             return Ok(PassResult::Unchanged);
         }
-        let known = memory
-            .lock()
-            .known(&self.parts.settings, self.parts.clock.monotonic());
+        let known = memory.lock().known(&self.parts.settings);
         let Some(view) = self.parts.index.read().view(key, known) else {
             return Ok(PassResult::Unchanged);
         };
@@ -309,7 +305,11 @@ impl Controller {
         for refusal in &acted.refusals {
             warn!(workload = %key, target = ?refusal.target, kind = ?refusal.kind, message = %refusal.message, "refused");
         }
-        let news = !acted.refusals.is_empty() || acted.dry_run.is_some() || acted.unfinished;
+        let news = !acted.refusals.is_empty() || acted.judged.is_some() || acted.unfinished;
+        if let Some(Judged { dry_run, pods }) = &acted.judged {
+            let hash = &dry_run.spec_hash;
+            self.parts.index.learn_admitted(key, view.uid(), hash, pods);
+        }
         let failure = acted.failure.clone();
         memory.lock().learn(acted, self.parts.clock.monotonic());
         match failure {

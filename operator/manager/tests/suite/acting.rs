@@ -9,6 +9,7 @@ use chrono::{DateTime, Utc};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::member::Member;
+use lockstep_api::names::labels;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{RestartOrder, RestartOrderSpec, TrainingWorkload};
 use lockstep_lifecycle::tier::Tier;
@@ -18,6 +19,7 @@ use lockstep_manager::api::error::ErrorClass;
 use lockstep_manager::api::{Actor, Pace};
 use lockstep_manager::clock::SystemClock;
 use lockstep_manager::workload::act::{ActionResults, ActionSender};
+use lockstep_model::Admission;
 use serde_json::{Value, json};
 use tokio_util::sync::CancellationToken;
 
@@ -209,13 +211,14 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
     let whole: Pod = serde_json::from_value(pod(2, "w")).unwrap();
     let ask = || {
         vec![Action::DryRun {
+            needed: true,
             spec_hash: "h".into(),
             pods: pods.clone(),
             restart_all: Box::new(whole.clone()),
         }]
     };
     api.refuse("p0", StatusCode::FORBIDDEN, "Forbidden", "exceeded quota");
-    let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
+    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
     assert_eq!((verdict.spec_hash.as_str(), verdict.invalid), ("h", None));
     assert_eq!(verdict.tier, Tier::RestartAll);
     api.refuse(
@@ -224,7 +227,7 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         "Invalid",
         "restartPolicyRules[0].action: Unsupported value: \"RestartAllContainers\"",
     );
-    let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
+    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
     assert_eq!(
         (verdict.tier, verdict.invalid),
         (Tier::RestartRules, None),
@@ -236,12 +239,51 @@ async fn an_invalid_pod_is_a_verdict_on_the_template_and_a_forbidden_one_is_not(
         "Invalid",
         "spec.containers[0].image: Required value",
     );
-    let verdict = act(&api, 8, ask()).await.dry_run.unwrap();
+    let verdict = act(&api, 8, ask()).await.judged.unwrap().dry_run;
     assert_eq!(
         verdict.invalid.as_deref(),
         Some("spec.containers[0].image: Required value")
     );
     assert!(api.all(PODS).is_empty());
+}
+
+#[tokio::test]
+async fn a_webhook_that_does_not_support_dry_runs_is_no_verdict_and_one_that_is_down_stops_only_pods()
+ {
+    let api = FakeApi::new();
+    let labelled = |index: i32, group: &str| -> Pod {
+        let mut pod = pod(index, "w");
+        pod["metadata"]["labels"] = json!({labels::GROUP: group});
+        serde_json::from_value(pod).unwrap()
+    };
+    let ask = |needed| {
+        vec![Action::DryRun {
+            needed,
+            spec_hash: "h".into(),
+            pods: vec![labelled(0, "a"), labelled(1, "b")],
+            restart_all: Box::new(labelled(2, "a")),
+        }]
+    };
+    let why = "admission webhook \"mesh\" does not support dry run";
+    api.refuse("p1", StatusCode::BAD_REQUEST, "BadRequest", why);
+    let judged = act(&api, 8, ask(true)).await.judged.unwrap();
+    let verdict = (judged.dry_run.invalid, judged.dry_run.tier);
+    assert_eq!(verdict, (None, Tier::Plain));
+    assert!(judged.pods["a"].pod().is_some());
+    assert_eq!(judged.pods["b"], Admission::Unsupported(why.into()));
+    let why = "failed calling webhook \"mesh\"";
+    api.refuse(
+        "p1",
+        StatusCode::INTERNAL_SERVER_ERROR,
+        "InternalError",
+        why,
+    );
+    let failed = act(&api, 8, ask(true)).await;
+    assert!(failed.judged.is_none() && failed.failure.is_some());
+    let waiting = act(&api, 8, ask(false)).await;
+    let judged = waiting.judged.unwrap();
+    assert!(waiting.failure.is_none() && judged.dry_run.failed);
+    assert_eq!(judged.pods["a"], Admission::Unanswered(why.into()));
 }
 
 #[tokio::test]

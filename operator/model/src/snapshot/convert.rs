@@ -14,6 +14,7 @@ use super::{
     SnapshotError, TemplateRecord,
 };
 use crate::cluster::ClusterModel;
+use crate::foreign::{PodUnit, UnitMode};
 use crate::node::Node;
 use crate::pdb::Budget;
 use crate::pod::{Pod, Stage};
@@ -132,7 +133,11 @@ impl PodRecord {
             name: pod.name.clone(),
             labels: labels.collect(),
             owner: pod.owner.clone(),
-            unit: pod.unit.as_deref().map(str::to_owned),
+            unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
+            whole: pod
+                .unit
+                .as_ref()
+                .is_some_and(|u| u.mode != UnitMode::Single),
             pod_group: pod.pod_group.clone(),
             member: pod
                 .member
@@ -162,7 +167,14 @@ impl PodRecord {
             name: self.name.clone(),
             labels: self.labels.clone().into(),
             owner: self.owner.clone(),
-            unit: self.unit.as_deref().map(Arc::from),
+            unit: self.unit.as_deref().map(|key| PodUnit {
+                key: key.into(),
+                mode: if self.whole {
+                    UnitMode::Whole
+                } else {
+                    UnitMode::Single
+                },
+            }),
             pod_group: self.pod_group.clone(),
             member: self.member.as_deref().and_then(member),
             placement: None,

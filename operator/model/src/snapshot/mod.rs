@@ -103,6 +103,9 @@ pub struct PodRecord {
     /// Work of others that it belongs to, as [`crate::Pod::unit`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unit: Option<String>,
+    /// Whether all pods of that are evicted, or none.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub whole: bool,
     /// Name of its pod group.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod_group: Option<String>,

@@ -92,7 +92,7 @@ fn visit(file: &mut SnapshotFile, see: &mut impl FnMut(Kind, &mut String)) {
             }
         }
         pod.owner.iter_mut().for_each(|uid| see(Kind::Uid, uid));
-        pod.unit.iter_mut().for_each(|uid| see(Kind::Uid, uid));
+        pod.unit.iter_mut().for_each(|key| see(Kind::Uid, key));
         pod.pod_group
             .iter_mut()
             .for_each(|name| see(Kind::Name, name));

@@ -24,6 +24,7 @@ use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
+use crate::pending::NoPreemption;
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
@@ -70,7 +71,10 @@ pub(super) fn pursue(
         let found = find_victims(context, gangs, at, &intent);
         // What is terminating already is lost either way, and the capacity that it leaves may be
         // used.
-        let forbidden = why_no_preemption(context, &gangs[at]).is_some();
+        // What the API server makes of its pods was known when the intent was decided: another process
+        // that leads now has not asked yet.
+        let forbidden = why_no_preemption(context, &gangs[at])
+            .is_some_and(|why| !matches!(why, NoPreemption::NotAdmitted(_)));
         let spares = |f: &Found| forbidden || is_spared(context, gangs, at, f);
         let found = found.filter(|all| !all.iter().any(|f| f.stays() && spares(f)));
         let Some(found) = found else {
@@ -164,7 +168,7 @@ fn pursue_one(
     if !begun && move_to_free_capacity(context, memory, capacity, &mut gangs[at]) {
         return;
     }
-    let spared = can_stay(&here, after);
+    let spared = can_stay(intent, &here, after);
     if spared.is_empty() {
         match budgets_allow(context, memory, intent, &here, begun, out) {
             BudgetAnswer::Yes => {}
@@ -274,27 +278,58 @@ fn fits(after: &BTreeMap<NodeIx, Amounts>) -> bool {
 }
 
 /// UIDs of victims that can stay, given what is free with all of them gone; the most important come
-/// first.
-fn can_stay<'f>(here: &[&'f Found], mut after: BTreeMap<NodeIx, Amounts>) -> BTreeSet<&'f str> {
-    let mut by_importance = here.to_vec();
-    by_importance.sort_by_key(|f| {
-        let victim = &f.victim;
+/// first. Pods that go together stay together, where none of them has begun to leave.
+fn can_stay<'f>(
+    intent: &Preemption,
+    here: &[&'f Found],
+    mut after: BTreeMap<NodeIx, Amounts>,
+) -> BTreeSet<&'f str> {
+    let mut units: BTreeMap<UnitOfVictim<'_>, Vec<&'f Found>> = BTreeMap::new();
+    for found in here {
+        let unit = UnitOfVictim::of(&found.victim);
+        units.entry(unit).or_default().push(found);
+    }
+    units.retain(|unit, found| {
+        let victims = intent.victims.iter().map(UnitOfVictim::of);
+        victims.filter(|v| v == unit).count() == found.len()
+    });
+    let mut by_importance: Vec<Vec<&Found>> = units.into_values().collect();
+    by_importance.sort_by_key(|unit| {
+        let victims = || unit.iter().map(|f| &f.victim);
         (
-            Reverse(victim.priority),
-            Reverse(victim.cost),
-            victim.uid.clone(),
+            Reverse(victims().map(|v| v.priority).max()),
+            Reverse(victims().map(|v| v.cost).fold(0, i64::saturating_add)),
+            victims().map(|v| v.uid.clone()).min(),
         )
     });
     let mut spared = BTreeSet::new();
     for candidate in by_importance {
         let mut with = after.clone();
-        hold(&mut with, &candidate.holds);
+        for found in &candidate {
+            hold(&mut with, &found.holds);
+        }
         if fits(&with) {
             after = with;
-            spared.insert(candidate.victim.uid.as_str());
+            spared.extend(candidate.iter().map(|f| f.victim.uid.as_str()));
         }
     }
     spared
+}
+
+/// What goes together: a victim, or the unit that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum UnitOfVictim<'v> {
+    Alone(&'v str),
+    Together(&'v str, &'v str),
+}
+
+impl<'v> UnitOfVictim<'v> {
+    fn of(victim: &'v Victim) -> Self {
+        match &victim.unit {
+            Some(unit) => Self::Together(&victim.namespace, unit),
+            None => Self::Alone(&victim.uid),
+        }
+    }
 }
 
 /// The intent without victims that can stay; the next cycle goes on with it.

@@ -10,8 +10,8 @@ use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible, place};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{
-    Eviction, Occupancy, PlacementAttempt, PlacementRequest, Source, VictimFilter, VictimRules,
-    VictimScope,
+    Eviction, Occupancy, PlacementAttempt, PlacementRequest, Pod, Source, VictimFilter,
+    VictimRules, VictimScope,
 };
 
 use super::place::{attempt, by_name};
@@ -374,18 +374,17 @@ fn decision(
     let mut victims = Vec::new();
     for &unit in &answer.victims {
         let taken = reasons.taken.iter().find(|t| t.unit == unit);
-        victims.extend(
-            victim(context, gangs, eviction, unit).map(|victim| ChosenVictim {
-                victim,
-                nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
-            }),
-        );
+        let of_unit = victims_of(context, gangs, eviction, unit);
+        victims.extend(of_unit.into_iter().map(|victim| ChosenVictim {
+            victim,
+            nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
+        }));
     }
     let next_best = reasons.runner_up.as_ref().map(|next| {
         let units = next.victims.iter();
         OtherVictims {
             victims: units
-                .filter_map(|&unit| victim(context, gangs, eviction, unit))
+                .flat_map(|&unit| victims_of(context, gangs, eviction, unit))
                 .collect(),
             lost: next.cost.lost,
             pdb_excess: next.cost.pdb_excess,
@@ -402,36 +401,58 @@ fn decision(
     }
 }
 
-fn victim(
+/// The victims that a unit stands for: a gang, a pod, or all pods of a unit of others.
+fn victims_of(
     context: &Context<'_>,
     gangs: &[GangState],
     eviction: &Eviction,
     unit: usize,
-) -> Option<Victim> {
-    let source = eviction.table.sources.get(unit)?;
-    let of = eviction.table.units.units.get(unit)?;
-    let (kind, namespace, name, uid, priority) = match source {
-        Source::Gang(number) => {
-            let gang = gangs.get(*number)?;
-            let key = &gang.input.key;
-            let priority = victim_priority(context, gang);
-            ("PodGroup", &key.namespace, &key.name, gang.uid(), priority)
-        }
-        Source::Pod(pod) => {
-            let uid = pod.uid.as_str();
-            ("Pod", &pod.namespace, &pod.name, uid, of.priority)
-        }
+) -> Vec<Victim> {
+    let table = &eviction.table;
+    let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit)) else {
+        return Vec::new();
     };
-    Some(Victim {
-        kind: kind.to_owned(),
-        namespace: namespace.clone(),
-        name: name.clone(),
-        uid: uid.to_owned(),
-        priority,
-        pods: of.pod_count() as i32,
-        cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
-        eviction_requested_at: None,
-    })
+    match source {
+        Source::Gang(number) => {
+            let gang = gangs.get(*number).into_iter();
+            let victim = |gang: &GangState| Victim {
+                kind: "PodGroup".to_owned(),
+                namespace: gang.input.key.namespace.clone(),
+                name: gang.input.key.name.clone(),
+                uid: gang.uid().to_owned(),
+                priority: victim_priority(context, gang),
+                pods: of.pod_count() as i32,
+                cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
+                ..Victim::default()
+            };
+            gang.map(victim).collect()
+        }
+        Source::Pod(pod) => vec![Victim {
+            priority: of.priority,
+            ..pod_victim(pod, of.cost)
+        }],
+        Source::Pods(pods) => {
+            let costs = &context.settings.rules.costs;
+            let victim = |pod: &Arc<Pod>| Victim {
+                unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
+                ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
+            };
+            pods.iter().map(victim).collect()
+        }
+    }
+}
+
+fn pod_victim(pod: &Pod, cost: u64) -> Victim {
+    Victim {
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        priority: pod.priority,
+        pods: 1,
+        cost: i64::try_from(cost).unwrap_or(i64::MAX),
+        ..Victim::default()
+    }
 }
 
 /// Accelerator-seconds as objects hold them.

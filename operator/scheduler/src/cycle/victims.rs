@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::victims::extended_resources;
-use lockstep_model::{GangPhase, Pod, VictimFilter};
+use lockstep_model::{GangPhase, Pod, VictimFilter, VictimScope};
 
 use crate::context::Context;
 use crate::occupancy::{holds, spared, victim_priority};
@@ -69,7 +69,7 @@ pub(super) fn find_victims(
     victims
         .map(|victim| match victim.kind.as_str() {
             "PodGroup" => find_gang(context, gangs, preemptor, intent, victim),
-            "Pod" => find_pod(context, gangs, preemptor, victim),
+            "Pod" => find_pod(context, gangs, preemptor, intent, victim),
             _ => None,
         })
         .collect()
@@ -125,9 +125,12 @@ fn find_pod(
     context: &Context<'_>,
     gangs: &[GangState],
     preemptor: usize,
+    intent: &Preemption,
     victim: &Victim,
 ) -> Option<Found> {
-    let Some((node, pod)) = pod_on_nodes_of(context, &gangs[preemptor], &victim.uid) else {
+    let in_way = || pod_on_nodes_of(context, &gangs[preemptor], &victim.uid);
+    let with_unit = || pod_of_unit_of(context, &gangs[preemptor], intent, victim);
+    let Some((node, pod)) = in_way().or_else(with_unit) else {
         return Some(Found::gone(victim));
     };
     let gang = gangs
@@ -137,6 +140,11 @@ fn find_pod(
     let lower = priority < gangs[preemptor].priority()
         || gang.is_some_and(|gang| overstays(gang, &gangs[preemptor]));
     if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
+        return None;
+    }
+    // What goes whole is a victim whole.
+    let whole = gang.is_none() && context.cluster.goes_whole(&pod);
+    if whole && victim.unit.as_deref() != pod.unit.as_ref().map(|unit| &*unit.key) {
         return None;
     }
     let progress = if pod.terminating.is_some() {
@@ -181,7 +189,12 @@ pub(super) fn is_spared(
         beyond_budgets: true,
         refused: &BTreeSet::new(),
     };
-    found.pod.as_ref().is_some_and(|p| !filter.admits_pod(p))
+    let admits = |pod: &Pod| match &victim.unit {
+        // Some pods of a unit may hold nothing that is wanted.
+        Some(_) => rules.scope != VictimScope::Gangs && filter.reaches(pod),
+        None => filter.admits_pod(pod),
+    };
+    found.pod.as_ref().is_some_and(|p| !admits(p))
 }
 
 /// Whether a gang keeps another waiting longer than it has promised to it.
@@ -204,6 +217,29 @@ fn pod_on_nodes_of(
         let pod = pods.find(|p| p.uid == uid && p.bound.is_some())?;
         Some((node, Arc::clone(pod)))
     })
+}
+
+/// A bound pod of a unit that goes whole, of which another pod is on a node of the gang's placement, or
+/// whose eviction has begun.
+fn pod_of_unit_of(
+    context: &Context<'_>,
+    gang: &GangState,
+    intent: &Preemption,
+    victim: &Victim,
+) -> Option<(NodeIx, Arc<Pod>)> {
+    let unit = victim.unit.as_deref()?;
+    let same = |v: &&Victim| v.namespace == victim.namespace && v.unit.as_deref() == Some(unit);
+    let mut all = intent.victims.iter().filter(same);
+    let begun = victim.eviction_requested_at.is_some();
+    let in_way = |v: &Victim| pod_on_nodes_of(context, gang, &v.uid).is_some();
+    if !begun && !all.any(in_way) {
+        return None;
+    }
+    let mut listed = context.cluster.listed_pods().iter();
+    let found = listed.find(|l| l.bound && l.pod.uid == victim.uid)?;
+    let of_unit = found.pod.namespace == victim.namespace
+        && found.pod.unit.as_ref().is_some_and(|u| &*u.key == unit);
+    of_unit.then(|| (found.node, Arc::clone(&found.pod)))
 }
 
 /// Takes what a victim holds out of what is free.

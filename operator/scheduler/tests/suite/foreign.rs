@@ -1,7 +1,10 @@
 //! Gangs of others: what is lost with one of their pods.
 
-use lockstep_sim::{Gangs, Spec};
+use lockstep_model::foreign::NativeGroup;
+use lockstep_sim::{Gangs, Key, Spec};
 use serde_json::{Value, json};
+
+use crate::run;
 
 const HIGH: Spec = Spec {
     priority: 100,
@@ -46,4 +49,81 @@ fn the_cost_of_a_pod_of_a_job_is_that_of_the_job_and_only_the_pods_that_are_need
     assert_eq!(intent.victims.len(), 1);
     // Four accelerators for ten minutes, and a restart.
     assert_eq!(intent.cost, 4 * (600 + 120), "{}", intent.explanation);
+}
+
+/// A pod of a group of Kueue's.
+fn of_group(group: &str) -> Value {
+    json!({"metadata": {"labels": {"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/managed": "true"}}})
+}
+
+/// A group of Kueue's over three nodes, of which its last pod uses no accelerator.
+fn group_of_three(world: &mut Gangs) {
+    world.foreign_with("group-0", "n1", 0, 1, &of_group("group"));
+    world.foreign_with("group-1", "n2", 0, 1, &of_group("group"));
+    world.foreign_with("group-2", "n3", 0, 0, &of_group("group"));
+    world.later(600);
+}
+
+#[test]
+fn a_group_without_a_controller_is_evicted_whole_wherever_its_pods_are() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    group_of_three(&mut world);
+    world.foreign("guard", "n3", 1000, 1);
+    world.gang("high", HIGH);
+    run(&mut world, 120);
+    assert_eq!(world.running("high"), 1, "{:?}", world.condition("high"));
+    assert_eq!(world.evicted(), ["group-0", "group-1", "group-2"]);
+}
+
+#[test]
+fn a_group_one_of_whose_pods_is_too_important_stays_whole() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    group_of_three(&mut world);
+    world.foreign_with("group-3", "n3", 1000, 1, &of_group("group"));
+    world.gang("high", HIGH);
+    run(&mut world, 120);
+    assert_eq!((world.running("high"), world.evicted().len()), (0, 0));
+}
+
+#[test]
+fn a_pod_that_says_it_is_of_a_group_costs_what_goes_with_it_and_no_more() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 2), ("n3", 1)]);
+    world.foreign_with("claims", "n1", 0, 1, &of_group("group"));
+    world.foreign("other", "n2", 0, 2);
+    let mut elsewhere = of_group("group");
+    elsewhere["metadata"]["namespace"] = json!("another");
+    world.foreign_with("abroad", "n3", 0, 1, &elsewhere);
+    world.later(600);
+    world.gang("high", HIGH);
+    world.pass();
+    let intent = world.intent("high").unwrap();
+    assert_eq!(intent.victims.len(), 1, "{:?}", intent.victims);
+    assert_eq!(intent.cost, 600 + 120);
+}
+
+#[test]
+fn a_group_of_kube_scheduler_goes_whole_unless_its_mode_is_single() {
+    let group = json!({"spec": {"schedulingGroup": {"podGroupName": "pg"}}});
+    for (mode, pods, cost) in [
+        (None, 2, 2 * (600 + 120)),
+        (Some(NativeGroup::All), 2, 2 * (600 + 120)),
+        (Some(NativeGroup::Single), 1, 2 * (600 + 120)),
+        (Some(NativeGroup::Basic), 1, 600 + 120),
+    ] {
+        let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+        for mode in mode {
+            world.native_group(&Key::new("ml", "pg"), mode);
+        }
+        world.foreign_with("a", "n1", 0, 1, &group);
+        world.foreign_with("b", "n2", 0, 1, &group);
+        world.later(600);
+        world.gang("high", HIGH);
+        world.pass();
+        let intent = world.intent("high").unwrap();
+        assert_eq!(
+            (intent.victims.len(), intent.cost),
+            (pods, cost),
+            "{mode:?}"
+        );
+    }
 }

@@ -3,6 +3,7 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod admitted;
 mod budgets;
 mod disabled;
 mod elastic;

@@ -9,6 +9,7 @@ mod failure;
 mod idle;
 mod install;
 mod life;
+mod live;
 mod native;
 mod node_agents;
 mod obstacles;

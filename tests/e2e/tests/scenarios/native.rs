@@ -35,8 +35,7 @@ async fn shown(name: &str, native_scheduling: bool) -> Result<Option<Vec<String>
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pod_groups_that_the_cluster_serves_show_with_their_versions_and_are_not_used() -> Result<()>
-{
+async fn pod_groups_that_the_cluster_serves_show_with_their_versions() -> Result<()> {
     let Some(metric) = shown("native", true).await? else {
         return Ok(());
     };

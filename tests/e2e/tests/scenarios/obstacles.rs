@@ -5,7 +5,7 @@
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_cluster::manifests::{gang, merge, pin_to_pool};
 use lockstep_cluster::nodes::Shape;
@@ -249,6 +249,60 @@ async fn a_gang_that_asks_for_what_no_node_has_evicts_nobody_and_runs_without_it
         t.patch_spec("vip", json!({"suspend": false})).await?;
         t.running("vip").await?;
         evicted_and_spared(t, &before).await?;
+        Ok(())
+    })
+    .await
+}
+
+/// Gives the pods of the namespace the toleration that the taints of the nodes ask for, as cloud
+/// providers do. Returns once it does.
+async fn tolerating(t: &Scenario<'_>) -> Result<()> {
+    let add = "[JSONPatch{op: \"add\", path: \"/spec/tolerations/-\", value: \
+        Object.spec.tolerations{key: \"nvidia.com/gpu\", operator: \"Exists\", effect: \"NoSchedule\"}}]";
+    let selector = json!({"matchLabels": {"kubernetes.io/metadata.name": t.name}});
+    let rule = json!({"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"], "resources": ["pods"]});
+    let version = "admissionregistration.k8s.io/v1";
+    t.create(
+        json!({"apiVersion": version, "kind": "MutatingAdmissionPolicy", "metadata": {"name": t.name},
+        "spec": {"failurePolicy": "Fail", "reinvocationPolicy": "Never",
+            "matchConstraints": {"namespaceSelector": selector, "resourceRules": [rule]},
+            "mutations": [{"patchType": "JSONPatch", "jsonPatch": {"expression": add}}]}}),
+    )
+    .await?;
+    t.create(
+        json!({"apiVersion": version, "kind": "MutatingAdmissionPolicyBinding",
+        "metadata": {"name": t.name}, "spec": {"policyName": t.name}}),
+    )
+    .await?;
+    let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "probe"}, "spec": {
+        "tolerations": [{"key": "any", "operator": "Exists"}],
+        "containers": [{"name": "c", "image": "registry.example/probe:1"}]}}))?;
+    let dry_run = PostParams {
+        dry_run: true,
+        ..PostParams::default()
+    };
+    eventually("the policy to change pods", PATIENCE, async || {
+        let spec = t.all_pods().create(&dry_run, &pod).await?.spec;
+        let mut tolerations = spec.iter().flat_map(|s| s.tolerations.iter().flatten());
+        let added = tolerations.any(|a| a.key.as_deref() == Some("nvidia.com/gpu"));
+        ensure!(added, "the toleration is not added yet");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_runs_on_tainted_nodes_when_admission_adds_the_toleration() -> Result<()> {
+    scenario(cluster().await?, "taints", &Shape::default(), async |t| {
+        let nodes: Api<Node> = Api::all(t.client.clone());
+        let taint = json!([{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]);
+        for name in t.nodes.names() {
+            let patch = Patch::Merge(json!({"spec": {"taints": taint}}));
+            nodes.patch(name, &PatchParams::default(), &patch).await?;
+        }
+        tolerating(t).await?;
+        t.create(gang("llama", 2, 8, json!({}))).await?;
+        t.running("llama").await?;
         Ok(())
     })
     .await

@@ -259,8 +259,11 @@ impl Gang {
             Action::DryRun { spec_hash, .. } => {
                 view.dry_run = Some(DryRun {
                     spec_hash,
+                    at: self.now,
+                    until: self.now + TimeDelta::days(1),
                     invalid: None,
                     tier: Tier::RestartAll,
+                    failed: false,
                 });
             }
             Action::Create(object) | Action::Update { object, .. } => match object {

@@ -33,6 +33,8 @@ pub struct Admission {
     pub invalid: Option<String>,
     /// A webhook for pods.
     pub webhook: Option<Webhook>,
+    /// Whether the webhook has side effects, so that the API server refuses dry runs.
+    pub no_dry_runs: bool,
     /// Refusals, while they are in the list.
     pub rules: Vec<Rule>,
 }
@@ -56,13 +58,17 @@ impl Admission {
     }
 
     /// A pod that is to be created.
-    pub(super) fn pod(&self, pod: &mut Value, store: &Store) -> Result<(), Refused> {
+    pub(super) fn pod(&self, pod: &mut Value, store: &Store, dry_run: bool) -> Result<(), Refused> {
         if let Some(why) = &self.invalid {
             return Err(Refused::invalid(why));
         }
         default(pod);
         prioritize(pod, store)?;
         if let Some(webhook) = &self.webhook {
+            if dry_run && self.no_dry_runs {
+                let message = "admission webhook \"mesh.example.com\" does not support dry run";
+                return Err(Refused::new(400, "BadRequest", message));
+            }
             webhook(pod)?;
         }
         super::quota::admit(pod, store)?;

@@ -19,5 +19,6 @@ pub use log::{Verb, Write};
 pub(crate) use patch::merge;
 pub use removal::DeleteOptions;
 pub use server::Line;
+pub(crate) use store::over as ended;
 pub use store::{Object, Patch, Store};
 pub use watches::Watches;

@@ -94,7 +94,7 @@ impl Store {
         dry_run: bool,
     ) -> Result<Object, Refused> {
         let key = key_of(&object);
-        self.admit(kind, &mut object)?;
+        self.admit(kind, &mut object, dry_run)?;
         if self.raw(kind, &key).is_some() {
             let message = format!("{} {:?} already exists", kind.name(), key.name);
             return Err(Refused::new(409, "AlreadyExists", message));
@@ -116,13 +116,13 @@ impl Store {
         Ok(self.save(by, Verb::Create, kind, key, object))
     }
 
-    fn admit(&self, kind: WatchedKind, object: &mut Value) -> Result<(), Refused> {
+    fn admit(&self, kind: WatchedKind, object: &mut Value, dry_run: bool) -> Result<(), Refused> {
         self.admission.refuse(kind, Verb::Create, object)?;
         if namespaced(kind) && object["metadata"]["namespace"].is_null() {
             return Err(Refused::invalid("metadata.namespace is missing"));
         }
         if kind == WatchedKind::Pod {
-            self.admission.pod(object, self)?;
+            self.admission.pod(object, self, dry_run)?;
         }
         Ok(())
     }
@@ -321,7 +321,7 @@ pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 
-pub(super) fn over(pod: &Value) -> bool {
+pub(crate) fn over(pod: &Value) -> bool {
     matches!(
         pod["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")

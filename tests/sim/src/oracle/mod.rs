@@ -146,10 +146,12 @@ impl Oracles {
             }
             WatchedKind::Pod if write.who == "scheduler" => {
                 if matches!(write.verb, Verb::Evict | Verb::Delete | Verb::Gone) {
-                    note(
-                        "I10",
-                        self.preemption.evicts(write, &self.groups, &self.workloads),
-                    );
+                    let store = cluster.store();
+                    let pods = store.all(WatchedKind::Pod).map(|(_, pod)| pod);
+                    let (groups, workloads) = (&self.groups, &self.workloads);
+                    let broken = self.preemption.evicts(write, groups, workloads, pods);
+                    drop(store);
+                    note("I10", broken);
                 }
             }
             WatchedKind::Pod if write.who == "controller" && write.verb == Verb::Create => {

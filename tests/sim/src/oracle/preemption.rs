@@ -2,16 +2,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use chrono::{DateTime, Utc};
 use lockstep_api::condition::{is_true, types};
 use lockstep_api::workload::{DisruptionMode, SchedulingPolicy};
 use lockstep_api::{PodGroup, TrainingWorkload};
 
+use serde_json::Value;
+
 use super::ownership::owner;
-use crate::api::Write;
+use crate::api::{Object, Write, ended};
 
 /// Preemptions after which a gang whose claim does not exist must have learned it: one, and one more
 /// where a node was lost before kube-scheduler had looked.
 const MOST_IN_VAIN: usize = 2;
+
+/// The group of Kueue's that a pod is in. Nothing controls it.
+fn kueue_group(pod: &Value) -> Option<&str> {
+    let labels = &pod["metadata"]["labels"];
+    let managed = labels["kueue.x-k8s.io/managed"] == "true";
+    let mut owners = pod["metadata"]["ownerReferences"]
+        .as_array()
+        .into_iter()
+        .flatten();
+    let alone = !owners.any(|owner| owner["controller"] == true);
+    let group = labels["kueue.x-k8s.io/pod-group-name"].as_str();
+    group.filter(|_| managed && alone)
+}
 
 /// Preemptions so far.
 #[derive(Default)]
@@ -38,12 +54,13 @@ impl Preemptions {
         None
     }
 
-    /// A pod is evicted or deleted by the scheduler.
-    pub fn evicts(
+    /// A pod is evicted or deleted by the scheduler. `pods` are all that there were before.
+    pub fn evicts<'p>(
         &mut self,
         write: &Write,
         groups: &BTreeMap<String, PodGroup>,
         workloads: &BTreeMap<String, TrainingWorkload>,
+        pods: impl Iterator<Item = &'p Object>,
     ) -> Vec<String> {
         let Some(preemptor) = self.preemptor(&write.uid, groups) else {
             return vec!["no stored intent names it".into()];
@@ -64,6 +81,37 @@ impl Preemptions {
         });
         if whole {
             broken.push("it is one pod of a gang that goes whole".into());
+        }
+        if let Some(group) = kueue_group(&write.object) {
+            let namespace = &write.object["metadata"]["namespace"];
+            let of_group = pods.filter(|pod| {
+                pod["metadata"]["namespace"] == *namespace && kueue_group(pod) == Some(group)
+            });
+            let runs = |pod: &&Object| {
+                !pod["spec"]["nodeName"].is_null()
+                    && pod["metadata"]["deletionTimestamp"].is_null()
+                    && !ended(pod)
+            };
+            let intent = preemptor
+                .status
+                .as_ref()
+                .and_then(|s| s.preemption.as_ref());
+            let named = |pod: &Object| {
+                let mut victims = intent.iter().flat_map(|i| &i.victims);
+                victims.any(|v| pod["metadata"]["uid"] == v.uid)
+            };
+            // One that has come since the decision was not known then.
+            let since = intent.map(|i| i.decided_at);
+            let earlier = |pod: &&Object| {
+                let created = pod["metadata"]["creationTimestamp"].as_str();
+                let created = created.and_then(|t| t.parse::<DateTime<Utc>>().ok());
+                created < since
+            };
+            let mut left = of_group.filter(runs).filter(earlier);
+            if let Some(left) = left.find(|pod| !named(pod)) {
+                let name = &left["metadata"]["name"];
+                broken.push(format!("{name} of its group, which goes whole, stays"));
+            }
         }
         broken
     }

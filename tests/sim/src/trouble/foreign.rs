@@ -115,6 +115,18 @@ pub(super) fn gang(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     })
 }
 
+/// Two pods of a group of Kueue's, which have no controller.
+pub(super) fn kueue_group(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let group = format!("foreign-{}", c.store().version());
+    let labels = json!({"kueue.x-k8s.io/pod-group-name": group, "kueue.x-k8s.io/managed": "true"});
+    (0..2).fold(false, |made, _| {
+        let node = node(c, rng);
+        let more =
+            json!({"metadata": {"labels": labels}, "spec": {"nodeName": node, "priority": 0}});
+        pod(c, rng, &more) | made
+    })
+}
+
 pub(super) fn gone(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     let all: Vec<Key> = {
         let store = c.store();

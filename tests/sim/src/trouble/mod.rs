@@ -98,6 +98,8 @@ kinds! {
     Guarded 1 foreign::guarded,
     /// A gang of somebody else, an Indexed Job, runs on two nodes.
     ForeignGang 1 foreign::gang,
+    /// Two pods of a group of Kueue's, which goes whole, run on nodes.
+    KueueGroup 1 foreign::kueue_group,
     /// Something foreign goes.
     ForeignGone 3 foreign::gone,
     /// A pod says by its labels that it is a member; nobody of ours made it.

@@ -36,10 +36,16 @@ impl Watched for Workloads {
             return Self::delete(state, &key, touched);
         }
         let old = state.workloads.get(&key);
+        let old_generation = old.and_then(|old| old.metadata.generation);
         if let Some(old) = old.and_then(|old| old.metadata.uid.as_deref())
             && workload.uid != *old
         {
             state.workload_keys.remove(old);
+            state.admitted.remove(old);
+        }
+        let same_spec = old_generation == workload.object.metadata.generation;
+        if !same_spec {
+            state.forget_other_spec(&workload.uid, &workload.object);
         }
         state.workload_keys.insert(workload.uid, key.clone());
         state.workloads.insert(key.clone(), workload.object);
@@ -51,6 +57,7 @@ impl Watched for Workloads {
         if let Some(old) = state.workloads.remove(key) {
             if let Some(uid) = old.metadata.uid.as_deref() {
                 state.workload_keys.remove(uid);
+                state.admitted.remove(uid);
             }
             state.read_gangs_of(key, touched);
             touched.workloads.insert(key.clone());

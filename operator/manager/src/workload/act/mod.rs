@@ -13,6 +13,7 @@
 
 mod request;
 
+use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::ids::ResourceVersion;
 use lockstep_lifecycle::view::{DryRun, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, WorkloadView};
+use lockstep_model::Admission;
 use tokio_util::sync::CancellationToken;
 
 use crate::api::Actor;
@@ -40,14 +42,23 @@ pub struct ActionResults {
     pub refusals: Vec<RefusedRequest>,
     /// What was accepted; an earlier refusal of it is over.
     pub accepted: Vec<Target>,
-    /// Verdict on the template, where it was asked for.
-    pub dry_run: Option<DryRun>,
+    /// The answer to a dry run, where it was asked for.
+    pub judged: Option<Judged>,
     /// The first failure that is to be repeated with back-off.
     pub failure: Option<ApiError>,
     /// Requests that were given up as best effort, by class of their error.
     pub ignored: Vec<ErrorClass>,
     /// Time was up before all was sent.
     pub unfinished: bool,
+}
+
+/// The answer of the API server to a dry run.
+#[derive(Clone, Debug)]
+pub struct Judged {
+    /// The verdict on the templates. Until when it counts is up to who remembers it.
+    pub dry_run: DryRun,
+    /// What it makes of the pods, by group.
+    pub pods: BTreeMap<String, Admission>,
 }
 
 impl ActionResults {
@@ -64,7 +75,7 @@ impl ActionResults {
             }
             ActionResult::Nothing => {}
             ActionResult::Ignored(class) => self.ignored.push(class),
-            ActionResult::Judged(verdict) => self.dry_run = Some(verdict),
+            ActionResult::Judged(judged) => self.judged = Some(*judged),
             ActionResult::Refused(refusal) => self.refusals.push(refusal),
             ActionResult::Failed(failure) => {
                 self.failure.get_or_insert(failure);
@@ -82,7 +93,7 @@ enum ActionResult {
     Nothing,
     /// Best effort.
     Ignored(ErrorClass),
-    Judged(DryRun),
+    Judged(Box<Judged>),
     Refused(RefusedRequest),
     Failed(ApiError),
 }

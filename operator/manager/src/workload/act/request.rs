@@ -1,5 +1,7 @@
 //! One action, one request (and a look at who owns a name that is taken).
 
+use std::collections::BTreeMap;
+
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
@@ -10,38 +12,64 @@ use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView};
+use lockstep_model::Admission;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{ActionResult, ActionSender};
+use super::{ActionResult, ActionSender, Judged};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
     Precondition, Written, by_name, create, delete, mark_disrupted, patch_pod, patch_spec,
 };
 use crate::index::{WatchedKind, controller_uid};
 
+/// Part of the words of an API server that cannot ask a webhook (`NewDryRunUnsupportedErr` of
+/// k8s.io/apiserver).
+const NO_DRY_RUN: &str = "does not support dry run";
+
 /// What the API server says about a pod of a dry run.
 enum Judgement {
     /// It takes it as it is, or refuses it for a reason that depends on the moment.
-    Kept,
-    /// It drops its restart rules.
-    Dropped,
+    Kept(Admission),
+    /// It drops its restart rules, or cannot say whether it does.
+    Dropped(Admission),
     /// It is invalid, for this reason.
     Invalid(String),
 }
 
 async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgement, ApiError> {
     let error = match api.create(params, pod).await {
-        Ok(answer) if keeps_restart_rules(pod, &answer) => return Ok(Judgement::Kept),
-        Ok(_) => return Ok(Judgement::Dropped),
+        Ok(answer) => {
+            let kept = keeps_restart_rules(pod, &answer);
+            let admission = Admission::As(Box::new(answer.into()));
+            return Ok(if kept {
+                Judgement::Kept(admission)
+            } else {
+                Judgement::Dropped(admission)
+            });
+        }
         Err(error) => ApiError::from(error),
     };
     match error.class {
+        ErrorClass::Invalid if error.message.contains(NO_DRY_RUN) => {
+            Ok(Judgement::Dropped(Admission::Unsupported(error.message)))
+        }
         ErrorClass::Invalid => Ok(Judgement::Invalid(error.message)),
-        ErrorClass::Forbidden | ErrorClass::AlreadyExists => Ok(Judgement::Kept),
+        ErrorClass::Forbidden | ErrorClass::AlreadyExists => {
+            Ok(Judgement::Kept(Admission::Unanswered(error.message)))
+        }
         _ => Err(error),
     }
+}
+
+/// The group of a pod that was built here.
+fn group_of(pod: &Pod) -> String {
+    let labels = pod.metadata.labels.as_ref();
+    labels
+        .and_then(|l| l.get(labels::GROUP))
+        .cloned()
+        .unwrap_or_default()
 }
 
 impl ActionSender {
@@ -52,11 +80,6 @@ impl ActionSender {
         now: DateTime<Utc>,
     ) -> ActionResult {
         match action {
-            Action::DryRun {
-                spec_hash,
-                pods,
-                restart_all,
-            } => self.dry_run(view, spec_hash, &pods, &restart_all).await,
             Action::Create(object) => self.create_object(view, object, now).await,
             Action::Update {
                 object,
@@ -114,6 +137,32 @@ impl ActionSender {
                 )
                 .await
             }
+            Action::DryRun {
+                needed,
+                spec_hash,
+                pods,
+                restart_all,
+            } => match self
+                .dry_run(view, &spec_hash, &pods, &restart_all, now)
+                .await
+            {
+                Ok(judged) => ActionResult::Judged(Box::new(judged)),
+                Err(failed) if needed || failed.class == ErrorClass::NotLeading => {
+                    ActionResult::Failed(failed)
+                }
+                Err(failed) => {
+                    let unanswered = Admission::Unanswered(failed.message);
+                    let groups = pods.iter().map(|pod| (group_of(pod), unanswered.clone()));
+                    let dry_run = DryRun {
+                        failed: true,
+                        ..unjudged(spec_hash, now)
+                    };
+                    ActionResult::Judged(Box::new(Judged {
+                        dry_run,
+                        pods: groups.collect(),
+                    }))
+                }
+            },
         }
     }
 
@@ -122,41 +171,47 @@ impl ActionSender {
     async fn dry_run(
         &self,
         view: &WorkloadView,
-        spec_hash: String,
+        spec_hash: &str,
         pods: &[Pod],
         restart_all: &Pod,
-    ) -> ActionResult {
+        now: DateTime<Utc>,
+    ) -> Result<Judged, ApiError> {
         let api: Api<Pod> = self.actor.writes(view.namespace());
         let params = PostParams {
             dry_run: true,
             ..PostParams::default()
         };
         let mut verdict = DryRun {
-            spec_hash,
-            invalid: None,
             tier: Tier::RestartAll,
+            ..unjudged(spec_hash.to_owned(), now)
         };
+        let mut admitted = BTreeMap::new();
         for pod in pods {
-            match judge(&api, &params, pod).await {
-                Ok(Judgement::Kept) => {}
-                Ok(Judgement::Dropped) => verdict.tier = Tier::Plain,
-                Ok(Judgement::Invalid(message)) => {
+            let admission = match judge(&api, &params, pod).await? {
+                Judgement::Kept(admission) => admission,
+                Judgement::Dropped(admission) => {
+                    verdict.tier = Tier::Plain;
+                    admission
+                }
+                Judgement::Invalid(message) => {
                     verdict.invalid = Some(message);
                     break;
                 }
-                Err(failed) => return ActionResult::Failed(failed),
-            }
+            };
+            admitted.insert(group_of(pod), admission);
         }
         if verdict.invalid.is_none() && verdict.tier == Tier::RestartAll {
-            match judge(&api, &params, restart_all).await {
-                Ok(Judgement::Kept) => {}
-                Ok(Judgement::Dropped | Judgement::Invalid(_)) => {
+            match judge(&api, &params, restart_all).await? {
+                Judgement::Kept(_) => {}
+                Judgement::Dropped(_) | Judgement::Invalid(_) => {
                     verdict.tier = Tier::RestartRules;
                 }
-                Err(failed) => return ActionResult::Failed(failed),
             }
         }
-        ActionResult::Judged(verdict)
+        Ok(Judged {
+            dry_run: verdict,
+            pods: admitted,
+        })
     }
 
     async fn create_object(
@@ -332,6 +387,18 @@ impl ActionSender {
             Err(error) if gone(&error) => ActionResult::Nothing,
             Err(error) => ActionResult::Failed(error),
         }
+    }
+}
+
+/// A verdict that says nothing yet.
+fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
+    DryRun {
+        spec_hash,
+        at: now,
+        until: now,
+        invalid: None,
+        tier: Tier::Plain,
+        failed: false,
     }
 }
 

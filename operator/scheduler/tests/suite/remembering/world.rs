@@ -243,6 +243,7 @@ impl World {
                 phase: GangPhase::Active,
                 checkpoint: None,
                 templates,
+                admitted: 0,
                 released: None,
                 avoid: Vec::new(),
                 placement_tries: 0,
@@ -301,6 +302,7 @@ impl World {
             charge: QuotaCharge::new(&spec, None).ok().map(Arc::new),
             apart: None,
             not_modelled: (self.dice.roll(12) == 0).then(|| "a pod nearby".to_owned()),
+            not_admitted: (self.dice.roll(12) == 0).then(|| "a quota".to_owned()),
         }
     }
 

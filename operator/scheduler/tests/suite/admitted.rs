@@ -1,0 +1,156 @@
+//! What counts is the pod that the API server makes of a template.
+
+use k8s_openapi::api::core::v1::Node;
+use lockstep_sim::{Gangs, Key, Spec};
+use serde_json::{Value, json};
+
+use crate::{HIGH, LOW, run};
+
+/// Two accelerators for each of two members.
+const WIDE: Spec = Spec { gpus: 2, ..HIGH };
+
+/// From now on this is merged into the spec of each pod of the gang `high`.
+fn admission(world: &Gangs, spec: &Value) {
+    let spec = spec.clone();
+    world.store().admission.webhook = Some(Box::new(move |pod| {
+        if pod["spec"]["priorityClassName"] == "high" {
+            for (field, value) in spec.as_object().into_iter().flatten() {
+                match (value.as_array(), pod["spec"][field].as_array_mut()) {
+                    (Some(more), Some(list)) => list.extend(more.iter().cloned()),
+                    _ => pod["spec"][field] = value.clone(),
+                }
+            }
+        }
+        Ok(())
+    }));
+}
+
+fn sidecar() -> Value {
+    let resources = json!({"limits": {"nvidia.com/gpu": "1"}});
+    json!({"containers": [{"name": "proxy", "image": "i", "resources": resources}]})
+}
+
+/// Two nodes of accelerators as cloud providers taint them.
+fn tainted() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    for name in ["n1", "n2"] {
+        let taint = json!([{"key": "nvidia.com/gpu", "value": "present", "effect": "NoSchedule"}]);
+        world.cluster.edit::<Node>(&Key::new("", name), |node| {
+            let spec = node.spec.get_or_insert_default();
+            spec.taints = serde_json::from_value(taint).unwrap();
+        });
+    }
+    world
+}
+
+#[test]
+fn a_gang_runs_on_tainted_nodes_when_admission_adds_the_toleration() {
+    let mut world = tainted();
+    let toleration = json!({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
+    admission(&world, &json!({"tolerations": [toleration]}));
+    world.gang("high", WIDE);
+    run(&mut world, 30);
+    assert_eq!(world.running("high"), 2, "{:?}", world.condition("high"));
+}
+
+#[test]
+fn a_gang_evicts_for_its_sidecars_and_overhead_too() {
+    for more in [sidecar(), json!({"overhead": {"nvidia.com/gpu": "1"}})] {
+        let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 3), ("n4", 3)]);
+        for name in ["a", "b", "c", "d"] {
+            world.gang(name, LOW);
+        }
+        world.gang("e", Spec { gpus: 1, ..LOW });
+        world.settle();
+        admission(&world, &more);
+        world.gang("high", WIDE);
+        run(&mut world, 120);
+        assert_eq!(world.nodes("high"), ["n3", "n4"], "{more}");
+        assert_eq!((world.running("high"), world.preemptions("high")), (2, 1));
+    }
+}
+
+#[test]
+fn a_gang_that_fits_nowhere_with_its_sidecars_has_no_pods_and_evicts_nobody() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    admission(&world, &sidecar());
+    world.gang("high", WIDE);
+    run(&mut world, 300);
+    assert_eq!((world.pods_of("high").len(), world.running("low")), (0, 2));
+}
+
+#[test]
+fn where_a_webhook_does_not_support_dry_runs_the_template_counts_and_nobody_is_evicted() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    admission(&world, &json!({}));
+    world.store().admission.no_dry_runs = true;
+    world.gang("high", WIDE);
+    run(&mut world, 30);
+    assert_eq!(world.running("high"), 2, "free capacity is taken");
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    admission(&world, &json!({}));
+    world.store().admission.no_dry_runs = true;
+    world.gang("high", WIDE);
+    run(&mut world, 120);
+    assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
+    let message = world.condition("high").message;
+    let expected = "no workload is preempted for it: what the API server makes of its pods is not known (admission \
+        webhook \"mesh.example.com\" does not support dry run)";
+    assert!(message.contains(expected), "{message}");
+}
+
+#[test]
+fn a_process_that_leads_anew_asks_before_it_evicts() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.scheduler_settings().preemption_enabled = false;
+    world.gang("low", LOW);
+    world.settle();
+    admission(&world, &sidecar());
+    world.gang("high", WIDE);
+    run(&mut world, 30);
+    world.crash();
+    world.scheduler_settings().preemption_enabled = true;
+    run(&mut world, 300);
+    assert_eq!((world.preemptions("high"), world.running("low")), (0, 2));
+}
+
+#[test]
+fn what_admission_makes_of_pods_is_asked_again_after_a_while() {
+    let mut world = tainted();
+    world.gang("high", WIDE);
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 0);
+    let toleration = json!({"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"});
+    admission(&world, &json!({"tolerations": [toleration]}));
+    run(&mut world, 500);
+    assert_eq!(world.running("high"), 0, "not yet");
+    run(&mut world, 90);
+    assert_eq!(world.running("high"), 2);
+}
+
+#[test]
+fn a_webhook_that_comes_between_the_answer_and_the_pods_is_seen_after_the_refusal() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 3), ("n4", 3)]);
+    let mut taken = world.scheduler_settings().clone();
+    taken.avoid_refused = std::time::Duration::from_secs(600);
+    *world.scheduler_settings() = taken;
+    for node in ["n3", "n4"] {
+        world.node(node, 3, false);
+    }
+    world.control();
+    world.gang("high", WIDE);
+    world.control();
+    admission(&world, &sidecar());
+    for node in ["n3", "n4"] {
+        world.node(node, 3, true);
+    }
+    run(&mut world, 200);
+    assert_eq!(
+        (world.nodes("high"), world.running("high")),
+        (vec!["n3".to_owned(), "n4".to_owned()], 2)
+    );
+}

@@ -1,0 +1,57 @@
+//! What the manager takes over from its configuration while it runs.
+
+use anyhow::{Result, ensure};
+use lockstep_api::condition::{reasons, types};
+use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario::PATIENCE;
+use lockstep_cluster::{Cluster, eventually, scenario};
+use lockstep_e2e::{fresh, patient};
+use serde_json::json;
+
+use crate::preemption::{evicted_and_spared, nobody_left, two_low};
+
+/// Turns preemption on or off in the ConfigMap, and waits until the manager has taken that over.
+async fn preemption(cluster: &Cluster, manager: &Manager, enabled: bool) -> Result<()> {
+    let change = json!({"scheduler": {"preemption": {"enabled": enabled}}});
+    cluster.reconfigure("a", change).await?;
+    eventually("the manager to take it over", PATIENCE, async || {
+        let log = manager.process.log_tail(1000);
+        let changes = log
+            .lines()
+            .filter(|l| l.contains("scheduler.preemption has changed"));
+        let last = changes.last().unwrap_or_default();
+        ensure!(last.contains(&enabled.to_string()), "{last}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn preemption_that_is_disabled_in_the_config_map_stops_at_once_and_goes_on_when_it_is_enabled()
+-> Result<()> {
+    let cluster = fresh("live", patient()).await?;
+    if !cluster.is_ours("a manager of our own") {
+        return Ok(());
+    }
+    let manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "live", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        preemption(&cluster, &manager, false).await?;
+        t.create(gang("vip", 2, 8, json!({"priorityClassName": "high"})))
+            .await?;
+        let said = t
+            .condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
+        let key = "preemption is disabled (scheduler.preemption.enabled)";
+        ensure!(said.contains(key), "{said}");
+        t.no_pods("vip").await?;
+        nobody_left(t, &before).await?;
+        preemption(&cluster, &manager, true).await?;
+        t.running("vip").await?;
+        evicted_and_spared(t, &before).await?;
+        Ok(())
+    })
+    .await
+}
