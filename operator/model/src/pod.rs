@@ -6,6 +6,8 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time};
+use kube::Resource;
+use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
@@ -212,6 +214,23 @@ impl Pod {
     pub fn alive(&self) -> bool {
         !self.ended() && self.terminating.is_none()
     }
+}
+
+/// The reference to the workload that controls a pod. Admission guards references to this group
+/// (`config/policies/members.yaml`), and no others; labels decide about nothing.
+pub fn workload_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|o| o.controller == Some(true) && is_workload(o))
+}
+
+fn is_workload(owner: &OwnerReference) -> bool {
+    group_of(owner) == TrainingWorkload::group(&()) && owner.kind == TrainingWorkload::kind(&())
+}
+
+/// The API group of an owner; that of the core is empty.
+pub(crate) fn group_of(owner: &OwnerReference) -> &str {
+    let group = owner.api_version.split_once('/');
+    group.map_or("", |(group, _)| group)
 }
 
 /// When the kubelet will have ended the pod: it runs no longer than its deadline, and is given its

@@ -5,8 +5,6 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use kube::Resource;
-use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
@@ -14,7 +12,7 @@ use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, Identity, PodPhase, Termination,
 };
 use lockstep_model::Pod;
-use lockstep_model::pod::Stage;
+use lockstep_model::pod::{Stage, workload_of};
 use lockstep_model::wire::{ConditionWire, ContainerWire, NodeWire, PodWire};
 
 use crate::time_conversion::to_chrono;
@@ -29,7 +27,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     let none = BTreeMap::new();
     let pod_labels = wire.metadata.labels.as_ref().unwrap_or(&none);
     let annotations = wire.metadata.annotations.as_ref().unwrap_or(&none);
-    let workload = workload_of(wire)?;
+    let workload = Uid::read(Some(&workload_of(&wire.metadata)?.uid))?;
     let status = &wire.status;
     let view = PodView {
         name: pod.name.clone(),
@@ -104,18 +102,6 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
         finished_at: time(t.finished_at.as_ref()),
         id: t.container_id.clone(),
     }
-}
-
-/// UID of the workload that controls a pod.
-fn workload_of(wire: &PodWire) -> Option<Uid> {
-    let owners = wire.metadata.owner_references.as_ref()?;
-    // Admission guards references to this group (config/policies/members.yaml).
-    let group = format!("{}/", TrainingWorkload::group(&()));
-    let owner = owners
-        .iter()
-        .find(|o| o.controller == Some(true) && o.kind == TrainingWorkload::kind(&()))
-        .filter(|o| o.api_version.starts_with(&group))?;
-    Uid::read(Some(&owner.uid))
 }
 
 /// When the deletion of a pod was asked for: its deletion timestamp is when the grace will be over.

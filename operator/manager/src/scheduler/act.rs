@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::labels;
+use lockstep_model::pod::workload_of;
 use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -110,6 +111,7 @@ impl StepSender {
                 let possible = write.gains().iter().all(|node| !kept.contains(*node));
                 results.again |= !possible;
                 if !possible {
+                    info!(object = %write.key, "status write held back: a node that it takes was not given up");
                     kept.extend(write.gives_up().into_iter().map(str::to_owned));
                 }
                 possible
@@ -207,9 +209,13 @@ impl StepSender {
             vacated,
         } = write;
         if let Some(vacated) = &vacated {
-            match self.others(&key, vacated).await {
-                Ok(false) => {}
-                Ok(true) => return StepResult::Failed,
+            match self.other(&key, vacated).await {
+                Ok(None) => {}
+                Ok(Some(pod)) => {
+                    info!(object = %key, pod, "nodes are not given up yet: a pod of the gang is there that the watch has not \
+                        shown");
+                    return StepResult::Failed;
+                }
                 Err(error) => return settled(&key.to_string(), "list pods", Err::<(), _>(error)),
             }
         }
@@ -236,8 +242,9 @@ impl StepSender {
         }
     }
 
-    /// Whether the API server knows pods of the gang that the pass did not.
-    async fn others(&self, key: &Key, vacated: &Vacated) -> Result<bool, ApiError> {
+    /// Name of a pod of the gang that the API server knows and the pass did not. A pod of somebody else
+    /// may have the labels.
+    async fn other(&self, key: &Key, vacated: &Vacated) -> Result<Option<String>, ApiError> {
         let api: Api<PartialObjectMeta<Pod>> =
             Api::namespaced(self.actor.read.clone(), &key.namespace);
         let selector = format!(
@@ -250,12 +257,12 @@ impl StepSender {
         let pods = api
             .list_metadata(&ListParams::default().labels(&selector))
             .await?;
-        Ok(pods.iter().any(|p| {
-            p.metadata
-                .uid
-                .as_ref()
-                .is_some_and(|uid| !vacated.seen.contains(uid))
-        }))
+        let mut unseen = pods.into_iter().filter(|pod| {
+            let uid = pod.metadata.uid.as_ref();
+            let ours = workload_of(&pod.metadata).is_some_and(|o| o.uid == vacated.workload_uid);
+            ours && uid.is_some_and(|uid| !vacated.seen.contains(uid))
+        });
+        Ok(unseen.next().and_then(|pod| pod.metadata.name))
     }
 
     async fn evict(&self, namespace: &str, name: &str, uid: String, by_force: bool) -> StepResult {

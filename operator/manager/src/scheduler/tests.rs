@@ -148,9 +148,15 @@ async fn what_cannot_be_looked_up_stays_unsure() {
 #[tokio::test]
 async fn room_is_not_given_to_others_while_the_server_knows_a_pod_that_the_watch_does_not() {
     let answer: Answer = |(method, ..)| {
-        let pod = json!({"metadata": {"name": "p", "uid": "late"}});
+        let owner = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": "a",
+            "uid": "w", "controller": true});
+        let pod = |uid: &str, owners: &[&Value]| json!({"metadata": {"name": uid, "uid": uid, "ownerReferences": owners}});
+        let mut foreign = owner.clone();
+        foreign["apiVersion"] = json!("example.com/v1");
+        // Whoever may make pods may give them any labels, and an owner of another group.
+        let items = [pod("late", &[&owner]), pod("copy", &[]), pod("odd", &[&foreign])];
         let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
-            "items": [pod]});
+            "items": items});
         Some((
             200,
             if method == Method::GET {
