@@ -160,7 +160,7 @@ fn pursue_one(
         withdraw(context, capacity, &mut gangs[at]);
         return;
     }
-    let begun = here.len() < found.len();
+    let begun = begun(intent);
     if !begun && move_to_free_capacity(context, memory, capacity, &mut gangs[at]) {
         return;
     }
@@ -186,6 +186,13 @@ fn pursue_one(
         let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
         gangs[at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
     }
+}
+
+/// Whether victims have been evicted. That one has gone, or goes, by itself says nothing about the
+/// others.
+fn begun(intent: &Preemption) -> bool {
+    let mut victims = intent.victims.iter();
+    victims.any(|v| v.eviction_requested_at.is_some())
 }
 
 /// Whether victims have been there for too long: after the decision, and beyond the grace periods

@@ -145,3 +145,19 @@ fn victims_with_a_long_grace_period_are_waited_for() {
     run(&mut world, 10);
     assert_eq!(world.running("high"), 1);
 }
+
+#[test]
+fn a_victim_that_goes_by_itself_does_not_spare_the_question_what_budgets_allow() {
+    let mut world = Gangs::new(&[("n1", 3)]);
+    world.foreign("goes", "n1", 1, 1);
+    world.foreign("free", "n1", 1, 1);
+    world.guarded("web", "n1");
+    allow(&mut world, "web", 1);
+    refuse_evictions(&mut world, "web");
+    world.gang("high", Spec { members: 3, ..ONE });
+    world.pass();
+    assert_eq!(world.intent("high").unwrap().victims.len(), 3);
+    world.remove(WatchedKind::Pod, &Key::new("ml", "goes"));
+    run(&mut world, 5);
+    assert_eq!(world.evicted(), [""; 0]);
+}
