@@ -39,14 +39,14 @@ pub struct Pod {
     pub name: String,
     /// Labels, for disruption budgets.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// UID of the controlling owner.
+    /// UID of the workload that controls it, from [`workload_of`].
     pub owner: Option<String>,
     /// Work of others that it belongs to, by a key that no other of its namespace has: when it goes,
     /// all of that restarts or waits.
     pub unit: Option<Arc<str>>,
-    /// Name of the pod group; to be believed only when the owner is a workload.
+    /// Name of the pod group; to be believed only where there is an owner.
     pub pod_group: Option<String>,
-    /// Address in the workload; to be believed only when the owner is a workload.
+    /// Address in the workload; to be believed only where there is an owner.
     pub member: Option<Member>,
     /// Id of the placement that chose the node.
     pub placement: Option<String>,
@@ -156,7 +156,7 @@ impl Pod {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             labels: Arc::new(shared_labels(metadata)),
-            owner: owner.map(|o| o.uid.clone()),
+            owner: workload_of(metadata).map(|o| o.uid.clone()),
             unit: unit_of(metadata),
             pod_group: label(labels::POD_GROUP).cloned(),
             member,

@@ -97,7 +97,7 @@ pub struct PodRecord {
     /// Labels that a disruption budget of its namespace asks for.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// UID of the controlling owner.
+    /// UID of the workload that controls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Work of others that it belongs to, as [`crate::Pod::unit`].

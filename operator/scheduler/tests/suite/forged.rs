@@ -207,3 +207,25 @@ fn a_pod_with_the_labels_of_a_gang_keeps_none_of_the_nodes_that_the_gang_gives_u
     run(&mut world, 60);
     assert_eq!(world.running("high"), 4);
 }
+
+#[test]
+fn a_pod_whose_owner_is_no_workload_of_ours_is_evicted_whatever_uid_it_names() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    world.gang("low", Spec { members: 1, ..LOW });
+    world.settle();
+    let free = if world.nodes("low") == ["n1"] {
+        "n2"
+    } else {
+        "n1"
+    };
+    let labels = world.pods_of("low")[0].metadata.labels.clone();
+    let owner = json!({"apiVersion": "example.com/v1", "kind": "TrainingWorkload", "name": "low", "uid": "w-low",
+        "controller": true});
+    let metadata = json!({"labels": labels, "ownerReferences": [owner]});
+    world.foreign_with("shielded", free, 0, 1, &json!({"metadata": metadata}));
+    world.gang("high", Spec { members: 1, ..HIGH });
+    world.pass();
+    let victims = world.intent("high").unwrap().victims;
+    let uids: Vec<&str> = victims.iter().map(|v| v.uid.as_str()).collect();
+    assert_eq!(uids, ["uid-shielded"]);
+}
