@@ -121,6 +121,8 @@ impl Pod {
             .iter()
             .flatten()
             .find(|o| o.controller == Some(true));
+        // Nobody knows when gates of others open, and kube-scheduler keeps nothing for such a pod.
+        let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
         let condition = |type_: &str, status_: &str, reason: Option<&str>| {
             status.conditions.iter().any(|c| {
@@ -165,13 +167,16 @@ impl Pod {
             pinned: spec
                 .affinity
                 .as_ref()
-                .filter(|_| owner.is_some_and(is_pinned_by_owner))
+                .filter(|_| !held_back && owner.is_some_and(is_pinned_by_owner))
                 .and_then(pin),
-            nominated: status.nominated_node_name.clone().filter(|n| !n.is_empty()),
+            nominated: status
+                .nominated_node_name
+                .clone()
+                .filter(|n| !held_back && !n.is_empty()),
             requests: Arc::new(pod_takes(spec)?),
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
-            protected: owner.is_some_and(|o| o.kind == "DaemonSet")
+            protected: owner.is_some_and(is_daemon_set)
                 || annotation(MIRROR).is_some()
                 || priority >= SYSTEM_PRIORITY
                 || label(labels::EVICTABLE).is_some_and(|v| v == "false"),
@@ -247,7 +252,12 @@ fn deadline(spec: &PodSpecView, status: &PodStatusView) -> Option<DateTime<Utc>>
 /// Whether the owner's controller decides on the node of each pod: then the pod holds its capacity
 /// before it is bound. Any user can write an affinity; kube-scheduler keeps nothing for it.
 fn is_pinned_by_owner(owner: &OwnerReference) -> bool {
-    owner.kind == "DaemonSet" || owner.kind == "TrainingWorkload"
+    is_daemon_set(owner) || is_workload(owner)
+}
+
+/// Kinds of other groups have controllers that nobody knows here.
+fn is_daemon_set(owner: &OwnerReference) -> bool {
+    group_of(owner) == "apps" && owner.kind == "DaemonSet"
 }
 
 /// The labels by which budgets select, without those that number a member: the pods of a workload
@@ -326,11 +336,11 @@ mod tests {
     }
 
     fn pinned(terms: &Value) -> Option<String> {
-        pinned_of("TrainingWorkload", terms)
+        pinned_of("training.lockstep.dev/v1", "TrainingWorkload", terms)
     }
 
-    fn pinned_of(owner: &str, terms: &Value) -> Option<String> {
-        let owner = json!([{"apiVersion": "v1", "kind": owner, "name": "x", "uid": "o", "controller": true}]);
+    fn pinned_of(group: &str, owner: &str, terms: &Value) -> Option<String> {
+        let owner = json!([{"apiVersion": group, "kind": owner, "name": "x", "uid": "o", "controller": true}]);
         pod(
             &json!({"metadata": {"ownerReferences": owner}, "spec": {"affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}}),
@@ -341,8 +351,12 @@ mod tests {
     #[test]
     fn a_foreign_pod_that_names_a_node_holds_nothing_before_it_is_bound() {
         let term = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]);
-        for (owner, holds) in [("Job", None), ("DaemonSet", Some("n1"))] {
-            assert_eq!(pinned_of(owner, &term).as_deref(), holds);
+        for (group, owner, holds) in [
+            ("batch/v1", "Job", None),
+            ("apps/v1", "DaemonSet", Some("n1")),
+            ("x.example/v1", "DaemonSet", None),
+        ] {
+            assert_eq!(pinned_of(group, owner, &term).as_deref(), holds);
         }
     }
 
@@ -354,7 +368,8 @@ mod tests {
                 "annotations": {annotations::PLACEMENT: "p1", annotations::LAST_CHECKPOINT: "2026-11-21T10:00:00+01:00"},
                 "ownerReferences": [
                     {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "other"},
-                    {"apiVersion": "v1", "kind": "TrainingWorkload", "name": "llama", "uid": "w", "controller": true}]},
+                    {"apiVersion": "training.lockstep.dev/v1", "kind": "TrainingWorkload", "name": "llama", "uid": "w",
+                        "controller": true}]},
             "spec": {"schedulingGates": [{"name": PREEMPTION_GATE}], "priority": 7, "preemptionPolicy": "Never",
                 "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                     {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}}));
@@ -425,7 +440,7 @@ mod tests {
 
     #[test]
     fn daemon_mirror_and_system_pods_are_never_victims() {
-        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
+        let owner = |kind: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
         for (object, protected) in [
             (
                 json!({"metadata": {"ownerReferences": owner("DaemonSet")}}),
