@@ -90,7 +90,8 @@ impl StepSender {
     }
 
     /// Sends the steps: status writes before all others, and what gives up a node before what gains
-    /// it. Who was to gain a node that could not be given up does not get it.
+    /// it. Who was to gain a node that could not be given up does not get it, and nobody is evicted
+    /// for a gang whose status could not be written: it would not say who.
     pub async fn act(
         &self,
         steps: Vec<Step>,
@@ -99,6 +100,7 @@ impl StepSender {
     ) -> StepResults {
         let mut results = StepResults::default();
         let mut kept: BTreeSet<String> = BTreeSet::new();
+        let mut unwritten: BTreeSet<Key> = BTreeSet::new();
         let (mut writes, mut rest) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
@@ -108,27 +110,41 @@ impl StepSender {
         }
         for mut wave in waves(writes) {
             wave.retain(|write| {
-                let possible = write.gains().iter().all(|node| !kept.contains(*node));
+                let told = write.preemptor.as_ref();
+                let possible = write.gains().iter().all(|node| !kept.contains(*node))
+                    && told.is_none_or(|by| !unwritten.contains(by));
                 results.again |= !possible;
                 if !possible {
-                    info!(object = %write.key, "status write held back: a node that it takes was not given up");
+                    info!(object = %write.key, "status write held back: another, which it follows from, failed");
+                    unwritten.insert(write.key.clone());
                     kept.extend(write.gives_up().into_iter().map(str::to_owned));
                 }
                 possible
             });
             let requests = wave.into_iter().map(|write| async move {
                 let gives_up = write.gives_up().into_iter().map(str::to_owned).collect();
-                (self.write_status(write, now).await, gives_up)
+                let key = write.key.clone();
+                (self.write_status(write, now).await, key, gives_up)
             });
-            let settle = |(result, gives_up): (StepResult, BTreeSet<String>)| {
+            let settle = |(result, key, gives_up): (StepResult, Key, BTreeSet<String>)| {
                 if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
                     kept.extend(gives_up);
+                }
+                // Or the gang is gone.
+                if !matches!(result, StepResult::Wrote(..)) {
+                    unwritten.insert(key);
                 }
                 results.take(result, memory);
                 ControlFlow::Continue(())
             };
             self.actor.send_all(requests, settle).await;
         }
+        rest.retain(|step| match step {
+            Step::MarkPod { preemptor, .. } | Step::Evict { preemptor, .. } => {
+                !unwritten.contains(preemptor)
+            }
+            _ => true,
+        });
         let requests = rest.into_iter().map(|step| self.send(step, now));
         let settle = |result| {
             results.take(result, memory);
@@ -159,6 +175,7 @@ impl StepSender {
         match step {
             Step::Status(write) => self.write_status(*write, now).await,
             Step::MarkPod {
+                preemptor: _,
                 namespace,
                 name,
                 uid,
@@ -170,6 +187,7 @@ impl StepSender {
                 settled(&format!("{namespace}/{name}"), "mark victim", answer)
             }
             Step::Evict {
+                preemptor: _,
                 namespace,
                 name,
                 uid,
@@ -207,6 +225,7 @@ impl StepSender {
             read,
             status,
             vacated,
+            preemptor: _,
         } = write;
         if let Some(vacated) = &vacated {
             match self.other(&key, vacated).await {

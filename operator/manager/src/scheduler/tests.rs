@@ -91,6 +91,7 @@ fn write(vacated: Option<Vacated>) -> Step {
             ..PodGroupStatus::default()
         },
         vacated,
+        preemptor: None,
     }))
 }
 
@@ -193,6 +194,7 @@ async fn a_budget_stops_an_eviction_until_force_is_allowed() {
             }
         });
         let step = Step::Evict {
+            preemptor: Key::new("ml", "a"),
             namespace: "ml".into(),
             name: "p".into(),
             uid: "u".into(),
@@ -247,6 +249,7 @@ fn moves(name: &str, from: Option<&str>, to: Option<&str>) -> Step {
         read: status(from),
         status: status(to),
         vacated: None,
+        preemptor: None,
     }))
 }
 

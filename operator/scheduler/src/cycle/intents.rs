@@ -23,7 +23,7 @@ use crate::intent_id::intent_id;
 use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
-use crate::pace::{LimitReached, pods_of};
+use crate::pace::{Evictions, LimitReached, pods_of};
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
@@ -38,6 +38,9 @@ pub(super) struct Pursued {
     pub wake: Wake,
     /// That an intent waits for the limit of evictions: none overtakes it.
     paced: Option<LimitReached>,
+    /// Evictions of the last minute, with those of this cycle. Memory takes note of them from the
+    /// statuses that say so: what could not be written has not happened.
+    evictions: Evictions,
 }
 
 /// Drops intents that are void on their face.
@@ -93,6 +96,7 @@ pub(super) fn pursue(
     }
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
+    out.evictions = memory.evictions.clone();
     for (at, intent, found) in &valid {
         pursue_one(
             context, memory, capacity, gangs, *at, intent, found, &mut out,
@@ -174,7 +178,7 @@ fn pursue_one(
                 return;
             }
         }
-        if !begun && !in_pace(context, memory, &mut gangs[at], intent, out) {
+        if !begun && !in_pace(context, &mut gangs[at], intent, out) {
             return;
         }
         record_eviction(&mut gangs[at], intent);
@@ -259,7 +263,6 @@ fn budgets_allow(
 /// says until when they wait.
 fn in_pace(
     context: &Context<'_>,
-    memory: &Memory,
     gang: &mut GangState,
     intent: &Preemption,
     out: &mut Pursued,
@@ -267,7 +270,7 @@ fn in_pace(
     let (limit, pods) = (context.settings.max_evictions_per_minute, pods_of(intent));
     gang.paced = match out.paced {
         Some(first) => Some(LimitReached { pods, ..first }),
-        None => memory.evictions.allow(pods, limit, context.now).err(),
+        None => out.evictions.allow(pods, limit, context.now).err(),
     };
     out.paced = out.paced.or(gang.paced);
     if let Some(reached) = &gang.paced {
@@ -375,18 +378,20 @@ fn evict(
 ) {
     let victim = &found.victim;
     let text = messages::preempted_by(&gangs[at], intent, victim.cost);
+    let preemptor = gangs[at].input.key.clone();
     let first = first_request(context, &mut gangs[at], &victim.uid);
-    memory.evictions.note(&victim.uid, victim.pods, first);
+    out.evictions.note(&victim.uid, victim.pods, first);
     let Some(pod) = &found.pod else {
         let preempted = gangs.iter_mut().find(|g| g.uid() == victim.uid);
         if let Some(gang) = preempted {
-            gang.preempted = Some(text);
+            gang.preempted = Some((preemptor, text));
         }
         return;
     };
     unassign(gangs, pod);
     if !pod.disrupted {
         out.steps.push(Step::MarkPod {
+            preemptor: preemptor.clone(),
             namespace: victim.namespace.clone(),
             name: victim.name.clone(),
             uid: victim.uid.clone(),
@@ -404,6 +409,7 @@ fn evict(
         .delete_after
         .is_some_and(|wait| context.due(first, wait, &mut out.wake));
     out.steps.push(Step::Evict {
+        preemptor,
         namespace: victim.namespace.clone(),
         name: victim.name.clone(),
         uid: victim.uid.clone(),
