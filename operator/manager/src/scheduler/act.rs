@@ -288,7 +288,7 @@ impl StepSender {
         let object = format!("{namespace}/{name}");
         let pods: Api<Pod> = self.actor.writes(namespace);
         match request_eviction(&pods, namespace, name, &uid, false).await {
-            Err(error) if by_force && error.class == ErrorClass::Throttled => {
+            Err(error) if by_force && error.class == ErrorClass::Budget => {
                 info!(
                     pod = object,
                     "disruption budgets refuse the eviction of a victim: deleting it"
@@ -312,7 +312,7 @@ impl StepSender {
         let answer = request_eviction(&pods, namespace, name, &uid, true).await;
         match answer {
             Ok(_) => StepResult::Answered(uid, true, now),
-            Err(error) if error.class == ErrorClass::Throttled => {
+            Err(error) if error.class == ErrorClass::Budget => {
                 StepResult::Answered(uid, false, now)
             }
             answer => settled(&format!("{namespace}/{name}"), "ask eviction", answer),

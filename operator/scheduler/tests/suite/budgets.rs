@@ -27,12 +27,11 @@ fn allow(world: &mut Gangs, name: &str, pods: i32) {
 
 /// The API server refuses to evict a pod, whatever its budget says.
 fn refuse_evictions(world: &mut Gangs, name: &str) {
-    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     world.store().admission.rules.push(Rule {
         kind: WatchedKind::Pod,
         verb: Verb::Evict,
         name: Some(name.to_owned()),
-        answer: Refused::new(429, "TooManyRequests", message),
+        answer: Refused::by_budget(),
     });
 }
 
