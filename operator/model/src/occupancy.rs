@@ -131,7 +131,8 @@ impl PlacedGang<'_> {
         out
     }
 
-    /// Whether labels of its templates or of its pods put it out of reach of preemption.
+    /// Whether labels of its templates or of its pods, or the grace period of one of them, put it out
+    /// of reach of preemption.
     pub fn spared(&self, rules: &VictimRules) -> bool {
         if self
             .template_labels
@@ -141,8 +142,11 @@ impl PlacedGang<'_> {
             return true;
         }
         // The pods of a gang share their labels.
-        let alive = self.pods.iter().filter(|pod| pod.alive());
-        let labels = alive.map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
+        let mut alive = self.pods.iter().filter(|pod| pod.alive());
+        if alive.clone().any(|pod| rules.outlast(pod)) {
+            return true;
+        }
+        let labels = alive.by_ref().map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
         let different: HashMap<_, _> = labels.collect();
         different.values().any(|labels| rules.spare(labels))
     }
@@ -244,11 +248,15 @@ impl<T> ByRequests<T> {
 
 impl<'a> Occupancy<'a> {
     /// What holds capacity and is leaving: all that is held by gangs on their way out and by
-    /// victims of intents in force, and pods that are ending. One that outlives its grace period by
-    /// more than [`Rules::overdue`] may hold its node indefinitely, and does not count.
+    /// victims of intents in force, and pods that are ending, as long as they are
+    /// [waited for](Rules::waited_for).
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
+        let in_time = |pod: &Pod| {
+            let end = pod.terminating;
+            end.is_none_or(|end| self.rules.in_time(end, self.now))
+        };
         for gang in self.gangs.iter().filter(|t| self.goes(t)) {
             counted.extend(
                 gang.pods
@@ -256,7 +264,8 @@ impl<'a> Occupancy<'a> {
                     .filter(|p| p.holds().is_some())
                     .map(|p| p.uid.as_str()),
             );
-            let held = gang.holds(self.cluster);
+            let mut held = gang.holds(self.cluster);
+            held.retain(|h| h.pod.as_ref().is_none_or(|pod| in_time(pod)));
             out.held
                 .extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
         }
@@ -266,12 +275,11 @@ impl<'a> Occupancy<'a> {
             if !(evicted || listed.terminating) || counted.contains(pod.uid.as_str()) {
                 continue;
             }
-            if evicted {
+            if evicted && in_time(pod) {
                 out.held.push((node, self.amounts(&pod.requests)));
             } else if let Some(end) = pod
                 .terminating
-                .and_then(|end| after(end, self.rules.overdue))
-                && end > self.now
+                .and_then(|end| self.rules.waited_for(end, self.now))
             {
                 out.held.push((node, self.amounts(&pod.requests)));
                 out.until = Some(out.until.map_or(end, |until| until.min(end)));

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
@@ -69,6 +70,8 @@ pub struct Pod {
     pub stage: Stage,
     /// What kube-scheduler says while it refuses the pod; see [`crate::refusal`].
     pub refusal: Option<Arc<str>>,
+    /// How long it may take to end, unless its deletion says otherwise.
+    pub grace: Duration,
     /// When it will have ended at the latest, when its deletion was asked for.
     pub terminating: Option<DateTime<Utc>>,
     /// Whether a DisruptionTarget condition holds.
@@ -182,6 +185,7 @@ impl Pod {
                 || label(labels::EVICTABLE).is_some_and(|v| v == "false"),
             stage,
             refusal,
+            grace: Duration::from_secs(grace(spec).unsigned_abs()),
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
             disrupted: condition(types::DISRUPTION_TARGET, "True", None),
             started: status.start_time.as_ref().or(created).and_then(utc),
@@ -242,11 +246,14 @@ pub(crate) fn group_of(owner: &OwnerReference) -> &str {
 /// grace period then.
 fn deadline(spec: &PodSpecView, status: &PodStatusView) -> Option<DateTime<Utc>> {
     let start = status.start_time.as_ref().and_then(utc)?;
-    let grace = spec
-        .termination_grace_period_seconds
-        .unwrap_or(DEFAULT_GRACE);
-    let seconds = spec.active_deadline_seconds?.checked_add(grace)?;
+    let seconds = spec.active_deadline_seconds?.checked_add(grace(spec))?;
     start.checked_add_signed(TimeDelta::try_seconds(seconds)?)
+}
+
+/// Seconds. One that is negative is of old and means one (`validation.ValidatePodSpec`).
+fn grace(spec: &PodSpecView) -> i64 {
+    let grace = spec.termination_grace_period_seconds;
+    grace.map_or(DEFAULT_GRACE, |g| if g < 0 { 1 } else { g })
 }
 
 /// Whether the owner's controller decides on the node of each pod: then the pod holds its capacity

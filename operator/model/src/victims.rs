@@ -1,6 +1,7 @@
 //! Which work may be evicted for a gang at all, whatever its priority.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lockstep_api::names::labels;
 
@@ -32,6 +33,9 @@ pub struct VictimRules {
     pub excluded_namespaces: BTreeSet<String>,
     /// Labels, key and value: a pod with one of them is not evicted.
     pub excluded_labels: BTreeMap<String, String>,
+    /// Longest grace period of a pod that is evicted, and the longest that the end of any pod is
+    /// waited for: a user may choose years.
+    pub longest_grace_period: Duration,
 }
 
 impl Default for VictimRules {
@@ -40,6 +44,7 @@ impl Default for VictimRules {
             scope: VictimScope::default(),
             excluded_namespaces: CONTROL_PLANE.map(str::to_owned).into(),
             excluded_labels: BTreeMap::new(),
+            longest_grace_period: Duration::from_hours(1),
         }
     }
 }
@@ -51,6 +56,11 @@ impl VictimRules {
         let mut excluded = self.excluded_labels.iter();
         opted_out.is_some_and(|value| value == "false")
             || excluded.any(|(key, value)| pod_labels.get(key) == Some(value))
+    }
+
+    /// Whether the pod may take longer to end than anybody waits.
+    pub fn outlast(&self, pod: &Pod) -> bool {
+        pod.grace > self.longest_grace_period
     }
 
     /// Whether nothing of a namespace may be evicted.
@@ -111,9 +121,11 @@ impl VictimFilter<'_> {
         }
     }
 
-    /// Whether neither its namespace nor a label puts the pod out of reach.
+    /// Whether neither its namespace nor a label nor its grace period puts the pod out of reach.
     pub(crate) fn reaches(&self, pod: &Pod) -> bool {
-        !self.rules.exclude(&pod.namespace) && !self.rules.spare(&pod.labels)
+        !self.rules.exclude(&pod.namespace)
+            && !self.rules.spare(&pod.labels)
+            && !self.rules.outlast(pod)
     }
 
     fn holds_wanted(&self, resources: &Resources) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_engine::{Amounts, Blocker, NodeIx};
 
-use crate::occupancy::{ByRequests, Occupancy, PlacedGang, after};
+use crate::occupancy::{ByRequests, Occupancy, PlacedGang};
 use crate::pod::Pod;
 use crate::resources::Resources;
 use crate::victims::VictimFilter;
@@ -123,9 +123,9 @@ impl Occupancy<'_> {
 
     /// One that outlives its grace period ends nobody knows when.
     fn terminating(&self, end: DateTime<Utc>) -> WorkEnd {
-        match after(end, self.rules.overdue) {
-            Some(overdue) if overdue > self.now => WorkEnd::Leaving(end),
-            _ => WorkEnd::ByItself(None),
+        match self.rules.waited_for(end, self.now) {
+            Some(_) => WorkEnd::Leaving(end),
+            None => WorkEnd::ByItself(None),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PreemptionPolicy;
@@ -145,6 +146,7 @@ impl PodRecord {
             priority: pod.priority,
             preempts: pod.preempts,
             protected: pod.protected,
+            grace_seconds: pod.grace.as_secs(),
             terminating: pod.terminating,
             disrupted: pod.disrupted,
             started: pod.started,
@@ -175,6 +177,7 @@ impl PodRecord {
             protected: self.protected,
             stage: Stage::Open,
             refusal: None,
+            grace: Duration::from_secs(self.grace_seconds),
             terminating: self.terminating,
             disrupted: self.disrupted,
             started: self.started,

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
@@ -207,7 +208,9 @@ fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &m
         return false;
     }
     let begin = intent.decided_at;
-    let since = there.by_ref().filter_map(|f| f.ends).fold(begin, Ord::max);
+    let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
+    let ends = there.by_ref().filter_map(|f| f.ends.filter(in_time));
+    let since = ends.fold(begin, Ord::max);
     context.due(since, context.settings.intent_deadline, wake)
 }
 
@@ -423,7 +426,7 @@ fn first_request(
     context: &Context<'_>,
     gang: &mut GangState,
     victim: &str,
-) -> chrono::DateTime<chrono::Utc> {
+) -> DateTime<Utc> {
     let intent = gang.status.preemption.as_mut();
     let noted = intent.and_then(|i| i.victims.iter_mut().find(|v| v.uid == victim));
     noted.map_or(context.now, |victim| {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::api::{DeleteOptions, Refused, Rule, Verb};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 
@@ -159,4 +159,52 @@ fn a_victim_that_goes_by_itself_does_not_spare_the_question_what_budgets_allow()
     world.remove(WatchedKind::Pod, &Key::new("ml", "goes"));
     run(&mut world, 5);
     assert_eq!(world.evicted(), [""; 0]);
+}
+
+#[test]
+fn a_pod_that_ends_later_than_anybody_waits_keeps_its_node_and_another_pod_goes() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    let year = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 31_536_000}});
+    world.foreign_with("stubborn", "n1", 0, 1, &year);
+    world.foreign("other", "n2", 0, 1);
+    world.fault("n1", |f| f.unkillable = true);
+    world.delete(WatchedKind::Pod, &Key::new("ml", "stubborn"));
+    world.gang("high", ONE);
+    run(&mut world, 600);
+    assert_eq!((world.evicted(), world.running("high")), (vec!["other".to_owned()], 1));
+}
+
+#[test]
+fn a_victim_that_its_user_deletes_with_an_endless_grace_period_is_given_up() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    world.foreign("stubborn", "n1", 0, 1);
+    world.foreign("other", "n2", 1, 1);
+    world.fault("n1", |f| f.unkillable = true);
+    world.gang("high", ONE);
+    world.pass();
+    assert_eq!(world.intent("high").unwrap().victims[0].name, "stubborn");
+    let year = DeleteOptions {
+        grace: Some(31_536_000),
+        ..DeleteOptions::default()
+    };
+    let key = Key::new("ml", "stubborn");
+    let deleted = world
+        .store()
+        .delete("user", WatchedKind::Pod, &key, &year);
+    deleted.unwrap();
+    run(&mut world, 600);
+    assert_eq!((world.evicted(), world.running("high")), (vec!["other".to_owned()], 1));
+}
+
+#[test]
+fn work_whose_grace_period_is_longer_than_anybody_waits_is_no_candidate_and_the_condition_tells() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    let grace = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 3601}});
+    world.foreign_with("slow", "n1", 0, 1, &grace);
+    world.gang("high", ONE);
+    run(&mut world, 30);
+    assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
+    let message = world.condition("high").message;
+    let says = "1 pod of lower priority may not be evicted for it (scheduler.preemption.victims)";
+    assert!(message.ends_with(says), "{message}");
 }
