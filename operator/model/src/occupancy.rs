@@ -146,7 +146,9 @@ impl PlacedGang<'_> {
         if alive.clone().any(|pod| rules.outlast(pod)) {
             return true;
         }
-        let labels = alive.by_ref().map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
+        let labels = alive
+            .by_ref()
+            .map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
         let different: HashMap<_, _> = labels.collect();
         different.values().any(|labels| rules.spare(labels))
     }
@@ -298,6 +300,7 @@ impl<'a> Occupancy<'a> {
     ) -> UnitTable {
         let mut builder =
             UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
+        self.about_to_go().for_each(|pod| builder.spend(pod));
         let preemptor = asking.and_then(|number| self.gangs.get(number));
         let counts = |gang: &PlacedGang<'_>| gang.counts_for(preemptor.map(|p| p.uid), priority);
         let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
@@ -368,6 +371,18 @@ impl<'a> Occupancy<'a> {
             }
         }
         builder.build()
+    }
+
+    /// Pods that disruption budgets count as there, of gangs and intents in force that have them go.
+    fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
+        let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
+        let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &***pod));
+        let listed = self.cluster.listed_pods().iter();
+        let evicted = listed.filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty());
+        let evicted = evicted.map(|listed| &*listed.pod);
+        let evicted = evicted.filter(|pod| self.is_being_evicted(pod));
+        let there = |pod: &&Pod| pod.bound.is_some() && pod.alive();
+        members.chain(evicted).filter(there)
     }
 
     /// What would be free for a gang of this priority with everything gone that anybody could evict for

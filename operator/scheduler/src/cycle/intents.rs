@@ -42,6 +42,16 @@ pub(super) struct Pursued {
     /// Evictions of the last minute, with those of this cycle. Memory takes note of them from the
     /// statuses that say so: what could not be written has not happened.
     evictions: Evictions,
+    /// How many pods that victims are, and that are still there, each budget guards, by its position.
+    spent: BTreeMap<usize, u32>,
+}
+
+impl Pursued {
+    fn spend(&mut self, guarded: &BTreeMap<usize, u32>) {
+        for (budget, pods) in guarded {
+            *self.spent.entry(*budget).or_default() += pods;
+        }
+    }
 }
 
 /// Drops intents that are void on their face.
@@ -98,6 +108,11 @@ pub(super) fn pursue(
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
     out.evictions = memory.evictions.clone();
+    for (_, intent, found) in &valid {
+        if begun(intent) {
+            out.spend(&guarded_pods(context, gangs, found));
+        }
+    }
     for (at, intent, found) in &valid {
         pursue_one(
             context, memory, capacity, gangs, *at, intent, found, &mut out,
@@ -171,7 +186,7 @@ fn pursue_one(
     }
     let spared = can_stay(&here, after);
     if spared.is_empty() {
-        match budgets_allow(context, memory, intent, &here, begun, out) {
+        match budgets_allow(context, memory, gangs, intent, &here, out) {
             BudgetAnswer::Yes => {}
             BudgetAnswer::Asked => return,
             BudgetAnswer::No => {
@@ -224,18 +239,31 @@ enum BudgetAnswer {
     No,
 }
 
-/// Asks about the pods that a budget guards before anybody is evicted: that the others have gone
-/// would be of no use if these could stay. Where pods may be deleted in the end, nobody is asked.
+/// Looks at budgets, and asks about the pods that they guard, before anybody is evicted: that the
+/// others have gone would be of no use if these could stay. Gangs, which leave by themselves, are not
+/// asked about. Where pods may be deleted in the end, nobody is.
 fn budgets_allow(
     context: &Context<'_>,
     memory: &Memory,
+    gangs: &[GangState],
     intent: &Preemption,
     here: &[&Found],
-    begun: bool,
     out: &mut Pursued,
 ) -> BudgetAnswer {
-    if begun || context.settings.delete_after.is_some() {
+    if begun(intent) || context.settings.delete_after.is_some() {
         return BudgetAnswer::Yes;
+    }
+    let all = guarded_pods(context, gangs, here.iter().copied());
+    for (budget, pods) in &all {
+        let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
+        let spent = out.spent.get(budget).copied().unwrap_or(0);
+        if *pods > allowed {
+            return BudgetAnswer::No;
+        } else if *pods > allowed.saturating_sub(spent) {
+            // Until those of others have begun to go: they may be counted twice for a moment.
+            out.wake.at(context.now + context.settings.retry);
+            return BudgetAnswer::Asked;
+        }
     }
     let pods = here.iter().filter_map(|f| f.pod.as_ref());
     let guarded: Vec<&Arc<Pod>> = pods
@@ -259,7 +287,32 @@ fn budgets_allow(
             }
         }
     }
+    if matches!(answer, BudgetAnswer::Yes) {
+        out.spend(&all);
+    }
     answer
+}
+
+/// How many pods of victims that are there each budget guards, by its position.
+fn guarded_pods<'f>(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    found: impl IntoIterator<Item = &'f Found>,
+) -> BTreeMap<usize, u32> {
+    let mut out = BTreeMap::new();
+    for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
+        let gang = || gangs.iter().find(|g| g.uid() == victim.victim.uid);
+        let members = victim.pod.is_none().then(gang).flatten();
+        let members = members.into_iter().flat_map(GangState::all_pods);
+        let there = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
+        for pod in victim.pod.iter().chain(members).filter(there) {
+            let budgets = context.budgets.iter().enumerate();
+            for (at, _) in budgets.filter(|(_, budget)| budget.guards(pod)) {
+                *out.entry(at).or_default() += 1;
+            }
+        }
+    }
+    out
 }
 
 /// Whether the victims of an intent may be evicted now, as far as their number goes; if not, the gang

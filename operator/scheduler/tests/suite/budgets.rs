@@ -171,7 +171,10 @@ fn a_pod_that_ends_later_than_anybody_waits_keeps_its_node_and_another_pod_goes(
     world.delete(WatchedKind::Pod, &Key::new("ml", "stubborn"));
     world.gang("high", ONE);
     run(&mut world, 600);
-    assert_eq!((world.evicted(), world.running("high")), (vec!["other".to_owned()], 1));
+    assert_eq!(
+        (world.evicted(), world.running("high")),
+        (vec!["other".to_owned()], 1)
+    );
 }
 
 #[test]
@@ -188,12 +191,13 @@ fn a_victim_that_its_user_deletes_with_an_endless_grace_period_is_given_up() {
         ..DeleteOptions::default()
     };
     let key = Key::new("ml", "stubborn");
-    let deleted = world
-        .store()
-        .delete("user", WatchedKind::Pod, &key, &year);
+    let deleted = world.store().delete("user", WatchedKind::Pod, &key, &year);
     deleted.unwrap();
     run(&mut world, 600);
-    assert_eq!((world.evicted(), world.running("high")), (vec!["other".to_owned()], 1));
+    assert_eq!(
+        (world.evicted(), world.running("high")),
+        (vec!["other".to_owned()], 1)
+    );
 }
 
 #[test]
@@ -205,6 +209,59 @@ fn work_whose_grace_period_is_longer_than_anybody_waits_is_no_candidate_and_the_
     run(&mut world, 30);
     assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
     let message = world.condition("high").message;
-    let says = "1 pod of lower priority may not be evicted for it (scheduler.preemption.victims)";
+    let says = "of lower priority may not be evicted for it (scheduler.preemption.victims)";
     assert!(message.ends_with(says), "{message}");
+}
+
+/// A gang of four whose pods a budget of its user guards.
+fn budgeted_gang(world: &mut Gangs, name: &str) {
+    let container =
+        serde_json::json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+    let template = serde_json::json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
+    let group = serde_json::json!({"name": "g", "replicas": 4, "template": template});
+    let spec = Spec {
+        priority: 1,
+        members: 4,
+        gpus: 1,
+    };
+    world.gang_with(name, spec, &serde_json::json!({"groups": [group]}));
+    world.settle();
+}
+
+#[test]
+fn what_a_budget_allows_is_spent_by_one_preemption_and_not_by_each() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4), ("n3", 1)]);
+    world.guarded("web", "n3");
+    budgeted_gang(&mut world, "one");
+    budgeted_gang(&mut world, "two");
+    allow(&mut world, "web", 4);
+    world.gang("first", Spec { members: 4, ..ONE });
+    world.gang("second", Spec { members: 4, ..ONE });
+    world.pass();
+    let intents = [world.intent("first"), world.intent("second")];
+    assert_eq!(intents.iter().flatten().count(), 1);
+    let waits = if intents[0].is_none() {
+        "first"
+    } else {
+        "second"
+    };
+    let message = world.condition(waits).message;
+    assert!(
+        message.contains("disruption budgets keep 5 pods"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_gang_whose_budget_no_longer_allows_it_is_not_evicted() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 1)]);
+    world.guarded("web", "n2");
+    budgeted_gang(&mut world, "low");
+    allow(&mut world, "web", 4);
+    world.gang("high", Spec { members: 4, ..ONE });
+    world.pass();
+    assert!(world.intent("high").is_some());
+    allow(&mut world, "web", 3);
+    run(&mut world, 30);
+    assert_eq!((world.running("low"), world.intent("high")), (4, None));
 }
