@@ -58,19 +58,19 @@ impl Evictions {
         });
     }
 
-    /// The same with the victims of preemptions that were decided within the last minute and have
-    /// not begun: they are about to be evicted.
+    /// The same with the victims of preemptions that have not begun, however long ago they were
+    /// decided: they are about to be evicted.
     pub fn with_decided<'i>(
         &self,
         intents: impl Iterator<Item = &'i Preemption>,
         now: DateTime<Utc>,
     ) -> Self {
         let mut all = self.clone();
-        for intent in intents.filter(|i| now < i.decided_at + PERIOD) {
-            for victim in &intent.victims {
-                all.note(&victim.uid, victim.pods, intent.decided_at);
-            }
+        for victim in intents.flat_map(|intent| &intent.victims) {
+            let at = victim.eviction_requested_at.unwrap_or(now).min(now);
+            all.note(&victim.uid, victim.pods, at);
         }
+        all.0.retain(|_, evicted| now < evicted.at + PERIOD);
         all
     }
 

@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
@@ -38,7 +39,7 @@ pub(super) struct Pursued {
     pub steps: Vec<Step>,
     pub wake: Wake,
     /// That an intent waits for the limit of evictions: none overtakes it.
-    paced: Option<LimitReached>,
+    pub paced: Option<LimitReached>,
     /// Evictions of the last minute, with those of this cycle. Memory takes note of them from the
     /// statuses that say so: what could not be written has not happened.
     evictions: Evictions,
@@ -94,7 +95,9 @@ pub(super) fn pursue(
         if found.iter().any(|f| f.evicted) {
             record_eviction(&mut gangs[at], &intent);
         }
-        if overdue(context, &intent, &found, &mut out.wake) {
+        // One that has victims to evict and has evicted none may wait for the limit.
+        let waits = !begun(&intent) && found.iter().any(|f| f.progress == Progress::Here);
+        if !waits && overdue(context, &intent, &found, &mut out.wake) {
             record_useless_eviction(&mut gangs[at], &intent);
             withdraw(context, capacity, &mut gangs[at]);
             continue;
@@ -107,6 +110,11 @@ pub(super) fn pursue(
     }
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
+    // In the order of the queue, where those are first that hold nodes.
+    valid.sort_by_cached_key(|(at, ..)| {
+        let (gang, uid) = (&gangs[*at], gangs[*at].uid().to_owned());
+        QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
+    });
     out.evictions = memory.evictions.clone();
     for (_, intent, found) in &valid {
         if begun(intent) {
@@ -159,7 +167,12 @@ fn pursue_one(
         .collect();
     // Not all pods are there: the workload is still creating them, or a quota refuses them. Nothing
     // is evicted in vain.
-    let Some(pods) = pods else { return };
+    let Some(pods) = pods else {
+        if overdue(context, intent, found, &mut out.wake) {
+            withdraw(context, capacity, &mut gangs[at]);
+        }
+        return;
+    };
     let here: Vec<&Found> = found
         .iter()
         .filter(|f| f.progress == Progress::Here)
@@ -188,7 +201,12 @@ fn pursue_one(
     if spared.is_empty() {
         match budgets_allow(context, memory, gangs, intent, &here, out) {
             BudgetAnswer::Yes => {}
-            BudgetAnswer::Asked => return,
+            BudgetAnswer::Asked => {
+                if overdue(context, intent, found, &mut out.wake) {
+                    withdraw(context, capacity, &mut gangs[at]);
+                }
+                return;
+            }
             BudgetAnswer::No => {
                 withdraw(context, capacity, &mut gangs[at]);
                 return;
@@ -215,14 +233,16 @@ fn begun(intent: &Preemption) -> bool {
     victims.any(|v| v.eviction_requested_at.is_some())
 }
 
-/// Whether victims have been there for too long: after the decision, and beyond the grace periods
-/// of those that are leaving.
+/// Whether victims have been there for too long: after the decision, or their eviction, which may
+/// have waited for the limit, and beyond the grace periods of those that are leaving.
 fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &mut Wake) -> bool {
     let mut there = found.iter().filter(|f| f.progress != Progress::Gone);
     if there.clone().next().is_none() {
         return false;
     }
-    let begin = intent.decided_at;
+    let evicted = intent.victims.iter();
+    let evicted = evicted.filter_map(|v| v.eviction_requested_at).max();
+    let begin = evicted.unwrap_or(intent.decided_at);
     let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
     let ends = there.by_ref().filter_map(|f| f.ends.filter(in_time));
     let since = ends.fold(begin, Ord::max);

@@ -63,7 +63,7 @@ pub fn schedule(
     intents::drop_void(&context, &mut capacity, &mut gangs);
     let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);
     wake.join(pursued.wake);
-    let queued = queue::serve(&context, memory, &mut capacity, &mut gangs);
+    let queued = queue::serve(&context, memory, &mut capacity, &mut gangs, pursued.paced);
     wake.join(queued.wake);
     let written = status::write(&context, memory, &capacity, &mut gangs);
     wake.join(written.wake);

@@ -136,3 +136,29 @@ fn a_victim_that_goes_by_itself_lifts_the_limit_for_no_other() {
     run(&mut world, 60);
     assert_eq!(running(&world, &["second"]), [true]);
 }
+
+#[test]
+fn a_preemption_that_waits_for_the_limit_is_neither_overtaken_by_later_ones_nor_withdrawn() {
+    let mut world = full(12, 0);
+    world.gang("a-first", HIGH);
+    let large = Spec {
+        priority: 90,
+        members: 6,
+        gpus: 1,
+    };
+    world.gang("z-large", large);
+    world.pass();
+    assert!(world.intent("a-first").is_some() && world.intent("z-large").is_some());
+    // What is decided counts for a minute, and what is evicted from now on.
+    world.later(2);
+    world.scheduler_settings().max_evictions_per_minute = NonZeroU32::new(4);
+    let small = Spec {
+        priority: 80,
+        ..LOW
+    };
+    for number in 0..7 {
+        world.gang(&format!("a-{number}"), small);
+        run(&mut world, 20);
+    }
+    assert_eq!(world.running("z-large"), 6);
+}
