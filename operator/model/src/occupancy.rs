@@ -360,7 +360,7 @@ impl<'a> Occupancy<'a> {
         for listed in self.foreign_pods(priority) {
             let pod = &listed.pod;
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
-            if !in_scope || !filter.reaches(pod) {
+            if !in_scope || filter.rules.leave_alone(pod) {
                 builder.out_of_reach(1);
             } else if filter.refused.contains(&pod.uid) {
                 builder.guarded(1);

@@ -63,8 +63,8 @@ pub struct Pod {
     pub priority: i32,
     /// Whether it may preempt.
     pub preempts: bool,
-    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods, and those
-    /// whose label says so.
+    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods. What its labels
+    /// say is for [`crate::VictimRules`].
     pub protected: bool,
     /// How far it is.
     pub stage: Stage,
@@ -181,8 +181,7 @@ impl Pod {
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             protected: owner.is_some_and(is_daemon_set)
                 || annotation(MIRROR).is_some()
-                || priority >= SYSTEM_PRIORITY
-                || label(labels::EVICTABLE).is_some_and(|v| v == "false"),
+                || priority >= SYSTEM_PRIORITY,
             stage,
             refusal,
             grace: Duration::from_secs(grace(spec).unsigned_abs()),
@@ -459,14 +458,6 @@ mod tests {
             ),
             (json!({"metadata": {"annotations": {MIRROR: "x"}}}), true),
             (json!({"spec": {"priority": 2_000_001_000}}), true),
-            (
-                json!({"metadata": {"labels": {labels::EVICTABLE: "false"}}}),
-                true,
-            ),
-            (
-                json!({"metadata": {"labels": {labels::EVICTABLE: "true"}}}),
-                false,
-            ),
             (json!({"spec": {"priority": 1_999_999_999}}), false),
         ] {
             assert_eq!(pod(&object).protected, protected, "{object}");

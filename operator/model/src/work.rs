@@ -79,8 +79,10 @@ impl Occupancy<'_> {
         for listed in self.cluster.listed_pods() {
             let (node, pod) = (listed.node, &listed.pod);
             if listed.endless && !self.is_being_evicted(pod) {
-                let reach = |requests: &Resources| self.rules.victims.reach(requests);
-                if !listed.evictable || !*in_reach.of(&listed.requests, reach) {
+                let rules = &self.rules.victims;
+                let reach = |requests: &Resources| rules.reach(requests);
+                let in_scope = listed.evictable && *in_reach.of(&listed.requests, reach);
+                if !in_scope || rules.leave_alone(pod) {
                     continue;
                 }
             }

@@ -348,6 +348,7 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 },
                 excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
                 excluded_labels: preemption.victims.excluded_labels.clone(),
+                opt_out: true,
                 longest_grace_period: time(preemption.victims.longest_grace_period),
             },
             reservations_per_priority: config.reservations.per_priority,

@@ -124,8 +124,10 @@ impl PodRecord {
         if pod.ended() || (pod.holds().is_none() && pod.pod_group.is_none()) {
             return None;
         }
+        let opt_out = lockstep_api::names::labels::EVICTABLE;
         let labels = label_keys
             .iter()
+            .chain([&opt_out])
             .filter_map(|&key| Some((key.to_owned(), pod.labels.get(key)?.clone())));
         Some(Self {
             uid: pod.uid.clone(),

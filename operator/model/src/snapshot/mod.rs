@@ -95,7 +95,7 @@ pub struct PodRecord {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Labels that a disruption budget of its namespace asks for.
+    /// Labels that a disruption budget of its namespace asks for, and that by which it opts out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
     /// UID of the workload that controls it.

@@ -274,6 +274,7 @@ fn search_victims(
         scope: VictimScope::Any,
         excluded_namespaces: BTreeSet::new(),
         excluded_labels: BTreeMap::new(),
+        opt_out: false,
         longest_grace_period: Duration::MAX,
     };
     let any = VictimFilter {
