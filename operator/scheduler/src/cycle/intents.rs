@@ -9,7 +9,6 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
@@ -17,6 +16,7 @@ use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
+use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
 use super::place::place_in_free;
 use super::victims::{Found, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
@@ -30,9 +30,6 @@ use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
 
-/// How long the word of the API server counts that a pod may be evicted.
-const ANSWER_HOLDS: Duration = Duration::from_secs(30);
-
 /// What this stage wants done.
 #[derive(Default)]
 pub(super) struct Pursued {
@@ -44,11 +41,11 @@ pub(super) struct Pursued {
     /// statuses that say so: what could not be written has not happened.
     evictions: Evictions,
     /// How many pods that victims are, and that are still there, each budget guards, by its position.
-    spent: BTreeMap<usize, u32>,
+    pub spent: BTreeMap<usize, u32>,
 }
 
 impl Pursued {
-    fn spend(&mut self, guarded: &BTreeMap<usize, u32>) {
+    pub fn spend(&mut self, guarded: &BTreeMap<usize, u32>) {
         for (budget, pods) in guarded {
             *self.spent.entry(*budget).or_default() += pods;
         }
@@ -228,7 +225,7 @@ fn pursue_one(
 
 /// Whether victims have been evicted. That one has gone, or goes, by itself says nothing about the
 /// others.
-fn begun(intent: &Preemption) -> bool {
+pub(super) fn begun(intent: &Preemption) -> bool {
     let mut victims = intent.victims.iter();
     victims.any(|v| v.eviction_requested_at.is_some())
 }
@@ -247,92 +244,6 @@ fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &m
     let ends = there.by_ref().filter_map(|f| f.ends.filter(in_time));
     let since = ends.fold(begin, Ord::max);
     context.due(since, context.settings.intent_deadline, wake)
-}
-
-/// What budgets say about the victims that they guard.
-enum BudgetAnswer {
-    /// All may go.
-    Yes,
-    /// They are being asked.
-    Asked,
-    /// One of them may not.
-    No,
-}
-
-/// Looks at budgets, and asks about the pods that they guard, before anybody is evicted: that the
-/// others have gone would be of no use if these could stay. Gangs, which leave by themselves, are not
-/// asked about. Where pods may be deleted in the end, nobody is.
-fn budgets_allow(
-    context: &Context<'_>,
-    memory: &Memory,
-    gangs: &[GangState],
-    intent: &Preemption,
-    here: &[&Found],
-    out: &mut Pursued,
-) -> BudgetAnswer {
-    if begun(intent) || context.settings.delete_after.is_some() {
-        return BudgetAnswer::Yes;
-    }
-    let all = guarded_pods(context, gangs, here.iter().copied());
-    for (budget, pods) in &all {
-        let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
-        let spent = out.spent.get(budget).copied().unwrap_or(0);
-        if *pods > allowed {
-            return BudgetAnswer::No;
-        } else if *pods > allowed.saturating_sub(spent) {
-            // Until those of others have begun to go: they may be counted twice for a moment.
-            out.wake.at(context.now + context.settings.retry);
-            return BudgetAnswer::Asked;
-        }
-    }
-    let pods = here.iter().filter_map(|f| f.pod.as_ref());
-    let guarded: Vec<&Arc<Pod>> = pods
-        .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
-        .collect();
-    let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
-    let mut answer = BudgetAnswer::Yes;
-    for pod in guarded {
-        match memory.may_evict(&pod.uid, since) {
-            Some(true) => {}
-            Some(false) => return BudgetAnswer::No,
-            None => {
-                answer = BudgetAnswer::Asked;
-                out.steps.push(Step::AskEviction {
-                    namespace: pod.namespace.clone(),
-                    name: pod.name.clone(),
-                    uid: pod.uid.clone(),
-                });
-                // Then there is an answer, or it is asked for again.
-                out.wake.at(context.now + context.settings.retry);
-            }
-        }
-    }
-    if matches!(answer, BudgetAnswer::Yes) {
-        out.spend(&all);
-    }
-    answer
-}
-
-/// How many pods of victims that are there each budget guards, by its position.
-fn guarded_pods<'f>(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    found: impl IntoIterator<Item = &'f Found>,
-) -> BTreeMap<usize, u32> {
-    let mut out = BTreeMap::new();
-    for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
-        let gang = || gangs.iter().find(|g| g.uid() == victim.victim.uid);
-        let members = victim.pod.is_none().then(gang).flatten();
-        let members = members.into_iter().flat_map(GangState::all_pods);
-        let there = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
-        for pod in victim.pod.iter().chain(members).filter(there) {
-            let budgets = context.budgets.iter().enumerate();
-            for (at, _) in budgets.filter(|(_, budget)| budget.guards(pod)) {
-                *out.entry(at).or_default() += 1;
-            }
-        }
-    }
-    out
 }
 
 /// Whether the victims of an intent may be evicted now, as far as their number goes; if not, the gang
@@ -495,11 +406,7 @@ fn evict(
 
 /// When the eviction of a victim was first requested: now, unless the intent says another time. A
 /// pod whose eviction is requested again is one whose budgets have refused it.
-fn first_request(
-    context: &Context<'_>,
-    gang: &mut GangState,
-    victim: &str,
-) -> DateTime<Utc> {
+fn first_request(context: &Context<'_>, gang: &mut GangState, victim: &str) -> DateTime<Utc> {
     let intent = gang.status.preemption.as_mut();
     let noted = intent.and_then(|i| i.victims.iter_mut().find(|v| v.uid == victim));
     noted.map_or(context.now, |victim| {

@@ -1,5 +1,6 @@
 //! One scheduling cycle: stages over the gangs and a ledger of capacity, in this order.
 
+mod budgets;
 mod classes;
 mod intents;
 mod maintain;
