@@ -131,7 +131,8 @@ impl PlacedGang<'_> {
         out
     }
 
-    /// Whether labels of its templates or of its pods put it out of reach of preemption.
+    /// Whether labels of its templates or of its pods, or the grace period of one of them, put it out
+    /// of reach of preemption.
     pub fn spared(&self, rules: &VictimRules) -> bool {
         if self
             .template_labels
@@ -141,8 +142,13 @@ impl PlacedGang<'_> {
             return true;
         }
         // The pods of a gang share their labels.
-        let alive = self.pods.iter().filter(|pod| pod.alive());
-        let labels = alive.map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
+        let mut alive = self.pods.iter().filter(|pod| pod.alive());
+        if alive.clone().any(|pod| rules.outlast(pod)) {
+            return true;
+        }
+        let labels = alive
+            .by_ref()
+            .map(|pod| (Arc::as_ptr(&pod.labels), &pod.labels));
         let different: HashMap<_, _> = labels.collect();
         different.values().any(|labels| rules.spare(labels))
     }
@@ -244,11 +250,15 @@ impl<T> ByRequests<T> {
 
 impl<'a> Occupancy<'a> {
     /// What holds capacity and is leaving: all that is held by gangs on their way out and by
-    /// victims of intents in force, and pods that are ending. One that outlives its grace period by
-    /// more than [`Rules::overdue`] may hold its node indefinitely, and does not count.
+    /// victims of intents in force, and pods that are ending, as long as they are
+    /// [waited for](Rules::waited_for).
     pub fn leaving(&self) -> Leaving {
         let mut out = Leaving::default();
         let mut counted: HashSet<&str> = HashSet::new();
+        let in_time = |pod: &Pod| {
+            let end = pod.terminating;
+            end.is_none_or(|end| self.rules.in_time(end, self.now))
+        };
         for gang in self.gangs.iter().filter(|t| self.goes(t)) {
             counted.extend(
                 gang.pods
@@ -256,7 +266,8 @@ impl<'a> Occupancy<'a> {
                     .filter(|p| p.holds().is_some())
                     .map(|p| p.uid.as_str()),
             );
-            let held = gang.holds(self.cluster);
+            let mut held = gang.holds(self.cluster);
+            held.retain(|h| h.pod.as_ref().is_none_or(|pod| in_time(pod)));
             out.held
                 .extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
         }
@@ -266,12 +277,11 @@ impl<'a> Occupancy<'a> {
             if !(evicted || listed.terminating) || counted.contains(pod.uid.as_str()) {
                 continue;
             }
-            if evicted {
+            if evicted && in_time(pod) {
                 out.held.push((node, self.amounts(&pod.requests)));
             } else if let Some(end) = pod
                 .terminating
-                .and_then(|end| after(end, self.rules.overdue))
-                && end > self.now
+                .and_then(|end| self.rules.waited_for(end, self.now))
             {
                 out.held.push((node, self.amounts(&pod.requests)));
                 out.until = Some(out.until.map_or(end, |until| until.min(end)));
@@ -290,6 +300,7 @@ impl<'a> Occupancy<'a> {
     ) -> UnitTable {
         let mut builder =
             UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
+        self.about_to_go().for_each(|pod| builder.spend(pod));
         let preemptor = asking.and_then(|number| self.gangs.get(number));
         let counts = |gang: &PlacedGang<'_>| gang.counts_for(preemptor.map(|p| p.uid), priority);
         let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
@@ -352,7 +363,7 @@ impl<'a> Occupancy<'a> {
                 continue;
             }
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
-            if !in_scope || !filter.reaches(pod) {
+            if !in_scope || filter.rules.leave_alone(pod) {
                 builder.out_of_reach(1);
             } else if filter.refused.contains(&pod.uid) {
                 builder.guarded(1);
@@ -398,7 +409,7 @@ impl<'a> Occupancy<'a> {
         }
         let pods: Vec<&Arc<Pod>> = unit.iter().map(|l| &l.pod).collect();
         let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
-        if !in_scope || !pods.iter().all(|pod| filter.reaches(pod)) {
+        if !in_scope || pods.iter().any(|pod| filter.rules.leave_alone(pod)) {
             builder.out_of_reach(pods.len());
         } else if pods.iter().any(|pod| filter.refused.contains(&pod.uid)) {
             builder.guarded(pods.len());
@@ -408,6 +419,18 @@ impl<'a> Occupancy<'a> {
             let cost = losses.fold(0, u64::saturating_add);
             builder.add_pods(&pods, highest.unwrap_or_default(), cost);
         }
+    }
+
+    /// Pods that disruption budgets count as there, of gangs and intents in force that have them go.
+    fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
+        let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
+        let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &***pod));
+        let listed = self.cluster.listed_pods().iter();
+        let evicted = listed.filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty());
+        let evicted = evicted.map(|listed| &*listed.pod);
+        let evicted = evicted.filter(|pod| self.is_being_evicted(pod));
+        let there = |pod: &&Pod| pod.bound.is_some() && pod.alive();
+        members.chain(evicted).filter(there)
     }
 
     /// What would be free for a gang of this priority with everything gone that anybody could evict for

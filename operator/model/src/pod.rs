@@ -2,10 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1::{Affinity, NodeSelectorTerm};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::Resource;
+use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
@@ -38,13 +41,14 @@ pub struct Pod {
     pub name: String,
     /// Labels, for disruption budgets.
     pub labels: Arc<BTreeMap<String, String>>,
-    /// UID of the controlling owner.
+    /// UID of the workload that controls it, from [`workload_of`].
     pub owner: Option<String>,
-    /// Work of others that it belongs to: when it goes, all of that restarts or waits.
+    /// Work of others that it belongs to, by a key that no other of its namespace has: when it goes,
+    /// all of that restarts or waits.
     pub unit: Option<PodUnit>,
-    /// Name of the pod group; to be believed only when the owner is a workload.
+    /// Name of the pod group; to be believed only where there is an owner.
     pub pod_group: Option<String>,
-    /// Address in the workload; to be believed only when the owner is a workload.
+    /// Address in the workload; to be believed only where there is an owner.
     pub member: Option<Member>,
     /// Id of the placement that chose the node.
     pub placement: Option<String>,
@@ -60,13 +64,15 @@ pub struct Pod {
     pub priority: i32,
     /// Whether it may preempt.
     pub preempts: bool,
-    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods, and those
-    /// whose label says so.
+    /// Whether it must never be a victim: `DaemonSet`, mirror and system-priority pods. What its labels
+    /// say is for [`crate::VictimRules`].
     pub protected: bool,
     /// How far it is.
     pub stage: Stage,
     /// What kube-scheduler says while it refuses the pod; see [`crate::refusal`].
     pub refusal: Option<Arc<str>>,
+    /// How long it may take to end, unless its deletion says otherwise.
+    pub grace: Duration,
     /// When it will have ended at the latest, when its deletion was asked for.
     pub terminating: Option<DateTime<Utc>>,
     /// Whether a DisruptionTarget condition holds.
@@ -110,6 +116,8 @@ impl Pod {
             .iter()
             .flatten()
             .find(|o| o.controller == Some(true));
+        // Nobody knows when gates of others open, and kube-scheduler keeps nothing for such a pod.
+        let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
         let condition = |type_: &str, status_: &str, reason: Option<&str>| {
             status.conditions.iter().any(|c| {
@@ -145,7 +153,7 @@ impl Pod {
             namespace: metadata.namespace.clone().unwrap_or_default(),
             name: metadata.name.clone().unwrap_or_default(),
             labels: Arc::new(shared_labels(metadata)),
-            owner: owner.map(|o| o.uid.clone()),
+            owner: workload_of(metadata).map(|o| o.uid.clone()),
             unit: unit_of(metadata, spec.group()),
             pod_group: label(labels::POD_GROUP).cloned(),
             member: metadata.labels.as_ref().and_then(Member::of_labels),
@@ -154,18 +162,21 @@ impl Pod {
             pinned: spec
                 .affinity
                 .as_ref()
-                .filter(|_| owner.is_some_and(is_pinned_by_owner))
+                .filter(|_| !held_back && owner.is_some_and(is_pinned_by_owner))
                 .and_then(pin),
-            nominated: status.nominated_node_name.clone().filter(|n| !n.is_empty()),
+            nominated: status
+                .nominated_node_name
+                .clone()
+                .filter(|n| !held_back && !n.is_empty()),
             requests: Arc::new(pod_takes(spec)?),
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
-            protected: owner.is_some_and(|o| o.kind == "DaemonSet")
+            protected: owner.is_some_and(is_daemon_set)
                 || annotation(MIRROR).is_some()
-                || priority >= SYSTEM_PRIORITY
-                || label(labels::EVICTABLE).is_some_and(|v| v == "false"),
+                || priority >= SYSTEM_PRIORITY,
             stage,
             refusal,
+            grace: Duration::from_secs(grace(spec).unsigned_abs()),
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
             disrupted: condition(types::DISRUPTION_TARGET, "True", None),
             started: status.start_time.as_ref().or(created).and_then(utc),
@@ -205,21 +216,46 @@ impl Pod {
     }
 }
 
+/// The reference to the workload that controls a pod. Admission guards references to this group
+/// (`config/policies/members.yaml`), and no others; labels decide about nothing.
+pub fn workload_of(metadata: &ObjectMeta) -> Option<&OwnerReference> {
+    let mut owners = metadata.owner_references.iter().flatten();
+    owners.find(|o| o.controller == Some(true) && is_workload(o))
+}
+
+fn is_workload(owner: &OwnerReference) -> bool {
+    group_of(owner) == TrainingWorkload::group(&()) && owner.kind == TrainingWorkload::kind(&())
+}
+
+/// The API group of an owner; that of the core is empty.
+pub(crate) fn group_of(owner: &OwnerReference) -> &str {
+    let group = owner.api_version.split_once('/');
+    group.map_or("", |(group, _)| group)
+}
+
 /// When the kubelet will have ended the pod: it runs no longer than its deadline, and is given its
 /// grace period then.
 fn deadline(spec: &PodSpecView, status: &PodStatusView) -> Option<DateTime<Utc>> {
     let start = status.start_time.as_ref().and_then(utc)?;
-    let grace = spec
-        .termination_grace_period_seconds
-        .unwrap_or(DEFAULT_GRACE);
-    let seconds = spec.active_deadline_seconds?.checked_add(grace)?;
+    let seconds = spec.active_deadline_seconds?.checked_add(grace(spec))?;
     start.checked_add_signed(TimeDelta::try_seconds(seconds)?)
+}
+
+/// Seconds. One that is negative is of old and means one (`validation.ValidatePodSpec`).
+fn grace(spec: &PodSpecView) -> i64 {
+    let grace = spec.termination_grace_period_seconds;
+    grace.map_or(DEFAULT_GRACE, |g| if g < 0 { 1 } else { g })
 }
 
 /// Whether the owner's controller decides on the node of each pod: then the pod holds its capacity
 /// before it is bound. Any user can write an affinity; kube-scheduler keeps nothing for it.
 fn is_pinned_by_owner(owner: &OwnerReference) -> bool {
-    owner.kind == "DaemonSet" || owner.kind == "TrainingWorkload"
+    is_daemon_set(owner) || is_workload(owner)
+}
+
+/// Kinds of other groups have controllers that nobody knows here.
+fn is_daemon_set(owner: &OwnerReference) -> bool {
+    group_of(owner) == "apps" && owner.kind == "DaemonSet"
 }
 
 /// The labels by which budgets select, without those that number a member: the pods of a workload
@@ -290,11 +326,11 @@ mod tests {
     }
 
     fn pinned(terms: &Value) -> Option<String> {
-        pinned_of("TrainingWorkload", terms)
+        pinned_of("training.lockstep.dev/v1", "TrainingWorkload", terms)
     }
 
-    fn pinned_of(owner: &str, terms: &Value) -> Option<String> {
-        let owner = json!([{"apiVersion": "v1", "kind": owner, "name": "x", "uid": "o", "controller": true}]);
+    fn pinned_of(group: &str, owner: &str, terms: &Value) -> Option<String> {
+        let owner = json!([{"apiVersion": group, "kind": owner, "name": "x", "uid": "o", "controller": true}]);
         pod(
             &json!({"metadata": {"ownerReferences": owner}, "spec": {"affinity": {"nodeAffinity":
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}}),
@@ -305,8 +341,12 @@ mod tests {
     #[test]
     fn a_foreign_pod_that_names_a_node_holds_nothing_before_it_is_bound() {
         let term = json!([{"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]);
-        for (owner, holds) in [("Job", None), ("DaemonSet", Some("n1"))] {
-            assert_eq!(pinned_of(owner, &term).as_deref(), holds);
+        for (group, owner, holds) in [
+            ("batch/v1", "Job", None),
+            ("apps/v1", "DaemonSet", Some("n1")),
+            ("x.example/v1", "DaemonSet", None),
+        ] {
+            assert_eq!(pinned_of(group, owner, &term).as_deref(), holds);
         }
     }
 
@@ -318,7 +358,8 @@ mod tests {
                 "annotations": {annotations::PLACEMENT: "p1", annotations::LAST_CHECKPOINT: "2026-11-21T10:00:00+01:00"},
                 "ownerReferences": [
                     {"apiVersion": "v1", "kind": "X", "name": "x", "uid": "other"},
-                    {"apiVersion": "v1", "kind": "TrainingWorkload", "name": "llama", "uid": "w", "controller": true}]},
+                    {"apiVersion": "training.lockstep.dev/v1", "kind": "TrainingWorkload", "name": "llama", "uid": "w",
+                        "controller": true}]},
             "spec": {"schedulingGates": [{"name": PREEMPTION_GATE}], "priority": 7, "preemptionPolicy": "Never",
                 "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                     {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n1"]}]}]}}}}}));
@@ -389,7 +430,7 @@ mod tests {
 
     #[test]
     fn daemon_mirror_and_system_pods_are_never_victims() {
-        let owner = |kind: &str| json!([{"apiVersion": "v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
+        let owner = |kind: &str| json!([{"apiVersion": "apps/v1", "kind": kind, "name": "x", "uid": "o", "controller": true}]);
         for (object, protected) in [
             (
                 json!({"metadata": {"ownerReferences": owner("DaemonSet")}}),
@@ -401,14 +442,6 @@ mod tests {
             ),
             (json!({"metadata": {"annotations": {MIRROR: "x"}}}), true),
             (json!({"spec": {"priority": 2_000_001_000}}), true),
-            (
-                json!({"metadata": {"labels": {labels::EVICTABLE: "false"}}}),
-                true,
-            ),
-            (
-                json!({"metadata": {"labels": {labels::EVICTABLE: "true"}}}),
-                false,
-            ),
             (json!({"spec": {"priority": 1_999_999_999}}), false),
         ] {
             assert_eq!(pod(&object).protected, protected, "{object}");

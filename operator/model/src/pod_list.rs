@@ -33,7 +33,7 @@ pub struct ListedPod {
     pub terminating: bool,
     /// Whether it goes on until somebody evicts it.
     pub endless: bool,
-    /// Whether something controls it.
+    /// Whether a workload controls it.
     pub owned: bool,
     /// Whether it belongs to work of others that is of use only together.
     pub in_unit: bool,

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use lockstep_engine::{Algorithm, PLACEMENT_STEPS, PreemptionOptions, VictimOrder};
 
 use crate::cost::CostModel;
+use crate::occupancy::after;
 use crate::victims::VictimRules;
 
 /// What the manager's configuration says about preemption and reservations. A question to the engine that is asked
@@ -63,6 +65,23 @@ impl Rules {
             follow_on_depth,
             ..PreemptionOptions::default()
         }
+    }
+
+    /// Whether a pod that will have ended then is waited for so long at all.
+    pub fn in_time(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> bool {
+        // The clock of the API server may be ahead of ours.
+        let longest = self
+            .victims
+            .longest_grace_period
+            .saturating_add(self.overdue);
+        after(now, longest).is_none_or(|latest| end <= latest)
+    }
+
+    /// Until when a pod is waited for that will have ended then; `None`: nobody knows when it ends,
+    /// since it should have, or will not within the time that anybody waits.
+    pub fn waited_for(&self, end: DateTime<Utc>, now: DateTime<Utc>) -> Option<DateTime<Utc>> {
+        let overdue = after(end, self.overdue).filter(|overdue| *overdue > now);
+        overdue.filter(|_| self.in_time(end, now))
     }
 
     /// Whether work can be evicted as soon as it has started, so that a waiting gang can take its

@@ -110,6 +110,14 @@ impl<'a> UnitsBuilder<'a> {
         }
     }
 
+    /// Takes a pod that goes anyway, and does not do so yet, off what its budgets allow.
+    pub fn spend(&mut self, pod: &Pod) {
+        for (pdb, pods) in self.hits(pod) {
+            let allowed = &mut self.table.units.pdb_allowed[pdb];
+            *allowed = allowed.saturating_sub(pods);
+        }
+    }
+
     /// Adds a gang that goes whole.
     pub fn add_gang(&mut self, gang: &GangUnit) {
         let mut pods: BTreeMap<Amounts, Vec<NodeIx>> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! Which work may be evicted for a gang at all, whatever its priority.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use lockstep_api::names::labels;
 
@@ -32,6 +33,11 @@ pub struct VictimRules {
     pub excluded_namespaces: BTreeSet<String>,
     /// Labels, key and value: a pod with one of them is not evicted.
     pub excluded_labels: BTreeMap<String, String>,
+    /// Whether pods may opt out by their label: always, unless it is asked what that keeps.
+    pub opt_out: bool,
+    /// Longest grace period of a pod that is evicted, and the longest that the end of any pod is
+    /// waited for: a user may choose years.
+    pub longest_grace_period: Duration,
 }
 
 impl Default for VictimRules {
@@ -40,6 +46,8 @@ impl Default for VictimRules {
             scope: VictimScope::default(),
             excluded_namespaces: CONTROL_PLANE.map(str::to_owned).into(),
             excluded_labels: BTreeMap::new(),
+            opt_out: true,
+            longest_grace_period: Duration::from_hours(1),
         }
     }
 }
@@ -47,10 +55,20 @@ impl Default for VictimRules {
 impl VictimRules {
     /// Whether labels put a pod out of reach: its own opt-out, or one of the configuration.
     pub fn spare(&self, pod_labels: &BTreeMap<String, String>) -> bool {
-        let opted_out = pod_labels.get(labels::EVICTABLE);
+        let opted_out = pod_labels.get(labels::EVICTABLE).filter(|_| self.opt_out);
         let mut excluded = self.excluded_labels.iter();
         opted_out.is_some_and(|value| value == "false")
             || excluded.any(|(key, value)| pod_labels.get(key) == Some(value))
+    }
+
+    /// Whether the pod may take longer to end than anybody waits.
+    pub fn outlast(&self, pod: &Pod) -> bool {
+        pod.grace > self.longest_grace_period
+    }
+
+    /// Whether its namespace, a label or its grace period puts a pod out of reach.
+    pub(crate) fn leave_alone(&self, pod: &Pod) -> bool {
+        self.exclude(&pod.namespace) || self.spare(&pod.labels) || self.outlast(pod)
     }
 
     /// Whether nothing of a namespace may be evicted.
@@ -99,7 +117,7 @@ impl VictimFilter<'_> {
 
     /// Whether a pod that belongs to no gang may be a victim.
     pub fn admits_pod(&self, pod: &Pod) -> bool {
-        self.holds_in_scope(&pod.requests) && self.reaches(pod)
+        self.holds_in_scope(&pod.requests) && !self.rules.leave_alone(pod)
     }
 
     /// Whether a pod that belongs to no gang and holds this is in the scope.
@@ -109,11 +127,6 @@ impl VictimFilter<'_> {
             VictimScope::Gangs => false,
             VictimScope::Any => true,
         }
-    }
-
-    /// Whether neither its namespace nor a label puts the pod out of reach.
-    pub fn reaches(&self, pod: &Pod) -> bool {
-        !self.rules.exclude(&pod.namespace) && !self.rules.spare(&pod.labels)
     }
 
     fn holds_wanted(&self, resources: &Resources) -> bool {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_engine::{Amounts, Blocker, NodeIx};
 
-use crate::occupancy::{ByRequests, Occupancy, PlacedGang, after};
+use crate::occupancy::{ByRequests, Occupancy, PlacedGang};
 use crate::pod::Pod;
 use crate::resources::Resources;
 use crate::victims::VictimFilter;
@@ -79,8 +79,10 @@ impl Occupancy<'_> {
         for listed in self.cluster.listed_pods() {
             let (node, pod) = (listed.node, &listed.pod);
             if listed.endless && !self.is_being_evicted(pod) {
-                let reach = |requests: &Resources| self.rules.victims.reach(requests);
-                if !listed.evictable || !*in_reach.of(&listed.requests, reach) {
+                let rules = &self.rules.victims;
+                let reach = |requests: &Resources| rules.reach(requests);
+                let in_scope = listed.evictable && *in_reach.of(&listed.requests, reach);
+                if !in_scope || rules.leave_alone(pod) {
                     continue;
                 }
             }
@@ -123,9 +125,9 @@ impl Occupancy<'_> {
 
     /// One that outlives its grace period ends nobody knows when.
     fn terminating(&self, end: DateTime<Utc>) -> WorkEnd {
-        match after(end, self.rules.overdue) {
-            Some(overdue) if overdue > self.now => WorkEnd::Leaving(end),
-            _ => WorkEnd::ByItself(None),
+        match self.rules.waited_for(end, self.now) {
+            Some(_) => WorkEnd::Leaving(end),
+            None => WorkEnd::ByItself(None),
         }
     }
 }

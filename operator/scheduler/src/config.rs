@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
@@ -19,6 +20,9 @@ const MAX_MIN_RUNTIME: u64 = 30 * 24 * 3600;
 const MAX_ASSUMED_INTERVAL: Duration = Duration::from_hours(30 * 24);
 /// Deepest chain of evictions that is followed: each link may take a search of its own.
 const MAX_FOLLOW_ON: u8 = 3;
+/// Between these is the longest grace period of a victim.
+const GRACE_PERIODS: RangeInclusive<Duration> =
+    Duration::from_secs(30)..=Duration::from_hours(30 * 24);
 /// Largest number of evictions a minute that may be configured.
 const MAX_EVICTIONS: u32 = 100_000;
 /// Most reservations of one priority: each is looked at in every cycle.
@@ -223,6 +227,9 @@ pub struct VictimsConfig {
     pub excluded_namespaces: BTreeSet<String>,
     /// Labels, key and value: a pod with one of them is not evicted, nor a gang with such a pod.
     pub excluded_labels: BTreeMap<String, String>,
+    /// A pod with a longer grace period is not evicted, nor a gang with such a pod, and no gang waits
+    /// for a pod that ends later than in this time; 30s to 720h.
+    pub longest_grace_period: Span,
 }
 
 impl Default for VictimsConfig {
@@ -232,6 +239,7 @@ impl Default for VictimsConfig {
             scope: VictimScopeConfig::Accelerators,
             excluded_namespaces: rules.excluded_namespaces,
             excluded_labels: rules.excluded_labels,
+            longest_grace_period: rules.longest_grace_period.into(),
         }
     }
 }
@@ -268,8 +276,14 @@ pub enum OrderConfig {
 
 impl PreemptionConfig {
     /// What must hold for the values.
-    fn rules(&self) -> [ValueRule; 5] {
+    fn rules(&self) -> [ValueRule; 6] {
         [
+            ValueRule::new(
+                GRACE_PERIODS.contains(&time(self.victims.longest_grace_period)),
+                "scheduler.preemption.victims.longestGracePeriod",
+                self.victims.longest_grace_period,
+                "30s to 720h (30 days)",
+            ),
             ValueRule::new(
                 time(self.assumed_checkpoint_interval) <= MAX_ASSUMED_INTERVAL,
                 "scheduler.preemption.assumedCheckpointInterval",
@@ -334,6 +348,8 @@ impl From<&SchedulerConfig> for SchedulerSettings {
                 },
                 excluded_namespaces: preemption.victims.excluded_namespaces.clone(),
                 excluded_labels: preemption.victims.excluded_labels.clone(),
+                opt_out: true,
+                longest_grace_period: time(preemption.victims.longest_grace_period),
             },
             reservations_per_priority: config.reservations.per_priority,
             ..Rules::default()

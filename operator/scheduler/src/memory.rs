@@ -79,7 +79,7 @@ impl Memory {
 
     /// Whether the pod may be evicted, as the API server has said no longer ago than this; `None`
     /// where it was not asked.
-    pub(crate) fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
+    pub fn may_evict(&self, uid: &str, since: DateTime<Utc>) -> Option<bool> {
         let answer = self.eviction_answers.get(uid)?;
         (answer.at >= since).then_some(answer.allowed)
     }

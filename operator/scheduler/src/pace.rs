@@ -51,24 +51,26 @@ impl Evictions {
                 self.note(&victim.uid, victim.pods, at);
             }
         }
-        // A time in the future is that of another clock.
-        self.0
-            .retain(|_, evicted| evicted.at <= now && now < evicted.at + PERIOD);
+        // A time to come is that of another clock: the eviction is over.
+        self.0.retain(|_, evicted| {
+            evicted.at = evicted.at.min(now);
+            now < evicted.at + PERIOD
+        });
     }
 
-    /// The same with the victims of preemptions that were decided within the last minute and have
-    /// not begun: they are about to be evicted.
+    /// The same with the victims of preemptions that have not begun, however long ago they were
+    /// decided: they are about to be evicted.
     pub fn with_decided<'i>(
         &self,
         intents: impl Iterator<Item = &'i Preemption>,
         now: DateTime<Utc>,
     ) -> Self {
         let mut all = self.clone();
-        for intent in intents.filter(|i| now < i.decided_at + PERIOD) {
-            for victim in &intent.victims {
-                all.note(&victim.uid, victim.pods, intent.decided_at);
-            }
+        for victim in intents.flat_map(|intent| &intent.victims) {
+            let at = victim.eviction_requested_at.unwrap_or(now).min(now);
+            all.note(&victim.uid, victim.pods, at);
         }
+        all.0.retain(|_, evicted| now < evicted.at + PERIOD);
         all
     }
 
@@ -156,5 +158,23 @@ mod tests {
         assert_eq!(next_try(&evictions), Some(at(60)));
         evictions.read(std::iter::empty(), at(60));
         assert_eq!(next_try(&evictions), None);
+    }
+
+    #[test]
+    fn an_eviction_that_another_clock_says_is_to_come_counts() {
+        let victim = |uid: &str, second| lockstep_api::scheduling::Victim {
+            uid: uid.into(),
+            pods: 5,
+            eviction_requested_at: Some(at(second)),
+            ..lockstep_api::scheduling::Victim::default()
+        };
+        let intent = Preemption {
+            victims: vec![victim("a", 30)],
+            ..Preemption::default()
+        };
+        let mut evictions = Evictions::default();
+        evictions.read([&intent].into_iter(), at(20));
+        let reached = evictions.allow(1, NonZeroU32::new(5), at(20)).unwrap_err();
+        assert_eq!(reached.next_try, at(80));
     }
 }

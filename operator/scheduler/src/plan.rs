@@ -54,6 +54,9 @@ pub enum Step {
     Status(Box<StatusWrite>),
     /// Add the condition DisruptionTarget to a pod that is about to be evicted. Best effort.
     MarkPod {
+        /// The gang that it is preempted for. If the status of that is to be written and cannot be,
+        /// nobody is told.
+        preemptor: Key,
         /// Namespace of the pod.
         namespace: String,
         /// Name of the pod.
@@ -65,6 +68,8 @@ pub enum Step {
     },
     /// Evict a pod.
     Evict {
+        /// The gang that it is preempted for, as in [`Step::MarkPod`].
+        preemptor: Key,
         /// Namespace of the pod.
         namespace: String,
         /// Name of the pod.
@@ -113,6 +118,9 @@ pub struct StatusWrite {
     /// were seen to hold none. The write is sent only if the API server itself knows of no other,
     /// since the watch of pods may lag behind that of workloads.
     pub vacated: Option<Vacated>,
+    /// The gang that this one is preempted for: its own status says so first, or a process that is
+    /// lost, and one that takes over, would not know who was evicted.
+    pub preemptor: Option<Key>,
 }
 
 /// A gang that is believed to be gone.
@@ -169,7 +177,8 @@ fn nodes_without<'p>(
 }
 
 /// Writes that may be sent together: nobody gets a place on a node before the write that gives up
-/// a place there was answered, so that no place is promised twice, whenever the process is lost.
+/// a place there was answered, so that no place is promised twice, whenever the process is lost; and
+/// no victim is told before the write of its preemptor was answered.
 /// Writes that would wait for each other in a circle come last, together.
 pub fn waves(writes: Vec<StatusWrite>) -> Vec<Vec<StatusWrite>> {
     let mut waves = Vec::new();
@@ -179,7 +188,11 @@ pub fn waves(writes: Vec<StatusWrite>) -> Vec<Vec<StatusWrite>> {
         for node in left.iter().flat_map(StatusWrite::gives_up) {
             *giving_up.entry(node).or_default() += 1;
         }
+        let keys: BTreeSet<&Key> = left.iter().map(|write| &write.key).collect();
         let waits = |write: &StatusWrite| {
+            if write.preemptor.as_ref().is_some_and(|p| keys.contains(p)) {
+                return true;
+            }
             let own = write.gives_up();
             let mut gains = write.gains().into_iter();
             gains.any(|node| {
@@ -231,6 +244,7 @@ mod tests {
             read: status(from),
             status: status(to),
             vacated: None,
+            preemptor: None,
         }
     }
 
@@ -254,6 +268,17 @@ mod tests {
             vec!["gain"],
         ];
         assert_eq!(names(writes), expected);
+    }
+
+    #[test]
+    fn a_victim_is_told_after_its_preemptor_was_written() {
+        let victim = StatusWrite {
+            preemptor: Some(Key::new("ml", "high")),
+            ..write("low", &[], &[])
+        };
+        let high = write("high", &[], &[]);
+        assert_eq!(names(vec![victim.clone(), high]), [["high"], ["low"]]);
+        assert_eq!(names(vec![victim]), [["low"]]);
     }
 
     #[test]

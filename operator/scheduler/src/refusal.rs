@@ -72,7 +72,10 @@ fn terminating_on(context: &Context<'_>, node: NodeIx, wake: &mut Wake) -> bool 
         .pods_on(node)
         .filter_map(|pod| pod.terminating)
     {
-        soon |= !context.due(end, context.settings.rules.overdue, wake);
+        if let Some(until) = context.settings.rules.waited_for(end, context.now) {
+            wake.at(until);
+            soon = true;
+        }
     }
     soon
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::{Condition, is_true, types};
+use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
@@ -37,8 +38,9 @@ pub struct GangState {
     pub backfill: Option<Backfill>,
     /// The status as it is to be.
     pub status: PodGroupStatus,
-    /// Message of the condition DisruptionTarget that it is to get: it is preempted.
-    pub preempted: Option<String>,
+    /// The gang that it is preempted for, and the message of the condition DisruptionTarget that it is
+    /// to get.
+    pub preempted: Option<(Key, String)>,
     /// Why it waits.
     pub pending: Option<Pending>,
     /// That the victims of its intent wait for the limit of evictions.

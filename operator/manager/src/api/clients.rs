@@ -336,7 +336,8 @@ mod tests {
     #[tokio::test]
     async fn a_disruption_budget_is_no_overload() {
         let body = r#"{"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": 429,
-            "reason": "TooManyRequests", "message": "budget", "details": {"retryAfterSeconds": 10}}"#;
+            "reason": "TooManyRequests", "message": "budget",
+            "details": {"retryAfterSeconds": 10, "causes": [{"reason": "DisruptionBudget"}]}}"#;
         let headers = [("retry-after", "10"), ("content-type", "application/json")];
         let clients = answering(429, &headers, body);
         let pods: Api<Pod> = Api::default_namespaced(clients.write.clone());
@@ -344,7 +345,7 @@ mod tests {
         let error = ApiError::from(error);
         assert_eq!(
             (error.class, error.message.as_str(), error.retry_after),
-            (ErrorClass::Throttled, "budget", Duration::from_secs(10))
+            (ErrorClass::Budget, "budget", Duration::from_secs(10))
         );
         assert_eq!(clients.pace.allows(32), 32);
     }

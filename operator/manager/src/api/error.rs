@@ -23,6 +23,8 @@ pub enum ErrorClass {
     Invalid,
     /// The server asks to come back later.
     Throttled,
+    /// A disruption budget does not allow the eviction.
+    Budget,
     /// No answer in time: the effect is unknown.
     Timeout,
     /// This process may not write any more.
@@ -33,13 +35,14 @@ pub enum ErrorClass {
 
 impl ErrorClass {
     /// All classes.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Conflict,
         Self::AlreadyExists,
         Self::NotFound,
         Self::Forbidden,
         Self::Invalid,
         Self::Throttled,
+        Self::Budget,
         Self::Timeout,
         Self::NotLeading,
         Self::Other,
@@ -54,6 +57,7 @@ impl ErrorClass {
             Self::Forbidden => "forbidden",
             Self::Invalid => "invalid",
             Self::Throttled => "throttled",
+            Self::Budget => "budget",
             Self::Timeout => "timeout",
             Self::NotLeading => "not_leading",
             Self::Other => "other",
@@ -125,6 +129,7 @@ fn classify(error: &kube::Error) -> ErrorClass {
         kube::Error::Api(s) if s.is_invalid() || s.code == 400 || s.code == 413 => {
             ErrorClass::Invalid
         }
+        kube::Error::Api(s) if s.code == 429 && guarded(s) => ErrorClass::Budget,
         kube::Error::Api(s) => by_code(s.code),
         kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
@@ -149,6 +154,13 @@ fn by_code(code: u16) -> ErrorClass {
 fn names_another_uid(status: &Status) -> bool {
     let causes = status.details.iter().flat_map(|d| &d.causes);
     status.is_invalid() && causes.into_iter().any(|c| c.field == "metadata.uid")
+}
+
+/// Whether a disruption budget has said no: a server that is overloaded answers with the same code.
+/// The cause is `policy/v1.DisruptionBudgetCause`.
+fn guarded(status: &Status) -> bool {
+    let mut causes = status.details.iter().flat_map(|d| &d.causes);
+    causes.any(|cause| cause.reason == "DisruptionBudget")
 }
 
 fn retry_after(status: &Status) -> Duration {

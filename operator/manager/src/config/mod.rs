@@ -415,6 +415,10 @@ mod tests {
                 r#"scheduler.preemption.followOnDepth: Invalid value: "4": must be 0 to 3"#,
             ),
             (
+                "scheduler: {preemption: {victims: {longestGracePeriod: 29s}}}",
+                r#"scheduler.preemption.victims.longestGracePeriod: Invalid value: "29s": must be 30s to 720h (30 days)"#,
+            ),
+            (
                 "scheduler: {preemption: {maxEvictionsPerMinute: 100001}}",
                 r#"scheduler.preemption.maxEvictionsPerMinute: Invalid value: "100001": must be 0 to 100000"#,
             ),

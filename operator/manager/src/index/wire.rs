@@ -4,8 +4,6 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::api::core::v1 as core;
-use kube::Resource;
-use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
 use lockstep_api::time::utc;
 use lockstep_lifecycle::PodView;
@@ -14,7 +12,7 @@ use lockstep_lifecycle::pods::{
     ConditionView, ContainerState, ContainerView, Identity, PodPhase, Termination,
 };
 use lockstep_model::Pod;
-use lockstep_model::pod::Stage;
+use lockstep_model::pod::{Stage, workload_of};
 use lockstep_model::wire::{ConditionWire, ContainerWire, NodeWire, PodWire};
 
 /// Taint of a node that its operator has declared dead.
@@ -27,7 +25,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     let none = BTreeMap::new();
     let pod_labels = wire.metadata.labels.as_ref().unwrap_or(&none);
     let annotations = wire.metadata.annotations.as_ref().unwrap_or(&none);
-    let workload = workload_of(wire)?;
+    let workload = Uid::read(Some(&workload_of(&wire.metadata)?.uid))?;
     let status = &wire.status;
     let view = PodView {
         name: pod.name.clone(),
@@ -107,18 +105,6 @@ fn termination(t: &core::ContainerStateTerminated) -> Termination {
         finished_at: t.finished_at.as_ref().and_then(utc),
         id: t.container_id.clone(),
     }
-}
-
-/// UID of the workload that controls a pod.
-fn workload_of(wire: &PodWire) -> Option<Uid> {
-    let owners = wire.metadata.owner_references.as_ref()?;
-    // Admission guards references to this group (config/policies/members.yaml).
-    let group = format!("{}/", TrainingWorkload::group(&()));
-    let owner = owners
-        .iter()
-        .find(|o| o.controller == Some(true) && o.kind == TrainingWorkload::kind(&()))
-        .filter(|o| o.api_version.starts_with(&group))?;
-    Uid::read(Some(&owner.uid))
 }
 
 /// When the deletion of a pod was asked for: its deletion timestamp is when the grace will be over.

@@ -14,6 +14,7 @@ use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::labels;
+use lockstep_model::pod::workload_of;
 use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};
@@ -89,7 +90,8 @@ impl StepSender {
     }
 
     /// Sends the steps: status writes before all others, and what gives up a node before what gains
-    /// it. Who was to gain a node that could not be given up does not get it.
+    /// it. Who was to gain a node that could not be given up does not get it, and nobody is evicted
+    /// for a gang whose status could not be written: it would not say who.
     pub async fn act(
         &self,
         steps: Vec<Step>,
@@ -98,6 +100,7 @@ impl StepSender {
     ) -> StepResults {
         let mut results = StepResults::default();
         let mut kept: BTreeSet<String> = BTreeSet::new();
+        let mut unwritten: BTreeSet<Key> = BTreeSet::new();
         let (mut writes, mut rest) = (Vec::new(), Vec::new());
         for step in steps {
             match step {
@@ -107,26 +110,41 @@ impl StepSender {
         }
         for mut wave in waves(writes) {
             wave.retain(|write| {
-                let possible = write.gains().iter().all(|node| !kept.contains(*node));
+                let told = write.preemptor.as_ref();
+                let possible = write.gains().iter().all(|node| !kept.contains(*node))
+                    && told.is_none_or(|by| !unwritten.contains(by));
                 results.again |= !possible;
                 if !possible {
+                    info!(object = %write.key, "status write held back: another, which it follows from, failed");
+                    unwritten.insert(write.key.clone());
                     kept.extend(write.gives_up().into_iter().map(str::to_owned));
                 }
                 possible
             });
             let requests = wave.into_iter().map(|write| async move {
                 let gives_up = write.gives_up().into_iter().map(str::to_owned).collect();
-                (self.write_status(write, now).await, gives_up)
+                let key = write.key.clone();
+                (self.write_status(write, now).await, key, gives_up)
             });
-            let settle = |(result, gives_up): (StepResult, BTreeSet<String>)| {
+            let settle = |(result, key, gives_up): (StepResult, Key, BTreeSet<String>)| {
                 if matches!(result, StepResult::Failed | StepResult::Unsure(_)) {
                     kept.extend(gives_up);
+                }
+                // Or the gang is gone.
+                if !matches!(result, StepResult::Wrote(..)) {
+                    unwritten.insert(key);
                 }
                 results.take(result, memory);
                 ControlFlow::Continue(())
             };
             self.actor.send_all(requests, settle).await;
         }
+        rest.retain(|step| match step {
+            Step::MarkPod { preemptor, .. } | Step::Evict { preemptor, .. } => {
+                !unwritten.contains(preemptor)
+            }
+            _ => true,
+        });
         let requests = rest.into_iter().map(|step| self.send(step, now));
         let settle = |result| {
             results.take(result, memory);
@@ -157,6 +175,7 @@ impl StepSender {
         match step {
             Step::Status(write) => self.write_status(*write, now).await,
             Step::MarkPod {
+                preemptor: _,
                 namespace,
                 name,
                 uid,
@@ -168,6 +187,7 @@ impl StepSender {
                 settled(&format!("{namespace}/{name}"), "mark victim", answer)
             }
             Step::Evict {
+                preemptor: _,
                 namespace,
                 name,
                 uid,
@@ -205,11 +225,16 @@ impl StepSender {
             read,
             status,
             vacated,
+            preemptor: _,
         } = write;
         if let Some(vacated) = &vacated {
-            match self.others(&key, vacated).await {
-                Ok(false) => {}
-                Ok(true) => return StepResult::Failed,
+            match self.other(&key, vacated).await {
+                Ok(None) => {}
+                Ok(Some(pod)) => {
+                    info!(object = %key, pod, "nodes are not given up yet: a pod of the gang is there that the watch has not \
+                        shown");
+                    return StepResult::Failed;
+                }
                 Err(error) => return settled(&key.to_string(), "list pods", Err::<(), _>(error)),
             }
         }
@@ -236,8 +261,9 @@ impl StepSender {
         }
     }
 
-    /// Whether the API server knows pods of the gang that the pass did not.
-    async fn others(&self, key: &Key, vacated: &Vacated) -> Result<bool, ApiError> {
+    /// Name of a pod of the gang that the API server knows and the pass did not. A pod of somebody else
+    /// may have the labels.
+    async fn other(&self, key: &Key, vacated: &Vacated) -> Result<Option<String>, ApiError> {
         let api: Api<PartialObjectMeta<Pod>> =
             Api::namespaced(self.actor.read.clone(), &key.namespace);
         let selector = format!(
@@ -250,19 +276,19 @@ impl StepSender {
         let pods = api
             .list_metadata(&ListParams::default().labels(&selector))
             .await?;
-        Ok(pods.iter().any(|p| {
-            p.metadata
-                .uid
-                .as_ref()
-                .is_some_and(|uid| !vacated.seen.contains(uid))
-        }))
+        let mut unseen = pods.into_iter().filter(|pod| {
+            let uid = pod.metadata.uid.as_ref();
+            let ours = workload_of(&pod.metadata).is_some_and(|o| o.uid == vacated.workload_uid);
+            ours && uid.is_some_and(|uid| !vacated.seen.contains(uid))
+        });
+        Ok(unseen.next().and_then(|pod| pod.metadata.name))
     }
 
     async fn evict(&self, namespace: &str, name: &str, uid: String, by_force: bool) -> StepResult {
         let object = format!("{namespace}/{name}");
         let pods: Api<Pod> = self.actor.writes(namespace);
         match request_eviction(&pods, namespace, name, &uid, false).await {
-            Err(error) if by_force && error.class == ErrorClass::Throttled => {
+            Err(error) if by_force && error.class == ErrorClass::Budget => {
                 info!(
                     pod = object,
                     "disruption budgets refuse the eviction of a victim: deleting it"
@@ -286,7 +312,7 @@ impl StepSender {
         let answer = request_eviction(&pods, namespace, name, &uid, true).await;
         match answer {
             Ok(_) => StepResult::Answered(uid, true, now),
-            Err(error) if error.class == ErrorClass::Throttled => {
+            Err(error) if error.class == ErrorClass::Budget => {
                 StepResult::Answered(uid, false, now)
             }
             answer => settled(&format!("{namespace}/{name}"), "ask eviction", answer),

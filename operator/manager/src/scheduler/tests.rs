@@ -69,6 +69,14 @@ fn failure(code: u16, reason: &str) -> (u16, Value) {
     )
 }
 
+/// As the API server words it (`registry/core/pod/storage/eviction.go`).
+fn refused_by_budget() -> (u16, Value) {
+    let (code, mut status) = failure(429, "TooManyRequests");
+    status["details"] = json!({"causes": [{"reason": "DisruptionBudget",
+        "message": "The disruption budget web needs 1 healthy pods and has 1 currently"}]});
+    (code, status)
+}
+
 fn group(version: &str) -> Value {
     json!({"apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
         "metadata": {"name": "a", "namespace": "ml", "uid": "u", "resourceVersion": version},
@@ -91,6 +99,7 @@ fn write(vacated: Option<Vacated>) -> Step {
             ..PodGroupStatus::default()
         },
         vacated,
+        preemptor: None,
     }))
 }
 
@@ -148,9 +157,19 @@ async fn what_cannot_be_looked_up_stays_unsure() {
 #[tokio::test]
 async fn room_is_not_given_to_others_while_the_server_knows_a_pod_that_the_watch_does_not() {
     let answer: Answer = |(method, ..)| {
-        let pod = json!({"metadata": {"name": "p", "uid": "late"}});
+        let owner = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": "a",
+            "uid": "w", "controller": true});
+        let pod = |uid: &str, owners: &[&Value]| json!({"metadata": {"name": uid, "uid": uid, "ownerReferences": owners}});
+        let mut foreign = owner.clone();
+        foreign["apiVersion"] = json!("example.com/v1");
+        // Whoever may make pods may give them any labels, and an owner of another group.
+        let items = [
+            pod("late", &[&owner]),
+            pod("copy", &[]),
+            pod("odd", &[&foreign]),
+        ];
         let list = json!({"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": {},
-            "items": [pod]});
+            "items": items});
         Some((
             200,
             if method == Method::GET {
@@ -181,12 +200,13 @@ async fn a_budget_stops_an_eviction_until_force_is_allowed() {
     ] {
         let (actor, calls) = actor(|(method, ..)| {
             if method == Method::POST {
-                Some(failure(429, "TooManyRequests"))
+                Some(refused_by_budget())
             } else {
                 Some((200, json!({"kind": "Status", "status": "Success"})))
             }
         });
         let step = Step::Evict {
+            preemptor: Key::new("ml", "a"),
             namespace: "ml".into(),
             name: "p".into(),
             uid: "u".into(),
@@ -241,6 +261,7 @@ fn moves(name: &str, from: Option<&str>, to: Option<&str>) -> Step {
         read: status(from),
         status: status(to),
         vacated: None,
+        preemptor: None,
     }))
 }
 
@@ -269,4 +290,35 @@ async fn what_was_not_given_up_because_of_another_write_is_not_given_to_a_third(
         !sent.iter().any(|p| p.contains("/podgroups/gain/")),
         "{sent:?}"
     );
+}
+
+#[tokio::test]
+async fn a_server_that_is_overloaded_says_nothing_about_budgets() {
+    let overload: Answer = |_| Some((429, json!("Too many requests, please try again later.")));
+    let budget: Answer = |_| Some(refused_by_budget());
+    for (answer, says, again) in [(overload, None, true), (budget, Some(false), false)] {
+        let (actor, calls) = actor(answer);
+        let ask = Step::AskEviction {
+            namespace: "ml".into(),
+            name: "p".into(),
+            uid: "u".into(),
+        };
+        let mut memory = Memory::default();
+        let acted = actor.act(vec![ask], &mut memory, now()).await;
+        assert_eq!((memory.may_evict("u", now()), acted.again), (says, again));
+        let evict = Step::Evict {
+            preemptor: Key::new("ml", "a"),
+            namespace: "ml".into(),
+            name: "p".into(),
+            uid: "u".into(),
+            by_force: true,
+        };
+        actor.act(vec![evict], &mut memory, now()).await;
+        let deletes = calls
+            .lock()
+            .iter()
+            .filter(|c| c.0 == Method::DELETE)
+            .count();
+        assert_eq!(deletes, usize::from(!again));
+    }
 }

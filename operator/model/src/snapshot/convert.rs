@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PreemptionPolicy;
@@ -124,8 +125,10 @@ impl PodRecord {
         if pod.ended() || (pod.holds().is_none() && pod.pod_group.is_none()) {
             return None;
         }
+        let opt_out = lockstep_api::names::labels::EVICTABLE;
         let labels = label_keys
             .iter()
+            .chain([&opt_out])
             .filter_map(|&key| Some((key.to_owned(), pod.labels.get(key)?.clone())));
         Some(Self {
             uid: pod.uid.clone(),
@@ -150,6 +153,7 @@ impl PodRecord {
             priority: pod.priority,
             preempts: pod.preempts,
             protected: pod.protected,
+            grace_seconds: pod.grace.as_secs(),
             terminating: pod.terminating,
             disrupted: pod.disrupted,
             started: pod.started,
@@ -187,6 +191,7 @@ impl PodRecord {
             protected: self.protected,
             stage: Stage::Open,
             refusal: None,
+            grace: Duration::from_secs(self.grace_seconds),
             terminating: self.terminating,
             disrupted: self.disrupted,
             started: self.started,

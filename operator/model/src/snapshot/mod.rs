@@ -22,6 +22,7 @@ use lockstep_api::workload::AvoidedNode;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::pod::DEFAULT_GRACE;
 use crate::share::Weights;
 
 /// Version that this program writes, and the only one that it reads.
@@ -94,10 +95,10 @@ pub struct PodRecord {
     pub namespace: String,
     /// Name.
     pub name: String,
-    /// Labels that a disruption budget of its namespace asks for.
+    /// Labels that a disruption budget of its namespace asks for, and that by which it opts out.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub labels: BTreeMap<String, String>,
-    /// UID of the controlling owner.
+    /// UID of the workload that controls it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub owner: Option<String>,
     /// Work of others that it belongs to, as [`crate::Pod::unit`].
@@ -131,6 +132,9 @@ pub struct PodRecord {
     /// Whether it must never be a victim.
     #[serde(default, skip_serializing_if = "is_false")]
     pub protected: bool,
+    /// How many seconds it may take to end.
+    #[serde(default = "default_grace", skip_serializing_if = "is_default_grace")]
+    pub grace_seconds: u64,
     /// When it will have ended at the latest, when its deletion was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub terminating: Option<DateTime<Utc>>,
@@ -427,6 +431,14 @@ impl SnapshotFile {
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
+fn default_grace() -> u64 {
+    DEFAULT_GRACE.unsigned_abs()
+}
+
+fn is_default_grace(seconds: &u64) -> bool {
+    *seconds == default_grace()
+}
+
 fn is_false(value: &bool) -> bool {
     !*value
 }

@@ -9,12 +9,14 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
+use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
 use super::place::place_in_free;
 use super::victims::{Found, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
@@ -23,14 +25,11 @@ use crate::intent_id::intent_id;
 use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
-use crate::pace::{LimitReached, pods_of};
+use crate::pace::{Evictions, LimitReached, pods_of};
 use crate::pending::NoPreemption;
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
-
-/// How long the word of the API server counts that a pod may be evicted.
-const ANSWER_HOLDS: Duration = Duration::from_secs(30);
 
 /// What this stage wants done.
 #[derive(Default)]
@@ -38,7 +37,20 @@ pub(super) struct Pursued {
     pub steps: Vec<Step>,
     pub wake: Wake,
     /// That an intent waits for the limit of evictions: none overtakes it.
-    paced: Option<LimitReached>,
+    pub paced: Option<LimitReached>,
+    /// Evictions of the last minute, with those of this cycle. Memory takes note of them from the
+    /// statuses that say so: what could not be written has not happened.
+    evictions: Evictions,
+    /// How many pods that victims are, and that are still there, each budget guards, by its position.
+    pub spent: BTreeMap<usize, u32>,
+}
+
+impl Pursued {
+    pub fn spend(&mut self, guarded: &BTreeMap<usize, u32>) {
+        for (budget, pods) in guarded {
+            *self.spent.entry(*budget).or_default() += pods;
+        }
+    }
 }
 
 /// Drops intents that are void on their face.
@@ -84,7 +96,9 @@ pub(super) fn pursue(
         if found.iter().any(|f| f.evicted) {
             record_eviction(&mut gangs[at], &intent);
         }
-        if overdue(context, &intent, &found, &mut out.wake) {
+        // One that has victims to evict and has evicted none may wait for the limit.
+        let waits = !begun(&intent) && found.iter().any(|f| f.progress == Progress::Here);
+        if !waits && overdue(context, &intent, &found, &mut out.wake) {
             record_useless_eviction(&mut gangs[at], &intent);
             withdraw(context, capacity, &mut gangs[at]);
             continue;
@@ -97,6 +111,17 @@ pub(super) fn pursue(
     }
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
+    // In the order of the queue, where those are first that hold nodes.
+    valid.sort_by_cached_key(|(at, ..)| {
+        let (gang, uid) = (&gangs[*at], gangs[*at].uid().to_owned());
+        QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
+    });
+    out.evictions = memory.evictions.clone();
+    for (_, intent, found) in &valid {
+        if begun(intent) {
+            out.spend(&guarded_pods(context, gangs, found));
+        }
+    }
     for (at, intent, found) in &valid {
         pursue_one(
             context, memory, capacity, gangs, *at, intent, found, &mut out,
@@ -143,7 +168,12 @@ fn pursue_one(
         .collect();
     // Not all pods are there: the workload is still creating them, or a quota refuses them. Nothing
     // is evicted in vain.
-    let Some(pods) = pods else { return };
+    let Some(pods) = pods else {
+        if overdue(context, intent, found, &mut out.wake) {
+            withdraw(context, capacity, &mut gangs[at]);
+        }
+        return;
+    };
     let here: Vec<&Found> = found
         .iter()
         .filter(|f| f.progress == Progress::Here)
@@ -164,21 +194,26 @@ fn pursue_one(
         withdraw(context, capacity, &mut gangs[at]);
         return;
     }
-    let begun = here.len() < found.len();
+    let begun = begun(intent);
     if !begun && move_to_free_capacity(context, memory, capacity, &mut gangs[at]) {
         return;
     }
     let spared = can_stay(intent, &here, after);
     if spared.is_empty() {
-        match budgets_allow(context, memory, intent, &here, begun, out) {
+        match budgets_allow(context, memory, gangs, intent, &here, out) {
             BudgetAnswer::Yes => {}
-            BudgetAnswer::Asked => return,
+            BudgetAnswer::Asked => {
+                if overdue(context, intent, found, &mut out.wake) {
+                    withdraw(context, capacity, &mut gangs[at]);
+                }
+                return;
+            }
             BudgetAnswer::No => {
                 withdraw(context, capacity, &mut gangs[at]);
                 return;
             }
         }
-        if !begun && !in_pace(context, memory, &mut gangs[at], intent, out) {
+        if !begun && !in_pace(context, &mut gangs[at], intent, out) {
             return;
         }
         record_eviction(&mut gangs[at], intent);
@@ -192,71 +227,33 @@ fn pursue_one(
     }
 }
 
-/// Whether victims have been there for too long: after the decision, and beyond the grace periods
-/// of those that are leaving.
+/// Whether victims have been evicted. That one has gone, or goes, by itself says nothing about the
+/// others.
+pub(super) fn begun(intent: &Preemption) -> bool {
+    let mut victims = intent.victims.iter();
+    victims.any(|v| v.eviction_requested_at.is_some())
+}
+
+/// Whether victims have been there for too long: after the decision, or their eviction, which may
+/// have waited for the limit, and beyond the grace periods of those that are leaving.
 fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &mut Wake) -> bool {
     let mut there = found.iter().filter(|f| f.progress != Progress::Gone);
     if there.clone().next().is_none() {
         return false;
     }
-    let begin = intent.decided_at;
-    let since = there.by_ref().filter_map(|f| f.ends).fold(begin, Ord::max);
+    let evicted = intent.victims.iter();
+    let evicted = evicted.filter_map(|v| v.eviction_requested_at).max();
+    let begin = evicted.unwrap_or(intent.decided_at);
+    let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
+    let ends = there.by_ref().filter_map(|f| f.ends.filter(in_time));
+    let since = ends.fold(begin, Ord::max);
     context.due(since, context.settings.intent_deadline, wake)
-}
-
-/// What budgets say about the victims that they guard.
-enum BudgetAnswer {
-    /// All may go.
-    Yes,
-    /// They are being asked.
-    Asked,
-    /// One of them may not.
-    No,
-}
-
-/// Asks about the pods that a budget guards before anybody is evicted: that the others have gone
-/// would be of no use if these could stay. Where pods may be deleted in the end, nobody is asked.
-fn budgets_allow(
-    context: &Context<'_>,
-    memory: &Memory,
-    intent: &Preemption,
-    here: &[&Found],
-    begun: bool,
-    out: &mut Pursued,
-) -> BudgetAnswer {
-    if begun || context.settings.delete_after.is_some() {
-        return BudgetAnswer::Yes;
-    }
-    let pods = here.iter().filter_map(|f| f.pod.as_ref());
-    let guarded: Vec<&Arc<Pod>> = pods
-        .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
-        .collect();
-    let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
-    let mut answer = BudgetAnswer::Yes;
-    for pod in guarded {
-        match memory.may_evict(&pod.uid, since) {
-            Some(true) => {}
-            Some(false) => return BudgetAnswer::No,
-            None => {
-                answer = BudgetAnswer::Asked;
-                out.steps.push(Step::AskEviction {
-                    namespace: pod.namespace.clone(),
-                    name: pod.name.clone(),
-                    uid: pod.uid.clone(),
-                });
-                // Then there is an answer, or it is asked for again.
-                out.wake.at(context.now + context.settings.retry);
-            }
-        }
-    }
-    answer
 }
 
 /// Whether the victims of an intent may be evicted now, as far as their number goes; if not, the gang
 /// says until when they wait.
 fn in_pace(
     context: &Context<'_>,
-    memory: &Memory,
     gang: &mut GangState,
     intent: &Preemption,
     out: &mut Pursued,
@@ -264,7 +261,7 @@ fn in_pace(
     let (limit, pods) = (context.settings.max_evictions_per_minute, pods_of(intent));
     gang.paced = match out.paced {
         Some(first) => Some(LimitReached { pods, ..first }),
-        None => memory.evictions.allow(pods, limit, context.now).err(),
+        None => out.evictions.allow(pods, limit, context.now).err(),
     };
     out.paced = out.paced.or(gang.paced);
     if let Some(reached) = &gang.paced {
@@ -403,18 +400,20 @@ fn evict(
 ) {
     let victim = &found.victim;
     let text = messages::preempted_by(&gangs[at], intent, victim.cost);
+    let preemptor = gangs[at].input.key.clone();
     let first = first_request(context, &mut gangs[at], &victim.uid);
-    memory.evictions.note(&victim.uid, victim.pods, first);
+    out.evictions.note(&victim.uid, victim.pods, first);
     let Some(pod) = &found.pod else {
         let preempted = gangs.iter_mut().find(|g| g.uid() == victim.uid);
         if let Some(gang) = preempted {
-            gang.preempted = Some(text);
+            gang.preempted = Some((preemptor, text));
         }
         return;
     };
     unassign(gangs, pod);
     if !pod.disrupted {
         out.steps.push(Step::MarkPod {
+            preemptor: preemptor.clone(),
             namespace: victim.namespace.clone(),
             name: victim.name.clone(),
             uid: victim.uid.clone(),
@@ -432,6 +431,7 @@ fn evict(
         .delete_after
         .is_some_and(|wait| context.due(first, wait, &mut out.wake));
     out.steps.push(Step::Evict {
+        preemptor,
         namespace: victim.namespace.clone(),
         name: victim.name.clone(),
         uid: victim.uid.clone(),
@@ -441,11 +441,7 @@ fn evict(
 
 /// When the eviction of a victim was first requested: now, unless the intent says another time. A
 /// pod whose eviction is requested again is one whose budgets have refused it.
-fn first_request(
-    context: &Context<'_>,
-    gang: &mut GangState,
-    victim: &str,
-) -> chrono::DateTime<chrono::Utc> {
+fn first_request(context: &Context<'_>, gang: &mut GangState, victim: &str) -> DateTime<Utc> {
     let intent = gang.status.preemption.as_mut();
     let noted = intent.and_then(|i| i.victims.iter_mut().find(|v| v.uid == victim));
     noted.map_or(context.now, |victim| {

@@ -1,5 +1,6 @@
 //! One scheduling cycle: stages over the gangs and a ledger of capacity, in this order.
 
+mod budgets;
 mod classes;
 mod intents;
 mod maintain;
@@ -63,7 +64,7 @@ pub fn schedule(
     intents::drop_void(&context, &mut capacity, &mut gangs);
     let pursued = intents::pursue(&context, memory, &mut capacity, &mut gangs);
     wake.join(pursued.wake);
-    let queued = queue::serve(&context, memory, &mut capacity, &mut gangs);
+    let queued = queue::serve(&context, memory, &mut capacity, &mut gangs, pursued.paced);
     wake.join(queued.wake);
     let written = status::write(&context, memory, &capacity, &mut gangs);
     wake.join(written.wake);

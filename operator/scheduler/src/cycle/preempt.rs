@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -273,6 +274,8 @@ fn search_victims(
         scope: VictimScope::Any,
         excluded_namespaces: BTreeSet::new(),
         excluded_labels: BTreeMap::new(),
+        opt_out: false,
+        longest_grace_period: Duration::MAX,
     };
     let any = VictimFilter {
         rules: &all,

@@ -24,6 +24,7 @@ use crate::growth::members_to_place;
 use crate::hold::Hold;
 use crate::memory::Memory;
 use crate::occupancy::asked_amounts;
+use crate::pace::LimitReached;
 use crate::pending::Pending;
 use crate::plan::QueuePlace;
 use crate::refusal::{backs_off, retry_excluded_nodes};
@@ -47,14 +48,19 @@ pub(super) struct Queued {
 ///
 /// A search for victims that found none is not made again before something has changed. Where there
 /// are more gangs than searches in a cycle, those that were left out come first in the next, so
-/// that no gang waits for a search for ever.
+/// that no gang waits for a search for ever. `paced` says that a preemption that was decided waits for
+/// the limit of evictions.
 pub(super) fn serve(
     context: &Context<'_>,
     memory: &mut Memory,
     capacity: &mut Capacity,
     gangs: &mut [GangState],
+    paced: Option<LimitReached>,
 ) -> Queued {
-    let mut round = Round::default();
+    let mut round = Round {
+        paced,
+        ..Round::default()
+    };
     note_queue_time(context, gangs);
     note_members_to_place(context, gangs, &mut round.wake);
     if !gangs.iter().any(|gang| request_of(gang).is_some()) {

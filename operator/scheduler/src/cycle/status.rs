@@ -46,7 +46,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
     // the gang does not queue while it has it.
     let withdrawn =
         gang.disrupted() && !capacity.evicting.contains(gang.uid()) && !gang.input.released();
-    let disruption = if let Some(text) = gang.preempted.clone() {
+    let disruption = if let Some((_, text)) = gang.preempted.clone() {
         Some((true, reasons::PREEMPTION_BY_SCHEDULER, text))
     } else if withdrawn {
         let text = "the preemption was withdrawn".to_owned();
@@ -98,6 +98,7 @@ fn write_of(
             workload_uid: gang.input.workload.uid.as_str().to_owned(),
             seen: gang.all_pods().map(|p| p.uid.clone()).collect(),
         }),
+        preemptor: gang.preempted.as_ref().map(|(by, _)| by.clone()),
     })
 }
 

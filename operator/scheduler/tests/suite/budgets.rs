@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use lockstep_sim::api::{Refused, Rule, Verb};
+use lockstep_sim::api::{DeleteOptions, Refused, Rule, Verb};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 
@@ -27,12 +27,11 @@ fn allow(world: &mut Gangs, name: &str, pods: i32) {
 
 /// The API server refuses to evict a pod, whatever its budget says.
 fn refuse_evictions(world: &mut Gangs, name: &str) {
-    let message = "Cannot evict pod as it would violate the pod's disruption budget.";
     world.store().admission.rules.push(Rule {
         kind: WatchedKind::Pod,
         verb: Verb::Evict,
         name: Some(name.to_owned()),
-        answer: Refused::new(429, "TooManyRequests", message),
+        answer: Refused::by_budget(),
     });
 }
 
@@ -144,4 +143,125 @@ fn victims_with_a_long_grace_period_are_waited_for() {
     assert!(world.intent("high").is_some());
     run(&mut world, 10);
     assert_eq!(world.running("high"), 1);
+}
+
+#[test]
+fn a_victim_that_goes_by_itself_does_not_spare_the_question_what_budgets_allow() {
+    let mut world = Gangs::new(&[("n1", 3)]);
+    world.foreign("goes", "n1", 1, 1);
+    world.foreign("free", "n1", 1, 1);
+    world.guarded("web", "n1");
+    allow(&mut world, "web", 1);
+    refuse_evictions(&mut world, "web");
+    world.gang("high", Spec { members: 3, ..ONE });
+    world.pass();
+    assert_eq!(world.intent("high").unwrap().victims.len(), 3);
+    world.remove(WatchedKind::Pod, &Key::new("ml", "goes"));
+    run(&mut world, 5);
+    assert_eq!(world.evicted(), [""; 0]);
+}
+
+#[test]
+fn a_pod_that_ends_later_than_anybody_waits_keeps_its_node_and_another_pod_goes() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    let year = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 31_536_000}});
+    world.foreign_with("stubborn", "n1", 0, 1, &year);
+    world.foreign("other", "n2", 0, 1);
+    world.fault("n1", |f| f.unkillable = true);
+    world.delete(WatchedKind::Pod, &Key::new("ml", "stubborn"));
+    world.gang("high", ONE);
+    run(&mut world, 600);
+    assert_eq!(
+        (world.evicted(), world.running("high")),
+        (vec!["other".to_owned()], 1)
+    );
+}
+
+#[test]
+fn a_victim_that_its_user_deletes_with_an_endless_grace_period_is_given_up() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    world.foreign("stubborn", "n1", 0, 1);
+    world.foreign("other", "n2", 1, 1);
+    world.fault("n1", |f| f.unkillable = true);
+    world.gang("high", ONE);
+    world.pass();
+    assert_eq!(world.intent("high").unwrap().victims[0].name, "stubborn");
+    let year = DeleteOptions {
+        grace: Some(31_536_000),
+        ..DeleteOptions::default()
+    };
+    let key = Key::new("ml", "stubborn");
+    let deleted = world.store().delete("user", WatchedKind::Pod, &key, &year);
+    deleted.unwrap();
+    run(&mut world, 600);
+    assert_eq!(
+        (world.evicted(), world.running("high")),
+        (vec!["other".to_owned()], 1)
+    );
+}
+
+#[test]
+fn work_whose_grace_period_is_longer_than_anybody_waits_is_no_candidate_and_the_condition_tells() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    let grace = serde_json::json!({"spec": {"terminationGracePeriodSeconds": 3601}});
+    world.foreign_with("slow", "n1", 0, 1, &grace);
+    world.gang("high", ONE);
+    run(&mut world, 30);
+    assert_eq!((world.intent("high"), world.evicted().len()), (None, 0));
+    let message = world.condition("high").message;
+    let says = "of lower priority may not be evicted for it (scheduler.preemption.victims)";
+    assert!(message.ends_with(says), "{message}");
+}
+
+/// A gang of four whose pods a budget of its user guards.
+fn budgeted_gang(world: &mut Gangs, name: &str) {
+    let container =
+        serde_json::json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+    let template = serde_json::json!({"metadata": {"labels": {"app": "web"}}, "spec": {"containers": [container]}});
+    let group = serde_json::json!({"name": "g", "replicas": 4, "template": template});
+    let spec = Spec {
+        priority: 1,
+        members: 4,
+        gpus: 1,
+    };
+    world.gang_with(name, spec, &serde_json::json!({"groups": [group]}));
+    world.settle();
+}
+
+#[test]
+fn what_a_budget_allows_is_spent_by_one_preemption_and_not_by_each() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4), ("n3", 1)]);
+    world.guarded("web", "n3");
+    budgeted_gang(&mut world, "one");
+    budgeted_gang(&mut world, "two");
+    allow(&mut world, "web", 4);
+    world.gang("first", Spec { members: 4, ..ONE });
+    world.gang("second", Spec { members: 4, ..ONE });
+    world.pass();
+    let intents = [world.intent("first"), world.intent("second")];
+    assert_eq!(intents.iter().flatten().count(), 1);
+    let waits = if intents[0].is_none() {
+        "first"
+    } else {
+        "second"
+    };
+    let message = world.condition(waits).message;
+    assert!(
+        message.contains("disruption budgets keep 5 pods"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_gang_whose_budget_no_longer_allows_it_is_not_evicted() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 1)]);
+    world.guarded("web", "n2");
+    budgeted_gang(&mut world, "low");
+    allow(&mut world, "web", 4);
+    world.gang("high", Spec { members: 4, ..ONE });
+    world.pass();
+    assert!(world.intent("high").is_some());
+    allow(&mut world, "web", 3);
+    run(&mut world, 30);
+    assert_eq!((world.running("low"), world.intent("high")), (4, None));
 }

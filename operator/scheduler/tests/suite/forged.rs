@@ -1,9 +1,12 @@
 //! Intents and owners that somebody has forged evict nobody, and protect nobody.
 
+use lockstep_api::names::labels;
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_scheduler::intent_id;
 use lockstep_sim::{Gangs, Spec};
 use serde_json::json;
+
+use crate::run;
 
 const LOW: Spec = Spec {
     priority: 10,
@@ -187,4 +190,42 @@ fn a_pod_that_names_a_gang_of_another_namespace_as_its_owner_is_evicted_all_the_
     let victims = world.intent("high").unwrap().victims;
     let uids: Vec<&str> = victims.iter().map(|v| v.uid.as_str()).collect();
     assert_eq!(uids, ["uid-forged"]);
+}
+
+#[test]
+fn a_pod_with_the_labels_of_a_gang_keeps_none_of_the_nodes_that_the_gang_gives_up() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.gang("low", LOW);
+    world.settle();
+    let mut labels = world.pods_of("low")[0].metadata.labels.clone().unwrap();
+    labels.retain(|key, _| [labels::WORKLOAD_UID, labels::POD_GROUP].contains(&key.as_str()));
+    assert_eq!(labels.len(), 2);
+    // As `kubectl debug --copy-to --keep-labels` makes it.
+    world.foreign_with("copy", "n1", 0, 0, &json!({"metadata": {"labels": labels}}));
+    world.edit("low", |w| w.spec.suspend = true);
+    world.gang("high", HIGH);
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 4);
+}
+
+#[test]
+fn a_pod_whose_owner_is_no_workload_of_ours_is_evicted_whatever_uid_it_names() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+    world.gang("low", Spec { members: 1, ..LOW });
+    world.settle();
+    let free = if world.nodes("low") == ["n1"] {
+        "n2"
+    } else {
+        "n1"
+    };
+    let labels = world.pods_of("low")[0].metadata.labels.clone();
+    let owner = json!({"apiVersion": "example.com/v1", "kind": "TrainingWorkload", "name": "low", "uid": "w-low",
+        "controller": true});
+    let metadata = json!({"labels": labels, "ownerReferences": [owner]});
+    world.foreign_with("shielded", free, 0, 1, &json!({"metadata": metadata}));
+    world.gang("high", Spec { members: 1, ..HIGH });
+    world.pass();
+    let victims = world.intent("high").unwrap().victims;
+    let uids: Vec<&str> = victims.iter().map(|v| v.uid.as_str()).collect();
+    assert_eq!(uids, ["uid-shielded"]);
 }

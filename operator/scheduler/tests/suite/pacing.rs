@@ -3,7 +3,7 @@
 use std::num::NonZeroU32;
 
 use lockstep_api::condition::reasons;
-use lockstep_sim::{Gangs, Spec};
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 
 use crate::{HIGH, LOW, run};
 
@@ -116,4 +116,49 @@ fn a_limit_that_is_lowered_holds_for_what_has_been_decided() {
     assert!(condition.message.contains(KEY), "{}", condition.message);
     run(&mut world, 45);
     assert_eq!(running(&world, &["first", "second"]), [true, true]);
+}
+
+#[test]
+fn a_victim_that_goes_by_itself_lifts_the_limit_for_no_other() {
+    let mut world = full(1, 4);
+    world.gang("first", HIGH);
+    run(&mut world, 5);
+    world.node("n9", 2, true);
+    world.foreign("one", "n9", 0, 1);
+    world.foreign("other", "n9", 0, 1);
+    world.gang("second", HIGH);
+    world.pass();
+    assert_eq!(world.intent("second").unwrap().victims.len(), 2);
+    world.scheduler_settings().max_evictions_per_minute = NonZeroU32::new(2);
+    world.remove(WatchedKind::Pod, &Key::new("ml", "one"));
+    run(&mut world, 5);
+    assert_eq!(world.evicted(), [""; 0]);
+    run(&mut world, 60);
+    assert_eq!(running(&world, &["second"]), [true]);
+}
+
+#[test]
+fn a_preemption_that_waits_for_the_limit_is_neither_overtaken_by_later_ones_nor_withdrawn() {
+    let mut world = full(12, 0);
+    world.gang("a-first", HIGH);
+    let large = Spec {
+        priority: 90,
+        members: 6,
+        gpus: 1,
+    };
+    world.gang("z-large", large);
+    world.pass();
+    assert!(world.intent("a-first").is_some() && world.intent("z-large").is_some());
+    // What is decided counts for a minute, and what is evicted from now on.
+    world.later(2);
+    world.scheduler_settings().max_evictions_per_minute = NonZeroU32::new(4);
+    let small = Spec {
+        priority: 80,
+        ..LOW
+    };
+    for number in 0..7 {
+        world.gang(&format!("a-{number}"), small);
+        run(&mut world, 20);
+    }
+    assert_eq!(world.running("z-large"), 6);
 }

@@ -257,3 +257,30 @@ fn a_message_that_changes_all_the_time_is_written_now_and_then() {
     world.later(5);
     assert_eq!(world.pass().requests, 1);
 }
+
+#[test]
+fn a_pod_of_others_that_waits_keeps_no_node_for_an_owner_that_pins_none_or_while_it_is_gated() {
+    for (group, gates) in [
+        ("x.example/v1", json!([])),
+        ("apps/v1", json!([{"name": "x.example/later"}])),
+    ] {
+        let mut world = Gangs::new(&[("n1", 1)]);
+        let owner = json!({"apiVersion": group, "kind": "DaemonSet", "name": "d", "uid": "d", "controller": true});
+        let field = json!({"key": "metadata.name", "operator": "In", "values": ["n1"]});
+        let terms = json!({"nodeSelectorTerms": [{"matchFields": [field]}]});
+        let affinity =
+            json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+        let pod = json!({"metadata": {"ownerReferences": [owner]},
+            "spec": {"nodeName": null, "affinity": affinity, "schedulingGates": gates}});
+        world.foreign_with("pinned", "n1", 0, 1, &pod);
+        world.gang(
+            "a",
+            Spec {
+                members: 1,
+                ..SMALL
+            },
+        );
+        world.pass();
+        assert_eq!(world.nodes("a"), ["n1"], "{group}");
+    }
+}

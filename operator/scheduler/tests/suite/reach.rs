@@ -70,7 +70,7 @@ fn a_gang_never_evicts_what_holds_no_accelerator() {
 }
 
 #[test]
-fn a_pod_whose_label_says_so_is_not_evicted() {
+fn a_pod_whose_label_says_so_is_not_evicted_and_the_condition_tells() {
     let mut world = Gangs::new(&[("n1", 4)]);
     let label = json!({"metadata": {"labels": {"training.lockstep.dev/evictable": "false"}}});
     world.foreign_with("trainer", "n1", 0, 4, &label);
@@ -80,6 +80,9 @@ fn a_pod_whose_label_says_so_is_not_evicted() {
         world.later(1);
     }
     assert!(world.evicted().is_empty());
+    let message = world.condition("high").message;
+    let says = "of lower priority may not be evicted for it (scheduler.preemption.victims)";
+    assert!(message.ends_with(says), "{message}");
 }
 
 #[test]

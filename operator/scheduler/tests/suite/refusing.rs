@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockstep_api::condition::reasons;
 use lockstep_api::workload::SchedulingPolicy;
 use lockstep_scheduler::{Memory, Step, schedule};
+use lockstep_sim::api::{Refused, Rule, Verb};
 use lockstep_sim::pods::leaving;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 
@@ -332,4 +333,37 @@ fn forced(world: &mut Gangs) -> Vec<bool> {
         | Step::Nominate { .. } => None,
     });
     evictions.collect()
+}
+
+/// The API server refuses what is written to the status of a gang's pod group.
+fn refuse_status(world: &mut Gangs, name: &str) {
+    let group = world.group(name).unwrap().metadata.name;
+    world.store().admission.rules.push(Rule {
+        kind: WatchedKind::PodGroup,
+        verb: Verb::UpdateStatus,
+        name: group,
+        answer: Refused::conflict("the object has been modified"),
+    });
+}
+
+#[test]
+fn nobody_is_evicted_before_the_write_that_records_it() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    let free = if world.nodes("low") == ["n1", "n1"] {
+        "n2"
+    } else {
+        "n1"
+    };
+    world.foreign("trainer", free, 1, 2);
+    world.gang("high", Spec { members: 4, ..HIGH });
+    world.pass();
+    assert_eq!(world.intent("high").unwrap().victims.len(), 2);
+    refuse_status(&mut world, "high");
+    run(&mut world, 5);
+    assert_eq!((world.evicted(), world.disrupted("low")), (vec![], false));
+    world.store().admission.rules.clear();
+    run(&mut world, 30);
+    assert_eq!((world.evicted().len(), world.running("high")), (1, 4));
 }

@@ -209,6 +209,22 @@ async fn nobody_but_the_manager_makes_members_and_users_may_label_them() -> Resu
             pods.patch("forged", &params, &adopted).await.is_err(),
             "an own pod became a member"
         );
+        // The owner of another group is not ours to guard; it does not become one of our group either.
+        let mut odd = own;
+        odd.metadata.name = Some("odd".into());
+        odd.metadata.owner_references.clone_from(&owners);
+        for owner in odd.metadata.owner_references.iter_mut().flatten() {
+            owner.api_version = "example.com/v1".into();
+        }
+        pods.create(&PostParams::default(), &odd).await?;
+        let refused = pods.patch("odd", &params, &adopted).await.err();
+        let refused = refused.context("a pod of another owner became a member")?;
+        ensure!(
+            refused
+                .to_string()
+                .contains("only Lockstep's manager makes pods"),
+            "{refused}"
+        );
         Ok(())
     })
     .await

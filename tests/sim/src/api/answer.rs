@@ -13,6 +13,8 @@ pub struct Refused {
     pub message: String,
     /// Field that is to blame, where the product looks at that.
     pub field: Option<&'static str>,
+    /// Whether a disruption budget is the cause.
+    pub guarded: bool,
 }
 
 impl Refused {
@@ -23,6 +25,7 @@ impl Refused {
             reason,
             message: message.into(),
             field: None,
+            guarded: false,
         }
     }
 
@@ -46,6 +49,15 @@ impl Refused {
         Self::new(422, "Invalid", message)
     }
 
+    /// A disruption budget does not allow an eviction (`registry/core/pod/storage/eviction.go`).
+    pub fn by_budget() -> Self {
+        let message = "Cannot evict pod as it would violate the pod's disruption budget.";
+        Self {
+            guarded: true,
+            ..Self::new(429, "TooManyRequests", message)
+        }
+    }
+
     /// A patch names the UID of another object: the API server says that the field is immutable.
     pub(super) fn other_uid() -> Self {
         Self {
@@ -56,9 +68,13 @@ impl Refused {
 
     /// The body of the answer.
     pub(super) fn status(&self) -> Value {
-        let causes = self.field.map(|field| {
+        let immutable = self.field.map(|field| {
             json!([{"reason": "FieldValueInvalid", "message": "field is immutable", "field": field}])
         });
+        let guarded = self
+            .guarded
+            .then(|| json!([{"reason": "DisruptionBudget"}]));
+        let causes = immutable.or(guarded);
         json!({"kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": self.reason,
             "message": self.message, "code": self.code, "details": {"causes": causes.unwrap_or(json!([]))}})
     }

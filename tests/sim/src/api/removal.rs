@@ -138,8 +138,7 @@ impl Store {
             let budget = self.found(WatchedKind::PodDisruptionBudget, &key)?;
             let allowed = budget["status"]["disruptionsAllowed"].as_i64().unwrap_or(0);
             if allowed <= 0 {
-                let message = "Cannot evict pod as it would violate the pod's disruption budget.";
-                return Err(Refused::new(429, "TooManyRequests", message));
+                return Err(Refused::by_budget());
             }
             if dry_run {
                 continue;

@@ -56,8 +56,8 @@ pub(super) fn abroad(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
     copy(c, rng, true, true)
 }
 
-/// Takes away what was forged and is still there, but for what has the owner that it claims: that is
-/// the owner's to remove.
+/// Takes away what was forged and is still there, but for what has the owner that it claims, which is
+/// the owner's to remove, and what claims none.
 pub(super) fn sweep(c: &mut SimCluster) {
     let owners: Vec<String> = c
         .list::<TrainingWorkload>()
@@ -71,9 +71,10 @@ pub(super) fn sweep(c: &mut SimCluster) {
             .name
             .as_ref()
             .is_some_and(|name| name.starts_with("forged-"));
-        let mut claimed = pod.metadata.owner_references.iter().flatten();
+        let claimed = pod.metadata.owner_references.as_deref().unwrap_or_default();
         let abroad = pod.metadata.namespace.as_deref() == Some(TENANT);
-        forged && (abroad || !claimed.any(|o| owners.contains(&o.uid)))
+        let lost = !claimed.is_empty() && !claimed.iter().any(|o| owners.contains(&o.uid));
+        forged && (abroad || lost)
     });
     for pod in pods {
         c.remove(WatchedKind::Pod, &Key::of(&pod));

@@ -9,8 +9,8 @@ use crate::SimCluster;
 use crate::api::Admission;
 use crate::nodes::NodeFaults;
 
-/// No more faults. What users and tenants have made stays, but for forged pods of workloads that
-/// are none.
+/// No more faults. What users and tenants have made stays, but for forged pods that name owners of
+/// another namespace or that are gone.
 pub fn heal(c: &mut SimCluster) {
     for name in c.node_names() {
         c.fault(&name, |f| *f = NodeFaults::default());

@@ -1,0 +1,104 @@
+//! What disruption budgets allow of a preemption.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use lockstep_api::scheduling::Preemption;
+use lockstep_model::Pod;
+
+use super::intents::{Pursued, begun};
+use super::victims::Found;
+use crate::context::Context;
+use crate::memory::Memory;
+use crate::plan::Step;
+use crate::state::GangState;
+
+/// How long the word of the API server counts that a pod may be evicted.
+const ANSWER_HOLDS: Duration = Duration::from_secs(30);
+
+/// What budgets say about the victims that they guard.
+pub(super) enum BudgetAnswer {
+    /// All may go.
+    Yes,
+    /// They are being asked.
+    Asked,
+    /// One of them may not.
+    No,
+}
+
+/// Looks at budgets, and asks about the pods that they guard, before anybody is evicted: that the
+/// others have gone would be of no use if these could stay. Gangs, which leave by themselves, are not
+/// asked about. Where pods may be deleted in the end, nobody is.
+pub(super) fn budgets_allow(
+    context: &Context<'_>,
+    memory: &Memory,
+    gangs: &[GangState],
+    intent: &Preemption,
+    here: &[&Found],
+    out: &mut Pursued,
+) -> BudgetAnswer {
+    if begun(intent) || context.settings.delete_after.is_some() {
+        return BudgetAnswer::Yes;
+    }
+    let all = guarded_pods(context, gangs, here.iter().copied());
+    for (budget, pods) in &all {
+        let allowed = u32::try_from(context.budgets[*budget].allowed).unwrap_or(0);
+        let spent = out.spent.get(budget).copied().unwrap_or(0);
+        if *pods > allowed {
+            return BudgetAnswer::No;
+        } else if *pods > allowed.saturating_sub(spent) {
+            // Until those of others have begun to go: they may be counted twice for a moment.
+            out.wake.at(context.now + context.settings.retry);
+            return BudgetAnswer::Asked;
+        }
+    }
+    let pods = here.iter().filter_map(|f| f.pod.as_ref());
+    let guarded: Vec<&Arc<Pod>> = pods
+        .filter(|pod| context.budgets.iter().any(|b| b.guards(pod)))
+        .collect();
+    let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
+    let mut answer = BudgetAnswer::Yes;
+    for pod in guarded {
+        match memory.may_evict(&pod.uid, since) {
+            Some(true) => {}
+            Some(false) => return BudgetAnswer::No,
+            None => {
+                answer = BudgetAnswer::Asked;
+                out.steps.push(Step::AskEviction {
+                    namespace: pod.namespace.clone(),
+                    name: pod.name.clone(),
+                    uid: pod.uid.clone(),
+                });
+                // Then there is an answer, or it is asked for again.
+                out.wake.at(context.now + context.settings.retry);
+            }
+        }
+    }
+    if matches!(answer, BudgetAnswer::Yes) {
+        out.spend(&all);
+    }
+    answer
+}
+
+/// How many pods of victims that are there each budget guards, by its position.
+pub(super) fn guarded_pods<'f>(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    found: impl IntoIterator<Item = &'f Found>,
+) -> BTreeMap<usize, u32> {
+    let mut out = BTreeMap::new();
+    for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
+        let gang = || gangs.iter().find(|g| g.uid() == victim.victim.uid);
+        let members = victim.pod.is_none().then(gang).flatten();
+        let members = members.into_iter().flat_map(GangState::all_pods);
+        let there = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
+        for pod in victim.pod.iter().chain(members).filter(there) {
+            let budgets = context.budgets.iter().enumerate();
+            for (at, _) in budgets.filter(|(_, budget)| budget.guards(pod)) {
+                *out.entry(at).or_default() += 1;
+            }
+        }
+    }
+    out
+}
