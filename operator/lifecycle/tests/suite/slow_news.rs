@@ -178,3 +178,33 @@ fn of_a_domain_a_bounded_share_is_replaced_at_a_time() {
     assert_eq!(replaced.len(), 7, "all that hung have new pods");
     assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
 }
+
+#[test]
+fn members_whose_node_was_silent_for_a_moment_keep_their_pods() {
+    for fails_meanwhile in [true, false] {
+        let mut spec = gang(8);
+        spec["failurePolicy"]["nodeLostSeconds"] = json!(1000);
+        let mut w = Solo::new(spec);
+        w.settle();
+        let before = w.uids();
+        let node = w.node_of("g", 2);
+        w.lose(&node);
+        w.rounds(5);
+        if fails_meanwhile {
+            w.exit("g", 7, 1);
+            w.rounds(5);
+        }
+        // Pods are shown ready again some seconds after their node.
+        w.fault(&node, |f| (f.lost, f.no_agent) = (false, true));
+        w.rounds(3);
+        if !fails_meanwhile {
+            w.exit("g", 7, 1);
+            w.rounds(3);
+        }
+        w.fault(&node, |f| f.no_agent = false);
+        w.settle();
+        assert_eq!(w.uids(), before, "{fails_meanwhile}\n{}", w.story(30));
+        let s = w.status();
+        assert_eq!((s.phase, s.restarts.in_place), (Some(Phase::Running), 1));
+    }
+}
