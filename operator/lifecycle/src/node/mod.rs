@@ -22,7 +22,7 @@ mod supervisor;
 mod tests;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -35,6 +35,9 @@ pub use view::{
 };
 
 use view::order_for;
+
+/// How many reports are kept for the past.
+const PAST_REPORTS: usize = 64;
 
 /// Decides for one node. The same view gives the same plan; a view in which the plan has been
 /// carried out gives an empty one.
@@ -80,8 +83,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         }
         records.reports.extend(exits.reports);
     }
-    let excess = records.reports.len().saturating_sub(MAX_REPORTS);
-    records.reports.drain(..excess);
+    forget(&mut records.reports, view.pods);
 
     let arrivals = arrivals::arrivals(view, &records, now);
     let news = arrivals.news || records.reports != view.published.reports;
@@ -105,6 +107,28 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
             .chain(progress.wake_after)
             .min(),
     }
+}
+
+/// Forgets the oldest reports, but how each container that is here has ended last: it may not have been
+/// heard yet, and nobody would tell it again.
+fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
+    let mut excess = reports.len().saturating_sub(PAST_REPORTS);
+    let here: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
+    let of_here = reports.iter().filter(|r| here.contains(&*r.pod_uid));
+    let last: BTreeMap<_, _> = of_here.map(|r| ((&r.pod_uid, &r.container), r)).collect();
+    let kept: Vec<bool> = reports
+        .iter()
+        .map(|r| {
+            let of_container = last.get(&(&r.pod_uid, &r.container));
+            let forgotten = excess > 0 && of_container.is_none_or(|last| !std::ptr::eq(*last, r));
+            excess -= usize::from(forgotten);
+            !forgotten
+        })
+        .collect();
+    let mut kept = kept.into_iter();
+    reports.retain(|_| kept.next().unwrap_or_default());
+    let excess = reports.len().saturating_sub(MAX_REPORTS);
+    reports.drain(..excess);
 }
 
 /// When news of this node may be told: a failure at once, for it is what a restart waits for, and
