@@ -73,8 +73,8 @@ pub struct Arrival {
     pub attempt: i64,
     /// The pods, sorted by UID.
     pub pods: Vec<ArrivedPod>,
-    /// UIDs of pods that are to come to the attempt and have not, although half of the order's
-    /// deadline is over since the agent saw it; sorted.
+    /// UIDs of pods that are to come to the attempt and have not, although the order's deadline is over
+    /// since the agent saw it; sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<String>,
 }

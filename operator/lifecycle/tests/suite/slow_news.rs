@@ -100,8 +100,8 @@ fn what_an_agent_says_of_a_member_counts_when_it_is_heard() {
     let node = w.node_of("g", 2);
     w.fault(&node, |f| (f.hangs, f.news_take) = (true, SLOW));
     w.exit("g", 7, 1);
-    // The word is given after half a minute, and under way for a minute and a half.
-    w.rounds(115);
+    // The word is given after a minute, and under way for a minute and a half.
+    w.rounds(145);
     assert!(w.uids().values().any(|uid| *uid == stuck), "{}", w.story(9));
     w.settle();
     assert!(w.uids().values().all(|uid| *uid != stuck));
@@ -207,4 +207,18 @@ fn members_whose_node_was_silent_for_a_moment_keep_their_pods() {
         let s = w.status();
         assert_eq!((s.phase, s.restarts.in_place), (Some(Phase::Running), 1));
     }
+}
+
+#[test]
+fn a_word_of_lateness_does_not_outlive_an_arrival_whose_news_are_under_way() {
+    let mut w = running(false);
+    let before = w.uids();
+    let node = w.node_of("g", 2);
+    w.fault(&node, |f| f.hangs = true);
+    w.exit("g", 7, 1);
+    w.rounds(35);
+    w.fault(&node, |f| (f.hangs, f.news_take) = (false, SLOW));
+    w.settle();
+    assert_eq!(w.uids(), before, "{}", w.story(30));
+    assert_eq!(w.status().phase, Some(Phase::Running));
 }
