@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::NodeAgent;
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
 use lockstep_sim::pods::{condition, leaving};
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
 /// Beyond the default deadline of a minute.
@@ -221,4 +222,34 @@ fn a_word_of_lateness_does_not_outlive_an_arrival_whose_news_are_under_way() {
     w.settle();
     assert_eq!(w.uids(), before, "{}", w.story(30));
     assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn members_that_have_arrived_keep_their_pods_while_their_agents_object_is_gone() {
+    for supervised in [false, true] {
+        let mut w = running(supervised);
+        let before = w.uids();
+        let (collected, slow) = (w.node_of("g", 2), w.node_of("g", 4));
+        assert_ne!(collected, slow);
+        w.fault(&slow, |f| f.silent_agent = true);
+        w.exit("g", 7, 1);
+        w.rounds(10);
+        let key = Key::new("", &collected);
+        let object: NodeAgent = w.get(&key).unwrap();
+        w.delete(WatchedKind::NodeAgent, &key);
+        w.rounds(100);
+        // The agent has looked.
+        w.create(&NodeAgent::new(&collected, object.spec));
+        w.cluster
+            .edit::<NodeAgent>(&key, |agent| agent.status = object.status);
+        w.fault(&slow, |f| f.silent_agent = false);
+        w.settle();
+        assert_eq!(
+            w.uids(),
+            before,
+            "supervised: {supervised}\n{}",
+            w.story(30)
+        );
+        assert_eq!(w.status().phase, Some(Phase::Running));
+    }
 }
