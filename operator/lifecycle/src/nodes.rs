@@ -2,7 +2,7 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::NodeAgentStatus;
-use lockstep_api::node_agent::Arrival;
+use lockstep_api::node_agent::{Arrival, MemberProgress};
 
 /// A node that runs, or is to run, members.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -31,7 +31,8 @@ impl NodeInfo {
 pub struct AgentInfo {
     /// Whether the agent's own pod is ready.
     pub ready: bool,
-    /// What it published. The manager believes it only about pods bound to its node.
+    /// What it published. The manager believes it only about pods bound to its node, and no progress of
+    /// later than it was heard of.
     pub status: NodeAgentStatus,
     /// When each of its arrivals was heard of, by the manager's clock; in their order.
     pub heard_at: Vec<DateTime<Utc>>,
@@ -42,10 +43,15 @@ impl AgentInfo {
     /// heard of before.
     pub fn heard(
         ready: bool,
-        status: NodeAgentStatus,
+        mut status: NodeAgentStatus,
         before: Option<&Self>,
         now: DateTime<Utc>,
     ) -> Self {
+        for new in &mut status.progress {
+            let mut told = before.iter().flat_map(|b| &b.status.progress);
+            let old = told.find(|p| (&p.pod_uid, p.attempt) == (&new.pod_uid, new.attempt));
+            by_our_clock(new, old, now);
+        }
         let known = |new: &Arrival| {
             let before = before?;
             let mut known = before.status.arrivals.iter().zip(&before.heard_at);
@@ -59,6 +65,17 @@ impl AgentInfo {
             heard_at,
         }
     }
+}
+
+/// What a node tells has happened when it was first heard of at the latest, whatever the clock there
+/// says.
+fn by_our_clock(new: &mut MemberProgress, old: Option<&MemberProgress>, now: DateTime<Utc>) {
+    let same_step = old.filter(|old| old.step == new.step);
+    let same_checkpoint = old.filter(|old| old.checkpoint_step == new.checkpoint_step);
+    let first = same_step.map_or(now, |old| old.step_time);
+    new.step_time = new.step_time.min(first);
+    let first = same_checkpoint.and_then(|old| old.checkpoint_time);
+    new.checkpoint_time = new.checkpoint_time.map(|at| at.min(first.unwrap_or(now)));
 }
 
 /// Whether two arrivals are about the same attempt of the same domain.
