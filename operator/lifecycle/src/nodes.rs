@@ -9,7 +9,10 @@ use lockstep_api::node_agent::{Arrival, MemberProgress};
 pub struct NodeInfo {
     /// Since when the node's Ready condition is other than True; None while it is ready.
     pub not_ready_since: Option<DateTime<Utc>>,
-    /// Since when the node's Ready condition is True, where it says so.
+    /// When the node's Ready condition became True, by the node's clock: it tells one time from another
+    /// and is compared with nothing else.
+    pub became_ready: Option<DateTime<Utc>>,
+    /// Since when it is True, by the manager's clock; None where the condition does not say.
     pub ready_since: Option<DateTime<Utc>>,
     /// Whether it carries the taint `node.kubernetes.io/out-of-service`.
     pub out_of_service: bool,
@@ -20,6 +23,18 @@ pub struct NodeInfo {
 }
 
 impl NodeInfo {
+    /// What is kept of a node that shows this now. One that has become ready since it was seen last is
+    /// ready from now on; one that is seen for the first time may have been for long.
+    #[must_use]
+    pub fn heard(mut self, before: Option<&Self>, now: DateTime<Utc>) -> Self {
+        self.ready_since = self.became_ready.map(|at| match before {
+            None => at.min(now),
+            Some(old) if old.became_ready == Some(at) => old.ready_since.unwrap_or(now),
+            Some(_) => now,
+        });
+        self
+    }
+
     /// Whether it is ready: what is known of it is not old.
     pub fn answers(&self) -> bool {
         self.not_ready_since.is_none() && !self.out_of_service

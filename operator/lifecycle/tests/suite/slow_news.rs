@@ -3,9 +3,10 @@
 use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_api::NodeAgent;
 use lockstep_api::workload::Phase;
+use lockstep_sim::clock::api_time;
 use lockstep_sim::pods::{condition, leaving};
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
@@ -252,4 +253,28 @@ fn members_that_have_arrived_keep_their_pods_while_their_agents_object_is_gone()
         );
         assert_eq!(w.status().phase, Some(Phase::Running));
     }
+}
+
+#[test]
+fn a_node_whose_clock_is_ahead_holds_nobody_up() {
+    let mut w = running(false);
+    let stuck = w.pod("g", 2).metadata.uid.unwrap();
+    let node = w.node_of("g", 2);
+    let ahead = api_time(w.now() + TimeDelta::hours(1));
+    w.cluster.edit::<Node>(&Key::new("", &node), |n| {
+        let status = n.status.get_or_insert_default();
+        for ready in status.conditions.iter_mut().flatten() {
+            ready.last_transition_time = Some(ahead.clone());
+        }
+    });
+    w.fault(&node, |f| f.silent_agent = true);
+    w.exit("g", 7, 1);
+    w.rounds(5);
+    w.fault(&node, |f| f.no_agent = true);
+    w.rounds(115);
+    assert!(
+        w.uids().values().all(|uid| *uid != stuck),
+        "{}",
+        w.story(20)
+    );
 }
