@@ -132,13 +132,14 @@ fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
 }
 
 /// When news of this node may be told: a failure at once, for it is what a restart waits for, and
-/// how members come to the attempt of an order when it is the node's turn.
+/// how members come to the attempt of an order, or have finished, when it is the node's turn.
 fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
     let mut latest = Duration::ZERO;
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let attempt = order.map_or(pod.attempt, |o| o.attempt);
-        let is_failure = |r: &&Report| r.pod_uid == pod.uid && r.attempt >= attempt;
+        let is_failure =
+            |r: &&Report| r.pod_uid == pod.uid && r.attempt >= attempt && r.exit_code != 0;
         let mut failures = reports.iter().filter(is_failure);
         if failures.any(|r| !view.published.reports.contains(r)) {
             return Duration::ZERO;

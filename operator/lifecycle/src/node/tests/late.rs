@@ -100,14 +100,16 @@ fn of_a_first_start_and_without_a_deadline_nobody_is_late() {
     assert!(node.pass().status.is_none());
 }
 
+/// The order is for a gang of thousands.
+fn large(node: &mut Node) {
+    for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
+        order.world = 5000;
+    }
+}
+
 #[test]
 fn arrivals_of_a_large_gang_wait_for_their_turn_and_a_failure_does_not() {
     let mut node = Node::with(1);
-    let large = |node: &mut Node| {
-        for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
-            order.world = 5000;
-        }
-    };
     large(&mut node);
     node.pass();
     node.exit(0, 1);
@@ -118,4 +120,14 @@ fn arrivals_of_a_large_gang_wait_for_their_turn_and_a_failure_does_not() {
     node.restart(0);
     let arrived = node.pass();
     assert!(arrived.status.is_some() && !arrived.slot.is_zero());
+}
+
+#[test]
+fn the_end_of_a_large_job_waits_for_its_turn() {
+    let mut node = Node::with(1);
+    large(&mut node);
+    node.pass();
+    node.exit(0, 0);
+    let plan = node.pass();
+    assert!(plan.status.is_some() && !plan.slot.is_zero());
 }
