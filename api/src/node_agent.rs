@@ -5,8 +5,8 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Most reports that an object keeps.
-pub const MAX_REPORTS: usize = 64;
+/// Most reports that an object may hold: a node has fewer containers.
+pub const MAX_REPORTS: usize = 1024;
 
 /// The agent of one node, named after it. No heartbeat: an agent lives while its own pod is ready.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, CustomResource, KubeSchema)]
@@ -40,8 +40,9 @@ pub struct NodeAgentStatus {
     pub capabilities: Vec<String>,
     /// Members that have come to an attempt; the latest attempt of each domain on this node.
     pub arrivals: Vec<Arrival>,
-    /// The last 64 container exits of members, oldest first.
-    #[schemars(length(max = 64))]
+    /// Container exits of members, oldest first: the last 64, and the last of each container of a pod that
+    /// is still on the node.
+    #[schemars(length(max = 1024))]
     pub reports: Vec<Report>,
     /// How far the members on this node have come that tell it, by UID of the pod; told again at
     /// most once a minute for each, and less often in gangs of more than 600.
@@ -72,8 +73,8 @@ pub struct Arrival {
     pub attempt: i64,
     /// The pods, sorted by UID.
     pub pods: Vec<ArrivedPod>,
-    /// UIDs of pods that are to come to the attempt and have not, although half of the order's
-    /// deadline is over since the agent saw it; sorted.
+    /// UIDs of pods that are to come to the attempt and have not, although the order's deadline is over
+    /// since the agent saw it; sorted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub late: Vec<String>,
 }

@@ -86,7 +86,7 @@ pub struct DomainOrder {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_pods: Vec<String>,
     /// How long members may take to come to the attempt, in seconds; absent where nobody waits for
-    /// them. An agent says which of its members have not come when half of it is over.
+    /// them. An agent says which of its members have not come when it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<i64>,
 }

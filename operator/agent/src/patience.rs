@@ -16,6 +16,9 @@ const FIRST: Duration = Duration::from_millis(100);
 const LONGEST: Duration = Duration::from_secs(5);
 /// Longest wait for one that has too much to do: thousands of agents must not keep it down.
 const LONGEST_FOR_BUSY: Duration = Duration::from_secs(30);
+/// Longest time that a server's word is taken for: a proxy that asks for an hour would silence a node
+/// that is ready.
+const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
 /// The server asks to come back later.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -73,12 +76,19 @@ impl Backoff {
     }
 
     /// How long to wait after one more failure: between half of the wait and all of it, shorter
-    /// where the server is not `busy`. What it asks for comes first.
+    /// where the server is not `busy`. What it asks for comes first; where that is more than a minute,
+    /// half a minute to one.
     pub(crate) fn next(&mut self, asked: Duration, busy: bool) -> Duration {
         let longest = if busy { LONGEST_FOR_BUSY } else { LONGEST };
         let whole = self.wait.min(longest);
         self.wait = (self.wait * 2).min(LONGEST_FOR_BUSY);
-        asked + whole.mul_f64(0.5 + self.random.f64() / 2.0)
+        let share = 0.5 + self.random.f64() / 2.0;
+        let asked = if asked > LONGEST_ASKED {
+            LONGEST_ASKED.mul_f64(share)
+        } else {
+            asked
+        };
+        asked + whole.mul_f64(share)
     }
 }
 
@@ -105,9 +115,12 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_asks_for_is_waited_in_any_case_and_success_starts_over() {
-        let asked = Duration::from_secs(7);
-        assert!(waits("n1", asked, true).iter().all(|wait| *wait > asked));
+    fn what_the_server_asks_for_is_waited_up_to_a_minute_and_success_starts_over() {
+        for (asks, at_least, at_most) in [(7, 7, 37), (3600, 30, 90)] {
+            let waits = waits("n1", Duration::from_secs(asks), true);
+            let range = Duration::from_secs(at_least)..=Duration::from_secs(at_most);
+            assert!(waits.iter().all(|wait| range.contains(wait)), "{waits:?}");
+        }
         let mut backoff = Backoff::of("n1");
         for _ in 0..9 {
             backoff.next(Duration::ZERO, true);

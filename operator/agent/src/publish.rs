@@ -32,7 +32,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const BURST: u32 = 10;
 const ONE_WRITE: Duration = Duration::from_secs(1);
 /// How often the object is looked at while there is nothing to tell: somebody may have deleted it.
-const LOOK: Duration = Duration::from_mins(10);
+const LOOK: Duration = Duration::from_mins(1);
 
 /// Why a write failed.
 #[derive(Debug, Error)]
@@ -151,8 +151,14 @@ impl Publisher {
     }
 
     async fn read(&mut self) -> Result<NodeAgentStatus, PublishError> {
+        let found = in_time(self.api.get_opt(&self.node)).await?;
+        if let Some(object) = &found
+            && object.metadata.resource_version == self.resource_version
+        {
+            return Ok(object.status.clone().unwrap_or_default());
+        }
         let owner = self.owner().await?;
-        let object = if let Some(object) = in_time(self.api.get_opt(&self.node)).await? {
+        let object = if let Some(object) = found {
             if object
                 .metadata
                 .owner_references

@@ -20,6 +20,10 @@ use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::view::{RefusedRequest, Target, WorkloadView};
 use crate::wake::{Due, Wake};
 
+/// How long pods may be shown unready after their node has come back: the node controller has said so
+/// of all of them, and the kubelet corrects it pod by pod.
+const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
+
 /// The node of each member that a placement assigns.
 pub(crate) type AssignedNodes<'a> = BTreeMap<Member, &'a str>;
 
@@ -29,7 +33,7 @@ pub(crate) struct Facts<'a> {
     pub now: DateTime<Utc>,
     /// Gangs of the spec.
     pub gangs: Vec<Gang>,
-    /// When a node that is not ready will count as lost.
+    /// When time alone changes what nodes are taken for: lost, or able to say that their agent is gone.
     pub node_wake: Wake,
     pods: BTreeMap<&'a Member, Vec<&'a PodView>>,
     /// Pods of ours whose labels name no member any more.
@@ -41,6 +45,8 @@ pub(crate) struct Facts<'a> {
     assigned: BTreeMap<&'a str, AssignedNodes<'a>>,
     nowhere: AssignedNodes<'a>,
     lost: BTreeSet<&'a str>,
+    /// Agents that are not known to be gone, by node.
+    agents: BTreeMap<&'a str, &'a AgentInfo>,
     /// Positions of gangs, and of domains in them, by key.
     gang_at: BTreeMap<String, usize>,
     domain_at: BTreeMap<String, (usize, usize)>,
@@ -68,6 +74,13 @@ impl<'a> Facts<'a> {
         for (name, node) in &view.nodes {
             if is_lost(node, limit, now, &mut node_wake) {
                 lost.insert(name.as_str());
+            }
+        }
+        let mut agents = BTreeMap::new();
+        for (name, agent) in &view.agents {
+            let node = view.nodes.get(name);
+            if agent.ready || node.is_some_and(|n| !shows_readiness(n, now, &mut node_wake)) {
+                agents.insert(name.as_str(), agent.as_ref());
             }
         }
         let gangs = gangs(view.spec());
@@ -109,6 +122,7 @@ impl<'a> Facts<'a> {
                 .collect(),
             nowhere: AssignedNodes::new(),
             lost,
+            agents,
         }
     }
 
@@ -314,13 +328,9 @@ impl<'a> Facts<'a> {
         arrived.is_some_and(|id| !pod.is_supervised() || !ended(id))
     }
 
-    /// The agent of a node, if it is ready.
+    /// The agent of a node: one that is ready, or of which its node says nothing now.
     pub fn agent(&self, node: &str) -> Option<&'a AgentInfo> {
-        self.view
-            .agents
-            .get(node)
-            .map(AsRef::as_ref)
-            .filter(|a| a.ready)
+        self.agents.get(node).copied()
     }
 
     /// Whether a node's agent can stop containers.
@@ -429,6 +439,12 @@ fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
 fn is_lost(node: &NodeInfo, limit: TimeDelta, now: DateTime<Utc>, wake: &mut Wake) -> bool {
     let not_ready = node.not_ready_since;
     node.out_of_service || not_ready.is_some_and(|at| Due::of(at + limit, now).passed(wake))
+}
+
+/// Whether what is shown of the readiness of a node's pods comes from the node itself.
+fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
+    let settled = node.ready_since.map(|at| at + READINESS_LAGS);
+    node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
 }
 
 /// Pods of ours by member, oldest first, and those whose labels name none.

@@ -219,8 +219,8 @@ impl NodeWire {
         Ok(Node::new(&self.metadata, &self.spec, &status, ready)?)
     }
 
-    /// Since when the Ready condition is True; none: it is not, or does not say since when.
-    pub fn ready_since(&self) -> Option<DateTime<Utc>> {
+    /// When the Ready condition became True, by the node's clock; none: it is not, or does not say.
+    pub fn became_ready(&self) -> Option<DateTime<Utc>> {
         let mut conditions = self.status.conditions.iter();
         let ready = conditions.find(|c| c.type_ == "Ready" && c.status == "True")?;
         ready.last_transition_time.as_ref().and_then(utc)

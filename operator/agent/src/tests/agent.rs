@@ -294,3 +294,16 @@ async fn a_member_that_crashes_again_and_again_is_told_of_once_a_second_at_most(
         "after a rest at once"
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_object_that_was_collected_is_there_again_within_little_more_than_a_minute() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.pass(2_000).await;
+    rig.shared.world.lock().object = None;
+    rig.pass(75_000).await;
+    assert_eq!(
+        rig.status()["capabilities"],
+        json!(["Report", "Stop", "Supervise"])
+    );
+}

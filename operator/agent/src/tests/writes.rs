@@ -105,3 +105,14 @@ async fn a_server_that_does_not_answer_is_asked_less_and_less_often() {
     let asked = writes(&rig);
     assert!((15..30).contains(&asked), "{asked}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_server_that_asks_for_an_hour_is_asked_again_within_two_minutes() {
+    let rig = running().await;
+    rig.shared.world.lock().come_back = Some(3600);
+    rig.runs("c2", &[("c1", 7)]);
+    rig.pass(1_000).await;
+    rig.shared.world.lock().come_back = None;
+    rig.pass(120_000).await;
+    assert_eq!(rig.status()["reports"][0]["exitCode"], 7);
+}

@@ -12,7 +12,6 @@ use lockstep_api::workload::{
     Backoff, Cause, FailureAction, HistoryEntry, Phases, RestartLimits, TrainingWorkloadSpec,
 };
 
-use super::progress::last_saved;
 use super::{Avoidance, Budget, DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::facts::{Facts, PlacementState};
 use crate::settings::doubling;
@@ -186,7 +185,7 @@ impl Ledger {
         let held_since = held_since(facts, domain).or(self.started_at);
         let failed_at = held_since.map_or(failed_at, |held| failed_at.max(held));
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
-        let told = last_saved(facts);
+        let told = self.last_saved(facts);
         let since = [last_checkpoint(facts), noted, told, restarted, held_since]
             .into_iter()
             .flatten()

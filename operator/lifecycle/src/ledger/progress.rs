@@ -26,7 +26,8 @@ impl Ledger {
         let is_new = |time: DateTime<Utc>, known: Option<DateTime<Utc>>| {
             known.is_none_or(|k| time >= k + RECORD_EVERY || (recording && time > k))
         };
-        let step_time = last.step_time.min(facts.now);
+        let step_time = last.step_time;
+        let checkpoint = last_checkpoint(&told, self.progress.as_ref());
         let known = self.progress.get_or_insert(TrainingProgress {
             step: last.step,
             step_time,
@@ -36,18 +37,18 @@ impl Ledger {
         if last.step != known.step && is_new(step_time, Some(known.step_time)) {
             (known.step, known.step_time) = (last.step, step_time);
         }
-        if let Some((time, step)) = last_checkpoint(facts, &told)
+        if let Some((time, step)) = checkpoint
             && known.checkpoint_step != Some(step)
             && is_new(time, known.checkpoint_time)
         {
             (known.checkpoint_step, known.checkpoint_time) = (Some(step), Some(time));
         }
     }
-}
 
-/// When the last checkpoint was saved that a member tells of, noted or not.
-pub(super) fn last_saved(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    last_checkpoint(facts, &all_told(facts)).map(|(time, _)| time)
+    /// When the last checkpoint was saved that a member tells of, noted or not.
+    pub(super) fn last_saved(&self, facts: &Facts<'_>) -> Option<DateTime<Utc>> {
+        last_checkpoint(&all_told(facts), self.progress.as_ref()).map(|(time, _)| time)
+    }
 }
 
 fn all_told<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
@@ -61,10 +62,15 @@ fn told<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
     told.find(|p| p.pod_uid == pod.uid)
 }
 
-/// No checkpoint was saved in the future, whatever the clock of a node says.
-fn last_checkpoint(facts: &Facts<'_>, told: &[&MemberProgress]) -> Option<(DateTime<Utc>, i64)> {
+/// Of the checkpoint that is noted the time is known: a manager that has just started hears of it anew,
+/// and the clock of the node may be ahead.
+fn last_checkpoint(
+    told: &[&MemberProgress],
+    noted: Option<&TrainingProgress>,
+) -> Option<(DateTime<Utc>, i64)> {
     let saved = told.iter().filter_map(|p| {
-        let time = p.checkpoint_time?.min(facts.now);
+        let noted = noted.filter(|n| n.checkpoint_step == p.checkpoint_step);
+        let time = noted.map_or(p.checkpoint_time, |n| n.checkpoint_time)?;
         Some((time, p.checkpoint_step?))
     });
     saved.max()

@@ -123,10 +123,11 @@ impl Coming {
     }
 }
 
-/// How long a member may take before its agent says that it does not come.
+/// How long a member may take before its agent says that it does not come: all of its deadline. A word
+/// given earlier would be believed when the deadline is over, although the member has come since and the
+/// news of that are under way.
 fn patience(order: &DomainOrder) -> Option<TimeDelta> {
-    let whole = TimeDelta::try_seconds(order.deadline_seconds?)?;
-    Some(whole / 2)
+    TimeDelta::try_seconds(order.deadline_seconds?)
 }
 
 /// Whether a member has come to the attempt of the order; it may have failed since.

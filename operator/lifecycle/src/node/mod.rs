@@ -22,7 +22,7 @@ mod supervisor;
 mod tests;
 mod view;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
@@ -36,6 +36,9 @@ pub use view::{
 
 use pod::Step;
 use view::order_for;
+
+/// How many reports are kept for the past.
+const PAST_REPORTS: usize = 64;
 
 /// Decides for one node. The same view gives the same plan; a view in which the plan has been
 /// carried out gives an empty one.
@@ -84,8 +87,7 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
         }
         records.reports.extend(exits.reports);
     }
-    let excess = records.reports.len().saturating_sub(MAX_REPORTS);
-    records.reports.drain(..excess);
+    forget(&mut records.reports, view.pods);
 
     let arrivals = arrivals::arrivals(view, &records, now);
     let news = arrivals.news || records.reports != view.published.reports;
@@ -111,14 +113,37 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     }
 }
 
+/// Forgets the oldest reports, but how each container that is here has ended last: it may not have been
+/// heard yet, and nobody would tell it again.
+fn forget(reports: &mut Vec<Report>, pods: &[NodePod]) {
+    let mut excess = reports.len().saturating_sub(PAST_REPORTS);
+    let here: BTreeSet<&str> = pods.iter().map(|p| p.uid.as_str()).collect();
+    let of_here = reports.iter().filter(|r| here.contains(&*r.pod_uid));
+    let last: BTreeMap<_, _> = of_here.map(|r| ((&r.pod_uid, &r.container), r)).collect();
+    let kept: Vec<bool> = reports
+        .iter()
+        .map(|r| {
+            let of_container = last.get(&(&r.pod_uid, &r.container));
+            let forgotten = excess > 0 && of_container.is_none_or(|last| !std::ptr::eq(*last, r));
+            excess -= usize::from(forgotten);
+            !forgotten
+        })
+        .collect();
+    let mut kept = kept.into_iter();
+    reports.retain(|_| kept.next().unwrap_or_default());
+    let excess = reports.len().saturating_sub(MAX_REPORTS);
+    reports.drain(..excess);
+}
+
 /// When news of this node may be told: a failure at once, for it is what a restart waits for, and
-/// how members come to the attempt of an order when it is the node's turn.
+/// how members come to the attempt of an order, or have finished, when it is the node's turn.
 fn slot(view: &NodeView<'_>, reports: &[Report]) -> Duration {
     let mut latest = Duration::ZERO;
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let attempt = order.map_or(pod.attempt, |o| o.attempt);
-        let is_failure = |r: &&Report| r.pod_uid == pod.uid && r.attempt >= attempt;
+        let is_failure =
+            |r: &&Report| r.pod_uid == pod.uid && r.attempt >= attempt && r.exit_code != 0;
         let mut failures = reports.iter().filter(is_failure);
         if failures.any(|r| !view.published.reports.contains(r)) {
             return Duration::ZERO;

@@ -393,7 +393,7 @@ fn reports_are_bounded_and_the_newest_stay() {
         n.pass();
         n.restart(0);
     }
-    assert_eq!(n.published.reports.len(), MAX_REPORTS);
+    assert_eq!(n.published.reports.len(), PAST_REPORTS);
     assert_eq!(n.published.reports.last().unwrap().container_id, "p0c69");
 }
 
@@ -463,4 +463,36 @@ fn an_agent_that_lost_its_records_tells_nothing_twice_and_stops_what_is_older_th
     n.now += 600;
     n.order_after(3, Some(n.now), 1);
     assert_eq!(n.settle(), ["p0c1"]);
+}
+
+#[test]
+fn however_many_end_in_one_look_the_end_of_each_is_told_and_kept_while_its_pod_is_there() {
+    for supervised in [false, true] {
+        let mut n = Node::with(100);
+        n.pass();
+        for pod in 0..100 {
+            let code = if pod == 0 { 42 } else { 0 };
+            if supervised {
+                n.pods[pod].supervised = true;
+                n.pods[pod].supervisor = Some(SupervisorState {
+                    exit: Some(ChildEnd {
+                        attempt: 1,
+                        code,
+                        reason: "Error".into(),
+                        message: String::new(),
+                    }),
+                    ..SupervisorState::default()
+                });
+            } else {
+                n.exit(pod, code);
+            }
+        }
+        n.pass();
+        assert_eq!(n.reported().len(), 100, "supervised: {supervised}");
+        assert_eq!(n.reported()[0], ("p0c0", 1, Exited, 42));
+        n.pods.truncate(1);
+        n.pass();
+        assert_eq!(n.reported().len(), PAST_REPORTS, "the rest is history");
+        assert_eq!(n.reported()[0], ("p0c0", 1, Exited, 42));
+    }
 }

@@ -1,8 +1,11 @@
 //! Accelerator time held, lost and waited for.
 
+use chrono::TimeDelta;
+use lockstep_api::NodeAgent;
+use lockstep_api::node_agent::MemberProgress;
 use lockstep_api::workload::Accounting;
-use lockstep_sim::Solo;
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo};
 use serde_json::json;
 
 /// Of two members.
@@ -135,4 +138,46 @@ fn nothing_is_written_because_time_passes() {
     let written = w.written().len();
     w.wait(10_000);
     assert_eq!(w.written().len(), written);
+}
+
+#[test]
+fn a_checkpoint_was_saved_at_the_latest_when_it_was_heard_of_whatever_its_nodes_clock_says() {
+    for manager_restarts in [false, true] {
+        let rules = json!([{"name": "ecc", "action": "FailWorkload",
+            "match": {"exitCodes": {"operator": "In", "values": [42]}}}]);
+        let mut w = Solo::new(gang_with(2, &json!({"failurePolicy": {"rules": rules}})));
+        for node in ["n0", "n1"] {
+            w.capacity(node, 1);
+        }
+        w.settle();
+        w.wait(500);
+        let (pod, node) = (w.pod("g", 0), w.node_of("g", 0));
+        assert_ne!(node, w.node_of("g", 1));
+        let heard_at = w.now();
+        let ahead = heard_at + TimeDelta::hours(1);
+        w.cluster.edit::<NodeAgent>(&Key::new("", node), |agent| {
+            agent.status.get_or_insert_default().progress = vec![MemberProgress {
+                pod_uid: pod.metadata.uid.unwrap(),
+                attempt: 1,
+                step: 9,
+                step_time: ahead,
+                checkpoint_step: Some(8),
+                checkpoint_time: Some(ahead),
+                time: ahead,
+            }];
+        });
+        w.settle();
+        w.wait(1500);
+        if manager_restarts {
+            w.crash();
+        }
+        w.wait(1500);
+        let since = (w.now() - heard_at).num_seconds();
+        w.exit("g", 1, 42);
+        w.settle();
+        let s = w.status();
+        assert_eq!(s.progress.and_then(|p| p.checkpoint_step), Some(8));
+        let lost = s.history[0].lost_accelerator_seconds / ACCELERATORS;
+        assert!(about(lost, since), "{manager_restarts}: {lost} of {since}");
+    }
 }

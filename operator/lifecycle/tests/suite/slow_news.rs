@@ -3,11 +3,13 @@
 use std::collections::BTreeSet;
 
 use chrono::TimeDelta;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use lockstep_api::NodeAgent;
 use lockstep_api::workload::Phase;
-use lockstep_sim::Solo;
+use lockstep_sim::clock::api_time;
 use lockstep_sim::pods::{condition, leaving};
 use lockstep_sim::solo::{gang, gang_with};
+use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
 
 /// Beyond the default deadline of a minute.
@@ -100,8 +102,8 @@ fn what_an_agent_says_of_a_member_counts_when_it_is_heard() {
     let node = w.node_of("g", 2);
     w.fault(&node, |f| (f.hangs, f.news_take) = (true, SLOW));
     w.exit("g", 7, 1);
-    // The word is given after half a minute, and under way for a minute and a half.
-    w.rounds(115);
+    // The word is given after a minute, and under way for a minute and a half.
+    w.rounds(145);
     assert!(w.uids().values().any(|uid| *uid == stuck), "{}", w.story(9));
     w.settle();
     assert!(w.uids().values().all(|uid| *uid != stuck));
@@ -177,4 +179,102 @@ fn of_a_domain_a_bounded_share_is_replaced_at_a_time() {
     }
     assert_eq!(replaced.len(), 7, "all that hung have new pods");
     assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+}
+
+#[test]
+fn members_whose_node_was_silent_for_a_moment_keep_their_pods() {
+    for fails_meanwhile in [true, false] {
+        let mut spec = gang(8);
+        spec["failurePolicy"]["nodeLostSeconds"] = json!(1000);
+        let mut w = Solo::new(spec);
+        w.settle();
+        let before = w.uids();
+        let node = w.node_of("g", 2);
+        w.lose(&node);
+        w.rounds(5);
+        if fails_meanwhile {
+            w.exit("g", 7, 1);
+            w.rounds(5);
+        }
+        // Pods are shown ready again some seconds after their node.
+        w.fault(&node, |f| (f.lost, f.no_agent) = (false, true));
+        w.rounds(3);
+        if !fails_meanwhile {
+            w.exit("g", 7, 1);
+            w.rounds(3);
+        }
+        w.fault(&node, |f| f.no_agent = false);
+        w.settle();
+        assert_eq!(w.uids(), before, "{fails_meanwhile}\n{}", w.story(30));
+        let s = w.status();
+        assert_eq!((s.phase, s.restarts.in_place), (Some(Phase::Running), 1));
+    }
+}
+
+#[test]
+fn a_word_of_lateness_does_not_outlive_an_arrival_whose_news_are_under_way() {
+    let mut w = running(false);
+    let before = w.uids();
+    let node = w.node_of("g", 2);
+    w.fault(&node, |f| f.hangs = true);
+    w.exit("g", 7, 1);
+    w.rounds(35);
+    w.fault(&node, |f| (f.hangs, f.news_take) = (false, SLOW));
+    w.settle();
+    assert_eq!(w.uids(), before, "{}", w.story(30));
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn members_that_have_arrived_keep_their_pods_while_their_agents_object_is_gone() {
+    for supervised in [false, true] {
+        let mut w = running(supervised);
+        let before = w.uids();
+        let (collected, slow) = (w.node_of("g", 2), w.node_of("g", 4));
+        assert_ne!(collected, slow);
+        w.fault(&slow, |f| f.silent_agent = true);
+        w.exit("g", 7, 1);
+        w.rounds(10);
+        let key = Key::new("", &collected);
+        let object: NodeAgent = w.get(&key).unwrap();
+        w.delete(WatchedKind::NodeAgent, &key);
+        w.rounds(100);
+        // The agent has looked.
+        w.create(&NodeAgent::new(&collected, object.spec));
+        w.cluster
+            .edit::<NodeAgent>(&key, |agent| agent.status = object.status);
+        w.fault(&slow, |f| f.silent_agent = false);
+        w.settle();
+        assert_eq!(
+            w.uids(),
+            before,
+            "supervised: {supervised}\n{}",
+            w.story(30)
+        );
+        assert_eq!(w.status().phase, Some(Phase::Running));
+    }
+}
+
+#[test]
+fn a_node_whose_clock_is_ahead_holds_nobody_up() {
+    let mut w = running(false);
+    let stuck = w.pod("g", 2).metadata.uid.unwrap();
+    let node = w.node_of("g", 2);
+    let ahead = api_time(w.now() + TimeDelta::hours(1));
+    w.cluster.edit::<Node>(&Key::new("", &node), |n| {
+        let status = n.status.get_or_insert_default();
+        for ready in status.conditions.iter_mut().flatten() {
+            ready.last_transition_time = Some(ahead.clone());
+        }
+    });
+    w.fault(&node, |f| f.silent_agent = true);
+    w.exit("g", 7, 1);
+    w.rounds(5);
+    w.fault(&node, |f| f.no_agent = true);
+    w.rounds(115);
+    assert!(
+        w.uids().values().all(|uid| *uid != stuck),
+        "{}",
+        w.story(20)
+    );
 }

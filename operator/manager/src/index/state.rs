@@ -247,19 +247,37 @@ impl State {
         changed
     }
 
+    fn has_ready_agent(&self, node: &str) -> bool {
+        self.ready_agents.get(node).is_some_and(|count| *count > 0)
+    }
+
+    /// The agent of a node. One whose pod is ready is there although its object is not: somebody has
+    /// deleted that, and the agent makes it again. Till then nothing is known of it.
+    pub(super) fn agent(&self, node: &str) -> Option<Arc<AgentInfo>> {
+        let unknown = || AgentInfo {
+            ready: true,
+            ..AgentInfo::default()
+        };
+        let known = self.agents.get(node).cloned();
+        known.or_else(|| self.has_ready_agent(node).then(|| Arc::new(unknown())))
+    }
+
     /// Brings the readiness of a node's agent up to date; true when it changed.
     fn refresh_agent(&mut self, node: &NodeName) -> bool {
-        let ready = self.ready_agents.get(node).is_some_and(|count| *count > 0);
-        let Some(agent) = self.agents.get_mut(node).filter(|a| a.ready != ready) else {
-            return false;
+        let ready = self.has_ready_agent(node.as_str());
+        let Some(agent) = self.agents.get_mut(node) else {
+            return true;
         };
+        if agent.ready == ready {
+            return false;
+        }
         Arc::make_mut(agent).ready = ready;
         true
     }
 
     /// Takes note of what an agent has published; true when it is news.
     pub(super) fn set_agent(&mut self, node: &NodeName, status: NodeAgentStatus) -> bool {
-        let ready = self.ready_agents.get(node).is_some_and(|count| *count > 0);
+        let ready = self.has_ready_agent(node.as_str());
         let before = self.agents.get(node);
         let agent = AgentInfo::heard(ready, status, before.map(AsRef::as_ref), self.heard_at);
         if before.is_some_and(|old| **old == agent) {

@@ -60,7 +60,7 @@ impl State {
                 .collect(),
             agents: names
                 .iter()
-                .filter_map(|n| Some((n.clone(), self.agents.get(n.as_str())?.clone())))
+                .filter_map(|n| Some((n.clone(), self.agent(n)?)))
                 .collect(),
             priority: self.priority(&workload),
             dry_run: known.dry_run,

@@ -114,11 +114,12 @@ fn deletion_requested_at(wire: &PodWire) -> Option<DateTime<Utc>> {
     Some(over - TimeDelta::try_seconds(grace).unwrap_or_default())
 }
 
-/// A node as decisions about its members see it.
+/// A node as decisions about its members see it, apart from when that was heard.
 pub fn node_info(wire: &NodeWire) -> NodeInfo {
     NodeInfo {
         not_ready_since: wire.not_ready_since(),
-        ready_since: wire.ready_since(),
+        became_ready: wire.became_ready(),
+        ready_since: None,
         out_of_service: wire.spec.taints.iter().any(|t| t.key == OUT_OF_SERVICE),
         declared_features: wire.status.declared_features.clone(),
         kubelet_version: wire.status.node_info.kubelet_version.clone(),

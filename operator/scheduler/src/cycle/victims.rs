@@ -191,7 +191,7 @@ pub(super) fn is_spared(
     };
     let admits = |pod: &Pod| match &victim.unit {
         // Some pods of a unit may hold nothing that is wanted.
-        Some(_) => rules.scope != VictimScope::Gangs && filter.reaches(pod),
+        Some(_) => rules.scope != VictimScope::Gangs && !rules.leave_alone(pod),
         None => filter.admits_pod(pod),
     };
     found.pod.as_ref().is_some_and(|p| !admits(p))

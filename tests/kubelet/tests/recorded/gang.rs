@@ -346,6 +346,7 @@ impl Gang {
     fn nodes(&self) -> BTreeMap<String, Arc<NodeInfo>> {
         let node = |since| {
             Arc::new(NodeInfo {
+                became_ready: None,
                 ready_since: None,
                 not_ready_since: since,
                 out_of_service: false,

@@ -18,16 +18,16 @@ fn late(node: &Node) -> Vec<&str> {
 }
 
 #[test]
-fn a_member_that_has_not_come_is_told_when_half_of_its_deadline_is_over() {
+fn a_member_that_has_not_come_is_told_when_its_deadline_is_over() {
     let mut node = Node::with(2);
     node.pass();
     called(&mut node);
     let plan = node.pass();
-    assert_eq!(plan.wake_after, Some(Duration::from_secs(5)));
-    node.now = 5;
+    assert_eq!(plan.wake_after, Some(Duration::from_secs(10)));
+    node.now = 10;
     node.pass();
     assert!(late(&node).is_empty());
-    node.now = 6;
+    node.now = 11;
     node.pass();
     assert_eq!(late(&node), ["p0", "p1"]);
     assert_eq!(node.published.arrivals[0].attempt, 2);
@@ -43,13 +43,13 @@ fn one_that_comes_after_all_is_late_no_longer() {
     node.pass();
     node.exit(0, 137);
     node.restart(0);
-    node.now = 7;
+    node.now = 12;
     node.pass();
     let arrival = &node.published.arrivals[0];
     assert_eq!((arrival.pods.len(), late(&node)), (1, vec!["p1"]));
     node.exit(1, 137);
     node.restart(1);
-    node.now = 8;
+    node.now = 13;
     node.pass();
     let arrival = &node.published.arrivals[0];
     assert_eq!((arrival.pods.len(), arrival.late.len()), (2, 0));
@@ -64,7 +64,7 @@ fn one_whose_container_ended_and_is_not_started_again_is_late_as_well() {
     node.pass();
     node.exit(0, 137);
     node.pass();
-    node.now = 6;
+    node.now = 11;
     node.pass();
     assert_eq!(late(&node), ["p0"]);
 }
@@ -81,11 +81,11 @@ fn another_order_gives_it_the_time_again_and_a_restarted_agent_does_not() {
         order.attempt = 3;
     }
     node.pass();
-    node.now = 8;
+    node.now = 13;
     node.pass();
     assert!(late(&node).is_empty());
     node.records = serde_json::from_value(serde_json::to_value(&node.records).unwrap()).unwrap();
-    node.now = 9;
+    node.now = 14;
     node.pass();
     assert_eq!(late(&node), ["p0"]);
 }
@@ -100,14 +100,16 @@ fn of_a_first_start_and_without_a_deadline_nobody_is_late() {
     assert!(node.pass().status.is_none());
 }
 
+/// The order is for a gang of thousands.
+fn large(node: &mut Node) {
+    for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
+        order.world = 5000;
+    }
+}
+
 #[test]
 fn arrivals_of_a_large_gang_wait_for_their_turn_and_a_failure_does_not() {
     let mut node = Node::with(1);
-    let large = |node: &mut Node| {
-        for order in node.orders.values_mut().flat_map(|o| &mut o.domains) {
-            order.world = 5000;
-        }
-    };
     large(&mut node);
     node.pass();
     node.exit(0, 1);
@@ -118,4 +120,14 @@ fn arrivals_of_a_large_gang_wait_for_their_turn_and_a_failure_does_not() {
     node.restart(0);
     let arrived = node.pass();
     assert!(arrived.status.is_some() && !arrived.slot.is_zero());
+}
+
+#[test]
+fn the_end_of_a_large_job_waits_for_its_turn() {
+    let mut node = Node::with(1);
+    large(&mut node);
+    node.pass();
+    node.exit(0, 0);
+    let plan = node.pass();
+    assert!(plan.status.is_some() && !plan.slot.is_zero());
 }

@@ -135,6 +135,8 @@ impl Watched for Nodes {
         touched: &mut Touched,
     ) {
         let NodeObject { name, node, info } = object;
+        let before = state.nodes.get(&name).map(AsRef::as_ref);
+        let info = info.heard(before, state.heard_at);
         touched.scheduler |= state.model.upsert_node(node);
         if state.nodes.get(&name).is_none_or(|old| **old != info) {
             state.touch_node(&name, touched);
