@@ -158,7 +158,7 @@ mod tests {
 
     use super::*;
 
-    fn said(spec: Value) -> NativeGroup {
+    fn said(spec: &Value) -> NativeGroup {
         let group = json!({"apiVersion": "scheduling.k8s.io/v1beta1", "kind": "PodGroup",
             "metadata": {"name": "pg", "namespace": "ml"}, "spec": spec});
         read(&serde_json::from_value(group).unwrap())
@@ -175,9 +175,9 @@ mod tests {
             (json!("PodGroup"), NativeGroup::All),
         ] {
             let spec = json!({"schedulingPolicy": gang, "disruptionMode": mode});
-            assert_eq!(said(spec), expected);
+            assert_eq!(said(&spec), expected);
         }
         let basic = json!({"schedulingPolicy": {"basic": {}}});
-        assert_eq!(said(basic), NativeGroup::Basic);
+        assert_eq!(said(&basic), NativeGroup::Basic);
     }
 }

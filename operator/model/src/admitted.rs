@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn admitted(spec: serde_json::Value) -> Admission {
+    fn admitted(spec: &serde_json::Value) -> Admission {
         let labels = json!({"app": "llama", labels::REPLICA: "0", labels::POD_GROUP: "pg"});
         let pod = json!({"metadata": {"labels": labels}, "spec": spec});
         let pod: Pod = serde_json::from_value(pod).unwrap();
@@ -133,7 +133,7 @@ mod tests {
 
     #[test]
     fn what_decides_on_nodes_and_amounts_is_kept_and_nothing_of_one_pod() {
-        let answer = admitted(json!({
+        let answer = admitted(&json!({
             "containers": [{"name": "t", "image": "i", "env": [{"name": "A", "value": "b"}],
                 "resources": {"requests": {"cpu": "1"}}}],
             "overhead": {"cpu": "250m"}, "tolerations": [{"operator": "Exists"}],
@@ -150,7 +150,7 @@ mod tests {
 
     #[test]
     fn an_answer_stays_when_the_next_request_fails_and_goes_when_dry_runs_are_refused() {
-        let known = admitted(json!({"containers": []}));
+        let known = admitted(&json!({"containers": []}));
         let failed = Admission::Unanswered("exceeded quota".to_owned());
         let refused = Admission::Unsupported("no dry runs".to_owned());
         assert_eq!(failed.clone().or_last(Some(&known)), known);

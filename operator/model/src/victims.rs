@@ -67,7 +67,7 @@ impl VictimRules {
     }
 
     /// Whether its namespace, a label or its grace period puts a pod out of reach.
-    pub(crate) fn leave_alone(&self, pod: &Pod) -> bool {
+    pub fn leave_alone(&self, pod: &Pod) -> bool {
         self.exclude(&pod.namespace) || self.spare(&pod.labels) || self.outlast(pod)
     }
 

@@ -430,15 +430,16 @@ impl SnapshotFile {
     }
 }
 
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn default_grace() -> u64 {
     DEFAULT_GRACE.unsigned_abs()
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_default_grace(seconds: &u64) -> bool {
     *seconds == default_grace()
 }
 
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes references")]
 fn is_false(value: &bool) -> bool {
     !*value
 }

@@ -136,7 +136,7 @@ fn what_admission_makes_of_pods_is_asked_again_after_a_while() {
 fn a_webhook_that_comes_between_the_answer_and_the_pods_is_seen_after_the_refusal() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2), ("n3", 3), ("n4", 3)]);
     let mut taken = world.scheduler_settings().clone();
-    taken.avoid_refused = std::time::Duration::from_secs(600);
+    taken.avoid_refused = std::time::Duration::from_mins(10);
     *world.scheduler_settings() = taken;
     for node in ["n3", "n4"] {
         world.node(node, 3, false);

@@ -111,7 +111,7 @@ fn a_group_of_kube_scheduler_goes_whole_unless_its_mode_is_single() {
         (Some(NativeGroup::Basic), 1, 600 + 120),
     ] {
         let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
-        for mode in mode {
+        if let Some(mode) = mode {
             world.native_group(&Key::new("ml", "pg"), mode);
         }
         world.foreign_with("a", "n1", 0, 1, &group);

@@ -18,10 +18,10 @@ async fn preemption(cluster: &Cluster, manager: &Manager, enabled: bool) -> Resu
     cluster.reconfigure("a", change).await?;
     eventually("the manager to take it over", PATIENCE, async || {
         let log = manager.process.log_tail(1000);
-        let changes = log
+        let mut changes = log
             .lines()
             .filter(|l| l.contains("scheduler.preemption has changed"));
-        let last = changes.last().unwrap_or_default();
+        let last = changes.next_back().unwrap_or_default();
         ensure!(last.contains(&enabled.to_string()), "{last}");
         Ok(())
     })
