@@ -6,8 +6,6 @@ use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::names::labels;
-
 /// One pod of a workload: group, replica of the group, index in the replica. Within a group ordered
 /// as ranks are numbered.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,21 +26,6 @@ impl Member {
             replica,
             index,
         }
-    }
-
-    /// Reads the labels of a pod. Absent where one is missing or is no number from 0: labels of
-    /// others are possible.
-    pub fn of_labels(pod_labels: &BTreeMap<String, String>) -> Option<Self> {
-        let number = |key| {
-            let number: i32 = pod_labels.get(key)?.parse().ok()?;
-            (number >= 0).then_some(number)
-        };
-        let group = pod_labels.get(labels::GROUP)?;
-        Some(Self::new(
-            group,
-            number(labels::REPLICA)?,
-            number(labels::INDEX)?,
-        ))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Names, labels and annotations. Lengths are chosen so that every name that we derive is valid
 //! when the CEL rules of the workload hold: hostnames are DNS labels of at most 63 characters.
 
+use std::collections::BTreeMap;
 use std::hash::Hasher;
 
 use crate::member::Member;
@@ -95,6 +96,21 @@ pub fn short_hash(parts: &[&str]) -> String {
     }
     let v = h.finish();
     format!("{:08x}", (v ^ (v >> 32)) as u32)
+}
+
+/// The member that a pod is, by its labels. Absent where one is missing or is no number from 0: labels
+/// of others are possible.
+pub fn member_of(pod_labels: &BTreeMap<String, String>) -> Option<Member> {
+    let number = |key| {
+        let number: i32 = pod_labels.get(key)?.parse().ok()?;
+        (number >= 0).then_some(number)
+    };
+    let group = pod_labels.get(labels::GROUP)?;
+    Some(Member::new(
+        group,
+        number(labels::REPLICA)?,
+        number(labels::INDEX)?,
+    ))
 }
 
 /// Stable hostname of a member, `<workload>-<group>-<replica>-<index>`.

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource, ResourceExt};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::member::Member;
+use lockstep_api::names::member_of;
 
 /// Whether an object was made for a workload.
 pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: &K) -> bool {
@@ -14,7 +15,7 @@ pub fn owns<K: Resource<DynamicType = ()>>(workload: &TrainingWorkload, object: 
 
 /// Which member a pod of ours is.
 pub fn member(pod: &Pod) -> Option<Member> {
-    Member::of_labels(pod.labels())
+    member_of(pod.labels())
 }
 
 /// The node that a pod is bound to.

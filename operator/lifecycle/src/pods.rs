@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::member::Member;
-use lockstep_api::names::{annotations, labels};
+use lockstep_api::names::{annotations, labels, member_of};
 
 use crate::tier::Tier;
 
@@ -144,7 +144,7 @@ impl Identity {
                 .unwrap_or_default()
         };
         Self {
-            member: Member::of_labels(pod_labels),
+            member: member_of(pod_labels),
             published: pod_labels.contains_key(labels::PUBLISHED),
             spec_hash: annotation(annotations::SPEC_HASH).to_owned(),
             tier: annotation(annotations::TIER).parse().ok(),

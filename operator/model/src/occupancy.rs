@@ -2,9 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
 use lockstep_engine::queue::{self, within_min_runtime};
 use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
@@ -15,7 +14,7 @@ use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::pod_list::ListedPod;
 use crate::resources::Resources;
-use crate::rules::Rules;
+use crate::rules::{Rules, after};
 use crate::units::{GangUnit, Occupant, UnitTable, UnitsBuilder};
 use crate::victims::{VictimFilter, VictimRules};
 
@@ -222,11 +221,6 @@ pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i
     for nominated in nominations.iter().filter(|n| n.priority < priority) {
         free.remove_pod(nominated.node, &nominated.amounts);
     }
-}
-
-/// A moment later by so much; `None` if the sum is out of range.
-pub(crate) fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
-    moment.checked_add_signed(TimeDelta::from_std(by).ok()?)
 }
 
 /// What is said of pods by what they request, which the many pods of a cluster share.

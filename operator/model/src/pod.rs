@@ -11,7 +11,7 @@ use kube::Resource;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::member::Member;
-use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
+use lockstep_api::names::{PREEMPTION_GATE, annotations, labels, member_of};
 use lockstep_api::time::utc;
 
 use crate::foreign::{PodUnit, unit_of};
@@ -156,7 +156,7 @@ impl Pod {
             owner: workload_of(metadata).map(|o| o.uid.clone()),
             unit: unit_of(metadata, spec.group()),
             pod_group: label(labels::POD_GROUP).cloned(),
-            member: metadata.labels.as_ref().and_then(Member::of_labels),
+            member: metadata.labels.as_ref().and_then(member_of),
             placement: annotation(annotations::PLACEMENT).cloned(),
             bound,
             pinned: spec

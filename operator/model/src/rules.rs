@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_engine::{Algorithm, PLACEMENT_STEPS, PreemptionOptions, VictimOrder};
 
 use crate::cost::CostModel;
-use crate::occupancy::after;
 use crate::victims::VictimRules;
 
 /// What the manager's configuration says about preemption and reservations. A question to the engine that is asked
@@ -89,4 +88,9 @@ impl Rules {
     pub fn evictable_at_once(&self) -> bool {
         self.min_runtime.is_zero()
     }
+}
+
+/// A moment later by so much; `None` if the sum is out of range.
+pub(crate) fn after(moment: DateTime<Utc>, by: Duration) -> Option<DateTime<Utc>> {
+    moment.checked_add_signed(TimeDelta::from_std(by).ok()?)
 }

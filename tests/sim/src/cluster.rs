@@ -66,6 +66,8 @@ pub struct SimCluster {
     pub most_rounds: usize,
     /// Deadlines in a row at which nothing happens, after which [`Self::settle`] takes it for rest.
     pub most_quiet: usize,
+    /// After so long without any change [`Self::settle`] takes it for rest, whoever looks again later.
+    pub longest_quiet: TimeDelta,
     /// Turns that were taken, by anybody.
     pub turns: u64,
 }
@@ -94,6 +96,7 @@ impl SimCluster {
             tick: TimeDelta::seconds(1),
             most_rounds: MOST_ROUNDS,
             most_quiet: MOST_QUIET,
+            longest_quiet: TimeDelta::MAX,
             turns: 0,
         }
     }
@@ -322,20 +325,18 @@ impl SimCluster {
     /// # Errors
     /// It does not come to rest.
     pub fn try_settle(&mut self) -> Result<(), &'static str> {
-        let mut quiet = 0;
+        let (mut quiet, mut changed) = (0, self.now());
         for _ in 0..self.most_rounds {
             if self.round() {
-                quiet = 0;
+                (quiet, changed) = (0, self.now());
                 self.clock.advance(self.tick);
                 continue;
             }
             let now = self.now();
             let patience = now + self.patience;
             quiet += 1;
-            match self
-                .due()
-                .filter(|at| *at <= patience && quiet < self.most_quiet)
-            {
+            let rests = quiet >= self.most_quiet || now - changed >= self.longest_quiet;
+            match self.due().filter(|at| *at <= patience && !rests) {
                 Some(at) => self
                     .clock
                     .advance((at - now).max(TimeDelta::milliseconds(1))),

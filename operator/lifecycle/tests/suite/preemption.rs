@@ -67,6 +67,32 @@ fn a_member_taken_by_kube_scheduler_requeues_the_whole_gang() {
 }
 
 #[test]
+fn a_preempted_gang_that_had_restarted_before_starts_again_without_an_incident() {
+    for make in [Solo::new, Solo::supervised] {
+        let mut w = make(gang_with(2, &json!({})));
+        w.settle();
+        w.exit("g", 0, 1);
+        w.settle();
+        let nodes = ["n0", "n1", "n2", "n3"];
+        for node in nodes {
+            w.capacity(node, 0);
+        }
+        w.preempt("workload");
+        // Somebody else has its nodes meanwhile.
+        w.rounds(30);
+        assert_eq!(w.pods().len(), 0);
+        for node in nodes {
+            w.capacity(node, 8);
+        }
+        w.settle();
+        let s = w.status();
+        let causes: Vec<CauseKind> = s.history.iter().map(|h| h.cause.kind).collect();
+        assert_eq!(causes, [CauseKind::Preempted, CauseKind::ContainerExit]);
+        assert_eq!(s.phase, Some(Phase::Running));
+    }
+}
+
+#[test]
 fn a_preemption_of_what_has_no_placement_is_withdrawn() {
     let mut w = Solo::new(gang(2));
     while w.groups().is_empty() {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use lockstep_api::scheduling::Preemption;
 use lockstep_model::Pod;
 
-use super::intents::{Pursued, begun};
+use super::pursued::{Pursued, begun};
 use super::victims::Found;
 use crate::context::Context;
 use crate::memory::Memory;

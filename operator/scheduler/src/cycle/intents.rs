@@ -18,6 +18,7 @@ use lockstep_model::{GangPhase, Pod};
 
 use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
 use super::place::place_in_free;
+use super::pursued::{Pursued, begun};
 use super::victims::{Found, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
@@ -25,33 +26,11 @@ use crate::intent_id::intent_id;
 use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
-use crate::pace::{Evictions, LimitReached, pods_of};
+use crate::pace::{LimitReached, pods_of};
 use crate::pending::NoPreemption;
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
-
-/// What this stage wants done.
-#[derive(Default)]
-pub(super) struct Pursued {
-    pub steps: Vec<Step>,
-    pub wake: Wake,
-    /// That an intent waits for the limit of evictions: none overtakes it.
-    pub paced: Option<LimitReached>,
-    /// Evictions of the last minute, with those of this cycle. Memory takes note of them from the
-    /// statuses that say so: what could not be written has not happened.
-    evictions: Evictions,
-    /// How many pods that victims are, and that are still there, each budget guards, by its position.
-    pub spent: BTreeMap<usize, u32>,
-}
-
-impl Pursued {
-    pub fn spend(&mut self, guarded: &BTreeMap<usize, u32>) {
-        for (budget, pods) in guarded {
-            *self.spent.entry(*budget).or_default() += pods;
-        }
-    }
-}
 
 /// Drops intents that are void on their face.
 pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &mut [GangState]) {
@@ -225,13 +204,6 @@ fn pursue_one(
         let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
         gangs[at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
     }
-}
-
-/// Whether victims have been evicted. That one has gone, or goes, by itself says nothing about the
-/// others.
-pub(super) fn begun(intent: &Preemption) -> bool {
-    let mut victims = intent.victims.iter();
-    victims.any(|v| v.eviction_requested_at.is_some())
 }
 
 /// Whether victims have been there for too long: after the decision, or their eviction, which may

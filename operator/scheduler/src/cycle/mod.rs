@@ -8,6 +8,7 @@ mod order;
 mod overlap;
 mod place;
 mod preempt;
+mod pursued;
 mod queue;
 mod reservation;
 mod reserve;

@@ -128,6 +128,7 @@ impl Story {
     fn settle(&mut self) {
         (self.cluster.most_rounds, self.cluster.most_quiet) = (MOST_ROUNDS, MOST_QUIET);
         self.cluster.patience = chrono::TimeDelta::seconds(PATIENCE);
+        self.cluster.longest_quiet = self.cluster.patience;
         let settled = self.cluster.try_settle();
         self.look();
         if let Err(why) = settled {
