@@ -94,7 +94,7 @@ pub async fn watch_policies(
     loop {
         let outcomes = test_all(&client, &namespace, &metric).await;
         refusals.learn(&outcomes);
-        health.policies(refusals.first());
+        health.policies(refusals.told());
         let found: Vec<PolicyError> = outcomes.into_iter().filter_map(|(_, o)| o.err()).collect();
         let text = found.iter().map(ToString::to_string).collect::<Vec<_>>();
         if said.as_ref() != Some(&text) {
@@ -142,8 +142,10 @@ impl Refusals {
         }
     }
 
-    fn first(&self) -> Option<String> {
-        self.0.values().next().cloned()
+    /// What they say, one after the other.
+    fn told(&self) -> Option<String> {
+        let all: Vec<&str> = self.0.values().map(String::as_str).collect();
+        (!all.is_empty()).then(|| all.join("; "))
     }
 }
 
@@ -314,7 +316,7 @@ mod tests {
             (unclear(), true),
         ] {
             refusals.learn(&[(P, outcome)]);
-            assert_eq!(refusals.first().is_none(), ready);
+            assert_eq!(refusals.told().is_none(), ready);
         }
     }
 

@@ -90,13 +90,13 @@ pub fn renamed_overlay(
         (
             "manager",
             format!(
-                "namespace: {manager}\nnamePrefix: {prefix}\nconfigurations: [{config}/names.yaml]\nresources: [{config}/overlays/default]\n"
+                "namespace: {manager}\nnamePrefix: {prefix}\nconfigurations: [names.yaml]\nresources: [{config}/overlays/default]\n"
             ),
         ),
         (
             "agents",
             format!(
-                "namespace: {agents}\nnamePrefix: {prefix}\nconfigurations: [{config}/names.yaml]\ncomponents: [{config}/components/agent]\n"
+                "namespace: {agents}\nnamePrefix: {prefix}\nconfigurations: [names.yaml]\ncomponents: [{config}/components/agent]\n"
             ),
         ),
         ("", "resources: [manager, agents]\n".to_owned()),
@@ -105,6 +105,11 @@ pub fn renamed_overlay(
         let folder = root.join(part);
         std::fs::create_dir_all(&folder)?;
         std::fs::write(folder.join("kustomization.yaml"), format!("{header}{text}"))?;
+        // kustomize reads no configuration from outside of the layer.
+        std::fs::copy(
+            repository.join("config/names.yaml"),
+            folder.join("names.yaml"),
+        )?;
     }
     Ok(root)
 }

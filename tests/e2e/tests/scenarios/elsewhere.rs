@@ -69,7 +69,7 @@ async fn doctor_finds(cluster: &Cluster, agents: &str) -> Result<()> {
 }
 
 /// Requests of the accounts that run go to levels that are there.
-async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, &str)]) -> Result<()> {
+async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> Result<()> {
     let client = cluster.client().await?;
     let levels: Api<PriorityLevelConfiguration> = Api::all(client.clone());
     let schemas: Api<FlowSchema> = Api::all(client);
@@ -87,7 +87,7 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, &str)]) -> Re
         let accounts = subjects.filter_map(|s| s.service_account.clone());
         found.extend(accounts.map(|a| (a.namespace, a.name)));
     }
-    let expected = accounts.iter().map(|(n, a)| ((*n).into(), (*a).into()));
+    let expected = accounts.iter().map(|(n, a)| ((*n).to_owned(), a.clone()));
     ensure!(found == expected.collect(), "{found:?}");
     Ok(())
 }
@@ -126,15 +126,15 @@ async fn long_and_short_names_change_nothing() -> Result<()> {
     by_overlay(OVERLAYS[2]).await
 }
 
-async fn by_overlay([prefix, manager, agents]: [&str; 3]) -> Result<()> {
+async fn by_overlay([prefix, namespace, agents]: [&str; 3]) -> Result<()> {
     let method = Method::Renamed {
         prefix: prefix.into(),
-        manager: manager.into(),
+        manager: namespace.into(),
         agents: agents.into(),
     };
     let mut config = patient();
     config["agents"] = json!({"namespace": agents});
-    let cluster = installed(&format!("overlay-{manager}"), config, method).await?;
+    let cluster = installed(&format!("overlay-{namespace}"), config, method).await?;
     if !cluster.is_ours("an installation of our own") {
         return Ok(());
     }
@@ -143,8 +143,8 @@ async fn by_overlay([prefix, manager, agents]: [&str; 3]) -> Result<()> {
         ensure!(metric(&manager, policy).await? == "0", "{policy}");
     }
     let accounts = [
-        ("ops", "x-lockstep-manager"),
-        ("ops-agents", "x-lockstep-agent"),
+        (namespace, format!("{prefix}lockstep-manager")),
+        (agents, format!("{prefix}lockstep-agent")),
     ];
     flow_control_is_for(&cluster, &accounts).await?;
     scenario(&cluster, "renamed", &shape(), async |t| {
@@ -247,10 +247,7 @@ async fn by_olm(namespace: &str) -> Result<()> {
         "{text}"
     );
 
-    let accounts = [
-        ("operators", "lockstep-manager"),
-        ("operators", "lockstep-agent"),
-    ];
+    let accounts = ["lockstep-manager", "lockstep-agent"].map(|a| (namespace, a.to_owned()));
     flow_control_is_for(&cluster, &accounts).await?;
 
     let _manager = cluster.start_manager("a").await?;
