@@ -14,6 +14,7 @@
 //! | [`gangs`], [`membership`] | which members of a spec are placed and restarted together, and which of them run |
 //! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
+pub mod admission;
 pub mod condition;
 pub mod crds;
 pub mod gangs;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use kube::api::PostParams;
 use kube::{Api, Client};
 use lockstep_api::NodeAgent;
+use lockstep_api::admission::refused_by_policy;
 use lockstep_api::node_agent::NodeAgentSpec;
 use thiserror::Error;
 use tokio::time::{sleep, timeout};
@@ -23,9 +24,7 @@ const DEADLINE: Duration = Duration::from_secs(10);
 const RETRY: Duration = Duration::from_secs(5);
 /// Names of nodes that are not there; two, because one of them might be the name of this one.
 const OTHER_NODES: [&str; 2] = ["lockstep-self-test", "lockstep-self-test-2"];
-/// How the API server begins to say which policy refused.
-const REFUSED_BY_POLICY: &str = "ValidatingAdmissionPolicy";
-/// The policy, whose name may have a prefix. A cluster may have others, which prove nothing.
+/// The policy.
 const POLICY: &str = "lockstep-node-agents";
 /// The right that makes an account that of an agent; the policy names it to who lacks it.
 const RIGHT: &str = "nodeagents.admission.lockstep.dev";
@@ -92,9 +91,7 @@ fn judge(answer: kube::Result<NodeAgent>) -> Result<(), GuardError> {
     match answer {
         Ok(_) => Err(GuardError::NotInForce),
         Err(kube::Error::Api(status)) => {
-            let words = [REFUSED_BY_POLICY, POLICY];
-            let by_policy =
-                status.is_forbidden() && words.iter().all(|w| status.message.contains(w));
+            let by_policy = refused_by_policy(&status, POLICY);
             if by_policy && status.message.contains(RIGHT) {
                 Err(GuardError::NoAgent(status.message.clone()))
             } else if by_policy {

@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::api::PostParams;
 use kube::core::NamespaceResourceScope;
 use kube::{Api, Client, Resource};
+use lockstep_api::admission::refused_by_policy;
 use lockstep_api::{RestartOrder, restart_order};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -37,8 +38,6 @@ const INTERVAL: Duration = Duration::from_mins(10);
 const NAME: &str = "lockstep-self-test";
 /// How the policies say so.
 const REFUSED_TO_ALL: &str = "the name lockstep-self-test is for the manager's test";
-/// How the API server begins to say which policy refused.
-const REFUSED_BY_POLICY: &str = "ValidatingAdmissionPolicy";
 
 /// What is wrong with a policy.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -196,10 +195,7 @@ fn judge(policy: &'static str, answer: Answer) -> Result<(), PolicyError> {
         None => Err(PolicyError::Unclear(policy, "no answer in time".into())),
         Some(Ok(())) => Err(PolicyError::NotInForce(policy)),
         Some(Err(kube::Error::Api(status))) => {
-            // A cluster may have policies of its own, which say nothing of this one.
-            let words = [REFUSED_BY_POLICY, policy];
-            let by_policy =
-                status.is_forbidden() && words.iter().all(|w| status.message.contains(w));
+            let by_policy = refused_by_policy(&status, policy);
             if by_policy && status.message.contains(REFUSED_TO_ALL) {
                 Ok(())
             } else if by_policy {

@@ -98,7 +98,7 @@ impl Supervisors for SupervisorLinks {
                 continue;
             }
             // Another container is another supervisor; without one there is none.
-            let Some(container_id) = newest_running(pod) else {
+            let Some(container_id) = pod.newest_running().map(|c| &*c.id) else {
                 continue;
             };
             let mut link = match self.links.remove(&pod.uid) {
@@ -199,12 +199,6 @@ impl Drop for Link {
     fn drop(&mut self) {
         self.task.abort();
     }
-}
-
-fn newest_running(pod: &NodePod) -> Option<&str> {
-    let running = pod.containers.iter().filter(|c| c.exit.is_none());
-    let newest = running.max_by(|a, b| (a.created_at, &a.id).cmp(&(b.created_at, &b.id)))?;
-    Some(&newest.id)
 }
 
 #[cfg(test)]

@@ -63,7 +63,7 @@ pub(super) fn step(
         reports.push(report(pod, &ended, ReportKind::Exited, exit));
         record = Some(ended);
     }
-    match newest_running(pod) {
+    match pod.newest_running() {
         Some(c) => record = release(pod, record, c, attempt, order, now),
         None => {
             if let Some(r) = &mut record {
@@ -150,13 +150,6 @@ pub(super) fn ended_unnoticed<'a>(
         .collect();
     ended.sort_by_key(|c| (c.exit.as_ref().map(|e| e.at), &c.id));
     ended
-}
-
-pub(super) fn newest_running(pod: &NodePod) -> Option<&SeenContainer> {
-    pod.containers
-        .iter()
-        .filter(|c| c.exit.is_none())
-        .max_by_key(|c| (c.created_at, &c.id))
 }
 
 /// The attempt that a container belongs to by its number: the present one, or the one before.

@@ -8,7 +8,7 @@ use chrono::{DateTime, Utc};
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::DomainOrder;
 
-use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, newest_running, report};
+use super::pod::{REMOVED, Step, end_of_released, ended_unnoticed, report};
 use super::supervisor::{ChildEnd, SupervisorState, Word};
 use super::view::{Exit, NodePod, Record, SeenContainer, goes_on_alone, is_ordered};
 
@@ -26,7 +26,7 @@ pub(super) fn step(
         ..Step::default()
     };
     note_container_ends(pod, &mut step, told, now);
-    if let Some(container) = newest_running(pod) {
+    if let Some(container) = pod.newest_running() {
         note_container(pod, &mut step, container, order, now);
     }
     let Some(state) = &pod.supervisor else {

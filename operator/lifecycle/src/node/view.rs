@@ -83,6 +83,14 @@ impl NodePod {
             supervisor: None,
         })
     }
+
+    /// The training container that runs; of several the one that was created last.
+    pub fn newest_running(&self) -> Option<&SeenContainer> {
+        self.containers
+            .iter()
+            .filter(|c| c.exit.is_none())
+            .max_by_key(|c| (c.created_at, &c.id))
+    }
 }
 
 /// A container as the runtime shows it. One that was created and not started is not listed.

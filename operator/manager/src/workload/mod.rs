@@ -208,7 +208,7 @@ impl Controller {
         };
         let shown = memory.lock().shown(&view);
         if let Some(change) = shown {
-            self.tell(&view, &change);
+            self.tell(&view, change.old.as_ref(), &change.new);
         }
         let pass = decide(&view, self.parts.clock.wall());
         if let Some(wait) = pass.requeue_after {
@@ -251,12 +251,11 @@ impl Controller {
         status: &TrainingWorkloadStatus,
         memory: &Memory,
     ) -> Result<bool, ApiError> {
-        let change = Box::new(StatusChange::new(view, status));
         let written = match self.writer.write(view, status).await {
             Ok(written) => written,
             Err(error) => {
                 if matches!(error.class, ErrorClass::Timeout | ErrorClass::Other) {
-                    memory.lock().unanswered = Some(change);
+                    memory.lock().unanswered = Some(Box::new(StatusChange::new(view, status)));
                 }
                 return Err(error);
             }
@@ -272,17 +271,19 @@ impl Controller {
                 .wrote(WatchedKind::TrainingWorkload, &version, now);
             memory.summarized = Some(now);
         }
-        self.tell(view, &change);
+        self.tell(view, view.workload.status.as_ref(), status);
         Ok(true)
     }
 
     /// Counts what has changed, and tells it in events.
-    fn tell(&self, view: &WorkloadView, change: &StatusChange) {
-        let StatusChange { old, new, .. } = change;
-        self.parts
-            .metrics
-            .wrote(view.namespace(), old.as_ref(), new);
-        for note in transitions(&old.clone().unwrap_or_default(), new) {
+    fn tell(
+        &self,
+        view: &WorkloadView,
+        old: Option<&TrainingWorkloadStatus>,
+        new: &TrainingWorkloadStatus,
+    ) {
+        self.parts.metrics.wrote(view.namespace(), old, new);
+        for note in transitions(&old.cloned().unwrap_or_default(), new) {
             info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
             self.parts.events.workload(view, note);
         }
