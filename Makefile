@@ -13,8 +13,10 @@ endif
 KUBECTL ?= kubectl
 # What `make deploy` installs.
 OVERLAY ?= full
-# The programs that the end-to-end tests start.
-PROGRAMS := -p lockstep-manager -p lockstep-kubelet -p lockstep-cli
+# The programs that the end-to-end tests start. Without -p the features of dependencies are those of the whole workspace,
+# in every command alike: with it they are compiled once for each set of packages.
+PROGRAMS := --bin lockstep-manager --bin lockstep-hollow --bin kubectl-lockstep
+E2E_TESTS := --test crash --test scenarios --test usage
 # Scenarios mostly wait, so more of them than processors run at once.
 E2E_THREADS ?= 6
 
@@ -42,7 +44,7 @@ plane: ## The test control plane (minutes the first time, cached by content)
 
 .PHONY: generate
 generate: ## crds/, docs/reference and bundle/ from the Rust types and config/, the agent's CRI code from its proto file
-	$(CARGO) run -q -p xtask -- generate
+	$(CARGO) run -q --bin xtask -- generate
 
 MUSL := $(shell uname -m)-unknown-linux-musl
 
@@ -50,7 +52,7 @@ MUSL := $(shell uname -m)-unknown-linux-musl
 image: ## OCI images of manager, agent, supervisor and trainer into target/images (IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
 	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
 	rustup target add $(MUSL)
-	$(CARGO) run -q -p xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
+	$(CARGO) run -q --bin xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
 
 .PHONY: image-twice
 image-twice: image ## The images of the last commit again, in another folder: digests have to be equal
@@ -58,13 +60,13 @@ image-twice: image ## The images of the last commit again, in another folder: di
 
 .PHONY: bundle
 bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX)
-	$(CARGO) run -q -p xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
+	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
 
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
 	$(CARGO) fmt --all -- --check
 	$(CARGO) clippy --workspace --all-targets -- -D warnings
-	$(CARGO) run -q -p xtask -- generate --check
+	$(CARGO) run -q --bin xtask -- generate --check
 
 .PHONY: unit
 unit: ## Unit and property tests
@@ -85,11 +87,13 @@ static: ## Supervisor and trainer as static programs for the containers of tests
 containerd:
 	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
 
+CONTAINER_TESTS := --features lockstep-containers/containers --test agent --test image --test supervised
+
 .PHONY: test-containers
 test-containers: containerd static plane image ## Agent, supervisor and manager on real containers, the manager out of its image, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
-	$(CARGO) build -p lockstep-agent -p lockstep-run -p lockstep-manager -p lockstep-kubelet
+	$(CARGO) build --bin lockstep-agent --bin lockstep-run --bin lockstep-manager --bin lockstep-hollow $(CONTAINER_TESTS)
 	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
-	$(CARGO) test -p lockstep-containers --features containers -- --test-threads=2
+	$(CARGO) test $(CONTAINER_TESTS) -- --test-threads=2
 
 .PHONY: prometheus
 prometheus: ## Prometheus and promtool, those on PATH or built once into the cache (Go)
@@ -118,18 +122,19 @@ plane-test: plane ## Tests of the control plane itself
 	cd tests/plane && go vet ./... && go test ./...
 
 .PHONY: e2e
-e2e: build plane ## Scenarios on a real API server; LOCKSTEP_KUBECONFIG=FILE takes a cluster with Lockstep deployed
-	$(CARGO) test -p lockstep-e2e -- --test-threads=$(E2E_THREADS)
+e2e: plane ## Scenarios on a real API server; LOCKSTEP_KUBECONFIG=FILE takes a cluster with Lockstep deployed
+	$(CARGO) build $(PROGRAMS) $(E2E_TESTS)
+	$(CARGO) test $(E2E_TESTS) -- --test-threads=$(E2E_THREADS)
 
 .PHONY: demo
-demo: PROGRAMS += -p lockstep-trainer
+demo: PROGRAMS += --bin lockstep-trainer --bin lockstep-demo
 demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running
-	$(CARGO) run -q -p lockstep-cluster --bin lockstep-demo
+	$(CARGO) run -q --bin lockstep-demo
 
 .PHONY: demo-containers
 demo-containers: containerd static plane ## Restarts on real containers, live (root, container-packages)
-	$(CARGO) build -p lockstep-agent -p lockstep-manager -p lockstep-kubelet
-	$(CARGO) run -q -p lockstep-containers --bin demo-containers
+	$(CARGO) build --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin demo-containers
+	$(CARGO) run -q --bin demo-containers
 
 .PHONY: test
 test: lint unit plane-test e2e ## Everything that must pass before a change lands
@@ -157,13 +162,13 @@ bench-quality: ## Victims of a folder of instances: INSTANCES=dir OUT=answers.js
 
 .PHONY: bench-containers
 bench-containers: containerd static plane ## Restarts on real containers, each tier against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
-	$(CARGO) build --release -p lockstep-agent -p lockstep-manager -p lockstep-kubelet
-	$(CARGO) run -q --release -p lockstep-containers --bin bench-containers -- $(or $(ROUNDS),30) $(ARMS)
+	$(CARGO) build --release --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin bench-containers
+	$(CARGO) run -q --release --bin bench-containers -- $(or $(ROUNDS),30) $(ARMS)
 
 .PHONY: bench-scale
 bench-scale: plane ## A gang on NODES hollow nodes, each with its agent: times and writes by arm; ROUNDS=3, LATENCY=measured|zero
-	$(CARGO) build --release -p lockstep-manager -p lockstep-kubelet
-	$(CARGO) run -q --release -p lockstep-cluster --bin lockstep-bench-scale
+	$(CARGO) build --release --bin lockstep-manager --bin lockstep-hollow --bin lockstep-bench-scale
+	$(CARGO) run -q --release --bin lockstep-bench-scale
 
 .PHONY: mutants
 mutants: ## Mutations of the engine: FILE=operator/engine/src/queue.rs (needs cargo-mutants; hours without FILE)
