@@ -8,7 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::names;
-use lockstep_api::workload::{Group, Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::{Group, Phase, Phases, TrainingWorkloadStatus};
 use lockstep_cluster::audit::Follow;
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::gang;
@@ -36,6 +36,8 @@ pub struct Bench<'t> {
     t: &'t Scenario<'t>,
     members: i32,
     rounds: usize,
+    /// Rounds of the other restarts.
+    few: usize,
     manager: Manager,
     log: Follow,
     arms: Vec<Arm>,
@@ -47,6 +49,7 @@ impl<'t> Bench<'t> {
             t,
             members: wanted.nodes,
             rounds: wanted.rounds,
+            few: wanted.rounds.min(3),
             manager,
             log: t.cluster.audit.follow()?,
             arms: Vec::new(),
@@ -64,18 +67,26 @@ impl<'t> Bench<'t> {
             self.recreate("RecreateGang", "sup").await?;
         }
         self.slowly(true)?;
-        self.supervised("supervised restart, slow server", "sup")
-            .await?;
-        self.recreate("RecreateGang, slow server", "sup").await?;
+        for _ in 0..self.few {
+            self.supervised("supervised restart, slow server", "sup")
+                .await?;
+        }
+        for _ in 0..self.few {
+            self.recreate("RecreateGang, slow server", "sup").await?;
+        }
         self.slowly(false)?;
         self.delete("delete", "sup").await?;
         self.create("create, container tier", "plain", plain())
             .await?;
-        self.in_place("restart in place, container tier", "plain")
-            .await?;
+        for _ in 0..self.few {
+            self.in_place("restart in place, container tier", "plain")
+                .await?;
+        }
         self.slowly(true)?;
-        self.in_place("restart in place, container tier, slow server", "plain")
-            .await?;
+        for _ in 0..self.few {
+            self.in_place("restart in place, container tier, slow server", "plain")
+                .await?;
+        }
         self.slowly(false)?;
         self.delete("delete, container tier", "plain").await?;
         self.preempt().await?;
@@ -106,13 +117,34 @@ impl<'t> Bench<'t> {
         Ok(())
     }
 
+    /// Takes down what a restart of a workload has shown, beside the manager's account of it.
+    async fn note_restart(
+        &mut self,
+        arm: &str,
+        took: Duration,
+        kept: usize,
+        workload: &str,
+    ) -> Result<()> {
+        let status = self.t.workloads().get(workload).await?.status;
+        let last = status.and_then(|s| s.history.into_iter().next());
+        let phases = last.context("no restart in the history")?.phases;
+        self.note(arm, took, kept, Some(phases)).await
+    }
+
     /// Takes down what an arm has shown.
-    async fn note(&mut self, name: &str, took: Duration, kept: usize) -> Result<()> {
+    async fn note(
+        &mut self,
+        name: &str,
+        took: Duration,
+        kept: usize,
+        phases: Option<Phases>,
+    ) -> Result<()> {
         tokio::time::sleep(TRAIL).await;
         let round = Round {
             took,
             calls: Calls::since(&mut self.log)?,
             kept,
+            phases,
         };
         let manager = taken(self.manager.process.id())?;
         println!(
@@ -187,7 +219,7 @@ impl<'t> Bench<'t> {
         let begun = Instant::now();
         self.t.create(gang(name, self.members, 8, policy)).await?;
         self.running(name).await?;
-        self.note(arm, begun.elapsed(), 0).await
+        self.note(arm, begun.elapsed(), 0, None).await
     }
 
     async fn supervised(&mut self, arm: &str, name: &str) -> Result<()> {
@@ -211,7 +243,7 @@ impl<'t> Bench<'t> {
         .await?;
         let kept = self.uids(name).await?.intersection(&before).count();
         ensure!(kept == all, "{kept} of {all} pods were kept");
-        self.note(arm, took, kept).await
+        self.note_restart(arm, took, kept, name).await
     }
 
     async fn in_place(&mut self, arm: &str, name: &str) -> Result<()> {
@@ -219,7 +251,7 @@ impl<'t> Bench<'t> {
         let took = self.restart(name, 1).await?;
         let kept = self.uids(name).await?.intersection(&before).count();
         ensure!(kept == before.len(), "{kept} of {} kept", before.len());
-        self.note(arm, took, kept).await
+        self.note_restart(arm, took, kept, name).await
     }
 
     async fn recreate(&mut self, arm: &str, name: &str) -> Result<()> {
@@ -227,7 +259,7 @@ impl<'t> Bench<'t> {
         let took = self.restart(name, ANEW).await?;
         let kept = self.uids(name).await?.intersection(&before).count();
         ensure!(kept == 0, "{kept} pods were kept");
-        self.note(arm, took, kept).await
+        self.note_restart(arm, took, kept, name).await
     }
 
     /// A failure, until all members are ready again.
@@ -246,7 +278,7 @@ impl<'t> Bench<'t> {
     async fn delete(&mut self, arm: &str, name: &str) -> Result<()> {
         let begun = Instant::now();
         self.gone(name).await?;
-        self.note(arm, begun.elapsed(), 0).await
+        self.note(arm, begun.elapsed(), 0, None).await
     }
 
     /// Deletes a workload, and waits until nothing is left.
@@ -278,7 +310,7 @@ impl<'t> Bench<'t> {
         let begun = Instant::now();
         self.t.create(gang("boss", half, 8, class("high"))).await?;
         self.running("boss").await?;
-        self.note("preemption by half the cluster", begun.elapsed(), 0)
+        self.note("preemption by half the cluster", begun.elapsed(), 0, None)
             .await?;
         for name in ["boss", "low-a", "low-b"] {
             self.gone(name).await?;

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use lockstep_api::workload::Phases;
+
 use crate::calls::Calls;
 
 /// What one arm has shown in one round.
@@ -12,6 +14,8 @@ pub struct Round {
     pub calls: Calls,
     /// Members whose pod was kept.
     pub kept: usize,
+    /// The manager's account, where the arm is a restart.
+    pub phases: Option<Phases>,
 }
 
 /// One arm.
@@ -40,8 +44,12 @@ impl Arm {
             calls.unwrap_or(0)
         };
         let kept = self.rounds.iter().map(|r| r.kept).min().unwrap_or(0);
+        let phases = self.rounds.iter().filter_map(|r| r.phases.as_ref());
+        // Who has arrived has had its order, so this is more than the way of the order.
+        let arrived = phases.map(|p| p.decide_ms + p.stop_ms).max();
+        let arrived = arrived.map_or_else(|| "-".into(), |ms| ms.to_string());
         format!(
-            "| {} | {:.2} ({}) | {:.1} | {} | {} | {} | {kept} |",
+            "| {} | {:.2} ({}) | {:.1} | {arrived} | {} | {} | {} | {kept} |",
             self.name,
             self.median(),
             times.join(", "),
@@ -54,4 +62,4 @@ impl Arm {
 }
 
 /// Head of the table.
-pub const HEAD: &str = "| arm | seconds, median (each) | recreated / this | writes: manager | agents | kubelets | pods kept |\n|---|---|---|---|---|---|---|";
+pub const HEAD: &str = "| arm | seconds, median (each) | recreated / this | known to all stopped, ms, worst | writes: manager | agents | kubelets | pods kept |\n|---|---|---|---|---|---|---|---|";

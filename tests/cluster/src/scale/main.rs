@@ -7,7 +7,7 @@
 //! | variable | meaning |
 //! |---|---|
 //! | `NODES` | how many, 200 by default; the gang has a member on each |
-//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default |
+//! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of the other restarts at most 3 |
 //! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
 
 #![expect(
