@@ -57,8 +57,8 @@ image-twice: image ## The images of the last commit again, in another folder: di
 	tests/images/twice.sh
 
 .PHONY: bundle
-bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX)
-	$(CARGO) run -q -p xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
+bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
+	$(CARGO) run -q -p xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')
 
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
