@@ -96,8 +96,9 @@ prometheus: ## Prometheus and promtool, those on PATH or built once into the cac
 	tests/prometheus/build.sh
 
 .PHONY: test-prometheus
-test-prometheus: build plane prometheus ## Alerts in promtool; a real Prometheus over two managers
+test-prometheus: build plane prometheus ## Alerts in promtool; objects for Prometheus' operator; a real Prometheus over two managers
 	tests/prometheus/rules.sh
+	tests/prometheus/objects.sh
 	$(CARGO) clippy -p lockstep-e2e --features pictures --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
