@@ -59,8 +59,8 @@ image-twice: image ## The images of the last commit again, in another folder: di
 	tests/images/twice.sh
 
 .PHONY: bundle
-bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX)
-	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX))
+bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
+	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')
 
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
@@ -100,8 +100,9 @@ prometheus: ## Prometheus and promtool, those on PATH or built once into the cac
 	tests/prometheus/build.sh
 
 .PHONY: test-prometheus
-test-prometheus: build plane prometheus ## Alerts in promtool; a real Prometheus over two managers
+test-prometheus: build plane prometheus ## Alerts in promtool; objects for Prometheus' operator; a real Prometheus over two managers
 	tests/prometheus/rules.sh
+	tests/prometheus/objects.sh
 	$(CARGO) clippy -p lockstep-e2e --features pictures --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 

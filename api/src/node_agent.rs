@@ -36,7 +36,7 @@ pub struct NodeAgentStatus {
     pub agent_version: String,
     /// Container runtime and its version.
     pub runtime: String,
-    /// What this agent can do, from [`capabilities`].
+    /// What this agent can do: `Stop` containers on order, `Report` their exits, `Supervise` members.
     pub capabilities: Vec<String>,
     /// Members that have come to an attempt; the latest attempt of each domain on this node.
     pub arrivals: Vec<Arrival>,

@@ -53,6 +53,9 @@ enum Command {
         /// What the names of the images begin with.
         #[arg(long, default_value = PREFIX)]
         prefix: String,
+        /// Who publishes it.
+        #[arg(long, value_name = "NAME <MAIL>")]
+        maintainer: Option<String>,
     },
     /// Build static programs and an OCI image of each; prints sizes and digests.
     Image {
@@ -88,7 +91,16 @@ fn main() -> Result<()> {
             images,
             out,
             prefix,
-        } => write_bundle(root, &root.join(images), &root.join(out), &prefix),
+            maintainer,
+        } => {
+            let images = Images::by_digest(&prefix, &root.join(images))?;
+            let mut bundle = bundle::bundle(root, &images)?;
+            match maintainer {
+                Some(maintainer) => bundle::publish_as(&mut bundle, &maintainer)?,
+                None => eprintln!("without a maintainer: mail goes to {}", bundle::NOBODY),
+            }
+            write_bundle(&bundle, &root.join(out))
+        }
         Command::Image {
             target,
             out,
@@ -154,17 +166,16 @@ fn structure(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a bundle whose images are named by digest, and says what is wrong with it.
-fn write_bundle(root: &Path, images: &Path, out: &Path, prefix: &str) -> Result<()> {
-    let images = Images::by_digest(prefix, images)?;
-    let found = bundle::mistakes(&bundle::bundle(root, &images)?);
+/// Writes a bundle, or says what is wrong with it.
+fn write_bundle(bundle: &bundle::Bundle, out: &Path) -> Result<()> {
+    let found = bundle::mistakes(bundle);
     if !found.is_empty() {
         bail!("the bundle has mistakes: {}", found.join("; "));
     }
     if out.exists() {
         std::fs::remove_dir_all(out)?;
     }
-    for (path, content) in bundle::files(root, &images)? {
+    for (path, content) in bundle::files(bundle)? {
         let path = out.join(path);
         std::fs::create_dir_all(path.parent().context("a folder")?)?;
         std::fs::write(&path, content)?;
@@ -237,9 +248,9 @@ fn files(root: &Path) -> Result<Vec<(PathBuf, String)>> {
     out.extend(custom_resource_state::files());
     out.extend(dashboards::files());
     out.extend(alerts::files());
-    let bundle = bundle::files(root, &Images::tagged(PREFIX, TAG))?;
+    let bundle = bundle::bundle(root, &Images::tagged(PREFIX, TAG))?;
     out.extend(
-        bundle
+        bundle::files(&bundle)?
             .into_iter()
             .map(|(path, text)| (Path::new("bundle").join(path), text)),
     );

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use serde_json::{Value, json};
-use xtask::bundle::{Bundle, Images, bundle, files, mistakes};
+use xtask::bundle::{Bundle, Images, NOBODY, bundle, files, mistakes, publish_as};
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
@@ -315,6 +315,35 @@ fn each_rule_finds_the_mistake_that_it_is_shown() {
 }
 
 #[test]
+fn who_publishes_a_bundle_names_himself_and_nobody_elses_address_is_shipped() {
+    let mut bundle = shipped();
+    let mail = "/spec/maintainers/0/email";
+    assert_eq!(at(&mut bundle, mail), NOBODY);
+    assert!(NOBODY.ends_with(".example"));
+    publish_as(&mut bundle, "Ada <ada@ml.example>").unwrap();
+    assert_eq!(at(&mut bundle, mail), "ada@ml.example");
+    assert_eq!(at(&mut bundle, "/spec/maintainers/0/name"), "Ada");
+    assert_eq!(mistakes(&bundle), Vec::<String>::new());
+    let said = publish_as(&mut bundle, "ada@ml.example").unwrap_err();
+    assert!(said.to_string().contains("NAME <MAIL>"), "{said}");
+}
+
+#[test]
+fn what_an_administrator_has_configured_is_no_object_of_the_bundle() {
+    let mut bundle = shipped();
+    let kinds = bundle.objects.iter().map(|o| o["kind"].as_str().unwrap());
+    let kinds: BTreeSet<&str> = kinds.collect();
+    assert!(
+        !kinds.contains("ConfigMap") && !kinds.contains("Secret"),
+        "an upgrade would put it back: {kinds:?}"
+    );
+    let pod = at(&mut bundle, &format!("{DEPLOYMENT}/spec/template/spec"));
+    assert_eq!(pod["volumes"][0]["configMap"]["optional"], true);
+    let args = pod["containers"][0]["args"].to_string();
+    assert!(args.contains("lockstep-run:v0.1.0"), "{args}");
+}
+
+#[test]
 fn images_are_named_by_digest_where_they_were_built() {
     let folder = tempfile::tempdir().unwrap();
     let digest = format!("sha256:{}", "0a".repeat(32));
@@ -342,10 +371,10 @@ fn images_are_named_by_digest_where_they_were_built() {
 
 #[test]
 fn what_is_written_is_read_back_as_the_bundle() {
-    let (images, bundle) = (Images::tagged("ghcr.io/lockstep-dev/", "v0.1.0"), shipped());
+    let bundle = shipped();
+    let files = files(&bundle).unwrap();
     let mut expected = [vec![bundle.csv], bundle.crds, bundle.objects].concat();
     expected.push(json!({"annotations": bundle.annotations}));
-    let files = files(root(), &images).unwrap();
     let written = files
         .iter()
         .filter(|(path, _)| path.extension().is_some_and(|e| e == "yaml"));
@@ -375,9 +404,8 @@ fn below(folder: &Path, out: &mut BTreeSet<PathBuf>) {
 
 #[test]
 fn nothing_but_generated_files_is_in_the_bundle() {
-    let images = Images::tagged("ghcr.io/lockstep-dev/", "v0.1.0");
     let folder = root().join("bundle");
-    let files = files(root(), &images).unwrap();
+    let files = files(&shipped()).unwrap();
     let expected: BTreeSet<PathBuf> = files.iter().map(|(path, _)| folder.join(path)).collect();
     assert_eq!(expected.len(), files.len(), "two files of one name");
     let mut found = BTreeSet::new();

@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use crate::agents::{AgentReport, AgentState};
 use crate::doctor_facts::{
-    InstallFacts, LeaseFacts, ManagerPod, NodeFacts, PolicyFacts, RESOURCES,
+    InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, PolicyFacts, RESOURCES,
 };
 use crate::view::age::age;
 use crate::view::table::{Cell, Table, Tone};
@@ -22,6 +22,7 @@ const NAMED: usize = 3;
 const INSTALL: &str = "README.md#install";
 const DOCTOR: &str = "docs/cli.md#doctor";
 const AGENTS: &str = "docs/architecture.md";
+const CONCEPTS: &str = "docs/concepts.md#native-scheduling-objects";
 const LIMITS: &str = "README.md#limits-honestly";
 
 /// What was found.
@@ -105,6 +106,7 @@ pub fn diagnose(facts: &InstallFacts, now: DateTime<Utc>) -> Diagnosis {
         ),
         check("nodes", nodes(facts), LIMITS),
         check("your rights", rights(facts), DOCTOR),
+        check("native", native(facts), CONCEPTS),
         check("names", names(facts), DOCTOR),
         check("kueue", kueue(facts), DOCTOR),
         check("objects", objects(facts), DOCTOR),
@@ -314,11 +316,22 @@ fn names(facts: &InstallFacts) -> Finding {
     }
 }
 
+fn native(facts: &InstallFacts) -> Finding {
+    match facts.native.as_slice() {
+        [] => ok("scheduling.k8s.io serves no pod groups"),
+        versions => ok(format!(
+            "scheduling.k8s.io serves pod groups ({}): gangs are placed without them, those of others are read",
+            versions.join(", ")
+        )),
+    }
+}
+
 fn kueue(facts: &InstallFacts) -> Finding {
-    match facts.kueue_takes_all {
-        None => ok("not installed"),
-        Some(false) => ok("leaves jobs without a queue alone"),
-        Some(true) => warn(
+    match facts.kueue {
+        KueueFacts::Absent => ok("not installed"),
+        KueueFacts::Unseen => unseen("Kueue's configuration"),
+        KueueFacts::LeavesThem => ok("leaves jobs without a queue alone"),
+        KueueFacts::TakesAll => warn(
             "manageJobsWithoutQueueName is on: it gates the pods of placed gangs, which then wait for ever; exclude them",
         ),
     }

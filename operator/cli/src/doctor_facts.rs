@@ -48,12 +48,28 @@ pub struct InstallFacts {
     pub nodes: Option<Vec<NodeFacts>>,
     /// What the user may do.
     pub rights: Vec<RightFacts>,
-    /// Whether Kueue manages jobs without a queue; absent: not installed, or not known to.
-    pub kueue_takes_all: Option<bool>,
+    /// Versions of upstream's group `scheduling.k8s.io` that serve pod groups.
+    pub native: Vec<String>,
+    /// What Kueue does with jobs that name no queue.
+    pub kueue: KueueFacts,
     /// Workloads that can be read.
     pub workloads: usize,
     /// Workloads that cannot be read, each with why.
     pub unreadable: Option<Vec<String>>,
+}
+
+/// What Kueue does with jobs that name no queue.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum KueueFacts {
+    /// It is not installed.
+    #[default]
+    Absent,
+    /// Its configuration may not be read, or is not where its manifests put it.
+    Unseen,
+    /// It leaves them alone.
+    LeavesThem,
+    /// It manages them, pods included.
+    TakesAll,
 }
 
 /// A pod of a manager.

@@ -13,7 +13,7 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::components::{AgentSettings, Components, RuntimeEndpoint};
-use lockstep_manager::config::{Config, live};
+use lockstep_manager::config::{Config, ConfigSource, live};
 use lockstep_manager::metrics::SharedRegistry;
 use lockstep_manager::policy_check::{PolicyMetric, watch_policies};
 use lockstep_manager::server::{Health, serve_health, serve_metrics};
@@ -36,6 +36,9 @@ struct Args {
     /// Configuration file (YAML). An unknown key ends the process.
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// What holds where the configuration file says nothing, as YAML. The file may be absent then.
+    #[arg(long, value_name = "YAML")]
+    defaults: Option<String>,
     /// Kubeconfig. Default: that of the environment, else the service account of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -99,7 +102,11 @@ fn main() -> ExitCode {
     if let Some(Command::Components(components)) = &args.command {
         return apply_components(&args, components);
     }
-    let (config, text) = match read_config(&args) {
+    let source = ConfigSource {
+        file: args.config.clone(),
+        defaults: args.defaults.clone(),
+    };
+    let (config, text) = match read_config(&source) {
         Ok(read) => read,
         Err(error) => {
             eprintln!("lockstep-manager: {error:#}");
@@ -114,7 +121,7 @@ fn main() -> ExitCode {
         eprintln!("lockstep-manager: {error:#}");
         return ExitCode::from(USAGE);
     }
-    to_the_end(manage(args, config, text))
+    to_the_end(manage(args, source, config, text))
 }
 
 /// Runs a program and says how it ended.
@@ -176,15 +183,16 @@ fn agent_settings(args: &ComponentsArgs) -> Result<Option<AgentSettings>> {
 }
 
 /// The configuration and the text that it was read from.
-fn read_config(args: &Args) -> Result<(Config, String)> {
-    let Some(path) = &args.config else {
-        return Ok((Config::default(), String::new()));
+fn read_config(source: &ConfigSource) -> Result<(Config, String)> {
+    let (text, what) = match &source.file {
+        Some(path) => {
+            let text = source.text(std::fs::read_to_string(path));
+            let text = text.with_context(|| format!("cannot read {}", path.display()))?;
+            (text, format!("configuration {}", path.display()))
+        }
+        None => (String::new(), "--defaults".to_owned()),
     };
-    let text =
-        std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))?;
-    let config =
-        Config::parse(&text).with_context(|| format!("configuration {}", path.display()))?;
-    Ok((config, text))
+    Ok((source.parse(&text).context(what)?, text))
 }
 
 fn start_log(args: &Args) -> Result<()> {
@@ -219,7 +227,7 @@ fn namespace_of(args: &Args, kube_config: &kube::Config) -> String {
     of_the_pod.unwrap_or_else(|| kube_config.default_namespace.clone())
 }
 
-async fn manage(args: Args, config: Config, text: String) -> Result<()> {
+async fn manage(args: Args, source: ConfigSource, config: Config, text: String) -> Result<()> {
     let kube_config = kube_config(&args).await?;
     let random = Random::seeded(fastrand::u64(..));
     let namespace = namespace_of(&args, &kube_config);
@@ -256,9 +264,7 @@ async fn manage(args: Args, config: Config, text: String) -> Result<()> {
     ));
 
     let (changed, preemption) = watch::channel(config.scheduler.preemption.clone());
-    if let Some(path) = args.config {
-        servers.spawn(live::follow(path, text, config.clone(), changed));
-    }
+    servers.spawn(live::follow(source, text, config.clone(), changed));
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);
     info!(

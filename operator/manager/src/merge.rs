@@ -1,4 +1,4 @@
-//! JSON merge patches (RFC 7386) from what is there to what is wanted.
+//! JSON merge patches (RFC 7386): from what is there to what is wanted, and applied.
 //!
 //! A patch made from a difference names only what changes: fields that a newer version has put into
 //! the object stay, and fields that are to go are nulled, which a serialized struct cannot say.
@@ -32,32 +32,31 @@ pub fn difference(old: &Value, new: &Value) -> Option<Value> {
     }
 }
 
+/// Applies a patch, by the algorithm of RFC 7386, section 2.
+pub fn apply(target: &mut Value, patch: Value) {
+    let Value::Object(patch) = patch else {
+        *target = patch;
+        return;
+    };
+    let mut fields = match target.take() {
+        Value::Object(fields) => fields,
+        _ => Map::new(),
+    };
+    for (key, value) in patch {
+        if value.is_null() {
+            fields.remove(&key);
+        } else {
+            apply(fields.entry(key).or_insert(Value::Null), value);
+        }
+    }
+    *target = Value::Object(fields);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
     use serde_json::json;
-
-    /// The algorithm of RFC 7386, section 2.
-    fn merge(target: &mut Value, patch: Value) {
-        let Value::Object(patch) = patch else {
-            *target = patch;
-            return;
-        };
-        if !target.is_object() {
-            *target = json!({});
-        }
-        let Value::Object(fields) = target else {
-            unreachable!()
-        };
-        for (key, value) in patch {
-            if value.is_null() {
-                fields.remove(&key);
-            } else {
-                merge(fields.entry(key).or_insert(Value::Null), value);
-            }
-        }
-    }
 
     fn objects() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![
@@ -80,7 +79,7 @@ mod tests {
         fn the_patch_turns_the_old_object_into_the_new_one(old in objects(), new in objects()) {
             let mut patched = old.clone();
             if let Some(patch) = difference(&old, &new) {
-                merge(&mut patched, patch);
+                apply(&mut patched, patch);
             }
             prop_assert_eq!(patched, new);
         }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
 use k8s_openapi::api::core::v1::{ConfigMap, PodTemplateSpec};
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
@@ -208,18 +208,24 @@ impl Cluster {
         let deployment = self.deployment(&self.method.manager().name).await?;
         let name = install::config_map_of(&deployment.spec.template).context("a ConfigMap")?;
         let maps = Api::<ConfigMap>::namespaced(self.client().await?, &namespace);
-        let text = maps
-            .get(name)
-            .await?
-            .data
-            .and_then(|mut d| d.remove("config.yaml"))
-            .context("config.yaml")?;
-        let mut config: Value =
-            serde_saphyr::from_str(&text).context("the shipped configuration")?;
+        // A bundle brings none: it is the administrator's.
+        let there = maps.get_opt(name).await?;
+        let text = match &there {
+            Some(map) => map.data.as_ref().and_then(|d| d.get("config.yaml")),
+            None => None,
+        };
+        let text = text.map_or("{}", String::as_str);
+        let mut config: Value = serde_saphyr::from_str(text).context("the configuration")?;
         merge(&mut config, change);
-        let patch = json!({"data": {"config.yaml": config.to_string()}});
-        maps.patch(name, &PatchParams::default(), &Patch::Merge(patch))
-            .await?;
+        let data = json!({"config.yaml": config.to_string()});
+        if there.is_some() {
+            let patch = Patch::Merge(json!({"data": data}));
+            maps.patch(name, &PatchParams::default(), &patch).await?;
+        } else {
+            let map = json!({"metadata": {"name": name}, "data": data});
+            let map: ConfigMap = serde_json::from_value(map)?;
+            maps.create(&PostParams::default(), &map).await?;
+        }
         Ok(())
     }
 
@@ -519,7 +525,11 @@ fn own_ports(args: &[String], health: &str, metrics: &str) -> Result<()> {
         .iter()
         .find_map(|a| a.strip_prefix("--config="))
         .context("the Deployment passes --config=FILE")?;
-    let mut config: Value = serde_saphyr::from_str(&std::fs::read_to_string(path)?)?;
+    let text = match std::fs::read_to_string(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => "{}".to_owned(),
+        text => text?,
+    };
+    let mut config: Value = serde_saphyr::from_str(&text)?;
     merge(
         &mut config,
         json!({"health": {"bindAddress": health}, "metrics": {"bindAddress": metrics}}),

@@ -6,9 +6,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, bail};
-use k8s_openapi::api::core::v1::{ConfigMap, Container, EnvVar, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{
+    ConfigMap, ConfigMapVolumeSource, Container, EnvVar, PodTemplateSpec,
+};
 use kube::{Api, Client, ResourceExt};
 
+const HEADER: &str = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
 /// Namespace and name of the manager's Deployment and ServiceAccount, as shipped.
 pub const MANAGER: (&str, &str) = ("lockstep-system", "lockstep-manager");
 /// Namespace and name of the agent's DaemonSet and ServiceAccount, as shipped.
@@ -84,8 +87,7 @@ pub fn renamed_overlay(
     agents: &str,
 ) -> Result<PathBuf> {
     let root = folder.join("overlay");
-    let config = relative(&std::fs::canonicalize(folder)?, &repository.join("config"))?;
-    let header = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+    let config = config_from(repository, folder)?;
     let parts = [
         (
             "manager",
@@ -104,7 +106,7 @@ pub fn renamed_overlay(
     for (part, text) in parts {
         let folder = root.join(part);
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("kustomization.yaml"), format!("{header}{text}"))?;
+        std::fs::write(folder.join("kustomization.yaml"), format!("{HEADER}{text}"))?;
         // kustomize reads no configuration from outside of the layer.
         std::fs::copy(
             repository.join("config/names.yaml"),
@@ -114,9 +116,27 @@ pub fn renamed_overlay(
     Ok(root)
 }
 
-/// The way from a folder two below `from` to `to`: kustomize takes no absolute paths.
-fn relative(from: &Path, to: &Path) -> Result<String> {
-    let to = std::fs::canonicalize(to)?;
+/// Writes an overlay below `folder`: `config/overlays/default` with these components.
+pub fn overlay(repository: &Path, folder: &Path, components: &[&str]) -> Result<PathBuf> {
+    let config = config_from(repository, folder)?;
+    let root = folder.join("components").join(components.join("-"));
+    let components = components
+        .iter()
+        .map(|c| format!("{config}/components/{c}"));
+    let components: Vec<String> = components.collect();
+    let text = format!(
+        "{HEADER}resources: [{config}/overlays/default]\ncomponents: [{}]\n",
+        components.join(", ")
+    );
+    std::fs::create_dir_all(&root)?;
+    std::fs::write(root.join("kustomization.yaml"), text)?;
+    Ok(root)
+}
+
+/// The way from two folders below this one to `config/`: kustomize takes no absolute paths.
+fn config_from(repository: &Path, folder: &Path) -> Result<String> {
+    let from = std::fs::canonicalize(folder)?;
+    let to = std::fs::canonicalize(repository.join("config"))?;
     let up = "../".repeat(from.components().count() - 1 + 2);
     Ok(format!("{up}{}", to.strip_prefix("/")?.display()))
 }
@@ -171,7 +191,7 @@ pub async fn resolve(
         std::fs::create_dir_all(&here)?;
         let volume = spec.volumes.iter().flatten().find(|v| v.name == mount.name);
         if let Some(source) = volume.and_then(|v| v.config_map.as_ref()) {
-            write_config_map(client, &pod.namespace, &source.name, &here).await?;
+            write_config_map(client, &pod.namespace, source, &here).await?;
         }
         mounts.push((mount.mount_path.clone(), here));
     }
@@ -221,13 +241,15 @@ fn main_container(template: &PodTemplateSpec) -> Result<&Container> {
 async fn write_config_map(
     client: &Client,
     namespace: &str,
-    name: &str,
+    source: &ConfigMapVolumeSource,
     folder: &Path,
 ) -> Result<()> {
-    let map = Api::<ConfigMap>::namespaced(client.clone(), namespace)
-        .get(name)
-        .await
-        .context("ConfigMap")?;
+    let maps = Api::<ConfigMap>::namespaced(client.clone(), namespace);
+    let map = match maps.get_opt(&source.name).await.context("ConfigMap")? {
+        Some(map) => map,
+        None if source.optional == Some(true) => return Ok(()),
+        None => bail!("there is no ConfigMap {}", source.name),
+    };
     let version = format!("..{}", map.resource_version().unwrap_or_default());
     let of_version = folder.join(&version);
     std::fs::create_dir_all(&of_version)?;

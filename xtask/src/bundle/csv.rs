@@ -15,6 +15,9 @@ const REPOSITORY: &str = env!("CARGO_PKG_REPOSITORY");
 const MIN_KUBE_VERSION: &str = "1.30.0";
 const SUMMARY: &str =
     "Gang-scheduled training jobs that restart in place and are preempted by cost.";
+/// Stands for the address of who publishes a bundle: a domain that is reserved, so that mail reaches
+/// nobody else.
+pub const NOBODY: &str = "maintainers@lockstep.example";
 /// Namespace that consoles suggest. Privileged, because node agents run in it once they are on.
 const NAMESPACE: &str = "lockstep-system";
 /// Samples that consoles offer.
@@ -90,7 +93,7 @@ pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
             "minKubeVersion": MIN_KUBE_VERSION,
             "maturity": "alpha",
             "provider": {"name": "Lockstep", "url": REPOSITORY},
-            "maintainers": [{"name": "The Lockstep maintainers", "email": "maintainers@lockstep.dev"}],
+            "maintainers": [{"name": "The Lockstep maintainers", "email": NOBODY}],
             "links": [
                 {"name": "Source", "url": REPOSITORY},
                 {"name": "Documentation", "url": format!("{REPOSITORY}/tree/main/docs")},
@@ -210,7 +213,7 @@ fn install(root: &Path, images: &Images) -> Result<Value> {
     };
     Ok(json!({
         "deployments": [
-            deployment(&config.join("manager/deployment.yaml"), images)?,
+            manager(&config, images)?,
             deployment(&config.join("olm/components_deployment.yaml"), images)?,
         ],
         "permissions": [
@@ -223,6 +226,23 @@ fn install(root: &Path, images: &Images) -> Result<Value> {
             rules("components/agent/role.yaml", "ClusterRole", "lockstep-agent")?,
         ],
     }))
+}
+
+/// The manager. Its configuration is the administrator's to make; what only the bundle knows holds
+/// where that says nothing. OLM makes no namespace, so the agents are in the manager's own.
+fn manager(config: &Path, images: &Images) -> Result<Value> {
+    let mut deployment = deployment(&config.join("manager/deployment.yaml"), images)?;
+    let pod = &mut deployment["spec"]["template"]["spec"];
+    for volume in pod["volumes"].as_array_mut().into_iter().flatten() {
+        if let Some(map) = volume["configMap"].as_object_mut() {
+            map.insert("optional".to_owned(), json!(true));
+        }
+    }
+    let defaults = json!({"agents": {"namespace": ""}, "supervisor": {"image": images.supervisor}});
+    let args = pod["containers"][0]["args"].as_array_mut();
+    let args = args.context("arguments of the manager")?;
+    args.push(json!(format!("--defaults={defaults}")));
+    Ok(deployment)
 }
 
 fn deployment(path: &Path, images: &Images) -> Result<Value> {

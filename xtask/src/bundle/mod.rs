@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use serde_json::{Value, json};
 
+pub use self::csv::NOBODY;
 pub use self::rules::{Bundle, mistakes};
 
 /// Name of the package.
@@ -70,8 +71,7 @@ impl Images {
 }
 
 /// Path below the bundle's folder and content of every file.
-pub fn files(root: &Path, images: &Images) -> Result<Vec<(PathBuf, String)>> {
-    let bundle = bundle(root, images)?;
+pub fn files(bundle: &Bundle) -> Result<Vec<(PathBuf, String)>> {
     let manifests = Path::new("manifests");
     let mut out = vec![(
         manifests.join("lockstep.clusterserviceversion.yaml"),
@@ -86,7 +86,10 @@ pub fn files(root: &Path, images: &Images) -> Result<Vec<(PathBuf, String)>> {
         PathBuf::from("metadata/annotations.yaml"),
         yaml(&json!({"annotations": bundle.annotations}))?,
     ));
-    out.push((PathBuf::from("bundle.Dockerfile"), bundle.dockerfile));
+    out.push((
+        PathBuf::from("bundle.Dockerfile"),
+        bundle.dockerfile.clone(),
+    ));
     Ok(out)
 }
 
@@ -107,16 +110,25 @@ pub fn bundle(root: &Path, images: &Images) -> Result<Bundle> {
     Ok(Bundle {
         csv: csv::csv(root, images, &crds)?,
         crds,
-        objects: objects(root, images)?,
+        objects: objects(root)?,
         dockerfile: dockerfile(&annotations),
         annotations,
     })
 }
 
-/// What stands beside the ClusterServiceVersion, without namespaces: OLM has its own.
-fn objects(root: &Path, images: &Images) -> Result<Vec<Value>> {
+/// Names who publishes it, as `NAME <MAIL>`.
+pub fn publish_as(bundle: &mut Bundle, maintainer: &str) -> Result<()> {
+    let parts = maintainer.strip_suffix('>').and_then(|m| m.split_once('<'));
+    let (name, mail) = parts.with_context(|| format!("{maintainer:?} is not `NAME <MAIL>`"))?;
+    bundle.csv["spec"]["maintainers"] = json!([{"name": name.trim(), "email": mail}]);
+    Ok(())
+}
+
+/// What stands beside the ClusterServiceVersion, without namespaces: OLM has its own. No
+/// configuration: an upgrade would put it back to what is shipped.
+fn objects(root: &Path) -> Result<Vec<Value>> {
     let config = root.join("config");
-    let mut out = vec![config_map(&config, images)?];
+    let mut out = Vec::new();
     let mut paths = vec![
         "manager/metrics_service.yaml".to_owned(),
         "manager/disruption_budget.yaml".to_owned(),
@@ -127,24 +139,6 @@ fn objects(root: &Path, images: &Images) -> Result<Vec<Value>> {
         out.extend(objects.into_iter().map(without_namespace));
     }
     Ok(out)
-}
-
-/// The manager's configuration. The agents are in the manager's own namespace here: OLM makes none.
-fn config_map(config: &Path, images: &Images) -> Result<Value> {
-    let path = config.join("manager/config.yaml");
-    let text = fs::read_to_string(&path).with_context(|| path.display().to_string())?;
-    let mut settings: Value = serde_saphyr::from_str(&text)?;
-    settings["agents"]["namespace"] = json!("");
-    settings["supervisor"]["image"] = json!(images.supervisor);
-    Ok(json!({
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {
-            "name": "lockstep-manager-config",
-            "labels": {"app.kubernetes.io/name": "lockstep", "app.kubernetes.io/component": "manager"},
-        },
-        "data": {"config.yaml": serde_saphyr::to_string(&settings)?},
-    }))
 }
 
 fn dockerfile(annotations: &Value) -> String {

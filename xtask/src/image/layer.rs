@@ -31,6 +31,14 @@ impl Entry {
         }
     }
 
+    /// A file to read.
+    pub fn text(path: &str, bytes: Vec<u8>) -> Self {
+        Self {
+            path: path.into(),
+            content: Content::File { mode: 0o644, bytes },
+        }
+    }
+
     /// A symbolic link.
     pub fn link(path: &str, to: &str) -> Self {
         Self {

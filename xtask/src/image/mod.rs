@@ -7,6 +7,7 @@
 
 mod build;
 mod layer;
+mod notices;
 mod oci;
 
 use std::fs;
@@ -16,6 +17,7 @@ use anyhow::{Context, Result};
 
 pub use self::build::{Target, build};
 pub use self::layer::{Entry, Layer};
+pub use self::notices::Dependencies;
 pub use self::oci::{Image, Written};
 
 /// User and group of what needs no root.
@@ -50,6 +52,11 @@ const PRODUCTS: &[Product] = &[
     },
 ];
 
+/// Names of the images that are built.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    PRODUCTS.iter().map(|p| p.name)
+}
+
 /// What was built.
 pub struct Built {
     /// Name of the image.
@@ -71,8 +78,10 @@ pub fn images(
     prefix: &str,
     tag: &str,
 ) -> Result<Vec<Built>> {
-    let names: Vec<&str> = PRODUCTS.iter().map(|p| p.name).collect();
+    let names: Vec<&str> = names().collect();
     let programs = build(root, target, &names)?;
+    let dependencies = Dependencies::of(root, target)?;
+    let licence = fs::read(root.join("LICENSE")).context("the licence")?;
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let mut built = Vec::new();
     for product in PRODUCTS {
@@ -86,7 +95,14 @@ pub fn images(
             entrypoint: vec![format!("/{path}")],
             user: product.user.into(),
             version: tag.into(),
-            layer: Layer::new(vec![Entry::program(&path, content)])?,
+            layer: Layer::new(vec![
+                Entry::program(&path, content),
+                Entry::text("licenses/LICENSE", licence.clone()),
+                Entry::text(
+                    "licenses/NOTICES",
+                    dependencies.notices(product.name)?.into(),
+                ),
+            ])?,
         };
         let layout = out.join(product.name);
         let written = image.write(&layout, &out.join(format!("{}.tar", product.name)))?;

@@ -165,7 +165,7 @@ const CAPACITY: Section = Section {
             "lockstep_accelerators",
             Gauge,
             &["resource", "state"],
-            "accelerators of nodes: `held` by pods, `leaving` with pods that end, `reserved` for members without pods and gangs that wait, `unusable` on nodes that are cordoned or not ready, `free`",
+            "accelerators of nodes: `held` by pods, `leaving` with pods that end, `reserved` for members that are not bound yet and gangs that wait, `unusable` on nodes that are cordoned or not ready, `free`",
         ),
         metric(
             "lockstep_accelerators_held",

@@ -11,6 +11,7 @@ use k8s_openapi::api::authorization::v1::{
 };
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use lockstep_api::names::RESTART_ALL_FEATURE;
@@ -21,8 +22,8 @@ use super::install::ManagerDeployment;
 use super::workloads::permitted;
 use crate::agents::agents;
 use crate::doctor_facts::{
-    AccountFacts, InstallFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES, PolicyFacts,
-    RightFacts,
+    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES,
+    PolicyFacts, RightFacts,
 };
 use crate::objects::holds;
 use crate::problem::Problem;
@@ -43,6 +44,8 @@ const CALLED_ALIKE: [&str; 4] = [
     "scheduling.volcano.sh",
     "scheduling.x-k8s.io",
 ];
+/// Upstream's group, which every cluster has; pod groups are in it where a feature is on.
+const UPSTREAM: &str = "scheduling.k8s.io";
 /// Namespace and name of Kueue's configuration.
 const KUEUE: (&str, &str) = ("kueue-system", "kueue-manager-config");
 
@@ -75,6 +78,7 @@ impl ClusterReader {
     ) -> Result<InstallFacts, Problem> {
         let versions = self.versions().await?;
         let groups = self.ask(self.client.list_api_groups(), "apis").await?;
+        let native = self.native(&groups).await?;
         let groups: BTreeSet<String> = groups.groups.into_iter().map(|g| g.name).collect();
         let managers = permitted(self.managers().await)?;
         let deployments = self.manager_deployments(None).await?.unwrap_or_default();
@@ -90,11 +94,7 @@ impl ClusterReader {
         Ok(InstallFacts {
             kubernetes: versions.kubernetes.clone().unwrap_or_default(),
             served: self.served(&groups).await?,
-            other_groups: CALLED_ALIKE
-                .into_iter()
-                .filter(|g| groups.contains(*g))
-                .map(str::to_owned)
-                .collect(),
+            other_groups: called_alike(&groups, &native),
             managers: managers.map(|pods| pods.iter().map(manager).collect()),
             lease: permitted(self.lease(&namespace).await)?,
             versions,
@@ -103,7 +103,8 @@ impl ClusterReader {
             agents: objects.map(|objects| agents(&objects, pods.as_deref())),
             nodes: permitted(self.nodes().await)?,
             rights: self.rights().await?,
-            kueue_takes_all: self.kueue(&groups).await?,
+            native,
+            kueue: self.kueue(&groups).await?,
             workloads,
             unreadable,
         })
@@ -123,6 +124,21 @@ impl ClusterReader {
             }
         }
         Ok(served)
+    }
+
+    /// Versions of upstream's group that serve pod groups.
+    async fn native(&self, groups: &APIGroupList) -> Result<Vec<String>, Problem> {
+        let upstream = groups.groups.iter().filter(|g| g.name == UPSTREAM);
+        let mut serving = Vec::new();
+        for version in upstream.flat_map(|g| &g.versions) {
+            let answer = self.client.list_api_group_resources(&version.group_version);
+            let list = absent(self.ask(answer, UPSTREAM).await)?;
+            let mut resources = list.iter().flat_map(|l| &l.resources);
+            if resources.any(|r| r.name == "podgroups") {
+                serving.push(version.version.clone());
+            }
+        }
+        Ok(serving)
     }
 
     async fn lease(&self, namespace: &str) -> Result<Option<LeaseFacts>, Problem> {
@@ -244,18 +260,30 @@ impl ClusterReader {
         Ok(rights)
     }
 
-    async fn kueue(&self, groups: &BTreeSet<String>) -> Result<Option<bool>, Problem> {
+    async fn kueue(&self, groups: &BTreeSet<String>) -> Result<KueueFacts, Problem> {
         if !groups.contains("kueue.x-k8s.io") {
-            return Ok(None);
+            return Ok(KueueFacts::Absent);
         }
         let api: Api<ConfigMap> = self.scoped(Some(KUEUE.0));
         let map = permitted(self.ask(api.get_opt(KUEUE.1), "configmaps").await)?.flatten();
-        let data = map.and_then(|m| m.data);
-        Ok(data.map(|data| {
-            let mut lines = data.values().flat_map(|text| text.lines());
-            lines.any(|l| l.trim() == "manageJobsWithoutQueueName: true")
-        }))
+        let Some(data) = map.and_then(|m| m.data) else {
+            return Ok(KueueFacts::Unseen);
+        };
+        let mut lines = data.values().flat_map(|text| text.lines());
+        let takes_all = lines.any(|l| l.trim() == "manageJobsWithoutQueueName: true");
+        Ok(if takes_all {
+            KueueFacts::TakesAll
+        } else {
+            KueueFacts::LeavesThem
+        })
     }
+}
+
+/// Groups of others that have kinds called as ours.
+fn called_alike(groups: &BTreeSet<String>, native: &[String]) -> BTreeSet<String> {
+    let alike = CALLED_ALIKE.into_iter().filter(|g| groups.contains(*g));
+    let upstream = (!native.is_empty()).then_some(UPSTREAM);
+    alike.chain(upstream).map(str::to_owned).collect()
 }
 
 /// `None` for what may not be read or is not there.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, ConfigMapVolumeSource, Pod};
 use kube::{Api, ResourceExt};
 use lockstep_api::NodeAgent;
 use lockstep_model::CostModel;
@@ -24,14 +24,14 @@ const CONFIG: &str = "config.yaml";
 const GROUP: &str = "training.lockstep.dev";
 
 /// A Deployment of managers.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ManagerDeployment {
     /// Namespace.
     pub namespace: String,
     /// User name of its service account.
     pub account: String,
     /// ConfigMap with its configuration: its name ends in a hash of its content.
-    config_map: Option<String>,
+    config_map: Option<ConfigMapVolumeSource>,
 }
 
 impl From<&Deployment> for ManagerDeployment {
@@ -43,7 +43,7 @@ impl From<&Deployment> for ManagerDeployment {
         let mut config_maps = volumes.filter_map(|v| v.config_map.as_ref());
         Self {
             account: account_name(&namespace, account),
-            config_map: config_maps.next().map(|c| c.name.clone()),
+            config_map: config_maps.next().cloned(),
             namespace,
         }
     }
@@ -128,12 +128,16 @@ impl ClusterReader {
         let Some(manager) = managers.into_iter().flatten().next() else {
             return Ok(None);
         };
-        let Some(name) = &manager.config_map else {
+        let Some(source) = &manager.config_map else {
             return Ok(None);
         };
         let api: Api<ConfigMap> = self.scoped(Some(&manager.namespace));
-        let map = permitted(self.ask(api.get_opt(name), "configmaps").await)?.flatten();
-        let text = map.and_then(|m| m.data?.remove(CONFIG));
+        let map = permitted(self.ask(api.get_opt(&source.name), "configmaps").await)?;
+        let text = match map {
+            // Nothing is configured.
+            Some(None) if source.optional == Some(true) => Some(String::new()),
+            map => map.flatten().and_then(|m| m.data?.remove(CONFIG)),
+        };
         Ok(text.map(|text| (manager.namespace, text)))
     }
 

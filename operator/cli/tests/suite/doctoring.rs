@@ -7,8 +7,8 @@ use chrono::TimeDelta;
 use lockstep_cli::agents::{AgentOfNode, AgentReport, AgentState};
 use lockstep_cli::doctor::{CheckLevel, diagnose};
 use lockstep_cli::doctor_facts::{
-    AccountFacts, InstallFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES, PolicyFacts,
-    RESOURCES, RightFacts,
+    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES,
+    PolicyFacts, RESOURCES, RightFacts,
 };
 use lockstep_cli::version::VersionReport;
 
@@ -102,6 +102,7 @@ ok       policies      3 are in force                                       -
 ok       agents        2 are ready                                          -
 ok       nodes         all 2 declare RestartAllContainersOnContainerExits   -
 ok       your rights   every verb of this program                           -
+ok       native        scheduling.k8s.io serves no pod groups               -
 ok       names         no other kind is called PodGroup or Workload         -
 ok       kueue         not installed                                        -
 ok       objects       all 7 workloads can be read                          -
@@ -203,7 +204,27 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
 #[test]
 fn what_is_lost_without_stopping_lockstep_is_a_warning() {
     type Change = fn(&mut InstallFacts);
-    let cases: [(&str, Change, &str); 9] = [
+    let cases: [(&str, Change, &str); 13] = [
+        (
+            "kubernetes",
+            |f| f.kubernetes = "next".into(),
+            "\"next\" is no version that can be judged",
+        ),
+        (
+            "managers",
+            |f| f.managers = Some(vec![manager("a")]),
+            "1 is ready: while it is away nobody acts",
+        ),
+        (
+            "your rights",
+            |f| f.rights.clear(),
+            "does not say what you may do",
+        ),
+        (
+            "kueue",
+            |f| f.kueue = KueueFacts::Unseen,
+            "Kueue's configuration may not be read by you",
+        ),
         (
             "kubernetes",
             |f| f.kubernetes = "v1.33.0".into(),
@@ -265,7 +286,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         ),
         (
             "kueue",
-            |f| f.kueue_takes_all = Some(true),
+            |f| f.kueue = KueueFacts::TakesAll,
             "manageJobsWithoutQueueName is on",
         ),
     ];
@@ -273,6 +294,21 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         let (level, message) = found(check, change);
         assert_eq!(level, CheckLevel::Warn, "{check}: {message}");
         assert!(message.contains(expected), "{check}: {message}");
+    }
+}
+
+#[test]
+fn agents_without_pods_and_pods_without_agents_are_no_agents() {
+    for state in [AgentState::Silent, AgentState::Gone] {
+        let (level, message) = found("agents", |f| {
+            let agents = vec![agent("n1", AgentState::Ready), agent("n2", state)];
+            f.agents = Some(AgentReport { agents });
+        });
+        assert_eq!(level, CheckLevel::Warn);
+        assert_eq!(
+            message,
+            "1 are ready; none is on n2: members there are recreated"
+        );
     }
 }
 

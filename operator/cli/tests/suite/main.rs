@@ -8,6 +8,7 @@ mod completing;
 mod doctoring;
 mod explaining;
 mod members;
+mod mistakes;
 mod problems;
 mod program;
 mod queueing;

@@ -4,7 +4,6 @@
 //! The file is a mounted `ConfigMap`, which the kubelet replaces as a whole by changing a symbolic
 //! link: it is read again from time to time and compared. One that is refused changes nothing.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use lockstep_scheduler::SchedulerSettings;
@@ -12,7 +11,7 @@ use lockstep_scheduler::config::PreemptionConfig;
 use tokio::sync::watch;
 use tracing::{error, info, warn};
 
-use super::{Config, ConfigError};
+use super::{Config, ConfigError, ConfigSource};
 
 /// Time between two looks at the file. The kubelet takes up to a minute to bring a change there.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -27,8 +26,12 @@ struct TakenOver {
 }
 
 /// Takes over what the text says of preemption.
-fn take_over(config: &mut Config, text: &str) -> Result<TakenOver, ConfigError> {
-    let new = Config::parse(text)?;
+fn take_over(
+    source: &ConfigSource,
+    config: &mut Config,
+    text: &str,
+) -> Result<TakenOver, ConfigError> {
+    let new = source.parse(text)?;
     let preemption = config.scheduler.preemption != new.scheduler.preemption;
     config
         .scheduler
@@ -41,19 +44,21 @@ fn take_over(config: &mut Config, text: &str) -> Result<TakenOver, ConfigError> 
     })
 }
 
-/// Follows the file for ever. `config` is what it said at start, `text` its content then.
+/// Follows the file for ever, where there is one. `config` is what it said at start, `text` its
+/// content then.
 pub async fn follow(
-    path: PathBuf,
+    source: ConfigSource,
     mut text: String,
     mut config: Config,
     preemption: watch::Sender<PreemptionConfig>,
 ) {
+    let Some(path) = &source.file else { return };
     let mut ticks = tokio::time::interval(INTERVAL);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
     let mut readable = true;
     loop {
         ticks.tick().await;
-        let read = tokio::fs::read_to_string(&path).await;
+        let read = source.text(tokio::fs::read_to_string(path).await);
         if let Err(error) = &read
             && readable
         {
@@ -63,7 +68,7 @@ pub async fn follow(
         let Some(new) = read.ok().filter(|new| *new != text) else {
             continue;
         };
-        match take_over(&mut config, &new) {
+        match take_over(&source, &mut config, &new) {
             Ok(taken) => {
                 if taken.preemption {
                     let in_force = config.scheduler.preemption.clone();
@@ -148,27 +153,27 @@ mod tests {
 
     #[test]
     fn what_is_said_of_preemption_is_taken_over_and_the_rest_at_the_next_start() {
-        let mut config = Config::default();
+        let (source, mut config) = (ConfigSource::default(), Config::default());
         let stop = "scheduler: {preemption: {enabled: false, victims: {scope: Gangs}}}";
-        let taken = take_over(&mut config, stop).unwrap();
+        let taken = take_over(&source, &mut config, stop).unwrap();
         assert_eq!((taken.preemption, taken.restart), (true, false));
         assert_eq!(config, Config::parse(stop).unwrap());
         let more = "{scheduler: {preemption: {enabled: true}}, workloads: {concurrency: 3}}";
-        let taken = take_over(&mut config, more).unwrap();
+        let taken = take_over(&source, &mut config, more).unwrap();
         assert_eq!((taken.preemption, taken.restart), (true, true));
         assert_eq!(config, Config::default());
-        let unchanged = take_over(&mut config, "").unwrap();
+        let unchanged = take_over(&source, &mut config, "").unwrap();
         assert_eq!((unchanged.preemption, unchanged.restart), (false, false));
     }
 
     #[test]
     fn a_configuration_that_is_refused_changes_nothing() {
-        let mut config = Config::default();
+        let (source, mut config) = (ConfigSource::default(), Config::default());
         for text in [
             "scheduler: {preemption: {enabled: false, minRuntimeSeconds: -1}}",
             "scheduler: {preemption: {enabled: false}}\nnews: 1",
         ] {
-            assert!(take_over(&mut config, text).is_err());
+            assert!(take_over(&source, &mut config, text).is_err());
             assert_eq!(config, Config::default());
         }
     }
@@ -181,7 +186,11 @@ mod tests {
         let (sender, receiver) = watch::channel(PreemptionConfig::default());
         let own = ["lockstep-system", "lockstep-agent"].map(str::to_owned);
         let mut live = LiveSettings::new(Config::default(), own, receiver);
-        let following = follow(path.clone(), String::new(), Config::default(), sender);
+        let source = ConfigSource {
+            file: Some(path.clone()),
+            defaults: None,
+        };
+        let following = follow(source, String::new(), Config::default(), sender);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(following);
         assert_eq!(live.take(), None);

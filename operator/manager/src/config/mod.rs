@@ -5,6 +5,7 @@
 mod convert;
 pub mod live;
 mod rules;
+mod source;
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -15,6 +16,8 @@ use lockstep_scheduler::config::{SchedulerConfig, ValueRule};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use thiserror::Error;
+
+pub use self::source::ConfigSource;
 
 /// All settings of the manager. Every key has a default; durations are written as in Go (`15s`,
 /// `500ms`).

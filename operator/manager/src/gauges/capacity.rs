@@ -21,7 +21,7 @@ struct CapacityLabels {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Accelerators(BTreeMap<CapacityLabels, i64>);
 
-/// By node and resource, what is promised to members that have no pod there yet.
+/// By node and resource, what is promised to members that are not bound there yet.
 type Promised = BTreeMap<usize, BTreeMap<String, i64>>;
 
 /// Accelerators among resources.
@@ -53,12 +53,13 @@ impl Accelerators {
         if all == 0 {
             return;
         }
-        let (mut held, mut leaving) = (0_i64, 0_i64);
+        let (mut held, mut leaving, mut promised) = (0_i64, 0_i64, promised);
         for pod in cluster.pods_on(ix) {
-            let part = if pod.terminating.is_some() {
-                &mut leaving
-            } else {
-                &mut held
+            // A pod that is to be bound here waits for its victims to leave: what they hold counts once.
+            let part = match (&pod.bound, pod.terminating) {
+                (None, _) => &mut promised,
+                (Some(_), Some(_)) => &mut leaving,
+                (Some(_), None) => &mut held,
             };
             *part += pod.requests.get(resource);
         }

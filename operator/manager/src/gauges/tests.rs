@@ -179,6 +179,22 @@ fn accelerators_are_held_leaving_reserved_unusable_or_free_and_who_waits_is_told
 }
 
 #[test]
+fn what_victims_still_hold_is_not_held_by_their_preemptor_as_well() {
+    let mut world = World::new();
+    world.node("n1", false);
+    world.pod("victim", "n1", 6, true);
+    let preemptor = json!({"metadata": {"name": "preemptor", "namespace": "ml", "uid": "preemptor", "resourceVersion": "1"},
+        "spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: "8"}}}]},
+        "status": {"phase": "Pending", "nominatedNodeName": "n1"}});
+    world.see(WatchedKind::Pod, preemptor);
+    let shown = world.shows();
+    for (state, n) in [("held", 0), ("leaving", 6), ("reserved", 2), ("free", 0)] {
+        let line = format!("lockstep_accelerators{{resource=\"{GPU}\",state=\"{state}\"}} {n}");
+        assert!(shown.contains(&line), "{line}\n{shown:#?}");
+    }
+}
+
+#[test]
 fn a_thousand_workloads_in_fifty_namespaces_are_few_series_and_leave_none_behind() {
     let mut world = World::new();
     let empty = world.shows();

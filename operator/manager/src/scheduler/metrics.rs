@@ -77,6 +77,9 @@ fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdr
     })
 }
 
+/// How gangs come to capacity.
+const WAYS: [&str; 3] = ["free", "backfill", "preemption"];
+
 /// How a gang that waited has come to capacity, where it has just now.
 fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
     let placement = new.placement.as_ref()?;
@@ -91,6 +94,11 @@ fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
         Some(Err(_)) | None => "free",
     })
 }
+
+/// The most that a pass did.
+const KINDS: [&str; 3] = ["upkeep", "placement", "preemption"];
+/// What came of it.
+const RESULTS: [&str; 2] = ["changes", "nothing"];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct SchedulerPassLabels {
@@ -126,15 +134,17 @@ impl Default for SchedulerMetrics {
 impl SchedulerMetrics {
     /// A pass has been decided in this time.
     pub fn decided(&self, plan: &SchedulingPlan, time: Duration) {
+        let [upkeep, placement, preemption] = KINDS;
         let kind = match (plan.searches, plan.queued) {
-            (0, 0) => "upkeep",
-            (0, _) => "placement",
-            _ => "preemption",
+            (0, 0) => upkeep,
+            (0, _) => placement,
+            _ => preemption,
         };
+        let [changes, nothing] = RESULTS;
         let result = if plan.steps.is_empty() {
-            "nothing"
+            nothing
         } else {
-            "changes"
+            changes
         };
         self.passes
             .get_or_create(&SchedulerPassLabels { kind, result })
@@ -151,15 +161,19 @@ impl SchedulerMetrics {
         now: DateTime<Utc>,
     ) {
         self.decided_on(old, new);
+        let class = priority_class.unwrap_or_default();
+        let waited = |how| WaitLabels {
+            priority_class: class.to_owned(),
+            how,
+        };
+        // There from the first gang of the class on, so that the first that has waited is an increase.
+        for how in WAYS {
+            drop(self.waited.get_or_create(&waited(how)));
+        }
         let queued = old.queued_at.or(new.queued_at);
         if let (Some(how), Some(queued)) = (got(old, new), queued) {
-            let priority_class = priority_class.unwrap_or_default().to_owned();
-            self.waited
-                .get_or_create(&WaitLabels {
-                    priority_class,
-                    how,
-                })
-                .observe(seconds(now - queued));
+            let length = seconds(now - queued);
+            self.waited.get_or_create(&waited(how)).observe(length);
         }
         match (ended(old, new), &old.preemption) {
             (Some(Ok(())), Some(intent)) => {
@@ -204,6 +218,12 @@ impl SchedulerMetrics {
     /// Metrics that are shown in the registry, known values from the start.
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
+        for kind in KINDS {
+            for result in RESULTS {
+                let labels = SchedulerPassLabels { kind, result };
+                drop(metrics.passes.get_or_create(&labels));
+            }
+        }
         for proven in ["true", "false"] {
             drop(
                 metrics
@@ -372,6 +392,8 @@ mod tests {
             "lockstep_preemption_seconds_sum 15",
             "lockstep_preemption_intents_withdrawn_total{reason=\"void\"} 0",
             "lockstep_placements_total 2",
+            "lockstep_queue_wait_seconds_count{priority_class=\"urgent\",how=\"backfill\"} 0",
+            "lockstep_scheduler_pass_seconds_count{kind=\"preemption\",result=\"changes\"} 0",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

@@ -12,6 +12,7 @@
 //! orders.
 
 pub mod act;
+mod incident_metrics;
 mod memory;
 pub(crate) mod metrics;
 mod status;
@@ -197,6 +198,7 @@ impl Controller {
             self.memories.forget(key);
             return Ok(PassResult::Unchanged);
         };
+        self.parts.metrics.known(&key.namespace);
         let memory = self.memories.of(key, &uid);
         if !self.parts.index.caught_up(&mut memory.lock().writes) {
             self.parts.queue.add_after(key.clone(), CATCH_UP);

@@ -9,8 +9,9 @@ mod processes;
 mod stage;
 mod training;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::process::workspace_binary;
 use lockstep_cluster::{Cluster, Options, Scenario, scenario};
 
 use crate::stage::Stage;
@@ -82,13 +83,31 @@ async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
 async fn finish(stage: &Stage, t: &Scenario<'_>) -> Result<()> {
     let all_seen = stage.summary();
     if std::env::var(KEEP).is_ok_and(|v| v == "1") {
-        println!(
-            "\nlook around: export KUBECONFIG={}",
-            t.cluster.kubeconfig().display()
-        );
-        println!("Ctrl-C ends it.");
+        look_around(t)?;
         tokio::signal::ctrl_c().await?;
+    } else {
+        println!("\n{KEEP}=1 make demo leaves the cluster running, to look around.");
     }
     ensure!(all_seen, "not every step was observed");
+    Ok(())
+}
+
+/// What to type next, in another terminal.
+fn look_around(t: &Scenario<'_>) -> Result<()> {
+    let lockstep = workspace_binary("kubectl-lockstep")?;
+    let folder = lockstep.parent().context("a folder")?.display();
+    println!("\nIn another terminal:");
+    println!("  export KUBECONFIG={}", t.cluster.kubeconfig().display());
+    println!("  export PATH=$PATH:{folder}");
+    for command in [
+        "get tw -A -o wide",
+        "lockstep queue",
+        "lockstep top",
+        "lockstep agents",
+        "lockstep doctor",
+    ] {
+        println!("  kubectl {command}");
+    }
+    println!("Ctrl-C here ends it.");
     Ok(())
 }

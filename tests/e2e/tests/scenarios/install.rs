@@ -167,7 +167,21 @@ async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_e
                     .contains("only Lockstep's manager writes"),
                 "{refused}"
             );
-            Ok(())
+            // Whoever is administrator of the whole cluster breaks the glass.
+            let bound = ["create", "clusterrolebinding", "breaks-the-glass"];
+            let to = ["--clusterrole=cluster-admin", "--user=breaks-the-glass"];
+            t.cluster.kubectl(&[&bound[..], &to].concat()).await?;
+            let client = t.cluster.client_as("user:breaks-the-glass").await?;
+            let groups: Api<PodGroup> = Api::namespaced(client, &t.name);
+            let asked = PatchParams {
+                dry_run: true,
+                ..PatchParams::default()
+            };
+            eventually("the right to be in force", PATIENCE, async || {
+                groups.patch_status(&group, &asked, &forged).await?;
+                Ok(())
+            })
+            .await
         },
     )
     .await

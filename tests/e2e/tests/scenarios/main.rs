@@ -1,6 +1,7 @@
 //! Scenarios over one shared cluster; each has a namespace and nodes of its own.
 
 mod bad_input;
+mod components;
 mod console;
 mod elastic;
 mod elsewhere;
@@ -16,6 +17,7 @@ mod obstacles;
 mod oncall;
 mod placement;
 mod preemption;
+mod quick_start;
 mod readme;
 mod removal;
 mod restart;
@@ -24,3 +26,4 @@ mod screens;
 mod shift;
 mod steering;
 mod supervised;
+mod tenants;

@@ -3,8 +3,8 @@
 use anyhow::{Context, Result, ensure};
 use chrono::SecondsFormat;
 use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use kube::api::{DeleteParams, Patch, PatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use kube::{Api, ResourceExt};
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::annotations;
 use lockstep_api::workload::Phase;
@@ -345,5 +345,44 @@ async fn a_foreign_pod_of_lower_priority_leaves_through_the_eviction_api() -> Re
             Ok(())
         },
     )
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gang_whose_only_room_is_with_the_managers_waits_and_says_so() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("pods in the namespace of the managers") {
+        return Ok(());
+    }
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster, "beside-managers", &shape, async |t| {
+        let place = cluster.method.manager();
+        let pods: Api<Pod> = Api::namespaced(t.client.clone(), &place.namespace);
+        // With accelerators and of low priority: nothing but its namespace protects it.
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"name": "beside-managers"},
+            "spec": {"nodeName": format!("{}-0000", t.name), "priorityClassName": "low", "terminationGracePeriodSeconds": 1,
+                "securityContext": {"runAsNonRoot": true, "runAsUser": 65532, "seccompProfile": {"type": "RuntimeDefault"}},
+                "containers": [{"name": "c", "image": "registry.example/other:1",
+                    "resources": {"limits": {"nvidia.com/gpu": 8}},
+                    "securityContext": {"allowPrivilegeEscalation": false, "capabilities": {"drop": ["ALL"]}}}]}}))?;
+        pods.create(&PostParams::default(), &pod).await?;
+        t.create(of_class("vip", 1, "high")).await?;
+        t.condition_is("vip", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
+        t.workload("vip", "to say what is out of reach", |w| {
+            let message = w.status.as_ref().map_or("", |s| &s.message);
+            ensure!(message.contains("scheduler.preemption.victims"), "{message}");
+            Ok(())
+        })
+        .await?;
+        let there = pods.get("beside-managers").await?;
+        ensure!(there.metadata.deletion_timestamp.is_none(), "it was evicted");
+        pods.delete("beside-managers", &DeleteParams::default())
+            .await?;
+        t.running("vip").await.map(drop)
+    })
     .await
 }

@@ -17,13 +17,14 @@ use lockstep_cluster::scenario::{PATIENCE, Scenario, node, restarts, uids};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 
-/// One test each.
-const SAMPLES: [&str; 5] = [
+/// One test each; that of the last one is the quick start.
+const SAMPLES: [&str; 6] = [
     "01-minimal",
     "02-topology",
     "03-failure-policy",
     "04-elastic",
     "05-depends-on",
+    "06-without-accelerators",
 ];
 
 fn folder() -> PathBuf {

@@ -1,0 +1,211 @@
+//! What has become of incidents.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use lockstep_api::TrainingWorkloadStatus;
+use lockstep_api::workload::{CauseKind, FailureAction, HistoryEntry, Phases};
+use parking_lot::Mutex;
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::metrics::restarts;
+
+/// What gangs are answered with, and so what most incidents end in.
+const ANSWERS: [FailureAction; 2] = [FailureAction::RestartGang, FailureAction::RecreateGang];
+/// The actions after which members run again.
+const RECOVERIES: [FailureAction; 4] = [
+    FailureAction::RestartContainer,
+    FailureAction::RestartPod,
+    FailureAction::RestartGang,
+    FailureAction::RecreateGang,
+];
+
+/// Counters and times of incidents.
+#[derive(Clone, Debug)]
+pub(super) struct IncidentMetrics {
+    finished: Family<IncidentLabels, Counter>,
+    phases: Family<PhaseLabel, Histogram>,
+    recovery: Family<ActionLabel, Histogram>,
+    lost: Family<LostLabels, Counter>,
+    preemptions: Counter,
+    /// Namespaces whose series are there.
+    namespaces: Arc<Mutex<BTreeSet<String>>>,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct IncidentLabels {
+    namespace: String,
+    action: &'static str,
+    cause: &'static str,
+    counted: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PhaseLabel {
+    phase: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ActionLabel {
+    action: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct LostLabels {
+    namespace: String,
+    cause: &'static str,
+}
+
+impl Default for IncidentMetrics {
+    fn default() -> Self {
+        Self {
+            finished: Family::default(),
+            phases: Family::new_with_constructor(restarts),
+            recovery: Family::new_with_constructor(restarts),
+            lost: Family::default(),
+            preemptions: Counter::default(),
+            namespaces: Arc::default(),
+        }
+    }
+}
+
+/// Whether an incident of this kind usually takes a restart of the budget.
+fn is_counted(cause: CauseKind) -> bool {
+    !cause.is_requested() && cause != CauseKind::Preempted
+}
+
+/// The phases of an incident, in seconds.
+fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
+    [
+        ("detect", p.detect_ms),
+        ("decide", p.decide_ms),
+        ("stop", p.stop_ms),
+        ("barrier", p.barrier_ms),
+        ("start", p.start_ms),
+    ]
+    .map(|(phase, ms)| (phase, ms as f64 / 1000.0))
+}
+
+/// Whether two entries tell of the same incident: an attempt may end in several ways one after the
+/// other, in a preemption that interrupts the restart that led to it, say.
+fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
+    (&one.domain, one.attempt, one.cause.kind, one.time)
+        == (&other.domain, other.attempt, other.cause.kind, other.time)
+}
+
+impl IncidentMetrics {
+    /// Shows the series of a namespace from the start, so that the first incident is an increase.
+    /// Those of every action and cause would be ten times as many, most of them never used.
+    pub fn known(&self, namespace: &str) {
+        if !self.namespaces.lock().insert(namespace.to_owned()) {
+            return;
+        }
+        for cause in CauseKind::ALL {
+            drop(self.lost_to(namespace, cause));
+            for action in ANSWERS {
+                let counted = is_counted(cause);
+                drop(self.finished_as(namespace, action, cause, counted));
+            }
+        }
+    }
+
+    /// Counts what a written status has that the one before had not.
+    pub fn wrote(
+        &self,
+        namespace: &str,
+        old: Option<&TrainingWorkloadStatus>,
+        new: &TrainingWorkloadStatus,
+    ) {
+        self.known(namespace);
+        let known = old.map_or(&[][..], |o| &o.history);
+        let entries = new.history.iter();
+        for entry in entries.filter(|e| !known.iter().any(|o| same(o, e))) {
+            self.finished(namespace, entry);
+        }
+        let preemptions = new.preemptions - old.map_or(0, |o| o.preemptions);
+        self.preemptions
+            .inc_by(u64::try_from(preemptions).unwrap_or_default());
+    }
+
+    fn finished(&self, namespace: &str, entry: &HistoryEntry) {
+        let action = entry.action.as_str();
+        self.finished_as(namespace, entry.action, entry.cause.kind, entry.counted)
+            .inc();
+        for (phase, seconds) in phases_of(&entry.phases) {
+            self.phases
+                .get_or_create(&PhaseLabel { phase })
+                .observe(seconds);
+        }
+        if let Some(recovered) = entry.recovered_at {
+            let time = (recovered - entry.time).to_std().unwrap_or_default();
+            self.recovery
+                .get_or_create(&ActionLabel { action })
+                .observe(time.as_secs_f64());
+        }
+        self.lost_to(namespace, entry.cause.kind)
+            .inc_by(u64::try_from(entry.lost_accelerator_seconds).unwrap_or_default());
+    }
+
+    fn finished_as(
+        &self,
+        namespace: &str,
+        action: FailureAction,
+        cause: CauseKind,
+        counted: bool,
+    ) -> Counter {
+        self.finished.get_or_create_owned(&IncidentLabels {
+            namespace: namespace.to_owned(),
+            action: action.as_str(),
+            cause: cause.as_str(),
+            counted: if counted { "true" } else { "false" },
+        })
+    }
+
+    fn lost_to(&self, namespace: &str, cause: CauseKind) -> Counter {
+        self.lost.get_or_create_owned(&LostLabels {
+            namespace: namespace.to_owned(),
+            cause: cause.as_str(),
+        })
+    }
+
+    /// Metrics that are shown in the registry, known values from the start.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        for (phase, _) in phases_of(&Phases::default()) {
+            drop(metrics.phases.get_or_create(&PhaseLabel { phase }));
+        }
+        for action in RECOVERIES.map(FailureAction::as_str) {
+            drop(metrics.recovery.get_or_create(&ActionLabel { action }));
+        }
+        registry.register(
+            "lockstep_incidents",
+            "Finished incidents",
+            metrics.finished.clone(),
+        );
+        registry.register(
+            "lockstep_incident_phase_seconds",
+            "Length of the phases of incidents",
+            metrics.phases.clone(),
+        );
+        registry.register(
+            "lockstep_recovery_seconds",
+            "From the failure until all members ran again",
+            metrics.recovery.clone(),
+        );
+        registry.register(
+            "lockstep_lost_accelerator_seconds",
+            "Work since the last checkpoint and the time of the restart, over all members",
+            metrics.lost.clone(),
+        );
+        registry.register(
+            "lockstep_preemptions",
+            "Workloads preempted",
+            metrics.preemptions.clone(),
+        );
+        metrics
+    }
+}

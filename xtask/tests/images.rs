@@ -1,0 +1,80 @@
+//! Manifests, samples and pages name no image of ours that `make image` does not build.
+
+// `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
+#![cfg(test)]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use xtask::image;
+
+const PREFIX: &str = "ghcr.io/lockstep-dev/";
+const TAG: &str = concat!("v", env!("CARGO_PKG_VERSION"));
+
+fn below(path: &Path, out: &mut Vec<PathBuf>) {
+    if !path.is_dir() {
+        out.push(path.to_owned());
+        return;
+    }
+    for entry in std::fs::read_dir(path).unwrap() {
+        below(&entry.unwrap().path(), out);
+    }
+}
+
+/// Names of images with our prefix, each with what follows it.
+fn named(text: &str) -> Vec<(&str, &str)> {
+    let of_name = |c: char| c.is_ascii_lowercase() || c == '-';
+    let rest = text.split(PREFIX).skip(1);
+    rest.map(|r| r.split_at(r.find(|c| !of_name(c)).unwrap_or(r.len())))
+        .collect()
+}
+
+#[test]
+fn no_image_is_named_that_is_not_built() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let built: BTreeSet<&str> = image::names().collect();
+    let mut files = Vec::new();
+    for part in ["README.md", "bundle", "config", "docs", "samples"] {
+        below(&root.join(part), &mut files);
+    }
+    let mut seen = BTreeSet::new();
+    for file in files {
+        let Ok(text) = std::fs::read_to_string(&file) else {
+            continue;
+        };
+        for (name, after) in named(&text) {
+            let image = built.get(name);
+            assert!(image.is_some(), "{}: {name}", file.display());
+            seen.extend(image);
+            if let Some(tag) = after.strip_prefix(':') {
+                assert!(tag.starts_with(TAG), "{}: {name}", file.display());
+            }
+        }
+    }
+    assert_eq!(seen, built, "an image that nothing names");
+}
+
+#[test]
+fn names_without_a_registry_get_one_in_the_overlays() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut overlays = Vec::new();
+    below(&root.join("config/overlays"), &mut overlays);
+    let overlays = overlays.iter().map(|f| std::fs::read_to_string(f).unwrap());
+    let overlays: String = overlays.collect();
+    let mut files = Vec::new();
+    for part in ["config/manager", "config/components"] {
+        below(&root.join(part), &mut files);
+    }
+    let mut images = BTreeSet::new();
+    for file in files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let lines = text.lines().map(str::trim_start);
+        let lines = lines.filter_map(|l| l.strip_prefix("image: "));
+        images.extend(lines.filter(|l| !l.contains('/')).map(str::to_owned));
+    }
+    assert_eq!(images.len(), 2, "{images:?}");
+    for image in images {
+        let renamed = format!("- name: {image}\n  newName: {PREFIX}{image}\n  newTag: {TAG}\n");
+        assert!(overlays.contains(&renamed), "{image}: {overlays}");
+    }
+}
