@@ -1,41 +1,26 @@
 //! The loop of one agent: look, decide, persist, stop and tell, publish.
 
-#![expect(
-    clippy::disallowed_methods,
-    reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
-)]
-
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::time::Duration;
 
-use chrono::{DateTime, Utc};
 use futures_util::future::{Either, select};
 use kube::Client;
 use lockstep_api::NodeAgentStatus;
-use lockstep_api::node_agent::capabilities;
-use lockstep_lifecycle::node::{NodePlan, NodePod, NodeView, Records, Stop, decide};
-use thiserror::Error;
+use lockstep_lifecycle::node::Records;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::sleep;
 use tracing::{error, info, warn};
 
 use crate::health::{Part, Readiness};
 use crate::metrics::Metrics;
 use crate::orders::Orders;
 use crate::publish::{News, Publisher};
-use crate::runtime::{Runtime, RuntimeError, Sandbox};
-use crate::stops::{Stopped, Stops};
-use crate::store::{Store, StoreError};
+use crate::reconcile::{Known, RETRY, Reconciler, StepError};
+use crate::runtime::{Runtime, in_time};
+use crate::store::Store;
 use crate::supervisors::Supervisors;
 
-/// Longest time that a call to the runtime may take.
-const RUNTIME_DEADLINE: Duration = Duration::from_secs(10);
-/// Pause after something failed.
-const RETRY: Duration = Duration::from_secs(1);
-
-/// Reads the node's clock.
-pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
+pub use crate::reconcile::Now;
 
 /// What one agent runs on.
 pub struct Agent<R, S, V> {
@@ -59,21 +44,6 @@ pub struct Agent<R, S, V> {
     pub metrics: Metrics,
     /// What it waits for.
     pub readiness: Readiness,
-}
-
-#[derive(Debug, Error)]
-pub(crate) enum StepError {
-    #[error(transparent)]
-    Runtime(#[from] RuntimeError),
-    #[error(transparent)]
-    Store(#[from] StoreError),
-}
-
-/// What one agent knows of its node.
-struct Known {
-    records: Records,
-    /// Members' pods, as the runtime was listed last; None: not yet.
-    pods: Option<Vec<NodePod>>,
 }
 
 impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
@@ -101,7 +71,6 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
         let found_records = load_records(&self.store, &self.node).await;
         // Until it has seen what runs, it cannot say for which attempt.
         let remembers = found_records.is_some();
-        let told = self.able(told, remembers);
         let records = found_records.unwrap_or_else(|| Records::from_published(&found));
         info!(
             node = self.node,
@@ -114,234 +83,85 @@ impl<R: Runtime, S: Store, V: Supervisors> Agent<R, S, V> {
             ..News::default()
         });
         let publish = publisher.run(wanted.subscribe(), self.debounce);
-        tell(&wanted, told, Duration::ZERO);
-        let work = self.work(records, &wanted);
+        let (runtime, reconciler) = self.reconciler(records, wanted);
+        reconciler.tell(told, remembers, Duration::ZERO);
+        let work = work(runtime, reconciler);
         match select(std::pin::pin!(work), std::pin::pin!(publish)).await {
             Either::Left((never, _)) | Either::Right((never, _)) => never,
         }
     }
 
-    async fn work(mut self, records: Records, wanted: &watch::Sender<News>) -> Infallible {
-        let mut known = Known {
-            records,
-            pods: None,
+    /// The runtime, and all that goes on while it is busy with a call.
+    pub(crate) fn reconciler(
+        self,
+        records: Records,
+        wanted: watch::Sender<News>,
+    ) -> (R, Reconciler<S, V>) {
+        let reconciler = Reconciler {
+            node: self.node,
+            store: self.store,
+            supervisors: self.supervisors,
+            orders: self.orders,
+            now: self.now,
+            metrics: self.metrics,
+            readiness: self.readiness,
+            wanted,
+            known: Known::new(records),
         };
-        let mut stops = Stops::new(RETRY);
-        let mut failure = None;
-        // A runtime that restarts between two looks shows in a call that it did not answer alone.
-        let mut unanswered = false;
-        loop {
-            let recovering = failure.is_some() || unanswered;
-            let turn = self.turn(&mut known, wanted, &mut stops, recovering);
-            let wake = match turn.await {
-                Ok(wake) => {
-                    (failure, unanswered) = (None, false);
-                    wake
-                }
-                Err(error) => {
-                    self.failed(&error, &mut failure);
-                    Some(RETRY)
-                }
-            };
-            tokio::select! {
-                biased;
-                changed = self.orders.changed() => if changed.is_err() {
-                    // The watch is gone with its process.
-                    std::future::pending::<()>().await;
-                },
-                stopped = stops.next() => {
-                    unanswered |= stopped.result.is_err();
-                    self.stopped(&stopped);
-                }
-                () = self.runtime.changed() => {}
-                () = self.supervisors.changed() => {}
-                () = sleep(wake.unwrap_or_default()), if wake.is_some() => {}
-            }
+        (self.runtime, reconciler)
+    }
+}
+
+async fn work<R: Runtime, S: Store, V: Supervisors>(
+    mut runtime: R,
+    mut node: Reconciler<S, V>,
+) -> Infallible {
+    let mut failed = false;
+    loop {
+        // A runtime that restarts between two looks shows in a stop that it did not answer alone.
+        let recovering = node.stop_failed() || failed;
+        let turn = turn(&mut runtime, &mut node, recovering).await;
+        failed = turn.is_err();
+        node.ended(turn);
+        tokio::select! {
+            biased;
+            () = node.changed() => {}
+            () = runtime.changed() => {}
         }
     }
+}
 
-    /// A step failed; says so once for each cause.
-    fn failed(&self, error: &StepError, last: &mut Option<String>) {
-        self.metrics.failed_steps.inc();
-        let text = error.to_string();
-        let part = match error {
-            StepError::Runtime(_) => Part::Runtime,
-            StepError::Store(_) => Part::Records,
-        };
-        self.readiness.waits_for(part, error);
-        if last.as_ref() != Some(&text) {
-            warn!(
-                node = self.node,
-                error = error as &dyn std::error::Error,
-                "step failed, retrying"
-            );
-            *last = Some(text);
-        }
+/// One step; the first that succeeds after a failure looks whether the runtime is another version
+/// of itself.
+async fn turn<R: Runtime, S: Store, V: Supervisors>(
+    runtime: &mut R,
+    node: &mut Reconciler<S, V>,
+    recovering: bool,
+) -> Result<(), StepError> {
+    step(runtime, node).await?;
+    if recovering {
+        let version = in_time("version", runtime.version());
+        let version = node.meanwhile(version).await??;
+        node.works_again(version);
     }
+    Ok(())
+}
 
-    /// One step; the first that succeeds after a failure looks whether the runtime is another
-    /// version of itself.
-    async fn turn(
-        &mut self,
-        known: &mut Known,
-        wanted: &watch::Sender<News>,
-        stops: &mut Stops,
-        recovering: bool,
-    ) -> Result<Option<Duration>, StepError> {
-        let wake = self.step(known, wanted, stops).await?;
-        if recovering {
-            let runtime = in_time("version", self.runtime.version()).await?;
-            info!(node = self.node, runtime, "working again");
-            let status = NodeAgentStatus {
-                runtime,
-                ..wanted.borrow().status.clone()
-            };
-            tell(wanted, status, Duration::ZERO);
+/// One look and what follows from it.
+async fn step<R: Runtime, S: Store, V: Supervisors>(
+    runtime: &mut R,
+    node: &mut Reconciler<S, V>,
+) -> Result<(), StepError> {
+    match node.meanwhile(in_time("list", runtime.list())).await? {
+        Ok(sandboxes) => {
+            node.listed(sandboxes);
+            let stops = node.follow(true).await?;
+            node.stop(&stops, |id| runtime.stop(id));
+            Ok(())
         }
-        Ok(wake)
-    }
-
-    /// One look and what follows from it; returns when to look again although nothing changed.
-    async fn step(
-        &mut self,
-        known: &mut Known,
-        wanted: &watch::Sender<News>,
-        stops: &mut Stops,
-    ) -> Result<Option<Duration>, StepError> {
-        let listed = in_time("list", self.runtime.list()).await;
-        let away = match listed {
-            Ok(sandboxes) => {
-                self.readiness.done(Part::Runtime);
-                let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);
-                known.pods = Some(pods.collect());
-                None
-            }
-            Err(error) => Some(error),
-        };
-        let wake = self.follow(away.is_none(), known, wanted, stops).await?;
-        away.map_or(Ok(wake), |error| Err(error.into()))
-    }
-
-    /// What follows from the last look; nothing where there was none yet. `listed`: it was just now.
-    /// While the runtime is away supervisors can be held and released all the same, and their members'
-    /// peers wait for that.
-    async fn follow(
-        &mut self,
-        listed: bool,
-        known: &mut Known,
-        wanted: &watch::Sender<News>,
-        stops: &mut Stops,
-    ) -> Result<Option<Duration>, StepError> {
-        let Some(pods) = &mut known.pods else {
-            return Ok(None);
-        };
-        if listed {
-            self.supervisors.look(pods);
-        } else {
-            self.supervisors.look_again(pods);
-        }
-        let plan = {
-            let orders = self.orders.borrow_and_update();
-            let Some(orders) = orders.as_ref() else {
-                return Ok(None);
-            };
-            self.readiness.done(Part::Orders);
-            let told = wanted.borrow();
-            decide(
-                &NodeView {
-                    node: &self.node,
-                    orders,
-                    pods,
-                    listed,
-                    records: &known.records,
-                    published: &told.status,
-                },
-                (self.now)(),
-            )
-        };
-        self.carry_out(plan, &mut known.records, wanted, stops)
-            .await
-    }
-
-    /// What was decided, in the order in which a crash loses nothing.
-    pub(crate) async fn carry_out(
-        &mut self,
-        plan: NodePlan,
-        records: &mut Records,
-        wanted: &watch::Sender<News>,
-        stops: &mut Stops,
-    ) -> Result<Option<Duration>, StepError> {
-        if let Some(new) = plan.records {
-            self.store.save(&new).await?;
-            *records = new;
-        }
-        self.readiness.done(Part::Records);
-        let stop_again = self.stop(&plan.stop, stops);
-        let tell_again = self.supervisors.tell(&plan.tell);
-        let status = plan
-            .status
-            .unwrap_or_else(|| wanted.borrow().status.clone());
-        tell(wanted, self.able(status, true), plan.slot);
-        let wakes = [plan.wake_after, stop_again, tell_again];
-        Ok(wakes.into_iter().flatten().min())
-    }
-
-    /// Begins to stop all of these at once; returns when the next of those that have been asked may
-    /// be asked again.
-    fn stop(&self, wanted: &[Stop], stops: &mut Stops) -> Option<Duration> {
-        let now = Instant::now();
-        for Stop {
-            pod_uid,
-            container_id,
-        } in wanted
-        {
-            if stops.is_due(container_id, now) {
-                info!(
-                    node = self.node,
-                    pod = pod_uid,
-                    container = container_id,
-                    "stopping a member for its restart"
-                );
-                let stop = self.runtime.stop(container_id);
-                stops.start(container_id, async move { in_time("stop", stop).await });
-            }
-        }
-        let ids: Vec<&str> = wanted.iter().map(|s| s.container_id.as_str()).collect();
-        stops
-            .keep_only(&ids)
-            .map(|again| again.saturating_duration_since(now))
-    }
-
-    /// A status that says what the agent can do. `remembers`: it knows what runs on its node, from
-    /// its records or because it has looked; until then members there are not to be stopped by it.
-    fn able(&self, status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {
-        let out_of_reach = self.supervisors.out_of_reach();
-        let capabilities = [
-            Some(capabilities::REPORT),
-            remembers.then_some(capabilities::STOP),
-            out_of_reach.is_none().then_some(capabilities::SUPERVISE),
-        ];
-        if self.readiness.without_supervisors(out_of_reach.as_deref()) {
-            if let Some(why) = out_of_reach {
-                info!(node = self.node, why, "working without supervisors");
-            } else {
-                info!(node = self.node, "working with supervisors");
-            }
-        }
-        NodeAgentStatus {
-            capabilities: capabilities
-                .into_iter()
-                .flatten()
-                .map(str::to_owned)
-                .collect(),
-            ..status
-        }
-    }
-
-    fn stopped(&self, stopped: &Stopped) {
-        self.metrics.stopped(stopped.result.is_ok());
-        if let Err(error) = &stopped.result {
-            warn!(node = self.node, container = stopped.container_id, %error, "cannot stop a member, retrying");
+        Err(error) => {
+            node.follow(false).await?;
+            Err(error.into())
         }
     }
 }
@@ -359,17 +179,4 @@ async fn load_records(store: &impl Store, node: &str) -> Option<Records> {
             None
         }
     }
-}
-
-fn tell(wanted: &watch::Sender<News>, status: NodeAgentStatus, slot: Duration) {
-    wanted.send_if_modified(|told| told.update(status, slot));
-}
-
-async fn in_time<T>(
-    call: &'static str,
-    answer: impl Future<Output = Result<T, RuntimeError>>,
-) -> Result<T, RuntimeError> {
-    timeout(RUNTIME_DEADLINE, answer)
-        .await
-        .map_err(|_| RuntimeError::Deadline { call })?
 }

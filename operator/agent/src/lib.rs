@@ -11,6 +11,7 @@
 //! | [`supervisors`] | the supervisors in the members' training containers, by a link to each |
 //! | [`store`] | records that survive the agent |
 //! | [`agent`] | the loop |
+//! | `reconcile` | what the loop does while the runtime is busy |
 //! | [`guard`] | the self-test before it |
 //! | [`health`], [`metrics`] | what the process says about itself |
 //! | [`args`] | command line |
@@ -25,6 +26,7 @@ pub mod metrics;
 pub mod orders;
 mod patience;
 mod publish;
+mod reconcile;
 pub mod runtime;
 mod stops;
 pub mod store;

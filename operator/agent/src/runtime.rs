@@ -2,10 +2,15 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use lockstep_lifecycle::node::{NodePod, SeenContainer};
 use thiserror::Error;
+use tokio::time::timeout;
+
+/// Longest time that a call may take.
+const DEADLINE: Duration = Duration::from_secs(10);
 
 /// A container runtime as one node's agent sees it.
 pub trait Runtime: Send {
@@ -66,4 +71,14 @@ pub enum RuntimeError {
         /// The call.
         call: &'static str,
     },
+}
+
+/// The answer to a call, or an error when it takes too long.
+pub(crate) async fn in_time<T>(
+    call: &'static str,
+    answer: impl Future<Output = Result<T, RuntimeError>>,
+) -> Result<T, RuntimeError> {
+    timeout(DEADLINE, answer)
+        .await
+        .map_err(|_| RuntimeError::Deadline { call })?
 }

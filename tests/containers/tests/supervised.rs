@@ -10,7 +10,7 @@ use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt;
 use kube::api::DeleteParams;
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::workload::{Cause, Phase};
+use lockstep_api::workload::{Cause, CauseKind, Phase};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::merge;
 use lockstep_cluster::scenario::{Scenario, node, restarts, scenario, uids};
@@ -218,6 +218,36 @@ async fn what_ends_a_member_is_told_apart() -> Result<()> {
             "{hang:?}"
         );
         ensure!(uids(&pods) == uids(&again), "pods were replaced");
+        ensure!(job.mixed() == 0, "two attempts have met");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_member_that_is_stopped_hangs_and_all_come_back_inside_their_containers() -> Result<()> {
+    let (cluster, _manager) = cluster("hang").await?;
+    on_nodes(&cluster, "hang", 2, async |t, _| {
+        let job = job(t, "gpt", 2)?;
+        let mut spec = lasting();
+        // Sooner than its peers give up.
+        spec["failurePolicy"]["progress"] = json!({"timeoutSeconds": 10, "startupSeconds": 20});
+        t.create(job.manifest(spec, json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let stopped = now()?;
+        signal(t, &before[3], Signal::STOP).await?;
+        let after = trains(t, "gpt", &job, stopped).await?;
+        let hang = cause(t, "gpt", 1).await?;
+        // All wait for the one that is stopped; whose hang is told first is chance.
+        ensure!(
+            hang.kind == CauseKind::Hang && hang.exit_code.is_none(),
+            "{hang:?}"
+        );
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 0),
+            "containers were restarted"
+        );
         ensure!(job.mixed() == 0, "two attempts have met");
         Ok(())
     })

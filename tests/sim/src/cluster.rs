@@ -19,7 +19,7 @@ use crate::clock::SimClock;
 use crate::controllers::collect_garbage;
 use crate::kube_scheduler;
 use crate::manager::Manager;
-use crate::nodes::SimNode;
+use crate::nodes::{Life, SimNode};
 
 /// Rounds after which everything must have come to rest, unless a scenario says another number.
 const MOST_ROUNDS: usize = 3000;
@@ -140,6 +140,11 @@ impl SimCluster {
         self.nodes
             .get_mut(name)
             .unwrap_or_else(|| panic!("there is no node {name}"))
+    }
+
+    /// Training processes that tell their progress, as they really were, by node.
+    pub fn lives(&self) -> impl Iterator<Item = &Life> {
+        self.nodes.values().flat_map(SimNode::lives)
     }
 
     /// Names of the nodes, in order.

@@ -6,7 +6,7 @@
 //! | [`cluster`] | [`SimCluster`]: who runs next, time, crashes, coming to rest | |
 //! | [`api`] | the API server: objects, the rules of every write, refusals, watches, a log of all writes | modelled |
 //! | `manager` | index, queue, workload controller, scheduler, clients | the product's (`lockstep_manager::stepped`) |
-//! | [`nodes`] | kubelets over a pretended runtime; agents | the kubelet model; the product's decisions |
+//! | [`nodes`] | kubelets over a pretended runtime; agents; training processes that tell their progress | the kubelet model; the product's decisions and supervisor |
 //! | [`kube_scheduler`] | binds and refuses, in the recorded words | modelled |
 //! | `controllers` | garbage collection | modelled |
 //! | `objects`, [`pods`] | what users do to objects; what happens to containers | helper |

@@ -90,6 +90,7 @@ impl SimCluster {
             return false;
         };
         let node = self.node(node);
+        node.catch_up();
         let view = node.runtime.table().view(uid);
         let Some(container) = view.containers.iter().find(|c| c.alive()) else {
             return false;
@@ -104,9 +105,9 @@ impl SimCluster {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return;
         };
-        let now = self.now();
         let node = self.node(node);
-        let effects = node.runtime.progress(uid, step, checkpoint, now);
+        node.catch_up();
+        let effects = (node.runtime).progress(uid, step, checkpoint, node.wall());
         node.follow(effects);
     }
 
@@ -114,8 +115,8 @@ impl SimCluster {
         let (Some(node), Some(uid)) = (node_of(pod), &pod.metadata.uid) else {
             return false;
         };
-        let now = self.now();
         let node = self.node(node);
+        node.catch_up();
         let running = node.runtime.table().view(uid);
         let mut alive = running.containers.iter().filter(|c| c.alive());
         let Some(container) = alive.find(|c| name.is_none_or(|name| c.name == name)) else {
@@ -125,7 +126,7 @@ impl SimCluster {
             id: container.id.clone(),
             ended: Ended::with_code(code),
         };
-        let effects = node.runtime.inject(&fault, now);
+        let effects = node.runtime.inject(&fault, node.wall());
         node.follow(effects);
         true
     }

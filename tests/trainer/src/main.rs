@@ -14,7 +14,9 @@ mod settings;
 mod state;
 mod team;
 
+use std::fs;
 use std::io::Write;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -103,7 +105,11 @@ fn run(settings: &Settings) -> Result<End> {
 fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBool) -> Result<End> {
     let begun_at = state.step;
     say(&format!("begins at step {begun_at}"))?;
+    let mut saved = None;
     loop {
+        if let Some(file) = &settings.supervisor {
+            tell(file, state.step, saved)?;
+        }
         if let Some(file) = &settings.progress {
             checkpoint::replace(file, &format!("{begun_at} {}\n", state.step))
                 .context("write progress")?;
@@ -133,8 +139,15 @@ fn train(settings: &Settings, team: &mut Team, mut state: State, stop: &AtomicBo
         }
         if state.step.is_multiple_of(settings.checkpoint_every) {
             save(settings, &state, Occasion::Interval)?;
+            saved = Some(state.step);
         }
     }
+}
+
+/// Tells a supervisor the step and the last checkpoint.
+fn tell(file: &Path, step: u64, saved: Option<u64>) -> Result<()> {
+    let saved = saved.map_or(String::new(), |saved| saved.to_string());
+    fs::write(file, format!("{step} {saved}\n")).context("tell the supervisor")
 }
 
 /// All members hold the same state, so one saves it for all.

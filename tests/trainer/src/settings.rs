@@ -20,6 +20,9 @@ pub struct Settings {
     /// `PROGRESS_FILE`: holds the step that this attempt began at and the current one; none by
     /// default.
     pub progress: Option<PathBuf>,
+    /// `LOCKSTEP_PROGRESS`: the file in which its supervisor looks for its step and its last
+    /// checkpoint; none without one.
+    pub supervisor: Option<PathBuf>,
     /// `LOCKSTEP_ATTEMPT`: attempt of this member, as a supervisor tells it; 0 without one.
     pub attempt: u64,
     /// `JOURNAL_FILE`: when this member started, met the others and took its first step is added to
@@ -72,6 +75,7 @@ impl Settings {
             ),
             checkpoints: text("CHECKPOINT_DIR")?.into(),
             progress: lookup("PROGRESS_FILE").map(PathBuf::from),
+            supervisor: lookup("LOCKSTEP_PROGRESS").map(PathBuf::from),
             attempt: number(&lookup, "LOCKSTEP_ATTEMPT", "a number", |_| true)?.unwrap_or(0),
             journal: lookup("JOURNAL_FILE").map(PathBuf::from),
             commands: lookup("COMMAND_FILE").map(PathBuf::from),

@@ -39,6 +39,7 @@ use crate::supervisors::Supervisors;
 
 /// Everything around the agent.
 #[derive(Default)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fault of its own")]
 struct World {
     /// What happened, in order: `save`, `stop ID`, `tell POD WORD`, `write`.
     log: Vec<String>,
@@ -56,6 +57,8 @@ struct World {
     come_back: Option<u32>,
     store_broken: bool,
     runtime_down: bool,
+    /// The runtime does not answer.
+    runtime_hangs: bool,
     /// How many versions of the runtime there were before.
     upgrades: u32,
     stops_end: StopsEnd,
@@ -97,6 +100,9 @@ impl Runtime for Shared {
     }
 
     async fn list(&mut self) -> Result<Vec<Sandbox>, RuntimeError> {
+        if self.world.lock().runtime_hangs {
+            pending::<()>().await;
+        }
         let world = self.world.lock();
         if world.runtime_down {
             return Err(RuntimeError::Refused {

@@ -2,7 +2,6 @@ use lockstep_api::NodeAgentStatus;
 use lockstep_lifecycle::node::{ChildEnd, NodePlan, Stop, SupervisorState, Word};
 
 use super::*;
-use crate::stops::Stops;
 
 const ALL: [&str; 3] = ["Report", "Stop", "Supervise"];
 
@@ -25,25 +24,24 @@ fn plan() -> NodePlan {
 }
 
 #[tokio::test(start_paused = true)]
-async fn supervisors_are_told_after_what_must_be_remembered_is_persisted() {
+async fn supervisors_are_told_and_containers_stopped_after_what_must_be_remembered_is_persisted() {
     let rig = Rig::without_agent();
-    let mut agent = rig.agent(rig.shared.clone());
     let wanted = watch::Sender::default();
-    let (mut records, mut stops) = (Records::default(), Stops::new(Duration::from_secs(9)));
+    let mut told = wanted.subscribe();
+    let agent = rig.agent(rig.shared.clone());
+    let (_, mut reconciler) = agent.reconciler(Records::default(), wanted);
     rig.shared.world.lock().store_broken = true;
-    let done = agent.carry_out(plan(), &mut records, &wanted, &mut stops);
-    assert!(done.await.is_err());
+    assert!(reconciler.carry_out(plan()).await.is_err());
     assert!(rig.log().is_empty());
 
     rig.shared.world.lock().store_broken = false;
-    let done = agent.carry_out(plan(), &mut records, &wanted, &mut stops);
-    let again = done.await.unwrap();
-    assert_eq!(
-        rig.log(),
-        ["save", "stop c1", "tell p2 Hold { attempt: 2 }"]
-    );
-    assert_eq!(again, Some(Duration::from_secs(1)), "to be said again");
-    assert_eq!(wanted.borrow().status.capabilities, ALL);
+    let stops = reconciler.carry_out(plan()).await.unwrap();
+    assert_eq!(rig.log(), ["save", "tell p2 Hold { attempt: 2 }"]);
+    assert_eq!(stops, plan().stop, "what may be stopped now");
+    assert_eq!(told.borrow_and_update().status.capabilities, ALL);
+    let begun = Instant::now();
+    reconciler.changed().await;
+    assert_eq!(begun.elapsed(), Duration::from_secs(1), "to be said again");
 }
 
 #[tokio::test(start_paused = true)]
@@ -96,14 +94,17 @@ fn runs(attempt: i64) -> SupervisorState {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn a_supervised_restart_goes_on_while_the_runtime_is_away() {
+/// A member of attempt 1 fails and is restarted, by an agent whose runtime fails in this way meanwhile.
+async fn restarts_while(fails: impl FnOnce(&mut World)) -> Rig {
     let rig = Rig::new();
     rig.runs("c1", &[]);
     rig.supervisor(runs(1));
     rig.order(1);
     rig.pass(2_000).await;
-    rig.shared.world.lock().runtime_down = true;
+    fails(&mut rig.shared.world.lock());
+    // Something has changed in it, too.
+    rig.shared.changed.notify_one();
+    rig.pass(10).await;
     let failed = ChildEnd {
         attempt: 1,
         code: 9,
@@ -131,7 +132,39 @@ async fn a_supervised_restart_goes_on_while_the_runtime_is_away() {
     let arrivals = rig.status()["arrivals"].clone();
     assert_eq!(arrivals[0]["attempt"], 2);
     assert_eq!(arrivals[0]["pods"][0]["containerID"], "c1");
+    rig
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervised_restart_goes_on_while_the_runtime_is_away() {
+    let rig = restarts_while(|world| world.runtime_down = true).await;
     assert!(rig.readiness_of_runtime().is_some(), "and it says so");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_supervised_restart_goes_on_while_the_runtime_leaves_a_call_unanswered() {
+    let rig = restarts_while(|world| world.runtime_hangs = true).await;
+    rig.pass(10_000).await;
+    let waits = rig.readiness_of_runtime().expect("and it says so");
+    assert!(waits.contains("did not answer list"), "{waits}");
+    rig.shared.world.lock().runtime_hangs = false;
+    rig.pass(12_000).await;
+    assert_eq!(rig.readiness_of_runtime(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_said_to_supervisors_is_said_again_while_the_runtime_leaves_a_call_unanswered() {
+    let rig = Rig::new();
+    rig.runs("c1", &[]);
+    rig.supervisor(runs(1));
+    rig.order(1);
+    rig.pass(2_000).await;
+    rig.shared.world.lock().runtime_hangs = true;
+    rig.order(2);
+    rig.pass(4_500).await;
+    let log = rig.log();
+    let said = log.iter().filter(|l| l.starts_with("tell p1 Hold"));
+    assert_eq!(said.count(), 5, "{log:?}");
 }
 
 #[tokio::test(start_paused = true)]

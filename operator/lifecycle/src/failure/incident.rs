@@ -14,7 +14,7 @@ use lockstep_api::workload::{
 use super::members::restarts_in_place;
 use super::policy::Failure;
 use super::refund::take_back;
-use super::respond::{Response, respond};
+use super::respond::{Response, began, respond};
 use super::scope::{Consequence, DomainScope};
 use crate::cause::describe;
 use crate::facts::Facts;
@@ -373,7 +373,7 @@ pub(crate) fn join(
         ));
     }
     let mut consequence = None;
-    if is_better_cause(&incident, &response.cause) {
+    if is_better_cause(facts, &incident, &response.cause) {
         incident.cause = response.cause;
         if incident.counted && !response.counted {
             // What came first costs nothing, and the failure that was charged followed from it.
@@ -410,7 +410,7 @@ pub(crate) fn join(
 }
 
 /// Whether a cause that is known only now takes the place of the one that opened the incident.
-fn is_better_cause(incident: &OpenIncident, cause: &Cause) -> bool {
+fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) -> bool {
     // A restart that was asked for stays that: members that lose their peers to it may fail on
     // their own.
     if incident.cause.kind.is_requested() {
@@ -419,7 +419,10 @@ fn is_better_cause(incident: &OpenIncident, cause: &Cause) -> bool {
     // An agent's report knows the true exit code where pod status showed a masked one.
     let same = (&cause.pod, cause.kind) == (&incident.cause.pod, incident.cause.kind);
     let corrected = same && cause.exit_code != incident.cause.exit_code;
-    corrected || cause.time < incident.cause.time
+    let detected = incident.detected_at;
+    corrected
+        || began(facts, cause, detected, facts.now)
+            < began(facts, &incident.cause, detected, detected)
 }
 
 /// More incidents than the policy allows.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
@@ -13,6 +13,10 @@ use super::policy::{Failure, Reach, Verdict, verdict};
 use crate::facts::Facts;
 use crate::ledger::Avoidance;
 use crate::tier::Tier;
+
+/// News of a failure are seldom under way for longer: what is older by its node's clock was told by a
+/// clock that is off.
+const NEWS: TimeDelta = TimeDelta::minutes(1);
 
 /// The response to failures, or to a request.
 pub(crate) struct Response {
@@ -40,7 +44,10 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         .filter(|f| !is_left_to_kubelet(facts, f))
         .map(|f| (f, verdict(spec, f)))
         .collect();
-    judged.sort_by(|(a, _), (b, _)| (a.cause.time, &a.member).cmp(&(b.cause.time, &b.member)));
+    judged.sort_by_cached_key(|(f, _)| {
+        let began = began(facts, &f.cause, facts.now, facts.now);
+        (began, f.cause.time, f.member.clone())
+    });
     let (first, by) = judged.first()?;
     let mut response = Response {
         action: FailureAction::RestartContainer,
@@ -73,6 +80,25 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
     // One pod alone is replaced: there is no rule by which it restarts.
     response.action = response.action.max(FailureAction::RestartPod);
     Some(response)
+}
+
+/// When a failure began, to tell which came first. The clock of its node may be off: what is heard of at one
+/// time has not happened later, nor long before `detected`, when the first of them was heard of; else that
+/// it was heard counts. Who has hung made no progress for long before that was found, and what its peers
+/// made of that came later.
+pub(super) fn began(
+    facts: &Facts<'_>,
+    cause: &Cause,
+    detected: DateTime<Utc>,
+    heard: DateTime<Utc>,
+) -> DateTime<Utc> {
+    let happened = (detected - NEWS..=heard).contains(&cause.time);
+    let found = if happened { cause.time } else { heard };
+    let limits = facts.spec().failure_policy.progress;
+    match limits.filter(|_| cause.kind == CauseKind::Hang) {
+        Some(limits) => found - TimeDelta::seconds(limits.timeout_seconds),
+        None => found,
+    }
 }
 
 /// Whether nothing is done about a failure: the policy says Ignore, or the kubelet restarts the one

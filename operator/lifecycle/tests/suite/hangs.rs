@@ -1,5 +1,6 @@
 //! Training processes that tell how far they have come, and stop doing so.
 
+use chrono::TimeDelta;
 use lockstep_api::workload::{CauseKind, Phase, ProgressPolicy};
 use lockstep_sim::solo::gang_with;
 use lockstep_sim::{Solo, WatchedKind};
@@ -8,14 +9,19 @@ use serde_json::{Value, json};
 /// A supervised gang of three that runs, with these rules; a start or a step may take a
 /// minute.
 fn watched(rules: &Value) -> Solo {
+    let mut w = unstarted(rules);
+    w.settle();
+    w
+}
+
+/// The same before it runs.
+fn unstarted(rules: &Value) -> Solo {
     let policy = json!({"failurePolicy": {
         "inPlace": {"withoutSupervisor": "Deny"},
         "progress": {"timeoutSeconds": 60, "startupSeconds": 60},
         "rules": rules,
     }});
-    let mut w = Solo::supervised(gang_with(3, &policy));
-    w.settle();
-    w
+    Solo::supervised(gang_with(3, &policy))
 }
 
 fn on_hang(action: &str) -> Value {
@@ -188,4 +194,101 @@ fn agents_write_of_progress_once_a_minute() {
         .filter(|write| write.kind == WatchedKind::NodeAgent)
         .count();
     assert!((9..=11).contains(&written), "{written} in ten minutes");
+}
+
+/// A gang of three that runs on nodes with these clocks: of the first member's, and of the others.
+fn with_clocks(first: TimeDelta, others: TimeDelta) -> Solo {
+    let mut w = unstarted(&json!([]));
+    let same = watched(&json!([]));
+    let own = same.node_of("g", 0);
+    assert_ne!(own, same.node_of("g", 2), "somebody is on another node");
+    for node in w.node_names() {
+        w.cluster.node(&node).clock_ahead = if node == own { first } else { others };
+    }
+    w.settle();
+    assert_eq!(w.node_of("g", 0), own);
+    w
+}
+
+const HOUR: TimeDelta = TimeDelta::hours(1);
+
+#[test]
+fn clocks_of_nodes_neither_make_hangs_nor_hide_them() {
+    for ahead in [HOUR, -HOUR] {
+        let mut w = with_clocks(ahead, TimeDelta::zero());
+        for step in 1..10 {
+            tells(&mut w, 0, step, None);
+            passes(&mut w, 40);
+        }
+        assert_eq!(attempts(&mut w), [1, 1, 1], "clock ahead by {ahead}");
+        passes(&mut w, 60);
+        assert_eq!(attempts(&mut w), [2, 2, 2], "clock ahead by {ahead}");
+        let s = w.status();
+        assert_eq!(s.history[0].cause.kind, CauseKind::Hang);
+        assert_eq!((s.restarts.in_place, s.restarts.counted), (1, 1));
+    }
+}
+
+/// The first member hangs, and the third fails: before the manager has heard of the first, or after.
+fn hangs_and_a_peer_fails(w: &mut Solo, at_once: bool) {
+    tells(w, 0, 1, None);
+    let (own, other) = (w.node_of("g", 0), w.node_of("g", 2));
+    w.later(60);
+    w.agent(&own);
+    if !at_once {
+        w.pass();
+    }
+    w.exit("g", 2, 1);
+    w.agent(&other);
+    w.pass();
+    w.rounds(15);
+}
+
+#[test]
+fn a_peer_that_fails_because_of_a_hang_is_not_its_cause_whatever_the_clocks_say() {
+    for (first, others) in [(0, 0), (1, 0), (-1, 0), (0, 1), (0, -1)] {
+        for at_once in [true, false] {
+            let mut w = with_clocks(HOUR * first, HOUR * others);
+            hangs_and_a_peer_fails(&mut w, at_once);
+            let s = w.status();
+            let cause = &s.history[0].cause;
+            assert_eq!(
+                (cause.kind, s.restarts.counted),
+                (CauseKind::Hang, 1),
+                "clocks ahead by {first} h and {others} h, at once: {at_once}\n{}",
+                w.story(20)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_hang_while_the_agent_is_away_costs_one_restart_and_is_told_when_it_is_back_within_a_minute() {
+    for (away, kind) in [(30, CauseKind::Hang), (90, CauseKind::ContainerExit)] {
+        let mut w = watched(&json!([]));
+        tells(&mut w, 0, 1, None);
+        let node = w.node_of("g", 0);
+        w.fault(&node, |f| f.silent_agent = true);
+        w.rounds(60 + away);
+        w.fault(&node, |f| f.silent_agent = false);
+        w.rounds(60);
+        let s = w.status();
+        assert_eq!(s.history.len(), 1, "away for {away} s\n{}", w.story(20));
+        assert_eq!((s.history[0].cause.kind, s.attempt), (kind, 2));
+        assert_eq!(s.restarts.counted, 1);
+    }
+}
+
+#[test]
+fn a_checkpoint_is_no_step() {
+    let mut w = watched(&json!([]));
+    for saved in 1..8 {
+        tells(&mut w, 0, 5, Some(saved));
+        passes(&mut w, 5);
+    }
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    assert_eq!(
+        w.status().history[0].cause.message,
+        "no progress for 60 s after step 5"
+    );
 }

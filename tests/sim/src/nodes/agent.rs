@@ -15,14 +15,15 @@ use crate::api::{Patch, Store};
 impl SimNode {
     /// One turn of the agent: look, decide, remember, stop, publish; whether anything was done.
     pub(crate) fn agent(&mut self, store: &mut Store) -> bool {
-        let now = self.clock.now();
+        let caught_up = self.catch_up();
+        let (now, wall) = (self.clock.now(), self.wall());
         let works = self.agent_runs() && !self.faults.silent_agent;
-        let effects = self.runtime.link(works, now);
+        let effects = self.runtime.link(works, wall);
         self.follow(effects);
         if !works {
-            return false;
+            return caught_up;
         }
-        let mut busy = self.introduce(store);
+        let mut busy = self.introduce(store) | caught_up;
         busy |= self.deliver(store);
         let published = self.published.clone().unwrap_or_default();
         if !self.faults.cut_off {
@@ -51,7 +52,7 @@ impl SimNode {
                 records: &self.records,
                 published: &published,
             },
-            now,
+            wall,
         );
         busy |= plan.records.is_some();
         if let Some(records) = plan.records {
@@ -66,11 +67,12 @@ impl SimNode {
         }
         if !self.faults.unkillable {
             for Tell { pod_uid, word } in plan.tell {
-                let effects = self.runtime.tell(&pod_uid, &word, now);
+                let effects = self.runtime.tell(&pod_uid, &word, wall);
                 self.follow(effects);
                 busy = true;
             }
         }
+        self.training.observe(&self.runtime, now);
         if let Some(status) = plan.status {
             busy |= self.publish_agent(status, store);
         }

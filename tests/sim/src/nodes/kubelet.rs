@@ -97,7 +97,7 @@ impl SimNode {
     /// A pod that the kubelet sees for the first time.
     fn take(&mut self, pod: PodDesc, seen: Object, status: &PodStatus, store: &Store) {
         let requests = pod_requests(&PodSpecView::from(&pod.spec)).unwrap_or_default();
-        let mut worker = PodWorker::new(Some(status), self.clock.now());
+        let mut worker = PodWorker::new(Some(status), self.wall());
         let known = !self.runtime.table().view(&pod.uid).containers.is_empty();
         if !worker.over() && !known && pod.deletion.is_none() {
             let verdict = if self.faults.rejects {
@@ -159,6 +159,7 @@ impl SimNode {
                 busy |= self.publish(uid, &outcome.status, store);
             }
             if let Some(at) = outcome.wake {
+                let at = at - self.clock_ahead;
                 self.wake = Some(self.wake.map_or(at, |wake| wake.min(at)));
             }
             if delete {
@@ -179,7 +180,7 @@ impl SimNode {
     /// One step of a pod's worker, and what it asks of the runtime.
     fn step(&mut self, uid: &str) -> Option<Outcome> {
         let view = self.runtime.table().view(uid);
-        let now = self.clock.now();
+        let now = self.wall();
         let slot = self.pods.get_mut(uid)?;
         let mut outcome = slot.worker.sync(&slot.pod, &view, &self.config, now);
         let pod = slot.pod.clone();
@@ -200,6 +201,9 @@ impl SimNode {
             return None;
         }
         for action in &outcome.actions {
+            if let Action::Stop { .. } = action {
+                self.training.stopping(uid);
+            }
             let effects = self.runtime.act(&pod, action, now);
             self.follow(effects);
         }

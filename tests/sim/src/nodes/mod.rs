@@ -2,6 +2,7 @@
 
 mod agent;
 mod kubelet;
+mod training;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -22,6 +23,9 @@ use tokio::sync::mpsc;
 use crate::api::{Patch, Store};
 use crate::clock::{SimClock, api_time};
 use kubelet::Slot;
+use training::Training;
+
+pub use training::{First, Life, PROGRESS_STARTUP, PROGRESS_TIMEOUT, Pace, TELLS};
 
 /// Namespace of the operator and its agents.
 const NAMESPACE: &str = "lockstep-system";
@@ -77,8 +81,12 @@ pub struct SimNode {
     pub faults: NodeFaults,
     /// What its kubelet can do.
     pub config: KubeletConfig,
+    /// How far its clock is ahead. Not to be changed once something runs there.
+    pub clock_ahead: TimeDelta,
     /// Sandboxes and containers.
     pub runtime: Pretend,
+    /// Processes that tell their progress.
+    training: Training,
     ips: Arc<AtomicU32>,
     pods: BTreeMap<String, Slot>,
     later: Vec<(DateTime<Utc>, Effect)>,
@@ -119,6 +127,8 @@ impl SimNode {
             clock,
             faults: NodeFaults::default(),
             config: KubeletConfig::default(),
+            clock_ahead: TimeDelta::zero(),
+            training: Training::default(),
             ips: ips.clone(),
             pods: BTreeMap::new(),
             later: Vec::new(),
@@ -165,6 +175,8 @@ impl SimNode {
 
     /// The node reboots: nothing runs any more, and the kubelet begins with what the API server has.
     pub fn reboot(&mut self) {
+        self.catch_up();
+        self.training.end();
         self.runtime = runtime(&self.name, &self.ips);
         self.later.clear();
         self.restart_kubelet();
@@ -175,16 +187,45 @@ impl SimNode {
         self.pods.clear();
     }
 
+    /// The time by the node's own clock.
+    pub(crate) fn wall(&self) -> DateTime<Utc> {
+        self.clock.now() + self.clock_ahead
+    }
+
+    /// Processes that tell their progress, as they really were, in the order of their starts.
+    pub fn lives(&self) -> &[Life] {
+        self.training.lives()
+    }
+
+    /// The training process of a pod goes on like this; false: there is none that goes on steadily.
+    pub fn set_pace(&mut self, pod_uid: &str, pace: Pace) -> bool {
+        self.catch_up();
+        self.training.set_pace(pod_uid, pace)
+    }
+
+    /// The next training process of a pod does no step.
+    pub fn never_begins(&mut self, pod_uid: &str) {
+        self.training.never_begins(pod_uid);
+    }
+
     /// Notes what follows of itself, and lets happen what takes no time.
     pub(crate) fn follow(
         &mut self,
         effects: impl IntoIterator<Item = (std::time::Duration, Effect)>,
     ) {
         let now = self.clock.now();
+        self.follow_from(now, effects);
+    }
+
+    fn follow_from(
+        &mut self,
+        now: DateTime<Utc>,
+        effects: impl IntoIterator<Item = (std::time::Duration, Effect)>,
+    ) {
         for (wait, effect) in effects {
             if wait.is_zero() {
-                let after = self.runtime.apply(&effect, now);
-                self.follow(after);
+                let after = self.runtime.apply(&effect, now + self.clock_ahead);
+                self.follow_from(now, after);
             } else {
                 let at = now + TimeDelta::from_std(wait).unwrap_or(TimeDelta::MAX);
                 self.later.push((at, effect));
@@ -192,18 +233,43 @@ impl SimNode {
         }
     }
 
-    /// Lets everything happen that is due.
-    fn catch_up(&mut self) -> bool {
+    /// Lets everything happen that is due, each in its time; whether something did beside the steps of
+    /// training.
+    pub(crate) fn catch_up(&mut self) -> bool {
         let now = self.clock.now();
-        self.later.sort_by_key(|(at, _)| *at);
-        let due = self.later.partition_point(|(at, _)| *at <= now);
-        let due: Vec<_> = self.later.drain(..due).collect();
-        let busy = !due.is_empty();
-        for (at, effect) in due {
-            let after = self.runtime.apply(&effect, at);
-            self.follow(after);
+        let mut busy = false;
+        self.training.bury(&self.runtime);
+        loop {
+            let effect = self.later.iter().enumerate();
+            let effect = effect.min_by_key(|(_, (at, _))| *at);
+            let effect = effect.map(|(index, (at, _))| (*at, index));
+            let step = self.training.next();
+            let first = effect.map(|(at, _)| at).into_iter().chain(step).min();
+            let Some(at) = first.filter(|at| *at <= now) else {
+                break;
+            };
+            match effect.filter(|(due, _)| *due == at) {
+                Some((_, index)) => {
+                    let (_, effect) = self.later.remove(index);
+                    let after = self.runtime.apply(&effect, at + self.clock_ahead);
+                    self.follow_from(at, after);
+                    busy = true;
+                }
+                None => self.train(at),
+            }
+            self.training.observe(&self.runtime, at);
         }
+        self.training.observe(&self.runtime, now);
         busy
+    }
+
+    /// A training process tells its progress.
+    fn train(&mut self, at: DateTime<Utc>) {
+        if let Some((uid, step, saved)) = self.training.step(at) {
+            let wall = at + self.clock_ahead;
+            let effects = self.runtime.progress(&uid, step, saved, wall);
+            self.follow_from(at, effects);
+        }
     }
 
     /// Says in the store whether the node is heard of, as the node controller does: Ready, the taint

@@ -23,7 +23,10 @@ pub(super) fn judge(
     let spec = &workload.spec;
     let promised = spec.scheduling.policy == SchedulingPolicy::Gang
         && spec.failure_policy.in_place.without_supervisor == WithoutSupervisor::Deny;
-    let Some(new) = attempt(&write.object).filter(|_| promised) else {
+    // Where a barrier keeps them apart, containers of both may be there (`SimCluster::run` looks at
+    // their processes).
+    let supervised = write.object["metadata"]["annotations"][annotations::TIER] == "supervised";
+    let Some(new) = attempt(&write.object).filter(|_| promised && !supervised) else {
         return Vec::new();
     };
     let label = |name: &str| {

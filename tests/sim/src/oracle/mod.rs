@@ -13,6 +13,7 @@
 //! | I10 | preempted are whole units of strictly lower priority, those of a stored intent only | [`preemption`] |
 //! | I11 | capacity is never promised twice among gangs | [`capacity`] |
 //! | I12 | after a preemption that was of no use, or a refusal that is not about capacity, no other | [`preemption`] |
+//! | I14 | who makes no progress in time is found, and nobody else; each hang is answered once | [`hangs`] |
 //!
 //! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
 //! I13 is about reservations: `operator/scheduler/tests/suite`.
@@ -22,6 +23,7 @@
 
 mod attempts;
 mod capacity;
+mod hangs;
 mod ownership;
 mod pace;
 mod preemption;
@@ -57,6 +59,7 @@ pub struct Oracles {
     /// the others (docs/decisions/0009).
     resized: BTreeSet<String>,
     capacity: capacity::Capacity,
+    hangs: hangs::Hangs,
     pace: pace::Pace,
     preemption: preemption::Preemptions,
     /// Writes looked at, by oracle, that could have broken it.
@@ -76,7 +79,14 @@ impl Oracles {
         for write in &new {
             broken.extend(self.judge(write, cluster));
         }
+        broken.extend(hangs::unnoticed(cluster, &self.workloads));
+        self.looked.extend(self.hangs.counts());
         broken
+    }
+
+    /// What is broken some time after faults have stopped, while training goes on.
+    pub fn look_at_training(&self, cluster: &SimCluster) -> Vec<String> {
+        hangs::unanswered(cluster, &self.workloads)
     }
 
     /// What is broken once everything has come to rest.
@@ -111,6 +121,7 @@ impl Oracles {
                     self.groups.retain(|_, group| !controls(&write.uid, group));
                 }
                 if write.verb == Verb::UpdateStatus && is_ours(write) {
+                    note("I14", self.hangs.answer(&new, &self.workloads, cluster));
                     let before = old.and_then(|w| w.status).unwrap_or_default();
                     let after = new.status.unwrap_or_default();
                     note("I2 I6", check_order(&before, &after));
@@ -141,6 +152,9 @@ impl Oracles {
                 }
             }
             WatchedKind::Node => self.capacity.offered(write),
+            WatchedKind::NodeAgent if !is_ours(write) => {
+                note("I14", self.hangs.report(write, &self.workloads, cluster));
+            }
             WatchedKind::Pod if write.verb == Verb::Create && !is_ours(write) => {
                 self.capacity.stands_in(write);
             }

@@ -13,6 +13,7 @@ mod heal;
 mod nodes;
 mod report;
 mod story;
+mod training;
 mod users;
 mod workload;
 
@@ -58,6 +59,8 @@ type Play = fn(&mut SimCluster, &mut fastrand::Rng) -> bool;
 kinds! {
     /// A workload is made.
     NewWorkload 12 users::new_workload,
+    /// A workload is made whose members have supervisors and tell their progress.
+    NewTrainer 3 training::new_trainer,
     /// A workload is deleted.
     DeleteWorkload 1 users::delete_workload,
     /// A workload is suspended, or goes on.
@@ -83,7 +86,17 @@ kinds! {
     /// It exits with 0.
     ExitDone 2 containers::exit_done,
     /// The containers of all pods of a node exit at once.
-    ExitAll 1 containers::exit_all,
+    ExitAll 2 containers::exit_all,
+    /// A member that tells its progress does no step any more.
+    Stalls 3 training::stalls,
+    /// It does steps in a little less time than it may take.
+    SlowsDown 1 training::slows_down,
+    /// It does no step any more, and goes on saving checkpoints.
+    OnlySaves 1 training::only_saves,
+    /// It fails, and when it is started again it does no step.
+    NeverBegins 2 training::never_begins,
+    /// It does no step any more, and the agent of its node is away until that is a hang.
+    StallsUnheard 1 training::stalls_unheard,
     /// A pod of somebody else is bound to a node, whatever is free there.
     Overcommit 1 foreign::overcommit,
     /// A pod of a DaemonSet runs on a node.

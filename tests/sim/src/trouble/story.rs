@@ -1,11 +1,13 @@
 //! A story: a cluster, workloads, troubles between random steps, and then rest.
 
+use chrono::TimeDelta;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
+use lockstep_lifecycle::LifecycleSettings;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::json;
 
-use super::{CLASSES, Mix, Trouble, heal, report, users};
+use super::{CLASSES, Mix, Trouble, heal, report, training, users};
 use crate::SimCluster;
 use crate::nodes::node;
 use crate::oracle::{self, Oracles};
@@ -19,6 +21,22 @@ const MOST_ROUNDS: usize = 2500;
 /// refuses an eviction, and everything else must have its time.
 const MOST_QUIET: usize = 900;
 
+/// How long training goes on in the end, and how long a turn of everybody takes then. All hangs are
+/// answered within that time.
+const TRAINS: TimeDelta = TimeDelta::minutes(10);
+const TURN: TimeDelta = TimeDelta::seconds(5);
+
+/// Turns of everybody until the first training goes on.
+const STARTS_IN: usize = 40;
+
+/// How far clocks of nodes are ahead where they are off.
+const CLOCKS_AHEAD: [TimeDelta; 4] = [
+    TimeDelta::zero(),
+    TimeDelta::zero(),
+    TimeDelta::minutes(7),
+    TimeDelta::minutes(-7),
+];
+
 /// What a story is made of.
 #[derive(Clone, Debug)]
 pub struct Settings {
@@ -26,6 +44,9 @@ pub struct Settings {
     pub seed: u64,
     /// Steps after each trouble, at most.
     pub steps: usize,
+    /// Whether it is about training that tells its progress: the first workloads do so, and the clocks
+    /// of nodes are off.
+    pub trains: bool,
 }
 
 /// One story.
@@ -47,19 +68,34 @@ impl Story {
     /// A cluster of three to five nodes of two kinds, with priority classes and two workloads.
     pub fn new(settings: &Settings) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
-        let mut cluster = SimCluster::new(settings.seed);
+        let mut cluster = SimCluster::with_settings(settings.seed, installation(settings.trains));
         for at in 0..rng.usize(3..=5) {
             let gpus = [2, 4, 4, 8][rng.usize(..4)].to_string();
             let rdma = ["0", "2"][rng.usize(..2)];
             let labels = json!({"zone": format!("z{}", at % 2)});
             let resources = [("nvidia.com/gpu", gpus.as_str()), ("rdma/hca", rdma)];
-            cluster.add_node(node(&format!("n{at}"), &resources, &labels));
+            let name = format!("n{at}");
+            cluster.add_node(node(&name, &resources, &labels));
+            if settings.trains {
+                cluster.node(&name).clock_ahead = CLOCKS_AHEAD[rng.usize(..CLOCKS_AHEAD.len())];
+            }
         }
         for (name, value) in CLASSES {
             users::make_class(&mut cluster, name, value);
         }
         for _ in 0..2 {
-            users::new_workload(&mut cluster, &mut rng);
+            if settings.trains {
+                training::new_trainer(&mut cluster, &mut rng);
+            } else {
+                users::new_workload(&mut cluster, &mut rng);
+            }
+        }
+        if settings.trains {
+            // What befalls training needs training that goes on.
+            for _ in 0..STARTS_IN {
+                cluster.round();
+                cluster.later(1);
+            }
         }
         Self {
             cluster,
@@ -99,20 +135,35 @@ impl Story {
     }
 
     /// Faults stop, everything comes to rest, and then every workload is deleted. What only
-    /// kube-scheduler sees is asked again for ever, every five minutes; such workloads go before the
-    /// rest.
+    /// kube-scheduler sees is asked again for ever, every five minutes, and training that tells its
+    /// progress never rests; such workloads go before the rest.
     ///
     /// # Panics
     /// An invariant is broken.
     pub fn end(&mut self) {
         heal(&mut self.cluster);
-        self.delete(retried_for_ever);
+        self.train();
+        self.delete(|w| retried_for_ever(w) || tells_progress(w));
         self.settle();
         let broken = self.oracles.look_at_rest(&mut self.cluster);
         self.hold(&broken);
         self.delete(|_| true);
         self.settle();
         let broken = oracle::left(&self.cluster);
+        self.hold(&broken);
+    }
+
+    /// Training goes on for a while.
+    fn train(&mut self) {
+        if self.cluster.lives().next().is_none() {
+            return;
+        }
+        for _ in 0..TRAINS.num_seconds() / TURN.num_seconds() {
+            self.cluster.round();
+            self.look();
+            self.cluster.advance(TURN);
+        }
+        let broken = self.oracles.look_at_training(&self.cluster);
         self.hold(&broken);
     }
 
@@ -127,7 +178,7 @@ impl Story {
 
     fn settle(&mut self) {
         (self.cluster.most_rounds, self.cluster.most_quiet) = (MOST_ROUNDS, MOST_QUIET);
-        self.cluster.patience = chrono::TimeDelta::seconds(PATIENCE);
+        self.cluster.patience = TimeDelta::seconds(PATIENCE);
         self.cluster.longest_quiet = self.cluster.patience;
         let settled = self.cluster.try_settle();
         self.look();
@@ -150,6 +201,23 @@ impl Story {
     }
 }
 
+/// The manager's constants. Where it is about training, it is quick to restart what has just failed.
+fn installation(trains: bool) -> LifecycleSettings {
+    let usual = LifecycleSettings {
+        supervisor_image: Some("lockstep-supervisor".into()),
+        ..LifecycleSettings::default()
+    };
+    if !trains {
+        return usual;
+    }
+    LifecycleSettings {
+        incident_backoff: TimeDelta::seconds(1),
+        incident_backoff_max: TimeDelta::seconds(3),
+        healthy_reset: TimeDelta::seconds(20),
+        ..usual
+    }
+}
+
 /// Whether a workload has what placement does not see and kube-scheduler may refuse for ever: host
 /// ports, anti-affinity.
 fn retried_for_ever(workload: &TrainingWorkload) -> bool {
@@ -162,4 +230,8 @@ fn retried_for_ever(workload: &TrainingWorkload) -> bool {
             .any(|port| !port["hostPort"].is_null());
         host || !spec["affinity"]["podAntiAffinity"].is_null()
     })
+}
+
+fn tells_progress(workload: &TrainingWorkload) -> bool {
+    workload.spec.failure_policy.progress.is_some()
 }

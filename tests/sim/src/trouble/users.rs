@@ -46,16 +46,23 @@ fn edit(
     true
 }
 
-pub(super) fn new_workload(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+/// A name for one more workload; none where there are enough.
+pub(super) fn free_name(c: &SimCluster) -> Option<String> {
     if c.list::<TrainingWorkload>().len() >= MOST_WORKLOADS {
-        return false;
+        return None;
     }
     let free = |name: &String| {
         c.get::<TrainingWorkload>(&Key::new(NAMESPACE, name))
             .is_none()
     };
-    let name = (0..=MOST_WORKLOADS).map(|n| format!("w{n}")).find(free);
-    let object = workload(&name.unwrap_or_default(), rng);
+    (0..=MOST_WORKLOADS).map(|n| format!("w{n}")).find(free)
+}
+
+pub(super) fn new_workload(c: &mut SimCluster, rng: &mut fastrand::Rng) -> bool {
+    let Some(name) = free_name(c) else {
+        return false;
+    };
+    let object = workload(&name, rng);
     let made = c
         .store()
         .create("user", WatchedKind::TrainingWorkload, object, false);

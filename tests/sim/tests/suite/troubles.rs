@@ -3,8 +3,9 @@
 //!
 //! Varied: nodes (accelerators, a second extended resource, zones), workloads (shapes, sizes,
 //! policies, scopes, claims, ports, affinity, grace periods, failure policies), what happens
-//! (`lockstep_sim::trouble`), who runs next. Not varied: the versions of the cluster, topology
-//! constraints, dependencies between groups, the supervised tier.
+//! (`lockstep_sim::trouble`), who runs next; of gangs under supervisors, who does steps and tells them,
+//! and the clocks of nodes. Not varied: the versions of the cluster, topology constraints, dependencies
+//! between groups.
 
 use lockstep_sim::oracle::Oracles;
 use lockstep_sim::trouble::{Mix, Settings, Story, Trouble, TroubleKind};
@@ -14,8 +15,9 @@ use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRu
 
 /// Troubles of a story.
 const LONGEST: usize = 40;
-/// Steps after each, at most.
+/// Steps after each, at most; where time has to pass for something to come of it.
 const STEPS: usize = 60;
+const MANY_STEPS: usize = 200;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let said = std::env::var(name).ok().and_then(|n| n.parse().ok());
@@ -40,25 +42,37 @@ impl Played {
     }
 }
 
-fn play(seed: u64, troubles: &[u64], played: &Mutex<Played>) {
-    let mut story = Story::new(&Settings { seed, steps: STEPS });
+/// What stories are made of.
+#[derive(Clone, Copy)]
+struct Kind<'a> {
+    trains: bool,
+    troubles: &'a [TroubleKind],
+}
+
+fn play(kind: Kind<'_>, seed: u64, troubles: &[u64], played: &Mutex<Played>) {
+    let mut story = Story::new(&Settings {
+        seed,
+        steps: if kind.trains { MANY_STEPS } else { STEPS },
+        trains: kind.trains,
+    });
     for number in troubles {
-        story.play(Trouble::draw(*number));
+        story.play(Trouble::draw_from(kind.troubles, *number));
     }
     story.end();
     played.lock().add(&story, &story.oracles);
 }
 
-/// The same stories in every run, unless `SIM_SEED` says another number; `SIM_STORIES` of them.
-/// `SIM_STORY` plays one: its seed and its numbers, as a failure shows them.
-#[test]
-fn whatever_happens_the_invariants_hold_and_in_the_end_everything_rests() {
+/// The same stories in every run, unless `SIM_SEED` says another number; so many of them, or
+/// `SIM_STORIES`. `SIM_STORY` plays one: its seed and its numbers, as a failure shows them. Each trouble
+/// must have happened once in `once_in` stories.
+fn stories(kind: Kind<'_>, otherwise: u64, once_in: u64) -> Option<Played> {
     if let Ok(story) = std::env::var("SIM_STORY") {
         let numbers = story.split(|c: char| !c.is_ascii_digit());
         let numbers: Vec<u64> = numbers.filter_map(|n| n.parse().ok()).collect();
-        return play(numbers[0], &numbers[1..], &Mutex::default());
+        play(kind, numbers[0], &numbers[1..], &Mutex::default());
+        return None;
     }
-    let stories = number("SIM_STORIES", 130);
+    let stories = number("SIM_STORIES", otherwise);
     let seed = number("SIM_SEED", 1).to_le_bytes();
     let seed: Vec<u8> = seed.iter().copied().cycle().take(32).collect();
     let config = Config {
@@ -72,14 +86,69 @@ fn whatever_happens_the_invariants_hold_and_in_the_end_everything_rests() {
     let troubles = prop::collection::vec(any::<u64>(), 5..LONGEST);
     let held =
         TestRunner::new_with_rng(config, rng).run(&(any::<u64>(), troubles), |(seed, troubles)| {
-            play(seed, &troubles, &played);
+            play(kind, seed, &troubles, &played);
             Ok::<_, TestCaseError>(())
         });
     if let Err(why) = held {
         panic!("{why}");
     }
-    let Played { mix, turns, looked } = played.into_inner();
-    println!("{turns} turns; looked: {looked:?}; {mix:?}");
-    let rare = mix.rarer_than(usize::try_from(stories / 60).unwrap());
+    let played = played.into_inner();
+    let Played { mix, turns, looked } = &played;
+    println!("{stories} stories, {turns} turns; looked: {looked:?}; {mix:?}");
+    let mut rare = mix.rarer_than(usize::try_from(stories / once_in).unwrap());
+    rare.retain(|trouble| kind.troubles.contains(trouble));
     assert_eq!(rare, Vec::<TroubleKind>::new(), "these hardly happened");
+    Some(played)
+}
+
+/// What becomes of the steps of training: too rare in stories of everything.
+const STALLS: &[TroubleKind] = &[
+    TroubleKind::Stalls,
+    TroubleKind::SlowsDown,
+    TroubleKind::OnlySaves,
+    TroubleKind::NeverBegins,
+    TroubleKind::StallsUnheard,
+];
+
+/// What may keep the news of that from arriving, or be taken for it.
+const BESIDE_STALLS: &[TroubleKind] = &[
+    TroubleKind::NewTrainer,
+    TroubleKind::Nonce,
+    TroubleKind::DeletePod,
+    TroubleKind::LoseNode,
+    TroubleKind::FindNode,
+    TroubleKind::Reboot,
+    TroubleKind::RestartKubelet,
+    TroubleKind::AgentForgets,
+    TroubleKind::Crash,
+    TroubleKind::LostAnswer,
+    TroubleKind::Relist,
+    TroubleKind::Lag,
+    TroubleKind::NoLag,
+    TroubleKind::Pause,
+];
+
+#[test]
+fn whatever_happens_the_invariants_hold_and_in_the_end_everything_rests() {
+    let all = TroubleKind::ALL.iter().map(|(kind, _)| *kind);
+    let troubles: Vec<TroubleKind> = all.filter(|kind| !STALLS.contains(kind)).collect();
+    let kind = Kind {
+        trains: false,
+        troubles: &troubles,
+    };
+    stories(kind, 130, 60);
+}
+
+#[test]
+fn who_makes_no_progress_is_found_and_answered_once_and_nobody_else_is() {
+    let kind = Kind {
+        trains: true,
+        troubles: &[STALLS, BESIDE_STALLS].concat(),
+    };
+    if let Some(Played { looked, .. }) = stories(kind, 40, 4) {
+        let (told, answered) = (looked["hangs told"], looked["hangs answered"]);
+        println!("{told} hangs told, {answered} answered as hangs");
+        let enough = told as u64 >= number("SIM_STORIES", 40);
+        assert!(enough && 2 * answered >= told, "{answered} of {told}");
+    }
 }

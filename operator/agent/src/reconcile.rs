@@ -1,0 +1,306 @@
+//! What an agent does between two answers of its runtime: decide over what was seen last, persist,
+//! tell supervisors, publish.
+
+#![expect(
+    clippy::disallowed_methods,
+    reason = "time limits of I/O in tokio's time, which tests can pause; no decision reads it"
+)]
+
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use chrono::{DateTime, Utc};
+use futures_util::future::BoxFuture;
+use lockstep_api::NodeAgentStatus;
+use lockstep_api::node_agent::capabilities;
+use lockstep_lifecycle::node::{NodePlan, NodePod, NodeView, Records, Stop, decide};
+use thiserror::Error;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until, timeout};
+use tracing::{info, warn};
+
+use crate::health::{Part, Readiness};
+use crate::metrics::Metrics;
+use crate::orders::Orders;
+use crate::publish::News;
+use crate::runtime::{RuntimeError, Sandbox, in_time};
+use crate::stops::{Stopped, Stops};
+use crate::store::{Store, StoreError};
+use crate::supervisors::Supervisors;
+
+/// Pause after something failed.
+pub(crate) const RETRY: Duration = Duration::from_secs(1);
+
+/// Within this time a runtime usually answers, and what follows is decided once.
+const SOON: Duration = Duration::from_millis(50);
+
+/// Reads the node's clock.
+pub type Now = Arc<dyn Fn() -> DateTime<Utc> + Send + Sync>;
+
+#[derive(Debug, Error)]
+pub(crate) enum StepError {
+    #[error(transparent)]
+    Runtime(#[from] RuntimeError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+}
+
+/// An agent without its runtime, which may be busy with a call.
+pub(crate) struct Reconciler<S, V> {
+    /// Name of the node.
+    pub node: String,
+    /// Where its records are kept.
+    pub store: S,
+    /// The supervisors in the containers of its members.
+    pub supervisors: V,
+    /// The orders of the cluster.
+    pub orders: watch::Receiver<Orders>,
+    /// The node's clock.
+    pub now: Now,
+    /// What it counts.
+    pub metrics: Metrics,
+    /// What it waits for.
+    pub readiness: Readiness,
+    /// What is to be published.
+    pub wanted: watch::Sender<News>,
+    /// What it knows of its node.
+    pub known: Known,
+}
+
+/// What an agent knows of its node.
+pub(crate) struct Known {
+    records: Records,
+    /// Members' pods, as the runtime was listed last; None: not yet.
+    pods: Option<Vec<NodePod>>,
+    stops: Stops,
+    /// Whether the runtime has failed to stop a container since this was asked last.
+    stop_failed: bool,
+    /// Why the last turn failed.
+    failure: Option<String>,
+    /// When to look again although nothing changed.
+    look_at: Option<Instant>,
+}
+
+impl Known {
+    /// What was persisted.
+    pub fn new(records: Records) -> Self {
+        Self {
+            records,
+            pods: None,
+            stops: Stops::new(RETRY),
+            stop_failed: false,
+            failure: None,
+            look_at: None,
+        }
+    }
+}
+
+impl<S: Store, V: Supervisors> Reconciler<S, V> {
+    /// Returns when there is something to look at that the runtime does not tell. May be dropped at any
+    /// time, if what happens instead leads to a look.
+    pub async fn changed(&mut self) {
+        let look_at = self.known.look_at;
+        tokio::select! {
+            biased;
+            changed = self.orders.changed() => if changed.is_err() {
+                // The watch is gone with its process.
+                std::future::pending::<()>().await;
+            },
+            stopped = self.known.stops.next() => self.stopped(&stopped),
+            () = self.supervisors.changed() => {}
+            () = sleep_until(look_at.unwrap_or_else(Instant::now)), if look_at.is_some() => {}
+        }
+    }
+
+    /// Waits for an answer of the runtime. If it does not come soon, what has changed is followed by what
+    /// was seen last: a runtime that hangs must not hold up what needs nothing of it.
+    pub async fn meanwhile<T>(&mut self, answer: impl Future<Output = T>) -> Result<T, StoreError> {
+        let mut answer = pin!(answer);
+        if let Ok(answer) = timeout(SOON, &mut answer).await {
+            return Ok(answer);
+        }
+        loop {
+            self.follow(false).await?;
+            tokio::select! {
+                biased;
+                answer = &mut answer => return Ok(answer),
+                () = self.changed() => {}
+            }
+        }
+    }
+
+    /// Takes in what the runtime has listed.
+    pub fn listed(&mut self, sandboxes: Vec<Sandbox>) {
+        self.readiness.done(Part::Runtime);
+        let pods = sandboxes.into_iter().filter_map(Sandbox::into_member);
+        self.known.pods = Some(pods.collect());
+    }
+
+    /// What follows from the last look; nothing where there was none yet. `listed`: it was just now.
+    /// Until the runtime answers again supervisors can be held and released all the same, and their
+    /// members' peers wait for that. Returns what is to be stopped: nothing unless it was listed.
+    pub async fn follow(&mut self, listed: bool) -> Result<Vec<Stop>, StoreError> {
+        self.known.look_at = None;
+        let Some(pods) = &mut self.known.pods else {
+            return Ok(Vec::new());
+        };
+        if listed {
+            self.supervisors.look(pods);
+        } else {
+            self.supervisors.look_again(pods);
+        }
+        let plan = {
+            let orders = self.orders.borrow_and_update();
+            let Some(orders) = orders.as_ref() else {
+                return Ok(Vec::new());
+            };
+            self.readiness.done(Part::Orders);
+            let told = self.wanted.borrow();
+            decide(
+                &NodeView {
+                    node: &self.node,
+                    orders,
+                    pods,
+                    listed,
+                    records: &self.known.records,
+                    published: &told.status,
+                },
+                (self.now)(),
+            )
+        };
+        self.carry_out(plan).await
+    }
+
+    /// What was decided, in an order in which a crash loses nothing; what is to be stopped is left to
+    /// the caller.
+    pub async fn carry_out(&mut self, plan: NodePlan) -> Result<Vec<Stop>, StoreError> {
+        if let Some(new) = plan.records {
+            self.store.save(&new).await?;
+            self.known.records = new;
+        }
+        self.readiness.done(Part::Records);
+        let tell_again = self.supervisors.tell(&plan.tell);
+        let status = plan
+            .status
+            .unwrap_or_else(|| self.wanted.borrow().status.clone());
+        self.tell(status, true, plan.slot);
+        let wakes = plan.wake_after.into_iter().chain(tell_again);
+        self.look_again_by(wakes.min().map(|wait| Instant::now() + wait));
+        Ok(plan.stop)
+    }
+
+    fn look_again_by(&mut self, at: Option<Instant>) {
+        self.known.look_at = self.known.look_at.into_iter().chain(at).min();
+    }
+
+    /// Begins to stop all of these at once, but for those that were asked just now.
+    pub fn stop(
+        &mut self,
+        wanted: &[Stop],
+        stop: impl Fn(&str) -> BoxFuture<'static, Result<(), RuntimeError>>,
+    ) {
+        let now = Instant::now();
+        for Stop {
+            pod_uid,
+            container_id,
+        } in wanted
+        {
+            if self.known.stops.is_due(container_id, now) {
+                info!(
+                    node = self.node,
+                    pod = pod_uid,
+                    container = container_id,
+                    "stopping a member for its restart"
+                );
+                let stop = in_time("stop", stop(container_id));
+                self.known.stops.start(container_id, stop);
+            }
+        }
+        let ids: Vec<&str> = wanted.iter().map(|s| s.container_id.as_str()).collect();
+        let again = self.known.stops.keep_only(&ids);
+        self.look_again_by(again);
+    }
+
+    /// Publishes a status, and what the agent can do. `remembers`: it knows what runs on its node, from
+    /// its records or because it has looked; until then members there are not to be stopped by it.
+    /// `slot`: how long this may be kept back.
+    pub fn tell(&self, status: NodeAgentStatus, remembers: bool, slot: Duration) {
+        let status = self.able(status, remembers);
+        self.wanted
+            .send_if_modified(|told| told.update(status, slot));
+    }
+
+    fn able(&self, status: NodeAgentStatus, remembers: bool) -> NodeAgentStatus {
+        let out_of_reach = self.supervisors.out_of_reach();
+        let capabilities = [
+            Some(capabilities::REPORT),
+            remembers.then_some(capabilities::STOP),
+            out_of_reach.is_none().then_some(capabilities::SUPERVISE),
+        ];
+        if self.readiness.without_supervisors(out_of_reach.as_deref()) {
+            if let Some(why) = out_of_reach {
+                info!(node = self.node, why, "working without supervisors");
+            } else {
+                info!(node = self.node, "working with supervisors");
+            }
+        }
+        NodeAgentStatus {
+            capabilities: capabilities
+                .into_iter()
+                .flatten()
+                .map(str::to_owned)
+                .collect(),
+            ..status
+        }
+    }
+
+    /// A turn has ended. Of a failure it says so once for each cause.
+    pub fn ended(&mut self, turn: Result<(), StepError>) {
+        let Err(error) = turn else {
+            self.known.failure = None;
+            return;
+        };
+        self.known.look_at = Some(Instant::now() + RETRY);
+        self.metrics.failed_steps.inc();
+        let text = error.to_string();
+        let part = match error {
+            StepError::Runtime(_) => Part::Runtime,
+            StepError::Store(_) => Part::Records,
+        };
+        self.readiness.waits_for(part, &error);
+        if self.known.failure.as_ref() != Some(&text) {
+            warn!(
+                node = self.node,
+                error = &error as &dyn std::error::Error,
+                "step failed, retrying"
+            );
+            self.known.failure = Some(text);
+        }
+    }
+
+    /// The runtime, of this version, answers again.
+    pub fn works_again(&mut self, runtime: String) {
+        info!(node = self.node, runtime, "working again");
+        self.wanted.send_if_modified(|told| {
+            let status = NodeAgentStatus {
+                runtime,
+                ..told.status.clone()
+            };
+            told.update(status, Duration::ZERO)
+        });
+    }
+
+    /// Whether the runtime has failed to stop a container since this was asked last.
+    pub fn stop_failed(&mut self) -> bool {
+        std::mem::take(&mut self.known.stop_failed)
+    }
+
+    fn stopped(&mut self, stopped: &Stopped) {
+        self.known.stop_failed |= stopped.result.is_err();
+        self.metrics.stopped(stopped.result.is_ok());
+        if let Err(error) = &stopped.result {
+            warn!(node = self.node, container = stopped.container_id, %error, "cannot stop a member, retrying");
+        }
+    }
+}

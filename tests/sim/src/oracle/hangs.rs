@@ -1,0 +1,164 @@
+//! Who stops making progress is found, and nobody else (I14): what really became of the training
+//! processes beside what was told and decided of them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::names::labels;
+use lockstep_api::workload::{Cause, CauseKind, Phase};
+use lockstep_api::{NodeAgentStatus, TrainingWorkload};
+use serde::Deserialize;
+
+use crate::SimCluster;
+use crate::api::Write;
+use crate::nodes::Life;
+use crate::pods::{leaving, over};
+
+/// An incident, or what it left in the history: UID of the workload, name of the pod, attempt and time
+/// of the cause.
+type Answer = (String, String, i64, DateTime<Utc>);
+
+/// What was told and decided of hangs.
+#[derive(Default)]
+pub(super) struct Hangs {
+    /// Pod and attempt of each that was reported.
+    reported: BTreeSet<(String, i64)>,
+    answers: BTreeSet<Answer>,
+}
+
+impl Hangs {
+    /// What an agent tells: the process of every hang that is new must have made no progress.
+    pub fn report(
+        &mut self,
+        write: &Write,
+        workloads: &BTreeMap<String, TrainingWorkload>,
+        cluster: &SimCluster,
+    ) -> Vec<String> {
+        let told = NodeAgentStatus::deserialize(&write.object["status"]).unwrap_or_default();
+        let hangs = told.reports.into_iter();
+        let hangs = hangs.filter(|r| r.supervised && r.reason == CauseKind::Hang.as_str());
+        let mut broken = Vec::new();
+        for report in hangs {
+            let (uid, attempt) = (report.pod_uid, report.attempt);
+            let mut own = cluster
+                .lives()
+                .filter(|l| l.pod.uid == uid && l.attempt as i64 == attempt);
+            let is_new = self.reported.insert((uid.clone(), attempt));
+            if is_new && !own.any(|l| has_hung(l, workloads)) {
+                broken.push(format!("attempt {attempt} of pod {uid} has not hung"));
+            }
+        }
+        broken
+    }
+
+    /// The status of a workload: each hang is answered once.
+    pub fn answer(
+        &mut self,
+        workload: &TrainingWorkload,
+        workloads: &BTreeMap<String, TrainingWorkload>,
+        cluster: &SimCluster,
+    ) -> Vec<String> {
+        let Some(status) = &workload.status else {
+            return Vec::new();
+        };
+        let uid = workload.metadata.uid.clone().unwrap_or_default();
+        let open = status.domains.iter().filter_map(|d| d.incident.as_ref());
+        let open = open.map(|i| (i.attempt, &i.cause));
+        let over = status.history.iter().map(|h| (h.attempt, &h.cause));
+        let is_hang = |cause: &Cause| cause.kind == CauseKind::Hang;
+        let hangs = open.chain(over).filter(|(_, cause)| is_hang(cause));
+        let hangs = hangs.map(|(at, cause)| (uid.clone(), cause.pod.clone(), at, cause.time));
+        let mut broken = Vec::new();
+        for new in hangs.collect::<Vec<_>>() {
+            if !self.answers.insert(new.clone()) {
+                continue;
+            }
+            let of_pod = |answer: &&Answer| (&answer.0, &answer.1) == (&new.0, &new.1);
+            let answers = self.answers.iter().filter(of_pod).count();
+            let own = cluster.lives().filter(|l| l.pod.name == new.1);
+            let hung = own.filter(|l| has_hung(l, workloads)).count();
+            if answers > hung {
+                let name = &new.1;
+                broken.push(format!(
+                    "{name} has hung {hung} times, answered {answers} times"
+                ));
+            }
+        }
+        broken
+    }
+
+    /// How many hangs were told, and how many answers were given.
+    pub fn counts(&self) -> [(&'static str, usize); 2] {
+        [
+            ("hangs told", self.reported.len()),
+            ("hangs answered", self.answers.len()),
+        ]
+    }
+}
+
+/// Whether a process has ended after it has made no progress for as long as its workload allows. Whom
+/// the kubelet stops has his grace period instead.
+fn has_hung(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
+    let limit = limit(life, workloads).filter(|_| life.ended && !life.stopping);
+    limit.is_some_and(|at| life.lived_until >= at)
+}
+
+/// When a process has hung if it makes no more progress; None: never.
+fn limit(life: &Life, workloads: &BTreeMap<String, TrainingWorkload>) -> Option<DateTime<Utc>> {
+    let uid = life.pod.labels.get(labels::WORKLOAD_UID)?;
+    let policy = workloads.get(uid)?.spec.failure_policy.progress?;
+    let begun = life.started_at + TimeDelta::seconds(policy.startup_seconds);
+    let silent = |at| at + TimeDelta::seconds(policy.timeout_seconds);
+    match life.stepped_at {
+        Some(at) => Some(begun.max(silent(at))),
+        None => life.told_before.then_some(begun),
+    }
+}
+
+/// Processes that live on although they have hung.
+pub(super) fn unnoticed(
+    cluster: &SimCluster,
+    workloads: &BTreeMap<String, TrainingWorkload>,
+) -> Vec<String> {
+    let lives = cluster.lives().filter(|l| !l.stopping);
+    let unnoticed = lives.filter(|l| limit(l, workloads).is_some_and(|at| l.lived_until > at));
+    unnoticed
+        .map(|l| format!("I14: {} hangs and lives on: {l:?}", l.pod.name))
+        .collect()
+}
+
+/// Hangs of which nothing has come although faults have stopped.
+pub(super) fn unanswered(
+    cluster: &SimCluster,
+    workloads: &BTreeMap<String, TrainingWorkload>,
+) -> Vec<String> {
+    let hung = cluster.lives().filter(|l| has_hung(l, workloads));
+    let left = hung.filter(|life| {
+        let later = |l: &Life| l.pod.uid == life.pod.uid && l.started_at > life.started_at;
+        is_there(cluster, life) && !cluster.lives().any(later) && !has_moved_on(cluster, life)
+    });
+    left.map(|l| format!("I14: nothing has come of the hang of {}: {l:?}", l.pod.name))
+        .collect()
+}
+
+/// Whether the pod of a process is there and has not ended.
+fn is_there(cluster: &SimCluster, life: &Life) -> bool {
+    let mut pods = cluster.list::<Pod>();
+    pods.retain(|p| p.metadata.uid.as_ref() == Some(&life.pod.uid));
+    pods.iter().any(|p| !leaving(p) && !over(p))
+}
+
+/// Whether its restart domain is at a later attempt, or its workload does not run any more.
+fn has_moved_on(cluster: &SimCluster, life: &Life) -> bool {
+    let mut workloads = cluster.list::<TrainingWorkload>();
+    workloads.retain(|w| w.metadata.uid.as_ref() == life.pod.labels.get(labels::WORKLOAD_UID));
+    let Some(status) = workloads.first().and_then(|w| w.status.as_ref()) else {
+        return true;
+    };
+    let over = [Phase::Succeeded, Phase::Failed, Phase::Suspended];
+    let mut domains = status.domains.iter();
+    let domain = domains.find(|d| life.pod.labels.get(labels::DOMAIN) == Some(&d.key));
+    status.phase.is_some_and(|phase| over.contains(&phase))
+        || domain.is_none_or(|d| d.attempt > life.attempt as i64)
+}
