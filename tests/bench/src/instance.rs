@@ -1,11 +1,12 @@
-//! Instances of the format `preempt-quality/1`: nodes with GPUs, running groups, and one gang that
-//! has to be placed.
+//! Instances of the formats `preempt-quality/1` (nodes with GPUs) and `/2` (several resources, see
+//! `tests/bench/quality`): nodes, running groups, and one gang that has to be placed.
 
 use std::collections::BTreeMap;
 
-use lockstep_engine::{Cluster, ClusterNode, Demand, EvictionPolicy, Pods, Shape, Unit, Units};
+use lockstep_engine::{
+    Amounts, Cluster, ClusterNode, Demand, EvictionPolicy, Pods, Shape, Unit, Units,
+};
 use serde::{Deserialize, Serialize};
-use smallvec::smallvec;
 
 /// One instance file.
 #[derive(Debug, Deserialize)]
@@ -22,11 +23,33 @@ pub struct Instance {
     pub preemptor: Preemptor,
 }
 
+/// Amounts of resources.
+#[derive(Clone, Debug, Deserialize, Serialize, PartialEq, Eq, PartialOrd, Ord)]
+#[serde(rename_all = "lowercase")]
+pub enum InstanceAmounts {
+    /// Of GPUs, the only resource of `/1`.
+    Gpus(i64),
+    /// Of each resource of the instance (`/2`).
+    #[serde(alias = "allocatable")]
+    Request(Vec<i64>),
+}
+
+impl InstanceAmounts {
+    /// One amount per resource.
+    pub fn amounts(&self) -> &[i64] {
+        match self {
+            Self::Gpus(gpus) => std::slice::from_ref(gpus),
+            Self::Request(amounts) => amounts,
+        }
+    }
+}
+
 /// A node.
 #[derive(Debug, Deserialize)]
 pub struct InstanceNode {
-    /// GPUs, the only resource.
-    pub gpus: i64,
+    /// What it offers.
+    #[serde(flatten)]
+    pub allocatable: InstanceAmounts,
 }
 
 /// Work that runs.
@@ -40,14 +63,31 @@ pub struct Group {
     pub mode: Mode,
     /// Seconds since its start.
     pub running_s: i64,
-    /// Seconds since its last checkpoint.
-    pub checkpoint_age_s: u64,
-    /// Seconds that a restart costs besides.
-    pub restart_overhead_s: u64,
+    /// What its eviction destroys.
+    #[serde(flatten)]
+    pub loss: InstanceLoss,
     /// Budget that its pods count towards.
     pub pdb: Option<usize>,
     /// Where it runs.
     pub pods: Vec<InstancePod>,
+}
+
+/// What the eviction of a unit destroys.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum InstanceLoss {
+    /// Seconds of each of its GPUs (`/1`).
+    Seconds {
+        /// Seconds since its last checkpoint.
+        checkpoint_age_s: u64,
+        /// Seconds that a restart costs besides.
+        restart_overhead_s: u64,
+    },
+    /// Work (`/2`).
+    Work {
+        /// Accelerator-seconds of one unit: of the group, or of each pod where it goes pod by pod.
+        lost: u64,
+    },
 }
 
 /// How a group may be disrupted.
@@ -61,12 +101,13 @@ pub enum Mode {
 }
 
 /// A pod.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct InstancePod {
     /// Its node.
     pub node: usize,
-    /// GPUs it holds.
-    pub gpus: i64,
+    /// What it holds.
+    #[serde(flatten)]
+    pub request: InstanceAmounts,
 }
 
 /// A pod disruption budget.
@@ -86,10 +127,11 @@ pub struct Preemptor {
 }
 
 /// Equal pods of the gang.
-#[derive(Clone, Copy, Debug, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 pub struct InstanceShape {
-    /// GPUs per pod.
-    pub gpus: i64,
+    /// What one pod asks for.
+    #[serde(flatten)]
+    pub request: InstanceAmounts,
     /// Pods.
     pub count: u32,
 }
@@ -119,26 +161,34 @@ pub struct Answer {
 pub struct AnswerAssignment {
     /// The node.
     pub node: usize,
-    /// GPUs per pod.
-    pub gpus: i64,
+    /// What one pod asks for.
+    #[serde(flatten)]
+    pub request: InstanceAmounts,
     /// Pods.
     pub count: u32,
 }
 
 impl Instance {
+    /// How many resources nodes offer.
+    pub fn dims(&self) -> usize {
+        self.nodes
+            .first()
+            .map_or(1, |n| n.allocatable.amounts().len())
+    }
+
     /// The cluster with its running pods: what an index holds at any time.
     pub fn cluster(&self) -> Cluster {
-        let mut cluster = Cluster::new(1, 0);
+        let mut cluster = Cluster::new(self.dims(), 0);
         for (ix, node) in self.nodes.iter().enumerate() {
             let spec = ClusterNode {
-                allocatable: smallvec![node.gpus],
+                allocatable: Amounts::from_slice(node.allocatable.amounts()),
                 domains: Vec::new(),
                 schedulable: true,
             };
             cluster.upsert_node(ix, &spec);
         }
         for pod in self.groups.iter().flat_map(|g| &g.pods) {
-            cluster.add_pod(pod.node, &[pod.gpus]);
+            cluster.add_pod(pod.node, pod.request.amounts());
         }
         cluster
     }
@@ -172,13 +222,19 @@ impl Instance {
         )
     }
 
-    /// The gang, larger pods first.
+    /// The shapes of the gang, larger pods first.
+    pub fn shapes(&self) -> Vec<InstanceShape> {
+        let mut shapes = self.preemptor.shapes.clone();
+        shapes.sort_by(|a, b| (&b.request, b.count).cmp(&(&a.request, a.count)));
+        shapes
+    }
+
+    /// The gang, its shapes in the order of [`Instance::shapes`].
     pub fn demand(&self) -> Demand {
-        let mut sizes = self.preemptor.shapes.clone();
-        sizes.sort_by_key(|s| std::cmp::Reverse((s.gpus, s.count)));
-        let shapes: Vec<Shape> = sizes
+        let shapes: Vec<Shape> = self
+            .shapes()
             .iter()
-            .map(|s| Shape::new([s.gpus].as_slice(), s.count))
+            .map(|s| Shape::new(s.request.amounts(), s.count))
             .collect();
         Demand {
             min_count: shapes.iter().map(|s| s.count).sum(),
@@ -192,22 +248,22 @@ impl Instance {
 }
 
 fn unit(group: &Group, pods: &[InstancePod]) -> Unit {
-    let mut by_size: BTreeMap<i64, Vec<usize>> = BTreeMap::new();
+    let mut by_size: BTreeMap<&[i64], Vec<usize>> = BTreeMap::new();
     for pod in pods {
-        by_size.entry(pod.gpus).or_default().push(pod.node);
+        let request = pod.request.amounts();
+        by_size.entry(request).or_default().push(pod.node);
     }
-    let gpus: i64 = pods.iter().map(|p| p.gpus).sum();
     Unit {
         pods: by_size
             .into_iter()
-            .map(|(gpus, nodes)| Pods {
-                request: smallvec![gpus],
+            .map(|(request, nodes)| Pods {
+                request: Amounts::from_slice(request),
                 nodes,
             })
             .collect(),
         priority: group.priority,
         gang: group.mode == Mode::All,
-        cost: gpus.unsigned_abs() * (group.checkpoint_age_s + group.restart_overhead_s),
+        cost: lost(&group.loss, pods),
         pdbs: group
             .pdb
             .map(|p| (p, pods.len() as u32))
@@ -217,5 +273,19 @@ fn unit(group: &Group, pods: &[InstancePod]) -> Unit {
         cascade: None,
         eligible: None,
         preempts: false,
+    }
+}
+
+/// Accelerator-seconds that evicting these pods of a group destroys.
+fn lost(loss: &InstanceLoss, pods: &[InstancePod]) -> u64 {
+    match loss {
+        InstanceLoss::Work { lost } => *lost,
+        InstanceLoss::Seconds {
+            checkpoint_age_s,
+            restart_overhead_s,
+        } => {
+            let gpus: i64 = pods.iter().flat_map(|p| p.request.amounts()).sum();
+            gpus.unsigned_abs() * (checkpoint_age_s + restart_overhead_s)
+        }
     }
 }

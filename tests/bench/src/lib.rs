@@ -1,5 +1,5 @@
-//! What the engine's benchmarks share: the instance format `preempt-quality/1`, and the control
-//! arms.
+//! What the engine's benchmarks share: the instance formats `preempt-quality/1` and `/2`, and the
+//! control arms.
 
 pub mod growth;
 pub mod instance;

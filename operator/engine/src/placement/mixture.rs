@@ -7,12 +7,14 @@
 //! should have, nearly; [`Mixture::repair`] exchanges patterns until the gang fits. Where that ends
 //! without an answer, [`Exhaustive`] tries what is left, as long as steps are left.
 
+use std::cmp::Reverse;
+
 use super::exhaustive::Exhaustive;
 use super::instance::PlacementInstance;
 use super::kinds::{KindIx, Kinds, Pattern, worth};
 use super::prices::{dearest, even, tightest};
 use super::want::Want;
-use crate::problem::{Assignment, NodeIx};
+use crate::problem::{Amounts, Assignment, NodeIx};
 
 /// Prices that are tried at most, with full effort and with little.
 const PRICES: usize = 48;
@@ -21,6 +23,9 @@ const FEW_PRICES: usize = 8;
 const STARTS: usize = 3;
 /// Price vectors that bound the exhaustive search.
 const BOUNDS: usize = 6;
+
+/// Patterns of a node beside which one more pod is weighed.
+const DEAREST: usize = 4;
 
 /// Nodes among which the exhaustive search looks, at most: it goes as deep as there are nodes.
 const EXHAUSTIVE: i64 = 256;
@@ -147,6 +152,40 @@ impl<'a> Mixture<'a> {
         self.kind_of[node].map_or(0, |kind| {
             self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]])
         })
+    }
+
+    /// The price of the dearest pod.
+    pub fn dearest_pod(&self) -> i64 {
+        self.prices.iter().copied().max().unwrap_or(0)
+    }
+
+    /// What a node has to have free for one pod more than it takes now, for each shape and for its
+    /// dearest patterns.
+    pub fn one_more(&self, node: NodeIx) -> Vec<Amounts> {
+        let Some(kind) = self.kind_of[node] else {
+            return Vec::new();
+        };
+        let mut patterns: Vec<&Pattern> = self.kinds.all[kind].patterns.iter().collect();
+        patterns.sort_by_key(|p| Reverse(self.worth(p)));
+        patterns.truncate(DEAREST);
+        let instance = self.kinds.instance;
+        let request = |want: &Want| &instance.demand.shapes[want.shape].request;
+        let mut all = Vec::new();
+        for pattern in patterns {
+            for more in &self.kinds.wanted {
+                if !instance.admits[more.shape].contains(node) {
+                    continue;
+                }
+                let mut amounts = request(more).clone();
+                for (want, &pods) in self.kinds.wanted.iter().zip(pattern) {
+                    for (amount, each) in amounts.iter_mut().zip(request(want)) {
+                        *amount += each * pods;
+                    }
+                }
+                all.push(amounts);
+            }
+        }
+        all
     }
 
     /// What the nodes are worth at the present prices beyond the gang; below zero it does not fit.
@@ -336,7 +375,7 @@ impl<'a> Mixture<'a> {
             let patterns = &self.kinds.all[kind].patterns;
             let best = (0..patterns.len())
                 .filter(|&p| left[kind][p] > 0)
-                .max_by_key(|&p| (self.worth(&patterns[p]), std::cmp::Reverse(p)));
+                .max_by_key(|&p| (self.worth(&patterns[p]), Reverse(p)));
             if let Some(best) = best {
                 left[kind][best] -= 1;
                 held.push((node, patterns[best].clone()));

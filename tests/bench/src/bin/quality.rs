@@ -1,4 +1,4 @@
-//! Answers every instance of a folder, for the scorer of the `preempt-quality` data.
+//! Answers every instance of a folder, of the formats `preempt-quality/1` and `/2`.
 //!
 //! `bench-quality INSTANCES OUT [strict|least-work] [engine|kep|ratio]`
 //!
@@ -98,7 +98,8 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
             },
         )?),
         Arm::Kep => Some(kep(&cluster, &units, &demand)?),
-        Arm::Ratio => None,
+        Arm::Ratio if instance.dims() == 1 => None,
+        Arm::Ratio => bail!("the ratio greedy knows one resource only"),
     };
     let victims = match &answer {
         Some(answer) => answer.victims.clone(),
@@ -106,10 +107,11 @@ fn solve(path: &Path, arm: Arm) -> Result<Answer> {
             .context("the gang does not fit even without all candidates")?,
     };
     let decision_us = start.elapsed().as_micros() as u64;
+    let shapes = instance.shapes();
     let placement = answer.as_ref().map(|a| {
         let assigned = |s: &Assignment| AnswerAssignment {
             node: s.node,
-            gpus: demand.shapes[s.shape].request[0],
+            request: shapes[s.shape].request.clone(),
             count: s.count,
         };
         a.placement.assignments.iter().map(assigned).collect()

@@ -16,6 +16,7 @@ pub(super) type Cover = SmallVec<[CandidateIx; 8]>;
 const WHOLE: i64 = 1 << 10;
 
 /// A unit on the node.
+#[derive(Clone)]
 struct Item<'i> {
     price: Price,
     /// Share of what is missing that it covers, summed over the resources.
@@ -32,16 +33,28 @@ pub(super) fn cheapest_cover(
     node: NodeIx,
     may_evict: impl Fn(CandidateIx) -> bool,
 ) -> Option<Cover> {
-    let (instance, need) = (state.instance, &state.fit.shapes[shape]);
-    if !instance.placement.admits[need.shape].contains(node) {
+    let need = &state.fit.shapes[shape];
+    if !state.instance.placement.admits[need.shape].contains(node) {
         return None;
     }
     let target = i64::from(state.slots_on(shape, node)) + 1;
+    let wanted: Amounts = need.request.iter().map(|r| r * target).collect();
+    cover_of(state, &wanted, node, may_evict)
+}
+
+/// As [`cheapest_cover`], for so much free capacity on the node.
+pub(super) fn cover_of(
+    state: &mut VictimState<'_>,
+    wanted: &[i64],
+    node: NodeIx,
+    may_evict: impl Fn(CandidateIx) -> bool,
+) -> Option<Cover> {
+    let instance = state.instance;
     let mut missing: Amounts = state
         .free(node)
         .iter()
-        .zip(&need.request)
-        .map(|(&free, &request)| request * target - free)
+        .zip(wanted)
+        .map(|(&free, &wanted)| wanted - free)
         .collect();
     let mut items: SmallVec<[Item<'_>; 8]> = SmallVec::new();
     for (candidate, amounts) in instance.uses_on(node) {
@@ -65,15 +78,34 @@ pub(super) fn cheapest_cover(
             .cmp(&(b.price * Price::from(a.covers)))
             .then(a.candidate.cmp(&b.candidate))
     });
-    let mut taken = 0;
-    while is_missing(&missing, &need.request) {
-        let item = items.get(taken)?;
+    // What a budget allows to go alone may be beyond it beside others: such units wait.
+    let (mut taken, mut waiting) = (Cover::new(), Vec::new());
+    let take = |item: &Item<'_>, missing: &mut Amounts| {
         for (missing, amount) in missing.iter_mut().zip(item.amounts) {
             *missing -= amount;
         }
-        taken += 1;
+    };
+    items.retain(|item| {
+        if !is_missing(&missing, wanted) {
+            return false;
+        }
+        if state.marginal_beside(item.candidate, &taken) > item.price {
+            waiting.push(item.clone());
+            return false;
+        }
+        take(item, &mut missing);
+        taken.push(item.candidate);
+        true
+    });
+    for item in waiting {
+        if is_missing(&missing, wanted) {
+            take(&item, &mut missing);
+            items.push(item);
+        }
     }
-    items.truncate(taken);
+    if is_missing(&missing, wanted) {
+        return None;
+    }
     // An item that was taken early may be redundant beside later ones.
     items.retain(|item| {
         let without: Amounts = missing
@@ -81,7 +113,7 @@ pub(super) fn cheapest_cover(
             .zip(item.amounts)
             .map(|(missing, amount)| missing + amount)
             .collect();
-        let needed = is_missing(&without, &need.request);
+        let needed = is_missing(&without, wanted);
         if !needed {
             missing = without;
         }

@@ -21,18 +21,19 @@ const PAIRS_APART: usize = 8;
 /// Nodes that are looked at before all others: those with the cheapest slots.
 const CHEAPEST_NODES: usize = 96;
 
-/// A cover on a node, its price and the slots that it frees.
-struct Offer {
-    node: NodeIx,
-    cover: Cover,
-    price: Price,
-    slots: i64,
+/// A cover on a node.
+pub(super) struct Offer {
+    pub node: NodeIx,
+    pub cover: Cover,
+    pub price: Price,
+    /// What it frees: slots, or worth to several shapes.
+    pub frees: i64,
 }
 
 impl Offer {
-    /// Compares the price per slot.
-    fn compare_rate(&self, other: &Self) -> Ordering {
-        (self.price * Price::from(other.slots)).cmp(&(other.price * Price::from(self.slots)))
+    /// Compares the price for what is freed.
+    pub fn compare_rate(&self, other: &Self) -> Ordering {
+        (self.price * Price::from(other.frees)).cmp(&(other.price * Price::from(self.frees)))
     }
 }
 
@@ -40,14 +41,14 @@ impl Offer {
 pub(in crate::preempt) struct LocalSearch<'a> {
     pub state: VictimState<'a>,
     /// Candidates that may be evicted.
-    pool: &'a [bool],
+    pub(super) pool: &'a [bool],
     /// Candidates that the present move must not evict.
-    excluded: Vec<bool>,
+    pub(super) excluded: Vec<bool>,
     /// Per candidate, the last round in which it was a cover by itself.
     seen: Vec<u32>,
     round: u32,
     /// Nodes with the cheapest slots, as of the last [`LocalSearch::refresh_cheapest_nodes`].
-    cheapest_nodes: Vec<NodeIx>,
+    pub(super) cheapest_nodes: Vec<NodeIx>,
     /// Whether moves are evaluated without short cuts.
     thorough: bool,
     /// Steps after which the search ends.
@@ -83,20 +84,28 @@ impl<'a> LocalSearch<'a> {
     /// Evicts more until the gang fits: always the cover with the least price per slot. False when
     /// the pool is exhausted.
     pub fn repair(&mut self) -> bool {
-        loop {
-            let Some((shape, missing)) = self.state.deficit() else {
-                if self.state.fits() {
-                    return true;
-                }
-                // There are slots enough, but those of different shapes overlap: any more free
-                // capacity may help.
-                return self.evict_until_it_fits();
+        self.repair_within(Price::MAX)
+    }
+
+    /// As [`LocalSearch::repair`], but ends in failure once the price is above a limit.
+    fn repair_within(&mut self, limit: Price) -> bool {
+        while self.state.price() <= limit {
+            let cover = match self.state.deficit() {
+                Some((shape, missing)) => self.best_cover(shape, missing),
+                None if self.state.fits() => return true,
+                // There are slots enough, but those of different shapes overlap.
+                None if self.is_spent() => return self.evict_until_it_fits(),
+                None => match self.best_by_worth() {
+                    None => return self.evict_until_it_fits(),
+                    cover => cover,
+                },
             };
-            let Some(cover) = self.best_cover(shape, missing) else {
+            let Some(cover) = cover else {
                 return false;
             };
             self.evict_all(&cover);
         }
+        false
     }
 
     /// Evicts more and more until the gang fits, first what brings most for its price: one, two
@@ -315,16 +324,7 @@ impl<'a> LocalSearch<'a> {
     /// cannot pay any more, even if all victims from before but the cheapest were restored.
     fn repair_below(&mut self, best: &EvictionCost) -> bool {
         let limit = self.state.instance.weights.scalar(best);
-        while let Some((shape, missing)) = self.state.deficit() {
-            let Some(cover) = self.best_cover(shape, missing) else {
-                return false;
-            };
-            self.evict_all(&cover);
-            if self.state.price() > limit + limit / 4 {
-                return false;
-            }
-        }
-        self.repair()
+        self.repair_within(limit + limit / 4)
     }
 
     fn evictable(&self) -> impl Iterator<Item = CandidateIx> {
@@ -364,28 +364,30 @@ impl<'a> LocalSearch<'a> {
         {
             return;
         }
-        let mut offers = self.offers(shape, i64::MAX, &self.state.instance.placement.nodes);
+        let nodes = &self.state.instance.placement.nodes;
+        let mut offers = match self.state.missing_worth() {
+            Some(needed) => self.offers_by_worth(needed, nodes),
+            None => self.offers(shape, i64::MAX, nodes),
+        };
         offers.sort_by(|a, b| a.compare_rate(b).then(a.node.cmp(&b.node)));
         if !self.thorough {
             offers.truncate(CHEAPEST_NODES);
         }
         self.cheapest_nodes = offers.into_iter().map(|offer| offer.node).collect();
+        self.cheapest_nodes.dedup();
     }
 
     /// What the nodes offer for a shape; a unit that is a whole cover on several nodes only once.
     fn offers(&mut self, shape: ShapeIx, missing: i64, nodes: &[NodeIx]) -> Vec<Offer> {
-        self.round += 1;
+        self.begin_round();
         let mut offers = Vec::new();
         for &node in nodes {
             self.state.steps += 1;
             let Some(cover) = self.cover(shape, node) else {
                 continue;
             };
-            if let [single] = cover[..] {
-                if self.seen[single] == self.round {
-                    continue;
-                }
-                self.seen[single] = self.round;
+            if self.is_known(&cover) {
+                continue;
             }
             let (price, slots) = self.state.marginal_of(shape, &cover);
             if slots > 0 {
@@ -393,11 +395,24 @@ impl<'a> LocalSearch<'a> {
                     node,
                     cover,
                     price,
-                    slots: slots.min(missing),
+                    frees: slots.min(missing),
                 });
             }
         }
         offers
+    }
+
+    /// Forgets which units have been covers by themselves.
+    pub(super) fn begin_round(&mut self) {
+        self.round += 1;
+    }
+
+    /// Whether a cover is one unit that has been a cover in this round.
+    pub(super) fn is_known(&mut self, cover: &Cover) -> bool {
+        let [single] = cover[..] else {
+            return false;
+        };
+        std::mem::replace(&mut self.seen[single], self.round) == self.round
     }
 
     /// The units whose eviction frees a whole replica for the least.
@@ -453,7 +468,7 @@ impl<'a> LocalSearch<'a> {
                 node,
                 cover,
                 price,
-                slots,
+                frees: slots,
             };
             if slots > 0 && best.as_ref().is_none_or(|b| offer.compare_rate(b).is_lt()) {
                 best = Some(offer);

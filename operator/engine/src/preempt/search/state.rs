@@ -216,6 +216,22 @@ impl<'a> VictimState<'a> {
         self.cost.marginal(&self.instance.cost(candidate))
     }
 
+    /// As [`VictimState::marginal`], once these are evicted, too.
+    pub fn marginal_beside(&mut self, candidate: CandidateIx, others: &[CandidateIx]) -> Price {
+        // Only budgets make one unit dearer for another.
+        if self.instance.unit(candidate).pdbs.is_empty() {
+            return self.marginal(candidate);
+        }
+        for &other in others {
+            self.cost.count(&self.instance.cost(other), 1);
+        }
+        let price = self.marginal(candidate);
+        for &other in others {
+            self.cost.count(&self.instance.cost(other), -1);
+        }
+        price
+    }
+
     /// Pods that evicting one more unit takes beyond their budgets.
     pub fn marginal_excess(&self, candidate: CandidateIx) -> u64 {
         let unit = self.instance.unit(candidate);
@@ -311,29 +327,70 @@ impl<'a> VictimState<'a> {
         Some(merged(assigned))
     }
 
+    /// What the nodes have to be worth more for several shapes to fit; where they are worth enough, a
+    /// pod. `None` where shapes do not compete.
+    pub fn missing_worth(&mut self) -> Option<i64> {
+        let several = self.several.as_mut()?;
+        let dims = self.instance.placement.cluster.dims();
+        several.catch_up(&self.free, dims);
+        match several.mixture.surplus() {
+            less if less < 0 => Some(-less),
+            _ => Some(several.mixture.dearest_pod()),
+        }
+    }
+
+    /// What a node has to have free for one pod more, beside those that it takes now.
+    pub fn one_more(&self, node: NodeIx) -> Vec<Amounts> {
+        let several = self.several.as_ref();
+        several.map_or_else(Vec::new, |s| s.mixture.one_more(node))
+    }
+
+    /// By how much evicting these would raise the price, and what the nodes are worth to several
+    /// shapes. The set stays as it is.
+    pub fn marginal_worth(&mut self, candidates: &[CandidateIx]) -> (Price, i64) {
+        let dims = self.instance.placement.cluster.dims();
+        let price = self.price();
+        for &candidate in candidates {
+            self.cost.count(&self.instance.cost(candidate), 1);
+        }
+        let raised = self.price() - price;
+        for &candidate in candidates {
+            self.cost.count(&self.instance.cost(candidate), -1);
+        }
+        let Some(several) = &mut self.several else {
+            return (raised, 0);
+        };
+        for &candidate in candidates {
+            self.instance.add_free(&mut self.free, candidate, 1);
+        }
+        let mut nodes: Vec<NodeIx> = candidates
+            .iter()
+            .flat_map(|&c| self.instance.uses(c).map(|(node, _)| node))
+            .collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        let mut worth = 0;
+        for node in nodes {
+            let then = &self.free[node * dims..(node + 1) * dims];
+            worth += several.mixture.worth_of(node, then) - several.mixture.worth_now(node);
+        }
+        for &candidate in candidates {
+            self.instance.add_free(&mut self.free, candidate, -1);
+        }
+        (raised, worth)
+    }
+
     /// Evictable candidates by price for what they are worth to several shapes, the least first;
     /// `None` where that does not matter.
     pub fn by_worth(&mut self, candidates: &[CandidateIx]) -> Option<Vec<CandidateIx>> {
-        let instance = self.instance;
-        let dims = instance.placement.cluster.dims();
-        self.several.as_ref()?;
-        let mut rated: Vec<(Price, Price, CandidateIx)> = Vec::new();
-        for &candidate in candidates {
-            let price = self.marginal(candidate);
-            let several = self.several.as_mut()?;
-            let mut worth = 0;
-            for (node, held) in instance.uses(candidate) {
-                let now = &self.free[node * dims..(node + 1) * dims];
-                let then: Amounts = now.iter().zip(held).map(|(f, h)| f + h).collect();
-                worth += several.mixture.worth_of(node, &then);
-                worth -= if several.is_changed[node] {
-                    several.mixture.worth_of(node, now)
-                } else {
-                    several.mixture.worth_now(node)
-                };
-            }
-            rated.push((price, Price::from(worth), candidate));
-        }
+        self.missing_worth()?;
+        let mut rated: Vec<(Price, Price, CandidateIx)> = candidates
+            .iter()
+            .map(|&candidate| {
+                let (price, worth) = self.marginal_worth(&[candidate]);
+                (price, Price::from(worth), candidate)
+            })
+            .collect();
         rated.sort_by(|a, b| {
             let useless = (a.1 <= 0).cmp(&(b.1 <= 0));
             let rate = (a.0 * b.1.max(1)).cmp(&(b.0 * a.1.max(1)));

@@ -26,3 +26,26 @@ fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_
     );
     assert_eq!(state.steps, 3);
 }
+
+#[test]
+fn of_units_under_one_budget_a_second_is_taken_only_when_others_do_not_suffice() {
+    for (others, expected) in [(true, &[0, 2][..]), (false, &[0, 1][..])] {
+        let mut question = Question::new(&[8], 1, 6);
+        for cost in [1, 2] {
+            question.unit(cost, 4, &[0]).pdbs.push((0, 1));
+        }
+        question.units.pdb_allowed = vec![1];
+        if others {
+            question.shrink(0, 12);
+            question.unit(90, 4, &[0]);
+        }
+        let site = PlacementInstance::new(&question.cluster, &question.demand);
+        let (instance, fit) = (
+            PreemptionInstance::new(&site, &question.units),
+            FitCondition::new(&site),
+        );
+        let mut state = VictimState::new(&instance, &fit);
+        let cover = cheapest_cover(&mut state, 0, 0, |_| true).expect("there are enough");
+        assert_eq!(cover.as_slice(), expected, "others: {others}");
+    }
+}
