@@ -6,6 +6,7 @@ pub mod bundle;
 pub mod custom_resource_state;
 pub mod dashboards;
 pub mod image;
+pub mod metric;
 pub mod metrics;
 pub mod query;
 pub mod structure;
