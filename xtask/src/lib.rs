@@ -7,6 +7,7 @@ pub mod custom_resource_state;
 pub mod dashboards;
 pub mod image;
 pub mod links;
+pub mod metric;
 pub mod metrics;
 pub mod query;
 pub mod structure;

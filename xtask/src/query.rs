@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector};
 
-use crate::metrics::{Kind, OF_THE_SCRAPE, of_series};
+use crate::metric::Kind;
+use crate::metrics::{OF_THE_SCRAPE, of_series};
 
 /// A selector, and the functions around it.
 type Asked<'a> = (&'a VectorSelector, Vec<&'a str>);

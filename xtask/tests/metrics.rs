@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use xtask::metrics;
+use xtask::{metric, metrics};
 
 /// What names of metrics begin with. A name is the only string literal that does.
 const BEGINNINGS: [&str; 6] = [
@@ -68,7 +68,7 @@ fn the_table_names_every_metric_that_is_registered_and_no_other() {
 #[test]
 fn counters_and_they_alone_end_in_total_and_no_series_belongs_to_two() {
     for metric in metrics::all() {
-        let counts = metric.kind == metrics::Kind::Counter;
+        let counts = metric.kind == metric::Kind::Counter;
         assert_eq!(metric.name.ends_with("_total"), counts, "{}", metric.name);
         assert!(!metric.meaning.is_empty(), "{}", metric.name);
     }

@@ -2,6 +2,7 @@
 
 mod failure;
 mod group;
+mod incident;
 mod rules;
 mod schedule;
 mod spec;
@@ -15,6 +16,7 @@ pub use failure::{
     RestartScope, SupervisorMode, WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
+pub use incident::{Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases};
 pub use schedule::{
     DisruptionMode, GangScheduling, GangScope, OnTimeout, PreemptionPolicy, Scheduling,
     SchedulingPolicy, Topology, TopologyMode, TopologyScope,
@@ -24,7 +26,6 @@ pub use spec::{
     WorldScope,
 };
 pub use status::{
-    Accounting, AppliedSpec, AvoidedNode, Backoff, Cause, CauseKind, DomainStatus, GangStatus,
-    GroupStatus, HistoryEntry, Incident, IncidentStage, Phase, Phases, Restarts, TrainingProgress,
-    TrainingWorkloadStatus,
+    Accounting, AppliedSpec, AvoidedNode, Backoff, DomainStatus, GangStatus, GroupStatus, Phase,
+    Restarts, TrainingProgress, TrainingWorkloadStatus,
 };

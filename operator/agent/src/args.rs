@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{ArgAction, Args, Parser, ValueEnum};
+use clap::{ArgAction, Parser};
+use lockstep_process::log::LogArgs;
 
 use crate::cri::Socket;
 
@@ -56,24 +57,4 @@ impl AgentArgs {
     pub fn debounce(&self) -> Duration {
         Duration::from_millis(self.debounce_millis)
     }
-}
-
-/// What is logged, and how.
-#[derive(Clone, Debug, Args)]
-pub struct LogArgs {
-    /// Form of a line.
-    #[arg(long, value_enum, default_value_t = LogFormat::Text)]
-    pub log_format: LogFormat,
-    /// Least level, or a filter such as `info,kube=warn`.
-    #[arg(long, default_value = "info")]
-    pub log_level: String,
-}
-
-/// Form of log lines.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum LogFormat {
-    /// For people.
-    Text,
-    /// For machines.
-    Json,
 }

@@ -1,17 +1,8 @@
-//! What the agent waits for, and the endpoints that say so.
+//! What the agent waits for.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-
-use axum::Router;
-use axum::extract::State;
-use axum::http::{StatusCode, header};
-use axum::response::IntoResponse;
-use axum::routing::get;
-use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tracing::warn;
 
 /// Something without which an agent does not work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -116,52 +107,14 @@ impl Readiness {
             .collect();
         (!lines.is_empty()).then(|| lines.concat())
     }
-}
 
-/// Serves `/healthz` (the process runs) and `/readyz` (the agent can do its work).
-pub async fn serve_health(listener: TcpListener, readiness: Readiness) {
-    let routes = Router::new()
-        .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .with_state(readiness);
-    serve(listener, routes).await;
-}
-
-/// Serves `/metrics`.
-pub async fn serve_metrics(listener: TcpListener, registry: Arc<Registry>) {
-    serve(
-        listener,
-        Router::new()
-            .route("/metrics", get(metrics))
-            .with_state(registry),
-    )
-    .await;
-}
-
-async fn serve(listener: TcpListener, routes: Router) {
-    if let Err(error) = axum::serve(listener, routes).await {
-        warn!(%error, "http server ended");
+    /// What a ready agent says, or what is waited for.
+    pub fn answer(&self) -> Result<String, String> {
+        match self.pending() {
+            None => Ok(format!("ok\n{}", self.remarks())),
+            Some(pending) => Err(pending),
+        }
     }
-}
-
-async fn readyz(State(readiness): State<Readiness>) -> impl IntoResponse {
-    match readiness.pending() {
-        None => (StatusCode::OK, format!("ok\n{}", readiness.remarks())),
-        Some(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
-    }
-}
-
-async fn metrics(State(registry): State<Arc<Registry>>) -> impl IntoResponse {
-    let mut text = String::new();
-    // Writing to a string cannot fail.
-    let _ = prometheus_client::encoding::text::encode(&mut text, &registry);
-    (
-        [(
-            header::CONTENT_TYPE,
-            "application/openmetrics-text; version=1.0.0; charset=utf-8",
-        )],
-        text,
-    )
 }
 
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! `lockstep-agent`: arguments, logging, connections, signals, exit codes. Everything else is in
 //! the library.
 
-use std::io::IsTerminal;
-use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -10,30 +8,27 @@ use anyhow::{Context, Result};
 use chrono::{DateTime, Utc};
 use clap::Parser;
 use kube::Client;
-use kube::config::{KubeConfigOptions, Kubeconfig};
-use lockstep_agent::args::{LogArgs, LogFormat};
 use lockstep_agent::cri::{CriRuntime, Intervals};
 use lockstep_agent::guard::policy_in_force;
-use lockstep_agent::health::{Readiness, serve_health, serve_metrics};
+use lockstep_agent::health::Readiness;
 use lockstep_agent::metrics::Metrics;
 use lockstep_agent::orders::{Orders, follow};
 use lockstep_agent::store::FileStore;
 use lockstep_agent::supervisors::SupervisorLinks;
 use lockstep_agent::{Agent, AgentArgs};
-use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use lockstep_process::api_server::kube_config;
+use lockstep_process::endpoints::{SharedRegistry, listen, serve_health, serve_metrics};
+use lockstep_process::signals::ended_by_signal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tracing::{error, info};
-use tracing_subscriber::EnvFilter;
 
 /// Exit code of wrong arguments, as clap's.
 const USAGE: u8 = 2;
 
 fn main() -> ExitCode {
     let args = AgentArgs::parse();
-    if let Err(error) = start_log(&args.log) {
+    if let Err(error) = args.log.start() {
         eprintln!("lockstep-agent: {error:#}");
         return ExitCode::from(USAGE);
     }
@@ -57,40 +52,27 @@ fn main() -> ExitCode {
     }
 }
 
-fn start_log(args: &LogArgs) -> Result<()> {
-    let filter = EnvFilter::try_new(&args.log_level).context("--log-level")?;
-    let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours);
-    match args.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    Ok(())
-}
-
 /// Works until a signal asks for the end. Dropping the work loses nothing: what matters is on disk
 /// before it shows.
 async fn serve(args: AgentArgs) -> Result<()> {
     let ended = ended_by_signal()?;
     let client = connect(&args).await?;
-    let (metrics, readiness, mut registry) = (
+    let (metrics, readiness, registry) = (
         Metrics::default(),
         Readiness::default(),
-        Registry::default(),
+        SharedRegistry::default(),
     );
-    metrics.register(&mut registry);
+    metrics.register(&mut registry.lock());
     let mut tasks = JoinSet::new();
-    tasks.spawn(serve_health(
-        listen(args.health_address, "health").await?,
-        readiness.clone(),
-    ));
-    tasks.spawn(serve_metrics(
-        listen(args.metrics_address, "metrics").await?,
-        Arc::new(registry),
-    ));
+    let listener = listen("health", args.health_address)
+        .await
+        .context("--health-address")?;
+    let asked = readiness.clone();
+    tasks.spawn(serve_health(listener, move || asked.answer()));
+    let listener = listen("metrics", args.metrics_address)
+        .await
+        .context("--metrics-address")?;
+    tasks.spawn(serve_metrics(listener, [("/metrics", registry)]));
     info!(
         version = lockstep_version::VERSION,
         commit = lockstep_version::COMMIT,
@@ -143,38 +125,8 @@ fn now() -> DateTime<Utc> {
 }
 
 async fn connect(args: &AgentArgs) -> Result<Client> {
-    let mut config = match &args.kubeconfig {
-        Some(path) => {
-            kube::Config::from_custom_kubeconfig(
-                Kubeconfig::read_from(path)?,
-                &KubeConfigOptions::default(),
-            )
-            .await?
-        }
-        None => kube::Config::infer().await?,
-    };
+    let mut config = kube_config(args.kubeconfig.as_deref()).await?;
     // Stock retries repeat every verb for minutes; each caller here repeats what it may.
     config.default_retry = false;
     Client::try_from(config).context("connection to the API server")
-}
-
-async fn listen(address: SocketAddr, what: &str) -> Result<TcpListener> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("--{what}-address {address}"))?;
-    info!(endpoint = what, address = %listener.local_addr()?, "listening");
-    Ok(listener)
-}
-
-/// Name of the first SIGTERM or SIGINT.
-fn ended_by_signal() -> Result<impl Future<Output = &'static str>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(async move {
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => "SIGTERM",
-            _ = interrupt.recv() => "SIGINT",
-        }
-    })
 }

@@ -3,11 +3,10 @@
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
-use http::header::RETRY_AFTER;
-use http::{Request, Response, StatusCode};
+use http::Request;
 use kube::Client;
 use kube::client::Body;
-use thiserror::Error;
+use lockstep_process::api_server::ComeBack;
 use tower::{BoxError, service_fn};
 
 /// Wait after the first failure.
@@ -20,11 +19,6 @@ const LONGEST_FOR_BUSY: Duration = Duration::from_secs(30);
 /// that is ready.
 const LONGEST_ASKED: Duration = Duration::from_mins(1);
 
-/// The server asks to come back later.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("API server asks to come back in {0:?}")]
-pub(crate) struct ComeBack(pub Duration);
-
 /// A client that fails with [`ComeBack`] where the server says when: it does so in a header, which
 /// kube drops.
 pub(crate) fn with_retry_after(client: Client) -> Client {
@@ -33,23 +27,13 @@ pub(crate) fn with_retry_after(client: Client) -> Client {
         let client = client.clone();
         async move {
             let response = client.send(request).await?;
-            match asked_for(&response) {
-                Some(wait) => Err(BoxError::from(ComeBack(wait))),
+            match ComeBack::read(&response) {
+                Some(asked) => Err(BoxError::from(asked)),
                 None => Ok(response),
             }
         }
     });
     Client::new(send, namespace)
-}
-
-fn asked_for<B>(response: &Response<B>) -> Option<Duration> {
-    let busy = [
-        StatusCode::TOO_MANY_REQUESTS,
-        StatusCode::SERVICE_UNAVAILABLE,
-    ];
-    let header = response.headers().get(RETRY_AFTER)?.to_str().ok()?;
-    let wait = Duration::from_secs(header.trim().parse().ok()?);
-    busy.contains(&response.status()).then_some(wait)
 }
 
 /// Waits between attempts at one thing: doubling, and each node's a little different, so that nodes
@@ -127,23 +111,5 @@ mod tests {
         }
         backoff.reset();
         assert!(backoff.next(Duration::ZERO, true) <= FIRST);
-    }
-
-    #[test]
-    fn only_a_server_that_is_busy_says_when_to_come_back() {
-        for (code, header, wait) in [
-            (429, Some("3"), Some(3)),
-            (503, Some("1"), Some(1)),
-            (429, None, None),
-            (429, Some("Fri, 31 Dec 1999 23:59:59 GMT"), None),
-            (301, Some("3"), None),
-        ] {
-            let mut response = Response::builder().status(code);
-            if let Some(header) = header {
-                response = response.header(RETRY_AFTER, header);
-            }
-            let asked = asked_for(&response.body(()).unwrap());
-            assert_eq!(asked, wait.map(Duration::from_secs));
-        }
     }
 }

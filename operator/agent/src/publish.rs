@@ -14,6 +14,7 @@ use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use lockstep_api::node_agent::NodeAgentSpec;
 use lockstep_api::{NodeAgent, NodeAgentStatus};
+use lockstep_process::api_server::{ComeBack, asked_wait};
 use serde_json::json;
 use thiserror::Error;
 use tokio::sync::watch;
@@ -21,7 +22,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use tracing::{debug, warn};
 
 use crate::allowance::Allowance;
-use crate::patience::{Backoff, ComeBack, with_retry_after};
+use crate::patience::{Backoff, with_retry_after};
 
 /// Longest time that one call may take.
 const DEADLINE: Duration = Duration::from_secs(10);
@@ -58,23 +59,16 @@ impl PublishError {
         match self {
             Self::Deadline => true,
             Self::Api(kube::Error::Api(status)) => matches!(status.code, 429 | 504),
-            Self::Api(kube::Error::Service(error)) => error.is::<ComeBack>(),
-            Self::Api(_) | Self::EarlierNode | Self::NoUid => false,
+            Self::Api(error) => ComeBack::of(error).is_some(),
+            Self::EarlierNode | Self::NoUid => false,
         }
     }
 
     /// How long the server asks to wait.
     fn asked(&self) -> Duration {
         match self {
-            Self::Api(kube::Error::Api(status)) => {
-                let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-                Duration::from_secs(seconds.into())
-            }
-            Self::Api(kube::Error::Service(error)) => {
-                let asked = error.downcast_ref::<ComeBack>();
-                asked.map_or(Duration::ZERO, |ComeBack(wait)| *wait)
-            }
-            Self::Api(_) | Self::Deadline | Self::EarlierNode | Self::NoUid => Duration::ZERO,
+            Self::Api(error) => asked_wait(error),
+            Self::Deadline | Self::EarlierNode | Self::NoUid => Duration::ZERO,
         }
     }
 }

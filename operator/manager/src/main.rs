@@ -1,30 +1,28 @@
 //! `lockstep-manager`: arguments, logging, connections, signals, exit codes. Everything else is in
 //! the library.
 
-use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use clap::{Parser, Subcommand, ValueEnum};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use clap::{Parser, Subcommand};
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::components::{AgentSettings, Components, RuntimeEndpoint};
 use lockstep_manager::config::{Config, ConfigSource, live};
-use lockstep_manager::metrics::SharedRegistry;
+use lockstep_manager::health::Health;
 use lockstep_manager::policy_check::{PolicyMetric, watch_policies};
-use lockstep_manager::server::{Health, serve_health, serve_metrics};
 use lockstep_manager::{Deps, process, run};
-use tokio::net::TcpListener;
-use tokio::signal::unix::{SignalKind, signal};
+use lockstep_process::api_server::kube_config;
+use lockstep_process::endpoints::{SharedRegistry, listen, serve_health, serve_metrics};
+use lockstep_process::log::LogArgs;
+use lockstep_process::signals::ended_by_signal;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
-use tracing_subscriber::EnvFilter;
 
 /// Gang-scheduled training jobs that restart in place.
 #[derive(Debug, Parser)]
@@ -42,12 +40,9 @@ struct Args {
     /// Kubeconfig. Default: that of the environment, else the service account of the pod.
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Format of the log.
-    #[arg(long, value_enum, default_value = "text")]
-    log_format: LogFormat,
-    /// Level, or filter such as `info,lockstep_manager=debug`.
-    #[arg(long, default_value = "info")]
-    log_level: String,
+    /// Logging.
+    #[command(flatten)]
+    log: LogArgs,
     /// Print the effective configuration and end.
     #[arg(long)]
     print_config: bool,
@@ -85,12 +80,6 @@ struct ComponentsArgs {
     runtime_endpoint: String,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum LogFormat {
-    Text,
-    Json,
-}
-
 /// Longest time for a request of `components`.
 const REQUEST: Duration = Duration::from_secs(30);
 
@@ -117,7 +106,7 @@ fn main() -> ExitCode {
         print!("{}", config.to_yaml());
         return ExitCode::SUCCESS;
     }
-    if let Err(error) = start_log(&args) {
+    if let Err(error) = args.log.start() {
         eprintln!("lockstep-manager: {error:#}");
         return ExitCode::from(USAGE);
     }
@@ -144,7 +133,7 @@ fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
 
 /// The subcommand `components`.
 fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
-    let started = start_log(args).and_then(|()| agent_settings(components));
+    let started = args.log.start().and_then(|()| agent_settings(components));
     let agents = match started {
         Ok(agents) => agents,
         Err(error) => {
@@ -153,7 +142,7 @@ fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
         }
     };
     to_the_end(async {
-        let mut kube_config = kube_config(args).await?;
+        let mut kube_config = kube_config(args.kubeconfig.as_deref()).await?;
         kube_config.read_timeout = Some(REQUEST);
         let components = Components {
             namespace: namespace_of(args, &kube_config),
@@ -195,40 +184,13 @@ fn read_config(source: &ConfigSource) -> Result<(Config, String)> {
     Ok((source.parse(&text).context(what)?, text))
 }
 
-fn start_log(args: &Args) -> Result<()> {
-    let filter = EnvFilter::try_new(&args.log_level).context("--log-level")?;
-    let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(colours);
-    match args.log_format {
-        LogFormat::Text => log.init(),
-        LogFormat::Json => log.json().flatten_event(true).init(),
-    }
-    Ok(())
-}
-
-async fn kube_config(args: &Args) -> Result<kube::Config> {
-    Ok(match &args.kubeconfig {
-        Some(path) => {
-            kube::Config::from_custom_kubeconfig(
-                Kubeconfig::read_from(path)?,
-                &KubeConfigOptions::default(),
-            )
-            .await?
-        }
-        None => kube::Config::infer().await?,
-    })
-}
-
 fn namespace_of(args: &Args, kube_config: &kube::Config) -> String {
     let of_the_pod = args.pod_namespace.clone();
     of_the_pod.unwrap_or_else(|| kube_config.default_namespace.clone())
 }
 
 async fn manage(args: Args, source: ConfigSource, config: Config, text: String) -> Result<()> {
-    let kube_config = kube_config(&args).await?;
+    let kube_config = kube_config(args.kubeconfig.as_deref()).await?;
     let random = Random::seeded(fastrand::u64(..));
     let namespace = namespace_of(&args, &kube_config);
     let identity = args
@@ -244,15 +206,20 @@ async fn manage(args: Args, source: ConfigSource, config: Config, text: String) 
     process::register(&mut registry.lock());
     let health = Health::default();
     let mut servers = JoinSet::new();
-    servers.spawn(serve_health(
-        listen(config.health.bind_address, "health").await?,
-        health.clone(),
-    ));
-    servers.spawn(serve_metrics(
-        listen(config.metrics.bind_address, "metrics").await?,
-        registry.clone(),
-        workload_registry.clone(),
-    ));
+    let listener = listen("health", config.health.bind_address)
+        .await
+        .context("health.bindAddress")?;
+    let asked = health.clone();
+    servers.spawn(serve_health(listener, move || asked.readiness()));
+    let listener = listen("metrics", config.metrics.bind_address)
+        .await
+        .context("metrics.bindAddress")?;
+    let registries = [
+        ("/metrics", registry.clone()),
+        // Series of single workloads.
+        ("/metrics/workloads", workload_registry.clone()),
+    ];
+    servers.spawn(serve_metrics(listener, registries));
 
     health.await_policies();
     let policies = PolicyMetric::register(&mut registry.lock());
@@ -292,25 +259,12 @@ async fn manage(args: Args, source: ConfigSource, config: Config, text: String) 
     Ok(())
 }
 
-async fn listen(address: std::net::SocketAddr, what: &str) -> Result<TcpListener> {
-    let listener = TcpListener::bind(address)
-        .await
-        .with_context(|| format!("{what}.bindAddress {address}"))?;
-    info!(endpoint = what, address = %listener.local_addr()?, "listening");
-    Ok(listener)
-}
-
 /// The first SIGTERM or SIGINT asks for a graceful end.
 fn stop_on_signal(stop: CancellationToken) -> Result<impl Future<Output = ()>> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
+    let ended = ended_by_signal()?;
     Ok(async move {
-        tokio::select! {
-            biased;
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        info!("stopping");
+        let signal = ended.await;
+        info!(signal, "stopping");
         stop.cancel();
     })
 }

@@ -5,17 +5,10 @@
 //! label ever holds the name of an object, but in a registry of its own that is asked for
 //! ([`crate::gauges::WorkloadSeries`]). Gauges over objects are computed at scrape from the index.
 
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
-use prometheus_client::registry::Registry;
 
 /// Name of the workload controller and of its queue in the labels of controller-runtime.
 pub(crate) const CONTROLLER: &str = "trainingworkload";
-
-/// The registry of a process; the server reads it while parts are still registering.
-pub type SharedRegistry = Arc<Mutex<Registry>>;
 
 /// For what takes a machine moments: 0.5 ms to 8 s, in doublings.
 pub(crate) fn decisions() -> Histogram {

@@ -26,7 +26,7 @@ use thiserror::Error;
 use tokio::time::{sleep, timeout};
 use tracing::{error, info, warn};
 
-use crate::server::Health;
+use crate::health::Health;
 
 /// Longest time that a question may take.
 const DEADLINE: Duration = Duration::from_secs(10);

@@ -6,6 +6,7 @@
 
 use std::sync::Arc;
 
+use lockstep_process::endpoints::SharedRegistry;
 use lockstep_scheduler::config::PreemptionConfig;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::registry::Registry;
@@ -23,15 +24,14 @@ use crate::config::Config;
 use crate::config::live::LiveSettings;
 use crate::events::{self, Events, Publisher};
 use crate::gauges::{Gauges, WorkloadSeries};
+use crate::health::Health;
 use crate::index::{Index, Key, WatchErrors, Watching, watch_all};
 use crate::lease::task::{Candidate, LeaseLost};
 use crate::lease::{Leadership, Tenure};
-use crate::metrics::SharedRegistry;
 use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
-use crate::server::Health;
 use crate::upstream_scheduling::{self, NativeScheduling};
 use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Parts};

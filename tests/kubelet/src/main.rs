@@ -3,20 +3,29 @@
 use std::io::Read;
 use std::process::ExitCode;
 
+use anyhow::{Result, bail};
 use chrono::Utc;
 use clap::Parser;
-use lockstep_agent::args::LogFormat;
 use lockstep_kubelet::clock::Clock;
 use lockstep_kubelet::hollow::{Options, run};
-use tokio::signal::unix::{SignalKind, signal};
+use lockstep_process::signals::ended_by_signal;
 use tokio::sync::oneshot;
-use tracing::error;
-use tracing_subscriber::EnvFilter;
 
 #[tokio::main]
 async fn main() -> ExitCode {
-    let options = Options::parse();
-    log(&options);
+    match play(Options::parse()).await {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("lockstep-hollow: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Plays until a signal, or the end of the parent process, asks for the end.
+async fn play(options: Options) -> Result<()> {
+    options.log.start()?;
+    let ended = ended_by_signal()?;
     #[expect(
         clippy::disallowed_methods,
         reason = "the one place where the process reads its wall clock"
@@ -25,39 +34,12 @@ async fn main() -> ExitCode {
     let watch_stdin = options.exit_with_stdin;
     tokio::select! {
         biased;
-        () = terminated() => ExitCode::SUCCESS,
-        () = stdin_closed(), if watch_stdin => ExitCode::SUCCESS,
+        _ = ended => Ok(()),
+        () = stdin_closed(), if watch_stdin => Ok(()),
         ended = run(options, clock) => {
-            if let Err(error) = ended {
-                error!("{error:#}");
-            }
-            ExitCode::FAILURE
+            ended?;
+            bail!("nobody plays the nodes any more");
         }
-    }
-}
-
-fn log(options: &Options) {
-    let filter =
-        EnvFilter::try_new(&options.log.log_level).unwrap_or_else(|_| EnvFilter::new("info"));
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
-    match options.log.log_format {
-        LogFormat::Text => builder.with_ansi(false).init(),
-        LogFormat::Json => builder.json().init(),
-    }
-}
-
-async fn terminated() {
-    let (Ok(mut term), Ok(mut interrupt)) = (
-        signal(SignalKind::terminate()),
-        signal(SignalKind::interrupt()),
-    ) else {
-        return;
-    };
-    tokio::select! {
-        _ = term.recv() => {}
-        _ = interrupt.recv() => {}
     }
 }
 

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use lockstep_api::workload::Phase;
 use serde_json::{Map, Value, json};
 
-use crate::metrics::Kind::Gauge;
-use crate::metrics::Metric;
+use crate::metric::Kind::Gauge;
+use crate::metric::Metric;
 
 mod render;
 

@@ -1,7 +1,8 @@
 //! The metrics of the node agent.
 
-use super::Kind::{Counter, Gauge, Histogram};
-use super::{Metric, Section};
+use super::Section;
+use crate::metric::Kind::{Counter, Gauge, Histogram};
+use crate::metric::Metric;
 
 /// In the order of the page.
 pub(super) const SECTIONS: [Section; 2] = [

@@ -1,11 +1,12 @@
 //! The metrics of the manager.
 
-use super::Kind::{Counter, Gauge, Histogram};
-use super::{Metric, Section};
+use super::Section;
+use crate::metric::Kind::{self, Counter, Gauge, Histogram};
+use crate::metric::Metric;
 
 const fn metric(
     name: &'static str,
-    kind: super::Kind,
+    kind: Kind,
     labels: &'static [&'static str],
     meaning: &'static str,
 ) -> Metric {

@@ -11,40 +11,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::custom_resource_state;
-
-/// What kind of metric it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// Only grows; `rate` and `increase` are for these.
-    Counter,
-    /// Goes up and down.
-    Gauge,
-    /// Counts by size; `_bucket`, `_sum` and `_count` are what is asked for.
-    Histogram,
-}
-
-impl Kind {
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Counter => "counter",
-            Self::Gauge => "gauge",
-            Self::Histogram => "histogram",
-        }
-    }
-}
-
-/// A metric.
-#[derive(Clone, Copy, Debug)]
-pub struct Metric {
-    /// Its name, as it is asked for; of histograms without `_bucket`.
-    pub name: &'static str,
-    /// What it is.
-    pub kind: Kind,
-    /// Its labels, without `le`.
-    pub labels: &'static [&'static str],
-    /// What it says.
-    pub meaning: &'static str,
-}
+use crate::metric::Metric;
 
 /// Metrics that belong together.
 #[derive(Clone, Copy, Debug)]
@@ -71,15 +38,9 @@ pub fn all() -> impl Iterator<Item = &'static Metric> {
 /// The metric that a series belongs to, by the name that a query asks for; those that
 /// kube-state-metrics makes of our objects included.
 pub fn of_series(name: &str) -> Option<&'static Metric> {
-    let named = |metric: &&Metric| match metric.kind {
-        Kind::Histogram => ["_bucket", "_sum", "_count"]
-            .iter()
-            .any(|part| name.strip_suffix(part) == Some(metric.name)),
-        Kind::Counter | Kind::Gauge => metric.name == name,
-    };
     all()
         .chain(custom_resource_state::FAMILIES.iter().map(|f| &f.metric))
-        .find(named)
+        .find(|metric| metric.has_series(name))
 }
 
 const HEAD: &str = "# Metrics

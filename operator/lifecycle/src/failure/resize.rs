@@ -15,7 +15,7 @@ use lockstep_api::workload::{Cause, CauseKind, FailureAction, Group};
 use super::incident::open_uncounted;
 use super::scope::DomainScope;
 use crate::facts::Facts;
-use crate::ledger::{DomainLedger, Ledger};
+use crate::ledger::Ledger;
 
 /// Follows a change of `replicas`. New members join when they are placed; until then the others go
 /// on. Without members that are gone the others start over at once.
@@ -79,7 +79,8 @@ pub(crate) fn restart_changed(
                 .any(|m| position(was, m) != position(is, m));
             let over = domain.members.iter().all(|m| !is.contains(m));
             if over {
-                reset(facts, ledger, scope.key());
+                ledger.close_incident(facts, scope.key(), false);
+                ledger.vacate_domain(facts, scope.key());
             } else if begun && moved && !gang.basic {
                 recreate(facts, ledger, &scope, message);
             }
@@ -104,18 +105,6 @@ fn recreate(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, mes
         let cause = Cause::requested(CauseKind::Resize, facts.now, message);
         let action = FailureAction::RecreateGang;
         open_uncounted(facts, ledger, scope, action, cause, BTreeSet::new());
-    }
-}
-
-/// No member of the domain runs any more.
-fn reset(facts: &Facts<'_>, ledger: &mut Ledger, key: &str) {
-    ledger.close_incident(facts, key, false);
-    if let Some(domain) = ledger.domains.get_mut(key) {
-        *domain = DomainLedger {
-            attempt: domain.attempt,
-            recreations: domain.recreations,
-            ..DomainLedger::default()
-        };
     }
 }
 

@@ -231,19 +231,28 @@ impl Ledger {
                 .is_some_and(DomainLedger::under_way);
             self.close_incident(facts, &domain.key, false);
             self.forget_unfinished(facts.spec(), gang, domain, &domain.members);
-            let ended = self.ended.is_some();
-            if let Some(entry) = self.domains.get_mut(domain.key.as_str()) {
-                // The barrier of this attempt is open; who comes next needs one of their own.
-                let next = !ended && facts.is_barrier_open(&domain.key, entry.attempt);
-                let attempt = entry.attempt.saturating_add(i64::from(next));
-                self.highest_attempt = self.highest_attempt.max(attempt);
-                *entry = DomainLedger {
-                    attempt,
-                    recreations: entry.recreations.saturating_add(i64::from(ran)),
-                    ..DomainLedger::default()
-                };
+            self.vacate_domain(facts, &domain.key);
+            if ran {
+                self.note_recreation(&domain.key);
             }
         }
+    }
+
+    /// Forgets what has become of a restart domain all of whose members leave; its incident has been
+    /// closed before.
+    pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &str) {
+        let ended = self.ended.is_some();
+        let Some(entry) = self.domains.get_mut(key) else {
+            return;
+        };
+        // The barrier of this attempt is open; who comes next needs one of their own.
+        let next = !ended && facts.is_barrier_open(key, entry.attempt);
+        *entry = DomainLedger {
+            attempt: entry.attempt.saturating_add(i64::from(next)),
+            recreations: entry.recreations,
+            ..DomainLedger::default()
+        };
+        self.highest_attempt = self.highest_attempt.max(entry.attempt);
     }
 
     /// Releases every placement that is held.

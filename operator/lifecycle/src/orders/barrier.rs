@@ -156,7 +156,9 @@ fn ranges(members: &[&Member]) -> Vec<String> {
     members.collect::<MemberSet>().to_ranges()
 }
 
-/// Whether the attempt may begin: the back-off of its incident is over, and all are here.
+/// Whether the attempt may begin: the back-off of its incident is over, and all are here. What is
+/// left of a gang that gives its nodes back opens the barrier for nobody: those who come next would
+/// not wait for each other.
 fn may_start(
     facts: &Facts<'_>,
     ledger: &Ledger,
@@ -166,7 +168,8 @@ fn may_start(
 ) -> bool {
     let incident = meeting.entry.incident.as_ref();
     let waits = incident.and_then(|i| i.not_before);
-    waits.is_none_or(|t| facts.due(t).passed(wake))
+    facts.placement(ledger, &meeting.gang.key).is_some()
+        && waits.is_none_or(|t| facts.due(t).passed(wake))
         && expected.iter().all(|m| is_here(facts, ledger, meeting, m))
 }
 

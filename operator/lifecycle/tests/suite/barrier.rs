@@ -1,8 +1,8 @@
 //! Supervised gangs: nobody starts an attempt before all have stopped the one before.
 
 use lockstep_api::names::annotations;
-use lockstep_api::workload::{FailureAction, Phase};
-use lockstep_sim::pods::over;
+use lockstep_api::workload::{CauseKind, FailureAction, Phase};
+use lockstep_sim::pods::{node_of, over};
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
@@ -79,6 +79,32 @@ fn nobody_starts_before_the_last_member_is_at_the_barrier() {
     w.fault(&slow, |f| f.silent_agent = false);
     w.settle();
     assert_eq!(attempts(&mut w), [2, 2, 2]);
+}
+
+#[test]
+fn who_comes_when_the_gang_gives_its_nodes_back_opens_the_barrier_for_nobody() {
+    let mut w = Solo::supervised(denied(3, &json!([])));
+    w.faults(|f| f.starts_nothing = true);
+    w.until("the pods", |w| {
+        w.pods().iter().filter(|p| node_of(p).is_some()).count() == 3
+    });
+    let last = w.node_of("g", 2);
+    for node in w.node_names().into_iter().filter(|n| *n != last) {
+        w.fault(&node, |f| f.starts_nothing = false);
+    }
+    w.rounds(10);
+    w.preempt("workload");
+    // Its pods are still to be deleted.
+    w.fault(&last, |f| f.starts_nothing = false);
+    while w.kubelet(&last) | w.agent(&last) {}
+    w.pass();
+    let order = w.order().unwrap().spec.domains.remove(0);
+    assert!(order.released_attempt < order.attempt, "{order:?}");
+    w.settle();
+    let s = w.status();
+    let causes: Vec<CauseKind> = s.history.iter().map(|h| h.cause.kind).collect();
+    assert_eq!(causes, [CauseKind::Preempted]);
+    assert_eq!(attempts(&mut w).len(), 3);
 }
 
 #[test]

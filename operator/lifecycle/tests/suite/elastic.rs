@@ -266,6 +266,34 @@ fn replicas_that_are_worlds_of_their_own_do_not_restart_when_another_joins() {
     );
 }
 
+#[test]
+fn a_replica_that_left_for_want_of_capacity_has_a_barrier_of_its_own_when_it_comes_back() {
+    let mut spec = gang_with(
+        3,
+        &json!({"network": {"world": "Replica"}, "failurePolicy": {"restartScope": "Replica"}}),
+    );
+    spec["groups"][0]["size"] = json!(2);
+    spec["scheduling"]["gang"]["minCount"] = json!(4);
+    let mut w = Solo::supervised(spec);
+    w.capacity("n3", 0);
+    w.settle();
+    assert_eq!(w.status().ready, "6/6");
+    let lost = w.node_of("g", 2);
+    w.edit_group("workload", |group| {
+        let placement = group.status.as_mut().unwrap().placement.as_mut().unwrap();
+        placement.nodes.retain(|n| n.node != lost);
+    });
+    w.pass();
+    w.lose(&lost);
+    w.settle();
+    assert_eq!(w.status().ready, "4/6");
+    w.capacity("n3", 2);
+    w.wait(61);
+    let s = w.status();
+    assert_eq!((s.ready.as_str(), s.phase), ("6/6", Some(Phase::Running)));
+    assert_eq!(s.history, []);
+}
+
 /// A gang of four of which single members may be taken, and that can do with two.
 fn degrading() -> Value {
     elastic(&json!({"scheduling": {"disruptionMode": "Single"}}))

@@ -93,6 +93,22 @@ fn a_preempted_gang_that_had_restarted_before_starts_again_without_an_incident()
 }
 
 #[test]
+fn a_preempted_gang_that_no_supervisor_holds_starts_again_without_an_incident() {
+    // The installation has supervisors, and no agent there that could be linked to one.
+    let mut w = Solo::supervised(gang(2));
+    w.faults(|f| f.no_agent = true);
+    w.settle();
+    for round in 1..=2 {
+        w.preempt("workload");
+        w.settle();
+        let s = w.status();
+        let causes: Vec<CauseKind> = s.history.iter().map(|h| h.cause.kind).collect();
+        assert_eq!(causes, vec![CauseKind::Preempted; round]);
+        assert_eq!(s.phase, Some(Phase::Running));
+    }
+}
+
+#[test]
 fn a_preemption_of_what_has_no_placement_is_withdrawn() {
     let mut w = Solo::new(gang(2));
     while w.groups().is_empty() {

@@ -10,16 +10,15 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::{CONTENT_TYPE, RETRY_AFTER};
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt;
 use kube::client::retry::RetryPolicy;
 use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
+use lockstep_process::api_server::{ComeBack, is_overload};
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::deadline::in_time;
-use super::error::ComeBack;
 use super::metrics::RequestMetrics;
 use super::pace::{Answer, Pace};
 use crate::clock::Clock;
@@ -173,33 +172,12 @@ impl Guard {
             };
             pace.note(sent, sent + took, answer);
         }
-        told_when(answer?)
-    }
-}
-
-fn is_overload(status: StatusCode) -> bool {
-    matches!(
-        status,
-        StatusCode::TOO_MANY_REQUESTS
-            | StatusCode::SERVICE_UNAVAILABLE
-            | StatusCode::GATEWAY_TIMEOUT
-    )
-}
-
-/// API Priority and Fairness refuses in plain text, and says in a header when to come back, which
-/// kube would drop.
-fn told_when(response: Response<Body>) -> Result<Response<Body>, BoxError> {
-    let json = |kind: &HeaderValue| kind.as_bytes().starts_with(b"application/json");
-    let headers = response.headers();
-    let seconds = headers.get(RETRY_AFTER).and_then(|s| s.to_str().ok());
-    let seconds = seconds.and_then(|s| s.trim().parse().ok());
-    match seconds.filter(|_| is_overload(response.status())) {
-        Some(seconds) if !headers.get(CONTENT_TYPE).is_some_and(json) => {
-            let status = response.status().as_u16();
-            let wait = Duration::from_secs(seconds);
-            Err(ComeBack { status, wait }.into())
+        // In a header, which kube would drop.
+        let answer = answer?;
+        match ComeBack::read(&answer) {
+            Some(asked) => Err(asked.into()),
+            None => Ok(answer),
         }
-        _ => Ok(response),
     }
 }
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use kube::error::Status;
+use lockstep_process::api_server::{ComeBack, asked_wait};
 use thiserror::Error;
 
 use super::deadline::DeadlineExceeded;
@@ -65,16 +66,6 @@ impl ErrorClass {
     }
 }
 
-/// The server, or what stands before it, was too busy, and says when to come back.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("status {status}; the server asks to come back in {wait:?}")]
-pub(crate) struct ComeBack {
-    /// HTTP status. Only 429 says that the request was not carried out.
-    pub status: u16,
-    /// How long to wait.
-    pub wait: Duration,
-}
-
 /// A request that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 #[error("{message}")]
@@ -100,20 +91,12 @@ impl ApiError {
 
 impl From<kube::Error> for ApiError {
     fn from(error: kube::Error) -> Self {
-        let class = classify(&error);
-        let asked = match &error {
-            kube::Error::Service(e) => e.downcast_ref::<ComeBack>().copied(),
-            _ => None,
-        };
-        match error {
-            kube::Error::Api(status) => Self {
-                class,
-                retry_after: retry_after(&status),
-                message: status.message,
-            },
-            other => Self {
-                retry_after: asked.map_or(Duration::ZERO, |asked| asked.wait),
-                ..Self::new(class, other.to_string())
+        Self {
+            class: classify(&error),
+            retry_after: asked_wait(&error),
+            message: match error {
+                kube::Error::Api(status) => status.message,
+                other => other.to_string(),
             },
         }
     }
@@ -133,11 +116,7 @@ fn classify(error: &kube::Error) -> ErrorClass {
         kube::Error::Api(s) => by_code(s.code),
         kube::Error::Service(e) if e.is::<DeadlineExceeded>() => ErrorClass::Timeout,
         kube::Error::Service(e) if e.is::<NotLeading>() => ErrorClass::NotLeading,
-        kube::Error::Service(e) => match e.downcast_ref::<ComeBack>() {
-            Some(asked) => by_code(asked.status),
-            None => ErrorClass::Other,
-        },
-        _ => ErrorClass::Other,
+        error => ComeBack::of(error).map_or(ErrorClass::Other, |asked| by_code(asked.status)),
     }
 }
 
@@ -161,11 +140,6 @@ fn names_another_uid(status: &Status) -> bool {
 fn guarded(status: &Status) -> bool {
     let mut causes = status.details.iter().flat_map(|d| &d.causes);
     causes.any(|cause| cause.reason == "DisruptionBudget")
-}
-
-fn retry_after(status: &Status) -> Duration {
-    let seconds = status.details.as_ref().map_or(0, |d| d.retry_after_seconds);
-    Duration::from_secs(seconds.into())
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::names::annotations;
-use lockstep_api::workload::Phase;
+use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
@@ -84,6 +84,12 @@ async fn a_preemptor_takes_one_whole_gang_of_lower_priority_which_queues_again_u
             .delete("vip", &DeleteParams::default())
             .await?;
         t.running(evicted).await?;
+        let again = t.workloads().get(evicted).await?.status.context("status")?;
+        ensure!(
+            again.history.len() == 1 && again.history[0].cause.kind == CauseKind::Preempted,
+            "a preemption is no failure: {:?}",
+            again.history
+        );
         let still = t.workloads().get(spared).await?.status.context("status")?;
         ensure!(
             still.preemptions == 0 && still.restarts.total == 0,

@@ -1,114 +1,69 @@
 //! Health and metrics over HTTP.
 
 use std::fmt::Write as _;
-use std::sync::{Arc, OnceLock};
+use std::net::SocketAddr;
+use std::sync::Arc;
 
+use anyhow::{Context, Result};
 use axum::Router;
 use axum::extract::State;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::IntoResponse;
 use axum::routing::get;
 use parking_lot::Mutex;
+use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
-use tracing::warn;
+use tracing::{info, warn};
 
-use crate::index::Index;
-use crate::metrics::SharedRegistry;
+/// The registry of a process; its endpoint reads it while parts are still registering.
+pub type SharedRegistry = Arc<Mutex<Registry>>;
 
-/// What the health endpoint asks. Clones share it.
-#[derive(Clone, Default)]
-pub struct Health(Arc<Parts>);
-
-#[derive(Default)]
-struct Parts {
-    index: OnceLock<Arc<Index>>,
-    policies: Mutex<Policies>,
+/// Listens where an endpoint is to be served.
+///
+/// # Errors
+/// The address is not this machine's, or in use.
+pub async fn listen(endpoint: &str, address: SocketAddr) -> Result<TcpListener> {
+    let listener = TcpListener::bind(address)
+        .await
+        .with_context(|| format!("{endpoint} endpoint at {address}"))?;
+    info!(endpoint, address = %listener.local_addr()?, "listening");
+    Ok(listener)
 }
 
-/// What the check of the admission policies has found.
-#[derive(Default)]
-enum Policies {
-    /// Readiness does not ask: nobody tests them here.
-    #[default]
-    Unasked,
-    /// They are being tested for the first time.
-    Pending,
-    /// They let this process write.
-    Allow,
-    /// They do not, for this reason.
-    Refuse(String),
-}
-
-impl Health {
-    /// From now on readiness is that of this index.
-    pub fn follow(&self, index: &Arc<Index>) {
-        // A second manager in one process would be a mistake of the caller; the first one stays.
-        let _ = self.0.index.set(index.clone());
-    }
-
-    /// From now on readiness waits for the test of the admission policies.
-    pub fn await_policies(&self) {
-        self.set_policies(Policies::Pending);
-    }
-
-    /// What the test has found: why this process may not write, if so.
-    pub fn policies(&self, refusal: Option<String>) {
-        self.set_policies(refusal.map_or(Policies::Allow, Policies::Refuse));
-    }
-
-    fn set_policies(&self, policies: Policies) {
-        *self.0.policies.lock() = policies;
-    }
-
-    /// Ready, or what is waited for.
-    fn readiness(&self) -> Result<(), String> {
-        let Some(index) = self.0.index.get() else {
-            return Err("waiting for: start\n".into());
+/// Serves `/healthz` (the process runs) and `/readyz`. `ready`: what to say of a process that can do
+/// its work, or what it waits for.
+pub async fn serve_health<R>(listener: TcpListener, ready: R)
+where
+    R: Fn() -> Result<String, String> + Clone + Send + Sync + 'static,
+{
+    let readyz = move || {
+        let answer = match ready() {
+            Ok(said) => (StatusCode::OK, said),
+            Err(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
         };
-        let pending = index.pending();
-        if !pending.is_empty() {
-            return Err(format!("waiting for: {}\n", pending.join(", ")));
-        }
-        match &*self.0.policies.lock() {
-            Policies::Unasked | Policies::Allow => Ok(()),
-            Policies::Pending => Err("waiting for: test of the admission policies\n".into()),
-            Policies::Refuse(why) => Err(format!("{why}\n")),
-        }
-    }
-}
-
-/// Serves `/healthz` (the process runs) and `/readyz` (everything was listed once; a follower is
-/// ready too).
-pub async fn serve_health(listener: TcpListener, health: Health) {
+        async { answer }
+    };
     let routes = Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
-        .route("/readyz", get(readyz))
-        .with_state(health);
+        .route("/readyz", get(readyz));
     serve(listener, routes).await;
 }
 
-/// Serves `/metrics`, and series of single workloads at `/metrics/workloads`.
+/// Serves each registry at its path.
 pub async fn serve_metrics(
     listener: TcpListener,
-    registry: SharedRegistry,
-    workloads: SharedRegistry,
+    registries: impl IntoIterator<Item = (&'static str, SharedRegistry)>,
 ) {
-    let routes = Router::new()
-        .route("/metrics", get(metrics).with_state(registry))
-        .route("/metrics/workloads", get(metrics).with_state(workloads));
+    let mut routes = Router::new();
+    for (path, registry) in registries {
+        routes = routes.route(path, get(metrics).with_state(registry));
+    }
     serve(listener, routes).await;
 }
 
 async fn serve(listener: TcpListener, routes: Router) {
     if let Err(error) = axum::serve(listener, routes).await {
         warn!(%error, "http server ended");
-    }
-}
-
-async fn readyz(State(health): State<Health>) -> impl IntoResponse {
-    match health.readiness() {
-        Ok(()) => (StatusCode::OK, "ok\n".to_owned()),
-        Err(pending) => (StatusCode::SERVICE_UNAVAILABLE, pending),
     }
 }
 
