@@ -10,6 +10,7 @@ mod idle;
 mod install;
 mod life;
 mod live;
+mod logs;
 mod native;
 mod node_agents;
 mod obstacles;
