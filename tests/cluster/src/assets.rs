@@ -8,6 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::audit::AuditLog;
 use crate::process::{Launch, Process, free_port};
 use crate::tokens::TokenReviewer;
 use crate::wait::eventually;
@@ -47,10 +48,12 @@ pub(crate) struct RealPlane {
 }
 
 impl RealPlane {
-    /// Starts the programs in `assets` with their data, certificates and logs below `folder`.
+    /// Starts the programs in `assets` with their data, certificates and logs below `folder`, and
+    /// the API server with that audit log.
     pub(crate) async fn start(
         assets: &Path,
         folder: &Path,
+        audit: &AuditLog,
         native_scheduling: bool,
     ) -> Result<Self> {
         let files = folder.join("plane");
@@ -60,6 +63,7 @@ impl RealPlane {
         let etcd = launch(assets, "etcd", etcd_args(&files, &client, &peer));
         let port = free_port()?;
         let mut args = api_server_args(&files, &client, port, &tokens.kubeconfig(&files)?);
+        args.extend(audit.of_api_server(&files)?);
         if native_scheduling {
             args.extend(NATIVE_SCHEDULING.map(str::to_owned));
         }

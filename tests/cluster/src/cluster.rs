@@ -17,10 +17,8 @@ use crate::manifests::merge;
 use crate::olm;
 use crate::process::{Launch, Process, free_port, run, workspace_binary};
 use crate::wait::eventually;
-use crate::{http, reaper};
+use crate::{http, reaper, stand_in};
 
-/// A folder with `plane` and `kubectl` that is used instead of building them.
-const PLANE_FOLDER: &str = "LOCKSTEP_PLANE";
 /// Kubeconfig of a real cluster with Lockstep deployed (`make deploy`), to test against instead of
 /// a stand-in. Not `KUBECONFIG`, which people have set for clusters that are not for tests.
 const REAL_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
@@ -28,8 +26,6 @@ const REAL_CLUSTER: &str = "LOCKSTEP_KUBECONFIG";
 /// `kube-controller-manager`, `kube-scheduler` and `kubectl`, which are started instead of the
 /// stand-in.
 const REAL_PROGRAMS: &str = "KUBEBUILDER_ASSETS";
-/// Building the control plane takes minutes on a machine that has never done it.
-const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(1);
 const KUBECTL: Duration = Duration::from_mins(1);
 /// Where failure output stops being readable.
@@ -46,6 +42,9 @@ pub struct Options {
     pub native_scheduling: bool,
     /// How the operator is installed.
     pub method: Method,
+    /// Whether the stand-in writes kube-apiserver's audit log beside its own, into
+    /// [`Cluster::folder`].
+    pub events: bool,
 }
 
 impl Options {
@@ -56,6 +55,7 @@ impl Options {
             config: json!({}),
             native_scheduling: false,
             method: Method::Shipped,
+            events: false,
         }
     }
 }
@@ -77,7 +77,7 @@ pub struct Cluster {
 /// Where the API server comes from.
 #[derive(Debug)]
 enum Plane {
-    /// The stand-in of `tests/plane`, with its switches and its audit log.
+    /// The stand-in of `tests/plane`, with its switches.
     StandIn(#[allow(dead_code, reason = "held so that it runs")] Process),
     /// The real programs, started by us.
     Real(RealPlane),
@@ -137,9 +137,10 @@ impl Cluster {
             let assets = PathBuf::from(assets);
             let kubectl = match assets.join("kubectl") {
                 own if own.is_file() => own,
-                _ => plane_folder().await?.join("kubectl"),
+                _ => stand_in::folder(&repository()).await?.join("kubectl"),
             };
-            let plane = RealPlane::start(&assets, &folder, options.native_scheduling).await?;
+            let plane =
+                RealPlane::start(&assets, &folder, &audit, options.native_scheduling).await?;
             let kubeconfig = plane.kubeconfig.clone();
             let cluster = Self {
                 folder,
@@ -152,28 +153,15 @@ impl Cluster {
             cluster.install(options).await?;
             return Ok(cluster);
         }
-        let built = plane_folder().await?;
-        let launch = Launch {
-            name: "plane".into(),
-            program: built.join("plane"),
-            args: vec![
-                format!("--dir={}", folder.join("plane").display()),
-                "--port=0".into(),
-                format!("--native-scheduling={}", options.native_scheduling),
-                format!("--audit-log={}", audit.writes.display()),
-                format!("--audit-reads={}", audit.reads.display()),
-            ],
-            env: None,
-        };
-        let mut plane = Process::start(&launch, &folder)?;
-        plane.ready_line("plane: ready", START).await?;
-        let kubeconfig = folder.join("plane").join("kubeconfig");
+        let built = stand_in::folder(&repository()).await?;
+        let (native, events) = (options.native_scheduling, options.events);
+        let plane = stand_in::start(&built, &folder, &audit, native, events).await?;
         let cluster = Self {
             kubectl: built.join("kubectl"),
-            kubeconfig,
+            kubeconfig: stand_in::kubeconfig(&folder),
+            plane: Plane::StandIn(plane),
             audit,
             method: options.method.clone(),
-            plane: Plane::StandIn(plane),
             folder,
         };
         cluster.install(options).await?;
@@ -240,8 +228,9 @@ impl Cluster {
         Ok(deployments.get(name).await?)
     }
 
-    /// Whether this is the stand-in of `tests/plane`, with its switches and its audit log. If not,
-    /// says on standard error that a test that needs it is skipped.
+    /// Whether this is the stand-in of `tests/plane`, with its switches, and an audit log that has
+    /// each write before its answer. If not, says on standard error that a test that needs it is
+    /// skipped.
     pub fn is_stand_in(&self, test: &str) -> bool {
         said(
             matches!(self.plane, Plane::StandIn(_)),
@@ -536,19 +525,4 @@ fn own_ports(args: &[String], health: &str, metrics: &str) -> Result<()> {
     );
     std::fs::write(path, config.to_string())?;
     Ok(())
-}
-
-async fn plane_folder() -> Result<PathBuf> {
-    if let Some(folder) = std::env::var_os(PLANE_FOLDER) {
-        return Ok(folder.into());
-    }
-    let script = repository().join("tests/plane/build.sh");
-    let out = run(&script, &[], &[], BUILD)
-        .await
-        .context("build the control plane")?;
-    Ok(out
-        .lines()
-        .last()
-        .context("build.sh prints a folder")?
-        .into())
 }

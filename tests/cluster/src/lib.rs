@@ -8,6 +8,7 @@
 //! | [`scenario`] | one test: a namespace and nodes of its own on a shared cluster |
 //! | [`nodes`] | hollow nodes and their control interface |
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
+//! | `stand_in` | the control plane of `tests/plane` |
 //! | `assets`, `tokens` | the programs of a real control plane, and who is who there |
 //! | [`process`], [`reaper`] | processes that never outlive the test |
 //! | [`manifests`], [`wait`], [`http`] | small tools |
@@ -24,6 +25,7 @@ pub mod process;
 pub mod reaper;
 pub mod roles;
 pub mod scenario;
+mod stand_in;
 mod tokens;
 pub mod wait;
 

@@ -2,6 +2,7 @@ package audit
 
 import (
 	"context"
+	"strings"
 
 	"k8s.io/klog/v2"
 
@@ -27,11 +28,12 @@ func (a Authorizer) ConditionsAwareAuthorize(ctx context.Context, attrs authoriz
 	return authorizer.ConditionsAwareDecisionFromParts(a.Authorize(ctx, attrs))
 }
 
-// note keeps the first question of a request. Impersonation asks
-// before it; admission and access reviews ask after it, about other things.
+// note keeps the first question of a request. Impersonation asks before it, by
+// verbs like impersonate and impersonate-on:user-info:create; admission and
+// access reviews ask after it, about other things.
 func (l *Log) note(ctx context.Context, attrs authorizer.Attributes, allowed bool) {
 	r := fromContext(ctx)
-	if r == nil || attrs.GetVerb() == "impersonate" {
+	if r == nil || strings.HasPrefix(attrs.GetVerb(), "impersonate") {
 		return
 	}
 	r.mu.Lock()

@@ -40,6 +40,9 @@ func describe(e *Entry, header http.Header, body []byte) {
 	if status.Details != nil && e.UID == "" {
 		e.UID = string(status.Details.UID)
 	}
+	if status.Details != nil && e.Name == "" {
+		e.Name = status.Details.Name // of a create that was refused
+	}
 	if object.UID != "" {
 		e.UID = string(object.UID)
 	}

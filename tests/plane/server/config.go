@@ -67,6 +67,10 @@ func genericConfig(o *Options, listener net.Listener, port int, creds *credentia
 		return slow.handler(log.Handler(genericapiserver.DefaultBuildHandlerChain(handler, c)))
 	}
 
+	if err := o.UpstreamAudit.ApplyTo(c); err != nil {
+		return nil, fmt.Errorf("audit: %w", err)
+	}
+
 	serving := genericoptions.NewSecureServingOptions()
 	serving.BindAddress, serving.BindPort, serving.Listener = net.IPv4(127, 0, 0, 1), port, listener
 	serving.ServerCert.CertKey.CertFile, serving.ServerCert.CertKey.KeyFile = creds.certFile, creds.keyFile

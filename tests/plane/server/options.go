@@ -1,6 +1,7 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"lockstep/tests/plane/controllers"
 
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/kube-openapi/pkg/common"
 )
 
@@ -21,6 +23,8 @@ type Options struct {
 	Port int
 	// AuditLog and AuditReads are files to append to; empty for none.
 	AuditLog, AuditReads string
+	// UpstreamAudit is the library's own log, the one that kube-apiserver writes; nil for none.
+	UpstreamAudit *genericoptions.AuditOptions
 	// NativeScheduling serves scheduling.k8s.io/v1beta1 and keeps pod.spec.schedulingGroup.
 	NativeScheduling bool
 	// Components are the stand-ins to run; ComponentNames lists them all.
@@ -38,14 +42,14 @@ const binderName = "binder"
 // ComponentNames lists the stand-ins for controllers and scheduler.
 func ComponentNames() []string { return append(controllers.Names(), binderName) }
 
-// Check finds names of components that do not exist.
+// Check finds names of components that do not exist, and audit flags that make no sense.
 func (o *Options) Check() error {
 	for _, name := range o.Components {
 		if !slices.Contains(ComponentNames(), name) {
 			return fmt.Errorf("no component %q, there are: %s", name, strings.Join(ComponentNames(), ", "))
 		}
 	}
-	return nil
+	return errors.Join(o.UpstreamAudit.Validate()...)
 }
 
 // KubeconfigPath is where the admin's kubeconfig is written.

@@ -126,6 +126,17 @@ func TestDryRunsAndRefusalsAreLogged(t *testing.T) {
 	}
 }
 
+func TestAnImpersonatedWriteIsLoggedAsOfWhoIsImpersonated(t *testing.T) {
+	k := use(t)
+	k.run("create", "configmap", "theirs", "--as=mallory")
+	if e := last(t, k.namespace, "mallory"); e.Verb != "create" || e.Resource != "configmaps" || e.Code != 403 {
+		t.Errorf("impersonated: %+v", e)
+	}
+	if e := last(t, k.namespace, "admin"); e.Verb != "" {
+		t.Errorf("of the impersonator: %+v", e)
+	}
+}
+
 func TestEachKindOfReadIsLoggedOnce(t *testing.T) {
 	k := use(t)
 	name := "user:" + k.namespace

@@ -11,6 +11,7 @@ mod idle;
 mod install;
 mod life;
 mod live;
+mod logs;
 mod native;
 mod node_agents;
 mod obstacles;

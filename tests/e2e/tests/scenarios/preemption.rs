@@ -304,9 +304,6 @@ async fn a_forged_intent_in_a_pod_group_evicts_nobody() -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_foreign_pod_of_lower_priority_leaves_through_the_eviction_api() -> Result<()> {
-    if !cluster().await?.is_stand_in("who evicted a pod") {
-        return Ok(());
-    }
     scenario(
         cluster().await?,
         "foreign",

@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/spf13/pflag"
+	genericoptions "k8s.io/apiserver/pkg/server/options"
 	"k8s.io/klog/v2"
 
 	"lockstep/tests/plane/openapi"
@@ -42,6 +44,10 @@ func run(args []string) error {
 	flags.IntVar(&o.Port, "port", 0, "port on 127.0.0.1; 0 picks a free one")
 	flags.StringVar(&o.AuditLog, "audit-log", "", "file that gets one JSON line for every HTTP write")
 	flags.StringVar(&o.AuditReads, "audit-reads", "", "file that gets one JSON line for every distinct kind of read")
+	o.UpstreamAudit = genericoptions.NewAuditOptions()
+	upstream := pflag.NewFlagSet("audit", pflag.ContinueOnError)
+	o.UpstreamAudit.AddFlags(upstream)
+	upstream.VisitAll(func(f *pflag.Flag) { flags.Var(f.Value, f.Name, f.Usage) })
 	flags.BoolVar(&o.NativeScheduling, "native-scheduling", false, "serve scheduling.k8s.io/v1beta1 workloads and podgroups, and keep pod.spec.schedulingGroup")
 	flags.StringVar(&o.FeatureGates, "feature-gates", "", "gates of the API server library: A=true,B=false")
 	components := flags.String("components", strings.Join(server.ComponentNames(), ","), "stand-ins for controllers and scheduler to run; empty for a bare API server")

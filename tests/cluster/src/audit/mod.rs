@@ -1,4 +1,8 @@
-//! The audit log of the control plane: every write, and every kind of read.
+//! The audit log of the control plane: every write, and every kind of read. The stand-in of
+//! `tests/plane` writes lines of its own, a real API server events.
+
+mod events;
+mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -10,6 +14,10 @@ use anyhow::{Context, Result};
 use rustix::process::{Pid, test_kill_process};
 use serde::Deserialize;
 
+use events::{Event, Versions};
+use write::join;
+pub use write::{Call, Write};
+
 /// User name of the manager.
 pub const MANAGER: &str = "system:serviceaccount:lockstep-system:lockstep-manager";
 /// User name of the agents.
@@ -19,52 +27,6 @@ pub const AGENT: &str = "system:serviceaccount:lockstep-agent:lockstep-agent";
 pub const WHATIF: &str = "reader-of-whatif";
 /// User that the end-to-end tests give role `lockstep-oncall`.
 pub const ON_CALL: &str = "reader-on-call";
-
-/// One write.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub struct Write {
-    /// When the request arrived, RFC 3339.
-    pub time: String,
-    /// User name.
-    pub user: String,
-    /// API verb.
-    pub verb: String,
-    /// API group; empty for core.
-    pub api_group: String,
-    /// Resource, plural.
-    pub resource: String,
-    /// Subresource or empty.
-    pub subresource: String,
-    /// Namespace or empty.
-    pub namespace: String,
-    /// Name or empty.
-    pub name: String,
-    /// HTTP status code.
-    pub code: u16,
-    /// Machine-readable reason of a refusal.
-    pub reason: String,
-    /// Version of the object before.
-    pub resource_version_before: String,
-    /// Version of the object after.
-    pub resource_version_after: String,
-    /// Whether nothing was to be stored.
-    pub dry_run: bool,
-}
-
-impl Write {
-    /// Whether something was stored.
-    pub fn changed(&self) -> bool {
-        self.code < 300
-            && !self.dry_run
-            && self.resource_version_before != self.resource_version_after
-    }
-
-    /// Resource with its subresource, such as `pods/eviction`.
-    pub fn target(&self) -> String {
-        join(&self.resource, &self.subresource)
-    }
-}
 
 /// One kind of read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -78,26 +40,12 @@ struct Read {
     allowed: bool,
 }
 
-/// What RBAC decides about: verb and resource, without names.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Call {
-    /// User name.
-    pub user: String,
-    /// API verb.
-    pub verb: String,
-    /// API group; empty for core.
-    pub group: String,
-    /// Resource with its subresource.
-    pub resource: String,
-}
-
-/// The two files of one control plane.
+/// The log of one control plane: two files of the stand-in, or the events of a real API server.
 #[derive(Clone, Debug)]
 pub struct AuditLog {
-    /// Writes.
-    pub writes: PathBuf,
-    /// Reads.
-    pub reads: PathBuf,
+    writes: PathBuf,
+    reads: PathBuf,
+    events: PathBuf,
 }
 
 impl AuditLog {
@@ -106,7 +54,22 @@ impl AuditLog {
         Self {
             writes: folder.join("writes.jsonl"),
             reads: folder.join("reads.jsonl"),
+            events: folder.join("events.jsonl"),
         }
+    }
+
+    /// Arguments by which the stand-in writes this log.
+    pub(crate) fn of_stand_in(&self) -> Vec<String> {
+        vec![
+            format!("--audit-log={}", self.writes.display()),
+            format!("--audit-reads={}", self.reads.display()),
+        ]
+    }
+
+    /// Arguments by which kube-apiserver, or the library that it is made of, writes this log, with
+    /// a policy in that folder.
+    pub(crate) fn of_api_server(&self, folder: &Path) -> Result<Vec<String>> {
+        events::arguments(folder, &self.events)
     }
 
     /// The log of a cluster of this program, in a place that outlives the program: the roles are
@@ -166,17 +129,29 @@ impl AuditLog {
 
     /// Reads on from here as lines are added.
     pub fn follow(&self) -> Result<Follow> {
-        let end = std::fs::metadata(&self.writes).map_or(0, |m| m.len());
-        Ok(Follow {
-            file: File::open(&self.writes)?,
-            position: end,
-            partial: String::new(),
-        })
+        let mut follow = self.whole();
+        follow.added()?;
+        Ok(follow)
     }
 
     /// All writes so far, oldest first.
     pub fn writes(&self) -> Result<Vec<Write>> {
-        lines(&self.writes)
+        self.whole().added()
+    }
+
+    fn whole(&self) -> Follow {
+        let (path, versions) = if self.events.exists() {
+            (&self.events, Some(Versions::default()))
+        } else {
+            (&self.writes, None)
+        };
+        Follow {
+            lines: Lines {
+                path: path.clone(),
+                position: 0,
+            },
+            versions,
+        }
     }
 
     /// Writes by one user.
@@ -190,42 +165,86 @@ impl AuditLog {
 
     /// What one user has asked for on resources: reads that were allowed and every write.
     pub fn calls_by(&self, user: &str) -> Result<BTreeSet<Call>> {
-        let reads: Vec<Read> = lines(&self.reads)?;
-        let of_reads = reads
-            .into_iter()
-            .filter(|r| r.user == user && r.allowed && !r.resource.is_empty())
-            .map(|r| Call {
-                user: r.user,
-                verb: r.verb,
-                group: r.api_group,
-                resource: join(&r.resource, &r.subresource),
-            });
-        let of_writes = self.writes_by(user)?.into_iter().map(|w| Call {
+        let reads = self.reads()?.into_iter().filter(|r| r.user == user);
+        let writes = self.writes_by(user)?.into_iter().map(|w| Call {
             resource: w.target(),
             user: w.user,
             verb: w.verb,
             group: w.api_group,
         });
-        Ok(of_reads.chain(of_writes).collect())
+        Ok(reads.chain(writes).collect())
+    }
+
+    /// Reads of resources that were allowed.
+    fn reads(&self) -> Result<Vec<Call>> {
+        let from_start = |path: &PathBuf| Lines {
+            path: path.clone(),
+            position: 0,
+        };
+        if self.events.exists() {
+            let events: Vec<Event> = from_start(&self.events).added()?;
+            return Ok(events.iter().filter_map(Event::read).collect());
+        }
+        let reads: Vec<Read> = from_start(&self.reads).added()?;
+        let reads = reads
+            .into_iter()
+            .filter(|r| r.allowed && !r.resource.is_empty());
+        Ok(reads
+            .map(|r| Call {
+                user: r.user,
+                verb: r.verb,
+                group: r.api_group,
+                resource: join(&r.resource, &r.subresource),
+            })
+            .collect())
     }
 }
 
 /// A reader of writes as they happen.
 #[derive(Debug)]
 pub struct Follow {
-    file: File,
-    position: u64,
-    partial: String,
+    lines: Lines,
+    /// Of a log of events.
+    versions: Option<Versions>,
 }
 
 impl Follow {
     /// Writes that were added since the last call.
     pub fn added(&mut self) -> Result<Vec<Write>> {
-        self.file.seek(SeekFrom::Start(self.position))?;
-        self.position += self.file.read_to_string(&mut self.partial)? as u64;
-        let complete = self.partial.rfind('\n').map_or(0, |end| end + 1);
-        let lines: String = self.partial.drain(..complete).collect();
-        lines
+        let Some(versions) = &mut self.versions else {
+            return self.lines.added();
+        };
+        let events: Vec<Event> = self.lines.added()?;
+        Ok(events
+            .into_iter()
+            .filter_map(|e| versions.write(e))
+            .collect())
+    }
+}
+
+/// Complete lines of a file that is being written; a missing file has none yet.
+#[derive(Debug)]
+struct Lines {
+    path: PathBuf,
+    position: u64,
+}
+
+impl Lines {
+    /// Those that were added since the last call.
+    fn added<T: for<'de> Deserialize<'de>>(&mut self) -> Result<Vec<T>> {
+        let mut file = match File::open(&self.path) {
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+            other => other.with_context(|| self.path.display().to_string())?,
+        };
+        file.seek(SeekFrom::Start(self.position))?;
+        let mut text = Vec::new();
+        file.read_to_end(&mut text)?;
+        let complete = text
+            .iter()
+            .rposition(|b| *b == b'\n')
+            .map_or(0, |end| end + 1);
+        self.position += complete as u64;
+        std::str::from_utf8(&text[..complete])?
             .lines()
             .map(|l| serde_json::from_str(l).with_context(|| l.to_owned()))
             .collect()
@@ -260,27 +279,6 @@ fn folders(parent: &Path) -> Result<Vec<PathBuf>> {
     out.retain(|p| p.is_dir());
     out.sort();
     Ok(out)
-}
-
-fn join(resource: &str, subresource: &str) -> String {
-    if subresource.is_empty() {
-        resource.to_owned()
-    } else {
-        format!("{resource}/{subresource}")
-    }
-}
-
-/// Complete lines of a file that is being written; a missing file has none yet.
-fn lines<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<Vec<T>> {
-    let text = match std::fs::read_to_string(path) {
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
-        other => other.with_context(|| path.display().to_string())?,
-    };
-    let complete = text.rfind('\n').map_or("", |end| &text[..end]);
-    complete
-        .lines()
-        .map(|l| serde_json::from_str(l).with_context(|| l.to_owned()))
-        .collect()
 }
 
 #[cfg(test)]
