@@ -87,7 +87,7 @@ pub(super) fn cheapest_cover(
         }
         needed
     });
-    Some(items.into_iter().map(|item| item.candidate).collect())
+    Some(items.iter().map(|item| item.candidate).collect())
 }
 
 /// Whether anything that the request asks for is missing.
