@@ -2,4 +2,5 @@
 
 mod cover;
 pub(super) mod local_search;
+mod several;
 pub(super) mod state;
