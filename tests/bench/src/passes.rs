@@ -41,9 +41,8 @@ pub struct World {
 const CORDONED: usize = 64;
 
 impl World {
-    /// So many nodes of 8 GPUs, all taken by gangs of 16 nodes; so many gangs that wait.
-    pub fn new(nodes: usize, waiting: usize) -> Self {
-        let mut world = Self {
+    fn empty(nodes: usize) -> Self {
+        Self {
             model: ClusterModel::default(),
             gangs: BTreeMap::new(),
             memory: Memory::default(),
@@ -53,7 +52,36 @@ impl World {
             nodes,
             come: Vec::new(),
             pods: 0,
-        };
+        }
+    }
+
+    /// So many nodes of 8 GPUs, all taken by single pods of one GPU, and a gang that wants all of
+    /// them. Returns how many pods there are, too.
+    pub fn of_single_pods(nodes: usize) -> (Self, usize) {
+        let (mut world, pods) = (Self::empty(nodes), nodes * 8);
+        for ix in 0..nodes {
+            world.model.upsert_node(node(ix, false));
+        }
+        let holds = Arc::new(requests(1));
+        for number in 0..pods {
+            let uid = format!("single-{number}");
+            world.model.upsert_pod(Pod {
+                uid: uid.clone(),
+                namespace: "web".to_owned(),
+                name: uid,
+                bound: Some(node_name(number % nodes)),
+                requests: Arc::clone(&holds),
+                started: Some(world.now),
+                ..Pod::default()
+            });
+        }
+        world.gang("wants-all", 100, nodes, &Arc::new(requests(8)), None);
+        (world, pods)
+    }
+
+    /// So many nodes of 8 GPUs, all taken by gangs of 16 nodes; so many gangs that wait.
+    pub fn new(nodes: usize, waiting: usize) -> Self {
+        let mut world = Self::empty(nodes);
         for ix in 0..nodes {
             world.model.upsert_node(node(ix, ix < CORDONED));
             for _ in 0..4 {
@@ -165,6 +193,21 @@ impl World {
         }
     }
 
+    /// Makes the pods of gangs that have a placement, where they are not there: as their workloads do.
+    pub fn make_pods(&mut self) {
+        for (key, gang) in &self.gangs {
+            let templates = &gang.workload.templates;
+            let requests = templates.first().and_then(|t| t.requests.as_ref().ok());
+            let (Some(assigned), Some(holds)) = (&gang.group.assigned, requests) else {
+                continue;
+            };
+            for (member, node) in assigned.iter() {
+                let pod = member_pod(&key.name, member, node, holds, gang.group.priority);
+                self.model.upsert_pod(pod);
+            }
+        }
+    }
+
     fn small_pod(&mut self, node: usize) -> String {
         self.pods += 1;
         let uid = format!("small-{}", self.pods);
@@ -192,21 +235,10 @@ impl World {
         let nodes: BTreeMap<Member, String> =
             members.iter().cloned().zip(on.map(node_name)).collect();
         for (member, node) in &nodes {
-            let uid = format!("{name}-{member}");
             self.model.upsert_pod(Pod {
-                uid: uid.clone(),
-                namespace: "ml".to_owned(),
-                name: uid,
-                owner: Some(format!("{name}-uid")),
-                pod_group: Some(name.to_owned()),
-                member: Some(member.clone()),
                 bound: Some(node.clone()),
-                pinned: Some(node.clone()),
-                requests: Arc::clone(holds),
-                priority,
                 started: Some(self.now),
-                may_end: true,
-                ..Pod::default()
+                ..member_pod(name, member, node, holds, priority)
             });
         }
         self.gang(name, priority, members.len(), holds, Some(nodes));
@@ -289,6 +321,30 @@ impl World {
             preemption_priority: None,
         };
         self.gangs.insert(key, Arc::new(input));
+    }
+}
+
+/// The pod of a member, not bound yet.
+fn member_pod(
+    gang: &str,
+    member: &Member,
+    node: &str,
+    holds: &Arc<Resources>,
+    priority: i32,
+) -> Pod {
+    let uid = format!("{gang}-{member}");
+    Pod {
+        uid: uid.clone(),
+        namespace: "ml".to_owned(),
+        name: uid,
+        owner: Some(format!("{gang}-uid")),
+        pod_group: Some(gang.to_owned()),
+        member: Some(member.clone()),
+        pinned: Some(node.to_owned()),
+        requests: Arc::clone(holds),
+        priority,
+        may_end: true,
+        ..Pod::default()
     }
 }
 

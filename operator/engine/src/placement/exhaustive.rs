@@ -2,15 +2,16 @@
 
 use std::cmp::Reverse;
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use smallvec::SmallVec;
 
-use super::kinds::{Kind, KindIx, Pattern, worth};
+use super::patterns::{Kind, KindIx, Pattern, worth};
 
 /// Tries the patterns of one node after the other. What is still missing behind a node decides, so
 /// no such state is looked at twice.
 pub(super) struct Exhaustive<'k> {
-    kinds: &'k [Kind],
+    kinds: &'k [Rc<Kind>],
     /// The kind of each node, kinds with few patterns last.
     pub order: Vec<KindIx>,
     /// Per price vector: what the nodes from a position on are worth at most.
@@ -25,11 +26,11 @@ pub(super) struct Exhaustive<'k> {
 
 impl<'k> Exhaustive<'k> {
     /// Among so many nodes of each kind, with these prices to bound what is left, in so many steps.
-    pub fn new(kinds: &'k [Kind], nodes: &[i64], prices: &[Pattern], limit: u64) -> Self {
-        let holds = |k: &KindIx| kinds[*k].patterns[0].iter().any(|&c| c > 0);
+    pub fn new(kinds: &'k [Rc<Kind>], nodes: &[i64], prices: &[Pattern], limit: u64) -> Self {
+        let holds = |k: &KindIx| kinds[*k].pattern(0).iter().any(|&c| c > 0);
         let mut used: Vec<KindIx> = (0..nodes.len()).filter(|&k| nodes[k] > 0).collect();
         used.retain(holds);
-        used.sort_by_key(|&k| (Reverse(kinds[k].patterns.len()), k));
+        used.sort_by_key(|&k| (Reverse(kinds[k].len), k));
         let order: Vec<KindIx> = used
             .iter()
             .flat_map(|&k| std::iter::repeat_n(k, nodes[k] as usize))
@@ -44,8 +45,7 @@ impl<'k> Exhaustive<'k> {
         let behind = |prices: &Pattern| {
             let mut behind = vec![0; order.len() + 1];
             for at in (0..order.len()).rev() {
-                let patterns = kinds[order[at]].patterns.iter();
-                let most = patterns.map(|p| worth(prices, p)).max().unwrap_or(0);
+                let (_, most) = kinds[order[at]].dearest(prices);
                 behind[at] = behind[at + 1] + most;
             }
             behind
@@ -81,10 +81,10 @@ impl<'k> Exhaustive<'k> {
         {
             return false;
         }
-        let patterns = &self.kinds[self.order[at]].patterns;
+        let kind = &self.kinds[self.order[at]];
         let prices = &self.bounds[0].0;
         let mut tries: Vec<(Reverse<i64>, usize)> = Vec::new();
-        for (ix, pattern) in patterns.iter().enumerate() {
+        for (ix, pattern) in kind.patterns().enumerate() {
             let useful: Pattern = pattern
                 .iter()
                 .zip(&missing)
@@ -94,7 +94,7 @@ impl<'k> Exhaustive<'k> {
         }
         tries.sort_unstable();
         for (_, pattern) in tries {
-            let left = missing.iter().zip(&patterns[pattern]);
+            let left = missing.iter().zip(kind.pattern(pattern));
             let left = left
                 .map(|(missing, held)| (missing - held).max(0))
                 .collect();

@@ -1,5 +1,9 @@
 //! The placement instance: a gang, and the nodes that admit it.
 
+use std::cell::RefCell;
+
+use super::patterns::KindTable;
+use super::slots::slots;
 use super::steps::{PLACEMENT_STEPS, Steps};
 use crate::{
     cluster::Cluster,
@@ -19,6 +23,8 @@ pub(crate) struct PlacementInstance<'a> {
     pub scarce: Vec<Scarce>,
     /// What the search over several shapes may spend, in all placements of this instance.
     pub steps: Steps,
+    /// What that search knows of nodes.
+    pub kinds: RefCell<KindTable>,
 }
 
 /// The resource by which fit is judged, for one shape.
@@ -27,7 +33,8 @@ pub(crate) struct Scarce {
     /// Of the extended resources that the shape asks for, else of all, the one of which a pod takes
     /// the largest part of what the nodes that admit it offer.
     pub dim: DimIx,
-    /// That part, with [`PART_BITS`] fraction bits: comparable between shapes.
+    /// That part, with [`PART_BITS`] fraction bits: comparable between shapes. 0 for the only shape of a
+    /// gang where the resource is clear without it.
     pub part: i128,
 }
 
@@ -51,9 +58,11 @@ impl<'a> PlacementInstance<'a> {
             })
             .collect();
         let shapes = demand.shapes.iter().zip(&admits);
-        let scarce = shapes
-            .map(|(shape, admits)| Scarce::of(cluster, shape, admits))
-            .collect();
+        let scarce = |(shape, admits)| {
+            let clear = Scarce::only_choice(shape).filter(|_| demand.shapes.len() == 1);
+            clear.unwrap_or_else(|| Scarce::of(cluster, shape, admits))
+        };
+        let scarce = shapes.map(scarce).collect();
         Self {
             cluster,
             demand,
@@ -61,6 +70,7 @@ impl<'a> PlacementInstance<'a> {
             nodes: any.ones().collect(),
             scarce,
             steps: Steps::new(PLACEMENT_STEPS),
+            kinds: RefCell::default(),
         }
     }
 
@@ -85,6 +95,7 @@ impl<'a> PlacementInstance<'a> {
             nodes: (0..nodes.len()).collect(),
             scarce: self.scarce.clone(),
             steps: Steps::new(PLACEMENT_STEPS),
+            kinds: RefCell::default(),
         }
     }
 
@@ -164,25 +175,19 @@ impl<'a> PlacementInstance<'a> {
     }
 }
 
-/// How many pods that ask for `request` fit into `free`.
-pub(crate) fn slots(free: &[i64], request: &[i64]) -> u32 {
-    let mut most = i64::from(u32::MAX);
-    for (&have, &want) in free.iter().zip(request) {
-        if want > 0 {
-            if have < want {
-                return 0;
-            }
-            most = most.min(have / want);
-        }
-    }
-    most as u32
-}
+/// Milli-CPU, bytes and pods come first in every cluster; what follows is an extended resource.
+const EXTENDED: usize = 3;
 
 impl Scarce {
+    /// The only extended resource that a shape asks for. What part of the nodes' a pod takes is not
+    /// looked at.
+    fn only_choice(shape: &Shape) -> Option<Self> {
+        let mut asked = (EXTENDED..shape.request.len()).filter(|&dim| shape.request[dim] > 0);
+        let dim = asked.next()?;
+        asked.next().is_none().then_some(Self { dim, part: 0 })
+    }
+
     fn of(cluster: &Cluster, shape: &Shape, admits: &NodeSet) -> Self {
-        /// Milli-CPU, bytes and pods come first in every cluster; what follows is an extended
-        /// resource.
-        const EXTENDED: usize = 3;
         let asked: Vec<DimIx> = (0..shape.request.len())
             .filter(|&dim| shape.request[dim] > 0)
             .collect();

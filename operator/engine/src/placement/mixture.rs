@@ -1,6 +1,6 @@
 //! Whether a gang of several shapes fits, decided over kinds of nodes.
 //!
-//! Every node gets one of its [patterns](super::kinds), so that together they hold the gang. With a
+//! Every node gets one of its [patterns](super::patterns), so that together they hold the gang. With a
 //! price per pod of each shape, a node is worth at most its dearest pattern; where all nodes
 //! together are worth less than the gang, the gang does not fit (weak duality). The prices with the
 //! smallest surplus are looked for ([`super::prices`]). They say which pattern each node
@@ -11,8 +11,9 @@ use std::cmp::Reverse;
 
 use super::exhaustive::Exhaustive;
 use super::instance::PlacementInstance;
-use super::kinds::{KindIx, Kinds, Pattern, worth};
-use super::prices::{dearest, even, tightest};
+use super::kinds::Kinds;
+use super::patterns::{KindIx, Pattern, worth};
+use super::prices::{even, tightest};
 use super::want::Want;
 use crate::problem::{Amounts, Assignment, NodeIx};
 
@@ -57,14 +58,28 @@ pub(crate) struct Mixture<'a> {
     pub(super) nodes: Vec<i64>,
     /// Per kind and pattern, how many nodes have it.
     pub(super) chosen: Vec<Vec<i64>>,
-    /// Per kind, the dearest pattern.
-    dearest: Vec<usize>,
+    /// Per kind, the dearest pattern when it was last asked for.
+    dearest: Vec<Dearest>,
+    /// Nodes of which not all patterns are known.
+    incomplete: i64,
+    /// What the nodes are worth beyond the gang, where that is known.
+    surplus: Option<i64>,
     /// Pods of each shape less those that the patterns hold.
     pub(super) missing: Pattern,
     /// Per shape, the price of a pod.
     pub(super) prices: Pattern,
+    /// Another number whenever the prices change.
+    prices_version: u64,
     changes: Vec<Change>,
     pub(super) steps: u64,
+}
+
+/// The dearest pattern of a kind, as of some prices.
+#[derive(Clone, Copy, Debug)]
+struct Dearest {
+    pattern: usize,
+    worth: i64,
+    prices_version: u64,
 }
 
 /// A change that can be undone.
@@ -77,17 +92,22 @@ enum Change {
 }
 
 impl<'a> Mixture<'a> {
-    /// No nodes yet.
-    pub fn new(instance: &'a PlacementInstance<'a>, wanted: Vec<Want>) -> Self {
-        let missing: Pattern = wanted.iter().map(|w| i64::from(w.count)).collect();
+    /// No nodes yet, for all that the gang needs.
+    pub fn new(instance: &'a PlacementInstance<'a>) -> Self {
+        let kinds = Kinds::new(instance);
+        let wanted = kinds.wanted.iter();
+        let missing: Pattern = wanted.map(|w| i64::from(w.count)).collect();
         Self {
             prices: even(&missing),
-            kinds: Kinds::new(instance, wanted),
+            kinds,
             kind_of: vec![None; instance.cluster.node_count()],
             nodes: Vec::new(),
             chosen: Vec::new(),
             dearest: Vec::new(),
+            incomplete: 0,
+            surplus: None,
             missing,
+            prices_version: 0,
             changes: Vec::new(),
             steps: 0,
         }
@@ -119,39 +139,63 @@ impl<'a> Mixture<'a> {
         }
     }
 
-    /// A node is of this kind now.
+    /// Counts a node among those of a kind.
     fn count(&mut self, node: NodeIx, kind: Option<KindIx>) {
-        if let Some(old) = std::mem::replace(&mut self.kind_of[node], kind) {
-            self.nodes[old] -= 1;
-        }
-        if let Some(new) = kind {
-            self.nodes[new] += 1;
+        self.surplus = None;
+        let old = std::mem::replace(&mut self.kind_of[node], kind);
+        for (kind, more) in [(old, -1), (kind, 1)] {
+            let Some(kind) = kind else { continue };
+            self.nodes[kind] += more;
+            self.incomplete += more * i64::from(!self.kinds.all[kind].complete);
         }
     }
 
     fn learn_kinds(&mut self) {
         for kind in self.nodes.len()..self.kinds.all.len() {
             self.nodes.push(0);
-            self.chosen
-                .push(vec![0; self.kinds.all[kind].patterns.len()]);
-        }
-        for kind in self.dearest.len()..self.kinds.all.len() {
-            self.dearest.push(self.dearest_of(kind));
+            self.chosen.push(vec![0; self.kinds.all[kind].len]);
+            self.dearest.push(Dearest {
+                pattern: 0,
+                worth: 0,
+                prices_version: u64::MAX,
+            });
         }
     }
 
-    /// What a node with so much free is worth at the present prices.
-    pub fn worth_of(&mut self, node: NodeIx, free: &[i64]) -> i64 {
+    /// The dearest pattern of a kind at the present prices.
+    fn dearest(&mut self, kind: KindIx) -> Dearest {
+        let known = &mut self.dearest[kind];
+        if known.prices_version != self.prices_version {
+            let (pattern, worth) = self.kinds.all[kind].dearest(&self.prices);
+            *known = Dearest {
+                pattern,
+                worth,
+                prices_version: self.prices_version,
+            };
+        }
+        *known
+    }
+
+    /// The kind of a node with so much free.
+    pub fn kind(&mut self, node: NodeIx, free: &[i64]) -> KindIx {
         let kind = self.kinds.of(node, free);
         self.learn_kinds();
-        self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]])
+        kind
+    }
+
+    /// What a node of this kind is worth at the present prices.
+    pub fn worth_of(&mut self, kind: KindIx) -> i64 {
+        self.dearest(kind).worth
+    }
+
+    /// Whether the patterns of this kind are all that there are.
+    pub fn knows_all_of(&self, kind: KindIx) -> bool {
+        self.kinds.all[kind].complete
     }
 
     /// What a node is worth at the present prices with what it had free when it was set.
-    pub fn worth_now(&self, node: NodeIx) -> i64 {
-        self.kind_of[node].map_or(0, |kind| {
-            self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]])
-        })
+    pub fn worth_now(&mut self, node: NodeIx) -> i64 {
+        self.kind_of[node].map_or(0, |kind| self.dearest(kind).worth)
     }
 
     /// The price of the dearest pod.
@@ -165,8 +209,8 @@ impl<'a> Mixture<'a> {
         let Some(kind) = self.kind_of[node] else {
             return Vec::new();
         };
-        let mut patterns: Vec<&Pattern> = self.kinds.all[kind].patterns.iter().collect();
-        patterns.sort_by_key(|p| Reverse(self.worth(p)));
+        let mut patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
+        patterns.sort_by_key(|p| Reverse(worth(&self.prices, p)));
         patterns.truncate(DEAREST);
         let instance = self.kinds.instance;
         let request = |want: &Want| &instance.demand.shapes[want.shape].request;
@@ -189,24 +233,27 @@ impl<'a> Mixture<'a> {
     }
 
     /// What the nodes are worth at the present prices beyond the gang; below zero it does not fit.
-    pub fn surplus(&self) -> i64 {
+    pub fn surplus(&mut self) -> i64 {
+        if let Some(known) = self.surplus {
+            return known;
+        }
         let wanted = self.kinds.wanted.iter().zip(&self.prices);
         let wanted: i64 = wanted.map(|(w, price)| i64::from(w.count) * price).sum();
-        let each = self.nodes.iter().enumerate();
-        let worth = |(kind, &nodes): (usize, &i64)| match nodes {
-            0 => 0,
-            _ => nodes * self.worth(&self.kinds.all[kind].patterns[self.dearest[kind]]),
-        };
-        each.map(worth).sum::<i64>() - wanted
+        let mut surplus = -wanted;
+        for kind in 0..self.nodes.len() {
+            if self.nodes[kind] > 0 {
+                surplus += self.nodes[kind] * self.dearest(kind).worth;
+            }
+        }
+        self.surplus = Some(surplus);
+        surplus
     }
 
-    /// A node has so much free now.
-    pub fn set(&mut self, node: NodeIx, free: &[i64]) {
-        let kind = self.kinds.of(node, free);
+    /// A node is of this kind now.
+    pub fn set(&mut self, node: NodeIx, kind: KindIx) {
         if self.kind_of[node] == Some(kind) {
             return;
         }
-        self.learn_kinds();
         if let Some(old) = self.kind_of[node]
             && let Some(pattern) = self.chosen[old].iter().rposition(|&c| c > 0)
         {
@@ -214,7 +261,8 @@ impl<'a> Mixture<'a> {
         }
         self.changes.push(Change::Kind(node, self.kind_of[node]));
         self.count(node, Some(kind));
-        self.choose(kind, self.dearest[kind], 1);
+        let dearest = self.dearest(kind).pattern;
+        self.choose(kind, dearest, 1);
     }
 
     pub(super) fn choose(&mut self, kind: KindIx, pattern: usize, times: i64) {
@@ -226,7 +274,7 @@ impl<'a> Mixture<'a> {
 
     fn hold(&mut self, kind: KindIx, pattern: usize, times: i64) {
         self.chosen[kind][pattern] += times;
-        let held = &self.kinds.all[kind].patterns[pattern];
+        let held = self.kinds.all[kind].pattern(pattern);
         for (missing, held) in self.missing.iter_mut().zip(held) {
             *missing -= held * times;
         }
@@ -270,8 +318,7 @@ impl<'a> Mixture<'a> {
             return Verdict::Unknown;
         };
         if *surplus < 0 && self.knows_all() {
-            self.prices.clone_from(least);
-            self.restart();
+            self.restart(least);
             return Verdict::DoesNotFit;
         }
         let starts = match effort {
@@ -279,8 +326,7 @@ impl<'a> Mixture<'a> {
             Effort::Full => STARTS,
         };
         for (_, prices) in tried.iter().take(starts) {
-            self.prices.clone_from(prices);
-            self.restart();
+            self.restart(prices);
             if self.is_complete() || self.repair(end, effort) {
                 return Verdict::Fits;
             }
@@ -317,7 +363,8 @@ impl<'a> Mixture<'a> {
             rest[kind] -= 1;
         }
         for (kind, &nodes) in rest.iter().enumerate() {
-            self.choose(kind, self.dearest[kind], nodes);
+            let dearest = self.dearest(kind).pattern;
+            self.choose(kind, dearest, nodes);
         }
         Verdict::Fits
     }
@@ -328,29 +375,30 @@ impl<'a> Mixture<'a> {
     }
 
     /// Whether the patterns of the nodes are all that there are.
-    fn knows_all(&self) -> bool {
-        let mut used = self.nodes.iter().zip(&self.kinds.all);
-        used.all(|(&nodes, kind)| nodes == 0 || kind.complete)
+    pub fn knows_all(&self) -> bool {
+        self.incomplete == 0
     }
 
-    pub(super) fn worth(&self, pattern: &Pattern) -> i64 {
+    pub(super) fn worth(&self, pattern: &[i64]) -> i64 {
         worth(&self.prices, pattern)
     }
 
-    fn dearest_of(&self, kind: KindIx) -> usize {
-        dearest(&self.kinds.all[kind].patterns, &self.prices)
-    }
-
-    /// Gives every node its dearest pattern.
-    fn restart(&mut self) {
+    /// Gives every node its dearest pattern at these prices.
+    fn restart(&mut self, prices: &Pattern) {
+        self.prices.clone_from(prices);
+        self.prices_version += 1;
+        self.surplus = None;
         for kind in 0..self.nodes.len() {
-            self.dearest[kind] = self.dearest_of(kind);
+            if self.nodes[kind] == 0 {
+                continue;
+            }
             self.steps += self.chosen[kind].len() as u64;
             for pattern in 0..self.chosen[kind].len() {
                 let times = self.chosen[kind][pattern];
                 self.choose(kind, pattern, -times);
             }
-            self.choose(kind, self.dearest[kind], self.nodes[kind]);
+            let dearest = self.dearest(kind).pattern;
+            self.choose(kind, dearest, self.nodes[kind]);
         }
     }
 
@@ -372,13 +420,13 @@ impl<'a> Mixture<'a> {
             let Some(kind) = self.kind_of[node] else {
                 continue;
             };
-            let patterns = &self.kinds.all[kind].patterns;
-            let best = (0..patterns.len())
+            let patterns = &self.kinds.all[kind];
+            let best = (0..patterns.len)
                 .filter(|&p| left[kind][p] > 0)
-                .max_by_key(|&p| (self.worth(&patterns[p]), Reverse(p)));
+                .max_by_key(|&p| (self.worth(patterns.pattern(p)), Reverse(p)));
             if let Some(best) = best {
                 left[kind][best] -= 1;
-                held.push((node, patterns[best].clone()));
+                held.push((node, patterns.pattern(best).into()));
             }
         }
         let mut over: Pattern = self.missing.iter().map(|m| -m).collect();

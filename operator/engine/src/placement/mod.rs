@@ -10,12 +10,15 @@ mod instance;
 mod kinds;
 pub(crate) mod mixture;
 pub(crate) mod pack;
+mod patterns;
 mod prices;
 mod repair;
+mod slots;
 mod steps;
 pub(crate) mod want;
 
-pub(crate) use instance::{PlacementInstance, slots};
+pub(crate) use instance::PlacementInstance;
+pub(crate) use slots::slots;
 pub(crate) use steps::Steps;
 
 pub use steps::PLACEMENT_STEPS;

@@ -2,7 +2,7 @@
 
 use super::instance::PlacementInstance;
 use super::mixture::{Effort, Mixture, Verdict};
-use super::want::{Want, wants};
+use super::want::{Want, largest_first, wants};
 use crate::{
     infeasible::Infeasible,
     problem::{Assignment, NodeIx, ShapeIx},
@@ -50,6 +50,18 @@ pub(super) fn pack(
     nodes: &[NodeIx],
     wanted: &[Want],
 ) -> Result<Vec<Assignment>, Infeasible> {
+    let short = |free: &[i64], shape: ShapeIx, missing: u32| {
+        let spec = &instance.demand.shapes[shape];
+        Infeasible::InsufficientCapacity(instance.shortfall(free, shape, spec, nodes, missing))
+    };
+    // A gang of one shape fits where there are slots enough.
+    if let &[want] = wanted {
+        let fits = Fits::on(instance, free, nodes, want);
+        return match fits.missing() {
+            0 => Ok(fits.put(instance, free, nodes).0),
+            missing => Err(short(free, want.shape, missing)),
+        };
+    }
     for want in wanted {
         let shape = &instance.demand.shapes[want.shape];
         let slots: u64 = nodes
@@ -57,14 +69,10 @@ pub(super) fn pack(
             .map(|&n| u64::from(instance.slots_on(free, want.shape, shape, n)))
             .sum();
         if slots < u64::from(want.count) {
-            let missing = want.count - slots as u32;
-            return Err(Infeasible::InsufficientCapacity(
-                instance.shortfall(free, want.shape, shape, nodes, missing),
-            ));
+            return Err(short(free, want.shape, want.count - slots as u32));
         }
     }
-    let mut order = wanted.to_vec();
-    order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
+    let mut order = largest_first(instance, wanted);
     let chain = is_chain(instance, &order);
     let mut first_miss = None;
     for attempt in 0..ORDERS {
@@ -77,23 +85,14 @@ pub(super) fn pack(
             break;
         }
     }
-    let short = |free: &[i64], (shape, missing): (ShapeIx, u32)| {
-        Infeasible::InsufficientCapacity(instance.shortfall(
-            free,
-            shape,
-            &instance.demand.shapes[shape],
-            nodes,
-            missing,
-        ))
-    };
     match first_miss {
-        Some(miss) if chain => Err(short(free, miss)),
+        Some((shape, missing)) if chain => Err(short(free, shape, missing)),
         Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
-        Some(miss) => {
-            order.sort_by_key(|w| (std::cmp::Reverse(size(instance, w.shape)), w.shape));
-            let mut mixture = Mixture::new(instance, order);
+        Some((shape, missing)) => {
+            let mut mixture = Mixture::new(instance);
             for &node in nodes {
-                mixture.set(node, instance.free_on(free, node));
+                let kind = mixture.kind(node, instance.free_on(free, node));
+                mixture.set(node, kind);
             }
             let verdict = mixture.fits(instance.steps.left(), Effort::Full);
             instance.steps.spend(mixture.steps());
@@ -106,7 +105,7 @@ pub(super) fn pack(
                     }
                     Ok(assigned)
                 }
-                Verdict::DoesNotFit => Err(short(free, miss)),
+                Verdict::DoesNotFit => Err(short(free, shape, missing)),
                 Verdict::Unknown => Err(Infeasible::GaveUp {
                     steps: mixture.steps(),
                 }),
@@ -114,15 +113,6 @@ pub(super) fn pack(
         }
         None => Ok(Vec::new()),
     }
-}
-
-/// What one pod takes of its scarcest resource, then the sum of all: how hard it is to place.
-fn size(instance: &PlacementInstance<'_>, shape: ShapeIx) -> (i128, i128) {
-    let request = &instance.demand.shapes[shape].request;
-    (
-        instance.scarce[shape].part,
-        request.iter().map(|&a| i128::from(a)).sum(),
-    )
 }
 
 /// Whether each shape asks for a whole multiple of the next in every dimension, and all may use the
@@ -204,56 +194,91 @@ pub(super) fn best_fit(
     nodes: &[NodeIx],
     want: Want,
 ) -> (Vec<Assignment>, u32) {
-    let shape = &instance.demand.shapes[want.shape];
-    let dim = instance.scarce[want.shape].dim;
-    let mut fits: Vec<(Fit, u32)> = Vec::new();
-    for (position, &node) in nodes.iter().enumerate() {
-        let slots = instance
-            .slots_on(free, want.shape, shape, node)
-            .min(want.count);
-        if slots > 0 {
-            let free_now = instance.free_on(free, node)[dim];
-            let left_over = free_now - i64::from(slots) * shape.request[dim];
-            fits.push((
-                Fit {
+    Fits::on(instance, free, nodes, want).put(instance, free, nodes)
+}
+
+/// Nodes on which pods of one shape fit.
+struct Fits {
+    want: Want,
+    /// How well each suits, and how many pods fit there, no more than are wanted.
+    nodes: Vec<(Fit, u32)>,
+    /// How many pods fit in all.
+    slots: u64,
+}
+
+impl Fits {
+    fn on(instance: &PlacementInstance<'_>, free: &[i64], nodes: &[NodeIx], want: Want) -> Self {
+        let shape = &instance.demand.shapes[want.shape];
+        let dim = instance.scarce[want.shape].dim;
+        let mut fits = Self {
+            want,
+            nodes: Vec::new(),
+            slots: 0,
+        };
+        for (position, &node) in nodes.iter().enumerate() {
+            let slots = instance
+                .slots_on(free, want.shape, shape, node)
+                .min(want.count);
+            if slots > 0 {
+                let free = instance.free_on(free, node)[dim];
+                let left_over = free - i64::from(slots) * shape.request[dim];
+                let fit = Fit {
                     left_over,
-                    free: free_now,
+                    free,
                     position,
-                },
-                slots,
-            ));
-        }
-    }
-    fits.sort_unstable();
-    let mut missing = want.count;
-    let mut placed = Vec::new();
-    let mut put = |node: NodeIx, count: u32, missing: &mut u32| {
-        instance.take(free, node, shape, i64::from(count));
-        placed.push(Assignment {
-            shape: want.shape,
-            replica: 0,
-            node,
-            count,
-        });
-        *missing -= count;
-    };
-    for (at, (fit, slots)) in fits.iter().enumerate() {
-        if *slots <= missing {
-            put(nodes[fit.position], *slots, &mut missing);
-        } else {
-            // The rest goes to the node that it fills best.
-            let rest = missing;
-            let last = fits[at..]
-                .iter()
-                .filter(|(_, s)| *s >= rest)
-                .min_by_key(|(f, _)| (f.free, f.position));
-            if let Some((fit, _)) = last {
-                put(nodes[fit.position], rest, &mut missing);
+                };
+                fits.nodes.push((fit, slots));
+                fits.slots += u64::from(slots);
             }
         }
-        if missing == 0 {
-            break;
-        }
+        fits
     }
-    (placed, missing)
+
+    /// How many pods do not fit.
+    fn missing(&self) -> u32 {
+        u64::from(self.want.count).saturating_sub(self.slots) as u32
+    }
+
+    /// Puts as many pods as wanted and possible; returns what is missing. `nodes` are those of
+    /// [`Fits::on`].
+    fn put(
+        mut self,
+        instance: &PlacementInstance<'_>,
+        free: &mut [i64],
+        nodes: &[NodeIx],
+    ) -> (Vec<Assignment>, u32) {
+        let shape = &instance.demand.shapes[self.want.shape];
+        self.nodes.sort_unstable();
+        let mut missing = self.want.count;
+        let mut placed = Vec::new();
+        let mut put = |node: NodeIx, count: u32, missing: &mut u32| {
+            instance.take(free, node, shape, i64::from(count));
+            placed.push(Assignment {
+                shape: self.want.shape,
+                replica: 0,
+                node,
+                count,
+            });
+            *missing -= count;
+        };
+        for (at, (fit, slots)) in self.nodes.iter().enumerate() {
+            if *slots <= missing {
+                put(nodes[fit.position], *slots, &mut missing);
+            } else {
+                // The rest goes to the node that it fills best.
+                let rest = missing;
+                let last = self.nodes[at..]
+                    .iter()
+                    .filter(|(_, s)| *s >= rest)
+                    .min_by_key(|(f, _)| (f.free, f.position));
+                if let Some((fit, _)) = last {
+                    put(nodes[fit.position], rest, &mut missing);
+                }
+            }
+            if missing == 0 {
+                break;
+            }
+        }
+        (placed, missing)
+    }
 }

@@ -1,6 +1,8 @@
 //! Prices of pods at which the nodes are worth the least beyond the gang.
 
-use super::kinds::{Kind, Pattern, worth};
+use std::rc::Rc;
+
+use super::patterns::{Kind, Pattern, worth};
 
 /// The sum of the prices of all wanted pods.
 const WORTH: i64 = 1 << 30;
@@ -15,7 +17,7 @@ pub(super) fn even(wanted: &Pattern) -> Pattern {
 /// gang does not fit. Prices rise where pods are missing and fall where too many fit, by smaller and
 /// smaller parts. Ends after so many rounds or steps; returns the steps spent, too.
 pub(super) fn tightest(
-    kinds: &[Kind],
+    kinds: &[Rc<Kind>],
     nodes: &[i64],
     wanted: &Pattern,
     first: &Pattern,
@@ -32,10 +34,10 @@ pub(super) fn tightest(
             if nodes == 0 {
                 continue;
             }
-            spent += kind.patterns.len() as u64;
-            let pattern = &kind.patterns[dearest(&kind.patterns, &prices)];
-            surplus += worth(&prices, pattern) * nodes;
-            for (missing, held) in missing.iter_mut().zip(pattern) {
+            spent += kind.len as u64;
+            let (dearest, worth) = kind.dearest(&prices);
+            surplus += worth * nodes;
+            for (missing, held) in missing.iter_mut().zip(kind.pattern(dearest)) {
                 *missing -= held * nodes;
             }
         }
@@ -55,18 +57,6 @@ pub(super) fn tightest(
     tried.sort();
     tried.dedup();
     (tried, spent)
-}
-
-/// The dearest pattern, the first of equal ones.
-pub(super) fn dearest(patterns: &[Pattern], prices: &Pattern) -> usize {
-    let mut best = (0, i64::MIN);
-    for (at, pattern) in patterns.iter().enumerate() {
-        let value = worth(prices, pattern);
-        if value > best.1 {
-            best = (at, value);
-        }
-    }
-    best.0
 }
 
 /// Makes the prices of all that is wanted come to [`WORTH`] again.

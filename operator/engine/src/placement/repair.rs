@@ -1,13 +1,14 @@
 //! Exchanges of patterns that bring a gang of several shapes closer to fitting.
 
-use std::collections::BTreeMap;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
 
 use smallvec::SmallVec;
 
-use super::kinds::{KindIx, Pattern};
 use super::mixture::{Effort, Mixture};
+use super::patterns::{KindIx, Pattern};
 
-/// Fraction bits of [`Mixture::rate`].
+/// Fraction bits of [`rate`].
 const RATE_BITS: u32 = 20;
 
 /// A node of a kind gets another pattern.
@@ -44,8 +45,8 @@ impl Mixture<'_> {
     }
 
     fn gain(&self, by: Exchange) -> Pattern {
-        let patterns = &self.kinds.all[by.kind].patterns;
-        let both = patterns[by.to].iter().zip(&patterns[by.from]);
+        let kind = &self.kinds.all[by.kind];
+        let both = kind.pattern(by.to).iter().zip(kind.pattern(by.from));
         both.map(|(to, from)| to - from).collect()
     }
 
@@ -58,7 +59,7 @@ impl Mixture<'_> {
     /// One round over all exchanges, those first that lose the least worth for what they bring.
     /// Whether any was made.
     fn exchange_all_that_help(&mut self, end: u64) -> bool {
-        let mut helpful: Vec<(i64, Exchange)> = Vec::new();
+        let mut helpful: Vec<Reverse<(i64, Exchange)>> = Vec::new();
         for kind in 0..self.nodes.len() {
             if self.nodes[kind] == 0 || self.chosen[kind].len() < 2 {
                 continue;
@@ -68,17 +69,13 @@ impl Mixture<'_> {
                     continue;
                 }
                 self.steps += self.chosen[kind].len() as u64;
-                for to in 0..self.chosen[kind].len() {
-                    let by = Exchange { kind, from, to };
-                    if let Some(rate) = self.rate(by) {
-                        helpful.push((rate, by));
-                    }
-                }
+                self.rates(kind, from, &mut helpful);
             }
         }
-        helpful.sort_unstable();
+        // Few of them are made before the gang fits.
+        let mut helpful = BinaryHeap::from(helpful);
         let mut any = false;
-        for (expected, by) in helpful {
+        while let Some(Reverse((expected, by))) = helpful.pop() {
             while self.chosen[by.kind][by.from] > 0 {
                 // No longer as good as it was.
                 if self
@@ -97,21 +94,40 @@ impl Mixture<'_> {
         any
     }
 
-    /// The worth that an exchange loses for bringing the gang closer by one, in fixed point; `None`
-    /// if it does not.
+    /// As [`rate`], for an exchange by itself.
     fn rate(&self, by: Exchange) -> Option<i64> {
-        let patterns = &self.kinds.all[by.kind].patterns;
-        let (from, to) = (&patterns[by.from], &patterns[by.to]);
-        let (mut closer, mut loss) = (0, 0);
-        for at in 0..self.missing.len() {
-            let gain = to[at] - from[at];
-            if gain != 0 {
-                let missing = self.missing[at];
-                closer += self.prices[at] * (missing.max(0) - (missing - gain).max(0));
-                loss -= self.prices[at] * gain;
-            }
+        let kind = &self.kinds.all[by.kind];
+        let (from, to) = (kind.pattern(by.from), kind.pattern(by.to));
+        rate(from, to, &self.missing, &self.prices)
+    }
+
+    /// The exchanges of a pattern that bring the gang closer, with their rates.
+    fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Reverse<(i64, Exchange)>>) {
+        let mut found = |to, rate| helpful.push(Reverse((rate, Exchange { kind, from, to })));
+        // Most of a search is spent here, and a number of shapes that the compiler knows halves it.
+        let known = self.rates_of::<2>(kind, from, &mut found)
+            || self.rates_of::<3>(kind, from, &mut found)
+            || self.rates_of::<4>(kind, from, &mut found);
+        if !known {
+            let patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
+            rates(&patterns, from, &&*self.missing, &&*self.prices, &mut found);
         }
-        (closer > 0).then(|| (loss << RATE_BITS) / closer)
+    }
+
+    /// The same where there are so many shapes; else false.
+    fn rates_of<const SHAPES: usize>(
+        &self,
+        kind: KindIx,
+        from: usize,
+        found: &mut impl FnMut(usize, i64),
+    ) -> bool {
+        let (missing, prices) = (self.missing.as_slice(), self.prices.as_slice());
+        let (Ok(missing), Ok(prices)) = (missing.try_into(), prices.try_into()) else {
+            return false;
+        };
+        let patterns = self.kinds.all[kind].rows::<SHAPES>();
+        rates(patterns, from, missing, prices, found);
+        true
     }
 
     /// The two exchanges that together bring the gang closest, of those that are looked at before the
@@ -179,4 +195,33 @@ impl Mixture<'_> {
         self.choose(by.kind, by.from, -times);
         self.choose(by.kind, by.to, times);
     }
+}
+
+/// Says of each exchange of one pattern that brings the gang closer its rate.
+fn rates<P: AsRef<[i64]>>(
+    patterns: &[P],
+    from: usize,
+    missing: &P,
+    prices: &P,
+    found: &mut impl FnMut(usize, i64),
+) {
+    let from = patterns[from].as_ref();
+    for (at, to) in patterns.iter().enumerate() {
+        if let Some(rate) = rate(from, to.as_ref(), missing.as_ref(), prices.as_ref()) {
+            found(at, rate);
+        }
+    }
+}
+
+/// The worth that an exchange loses for bringing the gang closer by one, in fixed point; `None` if it
+/// does not.
+#[inline]
+fn rate(from: &[i64], to: &[i64], missing: &[i64], prices: &[i64]) -> Option<i64> {
+    let (mut closer, mut loss) = (0, 0);
+    for (((from, to), missing), price) in from.iter().zip(to).zip(missing).zip(prices) {
+        let gain = to - from;
+        closer += price * (missing.max(&0) - (missing - gain).max(0));
+        loss -= price * gain;
+    }
+    (closer > 0).then(|| (loss << RATE_BITS) / closer)
 }

@@ -201,12 +201,29 @@ impl<'a> PreemptionInstance<'a> {
 
     /// What a candidate holds: node and amounts, each node once.
     pub fn uses(&self, candidate: CandidateIx) -> impl Iterator<Item = (NodeIx, &[i64])> {
+        self.entries(candidate).map(|(_, node, held)| (node, held))
+    }
+
+    /// As [`PreemptionInstance::uses`], with the ordinal of each entry.
+    pub fn entries(&self, candidate: CandidateIx) -> impl Iterator<Item = (usize, NodeIx, &[i64])> {
         (self.first_use[candidate]..self.first_use[candidate + 1]).map(|at| {
-            (
-                self.use_node[at],
-                &self.use_amount[at * self.dims..(at + 1) * self.dims],
-            )
+            let held = &self.use_amount[at * self.dims..(at + 1) * self.dims];
+            (at, self.use_node[at], held)
         })
+    }
+
+    /// How many candidates hold something on a node.
+    pub fn candidates_on(&self, node: NodeIx) -> usize {
+        self.first_on[node + 1] - self.first_on[node]
+    }
+
+    /// Per entry of [`PreemptionInstance::entries`], how many candidates come before it on its node.
+    pub fn positions_on_nodes(&self) -> Vec<usize> {
+        let mut positions = vec![0; self.use_node.len()];
+        for (at, &entry) in self.use_of.iter().enumerate() {
+            positions[entry] = at - self.first_on[self.use_node[entry]];
+        }
+        positions
     }
 
     /// Free capacity when these candidates are evicted.

@@ -421,9 +421,12 @@ fn priority_bound(
         .collect();
     levels.sort_unstable();
     levels.dedup();
-    Ok(levels
+    // With the highest all candidates go, and that was tried.
+    let highest = levels.pop();
+    let lower = levels
         .into_iter()
-        .find(|&level| fits_without(instance, Some(level)).is_ok()))
+        .find(|&level| fits_without(instance, Some(level)).is_ok());
+    Ok(lower.or(highest))
 }
 
 /// Places the gang with all candidates up to a priority evicted.

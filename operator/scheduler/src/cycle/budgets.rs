@@ -89,9 +89,9 @@ pub(super) fn guarded_pods<'f>(
 ) -> BTreeMap<usize, u32> {
     let mut out = BTreeMap::new();
     for victim in found.into_iter().filter(|_| !context.budgets.is_empty()) {
-        let gang = || gangs.iter().find(|g| g.uid() == victim.victim.uid);
-        let members = victim.pod.is_none().then(gang).flatten();
-        let members = members.into_iter().flat_map(GangState::all_pods);
+        let gang = victim.gang.filter(|_| victim.pod.is_none());
+        let members = gang.map(|at| &gangs[at]).into_iter();
+        let members = members.flat_map(GangState::all_pods);
         let there = |pod: &&Arc<Pod>| pod.bound.is_some() && pod.alive();
         for pod in victim.pod.iter().chain(members).filter(there) {
             let budgets = context.budgets.iter().enumerate();

@@ -7,7 +7,7 @@
 //! was forged evicts nothing.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -19,7 +19,7 @@ use lockstep_model::{GangPhase, Pod};
 use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
 use super::place::place_in_free;
 use super::pursued::{Pursued, begun};
-use super::victims::{Found, Progress, find_victims, hold, is_spared};
+use super::victims::{Found, NamedVictims, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
 use crate::intent_id::intent_id;
@@ -55,11 +55,12 @@ pub(super) fn pursue(
 ) -> Pursued {
     let mut out = Pursued::default();
     let mut valid = Vec::new();
+    let named = NamedVictims::look_up(context, gangs);
     for at in 0..gangs.len() {
         let Some(intent) = gangs[at].status.preemption.clone() else {
             continue;
         };
-        let found = find_victims(context, gangs, at, &intent);
+        let found = find_victims(context, gangs, &named, at, &intent);
         // What is terminating already is lost either way, and the capacity that it leaves may be
         // used.
         // What the API server makes of its pods was known when the intent was decided: another process
@@ -110,10 +111,12 @@ pub(super) fn pursue(
     // shortened, stay: to count their capacity as leaving would make the next intent one victim
     // short, and so on for ever.
     for (at, _, found) in &valid {
-        let intent = gangs[*at].status.preemption.as_ref();
+        let intent = gangs[*at].status.preemption.iter();
+        let victims = intent.flat_map(|intent| &intent.victims);
+        let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
         for victim in found.iter().filter(|f| f.progress == Progress::Here) {
-            let uid = &victim.victim.uid;
-            if !intent.is_some_and(|i| i.victims.iter().any(|v| v.uid == *uid)) {
+            let uid = victim.victim.uid.as_str();
+            if !kept.contains(uid) {
                 capacity.evicting.remove(uid);
             }
         }
@@ -196,6 +199,7 @@ fn pursue_one(
             return;
         }
         record_eviction(&mut gangs[at], intent);
+        note_request(context, &mut gangs[at], &here);
         for victim in here {
             evict(context, memory, gangs, at, intent, victim, out);
         }
@@ -258,10 +262,11 @@ fn can_stay<'f>(
         let unit = UnitOfVictim::of(&found.victim);
         units.entry(unit).or_default().push(found);
     }
-    units.retain(|unit, found| {
-        let victims = intent.victims.iter().map(UnitOfVictim::of);
-        victims.filter(|v| v == unit).count() == found.len()
-    });
+    let mut named: BTreeMap<UnitOfVictim<'_>, usize> = BTreeMap::new();
+    for victim in &intent.victims {
+        *named.entry(UnitOfVictim::of(victim)).or_default() += 1;
+    }
+    units.retain(|unit, found| named.get(unit) == Some(&found.len()));
     let mut by_importance: Vec<Vec<&Found>> = units.into_values().collect();
     by_importance.sort_by_key(|unit| {
         let victims = || unit.iter().map(|f| &f.victim);
@@ -273,13 +278,13 @@ fn can_stay<'f>(
     });
     let mut spared = BTreeSet::new();
     for candidate in by_importance {
-        let mut with = after.clone();
-        for found in &candidate {
-            hold(&mut with, &found.holds);
-        }
-        if fits(&with) {
-            after = with;
+        let holds = || candidate.iter().map(|found| &found.holds);
+        holds().for_each(|held| hold(&mut after, held, 1));
+        let mut nodes = holds().flatten().filter_map(|(node, _)| after.get(node));
+        if nodes.all(|free| free.iter().all(|&free| free >= 0)) {
             spared.extend(candidate.iter().map(|f| f.victim.uid.as_str()));
+        } else {
+            holds().for_each(|held| hold(&mut after, held, -1));
         }
     }
     spared
@@ -373,16 +378,19 @@ fn evict(
     let victim = &found.victim;
     let text = messages::preempted_by(&gangs[at], intent, victim.cost);
     let preemptor = gangs[at].input.key.clone();
-    let first = first_request(context, &mut gangs[at], &victim.uid);
+    // A pod whose eviction is requested again is one whose budgets have refused it.
+    let first = victim.eviction_requested_at.unwrap_or(context.now);
     out.evictions.note(&victim.uid, victim.pods, first);
+    let gang = found.gang.map(|at| &mut gangs[at]);
     let Some(pod) = &found.pod else {
-        let preempted = gangs.iter_mut().find(|g| g.uid() == victim.uid);
-        if let Some(gang) = preempted {
+        if let Some(gang) = gang {
             gang.preempted = Some((preemptor, text));
         }
         return;
     };
-    unassign(gangs, pod);
+    if let Some(gang) = gang {
+        unassign(gang, pod);
+    }
     if !pod.disrupted {
         out.steps.push(Step::MarkPod {
             preemptor: preemptor.clone(),
@@ -411,24 +419,20 @@ fn evict(
     });
 }
 
-/// When the eviction of a victim was first requested: now, unless the intent says another time. A
-/// pod whose eviction is requested again is one whose budgets have refused it.
-fn first_request(context: &Context<'_>, gang: &mut GangState, victim: &str) -> DateTime<Utc> {
-    let intent = gang.status.preemption.as_mut();
-    let noted = intent.and_then(|i| i.victims.iter_mut().find(|v| v.uid == victim));
-    noted.map_or(context.now, |victim| {
-        *victim.eviction_requested_at.get_or_insert(context.now)
-    })
+/// Notes in the intent that the eviction of these victims is requested, unless it has been before.
+fn note_request(context: &Context<'_>, gang: &mut GangState, here: &[&Found]) {
+    let here: HashSet<&str> = here.iter().map(|f| f.victim.uid.as_str()).collect();
+    let intent = gang.status.preemption.iter_mut();
+    let victims = intent.flat_map(|intent| &mut intent.victims);
+    for victim in victims.filter(|v| here.contains(v.uid.as_str())) {
+        victim.eviction_requested_at.get_or_insert(context.now);
+    }
 }
 
 /// A member that is evicted by itself has no node any more. (A gang that goes whole releases its
 /// placement itself.)
-fn unassign(gangs: &mut [GangState], pod: &Pod) {
-    let Some(member) = &pod.member else { return };
-    let owner = gangs
-        .iter_mut()
-        .find(|g| g.all_pods().any(|p| p.uid == pod.uid));
-    if let Some(assigned) = owner.and_then(|gang| gang.assigned.as_mut()) {
+fn unassign(gang: &mut GangState, pod: &Pod) {
+    if let (Some(assigned), Some(member)) = (&mut gang.assigned, &pod.member) {
         Arc::make_mut(assigned).remove(member);
     }
 }

@@ -2,6 +2,7 @@
 
 mod budgets;
 mod classes;
+mod intend;
 mod intents;
 mod maintain;
 mod order;

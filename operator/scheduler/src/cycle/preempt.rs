@@ -6,45 +6,45 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
-use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Cluster, Demand, EvictionPolicy, Infeasible, place};
 use lockstep_model::attempt::may_not_preempt;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{
-    Eviction, Occupancy, PlacementAttempt, PlacementRequest, Pod, Source, VictimFilter,
-    VictimRules, VictimScope,
+    Eviction, Occupancy, PlacementAttempt, PlacementRequest, VictimFilter, VictimRules, VictimScope,
 };
 
-use super::place::{attempt, by_name};
+use super::intend::intend;
+use super::place::attempt;
 use super::round::Round;
 use crate::asks::Asks;
 use crate::backoff::backoff;
 use crate::capacity::Capacity;
 use crate::context::Context;
-use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
-use crate::intent_id::intent_id;
+use crate::decision::Decision;
+use crate::input::GangInput;
 use crate::memory::{Memory, REFUSAL_HOLDS};
-use crate::messages;
 use crate::no_victims::Searcher;
-use crate::occupancy::{occupancy, occupancy_with_nodes, victim_priority};
+use crate::occupancy::{occupancy, occupancy_with_nodes};
 use crate::pace::LimitReached;
 use crate::pending::{NoPreemption, Pending};
 use crate::refusal::why_no_preemption;
-use crate::size;
-use crate::state::{GangState, new_placement};
+use crate::state::GangState;
 
 /// Placements in a row that may end with a rejection by some kubelet before its node counts as
 /// useless.
 const REJECTIONS: i32 = 3;
 
+/// How long a search counts whose victims do not fit into one object with the placement: others may cost
+/// less by then.
+const TOO_LARGE_HOLDS: TimeDelta = TimeDelta::minutes(1);
+
 /// A gang that does not fit into free capacity.
+#[derive(Clone, Copy)]
 pub(super) struct Unplaced<'q> {
     /// Its position.
     pub at: usize,
     pub request: &'q PlacementRequest,
     pub demand: &'q Demand,
-    /// The cluster as the gang sees it.
-    pub free: Cluster,
     /// What is missing.
     pub short: Infeasible,
     /// How many times the usual steps its searches may take.
@@ -53,24 +53,58 @@ pub(super) struct Unplaced<'q> {
     pub asks: Option<&'q Asks>,
 }
 
-/// Finds capacity that others leave, or have to leave.
+impl<'q> Unplaced<'q> {
+    /// For whom victims are searched.
+    fn searcher<'s>(&self, gangs: &'s [GangState]) -> Searcher<'s>
+    where
+        'q: 's,
+    {
+        let alone = || Searcher::Alone(gangs[self.at].uid());
+        self.asks.map_or_else(alone, Searcher::OneOf)
+    }
+}
+
+/// Finds capacity that others leave, or have to leave. `free`: the cluster as the gang sees it.
 pub(super) fn make_capacity(
     context: &Context<'_>,
     memory: &mut Memory,
     capacity: &mut Capacity,
     gangs: &mut [GangState],
     unplaced: Unplaced<'_>,
+    free: Cluster,
     round: &mut Round,
 ) -> Result<(), Pending> {
+    let free = after_terminations(context, capacity, gangs, unplaced, free, round)?;
+    may_search(context, memory, gangs, unplaced, &free, round)?;
+    let eviction = search(context, memory, capacity, gangs, unplaced, &free, round)?;
     let Unplaced {
-        at,
-        request,
-        demand,
-        free,
-        short,
-        effort,
-        asks,
+        at, request, short, ..
     } = unplaced;
+    if let Err(reached) = in_pace(context, memory, gangs, &eviction, round) {
+        let why = NoPreemption::Paced(reached);
+        let pending = Pending::NoPreemption { short, why };
+        let (who, until) = (unplaced.searcher(gangs), Some(reached.next_try));
+        return Err(memory.no_victims.remember(who, until, pending));
+    }
+    if let Err(too_large) = intend(context, capacity, gangs, at, request, &eviction) {
+        let pending = Pending::TooLarge(too_large);
+        let (who, until) = (unplaced.searcher(gangs), context.now + TOO_LARGE_HOLDS);
+        return Err(memory.no_victims.remember(who, Some(until), pending));
+    }
+    (round.leaving, round.work) = (None, None);
+    Ok(())
+}
+
+/// What is free once everything that is leaving has left; an error where that is enough for the gang,
+/// which then waits for it.
+fn after_terminations(
+    context: &Context<'_>,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    unplaced: Unplaced<'_>,
+    free: Cluster,
+    round: &mut Round,
+) -> Result<Cluster, Pending> {
     let leaving = if let Some(leaving) = round.leaving.take() {
         leaving
     } else {
@@ -80,34 +114,48 @@ pub(super) fn make_capacity(
         }
         leaving.held
     };
-    let input = Arc::clone(&gangs[at].input);
-    let attempt = attempt(context, &input, request, demand, &round.ahead, effort);
+    let gang = &mut gangs[unplaced.at];
+    let input = Arc::clone(&gang.input);
+    let attempt = attempt_of(context, &input, unplaced, round);
     let (free, soon) = attempt.after_terminations(free, &leaving);
     round.leaving = Some(leaving);
-    if let Some(placement) = soon {
-        let nodes = request.assign(context.cluster, &placement);
-        gangs[at].decision = Decision::AfterTerminations(nodes);
-        return Err(Pending::Terminations);
-    }
+    let Some(placement) = soon else {
+        return Ok(free);
+    };
+    let nodes = unplaced.request.assign(context.cluster, &placement);
+    gang.decision = Decision::AfterTerminations(nodes);
+    Err(Pending::Terminations)
+}
+
+/// Whether victims are searched for the gang now; if not, why it waits.
+fn may_search(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gangs: &[GangState],
+    unplaced: Unplaced<'_>,
+    free: &Cluster,
+    round: &mut Round,
+) -> Result<(), Pending> {
+    let (gang, short) = (&gangs[unplaced.at], unplaced.short);
     // Nobody is evicted for a gang that may fit as it is.
     if let Infeasible::GaveUp { steps } = short {
-        return Err(not_known(context, memory, &gangs[at], steps, round));
+        return Err(not_known(context, memory, gang, steps, round));
     }
-    if demand.preemption == EvictionPolicy::Never && !gangs[at].input.group.preempts {
+    if unplaced.demand.preemption == EvictionPolicy::Never && !gang.input.group.preempts {
         return Err(Pending::Capacity(may_not_preempt(short)));
     }
-    let retried = without_rejections(context, &gangs[at], request);
+    let retried = without_rejections(context, gang, unplaced.request);
     if let Some((again, until)) = retried
         && let Ok(demand) = again.demand(context.cluster)
-        && place(&free, &demand).is_ok()
+        && place(free, &demand).is_ok()
     {
         round.wake.at(until);
         return Err(Pending::RejectingNodes);
     }
-    if let Some(why) = why_no_preemption(context, &gangs[at]) {
+    if let Some(why) = why_no_preemption(context, gang) {
         return Err(Pending::NoPreemption { short, why });
     }
-    let who = asks.map_or(Searcher::Alone(gangs[at].uid()), Searcher::OneOf);
+    let who = unplaced.searcher(gangs);
     if let Some(known) = memory.no_victims.known(who, context.now) {
         round.note_paced(known);
         return Err(known.clone());
@@ -116,8 +164,23 @@ pub(super) fn make_capacity(
         round.left_out += 1;
         return Err(Pending::Capacity(short));
     }
+    Ok(())
+}
+
+/// Searches victims for the gang. Where there are none, that is remembered.
+fn search(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &Capacity,
+    gangs: &[GangState],
+    unplaced: Unplaced<'_>,
+    free: &Cluster,
+    round: &mut Round,
+) -> Result<Eviction, Pending> {
     round.searches += 1;
-    let wanted = extended_resources(request.templates.iter().map(|t| &*t.requests));
+    let gang = &gangs[unplaced.at];
+    let templates = unplaced.request.templates.iter();
+    let wanted = extended_resources(templates.map(|t| &*t.requests));
     let refused = memory.may_not_evict(context.ago(REFUSAL_HOLDS));
     let filter = VictimFilter {
         rules: &context.settings.rules.victims,
@@ -127,40 +190,43 @@ pub(super) fn make_capacity(
     };
     let found = {
         let everything = occupancy_with_nodes(context, memory, capacity, gangs);
-        search_victims(context, &everything, at, &attempt, &free, filter)
+        let attempt = attempt_of(context, &gang.input, unplaced, round);
+        search_victims(context, &everything, unplaced.at, &attempt, free, filter)
     };
-    match found {
-        Ok(eviction) => {
-            if let Err(reached) = in_pace(context, memory, gangs, &eviction, round) {
-                let why = NoPreemption::Paced(reached);
-                let pending = Pending::NoPreemption { short, why };
-                let until = Some(reached.next_try);
-                return Err(memory.no_victims.remember(who, until, pending));
-            }
-            intend(context, capacity, gangs, at, request, &eviction)?;
-            (round.leaving, round.work) = (None, None);
-            Ok(())
-        }
-        Err(NoVictimsFound {
-            short: Some(Infeasible::GaveUp { steps }),
-            ..
-        }) => {
-            let pending = not_known(context, memory, &gangs[at], steps, round);
+    found.map_err(|found| match found.short {
+        Some(Infeasible::GaveUp { steps }) => {
+            let pending = not_known(context, memory, gang, steps, round);
             // Or a few such gangs would take all searches of every cycle.
             let until = context.now + backoff(1);
-            let cache = &mut memory.no_victims;
-            Err(cache.remember(Searcher::Alone(gangs[at].uid()), Some(until), pending))
+            let (cache, who) = (&mut memory.no_victims, Searcher::Alone(gang.uid()));
+            cache.remember(who, Some(until), pending)
         }
-        Err(found) => {
+        _ => {
             let asked_again = (!refused.is_empty()).then(|| {
                 let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
                 context.now + holds
             });
             let until = found.until.into_iter().chain(asked_again).min();
-            let cache = &mut memory.no_victims;
-            Err(cache.remember(who, until, found.pending(short)))
+            let (cache, who) = (&mut memory.no_victims, unplaced.searcher(gangs));
+            cache.remember(who, until, found.pending(unplaced.short))
         }
-    }
+    })
+}
+
+/// The gang's attempt at a placement.
+fn attempt_of<'d>(
+    context: &Context<'d>,
+    input: &'d GangInput,
+    unplaced: Unplaced<'d>,
+    round: &'d Round,
+) -> PlacementAttempt<'d> {
+    let Unplaced {
+        request,
+        demand,
+        effort,
+        ..
+    } = unplaced;
+    attempt(context, input, request, demand, &round.ahead, effort)
 }
 
 /// Whether these victims may be evicted now, as far as their number goes.
@@ -318,147 +384,4 @@ fn without_rejections(
         }
     }
     Some((again, latest?))
-}
-
-/// Assigns the nodes of its victims to a gang, and notes the intent to evict them, if both fit into
-/// one object.
-fn intend(
-    context: &Context<'_>,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    at: usize,
-    request: &PlacementRequest,
-    eviction: &Eviction,
-) -> Result<(), Pending> {
-    let decision = decision(context, gangs, request, eviction);
-    let gang = &mut gangs[at];
-    let nodes = by_name(context, &decision.nodes);
-    let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
-    let placement = || new_placement(gang.uid(), &nodes, context.now);
-    size::check(nodes.len(), placement, &victims, context.now).map_err(Pending::TooLarge)?;
-    capacity.assign(context, gang, nodes);
-    capacity
-        .evicting
-        .extend(victims.iter().map(|v| v.uid.clone()));
-    let mut intent = Preemption {
-        id: String::new(),
-        preemptor_uid: gang.uid().to_owned(),
-        decided_at: context.now,
-        placement: gang
-            .to_placement(context.now)
-            .map(|p| p.id)
-            .unwrap_or_default(),
-        victims,
-        explanation: String::new(),
-        cost: whole(decision.lost),
-        at_least: whole(decision.at_least),
-        proven: decision.proven,
-        next_best: decision
-            .next_best
-            .as_ref()
-            .map(|next| messages::next_best(&next.victims, whole(next.lost))),
-    };
-    intent.id = intent_id(&intent);
-    let follow_on = &eviction.answer.explanation.follow_on;
-    let caused = follow_on.iter().map(|f| f.lost).sum();
-    intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
-    gang.status.preemption = Some(intent);
-    gang.decision = Decision::Preempts(Box::new(decision));
-    Ok(())
-}
-
-fn decision(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    request: &PlacementRequest,
-    eviction: &Eviction,
-) -> PreemptionDecision {
-    let (answer, reasons) = (&eviction.answer, &eviction.reasons);
-    let mut victims = Vec::new();
-    for &unit in &answer.victims {
-        let taken = reasons.taken.iter().find(|t| t.unit == unit);
-        let of_unit = victims_of(context, gangs, eviction, unit);
-        victims.extend(of_unit.into_iter().map(|victim| ChosenVictim {
-            victim,
-            nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
-        }));
-    }
-    let next_best = reasons.runner_up.as_ref().map(|next| {
-        let units = next.victims.iter();
-        OtherVictims {
-            victims: units
-                .flat_map(|&unit| victims_of(context, gangs, eviction, unit))
-                .collect(),
-            lost: next.cost.lost,
-            pdb_excess: next.cost.pdb_excess,
-        }
-    });
-    PreemptionDecision {
-        nodes: request.assign(context.cluster, &answer.placement),
-        victims,
-        lost: answer.cost.lost,
-        pdb_excess: answer.cost.pdb_excess,
-        at_least: answer.bound.lost,
-        proven: answer.proven,
-        next_best,
-    }
-}
-
-/// The victims that a unit stands for: a gang, a pod, or all pods of a unit of others.
-fn victims_of(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    eviction: &Eviction,
-    unit: usize,
-) -> Vec<Victim> {
-    let table = &eviction.table;
-    let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit)) else {
-        return Vec::new();
-    };
-    match source {
-        Source::Gang(number) => {
-            let gang = gangs.get(*number).into_iter();
-            let victim = |gang: &GangState| Victim {
-                kind: "PodGroup".to_owned(),
-                namespace: gang.input.key.namespace.clone(),
-                name: gang.input.key.name.clone(),
-                uid: gang.uid().to_owned(),
-                priority: victim_priority(context, gang),
-                pods: of.pod_count() as i32,
-                cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
-                ..Victim::default()
-            };
-            gang.map(victim).collect()
-        }
-        Source::Pod(pod) => vec![Victim {
-            priority: of.priority,
-            ..pod_victim(pod, of.cost)
-        }],
-        Source::Pods(pods) => {
-            let costs = &context.settings.rules.costs;
-            let victim = |pod: &Arc<Pod>| Victim {
-                unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
-                ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
-            };
-            pods.iter().map(victim).collect()
-        }
-    }
-}
-
-fn pod_victim(pod: &Pod, cost: u64) -> Victim {
-    Victim {
-        kind: "Pod".to_owned(),
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
-        uid: pod.uid.clone(),
-        priority: pod.priority,
-        pods: 1,
-        cost: i64::try_from(cost).unwrap_or(i64::MAX),
-        ..Victim::default()
-    }
-}
-
-/// Accelerator-seconds as objects hold them.
-fn whole(lost: u128) -> i64 {
-    i64::try_from(lost).unwrap_or(i64::MAX)
 }

@@ -307,12 +307,11 @@ fn serve_one(
         at,
         request: &wanted,
         demand: &demand,
-        free,
         short,
         effort,
         asks: asks.as_ref(),
     };
-    let answer = make_capacity(context, memory, capacity, gangs, unplaced, round);
+    let answer = make_capacity(context, memory, capacity, gangs, unplaced, free, round);
     if answer.is_err() {
         reserve_for(context, capacity, gangs, at, &wanted, &demand, round);
     }

@@ -1,13 +1,13 @@
 //! The victims of an intent as they are found.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::victims::extended_resources;
-use lockstep_model::{GangPhase, Pod, VictimFilter, VictimScope};
+use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
 
 use crate::context::Context;
 use crate::occupancy::{holds, spared, victim_priority};
@@ -21,6 +21,8 @@ pub(super) struct Found {
     pub holds: Vec<(NodeIx, Amounts)>,
     /// The pod, for a single one.
     pub pod: Option<Arc<Pod>>,
+    /// Position of the gang that it is, or that it is a member of.
+    pub gang: Option<usize>,
     /// Whether it is marked as preempted.
     pub evicted: bool,
     /// When the grace period of the last of its pods is over that are leaving.
@@ -52,114 +54,194 @@ impl Found {
             progress: Progress::Gone,
             holds: Vec::new(),
             pod: None,
+            gang: None,
             evicted: false,
             ends: None,
         }
     }
 }
 
+/// What the intents in force name as victims, looked up once for all of them: there may be thousands.
+pub(super) struct NamedVictims<'c> {
+    /// Bound pods, by UID.
+    bound: HashMap<&'c str, &'c ListedPod>,
+    /// Position of the gang that each is, or that a pod is a member of, by UID.
+    gangs: HashMap<String, usize>,
+}
+
+impl<'c> NamedVictims<'c> {
+    pub fn look_up(context: &Context<'c>, gangs: &[GangState]) -> Self {
+        let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
+        let victims = intents.flat_map(|intent| &intent.victims);
+        let named: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
+        let mut out = Self {
+            bound: HashMap::new(),
+            gangs: HashMap::new(),
+        };
+        if named.is_empty() {
+            return out;
+        }
+        let bound = context.cluster.listed_pods().iter().filter(|l| l.bound);
+        let bound = bound.map(|listed| (listed.pod.uid.as_str(), listed));
+        out.bound = bound.filter(|(uid, _)| named.contains(uid)).collect();
+        for (at, gang) in gangs.iter().enumerate() {
+            let members = gang.all_pods().map(|pod| pod.uid.as_str());
+            for uid in members.chain([gang.uid()]).filter(|u| named.contains(u)) {
+                out.gangs.entry(uid.to_owned()).or_insert(at);
+            }
+        }
+        out
+    }
+}
+
+/// One intent, and what its victims are looked for by.
+struct Pursuit<'s, 'c> {
+    context: &'s Context<'c>,
+    gangs: &'s [GangState],
+    preemptor: usize,
+    intent: &'s Preemption,
+    named: &'s NamedVictims<'c>,
+    /// Nodes of the preemptor's placement.
+    nodes: HashSet<NodeIx>,
+    /// Namespace and key of units that go whole of which a pod is on these nodes.
+    units_in_way: HashSet<(&'s str, &'s str)>,
+}
+
 /// Finds the victims; `None` when the intent names one that may not be a victim.
 pub(super) fn find_victims(
     context: &Context<'_>,
     gangs: &[GangState],
+    named: &NamedVictims<'_>,
     preemptor: usize,
     intent: &Preemption,
 ) -> Option<Vec<Found>> {
+    let nodes = gangs[preemptor].assigned_members();
+    let nodes = nodes.filter_map(|(_, node)| context.cluster.ordinal(node));
+    let mut pursuit = Pursuit {
+        context,
+        gangs,
+        preemptor,
+        intent,
+        named,
+        nodes: nodes.collect(),
+        units_in_way: HashSet::new(),
+    };
+    let in_way = intent.victims.iter().filter(|v| pursuit.is_in_way(v));
+    let units = in_way.filter_map(|v| Some((v.namespace.as_str(), v.unit.as_deref()?)));
+    pursuit.units_in_way = units.collect();
     let victims = intent.victims.iter();
     victims
         .map(|victim| match victim.kind.as_str() {
-            "PodGroup" => find_gang(context, gangs, preemptor, intent, victim),
-            "Pod" => find_pod(context, gangs, preemptor, intent, victim),
+            "PodGroup" => pursuit.find_gang(victim),
+            "Pod" => pursuit.find_pod(victim),
             _ => None,
         })
         .collect()
 }
 
-fn find_gang(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    preemptor: usize,
-    intent: &Preemption,
-    victim: &Victim,
-) -> Option<Found> {
-    let Some(at) = gangs.iter().position(|g| g.uid() == victim.uid) else {
-        return Some(Found::gone(victim));
-    };
-    let gang = &gangs[at];
-    let priority = gangs[preemptor].priority();
-    let lower = victim_priority(context, gang) < priority || overstays(gang, &gangs[preemptor]);
-    if at == preemptor || !gang.input.whole() || !lower {
-        return None;
+impl<'s> Pursuit<'s, '_> {
+    fn find_gang(&self, victim: &Victim) -> Option<Found> {
+        let at = self.named.gangs.get(&victim.uid).copied();
+        let Some(at) = at.filter(|&at| self.gangs[at].uid() == victim.uid) else {
+            return Some(Found::gone(victim));
+        };
+        let (context, gang, preemptor) =
+            (self.context, &self.gangs[at], &self.gangs[self.preemptor]);
+        let lower = victim_priority(context, gang) < preemptor.priority();
+        let lower = lower || overstays(gang, preemptor);
+        if at == self.preemptor || !gang.input.whole() || !lower {
+            return None;
+        }
+        let held = holds(context, gang);
+        let placement = gang.input.group.status.placement.as_ref();
+        let gone = Found {
+            gang: Some(at),
+            ..Found::gone(victim)
+        };
+        if held.is_empty() || placement.is_some_and(|p| p.decided_at > self.intent.decided_at) {
+            return Some(gone);
+        }
+        let evicted = gang.disrupted();
+        let told = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
+        let mut pods = held.iter().map(|h| h.pod.as_ref());
+        let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
+            Progress::Leaving
+        } else if told {
+            Progress::Told
+        } else {
+            Progress::Here
+        };
+        Some(Found {
+            progress,
+            holds: held
+                .iter()
+                .map(|h| (h.node, context.amounts(&h.requests)))
+                .collect(),
+            evicted,
+            ends: held
+                .iter()
+                .filter_map(|h| h.pod.as_ref()?.terminating)
+                .max(),
+            ..gone
+        })
     }
-    let held = holds(context, gang);
-    let placement = gang.input.group.status.placement.as_ref();
-    if held.is_empty() || placement.is_some_and(|p| p.decided_at > intent.decided_at) {
-        return Some(Found::gone(victim));
-    }
-    let evicted = gang.disrupted();
-    let told = gang.input.released() || gang.phase() == GangPhase::Finished || evicted;
-    let mut pods = held.iter().map(|h| h.pod.as_ref());
-    let progress = if pods.all(|pod| pod.is_some_and(|p| p.terminating.is_some())) {
-        Progress::Leaving
-    } else if told {
-        Progress::Told
-    } else {
-        Progress::Here
-    };
-    Some(Found {
-        progress,
-        holds: held
-            .iter()
-            .map(|h| (h.node, context.amounts(&h.requests)))
-            .collect(),
-        evicted,
-        ends: held
-            .iter()
-            .filter_map(|h| h.pod.as_ref()?.terminating)
-            .max(),
-        ..Found::gone(victim)
-    })
-}
 
-fn find_pod(
-    context: &Context<'_>,
-    gangs: &[GangState],
-    preemptor: usize,
-    intent: &Preemption,
-    victim: &Victim,
-) -> Option<Found> {
-    let in_way = || pod_on_nodes_of(context, &gangs[preemptor], &victim.uid);
-    let with_unit = || pod_of_unit_of(context, &gangs[preemptor], intent, victim);
-    let Some((node, pod)) = in_way().or_else(with_unit) else {
-        return Some(Found::gone(victim));
-    };
-    let gang = gangs
-        .iter()
-        .find(|g| g.all_pods().any(|p| p.uid == pod.uid));
-    let priority = gang.map_or(pod.priority, |gang| victim_priority(context, gang));
-    let lower = priority < gangs[preemptor].priority()
-        || gang.is_some_and(|gang| overstays(gang, &gangs[preemptor]));
-    if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
-        return None;
+    fn find_pod(&self, victim: &Victim) -> Option<Found> {
+        let (context, preemptor) = (self.context, &self.gangs[self.preemptor]);
+        let Some(ListedPod { node, pod, .. }) = self.pod_to_go(victim) else {
+            return Some(Found::gone(victim));
+        };
+        let at = self.named.gangs.get(&pod.uid).copied();
+        let gang = at.map(|at| &self.gangs[at]);
+        let priority = gang.map_or(pod.priority, |gang| victim_priority(context, gang));
+        let lower =
+            priority < preemptor.priority() || gang.is_some_and(|gang| overstays(gang, preemptor));
+        if pod.protected || !lower || gang.is_some_and(|gang| gang.input.whole()) {
+            return None;
+        }
+        // What goes whole is a victim whole.
+        let whole = gang.is_none() && context.cluster.goes_whole(pod);
+        if whole && victim.unit.as_deref() != pod.unit.as_ref().map(|unit| &*unit.key) {
+            return None;
+        }
+        let progress = if pod.terminating.is_some() {
+            Progress::Leaving
+        } else {
+            Progress::Here
+        };
+        Some(Found {
+            progress,
+            holds: vec![(*node, context.amounts(&pod.requests))],
+            gang: at,
+            evicted: pod.disrupted,
+            ends: pod.terminating,
+            pod: Some(Arc::clone(pod)),
+            ..Found::gone(victim)
+        })
     }
-    // What goes whole is a victim whole.
-    let whole = gang.is_none() && context.cluster.goes_whole(&pod);
-    if whole && victim.unit.as_deref() != pod.unit.as_ref().map(|unit| &*unit.key) {
-        return None;
+
+    /// Whether the victim is a bound pod on a node of the preemptor's placement.
+    fn is_in_way(&self, victim: &Victim) -> bool {
+        let bound = self.named.bound.get(victim.uid.as_str());
+        bound.is_some_and(|listed| self.nodes.contains(&listed.node))
     }
-    let progress = if pod.terminating.is_some() {
-        Progress::Leaving
-    } else {
-        Progress::Here
-    };
-    Some(Found {
-        progress,
-        holds: vec![(node, context.amounts(&pod.requests))],
-        evicted: pod.disrupted,
-        ends: pod.terminating,
-        pod: Some(pod),
-        ..Found::gone(victim)
-    })
+
+    /// The bound pod of a victim, where it is in the way; or where it is of a unit that goes whole and
+    /// another pod of it is in the way, or its eviction has begun.
+    fn pod_to_go(&self, victim: &Victim) -> Option<&'s ListedPod> {
+        let listed = *self.named.bound.get(victim.uid.as_str())?;
+        if self.is_in_way(victim) {
+            return Some(listed);
+        }
+        let unit = victim.unit.as_deref()?;
+        let with_unit = victim.eviction_requested_at.is_some()
+            || self
+                .units_in_way
+                .contains(&(victim.namespace.as_str(), unit));
+        let of_unit = listed.pod.namespace == victim.namespace
+            && listed.pod.unit.as_ref().is_some_and(|u| &*u.key == unit);
+        (with_unit && of_unit).then_some(listed)
+    }
 }
 
 /// Whether the configuration, which may have changed since the decision, or a label puts a victim out
@@ -172,13 +254,7 @@ pub(super) fn is_spared(
 ) -> bool {
     let rules = &context.settings.rules.victims;
     let victim = &found.victim;
-    let gang = match &found.pod {
-        Some(pod) => gangs
-            .iter()
-            .find(|g| g.all_pods().any(|p| p.uid == pod.uid)),
-        None => gangs.iter().find(|g| g.uid() == victim.uid),
-    };
-    if let Some(gang) = gang {
+    if let Some(gang) = found.gang.map(|at| &gangs[at]) {
         return rules.exclude(&gang.input.key.namespace) || spared(context, gang);
     }
     let templates = gangs[preemptor].input.workload.templates.iter();
@@ -202,51 +278,11 @@ fn overstays(gang: &GangState, holder: &GangState) -> bool {
     gang.overstays().iter().any(|uid| uid == holder.uid())
 }
 
-/// A bound pod on a node of the gang's placement.
-fn pod_on_nodes_of(
-    context: &Context<'_>,
-    gang: &GangState,
-    uid: &str,
-) -> Option<(NodeIx, Arc<Pod>)> {
-    let nodes: BTreeSet<NodeIx> = gang
-        .assigned_members()
-        .filter_map(|(_, n)| context.cluster.ordinal(n))
-        .collect();
-    nodes.into_iter().find_map(|node| {
-        let mut pods = context.cluster.pods_on(node);
-        let pod = pods.find(|p| p.uid == uid && p.bound.is_some())?;
-        Some((node, Arc::clone(pod)))
-    })
-}
-
-/// A bound pod of a unit that goes whole, of which another pod is on a node of the gang's placement, or
-/// whose eviction has begun.
-fn pod_of_unit_of(
-    context: &Context<'_>,
-    gang: &GangState,
-    intent: &Preemption,
-    victim: &Victim,
-) -> Option<(NodeIx, Arc<Pod>)> {
-    let unit = victim.unit.as_deref()?;
-    let same = |v: &&Victim| v.namespace == victim.namespace && v.unit.as_deref() == Some(unit);
-    let mut all = intent.victims.iter().filter(same);
-    let begun = victim.eviction_requested_at.is_some();
-    let in_way = |v: &Victim| pod_on_nodes_of(context, gang, &v.uid).is_some();
-    if !begun && !all.any(in_way) {
-        return None;
-    }
-    let mut listed = context.cluster.listed_pods().iter();
-    let found = listed.find(|l| l.bound && l.pod.uid == victim.uid)?;
-    let of_unit = found.pod.namespace == victim.namespace
-        && found.pod.unit.as_ref().is_some_and(|u| &*u.key == unit);
-    of_unit.then(|| (found.node, Arc::clone(&found.pod)))
-}
-
-/// Takes what a victim holds out of what is free.
-pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amounts)]) {
+/// Takes what a victim holds out of what is free; with -1, gives it back.
+pub(super) fn hold(free: &mut BTreeMap<NodeIx, Amounts>, holds: &[(NodeIx, Amounts)], times: i64) {
     for (node, amounts) in holds {
         for (free, amount) in free.get_mut(node).into_iter().flatten().zip(amounts) {
-            *free -= amount;
+            *free -= amount * times;
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Prints how long the scheduler's cycles take over a large cluster with gangs that wait, without an
 //! API server: with what changed before each, how many gangs were looked at, and beside the first; then
-//! a minute of ten pod events a second, and how soon a preemption is decided that becomes possible.
+//! a minute of ten pod events a second, and how soon a preemption is decided that becomes possible. Last,
+//! the cycles of a preemption of many single pods.
 //!
 //! `bench-passes [NODES [GANGS]]`
 
@@ -61,7 +62,25 @@ fn main() -> Result<()> {
     println!(
         "A preemption that became possible was decided in pass {passes}, after {decided:.1?}."
     );
+    single_victims();
     Ok(())
+}
+
+/// How long the cycles take in which a gang preempts many single pods: their number is what fits into one
+/// object.
+fn single_victims() {
+    let (mut world, pods) = World::of_single_pods(400);
+    println!("\n| 400 members, {pods} single pods | time | requests |\n|---|---|---|");
+    for what in [
+        "the victims are found",
+        "the pods of the gang are there: the victims are evicted",
+        "the victims are still there",
+    ] {
+        let (plan, time) = timed(|| world.pass());
+        println!("| {what} | {time:.1?} | {} |", plan.steps.len());
+        world.make_pods();
+        world.later();
+    }
 }
 
 /// A minute of ten pod events a second with a pass after each: how long the passes take, and what

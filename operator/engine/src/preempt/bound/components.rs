@@ -95,32 +95,95 @@ pub(super) fn bound_of_components(
         } else {
             Some(bound_at(&lines, missing))
         };
-        if let (Some(price), Some(rest)) = (price, rest) {
+        if let (false, Some(rest)) = (*price == UNREACHED, rest) {
             best = Some(best.map_or(price + rest, |known| known.min(price + rest)));
         }
     }
     best.unwrap_or(0)
 }
 
+/// The price of what no union of subsets fills. With any price added it is no less, and no overflow.
+const UNREACHED: Price = Price::MAX / 2;
+
 /// Per number of cells, the least price of a union of subsets that fills them, capacities rounded
-/// up; `None` where no union fills just so many.
-fn least_price_table(choices: &[Vec<Subset>], width: usize, cell: i64) -> Vec<Option<Price>> {
-    let mut best: Vec<Option<Price>> = vec![None; width + 1];
-    best[0] = Some(0);
+/// up; [`UNREACHED`] where no union fills just so many.
+fn least_price_table(choices: &[Vec<Subset>], width: usize, cell: i64) -> Vec<Price> {
+    let mut table = PriceTable::new(width);
     for subsets in choices {
-        let mut next = best.clone();
-        for subset in subsets {
-            let cells = ((subset.capacity + cell - 1) / cell) as usize;
-            for (have, so_far) in best.iter().enumerate() {
-                let Some(so_far) = so_far else { continue };
-                let entry = &mut next[(have + cells).min(width)];
-                let price = so_far + subset.price;
-                *entry = Some(entry.map_or(price, |known| known.min(price)));
+        let cells = |s: &Subset| ((s.capacity + cell - 1) / cell) as usize;
+        let sizes: Vec<usize> = subsets.iter().map(cells).collect();
+        table.add_component(subsets, &sizes, |_, _, _| {});
+    }
+    table.least
+}
+
+/// The least prices of unions of one subset per component, by the cells that they fill; the last cell
+/// stands for all beyond it.
+struct PriceTable {
+    least: Vec<Price>,
+    /// Cells that can be filled, at most.
+    most: usize,
+}
+
+impl PriceTable {
+    /// Without components: nothing is filled.
+    fn new(width: usize) -> Self {
+        let mut least = vec![UNREACHED; width + 1];
+        least[0] = 0;
+        Self { least, most: 0 }
+    }
+
+    /// Adds a component of which one subset may be taken; `sizes` are the subsets' cells. `note` is told
+    /// of each cell that gets cheaper: the cell, the subset and the cells filled without it.
+    fn add_component(
+        &mut self,
+        subsets: &[Subset],
+        sizes: &[usize],
+        mut note: impl FnMut(usize, usize, usize),
+    ) {
+        let width = self.least.len() - 1;
+        if width == 0 {
+            return;
+        }
+        let before = self.most;
+        let largest = sizes.iter().copied().max().unwrap_or(0);
+        self.most = width.min(before + largest);
+        // From the last cell down, so that what a cell is made of is without this component.
+        if before + largest >= width {
+            for (ix, (subset, &cells)) in subsets.iter().zip(sizes).enumerate() {
+                for have in width.saturating_sub(cells)..width {
+                    let price = self.least[have] + subset.price;
+                    if price < self.least[width] {
+                        self.least[width] = price;
+                        note(width, ix, have);
+                    }
+                }
             }
         }
-        best = next;
+        let last = (width - 1).min(self.most);
+        if let ([subset], &[cells]) = (subsets, sizes) {
+            for at in (cells..=last).rev() {
+                let price = self.least[at - cells] + subset.price;
+                if price < self.least[at] {
+                    self.least[at] = price;
+                    note(at, 0, at - cells);
+                }
+            }
+            return;
+        }
+        for at in (0..=last).rev() {
+            for (ix, (subset, &cells)) in subsets.iter().zip(sizes).enumerate() {
+                if cells > at {
+                    continue;
+                }
+                let price = self.least[at - cells] + subset.price;
+                if price < self.least[at] {
+                    self.least[at] = price;
+                    note(at, ix, at - cells);
+                }
+            }
+        }
     }
-    best
 }
 
 /// A multiplier and the value of the dual function of some components at it: capacity `c` costs
@@ -188,29 +251,21 @@ fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
 /// The cheapest union of one subset per component at most that fills `width` cells, capacities
 /// rounded down.
 fn solve_table(choices: &[Vec<Subset>], width: usize, cell: i64) -> Option<Vec<CandidateIx>> {
-    let mut best: Vec<Option<Price>> = vec![None; width + 1];
-    best[0] = Some(0);
+    let mut table = PriceTable::new(width);
     // Per component and number of cells: the subset taken, and the cells filled before it.
     let mut picked: Vec<Vec<(u32, u32)>> = Vec::with_capacity(choices.len());
     for subsets in choices {
-        let mut next = best.clone();
+        let cells = |s: &Subset| (s.capacity / cell) as usize;
+        let sizes: Vec<usize> = subsets.iter().map(cells).collect();
         let mut from: Vec<(u32, u32)> = (0..=width as u32).map(|at| (u32::MAX, at)).collect();
-        for (ix, subset) in subsets.iter().enumerate() {
-            let cells = (subset.capacity / cell) as usize;
-            for (have, so_far) in best.iter().enumerate() {
-                let Some(so_far) = so_far else { continue };
-                let at = (have + cells).min(width);
-                let price = so_far + subset.price;
-                if next[at].is_none_or(|known| price < known) {
-                    next[at] = Some(price);
-                    from[at] = (ix as u32, have as u32);
-                }
-            }
-        }
-        best = next;
+        table.add_component(subsets, &sizes, |at, ix, have| {
+            from[at] = (ix as u32, have as u32);
+        });
         picked.push(from);
     }
-    best[width]?;
+    if table.least[width] == UNREACHED {
+        return None;
+    }
     let mut at = width;
     let mut units = Vec::new();
     for (subsets, from) in choices.iter().zip(&picked).rev() {

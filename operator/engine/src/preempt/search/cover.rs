@@ -119,7 +119,7 @@ pub(super) fn cover_of(
         }
         needed
     });
-    Some(items.into_iter().map(|item| item.candidate).collect())
+    Some(items.iter().map(|item| item.candidate).collect())
 }
 
 /// Whether anything that the request asks for is missing.

@@ -150,6 +150,9 @@ impl<'a> LocalSearch<'a> {
             if Some(candidate) == kept {
                 continue;
             }
+            if self.state.cannot_spare(candidate) {
+                continue;
+            }
             self.state.restore(candidate);
             if !self.state.fits() {
                 self.state.evict(candidate);
@@ -293,7 +296,7 @@ impl<'a> LocalSearch<'a> {
             self.state.evict(candidate);
             // A unit that frees no slot lets no other stay.
             if self.state.surplus() == surplus {
-                self.state.restore(candidate);
+                self.state.undo();
                 continue;
             }
             improved |= self.accept_move(true, Some(candidate), best);

@@ -3,4 +3,5 @@
 mod by_worth;
 mod cover;
 pub(super) mod local_search;
+mod several;
 pub(super) mod state;

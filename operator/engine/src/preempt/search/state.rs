@@ -3,15 +3,10 @@
 //!
 //! A *slot* is free capacity for one pod of a shape on a node.
 
+use super::several::SeveralShapes;
 use crate::{
     objective::{CostCounter, EvictionCost, Price},
-    placement::{
-        merged,
-        mixture::{Effort, Mixture, Verdict},
-        pack::fill,
-        place_in, slots,
-        want::wants,
-    },
+    placement::{merged, pack::fill, place_in, slots},
     preempt::{
         fit::FitCondition,
         instance::{CandidateIx, PreemptionInstance},
@@ -19,7 +14,7 @@ use crate::{
     problem::{Amounts, DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
 
-/// Steps of a visit of a node per shape, where several shapes compete for nodes.
+/// Steps of a visit of a node where several shapes compete for nodes: per shape, where its slots are counted.
 const SEVERAL: u64 = 2;
 
 /// A set of victims and its cost; sets of equal cost are ordered by their candidates.
@@ -53,38 +48,6 @@ pub(in crate::preempt) struct VictimState<'a> {
     pub steps: u64,
 }
 
-/// Several shapes that compete for nodes.
-#[derive(Clone)]
-struct SeveralShapes<'a> {
-    mixture: Mixture<'a>,
-    /// Nodes whose free capacity the mixture does not know yet.
-    changed: Vec<NodeIx>,
-    is_changed: Vec<bool>,
-    /// The same at the last [`VictimState::begin`]. What the mixture has changed since can be
-    /// undone.
-    at_begin: Option<Vec<NodeIx>>,
-    /// Steps of the mixture that were charged.
-    charged: u64,
-    effort: Effort,
-}
-
-impl SeveralShapes<'_> {
-    fn note(&mut self, node: NodeIx) {
-        if !std::mem::replace(&mut self.is_changed[node], true) {
-            self.changed.push(node);
-        }
-    }
-
-    /// Tells the mixture what is free now.
-    fn catch_up(&mut self, free: &[i64], dims: usize) {
-        for node in std::mem::take(&mut self.changed) {
-            self.is_changed[node] = false;
-            self.mixture
-                .set(node, &free[node * dims..(node + 1) * dims]);
-        }
-    }
-}
-
 impl<'a> VictimState<'a> {
     /// The empty set.
     pub fn new(instance: &'a PreemptionInstance<'a>, fit: &'a FitCondition) -> Self {
@@ -99,21 +62,14 @@ impl<'a> VictimState<'a> {
             total: vec![0; fit.shapes.len()],
             in_domain: vec![vec![0; fit.domains.len()]; fit.shapes.len()],
             cost: CostCounter::new(instance.units, instance.weights),
-            several: fit.several_shapes().then(|| SeveralShapes {
-                mixture: Mixture::new(
-                    instance.placement,
-                    wants(&instance.placement.demand.needed()),
-                ),
-                changed: Vec::new(),
-                is_changed: vec![false; nodes],
-                at_begin: None,
-                charged: 0,
-                effort: Effort::Little,
-            }),
+            several: fit.several_shapes().then(|| SeveralShapes::new(instance)),
             steps: 0,
         };
         for &node in &instance.placement.nodes {
             state.recount(node);
+            if let Some(several) = &mut state.several {
+                several.note(node);
+            }
         }
         state
     }
@@ -167,8 +123,7 @@ impl<'a> VictimState<'a> {
     pub fn begin(&mut self) {
         self.journal.clear();
         if let Some(several) = &mut self.several {
-            several.mixture.commit();
-            several.at_begin = Some(several.changed.clone());
+            several.begin();
         }
     }
 
@@ -177,16 +132,8 @@ impl<'a> VictimState<'a> {
         while let Some(candidate) = self.journal.pop() {
             self.toggle(candidate);
         }
-        if let Some(several) = &mut self.several
-            && let Some(changed) = several.at_begin.take()
-        {
-            several.mixture.undo(0);
-            for node in std::mem::replace(&mut several.changed, changed) {
-                several.is_changed[node] = false;
-            }
-            for &node in &several.changed {
-                several.is_changed[node] = true;
-            }
+        if let Some(several) = &mut self.several {
+            several.undo();
         }
     }
 
@@ -194,12 +141,16 @@ impl<'a> VictimState<'a> {
     /// is.
     pub fn marginal_of(&mut self, shape: ShapeIx, candidates: &[CandidateIx]) -> (Price, i64) {
         let (price, supply) = (self.price(), self.supply(shape));
+        let noted = self.several.as_ref().map_or(0, SeveralShapes::noted);
         for &candidate in candidates {
             self.toggle(candidate);
         }
         let change = (self.price() - price, self.supply(shape) - supply);
         for &candidate in candidates {
             self.toggle(candidate);
+        }
+        if let Some(several) = &mut self.several {
+            several.forget(noted);
         }
         change
     }
@@ -273,52 +224,34 @@ impl<'a> VictimState<'a> {
         if self.fit.counting_is_exact {
             return true;
         }
-        if self.several.is_some() {
-            return self.patterns_fit();
+        if let Some(several) = &mut self.several {
+            return several.fits(&self.free);
         }
         self.steps += self.instance.placement.nodes.len() as u64 * 4;
         place_in(self.instance.placement, self.free.clone()).is_ok()
     }
 
-    /// Whether patterns are found on which the gang fits. Where not, the patterns stay as they
-    /// were.
-    fn patterns_fit(&mut self) -> bool {
-        let placement = self.instance.placement;
-        let dims = placement.cluster.dims();
+    /// Whether it is known, without a closer look, that the gang does not fit if this victim stays.
+    pub fn cannot_spare(&mut self, victim: CandidateIx) -> bool {
         let Some(several) = &mut self.several else {
             return false;
         };
-        let before = several.mixture.changes();
-        let changed = several.changed.clone();
-        several.catch_up(&self.free, dims);
-        let fits = several.mixture.fits(placement.steps.left(), several.effort) == Verdict::Fits;
-        if !fits {
-            several.mixture.undo(before);
-            for node in changed {
-                several.note(node);
-            }
-        } else if several.at_begin.is_none() {
-            several.mixture.commit();
-        }
-        let steps = several.mixture.steps();
-        placement.steps.spend(steps - several.charged);
-        several.charged = steps;
-        fits
+        self.steps += SEVERAL * self.instance.uses(victim).count() as u64;
+        several.cannot_spare(&self.free, victim)
     }
 
     /// From now on an answer is looked for harder, where several shapes compete for nodes.
     pub fn look_harder(&mut self) {
         if let Some(several) = &mut self.several {
-            several.effort = Effort::Full;
+            several.look_harder();
         }
     }
 
     /// Where the gang is placed, where several shapes have just been found to fit.
     pub fn patterns(&self) -> Option<GangPlacement> {
         let placement = self.instance.placement;
-        let several = self.several.as_ref().filter(|s| s.changed.is_empty())?;
         let mut free = self.free.clone();
-        let mut assigned = several.mixture.assignments(&free, &placement.nodes)?;
+        let mut assigned = self.several.as_ref()?.assignments(&free)?;
         for a in &assigned {
             let shape = &placement.demand.shapes[a.shape];
             placement.take(&mut free, a.node, shape, i64::from(a.count));
@@ -331,24 +264,18 @@ impl<'a> VictimState<'a> {
     /// pod. `None` where shapes do not compete.
     pub fn missing_worth(&mut self) -> Option<i64> {
         let several = self.several.as_mut()?;
-        let dims = self.instance.placement.cluster.dims();
-        several.catch_up(&self.free, dims);
-        match several.mixture.surplus() {
-            less if less < 0 => Some(-less),
-            _ => Some(several.mixture.dearest_pod()),
-        }
+        Some(several.missing_worth(&self.free))
     }
 
     /// What a node has to have free for one pod more, beside those that it takes now.
     pub fn one_more(&self, node: NodeIx) -> Vec<Amounts> {
         let several = self.several.as_ref();
-        several.map_or_else(Vec::new, |s| s.mixture.one_more(node))
+        several.map_or_else(Vec::new, |s| s.one_more(node))
     }
 
     /// By how much evicting these would raise the price, and what the nodes are worth to several
     /// shapes. The set stays as it is.
     pub fn marginal_worth(&mut self, candidates: &[CandidateIx]) -> (Price, i64) {
-        let dims = self.instance.placement.cluster.dims();
         let price = self.price();
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), 1);
@@ -357,40 +284,22 @@ impl<'a> VictimState<'a> {
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), -1);
         }
-        let Some(several) = &mut self.several else {
-            return (raised, 0);
-        };
-        for &candidate in candidates {
-            self.instance.add_free(&mut self.free, candidate, 1);
-        }
-        let mut nodes: Vec<NodeIx> = candidates
-            .iter()
-            .flat_map(|&c| self.instance.uses(c).map(|(node, _)| node))
-            .collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let mut worth = 0;
-        for node in nodes {
-            let then = &self.free[node * dims..(node + 1) * dims];
-            worth += several.mixture.worth_of(node, then) - several.mixture.worth_now(node);
-        }
-        for &candidate in candidates {
-            self.instance.add_free(&mut self.free, candidate, -1);
-        }
+        let several = self.several.as_mut();
+        let worth = several.map_or(0, |s| s.worth_together(&self.free, candidates));
         (raised, worth)
     }
 
     /// Evictable candidates by price for what they are worth to several shapes, the least first;
     /// `None` where that does not matter.
     pub fn by_worth(&mut self, candidates: &[CandidateIx]) -> Option<Vec<CandidateIx>> {
-        self.missing_worth()?;
-        let mut rated: Vec<(Price, Price, CandidateIx)> = candidates
-            .iter()
-            .map(|&candidate| {
-                let (price, worth) = self.marginal_worth(&[candidate]);
-                (price, Price::from(worth), candidate)
-            })
-            .collect();
+        let several = self.several.as_mut()?;
+        let mut rated: Vec<(Price, Price, CandidateIx)> = Vec::new();
+        for &candidate in candidates {
+            self.steps += SEVERAL * self.instance.uses(candidate).count() as u64;
+            let worth = several.worth(&self.free, candidate);
+            let price = self.cost.marginal(&self.instance.cost(candidate));
+            rated.push((price, Price::from(worth), candidate));
+        }
         rated.sort_by(|a, b| {
             let useless = (a.1 <= 0).cmp(&(b.1 <= 0));
             let rate = (a.0 * b.1.max(1)).cmp(&(b.0 * a.1.max(1)));
@@ -418,10 +327,13 @@ impl<'a> VictimState<'a> {
         } else {
             1
         };
-        for (node, amounts) in instance.uses(candidate) {
+        for (entry, node, amounts) in instance.entries(candidate) {
             self.steps += each;
             for (f, a) in self.free[node * dims..].iter_mut().zip(amounts) {
                 *f += sign * a;
+            }
+            if let Some(several) = &mut self.several {
+                several.toggle(entry, node);
             }
             self.recount(node);
         }
@@ -429,9 +341,6 @@ impl<'a> VictimState<'a> {
 
     /// Counts the slots of a node again.
     fn recount(&mut self, node: NodeIx) {
-        if let Some(several) = &mut self.several {
-            several.note(node);
-        }
         for (ix, shape) in self.fit.shapes.iter().enumerate() {
             let now = if self.instance.placement.admits[shape.shape].contains(node) {
                 slots(

@@ -216,3 +216,47 @@ fn work_is_counted_in_visits_of_nodes_and_a_placement_that_is_tried_as_four_of_e
     assert!(state.fits());
     assert_eq!(state.steps, 2 + 4 * 5);
 }
+
+#[test]
+fn a_node_that_is_as_it_was_after_weighing_is_not_looked_at_again() {
+    let mut cluster = Cluster::new(2, 0);
+    let mut units = Units::default();
+    for node in 0..3 {
+        let spec = ClusterNode {
+            allocatable: smallvec![4, 4],
+            domains: Vec::new(),
+            schedulable: true,
+        };
+        cluster.upsert_node(node, &spec);
+        cluster.add_pod(node, &[4, 4]);
+        units.units.push(Unit {
+            pods: vec![Pods {
+                request: smallvec![4, 4],
+                nodes: vec![node],
+            }],
+            priority: 0,
+            gang: false,
+            cost: 1,
+            pdbs: smallvec![],
+            start: 0,
+            cascade: None,
+            eligible: None,
+            preempts: false,
+        });
+    }
+    let mut demand = Demand::homogeneous([3, 1].as_slice(), 1, 100);
+    demand.shapes.push(Shape::new([1, 3].as_slice(), 1));
+    demand.min_count = 2;
+    let placement = PlacementInstance::new(&cluster, &demand);
+    let (instance, fit) = (
+        PreemptionInstance::new(&placement, &units),
+        FitCondition::new(&placement),
+    );
+    let mut state = VictimState::new(&instance, &fit);
+    state.evict(0);
+    assert!(state.fits());
+    state.marginal_of(0, &[1, 2]);
+    let before = state.all_steps();
+    assert!(state.fits());
+    assert_eq!(state.all_steps(), before);
+}

@@ -1,0 +1,272 @@
+//! What a node can hold of a gang of several shapes.
+//!
+//! A *pattern* says how many pods of each shape a node takes at once; only patterns to which no pod
+//! can be added count. Nodes with the same patterns are of one *kind*: a search looks at kinds, and
+//! there are few of them however many nodes there are.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+use std::rc::Rc;
+
+use smallvec::SmallVec;
+
+use super::slots::slots;
+
+/// Pods of each wanted shape, in the order of the wants.
+pub(crate) type Pattern = SmallVec<[i64; 4]>;
+/// Ordinal of a kind.
+pub(crate) type KindIx = usize;
+
+/// Patterns of one kind that are looked at, at most. Kinds that have more keep those that were found, and
+/// what is found for them is still right; only that nothing else exists cannot be said any more.
+const PATTERNS: usize = 256;
+
+/// The patterns of a kind, in descending order; none is a part of another.
+#[derive(Debug)]
+pub(super) struct Kind {
+    /// Pods of each wanted shape, pattern after pattern.
+    counts: Vec<i64>,
+    shapes: usize,
+    /// How many patterns there are.
+    pub len: usize,
+    /// Whether these are all.
+    pub complete: bool,
+}
+
+impl Kind {
+    /// The kind of a node with so much free, for shapes that ask for so much, and of which at most so
+    /// many pods may come; with how many patterns were looked at.
+    pub fn new(requests: &[&[i64]], most: &[i64], free: &[i64]) -> (Self, u64) {
+        let mut all = Enumeration {
+            requests,
+            most,
+            left: free.into(),
+            pattern: Pattern::from_elem(0, most.len()),
+            looked_at: 0,
+            found: Self {
+                counts: Vec::new(),
+                shapes: most.len(),
+                len: 0,
+                complete: false,
+            },
+        };
+        all.found.complete = all.extend(0);
+        (all.found, all.looked_at as u64)
+    }
+
+    /// Pods of each wanted shape in a pattern.
+    pub fn pattern(&self, at: usize) -> &[i64] {
+        &self.counts[at * self.shapes..(at + 1) * self.shapes]
+    }
+
+    /// The patterns.
+    pub fn patterns(&self) -> impl ExactSizeIterator<Item = &[i64]> {
+        (0..self.len).map(|at| self.pattern(at))
+    }
+
+    /// The dearest pattern at these prices, the first of equal ones, and what it is worth.
+    pub fn dearest(&self, prices: &[i64]) -> (usize, i64) {
+        // Most of a search is spent here, and a number of shapes that the compiler knows halves it.
+        match *prices {
+            [a, b] => dearest(self.rows(), &[a, b]),
+            [a, b, c] => dearest(self.rows(), &[a, b, c]),
+            [a, b, c, d] => dearest(self.rows(), &[a, b, c, d]),
+            _ => dearest(&self.patterns().collect::<Vec<_>>(), &prices),
+        }
+    }
+
+    /// The patterns, where there are so many shapes.
+    pub fn rows<const SHAPES: usize>(&self) -> &[[i64; SHAPES]] {
+        self.counts.as_chunks().0
+    }
+}
+
+/// As [`Kind::dearest`].
+fn dearest<P: AsRef<[i64]>>(patterns: &[P], prices: &P) -> (usize, i64) {
+    let mut best = (0, i64::MIN);
+    for (at, pattern) in patterns.iter().enumerate() {
+        let value = worth(prices.as_ref(), pattern.as_ref());
+        if value > best.1 {
+            best = (at, value);
+        }
+    }
+    best
+}
+
+/// The kinds of one gang that were seen so far. What a node can hold of it follows from what is free
+/// there, whichever evictions are tried.
+#[derive(Debug, Default)]
+pub(crate) struct KindTable {
+    /// The kinds, by ordinal.
+    pub(super) all: Vec<Rc<Kind>>,
+    by_node: HashMap<NodeState, KindIx, BuildHasherDefault<Mixing>>,
+    by_counts: HashMap<Vec<i64>, KindIx, BuildHasherDefault<Mixing>>,
+}
+
+/// What decides the kind of a node: which shapes it admits, and what is free.
+pub(super) type NodeState = SmallVec<[i64; 8]>;
+
+impl KindTable {
+    /// The kind of a node; `make` says what it can hold, where that is not known yet.
+    pub(super) fn kind(&mut self, state: NodeState, make: impl FnOnce() -> Kind) -> KindIx {
+        if let Some(&known) = self.by_node.get(&state) {
+            return known;
+        }
+        let (kind, next) = (make(), self.all.len());
+        let ix = *self.by_counts.entry(kind.counts.clone()).or_insert(next);
+        if ix == next {
+            self.all.push(Rc::new(kind));
+        }
+        self.by_node.insert(state, ix);
+        ix
+    }
+}
+
+/// A hash of a few numbers: they are our own, so that nobody chooses them to collide.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mixing(u64);
+
+impl Hasher for Mixing {
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        // The constant of Fibonacci hashing.
+        self.0 = (self.0.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    }
+
+    fn write_usize(&mut self, word: usize) {
+        self.write_u64(word as u64);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0 ^ (self.0 >> 32)
+    }
+}
+
+/// Goes through the patterns for so much free capacity, in descending order.
+struct Enumeration<'r> {
+    /// What a pod of each shape asks for.
+    requests: &'r [&'r [i64]],
+    /// Pods of each shape, at most.
+    most: &'r [i64],
+    /// What is left beside the pattern.
+    left: SmallVec<[i64; 8]>,
+    pattern: Pattern,
+    /// Patterns that were looked at, with those to which a pod can be added.
+    looked_at: usize,
+    /// Patterns to which none can be added.
+    found: Kind,
+}
+
+impl Enumeration<'_> {
+    /// Goes through all counts of the shapes from a position on; false when these are too many.
+    fn extend(&mut self, at: usize) -> bool {
+        if self.looked_at >= PATTERNS {
+            return false;
+        }
+        if at == self.most.len() {
+            self.looked_at += 1;
+            if !self.has_room() {
+                self.found.len += 1;
+                self.found.counts.extend_from_slice(&self.pattern);
+            }
+            return true;
+        }
+        let here = i64::from(slots(&self.left, self.requests[at])).min(self.most[at]);
+        // The last shape takes all that it can: less would be a part of that.
+        let least = if at + 1 == self.most.len() { here } else { 0 };
+        let mut complete = true;
+        for count in (least..=here).rev() {
+            self.put(at, count);
+            complete &= self.extend(at + 1);
+            self.put(at, -count);
+        }
+        complete
+    }
+
+    fn put(&mut self, at: usize, count: i64) {
+        self.pattern[at] += count;
+        for (left, amount) in self.left.iter_mut().zip(self.requests[at]) {
+            *left -= amount * count;
+        }
+    }
+
+    /// Whether a pod can be added to the pattern, which is then a part of another.
+    fn has_room(&self) -> bool {
+        let mut shapes = self.requests.iter().zip(self.most).zip(&self.pattern);
+        shapes.any(|((request, most), count)| {
+            let mut amounts = self.left.iter().zip(*request);
+            count < most && amounts.all(|(left, amount)| *amount == 0 || left >= amount)
+        })
+    }
+}
+
+/// What a pattern is worth at these prices.
+pub(super) fn worth(prices: &[i64], pattern: &[i64]) -> i64 {
+    let each = prices.iter().zip(pattern);
+    each.map(|(price, count)| price * count).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const REQUESTS: [&[i64]; 3] = [&[3, 2], &[1, 1], &[2, 0]];
+    const MOST: [i64; 3] = [2, 9, 3];
+
+    /// Whether pods of these counts fit, and come.
+    fn fit(counts: &[i64], free: &[i64]) -> bool {
+        let asked = |dim: usize| -> i64 {
+            let each = counts.iter().zip(&REQUESTS);
+            each.map(|(count, request)| count * request[dim]).sum()
+        };
+        counts.iter().zip(&MOST).all(|(c, m)| c <= m) && (0..2).all(|dim| asked(dim) <= free[dim])
+    }
+
+    #[test]
+    fn patterns_are_all_counts_that_fit_and_to_which_no_pod_can_be_added_in_descending_order() {
+        for (cores, gpus) in (0..=12).flat_map(|cores| (0..=8).map(move |gpus| (cores, gpus))) {
+            let free = [cores, gpus];
+            let most: Vec<i64> = (0..3)
+                .map(|shape| i64::from(slots(&free, REQUESTS[shape])).min(MOST[shape]))
+                .collect();
+            let (kind, looked_at) = Kind::new(&REQUESTS, &most, &free);
+            let mut plain: Vec<Vec<i64>> = Vec::new();
+            for counts in (0..3 * 10 * 4).map(|n| vec![n / 40, n / 4 % 10, n % 4]) {
+                let more = (0..3).map(|shape| {
+                    let mut more = counts.clone();
+                    more[shape] += 1;
+                    more
+                });
+                if fit(&counts, &free) && !more.into_iter().any(|more| fit(&more, &free)) {
+                    plain.push(counts);
+                }
+            }
+            plain.reverse();
+            assert!(kind.patterns().eq(plain.iter()), "{free:?}: {plain:?}");
+            assert!(kind.complete && looked_at >= plain.len() as u64);
+        }
+    }
+
+    #[test]
+    fn the_dearest_pattern_is_the_first_of_equal_ones() {
+        let (kind, _) = Kind::new(&REQUESTS, &[2, 6, 3], &[6, 8]);
+        let (at, worth) = kind.dearest(&[3, 1, 2]);
+        assert_eq!((kind.pattern(at), worth), (&[2, 0, 0][..], 6));
+    }
+
+    #[test]
+    fn nodes_with_the_same_patterns_are_of_one_kind() {
+        let mut table = KindTable::default();
+        let make = |free: [i64; 2]| Kind::new(&REQUESTS[..2], &[1, 1], &free).0;
+        let kinds = [[3, 2], [3, 3], [9, 9], [3, 2]]
+            .map(|free| table.kind(free.as_slice().into(), || make(free)));
+        assert_eq!((kinds, table.all.len()), ([0, 0, 1, 0], 2));
+    }
+}

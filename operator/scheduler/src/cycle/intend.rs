@@ -1,0 +1,159 @@
+//! What a search for victims comes to, in the status of the preemptor's pod group.
+
+use std::sync::Arc;
+
+use lockstep_api::scheduling::{Preemption, Victim};
+use lockstep_model::{Eviction, PlacementRequest, Pod, Source};
+
+use super::place::by_name;
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::decision::{ChosenVictim, Decision, OtherVictims, PreemptionDecision};
+use crate::intent_id::intent_id;
+use crate::messages;
+use crate::occupancy::victim_priority;
+use crate::size::{self, TooLarge};
+use crate::state::{GangState, new_placement};
+
+/// Assigns the nodes of its victims to a gang, and notes the intent to evict them, if both fit into
+/// one object.
+pub(super) fn intend(
+    context: &Context<'_>,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    at: usize,
+    request: &PlacementRequest,
+    eviction: &Eviction,
+) -> Result<(), TooLarge> {
+    let decision = decision(context, gangs, request, eviction);
+    let gang = &mut gangs[at];
+    let nodes = by_name(context, &decision.nodes);
+    let victims: Vec<Victim> = decision.victims.iter().map(|v| v.victim.clone()).collect();
+    let placement = || new_placement(gang.uid(), &nodes, context.now);
+    size::check(nodes.len(), placement, &victims, context.now)?;
+    capacity.assign(context, gang, nodes);
+    capacity
+        .evicting
+        .extend(victims.iter().map(|v| v.uid.clone()));
+    let mut intent = Preemption {
+        id: String::new(),
+        preemptor_uid: gang.uid().to_owned(),
+        decided_at: context.now,
+        placement: gang
+            .to_placement(context.now)
+            .map(|p| p.id)
+            .unwrap_or_default(),
+        victims,
+        explanation: String::new(),
+        cost: whole(decision.lost),
+        at_least: whole(decision.at_least),
+        proven: decision.proven,
+        next_best: decision
+            .next_best
+            .as_ref()
+            .map(|next| messages::next_best(&next.victims, whole(next.lost))),
+    };
+    intent.id = intent_id(&intent);
+    let follow_on = &eviction.answer.explanation.follow_on;
+    let caused = follow_on.iter().map(|f| f.lost).sum();
+    intent.explanation = messages::explanation(&intent, decision.pdb_excess, caused);
+    gang.status.preemption = Some(intent);
+    gang.decision = Decision::Preempts(Box::new(decision));
+    Ok(())
+}
+
+fn decision(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    request: &PlacementRequest,
+    eviction: &Eviction,
+) -> PreemptionDecision {
+    let (answer, reasons) = (&eviction.answer, &eviction.reasons);
+    let mut victims = Vec::new();
+    for &unit in &answer.victims {
+        let taken = reasons.taken.iter().find(|t| t.unit == unit);
+        let of_unit = victims_of(context, gangs, eviction, unit);
+        victims.extend(of_unit.into_iter().map(|victim| ChosenVictim {
+            victim,
+            nodes: taken.map(|t| t.nodes.clone()).unwrap_or_default(),
+        }));
+    }
+    let next_best = reasons.runner_up.as_ref().map(|next| {
+        let units = next.victims.iter();
+        OtherVictims {
+            victims: units
+                .flat_map(|&unit| victims_of(context, gangs, eviction, unit))
+                .collect(),
+            lost: next.cost.lost,
+            pdb_excess: next.cost.pdb_excess,
+        }
+    });
+    PreemptionDecision {
+        nodes: request.assign(context.cluster, &answer.placement),
+        victims,
+        lost: answer.cost.lost,
+        pdb_excess: answer.cost.pdb_excess,
+        at_least: answer.bound.lost,
+        proven: answer.proven,
+        next_best,
+    }
+}
+
+/// The victims that a unit stands for: a gang, a pod, or all pods of a unit of others.
+fn victims_of(
+    context: &Context<'_>,
+    gangs: &[GangState],
+    eviction: &Eviction,
+    unit: usize,
+) -> Vec<Victim> {
+    let table = &eviction.table;
+    let (Some(source), Some(of)) = (table.sources.get(unit), table.units.units.get(unit)) else {
+        return Vec::new();
+    };
+    match source {
+        Source::Gang(number) => {
+            let gang = gangs.get(*number).into_iter();
+            let victim = |gang: &GangState| Victim {
+                kind: "PodGroup".to_owned(),
+                namespace: gang.input.key.namespace.clone(),
+                name: gang.input.key.name.clone(),
+                uid: gang.uid().to_owned(),
+                priority: victim_priority(context, gang),
+                pods: of.pod_count() as i32,
+                cost: i64::try_from(of.cost).unwrap_or(i64::MAX),
+                ..Victim::default()
+            };
+            gang.map(victim).collect()
+        }
+        Source::Pod(pod) => vec![Victim {
+            priority: of.priority,
+            ..pod_victim(pod, of.cost)
+        }],
+        Source::Pods(pods) => {
+            let costs = &context.settings.rules.costs;
+            let victim = |pod: &Arc<Pod>| Victim {
+                unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
+                ..pod_victim(pod, costs.loss_of_pod(pod, context.now))
+            };
+            pods.iter().map(victim).collect()
+        }
+    }
+}
+
+fn pod_victim(pod: &Pod, cost: u64) -> Victim {
+    Victim {
+        kind: "Pod".to_owned(),
+        namespace: pod.namespace.clone(),
+        name: pod.name.clone(),
+        uid: pod.uid.clone(),
+        priority: pod.priority,
+        pods: 1,
+        cost: i64::try_from(cost).unwrap_or(i64::MAX),
+        ..Victim::default()
+    }
+}
+
+/// Accelerator-seconds as objects hold them.
+fn whole(lost: u128) -> i64 {
+    i64::try_from(lost).unwrap_or(i64::MAX)
+}
