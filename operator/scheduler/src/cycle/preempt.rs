@@ -193,23 +193,21 @@ fn search(
         let attempt = attempt_of(context, &gang.input, unplaced, round);
         search_victims(context, &everything, unplaced.at, &attempt, free, filter)
     };
-    found.map_err(|found| match found.short {
-        Some(Infeasible::GaveUp { steps }) => {
+    found.map_err(|found| {
+        if let Some(Infeasible::GaveUp { steps }) = found.short {
             let pending = not_known(context, memory, gang, steps, round);
             // Or a few such gangs would take all searches of every cycle.
             let until = context.now + backoff(1);
             let (cache, who) = (&mut memory.no_victims, Searcher::Alone(gang.uid()));
-            cache.remember(who, Some(until), pending)
+            return cache.remember(who, Some(until), pending);
         }
-        _ => {
-            let asked_again = (!refused.is_empty()).then(|| {
-                let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
-                context.now + holds
-            });
-            let until = found.until.into_iter().chain(asked_again).min();
-            let (cache, who) = (&mut memory.no_victims, unplaced.searcher(gangs));
-            cache.remember(who, until, found.pending(unplaced.short))
-        }
+        let asked_again = (!refused.is_empty()).then(|| {
+            let holds = TimeDelta::from_std(REFUSAL_HOLDS).unwrap_or(TimeDelta::MAX);
+            context.now + holds
+        });
+        let until = found.until.into_iter().chain(asked_again).min();
+        let (cache, who) = (&mut memory.no_victims, unplaced.searcher(gangs));
+        cache.remember(who, until, found.pending(unplaced.short))
     })
 }
 
