@@ -17,6 +17,7 @@ use lockstep_agent::store::FileStore;
 use lockstep_agent::supervisors::SupervisorLinks;
 use lockstep_agent::{Agent, AgentArgs};
 use lockstep_process::api_server::kube_config;
+use lockstep_process::connection;
 use lockstep_process::endpoints::{SharedRegistry, listen, serve_health, serve_metrics};
 use lockstep_process::signals::ended_by_signal;
 use tokio::sync::watch;
@@ -125,8 +126,6 @@ fn now() -> DateTime<Utc> {
 }
 
 async fn connect(args: &AgentArgs) -> Result<Client> {
-    let mut config = kube_config(args.kubeconfig.as_deref()).await?;
-    // Stock retries repeat every verb for minutes; each caller here repeats what it may.
-    config.default_retry = false;
-    Client::try_from(config).context("connection to the API server")
+    let config = kube_config(args.kubeconfig.as_deref()).await?;
+    connection::connect(config).context("connection to the API server")
 }

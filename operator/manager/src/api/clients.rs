@@ -12,10 +12,11 @@ use std::time::Duration;
 
 use http::{Method, Request, Response};
 use http_body_util::BodyExt;
+use kube::client::Body;
 use kube::client::retry::RetryPolicy;
-use kube::client::{Body, ClientBuilder};
 use kube::{Client, Config};
 use lockstep_process::api_server::{ComeBack, is_overload};
+use lockstep_process::connection;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
 use super::deadline::in_time;
@@ -37,13 +38,11 @@ pub struct Transports {
 
 impl Transports {
     /// Connects with a kubeconfig or as a pod.
-    pub fn connect(mut config: Config) -> kube::Result<Self> {
-        // Stock retries repeat every verb for up to 15 times and minutes.
-        config.default_retry = false;
-        let write = ClientBuilder::try_from(config.clone())?.build();
-        let lease = ClientBuilder::try_from(config.clone())?.build();
-        let reading = ClientBuilder::try_from(config.clone())?.build();
+    pub fn connect(config: Config) -> kube::Result<Self> {
         let namespace = config.default_namespace.clone();
+        let write = connection::connect(config.clone())?;
+        let lease = connection::connect(config.clone())?;
+        let reading = connection::connect(config)?;
         let send = service_fn(move |request: Request<Body>| {
             let service = reading.clone();
             async move { service.send(request).await.map_err(BoxError::from) }

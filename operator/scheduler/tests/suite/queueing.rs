@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::condition::reasons;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
@@ -130,6 +131,34 @@ fn a_search_that_found_no_victims_is_repeated_only_after_a_change() {
     assert_eq!(searches.last(), Some(&0), "{searches:?}");
     world.node("n2", 2, true);
     assert_eq!(world.pass().searches, 1);
+}
+
+#[test]
+fn a_search_whose_victims_do_not_fit_into_one_object_is_not_repeated_at_once() {
+    let mut world = Gangs::new(&[]);
+    for node in 0..300 {
+        let name = format!("n{node}");
+        world.node(&name, 7, true);
+        for pod in 0..7 {
+            let pod = json!({"metadata": {"name": format!("{node}-{pod:0>240}"), "namespace": "web"},
+                "spec": {"nodeName": name, "priority": 0, "containers": [{"name": "c", "image": "i",
+                    "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}});
+            world.create::<Pod>(&serde_json::from_value(pod).unwrap());
+        }
+    }
+    let wide = Spec {
+        priority: 100,
+        members: 300,
+        gpus: 7,
+    };
+    world.gang("wide", wide);
+    assert_eq!(world.pass().searches, 1);
+    let message = world.condition("wide").message;
+    assert!(message.contains("2100 victims"), "{message}");
+    world.decide();
+    // A cycle is called for by somebody who changes nothing for others.
+    world.gang_with_claim("held", LOW);
+    assert_eq!(world.pass().searches, 0);
 }
 
 #[test]

@@ -1,0 +1,96 @@
+//! A connection to the API server that notices when the other end is gone.
+
+use std::time::Duration;
+
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use kube::client::{Body, ConfigExt};
+use kube::{Client, Config};
+use tower::{BoxError, ServiceBuilder};
+
+/// Silence after which the other end is asked whether it is still there, and between two questions.
+const PROBE: Duration = Duration::from_secs(10);
+/// Questions without an answer after which a connection is over.
+const PROBES: u32 = 3;
+
+/// Connects as kube's own client does, and has the kernel probe what is silent.
+///
+/// A watch is silent while nothing changes, so that a connection whose other end is gone without a
+/// word (a node cut off, a load balancer that forgot it) looks the same. kube gives such a watch up
+/// after 300 s; with probes it is over after 40 s. Where the kubeconfig names a proxy or a program
+/// that gives credentials, the client is kube's own, without probes: what runs in a pod has neither.
+///
+/// Nothing is repeated, whatever `config` says of retries.
+///
+/// # Errors
+/// The configuration has no certificate or credentials that can be used.
+pub fn connect(mut config: Config) -> kube::Result<Client> {
+    // Stock retries repeat every verb for up to 15 times and minutes.
+    config.default_retry = false;
+    if config.proxy_url.is_some() || config.auth_info.exec.is_some() {
+        return Client::try_from(config);
+    }
+    // The same choice as kube's, which makes it where it builds a client of its own.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+    let connector = config.rustls_https_connector_with_connector(probed(config.connect_timeout))?;
+    let service = ServiceBuilder::new()
+        .layer(config.base_uri_layer())
+        .option_layer(config.auth_layer()?)
+        .layer(config.extra_headers_layer()?)
+        .map_err(BoxError::from)
+        .service(legacy::Client::builder(TokioExecutor::new()).build::<_, Body>(connector));
+    Ok(Client::new(service, config.default_namespace))
+}
+
+fn probed(connect_timeout: Option<Duration>) -> HttpConnector {
+    let mut connector = HttpConnector::new();
+    connector.enforce_http(false);
+    connector.set_connect_timeout(connect_timeout);
+    connector.set_keepalive(Some(PROBE));
+    connector.set_keepalive_interval(Some(PROBE));
+    connector.set_keepalive_retries(Some(PROBES));
+    connector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use kube::api::ListParams;
+    use kube::core::Request;
+    use tokio::net::TcpListener;
+
+    /// Which timer runs for the connection to this port, by the kernel's table of connections: 2 is
+    /// the one for probes.
+    fn timer(port: u16) -> Option<u8> {
+        let table = std::fs::read_to_string("/proc/net/tcp").unwrap();
+        let to = format!(":{port:04X}");
+        let mut rows = table
+            .lines()
+            .map(|l| l.split_whitespace().collect::<Vec<_>>());
+        let row = rows.find(|row| row.get(2).is_some_and(|remote| remote.ends_with(&to)))?;
+        row.get(5)?.split(':').next()?.parse().ok()
+    }
+
+    #[tokio::test]
+    async fn a_connection_on_which_nothing_arrives_is_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let config = Config::new(format!("http://{address}").parse().unwrap());
+        let client = connect(config).unwrap();
+        let request = Request::new("/api").list(&ListParams::default()).unwrap();
+        let checked = async {
+            let (silent, _) = listener.accept().await.unwrap();
+            silent.readable().await.unwrap();
+            // Until what was sent is acknowledged another timer runs.
+            while timer(address.port()) == Some(1) {
+                tokio::task::yield_now().await;
+            }
+            timer(address.port())
+        };
+        tokio::select! {
+            answer = client.request_text(request) => panic!("nobody answers: {answer:?}"),
+            timer = checked => assert_eq!(timer, Some(2)),
+        }
+    }
+}
