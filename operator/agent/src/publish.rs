@@ -58,7 +58,10 @@ impl PublishError {
     fn is_overload(&self) -> bool {
         match self {
             Self::Deadline => true,
-            Self::Api(kube::Error::Api(status)) => matches!(status.code, 429 | 504),
+            Self::Api(error @ kube::Error::Api(status)) => {
+                matches!(status.code, 429 | 504)
+                    || status.code == 503 && !asked_wait(error).is_zero()
+            }
             Self::Api(error) => ComeBack::of(error).is_some(),
             Self::EarlierNode | Self::NoUid => false,
         }

@@ -46,7 +46,9 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         .collect();
     judged.sort_by_cached_key(|(f, _)| {
         let began = began(facts, &f.cause, facts.now, facts.now);
-        (began, f.cause.time, f.member.clone())
+        // Peers fail because of a hang, and no hang because of a failure.
+        let follows = f.cause.kind != CauseKind::Hang;
+        (began, follows, f.cause.time, f.member.clone())
     });
     let (first, by) = judged.first()?;
     let mut response = Response {
@@ -83,8 +85,8 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
 }
 
 /// When a failure began, to tell which came first. The clock of its node may be off: what is heard of at one
-/// time has not happened later, nor long before `detected`, when the first of them was heard of; else that
-/// it was heard counts. Who has hung made no progress for long before that was found, and what its peers
+/// time has not happened later, and how long before `detected`, when the first of them was heard of, makes
+/// no difference beyond [`NEWS`]. Who has hung made no progress for long before that was found, and what its peers
 /// made of that came later.
 pub(super) fn began(
     facts: &Facts<'_>,
@@ -92,8 +94,7 @@ pub(super) fn began(
     detected: DateTime<Utc>,
     heard: DateTime<Utc>,
 ) -> DateTime<Utc> {
-    let happened = (detected - NEWS..=heard).contains(&cause.time);
-    let found = if happened { cause.time } else { heard };
+    let found = cause.time.max(detected - NEWS).min(heard);
     let limits = facts.spec().failure_policy.progress;
     match limits.filter(|_| cause.kind == CauseKind::Hang) {
         Some(limits) => found - TimeDelta::seconds(limits.timeout_seconds),

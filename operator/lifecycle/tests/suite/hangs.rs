@@ -263,6 +263,36 @@ fn a_peer_that_fails_because_of_a_hang_is_not_its_cause_whatever_the_clocks_say(
 }
 
 #[test]
+fn of_failures_that_are_heard_of_after_an_outage_the_earliest_is_the_cause() {
+    let rules = json!([{"name": "free", "counted": false, "action": "RestartGang",
+        "match": {"exitCodes": {"operator": "In", "values": [42]}}}]);
+    for at_once in [true, false] {
+        let mut w = watched(&rules);
+        let (own, other) = (w.node_of("g", 0), w.node_of("g", 2));
+        w.exit("g", 0, 42);
+        w.agent(&own);
+        w.later(30);
+        w.exit("g", 2, 1);
+        // The manager is away meanwhile.
+        w.later(80);
+        if !at_once {
+            w.pass();
+        }
+        w.agent(&other);
+        w.pass();
+        w.rounds(15);
+        let s = w.status();
+        let cause = &s.history[0].cause;
+        assert_eq!(
+            (cause.exit_code, s.restarts.counted),
+            (Some(42), 0),
+            "at once: {at_once}\n{}",
+            w.story(20)
+        );
+    }
+}
+
+#[test]
 fn a_hang_while_the_agent_is_away_costs_one_restart_and_is_told_when_it_is_back_within_a_minute() {
     for (away, kind) in [(30, CauseKind::Hang), (90, CauseKind::ContainerExit)] {
         let mut w = watched(&json!([]));

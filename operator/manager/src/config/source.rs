@@ -43,10 +43,15 @@ impl ConfigSource {
 }
 
 fn value(text: &str) -> Result<Value, ConfigError> {
+    let nothing = || Value::Object(serde_json::Map::new());
     if text.trim().is_empty() {
-        return Ok(Value::Object(serde_json::Map::new()));
+        return Ok(nothing());
     }
-    serde_saphyr::from_str(text).map_err(|error| ConfigError::Syntax(error.to_string()))
+    match serde_saphyr::from_str(text) {
+        // Comments alone.
+        Ok(Value::Null) => Ok(nothing()),
+        read => read.map_err(|error| ConfigError::Syntax(error.to_string())),
+    }
 }
 
 #[cfg(test)]
@@ -81,6 +86,13 @@ mod tests {
         assert!(ConfigSource::default().text(absent()).is_err());
         let denied = Err(io::Error::from(ErrorKind::PermissionDenied));
         assert!(over("").text(denied).is_err());
+    }
+
+    #[test]
+    fn a_file_of_comments_says_nothing() {
+        let source = over("{supervisor: {image: r/run:v2}}");
+        let config = source.parse("# agents:\n#   labelValue: a\n").unwrap();
+        assert_eq!(config.supervisor.image, "r/run:v2");
     }
 
     #[test]

@@ -2,6 +2,7 @@
 //! not needed, exchange victims for cheaper ones.
 
 use std::cmp::{Ordering, Reverse};
+use std::collections::BTreeSet;
 
 use smallvec::SmallVec;
 
@@ -369,15 +370,17 @@ impl<'a> LocalSearch<'a> {
         }
         let nodes = &self.state.instance.placement.nodes;
         let mut offers = match self.state.missing_worth() {
-            Some(needed) => self.offers_by_worth(needed, nodes),
+            Some(_) => self.offers_by_worth(i64::MAX, nodes),
             None => self.offers(shape, i64::MAX, nodes),
         };
         offers.sort_by(|a, b| a.compare_rate(b).then(a.node.cmp(&b.node)));
+        // A node may offer several covers; its best is what counts.
+        let mut offering = BTreeSet::new();
+        offers.retain(|offer| offering.insert(offer.node));
         if !self.thorough {
             offers.truncate(CHEAPEST_NODES);
         }
         self.cheapest_nodes = offers.into_iter().map(|offer| offer.node).collect();
-        self.cheapest_nodes.dedup();
     }
 
     /// What the nodes offer for a shape; a unit that is a whole cover on several nodes only once.

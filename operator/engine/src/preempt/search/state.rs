@@ -284,6 +284,8 @@ impl<'a> VictimState<'a> {
         for &candidate in candidates {
             self.cost.count(&self.instance.cost(candidate), -1);
         }
+        let uses = candidates.iter().map(|&c| self.instance.uses(c).count());
+        self.steps += SEVERAL * uses.sum::<usize>() as u64;
         let several = self.several.as_mut();
         let worth = several.map_or(0, |s| s.worth_together(&self.free, candidates));
         (raised, worth)
