@@ -22,6 +22,8 @@ use crate::calls::Calls;
 use crate::figures::{Arm, HEAD, Round};
 use crate::machine::{load, taken};
 
+/// Lease of the managers, as shipped.
+const LEASE: &str = "lockstep-leader";
 /// Beyond which an arm has not ended.
 const PATIENCE: Duration = Duration::from_mins(15);
 /// Exit code on which the gang is recreated.
@@ -100,9 +102,9 @@ impl<'t> Bench<'t> {
 
     /// How often the lease has changed hands.
     async fn term(&self) -> Result<i32> {
-        let (namespace, name) = install::MANAGER;
+        let (namespace, _) = install::MANAGER;
         let leases: Api<Lease> = Api::namespaced(self.t.client.clone(), namespace);
-        let spec = leases.get(name).await?.spec.context("lease")?;
+        let spec = leases.get(LEASE).await?.spec.context("lease")?;
         Ok(spec.lease_transitions.unwrap_or_default())
     }
 
