@@ -59,6 +59,9 @@ pub mod annotations {
     pub const FAIR_SHARE_WEIGHT: &str = "training.lockstep.dev/fair-share-weight";
 }
 
+/// Lease of the managers, unless it is configured otherwise.
+pub const LEASE: &str = "lockstep-leader";
+
 /// Name of the supervisor: of its program, and of the init container that copies it.
 pub const SUPERVISOR_PROGRAM: &str = "lockstep-run";
 

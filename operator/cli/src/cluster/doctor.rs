@@ -14,7 +14,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::api::PostParams;
 use kube::{Api, ResourceExt};
-use lockstep_api::names::RESTART_ALL_FEATURE;
+use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE};
 use lockstep_api::time::utc_micro;
 
 use super::ClusterReader;
@@ -30,8 +30,6 @@ use crate::problem::Problem;
 
 /// Where the manager is installed, unless its pods or its Deployment say otherwise.
 const NAMESPACE: &str = "lockstep-system";
-/// The lease of the manager, unless it is configured otherwise.
-const LEASE: &str = "lockstep-leader";
 /// Rights that the policies ask the manager for, as resources of a group that has no kinds.
 const MANAGER_WRITES: (&str, [&str; 2]) =
     ("admission.lockstep.dev", ["operatorobjects", "members"]);

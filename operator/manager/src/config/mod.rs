@@ -11,6 +11,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use kube::core::Duration as Span;
+use lockstep_api::names;
 use lockstep_lifecycle::LifecycleSettings;
 use lockstep_scheduler::config::{SchedulerConfig, ValueRule};
 use serde::{Deserialize, Serialize};
@@ -81,7 +82,7 @@ impl Default for LeaderElection {
     fn default() -> Self {
         Self {
             enabled: true,
-            name: "lockstep-leader".into(),
+            name: names::LEASE.into(),
             lease_duration: secs(15),
             renew_deadline: secs(10),
             retry_period: secs(2),

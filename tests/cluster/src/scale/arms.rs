@@ -22,8 +22,6 @@ use crate::calls::Calls;
 use crate::figures::{Arm, HEAD, Round};
 use crate::machine::{load, taken};
 
-/// Lease of the managers, as shipped.
-const LEASE: &str = "lockstep-leader";
 /// Beyond which an arm has not ended.
 const PATIENCE: Duration = Duration::from_mins(15);
 /// Exit code on which the gang is recreated.
@@ -104,7 +102,7 @@ impl<'t> Bench<'t> {
     async fn term(&self) -> Result<i32> {
         let (namespace, _) = install::MANAGER;
         let leases: Api<Lease> = Api::namespaced(self.t.client.clone(), namespace);
-        let spec = leases.get(LEASE).await?.spec.context("lease")?;
+        let spec = leases.get(names::LEASE).await?.spec.context("lease")?;
         Ok(spec.lease_transitions.unwrap_or_default())
     }
 
