@@ -175,6 +175,15 @@ impl CauseKind {
             | Self::Preempted => false,
         }
     }
+
+    /// Whether a failure of this kind takes a unit of the budget, where neither a rule nor what caused
+    /// it says otherwise. Whoever deletes a pod, the program has not failed.
+    pub fn is_counted(self) -> bool {
+        match self {
+            Self::ContainerExit | Self::NodeLost | Self::PodFailed | Self::Hang => true,
+            Self::PodDeleted | Self::Requested | Self::Resize | Self::Preempted => false,
+        }
+    }
 }
 
 /// A finished incident.

@@ -72,10 +72,8 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
     } else {
         return None;
     };
-    // Whoever deletes a pod, the program has not failed.
-    let uncounted = kind == CauseKind::PodDeleted
-        || disrupted.is_some()
-        || NODE_REASONS.contains(&reason.as_str());
+    let uncounted =
+        !kind.is_counted() || disrupted.is_some() || NODE_REASONS.contains(&reason.as_str());
     let ended_at = first_end(pod).filter(|_| kind == CauseKind::PodFailed);
     let began_at = pod.deleted_at.into_iter().chain(ended_at).min();
     let time = began_at.map_or(facts.now, |t| t.min(facts.now));

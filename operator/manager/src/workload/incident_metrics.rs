@@ -73,11 +73,6 @@ impl Default for IncidentMetrics {
     }
 }
 
-/// Whether an incident of this kind usually takes a restart of the budget.
-fn is_counted(cause: CauseKind) -> bool {
-    !cause.is_requested() && cause != CauseKind::Preempted
-}
-
 /// The phases of an incident, in seconds.
 fn phases_of(p: &Phases) -> [(&'static str, f64); 5] {
     [
@@ -101,14 +96,15 @@ impl IncidentMetrics {
     /// Shows the series of a namespace from the start, so that the first incident is an increase.
     /// Those of every action and cause would be ten times as many, most of them never used.
     pub fn known(&self, namespace: &str) {
-        if !self.namespaces.lock().insert(namespace.to_owned()) {
+        let mut namespaces = self.namespaces.lock();
+        if namespaces.contains(namespace) {
             return;
         }
+        namespaces.insert(namespace.to_owned());
         for cause in CauseKind::ALL {
             drop(self.lost_to(namespace, cause));
             for action in ANSWERS {
-                let counted = is_counted(cause);
-                drop(self.finished_as(namespace, action, cause, counted));
+                drop(self.finished_as(namespace, action, cause, cause.is_counted()));
             }
         }
     }
@@ -120,7 +116,6 @@ impl IncidentMetrics {
         old: Option<&TrainingWorkloadStatus>,
         new: &TrainingWorkloadStatus,
     ) {
-        self.known(namespace);
         let known = old.map_or(&[][..], |o| &o.history);
         let entries = new.history.iter();
         for entry in entries.filter(|e| !known.iter().any(|o| same(o, e))) {

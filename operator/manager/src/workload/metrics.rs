@@ -332,6 +332,7 @@ mod tests {
         for line in [
             "lockstep_incidents_total{namespace=\"ml\",action=\"RestartGang\",cause=\"ContainerExit\",counted=\"true\"} 0",
             "lockstep_incidents_total{namespace=\"ml\",action=\"RecreateGang\",cause=\"Preempted\",counted=\"false\"} 0",
+            "lockstep_incidents_total{namespace=\"ml\",action=\"RestartGang\",cause=\"PodDeleted\",counted=\"false\"} 0",
             "lockstep_lost_accelerator_seconds_total{namespace=\"ml\",cause=\"Hang\"} 0",
             "lockstep_recovery_seconds_count{action=\"RestartGang\"} 0",
             "lockstep_incident_phase_seconds_count{phase=\"stop\"} 0",
