@@ -7,7 +7,7 @@ use chrono::{DateTime, Utc};
 use serde_json::{Value, json};
 
 use crate::problems::ask;
-use crate::server::{ApiServer, Request, refusal};
+use crate::server::{ApiServer, Request, look_up, refusal};
 
 const NODES: &str = "/api/v1/nodes";
 const PODS: &str = "/api/v1/pods";
@@ -165,7 +165,7 @@ impl Cluster {
                     "resources": kinds.collect::<Vec<_>>()}),
             );
         }
-        self.object(path, query)
+        look_up(&self.objects, path, |object| selected(object, query))
     }
 
     fn version(&self) -> Value {
@@ -184,26 +184,6 @@ impl Cluster {
         let mut review = body.clone();
         review["status"] = json!({"allowed": allowed});
         Some(review)
-    }
-
-    fn object(&self, path: &str, query: &str) -> (u16, Value) {
-        if let Some(items) = self.objects.get(path) {
-            let items: Vec<&Value> = items.iter().filter(|o| selected(o, query)).collect();
-            let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
-            return (200, list);
-        }
-        let found = path.rsplit_once('/').and_then(|(list, name)| {
-            let mut items = self.objects.get(list)?.iter();
-            items.find(|o| o["metadata"]["name"] == name)
-        });
-        match found {
-            Some(object) => (200, object.clone()),
-            None => refusal(
-                404,
-                "NotFound",
-                "the server could not find the requested resource",
-            ),
-        }
     }
 
     fn list(&mut self, path: &'static str) -> &mut Vec<Value> {

@@ -1,5 +1,6 @@
 //! An API server that gives the answers that a test has written down, one connection each.
 
+use std::borrow::Borrow;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -58,24 +59,7 @@ impl ApiServer {
             .collect();
         Self::start(move |request| {
             let path = request.path.split('?').next().unwrap_or_default();
-            if let Some(items) = lists.get(path) {
-                return (
-                    200,
-                    json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}),
-                );
-            }
-            let found = path.rsplit_once('/').and_then(|(list, name)| {
-                let items = lists.get(list)?;
-                items.iter().find(|o| o["metadata"]["name"] == name)
-            });
-            match found {
-                Some(object) => (200, object.clone()),
-                None => refusal(
-                    404,
-                    "NotFound",
-                    "the server could not find the requested resource",
-                ),
-            }
+            look_up(&lists, path, |_| true)
         })
     }
 
@@ -83,6 +67,29 @@ impl ApiServer {
     pub fn requests(&self) -> Vec<Request> {
         self.requests.lock().unwrap().clone()
     }
+}
+
+/// The answer of a server with these lists by path: of a list the objects that are selected, or one
+/// object of it.
+pub fn look_up<P: Borrow<str> + Ord>(
+    lists: &BTreeMap<P, Vec<Value>>,
+    path: &str,
+    selected: impl Fn(&Value) -> bool,
+) -> (u16, Value) {
+    if let Some(items) = lists.get(path) {
+        let items: Vec<&Value> = items.iter().filter(|o| selected(o)).collect();
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+        return (200, list);
+    }
+    let found = path.rsplit_once('/').and_then(|(list, name)| {
+        let mut items = lists.get(list)?.iter();
+        items.find(|o| o["metadata"]["name"] == name)
+    });
+    let missing = "the server could not find the requested resource";
+    found.map_or_else(
+        || refusal(404, "NotFound", missing),
+        |object| (200, object.clone()),
+    )
 }
 
 /// A refusal as an API server words it.

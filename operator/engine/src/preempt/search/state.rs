@@ -173,14 +173,19 @@ impl<'a> VictimState<'a> {
         if self.instance.unit(candidate).pdbs.is_empty() {
             return self.marginal(candidate);
         }
-        for &other in others {
-            self.cost.count(&self.instance.cost(other), 1);
+        self.with_cost_of(others, |state| state.marginal(candidate))
+    }
+
+    /// What is said when the cost of these is counted, too, and nothing else of them.
+    fn with_cost_of<T>(&mut self, candidates: &[CandidateIx], say: impl FnOnce(&Self) -> T) -> T {
+        for &candidate in candidates {
+            self.cost.count(&self.instance.cost(candidate), 1);
         }
-        let price = self.marginal(candidate);
-        for &other in others {
-            self.cost.count(&self.instance.cost(other), -1);
+        let said = say(self);
+        for &candidate in candidates {
+            self.cost.count(&self.instance.cost(candidate), -1);
         }
-        price
+        said
     }
 
     /// Pods that evicting one more unit takes beyond their budgets.
@@ -277,13 +282,7 @@ impl<'a> VictimState<'a> {
     /// shapes. The set stays as it is.
     pub fn marginal_worth(&mut self, candidates: &[CandidateIx]) -> (Price, i64) {
         let price = self.price();
-        for &candidate in candidates {
-            self.cost.count(&self.instance.cost(candidate), 1);
-        }
-        let raised = self.price() - price;
-        for &candidate in candidates {
-            self.cost.count(&self.instance.cost(candidate), -1);
-        }
+        let raised = self.with_cost_of(candidates, Self::price) - price;
         let uses = candidates.iter().map(|&c| self.instance.uses(c).count());
         self.steps += SEVERAL * uses.sum::<usize>() as u64;
         let several = self.several.as_mut();
