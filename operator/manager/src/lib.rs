@@ -30,6 +30,7 @@ mod queue;
 mod resync;
 mod run;
 pub mod scheduler;
+mod server_version;
 pub mod stepped;
 mod time_conversion;
 mod upstream_scheduling;

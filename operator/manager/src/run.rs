@@ -32,6 +32,7 @@ use crate::queue::{InHand, Queue, QueueMetrics};
 use crate::resync::resync;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
+use crate::server_version;
 use crate::upstream_scheduling::{self, NativeScheduling};
 use crate::workload::metrics::WorkloadMetrics;
 use crate::workload::{Controller, Parts};
@@ -146,7 +147,8 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     );
     let agents = config.agent_selector(&namespace);
     let own = [namespace.clone(), agents.namespace.clone()];
-    let live = LiveSettings::new(config.clone(), own, preemption);
+    let (nominations, keeps_nominations) = signal::channel(true);
+    let live = LiveSettings::new(config.clone(), own, preemption, keeps_nominations);
     let index = Index::new(agents, queue.clone(), clock.clone());
     health.follow(&index);
     let gauges = Gauges {
@@ -184,7 +186,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
 
     // Background tasks: they end when this future is dropped or returns.
     let mut background = JoinSet::new();
-    wiring.watch(&mut background);
+    wiring.watch(&mut background, nominations);
     let (events, publisher) = wiring.event_publisher(&identity);
     background.spawn(publisher);
 
@@ -209,7 +211,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
 impl Wiring {
     /// Starts the tasks that keep the index up to date, and the pass over everything that repairs
     /// what they miss.
-    fn watch(&self, tasks: &mut JoinSet<()>) {
+    fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>) {
         let watching = Watching {
             client: self.clients.read.clone(),
             streaming_lists: self.config.client.streaming_lists,
@@ -220,10 +222,15 @@ impl Wiring {
         watch_all(&self.index, &watching, tasks);
         let (read, native) = (self.clients.read.clone(), self.metrics.native.clone());
         tasks.spawn(upstream_scheduling::follow(
-            read,
+            read.clone(),
             self.index.clone(),
             self.random.clone(),
             native,
+        ));
+        tasks.spawn(server_version::follow(
+            read,
+            self.random.clone(),
+            nominations,
         ));
         tasks.spawn(resync(
             self.index.clone(),

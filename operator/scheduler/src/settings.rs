@@ -32,6 +32,9 @@ pub struct SchedulerSettings {
     pub message_interval: Duration,
     /// How long a gang runs without incident before it takes free capacity for more of its members.
     pub grow_after: Duration,
+    /// Whether kube-scheduler keeps nominations that others make, as since Kubernetes 1.34 (KEP-5278). Where
+    /// it drops them, the pods of a preemptor stay gated until its victims are gone.
+    pub keeps_nominations: bool,
     /// Changes that arrive within this time are looked at together.
     pub debounce: Duration,
     /// The same where cycles take long and come to nothing.
@@ -52,6 +55,7 @@ impl Default for SchedulerSettings {
             searches_per_cycle: 4,
             message_interval: Duration::from_secs(5),
             grow_after: Duration::from_mins(10),
+            keeps_nominations: true,
             debounce: Duration::from_millis(20),
             gather_at_most: Duration::from_millis(500),
         }

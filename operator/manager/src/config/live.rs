@@ -99,34 +99,42 @@ pub struct LiveSettings {
     /// Namespaces of the operator itself.
     own: [String; 2],
     preemption: watch::Receiver<PreemptionConfig>,
+    keeps_nominations: watch::Receiver<bool>,
 }
 
 impl LiveSettings {
-    /// Follows what is said of preemption.
+    /// Follows what is said of preemption, and whether kube-scheduler keeps nominations that others make.
     pub fn new(
         config: Config,
         own: [String; 2],
         preemption: watch::Receiver<PreemptionConfig>,
+        keeps_nominations: watch::Receiver<bool>,
     ) -> Self {
         Self {
             config,
             own,
             preemption,
+            keeps_nominations,
         }
     }
 
     /// A configuration that nobody changes, of a manager without namespaces of its own.
     pub fn unchanging(config: Config) -> Self {
         let (_, preemption) = watch::channel(config.scheduler.preemption.clone());
-        Self::new(config, [String::new(), String::new()], preemption)
+        let (_, keeps_nominations) = watch::channel(true);
+        let own = [String::new(), String::new()];
+        Self::new(config, own, preemption, keeps_nominations)
     }
 
     /// The constants, if they have changed since the last call.
     pub fn take(&mut self) -> Option<SchedulerSettings> {
         // Nobody changes what has no sender any more.
-        if !self.preemption.has_changed().unwrap_or(false) {
+        let preemption = self.preemption.has_changed().unwrap_or(false);
+        let nominations = self.keeps_nominations.has_changed().unwrap_or(false);
+        if !preemption && !nominations {
             return None;
         }
+        self.keeps_nominations.mark_unchanged();
         let now = self.preemption.borrow_and_update().clone();
         self.config.scheduler.preemption = now;
         Some(self.settings())
@@ -135,14 +143,21 @@ impl LiveSettings {
     /// The constants as of the last call of [`Self::take`].
     pub fn settings(&self) -> SchedulerSettings {
         let [manager, agents] = &self.own;
-        self.config.scheduler_settings([manager, agents])
+        SchedulerSettings {
+            keeps_nominations: *self.keeps_nominations.borrow(),
+            ..self.config.scheduler_settings([manager, agents])
+        }
     }
 
     /// Returns when the constants have changed since the last call of [`Self::take`].
     pub async fn changed(&self) {
-        let mut preemption = self.preemption.clone();
-        if preemption.changed().await.is_err() {
-            std::future::pending::<()>().await;
+        let (mut preemption, mut nominations) =
+            (self.preemption.clone(), self.keeps_nominations.clone());
+        tokio::select! {
+            Ok(()) = preemption.changed() => {}
+            Ok(()) = nominations.changed() => {}
+            // Nobody changes what has no sender any more.
+            else => std::future::pending().await,
         }
     }
 }
@@ -185,7 +200,8 @@ mod tests {
         std::fs::write(&path, "").unwrap();
         let (sender, receiver) = watch::channel(PreemptionConfig::default());
         let own = ["lockstep-system", "lockstep-agent"].map(str::to_owned);
-        let mut live = LiveSettings::new(Config::default(), own, receiver);
+        let (nominations, keeps_nominations) = watch::channel(true);
+        let mut live = LiveSettings::new(Config::default(), own, receiver, keeps_nominations);
         let source = ConfigSource {
             file: Some(path.clone()),
             defaults: None,
@@ -202,6 +218,12 @@ mod tests {
         let settings = live.take().expect("they have changed");
         assert!(!settings.preemption_enabled);
         assert!(settings.rules.victims.exclude("lockstep-agent"));
+        assert_eq!(live.take(), None);
+
+        nominations.send_replace(false);
+        live.changed().await;
+        let settings = live.take().expect("the server is older");
+        assert!(!settings.keeps_nominations && !settings.preemption_enabled);
         assert_eq!(live.take(), None);
     }
 }

@@ -162,7 +162,8 @@ fn pursue_one(
         .collect();
     if here.is_empty() {
         // While a victim runs, kube-scheduler would preempt by itself for pods that it sees.
-        if found.iter().all(|f| f.progress != Progress::Told) {
+        let early = context.settings.keeps_nominations;
+        if found.iter().all(|f| f.progress.makes_way(early)) {
             nominate(&pods, out);
         }
         return;

@@ -42,6 +42,17 @@ pub(super) enum Progress {
     Gone,
 }
 
+impl Progress {
+    /// Whether pods may be nominated in its place. `early`: while it is terminating, too.
+    pub fn makes_way(self, early: bool) -> bool {
+        match self {
+            Self::Here | Self::Told => false,
+            Self::Leaving => early,
+            Self::Gone => true,
+        }
+    }
+}
+
 impl Found {
     /// Whether it has not begun to leave, so that it need not.
     pub fn stays(&self) -> bool {

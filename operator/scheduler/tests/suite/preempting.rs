@@ -374,6 +374,28 @@ fn an_intent_that_became_void_is_replaced_by_one_that_comes_to_an_end() {
     assert_eq!((world.running("high"), world.intent("high")), (5, None));
 }
 
+/// A kube-scheduler before 1.34 would drop the nomination, and preempt by itself for pods that it sees.
+#[test]
+fn where_nominations_are_dropped_a_gang_waits_until_its_victims_are_gone() {
+    for (kept, early) in [(true, 4), (false, 0)] {
+        let mut world = contested();
+        world.scheduler_settings().keeps_nominations = kept;
+        world.pass();
+        world.control();
+        world.schedule();
+        let leaving = world.pods_of("low");
+        assert!(
+            leaving
+                .iter()
+                .all(|p| p.metadata.deletion_timestamp.is_some())
+                && leaving.len() == 4
+        );
+        assert_eq!(nominated(&world, "high"), early, "kept: {kept}");
+        world.settle();
+        assert_eq!((world.running("high"), world.running("low")), (4, 0));
+    }
+}
+
 /// The search does not count what is nominated for pods of lower priority; what carries the intent
 /// out must not either, or it withdraws in every cycle what the next one decides again.
 #[test]

@@ -1,0 +1,78 @@
+//! Which version of Kubernetes the API server is, and what follows from it.
+
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::version::Info;
+use kube::Client;
+use tokio::sync::watch;
+use tracing::{debug, info};
+
+use crate::clock::Random;
+
+/// The first version whose kube-scheduler keeps nominations that others make (KEP-5278).
+const KEEPS_NOMINATIONS: (u32, u32) = (1, 34);
+/// It changes with upgrades of the API server only.
+const INTERVAL: Duration = Duration::from_mins(10);
+/// Wait after it did not answer.
+const RETRY: Duration = Duration::from_secs(10);
+
+/// Asks at start and again from time to time, and tells whether nominations are kept. Until it is known
+/// they are taken to be.
+pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Sender<bool>) {
+    loop {
+        let wait = match client.apiserver_version().await {
+            Ok(version) => {
+                let kept = keeps(&version);
+                keeps_nominations.send_if_modified(|known| {
+                    let changed = *known != kept;
+                    if changed {
+                        info!(
+                            version = version.git_version,
+                            kept, "nominations of others by kube-scheduler"
+                        );
+                    }
+                    *known = kept;
+                    changed
+                });
+                INTERVAL
+            }
+            Err(error) => {
+                debug!(%error, "cannot ask for the version of the API server");
+                RETRY
+            }
+        };
+        tokio::time::sleep(random.jittered(wait)).await;
+    }
+}
+
+/// Whether kube-scheduler keeps nominations at this version; that of a distribution may be `34+`.
+fn keeps(version: &Info) -> bool {
+    let number = |text: &str| text.trim_end_matches('+').parse::<u32>().ok();
+    let (major, minor) = (number(&version.major), number(&version.minor));
+    let known = major.zip(minor);
+    known.is_none_or(|version| version >= KEEPS_NOMINATIONS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nominations_are_kept_from_the_version_that_learned_it_and_by_one_that_cannot_be_read() {
+        for (major, minor, kept) in [
+            ("1", "33", false),
+            ("1", "33+", false),
+            ("1", "34", true),
+            ("1", "36+", true),
+            ("2", "0", true),
+            ("", "", true),
+        ] {
+            let version = Info {
+                major: major.into(),
+                minor: minor.into(),
+                ..Info::default()
+            };
+            assert_eq!(keeps(&version), kept, "{major}.{minor}");
+        }
+    }
+}
