@@ -1,5 +1,7 @@
 //! The cheapest units to evict for one more slot on a node: a greedy covering heuristic.
 
+use std::{cmp::Ordering, collections::VecDeque};
+
 use smallvec::SmallVec;
 
 use super::state::VictimState;
@@ -16,7 +18,6 @@ pub(super) type Cover = SmallVec<[CandidateIx; 8]>;
 const WHOLE: i64 = 1 << 10;
 
 /// A unit on the node.
-#[derive(Clone)]
 struct Item<'i> {
     price: Price,
     /// Share of what is missing that it covers, summed over the resources.
@@ -72,42 +73,30 @@ pub(super) fn cover_of(
         }
     }
     state.steps += items.len() as u64;
-    // The least price per share first.
-    items.sort_unstable_by(|a, b| {
-        (a.price * Price::from(b.covers))
-            .cmp(&(b.price * Price::from(a.covers)))
-            .then(a.candidate.cmp(&b.candidate))
-    });
-    // What a budget allows to go alone may be beyond it beside others: such units wait.
-    let (mut taken, mut waiting) = (Cover::new(), Vec::new());
-    let take = |item: &Item<'_>, missing: &mut Amounts| {
+    items.sort_unstable_by(by_share);
+    let mut left = VecDeque::from(items.into_vec());
+    let (mut taken, mut cover) = (Vec::new(), Cover::new());
+    while is_missing(&missing, wanted) {
+        let mut item = left.pop_front()?;
+        // What a budget allows to go alone may be beyond it beside others: such a unit has another place.
+        let price = state.marginal_beside(item.candidate, &cover);
+        if price > item.price {
+            item.price = price;
+            let place = left.partition_point(|other| by_share(other, &item).is_lt());
+            if place > 0 {
+                state.steps += 1;
+                left.insert(place, item);
+                continue;
+            }
+        }
         for (missing, amount) in missing.iter_mut().zip(item.amounts) {
             *missing -= amount;
         }
-    };
-    items.retain(|item| {
-        if !is_missing(&missing, wanted) {
-            return false;
-        }
-        if state.marginal_beside(item.candidate, &taken) > item.price {
-            waiting.push(item.clone());
-            return false;
-        }
-        take(item, &mut missing);
-        taken.push(item.candidate);
-        true
-    });
-    for item in waiting {
-        if is_missing(&missing, wanted) {
-            take(&item, &mut missing);
-            items.push(item);
-        }
-    }
-    if is_missing(&missing, wanted) {
-        return None;
+        cover.push(item.candidate);
+        taken.push(item);
     }
     // An item that was taken early may be redundant beside later ones.
-    items.retain(|item| {
+    taken.retain(|item| {
         let without: Amounts = missing
             .iter()
             .zip(item.amounts)
@@ -119,7 +108,14 @@ pub(super) fn cover_of(
         }
         needed
     });
-    Some(items.iter().map(|item| item.candidate).collect())
+    Some(taken.iter().map(|item| item.candidate).collect())
+}
+
+/// The least price per share first.
+fn by_share(a: &Item<'_>, b: &Item<'_>) -> Ordering {
+    (a.price * Price::from(b.covers))
+        .cmp(&(b.price * Price::from(a.covers)))
+        .then(a.candidate.cmp(&b.candidate))
 }
 
 /// Whether anything that the request asks for is missing.

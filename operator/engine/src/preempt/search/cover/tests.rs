@@ -49,3 +49,21 @@ fn of_units_under_one_budget_a_second_is_taken_only_when_others_do_not_suffice()
         assert_eq!(cover.as_slice(), expected, "others: {others}");
     }
 }
+
+#[test]
+fn a_unit_that_is_beyond_its_budget_beside_others_goes_before_one_that_is_further_beyond() {
+    let mut question = Question::new(&[12], 1, 6);
+    for cost in [1, 2] {
+        question.unit(cost, 4, &[0]).pdbs.push((0, 1));
+    }
+    question.unit(1, 4, &[0]).pdbs.push((1, 8));
+    question.units.pdb_allowed = vec![1, 0];
+    let site = PlacementInstance::new(&question.cluster, &question.demand);
+    let (instance, fit) = (
+        PreemptionInstance::new(&site, &question.units),
+        FitCondition::new(&site),
+    );
+    let mut state = VictimState::new(&instance, &fit);
+    let cover = cheapest_cover(&mut state, 0, 0, |_| true).expect("there are enough");
+    assert_eq!(cover.as_slice(), [0, 1]);
+}
