@@ -10,10 +10,26 @@ use super::{
 };
 use crate::{objective::Price, preempt::instance::CandidateIx, problem::NodeIx};
 
+/// A cover that alone is worth all that was needed at some point of a repair.
+pub(super) struct AtOnce {
+    /// How many were evicted by the repair until then.
+    taken: usize,
+    cover: Cover,
+    /// Price of the set with it.
+    price: Price,
+}
+
 impl LocalSearch<'_> {
     /// The cover with the least price for its worth, and others that are nearly as good until there
     /// is what is needed; `None` where shapes do not compete, or nothing is worth anything.
-    pub(super) fn best_by_worth(&mut self) -> Option<Cover> {
+    ///
+    /// What has the best rate may leave a rest for which only something large is left: the cheapest set
+    /// that would need nothing further is kept in `at_once`. `taken` is how many were evicted so far.
+    pub(super) fn best_by_worth(
+        &mut self,
+        taken: usize,
+        at_once: &mut Option<AtOnce>,
+    ) -> Option<Cover> {
         let needed = self.state.missing_worth()?;
         let cheapest_nodes = std::mem::take(&mut self.cheapest_nodes);
         let mut offers = self.offers_by_worth(needed, &cheapest_nodes);
@@ -22,7 +38,43 @@ impl LocalSearch<'_> {
             offers = self.offers_by_worth(needed, &self.state.instance.placement.nodes);
         }
         offers.sort_by(Offer::compare_rate);
+        let whole = offers.iter().filter(|offer| offer.frees >= needed);
+        if let Some(offer) = whole.min_by_key(|offer| offer.price) {
+            let price = self.state.price() + offer.price;
+            if at_once.as_ref().is_none_or(|known| price < known.price) {
+                let cover = offer.cover.clone();
+                *at_once = Some(AtOnce {
+                    taken,
+                    cover,
+                    price,
+                });
+            }
+        }
         self.together(offers, needed)
+    }
+
+    /// Goes back to where a cover was worth all that was needed, and takes that, if this is cheaper than
+    /// the set that the repair has come to and the gang fits. Whether it fits in the end.
+    pub(super) fn finish_at_once(
+        &mut self,
+        at_once: &AtOnce,
+        taken: &[CandidateIx],
+        limit: Price,
+        fits: bool,
+    ) -> bool {
+        let limit = if fits { self.state.price() - 1 } else { limit };
+        if at_once.price > limit {
+            return fits;
+        }
+        let later = &taken[at_once.taken..];
+        self.restore_all(later);
+        self.evict_all(&at_once.cover);
+        if self.state.fits() {
+            return true;
+        }
+        self.restore_all(&at_once.cover);
+        self.evict_all(later);
+        fits && self.state.fits()
     }
 
     /// What the nodes offer, each for one pod more beside several mixtures.

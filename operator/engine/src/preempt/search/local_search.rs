@@ -90,23 +90,32 @@ impl<'a> LocalSearch<'a> {
 
     /// As [`LocalSearch::repair`], but ends in failure once the price is above a limit.
     fn repair_within(&mut self, limit: Price) -> bool {
+        let (mut taken, mut at_once) = (Vec::new(), None);
+        let mut fits = false;
         while self.state.price() <= limit {
             let cover = match self.state.deficit() {
                 Some((shape, missing)) => self.best_cover(shape, missing),
-                None if self.state.fits() => return true,
+                None if self.state.fits() => {
+                    fits = true;
+                    break;
+                }
                 // There are slots enough, but those of different shapes overlap.
                 None if self.is_spent() => return self.evict_until_it_fits(),
-                None => match self.best_by_worth() {
+                None => match self.best_by_worth(taken.len(), &mut at_once) {
                     None => return self.evict_until_it_fits(),
                     cover => cover,
                 },
             };
             let Some(cover) = cover else {
-                return false;
+                break;
             };
             self.evict_all(&cover);
+            taken.extend(cover);
         }
-        false
+        match at_once {
+            Some(at_once) => self.finish_at_once(&at_once, &taken, limit, fits),
+            None => fits,
+        }
     }
 
     /// Evicts more and more until the gang fits, first what brings most for its price: one, two
@@ -483,13 +492,13 @@ impl<'a> LocalSearch<'a> {
         best.map(|offer| offer.cover)
     }
 
-    fn evict_all(&mut self, candidates: &[CandidateIx]) {
+    pub(super) fn evict_all(&mut self, candidates: &[CandidateIx]) {
         for &candidate in candidates {
             self.state.evict(candidate);
         }
     }
 
-    fn restore_all(&mut self, candidates: &[CandidateIx]) {
+    pub(super) fn restore_all(&mut self, candidates: &[CandidateIx]) {
         for &candidate in candidates {
             self.state.restore(candidate);
         }
