@@ -195,6 +195,18 @@ impl Nodes {
         )?)
     }
 
+    /// Milliseconds from the failure behind an attempt until each agent had the order for it, sorted.
+    pub async fn deliveries(&self, workload_uid: &str, attempt: i64) -> Result<Vec<i64>> {
+        let all: BTreeMap<String, BTreeMap<i64, Vec<i64>>> =
+            serde_json::from_str(&http::get(&self.control, "/deliveries").await?)?;
+        let mut delays = all
+            .get(workload_uid)
+            .and_then(|attempts| attempts.get(&attempt).cloned())
+            .unwrap_or_default();
+        delays.sort_unstable();
+        Ok(delays)
+    }
+
     /// Any request of the control interface.
     pub async fn post(&self, path: &str, body: Value) -> Result<()> {
         http::post(&self.control, path, &body).await.map(drop)

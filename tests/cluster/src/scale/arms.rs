@@ -8,9 +8,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::api::{DeleteParams, ListParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::names;
-use lockstep_api::workload::{Group, Phase, Phases, TrainingWorkloadStatus};
-use lockstep_cluster::audit::Follow;
-use lockstep_cluster::cluster::Manager;
+use lockstep_api::workload::{Group, Phase, TrainingWorkloadStatus};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::scenario::{Scenario, uids};
 use lockstep_cluster::{eventually, install};
@@ -18,9 +16,8 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::Wanted;
-use crate::calls::Calls;
-use crate::figures::{Arm, HEAD, Round};
-use crate::machine::{load, taken};
+use crate::figures::Round;
+use crate::record::Record;
 
 /// Beyond which an arm has not ended.
 const PATIENCE: Duration = Duration::from_mins(15);
@@ -28,35 +25,29 @@ const PATIENCE: Duration = Duration::from_mins(15);
 const ANEW: i32 = 42;
 /// What the slow API server does: every request waits, and one in ten is refused.
 const SLOW: &str = r#"{"delayMillis": 200, "refuseEvery": 10, "retryAfterSeconds": 1}"#;
-/// Time for what trails an arm, so that it is counted there and not in the next.
-const TRAIL: Duration = Duration::from_secs(3);
 
-/// The benchmark under way.
+/// The arms on nodes of one kind.
 pub struct Bench<'t> {
     t: &'t Scenario<'t>,
     members: i32,
     rounds: usize,
     /// Rounds of the other restarts.
     few: usize,
-    manager: Manager,
-    log: Follow,
-    arms: Vec<Arm>,
+    record: &'t mut Record,
 }
 
 impl<'t> Bench<'t> {
-    pub fn new(t: &'t Scenario<'t>, wanted: &Wanted, manager: Manager) -> Result<Self> {
-        Ok(Self {
+    pub fn new(t: &'t Scenario<'t>, wanted: &Wanted, record: &'t mut Record) -> Self {
+        Self {
             t,
             members: wanted.nodes,
             rounds: wanted.rounds,
             few: wanted.rounds.min(3),
-            manager,
-            log: t.cluster.audit.follow()?,
-            arms: Vec::new(),
-        })
+            record,
+        }
     }
 
-    /// All arms; then the table.
+    /// All arms on nodes that can everything.
     pub async fn run(mut self) -> Result<()> {
         let term = self.term().await?;
         self.create("create", "sup", supervised()).await?;
@@ -74,28 +65,49 @@ impl<'t> Bench<'t> {
         for _ in 0..self.few {
             self.recreate("RecreateGang, slow server", "sup").await?;
         }
-        self.slowly(false)?;
-        self.delete("delete", "sup").await?;
-        self.create("create, container tier", "plain", plain())
+        self.delete("delete, slow server", "sup").await?;
+        self.create("create, slow server", "late", supervised())
             .await?;
-        for _ in 0..self.few {
-            self.in_place("restart in place, container tier", "plain")
-                .await?;
-        }
-        self.slowly(true)?;
-        for _ in 0..self.few {
-            self.in_place("restart in place, container tier, slow server", "plain")
-                .await?;
-        }
         self.slowly(false)?;
-        self.delete("delete, container tier", "plain").await?;
-        self.preempt().await?;
+        self.delete("delete", "late").await?;
+        self.in_place_rounds("restart-all").await?;
+        self.preempt("preemption by half the cluster", false)
+            .await?;
+        self.preempt("preemption by half the cluster, slow server", true)
+            .await?;
         ensure!(
             self.term().await? == term,
             "leadership was lost in the course of it"
         );
-        self.failover().await?;
-        self.print()
+        self.failover().await
+    }
+
+    /// The arms of a tier that restarts containers, on nodes that can no more than that.
+    pub async fn tier(mut self, tier: &str) -> Result<()> {
+        let term = self.term().await?;
+        self.in_place_rounds(tier).await?;
+        ensure!(
+            self.term().await? == term,
+            "leadership was lost in the course of it"
+        );
+        Ok(())
+    }
+
+    /// Creates a gang without supervisors, restarts it in place, and deletes it.
+    async fn in_place_rounds(&mut self, tier: &str) -> Result<()> {
+        self.create(&format!("create, {tier}"), "plain", plain())
+            .await?;
+        let arm = format!("restart in place, {tier}");
+        for _ in 0..self.few {
+            self.in_place(&arm, "plain").await?;
+        }
+        self.slowly(true)?;
+        for _ in 0..self.few {
+            self.in_place(&format!("{arm}, slow server"), "plain")
+                .await?;
+        }
+        self.slowly(false)?;
+        self.gone("plain").await
     }
 
     /// How often the lease has changed hands.
@@ -125,47 +137,28 @@ impl<'t> Bench<'t> {
         kept: usize,
         workload: &str,
     ) -> Result<()> {
-        let status = self.t.workloads().get(workload).await?.status;
-        let last = status.and_then(|s| s.history.into_iter().next());
-        let phases = last.context("no restart in the history")?.phases;
-        self.note(arm, took, kept, Some(phases)).await
-    }
-
-    /// Takes down what an arm has shown.
-    async fn note(
-        &mut self,
-        name: &str,
-        took: Duration,
-        kept: usize,
-        phases: Option<Phases>,
-    ) -> Result<()> {
-        tokio::time::sleep(TRAIL).await;
+        let workload = self.t.workloads().get(workload).await?;
+        let uid = workload.uid().unwrap_or_default();
+        let status = workload.status.context("a status")?;
+        let delivered = self.t.nodes.deliveries(&uid, status.attempt).await?;
+        let last = status.history.into_iter().next();
         let round = Round {
             took,
-            calls: Calls::since(&mut self.log)?,
             kept,
-            phases,
+            phases: Some(last.context("no restart in the history")?.phases),
+            delivered,
+            ..Round::default()
         };
-        let manager = taken(self.manager.process.id())?;
-        println!(
-            "{name}: {:.2} s; manager {:.0} MB (most {:.0}), {:.1} s of CPU so far; load {}",
-            took.as_secs_f64(),
-            manager.resident,
-            manager.most_resident,
-            manager.cpu,
-            load()?
-        );
-        for line in round.calls.lines() {
-            println!("    {line}");
-        }
-        match self.arms.last_mut().filter(|arm| arm.name == name) {
-            Some(arm) => arm.rounds.push(round),
-            None => self.arms.push(Arm {
-                name: name.to_owned(),
-                rounds: vec![round],
-            }),
-        }
-        Ok(())
+        self.record.note(arm, round).await
+    }
+
+    /// Takes down how long an arm took that is no restart.
+    async fn note(&mut self, arm: &str, took: Duration) -> Result<()> {
+        let round = Round {
+            took,
+            ..Round::default()
+        };
+        self.record.note(arm, round).await
     }
 
     /// Waits for a status.
@@ -219,7 +212,7 @@ impl<'t> Bench<'t> {
         let begun = Instant::now();
         self.t.create(gang(name, self.members, 8, policy)).await?;
         self.running(name).await?;
-        self.note(arm, begun.elapsed(), 0, None).await
+        self.note(arm, begun.elapsed()).await
     }
 
     async fn supervised(&mut self, arm: &str, name: &str) -> Result<()> {
@@ -278,7 +271,7 @@ impl<'t> Bench<'t> {
     async fn delete(&mut self, arm: &str, name: &str) -> Result<()> {
         let begun = Instant::now();
         self.gone(name).await?;
-        self.note(arm, begun.elapsed(), 0, None).await
+        self.note(arm, begun.elapsed()).await
     }
 
     /// Deletes a workload, and waits until nothing is left.
@@ -297,7 +290,7 @@ impl<'t> Bench<'t> {
     }
 
     /// Half of the cluster takes the place of the other half.
-    async fn preempt(&mut self) -> Result<()> {
+    async fn preempt(&mut self, arm: &str, slow: bool) -> Result<()> {
         let half = self.members / 2;
         let class = |class: &str| json!({"priorityClassName": class});
         for name in ["low-a", "low-b"] {
@@ -306,12 +299,17 @@ impl<'t> Bench<'t> {
         for name in ["low-a", "low-b"] {
             self.running(name).await?;
         }
-        Calls::since(&mut self.log)?;
+        self.record.skip()?;
+        if slow {
+            self.slowly(true)?;
+        }
         let begun = Instant::now();
         self.t.create(gang("boss", half, 8, class("high"))).await?;
         self.running("boss").await?;
-        self.note("preemption by half the cluster", begun.elapsed(), 0, None)
-            .await?;
+        self.note(arm, begun.elapsed()).await?;
+        if slow {
+            self.slowly(false)?;
+        }
         for name in ["boss", "low-a", "low-b"] {
             self.gone(name).await?;
         }
@@ -330,37 +328,12 @@ impl<'t> Bench<'t> {
             "cold start of a follower, until its index is complete: {:.2} s",
             begun.elapsed().as_secs_f64()
         );
-        let mut first = std::mem::replace(&mut self.manager, second);
-        Calls::since(&mut self.log)?;
+        let mut first = std::mem::replace(&mut self.record.manager, second);
+        self.record.skip()?;
         first.process.kill()?;
         self.supervised("supervised restart, its manager killed before", "last")
-            .await
-    }
-
-    fn print(&self) -> Result<()> {
-        let median = |name: &str| {
-            let arm = self.arms.iter().find(|a| a.name == name);
-            arm.map(Arm::median).context("an arm")
-        };
-        let (supervised, anew) = (median("supervised restart")?, median("RecreateGang")?);
-        println!("\n{HEAD}");
-        for arm in &self.arms {
-            println!("{}", arm.row(anew));
-        }
-        let mut arms = self.arms.iter();
-        let rounds = arms.find(|a| a.name == "supervised restart");
-        let rounds = &rounds.context("an arm")?.rounds;
-        let nodes = usize::try_from(self.members)?;
-        for round in rounds {
-            let summaries = round.calls.of("manager", "patch trainingworkloads/status");
-            let writes = round.calls.by("manager") + round.calls.by("agents");
-            println!(
-                "writes of a supervised restart: {writes}, {summaries} of them summaries, on {nodes} nodes; by kubelets {}",
-                round.calls.by("kubelets")
-            );
-        }
-        println!("recreated / supervised: {:.1}", anew / supervised);
-        Ok(())
+            .await?;
+        self.gone("last").await
     }
 }
 

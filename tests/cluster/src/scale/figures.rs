@@ -7,6 +7,7 @@ use lockstep_api::workload::Phases;
 use crate::calls::Calls;
 
 /// What one arm has shown in one round.
+#[derive(Default)]
 pub struct Round {
     /// From the cause until all members run.
     pub took: Duration,
@@ -16,6 +17,24 @@ pub struct Round {
     pub kept: usize,
     /// The manager's account, where the arm is a restart.
     pub phases: Option<Phases>,
+    /// Milliseconds from the failure until each agent had the order, sorted.
+    pub delivered: Vec<i64>,
+}
+
+impl Round {
+    /// The 99th percentile of the ways of the order, in milliseconds.
+    fn delivered_p99(&self) -> Option<i64> {
+        let last = self.delivered.len().checked_sub(1)?;
+        self.delivered.get(last * 99 / 100).copied()
+    }
+
+    /// The ways of the order.
+    pub fn delivery(&self) -> String {
+        let (Some(p99), Some(last)) = (self.delivered_p99(), self.delivered.last()) else {
+            return "none in time".to_owned();
+        };
+        format!("{} p99 {p99} ms, last {last} ms", self.delivered.len())
+    }
 }
 
 /// One arm.
@@ -45,11 +64,12 @@ impl Arm {
         };
         let kept = self.rounds.iter().map(|r| r.kept).min().unwrap_or(0);
         let phases = self.rounds.iter().filter_map(|r| r.phases.as_ref());
-        // Who has arrived has had its order, so this is more than the way of the order.
         let arrived = phases.map(|p| p.decide_ms + p.stop_ms).max();
         let arrived = arrived.map_or_else(|| "-".into(), |ms| ms.to_string());
+        let p99 = self.rounds.iter().filter_map(Round::delivered_p99).max();
+        let ordered = p99.map_or_else(|| "-".into(), |ms| ms.to_string());
         format!(
-            "| {} | {:.2} ({}) | {:.1} | {arrived} | {} | {} | {} | {kept} |",
+            "| {} | {:.2} ({}) | {:.1} | {ordered} | {arrived} | {} | {} | {} | {kept} |",
             self.name,
             self.median(),
             times.join(", "),
@@ -62,4 +82,4 @@ impl Arm {
 }
 
 /// Head of the table.
-pub const HEAD: &str = "| arm | seconds, median (each) | recreated / this | known to all stopped, ms, worst | writes: manager | agents | kubelets | pods kept |\n|---|---|---|---|---|---|---|---|";
+pub const HEAD: &str = "| arm | seconds, median (each) | recreated / this | failure to order at all agents, ms, p99 | known to all stopped, ms, worst | writes: manager | agents | kubelets | pods kept |\n|---|---|---|---|---|---|---|---|---|";

@@ -9,6 +9,7 @@
 //! | `NODES` | how many, 200 by default; the gang has a member on each |
 //! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of the other restarts at most 3 |
 //! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
+//! | `PODS` | pods in the cluster before it begins, 0 by default, on nodes that nobody plays |
 
 #![expect(
     clippy::disallowed_methods,
@@ -18,7 +19,9 @@
 mod arms;
 mod calls;
 mod figures;
+mod filler;
 mod machine;
+mod record;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
@@ -26,12 +29,14 @@ use lockstep_cluster::{Cluster, Options, scenario};
 use serde_json::json;
 
 use arms::Bench;
+use record::Record;
 
 /// What is asked for.
 struct Wanted {
     nodes: i32,
     rounds: usize,
     latency: String,
+    pods: usize,
 }
 
 fn wanted() -> Result<Wanted> {
@@ -40,6 +45,7 @@ fn wanted() -> Result<Wanted> {
         nodes: var("NODES", "200").parse().context("NODES")?,
         rounds: var("ROUNDS", "3").parse().context("ROUNDS")?,
         latency: var("LATENCY", "measured"),
+        pods: var("PODS", "0").parse().context("PODS")?,
     };
     ensure!(wanted.nodes >= 2, "NODES must be at least 2");
     Ok(wanted)
@@ -64,28 +70,53 @@ async fn main() -> Result<()> {
             .kubectl(&["create", "priorityclass", class, "--value", value])
             .await?;
     }
-    let shape = Shape {
-        nodes: wanted.nodes,
-        racks: (wanted.nodes / 16).max(1),
-        supervise: true,
-        args: vec![
-            "--own-watches".into(),
-            format!("--latency-profile={}", wanted.latency),
-            // A machine that plays all nodes is late with their leases.
-            "--lease-seconds=120".into(),
-            "--log-level=warn".into(),
-        ],
-        ..Shape::default()
-    };
     println!(
         "{} nodes, latencies {}, load {}",
         wanted.nodes,
         wanted.latency,
         machine::load()?
     );
+    filler::fill(&cluster, wanted.pods).await?;
     let manager = cluster.start_manager("first").await?;
-    scenario(&cluster, "scale", &shape, async |t| {
-        Bench::new(t, &wanted, manager)?.run().await
+    let mut record = Record::new(&cluster, manager)?;
+    scenario(&cluster, "scale", &shape(&wanted, &[]), async |t| {
+        Bench::new(t, &wanted, &mut record).run().await
     })
-    .await
+    .await?;
+    for (tier, less) in LESSER_TIERS {
+        scenario(&cluster, tier, &shape(&wanted, &[less]), async |t| {
+            Bench::new(t, &wanted, &mut record).tier(tier).await
+        })
+        .await?;
+    }
+    record.print(wanted.nodes)
+}
+
+/// How containers restart in place where nodes can less, and what makes the nodes so.
+const LESSER_TIERS: [(&str, &str); 2] = [
+    ("restart-rules", "--no-restart-all=*"),
+    ("plain", "--kubelet-version=v1.34.2"),
+];
+
+/// The nodes, with further arguments.
+fn shape(wanted: &Wanted, more: &[&str]) -> Shape {
+    let latency = format!("--latency-profile={}", wanted.latency);
+    // A machine that plays all nodes is late with their leases.
+    let args = [
+        &latency,
+        "--own-watches",
+        "--lease-seconds=120",
+        "--log-level=warn",
+    ];
+    Shape {
+        nodes: wanted.nodes,
+        racks: (wanted.nodes / 16).max(1),
+        supervise: true,
+        args: args
+            .iter()
+            .chain(more)
+            .map(|arg| (*arg).to_owned())
+            .collect(),
+        ..Shape::default()
+    }
 }

@@ -29,6 +29,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::args::Options;
+use super::deliveries::Deliveries;
 use super::nodes::{DEADLINE, NodeInfo};
 use crate::clock::Clock;
 use crate::runtime::Runtime;
@@ -118,6 +119,7 @@ pub(super) struct Agents {
     orders: watch::Receiver<Orders>,
     own_watches: bool,
     clock: Clock,
+    pub(super) deliveries: Deliveries,
 }
 
 impl Agents {
@@ -139,6 +141,7 @@ impl Agents {
             orders,
             own_watches: options.own_watches,
             clock,
+            deliveries: Deliveries::default(),
         };
         agents.parse("node").context("arguments of the agents")?;
         Ok(agents)
@@ -167,25 +170,31 @@ impl Agents {
             runtime: runtime.clone(),
         });
         let (sender, own) = watch::channel(None);
+        let orders = if self.own_watches { own } else { self.orders };
+        let deliveries = self.deliveries.follow(orders.clone(), clock);
         let agent = Agent {
             node: args.node_name.clone(),
             runtime: AgentView { runtime, changes },
             store,
             supervisors,
             client: client.clone(),
-            orders: if self.own_watches { own } else { self.orders },
+            orders,
             now: Arc::new(move || -> DateTime<Utc> { clock.now() }),
             debounce: args.debounce(),
             metrics: Metrics::default(),
             readiness: Readiness::default(),
         };
-        if self.own_watches {
-            tokio::select! {
-                never = follow(client, sender) => match never {},
-                never = agent.run() => match never {},
+        let orders = async {
+            if self.own_watches {
+                follow(client, sender).await;
             }
+            std::future::pending().await
+        };
+        tokio::select! {
+            never = orders => never,
+            never = deliveries => match never {},
+            never = agent.run() => match never {},
         }
-        match agent.run().await {}
     }
 
     /// A client with the token of the service account bound to a pod on this node.

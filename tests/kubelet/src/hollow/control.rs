@@ -13,6 +13,7 @@
 //! | `POST /node/restart-kubelet` | node | the kubelet's memory is rebuilt from the API |
 //! | `POST /agent/stop`, `/agent/start` | node | the node's agent ends, with its pod, or comes back |
 //! | `GET /state` | | pods and containers by node |
+//! | `GET /deliveries` | | [how long](super::deliveries::Delays) orders took to reach the agents |
 //! | `GET /training` | | how many training processes run under supervisors, by attempt |
 //!
 //! `pod` is `NAMESPACE/NAME`. Without `container` the pod's first one is meant. Errors are 404 or
@@ -30,6 +31,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
+use super::deliveries::Delays;
 use super::kubelets::Command;
 use super::supervisor::Supervisor;
 use crate::model::admission::Rejection;
@@ -85,6 +87,7 @@ pub(super) fn router(supervisor: Arc<Supervisor>, kubelets: mpsc::Sender<Command
         .route("/agent/start", post(start_agent))
         .route("/state", get(state))
         .route("/training", get(training))
+        .route("/deliveries", get(deliveries))
         .with_state(Control {
             supervisor,
             kubelets,
@@ -312,6 +315,10 @@ async fn state(Shared(control): Shared<Control>) -> Json<Value> {
         }
     }
     Json(json!({"nodes": nodes}))
+}
+
+async fn deliveries(Shared(control): Shared<Control>) -> Json<Delays> {
+    Json(control.supervisor.agents.deliveries.delays())
 }
 
 /// Training processes that run under supervisors.

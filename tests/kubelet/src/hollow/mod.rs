@@ -3,6 +3,7 @@
 mod agents;
 mod args;
 mod control;
+mod deliveries;
 mod kubelets;
 mod nodes;
 mod pods;

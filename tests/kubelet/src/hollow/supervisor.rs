@@ -35,7 +35,7 @@ pub(super) struct Supervisor {
     options: Options,
     clock: Clock,
     nodes: Vec<Node>,
-    agents: Agents,
+    pub(super) agents: Agents,
     running: Mutex<Running>,
 }
 

@@ -1,0 +1,107 @@
+//! What the arms have shown so far.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::Cluster;
+use lockstep_cluster::audit::Follow;
+use lockstep_cluster::cluster::Manager;
+
+use crate::calls::Calls;
+use crate::figures::{Arm, HEAD, Round};
+use crate::machine::{load, taken};
+
+/// Time for what trails an arm, so that it is counted there and not in the next.
+const TRAIL: Duration = Duration::from_secs(3);
+/// Writes of a supervised restart beside one of each node and the summaries.
+const BESIDE_NODES: usize = 6;
+/// The arm whose writes are limited.
+const SUPERVISED: &str = "supervised restart";
+
+/// The arms so far, and where their figures come from.
+pub struct Record {
+    /// The manager that leads.
+    pub manager: Manager,
+    log: Follow,
+    arms: Vec<Arm>,
+}
+
+impl Record {
+    /// Nothing yet.
+    pub fn new(cluster: &Cluster, manager: Manager) -> Result<Self> {
+        Ok(Self {
+            manager,
+            log: cluster.audit.follow()?,
+            arms: Vec::new(),
+        })
+    }
+
+    /// Leaves out the writes so far: they prepared an arm.
+    pub fn skip(&mut self) -> Result<()> {
+        Calls::since(&mut self.log).map(drop)
+    }
+
+    /// Takes down a round of an arm, with the writes since the last one.
+    pub async fn note(&mut self, name: &str, round: Round) -> Result<()> {
+        tokio::time::sleep(TRAIL).await;
+        let round = Round {
+            calls: Calls::since(&mut self.log)?,
+            ..round
+        };
+        let manager = taken(self.manager.process.id())?;
+        println!(
+            "{name}: {:.2} s; manager {:.0} MB (most {:.0}), {:.1} s of CPU so far; load {}",
+            round.took.as_secs_f64(),
+            manager.resident,
+            manager.most_resident,
+            manager.cpu,
+            load()?
+        );
+        if let Some(phases) = &round.phases {
+            println!("    {phases:?}; order at agents: {}", round.delivery());
+        }
+        for line in round.calls.lines() {
+            println!("    {line}");
+        }
+        match self.arms.last_mut().filter(|arm| arm.name == name) {
+            Some(arm) => arm.rounds.push(round),
+            None => self.arms.push(Arm {
+                name: name.to_owned(),
+                rounds: vec![round],
+            }),
+        }
+        Ok(())
+    }
+
+    fn arm(&self, name: &str) -> Result<&Arm> {
+        let found = self.arms.iter().find(|a| a.name == name);
+        found.with_context(|| format!("no arm {name}"))
+    }
+
+    /// The table. Fails where a restart that no kubelet takes part in cost more writes than one of each
+    /// node, and a few.
+    pub fn print(&self, nodes: i32) -> Result<()> {
+        let nodes = usize::try_from(nodes)?;
+        let (supervised, anew) = (self.arm(SUPERVISED)?, self.arm("RecreateGang")?);
+        println!("\n{HEAD}");
+        for arm in &self.arms {
+            println!("{}", arm.row(anew.median()));
+        }
+        println!(
+            "recreated / supervised: {:.1}",
+            anew.median() / supervised.median()
+        );
+        for round in &supervised.rounds {
+            let calls = &round.calls;
+            let summaries = calls.of("manager", "patch trainingworkloads/status");
+            let writes = calls.by("manager") + calls.by("agents");
+            println!(
+                "writes of a supervised restart: {writes}, {summaries} of them summaries, on {nodes} nodes; by kubelets {}",
+                calls.by("kubelets")
+            );
+            let within = writes - summaries <= nodes + BESIDE_NODES;
+            ensure!(within, "more than one of each node and {BESIDE_NODES}");
+        }
+        Ok(())
+    }
+}
