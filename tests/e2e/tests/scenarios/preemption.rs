@@ -3,6 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use chrono::SecondsFormat;
 use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::condition::{find, reasons, types};
@@ -251,15 +252,53 @@ async fn a_class_may_make_what_runs_count_for_more_than_its_priority() -> Result
     .await
 }
 
+/// A budget that allows no disruption of a gang of two.
+async fn keep(t: &Scenario<'_>, gang: &str) -> Result<()> {
+    let name = format!("keep-{gang}");
+    t.create(
+        json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name},
+        "spec": {"minAvailable": 2,
+                 "selector": {"matchLabels": {"training.lockstep.dev/workload": gang}}}}),
+    )
+    .await?;
+    t.budget_counted(&name).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn gangs_whose_budgets_allow_nothing_keep_a_more_important_one_waiting_until_one_does()
+-> Result<()> {
+    scenario(cluster().await?, "guarded", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        for gang in ["a", "b"] {
+            keep(t, gang).await?;
+        }
+        t.create(of_class("vip", 2, "high")).await?;
+        t.workload("vip", "to say that budgets keep the others", |w| {
+            let conditions = &w.status.as_ref().context("status")?.conditions;
+            let admitted = find(conditions, types::ADMITTED).context("condition Admitted")?;
+            ensure!(
+                admitted.message.contains("disruption budgets keep 4 pods"),
+                "{admitted:?}"
+            );
+            Ok(())
+        })
+        .await?;
+        nobody_left(t, &before).await?;
+        let budgets: Api<PodDisruptionBudget> = Api::namespaced(t.client.clone(), &t.name);
+        budgets.delete("keep-a", &DeleteParams::default()).await?;
+        t.running("vip").await?;
+        let (evicted, _) = evicted_and_spared(t, &before).await?;
+        ensure!(evicted == "a", "the gang with the budget was evicted");
+        Ok(())
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_disruption_budget_is_spared_when_another_gang_suffices() -> Result<()> {
     scenario(cluster().await?, "budgeted", &Shape::default(), async |t| {
         let before = two_low(t).await?;
-        t.create(json!({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keep-a"},
-            "spec": {"minAvailable": 2,
-                     "selector": {"matchLabels": {"training.lockstep.dev/workload": "a"}}}}))
-            .await?;
-        t.budget_counted("keep-a").await?;
+        keep(t, "a").await?;
         t.create(of_class("vip", 2, "high")).await?;
         t.running("vip").await?;
         let (evicted, _) = evicted_and_spared(t, &before).await?;

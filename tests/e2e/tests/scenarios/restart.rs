@@ -37,6 +37,31 @@ async fn a_restart_in_place_keeps_every_uid_and_restarts_each_member_exactly_onc
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn kubelets_that_restart_disturb_no_gang_and_the_next_failure_is_the_first() -> Result<()> {
+    let shape = Shape::default();
+    scenario(cluster().await?, "kubelets", &shape, async |t| {
+        t.create(gang("g", 4, 8, json!({}))).await?;
+        let before = t.running("g").await?;
+        for node in t.nodes.names() {
+            let body = json!({"node": node});
+            t.nodes.post("/node/restart-kubelet", body).await?;
+        }
+        t.exit(&before[1], 7).await?;
+        let status = t.restarted("g", 1).await?;
+        let after = t.running("g").await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 1),
+            "{:?}",
+            after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        ensure!(status.attempt == 2, "{status:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn members_that_all_die_within_a_second_are_one_incident_and_one_unit_of_budget() -> Result<()>
 {
     scenario(cluster().await?, "all-die", &Shape::default(), async |t| {
