@@ -28,6 +28,12 @@ pub fn misses_claim(message: &str) -> bool {
         || why.contains("persistentvolumeclaim \"")
 }
 
+/// Whether a pod only waits for a claim that is made with it (generic ephemeral volumes, `VolumeBinding`):
+/// the controller that makes them is paced, and a large gang has many.
+pub fn awaits_own_claim(message: &str) -> bool {
+    why_refused(message).contains("waiting for ephemeral volume controller to create")
+}
+
 /// Why a pinned pod was refused, in kube-scheduler's words, without what it says of nodes that the
 /// pin rules out and of its own preemption. The whole message where nothing else is left.
 pub fn why_refused(message: &str) -> String {
@@ -135,6 +141,15 @@ mod tests {
             false,
         ),
     ];
+
+    #[test]
+    fn a_claim_that_is_made_with_its_pod_is_told_from_one_that_is_missing() {
+        let waits = "0/3 nodes are available: waiting for ephemeral volume controller to create the \
+                     persistentvolumeclaim \"high-0-scratch\". not found";
+        assert!(awaits_own_claim(waits));
+        let all = RECORDED.map(|(message, ..)| awaits_own_claim(message));
+        assert_eq!(all, [false; 9]);
+    }
 
     #[test]
     fn only_insufficient_resources_and_too_many_pods_are_a_lack_of_capacity() {

@@ -16,7 +16,7 @@ use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
-use lockstep_model::refusal::lacks_capacity_only;
+use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only};
 use lockstep_model::{GangPhase, Pod};
 
 use crate::backoff::backoff;
@@ -47,9 +47,10 @@ pub(crate) fn note_refusals(
         };
         refused.insert(pod.uid.clone());
         let ordinal = context.cluster.ordinal(node);
-        if ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
-            // What was refused while there was no capacity is tried again when there is: that takes
-            // a moment, too, and counts from the first look at the node without them.
+        let terminating = ordinal.is_some_and(|n| terminating_on(context, n, wake));
+        if terminating || pod.refusal.as_deref().is_some_and(awaits_own_claim) {
+            // What was refused while there was no capacity, or not yet a claim, is tried again when there
+            // is: that takes a moment, too, and counts from the first look at the node without them.
             memory.refused_since.remove(&pod.uid);
             continue;
         }
