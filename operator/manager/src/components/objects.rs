@@ -116,7 +116,8 @@ pub fn daemon_set(
     set.owner_references_mut().push(owner);
     let spec = set.data.pointer_mut("/spec/template/spec");
     let spec = spec.context("a pod spec")?;
-    // From JSON, of which there is code for pods anyway: types of Kubernetes read from YAML were a third of the program.
+    // From JSON, which the program reads pods from anyway. From YAML it would contain a second
+    // reader of every type in a pod spec.
     let mut pod: PodSpec = serde_json::from_value(spec.take())?;
     let container = pod.containers.first_mut().context("a container")?;
     container.image = Some(settings.image.clone());
