@@ -54,6 +54,17 @@ image: ## OCI images of manager, agent, supervisor and trainer into target/image
 	rustup target add $(MUSL)
 	$(CARGO) run -q --bin xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
 
+.PHONY: plugin
+plugin: ## kubectl lockstep as a static program into target/plugin (needs musl-gcc)
+	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
+	rustup target add $(MUSL)
+	$(CARGO) run -q --bin xtask -- plugin
+
+.PHONY: image-test
+image-test: image ## The images under programs of others: skopeo (container-packages), crane (on PATH or built once into the cache)
+	@command -v skopeo >/dev/null || { echo "skopeo is missing: make container-packages" >&2; exit 1; }
+	tests/images/others.sh
+
 .PHONY: image-twice
 image-twice: image ## The images of the last commit again, in another folder: digests have to be equal
 	tests/images/twice.sh
@@ -73,8 +84,8 @@ unit: ## Unit and property tests
 	$(CARGO) test --workspace --exclude lockstep-e2e
 
 .PHONY: container-packages
-container-packages: ## What test-containers needs, from the distribution (apt, root)
-	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static musl-tools
+container-packages: ## What test-containers and image-test need, from the distribution (apt, root)
+	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static musl-tools skopeo
 
 # What runs inside containers of tests: static, without another target than the machine's own.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
@@ -141,7 +152,7 @@ demo-containers: containerd static plane ## Restarts on real containers, live (r
 test: lint unit plane-test e2e ## Everything that must pass before a change lands
 
 .PHONY: test-full
-test-full: test ## The long rest, hours: ten times the random tests, larger crash sweeps, longer silence, e2e again and again
+test-full: test ## The long and privileged rest, hours: ten times the random tests, larger crash sweeps, e2e again and again, containers, images (root, container-packages)
 	PROPTEST_CASES=100000 $(CARGO) test -p lockstep-engine --tests
 	PROPTEST_CASES=2000 PROPTEST_RNG_SEED=$$RANDOM $(CARGO) test -p lockstep-lifecycle -p lockstep-scheduler -p lockstep-manager
 	SIM_SEEDS=200 SIM_STORIES=12500 SIM_SEED=$$RANDOM $(CARGO) test -p lockstep-sim -- --nocapture
@@ -150,6 +161,8 @@ test-full: test ## The long rest, hours: ten times the random tests, larger cras
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-prometheus
+	$(MAKE) test-containers
+	$(MAKE) image-test
 	$(MAKE) image-twice
 	$(MAKE) demo
 

@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
-# Builds the images of the last commit from nothing in a folder with another path, and compares their digests with
-# those in target/images (`make image`). What is not committed would make them differ.
+# Builds the images of the last commit from nothing in a folder with another path, with the home, the cargo home and the
+# umask of another user, and compares their digests with those in target/images (`make image`). What is not committed
+# would make them differ. Becoming another user would need root and a toolchain that this user may read.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: the second build is of the last commit" >&2; exit 1; }
@@ -12,7 +13,16 @@ digests() { # of a folder with layouts: name and digest of each manifest
     printf '%s %s\n' "$(dirname "$index")" "$(grep -o '"digest":"sha256:[0-9a-f]*"' "$index")"
   done)
 }
-(cd "$other/a/longer/path" && "${MAKE:-make}" --no-print-directory image)
+home=$other/home
+mkdir -p "$home/.cargo"
+# Downloaded crates, under another path.
+ln -s "$(cd "${CARGO_HOME:-$HOME/.cargo}" && pwd)/registry" "$home/.cargo/registry"
+(
+  cd "$other/a/longer/path"
+  umask 077
+  RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} HOME=$home CARGO_HOME=$home/.cargo USER=other LOGNAME=other \
+    "${MAKE:-make}" --no-print-directory image
+)
 first=$(digests target/images) second=$(digests "$other/a/longer/path/target/images")
 printf '%s\n' "$second"
 if [ "$first" != "$second" ]; then

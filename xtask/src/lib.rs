@@ -9,5 +9,6 @@ pub mod image;
 pub mod links;
 pub mod metric;
 pub mod metrics;
+pub mod plugin;
 pub mod query;
 pub mod structure;

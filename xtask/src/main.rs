@@ -13,6 +13,7 @@ use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use xtask::bundle::{self, Images};
 use xtask::image::{self, Target};
+use xtask::plugin::plugin;
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
 use xtask::{alerts, custom_resource_state, dashboards, metrics};
 
@@ -72,6 +73,15 @@ enum Command {
         #[arg(long, default_value = TAG)]
         tag: String,
     },
+    /// Build `kubectl lockstep` as a static program; prints its size.
+    Plugin {
+        /// Processor. Default: that of this machine.
+        #[arg(long, value_enum)]
+        target: Option<Target>,
+        /// Folder for the program and its licences.
+        #[arg(long, default_value = "target/plugin")]
+        out: PathBuf,
+    },
 }
 
 /// What the names of the images begin with.
@@ -117,6 +127,12 @@ fn main() -> Result<()> {
                 );
                 println!("{:<18} {}", "", b.layout.display());
             }
+            Ok(())
+        }
+        Command::Plugin { target, out } => {
+            let target = target.unwrap_or_else(Target::here);
+            let (program, size) = plugin(root, target, &root.join(out))?;
+            println!("{} {size}", program.display());
             Ok(())
         }
     }

@@ -86,6 +86,9 @@ fn cargo(args: &[&str]) -> Result<String> {
     Ok(String::from_utf8(out.stdout)?)
 }
 
+/// Programs that talk to an API server.
+const CLIENTS: &[&str] = &["lockstep-manager", "lockstep-agent", "lockstep-cli"];
+
 /// A crate of the workspace.
 struct Package {
     name: String,
@@ -152,6 +155,25 @@ fn pure_crates_reach_no_client_and_no_async_runtime() -> Result<()> {
         let reached: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
         let bad: Vec<&&str> = forbidden.iter().filter(|f| reached.contains(**f)).collect();
         ensure!(bad.is_empty(), "{name} reaches {bad:?}");
+    }
+    Ok(())
+}
+
+/// Each alone, as images have it: a build of the workspace has the features of all.
+#[test]
+fn every_client_can_reach_an_api_server_behind_a_proxy() -> Result<()> {
+    for name in CLIENTS {
+        let tree = cargo(&[
+            "tree", "-p", name, "-e", "normal", "--prefix", "none", "--format", "{p} {f}",
+        ])?;
+        let kube = tree.lines().find(|l| l.starts_with("kube v"));
+        let features = kube.and_then(|l| l.split(' ').nth(2)).context("kube")?;
+        for wanted in ["http-proxy", "socks5"] {
+            ensure!(
+                features.split(',').any(|f| f == wanted),
+                "{name} lacks {wanted}: {features}"
+            );
+        }
     }
     Ok(())
 }

@@ -24,6 +24,11 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 use tracing::{error, info};
 
+/// That of musl has one lock for all threads.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Gang-scheduled training jobs that restart in place.
 #[derive(Debug, Parser)]
 #[command(version = lockstep_version::LONG, about)]

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use lockstep_cluster::eventually;
 use lockstep_cluster::process::{Launch, Process, run};
 use rustix::process::Signal;
-use xtask::image::{Entry, Image, Layer, Target};
+use xtask::image::{Entry, Image, Labels, Layer, Target};
 
 use crate::config;
 use crate::kubelet::Kubelet;
@@ -25,6 +25,23 @@ pub const IMAGE: &str = "lockstep.test/busybox:1";
 const PAUSE: &str = "lockstep.test/pause:1";
 const TOOLS: [&str; 8] = [
     "cat", "echo", "kill", "mkdir", "sh", "sleep", "touch", "true",
+];
+/// What `ctr` gives to containers. It has no word for all of them.
+const CAPABILITIES: [&str; 14] = [
+    "CAP_AUDIT_WRITE",
+    "CAP_CHOWN",
+    "CAP_DAC_OVERRIDE",
+    "CAP_FOWNER",
+    "CAP_FSETID",
+    "CAP_KILL",
+    "CAP_MKNOD",
+    "CAP_NET_BIND_SERVICE",
+    "CAP_NET_RAW",
+    "CAP_SETFCAP",
+    "CAP_SETGID",
+    "CAP_SETPCAP",
+    "CAP_SETUID",
+    "CAP_SYS_CHROOT",
 ];
 const START: Duration = Duration::from_mins(1);
 const CALL: Duration = Duration::from_mins(1);
@@ -165,21 +182,13 @@ impl Containerd {
         run(&self.program("ctr"), &args, &[], CALL).await
     }
 
-    /// Starts a container on the machine's network, with a root file system that is read-only, as
-    /// the user and with the entrypoint of its image. Its output is that of the returned process,
-    /// which passes signals on.
+    /// Starts a container on the machine's network, with a root file system that is read-only and
+    /// without capabilities, as the user and with the entrypoint of its image. Its output is that of
+    /// the returned process, which passes signals on.
     pub fn run_on_host_network(&self, what: &Run<'_>) -> Result<Process> {
-        let folder = what.folder.display();
         let socket = self.socket.display().to_string();
         let mut args = vec!["-a".to_owned(), socket, "-n".into(), NAMESPACE.into()];
-        args.extend(["run", "--rm", "--net-host", "--read-only"].map(str::to_owned));
-        let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
-        args.extend(["--mount".to_owned(), mount]);
-        for (name, value) in what.env {
-            args.extend(["--env".to_owned(), format!("{name}={value}")]);
-        }
-        args.extend([what.image.to_owned(), what.name.to_owned()]);
-        args.extend(what.args.iter().cloned());
+        args.extend(run_args(what));
         let launch = Launch {
             name: format!("container-{}", what.name),
             program: self.program("ctr"),
@@ -187,6 +196,13 @@ impl Containerd {
             env: None,
         };
         Process::start(&launch, &self.folder)
+    }
+
+    /// What such a container prints until it ends with success.
+    pub async fn printed(&self, what: &Run<'_>) -> Result<String> {
+        let args = run_args(what);
+        let args: Vec<&str> = args.iter().map(String::as_str).collect();
+        self.ctr(&args).await
     }
 
     /// Id of the first process of a container that was started so.
@@ -236,6 +252,24 @@ impl Drop for Containerd {
     }
 }
 
+fn run_args(what: &Run<'_>) -> Vec<String> {
+    let folder = what.folder.display();
+    let mut args = ["run", "--rm", "--net-host", "--read-only"]
+        .map(str::to_owned)
+        .to_vec();
+    for capability in CAPABILITIES {
+        args.extend(["--cap-drop", capability].map(str::to_owned));
+    }
+    let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
+    args.extend(["--mount".to_owned(), mount]);
+    for (name, value) in what.env {
+        args.extend(["--env".to_owned(), format!("{name}={value}")]);
+    }
+    args.extend([what.image.to_owned(), what.name.to_owned()]);
+    args.extend(what.args.iter().cloned());
+    args
+}
+
 /// A shell and its tools, for a layer of an image.
 pub fn tools() -> Result<Vec<Entry>> {
     let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
@@ -256,7 +290,8 @@ pub fn image(
         architecture: Target::here().architecture().into(),
         entrypoint: entrypoint.iter().map(|&word| word.to_owned()).collect(),
         user: user.into(),
-        version: "1".into(),
+        tag: "1".into(),
+        labels: Labels::new(),
         layer: Layer::new(entries)?,
     })
 }

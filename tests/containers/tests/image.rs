@@ -1,5 +1,5 @@
-//! The manager out of its image (`make image`), under containerd: read-only, as the image's own user,
-//! with the configuration that is installed. A job runs and restarts by it. Needs root: `make
+//! The manager out of its image (`make image`), under containerd: read-only, as the image's own user
+//! without capabilities, with the configuration that is installed. A job runs and restarts by it. Needs root: `make
 //! test-containers`.
 
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use lockstep_api::condition::{reasons, types};
 use lockstep_cluster::scenario::{scenario, uids};
-use lockstep_cluster::{Cluster, Options, eventually, http};
+use lockstep_cluster::{Cluster, Options, eventually, http, process};
 use lockstep_containers::containerd::Run;
 use lockstep_containers::fleet::{LIMIT, signal};
 use lockstep_containers::job::now;
@@ -34,6 +34,25 @@ fn built() -> Result<(PathBuf, String)> {
     Ok((folder.join("lockstep-manager.tar"), name))
 }
 
+/// It runs as the image's user and can become nobody else: no capability, not even one that a program
+/// could gain.
+fn confined(pid: u32) -> Result<()> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let field = |name: &str| {
+        let line = status.lines().find_map(|l| l.strip_prefix(name));
+        let value = line.and_then(|l| l.strip_prefix(":")).map(str::trim);
+        value.with_context(|| format!("no {name}: {status}"))
+    };
+    let user = field("Uid")?;
+    ensure!(user.starts_with(NONROOT), "it runs as {user}");
+    for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
+        let has = field(set)?;
+        ensure!(has.bytes().all(|b| b == b'0'), "{set} is {has}");
+    }
+    ensure!(field("NoNewPrivs")? == "1", "it may gain privileges");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers() -> Result<()> {
     let (archive, image) = built()?;
@@ -53,6 +72,19 @@ async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers
         env: manager.launch.env.as_ref().context("its environment")?,
         folder: cluster.folder(),
     };
+    let print = [run.args, &["--print-config".to_owned()]].concat();
+    let printed = Run {
+        name: "print-config",
+        args: &print,
+        ..run
+    };
+    let printed = machine.containerd.printed(&printed).await?;
+    let args: Vec<&str> = print.iter().map(String::as_str).collect();
+    let expected = process::run(&manager.launch.program, &args, &[], LIMIT).await?;
+    ensure!(
+        printed == expected && printed.contains("preemption:"),
+        "not the configuration that it was given, {expected}: {printed}"
+    );
     let process = machine.containerd.run_on_host_network(&run)?;
     eventually("the manager to be ready", LIMIT, async || {
         http::get(&manager.health, "/readyz")
@@ -61,12 +93,7 @@ async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers
     })
     .await?;
     let pid = machine.containerd.first_process("manager").await?;
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let user = status.lines().find_map(|l| l.strip_prefix("Uid:\t"));
-    ensure!(
-        user.is_some_and(|u| u.starts_with(NONROOT)),
-        "it runs as {user:?}"
-    );
+    confined(pid)?;
 
     let shape = fleet.shape(&[]);
     scenario(&cluster, "image", &shape, async |t| {

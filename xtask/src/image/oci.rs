@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use tar::{Builder, EntryType};
 
+use super::labels::{CREATED, Labels};
 use super::layer::{Layer, append};
-
-const SOURCE: &str = env!("CARGO_PKG_REPOSITORY");
-const LICENCE: &str = env!("CARGO_PKG_LICENSE");
 
 /// An image of one layer.
 #[derive(Clone, Debug)]
@@ -25,8 +23,10 @@ pub struct Image {
     pub entrypoint: Vec<String>,
     /// User and group, as numbers: the kubelet checks `runAsNonRoot` only on those.
     pub user: String,
-    /// Version in the labels.
-    pub version: String,
+    /// Tag alone: how the layout's index calls it.
+    pub tag: String,
+    /// What it says of itself.
+    pub labels: Labels,
     /// The file system.
     pub layer: Layer,
 }
@@ -70,12 +70,13 @@ impl Image {
             "mediaType": "application/vnd.oci.image.manifest.v1+json",
             "config": descriptor("application/vnd.oci.image.config.v1+json", &config),
             "layers": [descriptor("application/vnd.oci.image.layer.v1.tar+gzip", &layer)],
+            "annotations": self.labels,
         }))?;
         let mut entry = descriptor("application/vnd.oci.image.manifest.v1+json", &manifest);
         entry["platform"] = json!({"architecture": self.architecture, "os": "linux"});
         entry["annotations"] = json!({
             "io.containerd.image.name": self.reference,
-            "org.opencontainers.image.ref.name": self.version,
+            "org.opencontainers.image.ref.name": self.tag,
         });
         let index = json!({
             "schemaVersion": 2,
@@ -101,21 +102,21 @@ impl Image {
     }
 
     fn config(&self) -> Value {
-        json!({
+        let mut config = json!({
             "architecture": self.architecture,
             "os": "linux",
             "config": {
                 "User": self.user,
                 "Entrypoint": self.entrypoint,
                 "WorkingDir": "/",
-                "Labels": {
-                    "org.opencontainers.image.source": SOURCE,
-                    "org.opencontainers.image.licenses": LICENCE,
-                    "org.opencontainers.image.version": self.version,
-                },
+                "Labels": self.labels,
             },
             "rootfs": {"type": "layers", "diff_ids": [digest(self.layer.tar())]},
-        })
+        });
+        if let Some(time) = self.labels.get(CREATED) {
+            config["created"] = json!(time);
+        }
+        config
     }
 }
 
@@ -152,7 +153,8 @@ mod tests {
             architecture: "amd64".into(),
             entrypoint: vec!["/usr/bin/a".into()],
             user: "65532:65532".into(),
-            version: "v1".into(),
+            tag: "v1".into(),
+            labels: Labels::from([(CREATED.into(), "2026-11-23T07:25:26Z".into())]),
             layer: Layer::new(entries).unwrap(),
         }
     }
@@ -200,6 +202,10 @@ mod tests {
             .read_to_end(&mut layer)
             .unwrap();
         assert_eq!(config["rootfs"]["diff_ids"][0], super::digest(&layer));
+        assert_eq!(config["created"], "2026-11-23T07:25:26Z");
+        let labels = &config["config"]["Labels"];
+        assert_eq!(*labels, json!({CREATED: "2026-11-23T07:25:26Z"}));
+        assert_eq!(*labels, manifest["annotations"]);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::apps::v1::{DaemonSet, Deployment};
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::api::flowcontrol::v1::PolicyRulesWithSubjects;
 use kube::api::DynamicObject;
@@ -110,17 +110,21 @@ pub fn daemon_set(
     namespace: &str,
     owner: &Deployment,
 ) -> Result<DynamicObject> {
-    let mut set: DaemonSet = serde_saphyr::from_str(AGENT).context("the DaemonSet")?;
+    let mut set: DynamicObject = serde_saphyr::from_str(AGENT).context("the DaemonSet")?;
     set.metadata.namespace = Some(namespace.to_owned());
     let owner = owner.owner_ref(&()).context("the Deployment has a UID")?;
     set.owner_references_mut().push(owner);
-    let pod = set.spec.template.spec.as_mut().context("a pod spec")?;
+    let spec = set.data.pointer_mut("/spec/template/spec");
+    let spec = spec.context("a pod spec")?;
+    // From JSON, which the program reads pods from anyway. From YAML it would contain a second
+    // reader of every type in a pod spec.
+    let mut pod: PodSpec = serde_json::from_value(spec.take())?;
     let container = pod.containers.first_mut().context("a container")?;
     container.image = Some(settings.image.clone());
     point_at(container, &settings.runtime)?;
-    mount(pod, &settings.runtime)?;
-    let value = serde_json::to_value(&set)?;
-    serde_json::from_value(value).context("the DaemonSet as an object")
+    mount(&mut pod, &settings.runtime)?;
+    *spec = serde_json::to_value(pod)?;
+    Ok(set)
 }
 
 fn point_at(container: &mut Container, runtime: &RuntimeEndpoint) -> Result<()> {

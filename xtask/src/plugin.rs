@@ -1,0 +1,26 @@
+//! `kubectl lockstep` as a static program, with the licences of what is linked into it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::image::{Dependencies, Target, build};
+
+/// Package of the program.
+const PACKAGE: &str = "lockstep-cli";
+/// The program: kubectl finds a plugin by this name.
+const PROGRAM: &str = "kubectl-lockstep";
+
+/// Builds the program for the target into a folder; returns its path and size.
+pub fn plugin(root: &Path, target: Target, out: &Path) -> Result<(PathBuf, u64)> {
+    let programs = build(root, target, &[PACKAGE])?;
+    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let program = out.join(PROGRAM);
+    let from = programs.join(PROGRAM);
+    let size = fs::copy(&from, &program).with_context(|| format!("copy {}", from.display()))?;
+    fs::copy(root.join("LICENSE"), out.join("LICENSE")).context("the licence")?;
+    let notices = Dependencies::of(root, target)?.notices(PACKAGE)?;
+    fs::write(out.join("NOTICES"), notices).context("the notices")?;
+    Ok((program, size))
+}
