@@ -169,7 +169,9 @@ async fn a_supervised_gang_runs_and_restarts_where_pod_security_is_restricted() 
         })
         .await?;
         // As strict as the namespace asks for; nothing is said of the supervisor.
-        let mut object = gang("g", 3, 8, default_policy(&json!([])));
+        let rules = json!([{"name": "disk", "match": {"exitCodes": {"operator": "In", "values": [9]}},
+            "action": "RecreateGang"}]);
+        let mut object = gang("g", 3, 8, default_policy(&rules));
         let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
         let of_pod = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
         merge(pod, json!({"securityContext": of_pod}));
@@ -189,9 +191,7 @@ async fn a_supervised_gang_runs_and_restarts_where_pod_security_is_restricted() 
             "containers were restarted"
         );
         // Pods that are made anew are let in as well.
-        t.cluster
-            .kubectl(&["delete", "pod", "-n", &t.name, "--all", "--wait=false"])
-            .await?;
+        t.exit(&after[0], 9).await?;
         t.restarted("g", 2).await?;
         let anew = t.running("g").await?;
         ensure!(
