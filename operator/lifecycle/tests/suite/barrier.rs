@@ -320,12 +320,14 @@ fn a_status_that_is_written_wakes_no_agent() {
     let from = w.store().log.len();
     let (before, told) = (w.written().len(), order(&w));
     for turn in 0..20 {
-        w.edit_pod("g", turn % 4, |pod| {
-            let conditions = &mut pod.status.as_mut().unwrap().conditions;
-            conditions.as_mut().unwrap().retain(|c| c.type_ != "Ready");
+        // A readiness probe fails, and succeeds again.
+        let shown = ["False", "True"][turn % 2];
+        w.edit_pod("g", turn as i32 / 2 % 4, |pod| {
+            let conditions = pod.status.as_mut().unwrap().conditions.iter_mut();
+            let ready = conditions.flatten().find(|c| c.type_ == "Ready").unwrap();
+            ready.status = shown.into();
         });
-        // The kubelet shows it ready again.
-        w.rounds(2);
+        w.rounds(1);
     }
     let statuses = w.written().len() - before;
     assert!(statuses >= 20, "{statuses} statuses");

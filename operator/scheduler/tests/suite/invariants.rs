@@ -57,7 +57,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => Just(Event::End),
         1 => Just(Event::Crash),
         1 => (0..8usize).prop_map(Event::Finish),
-        1 => (0..4usize, any::<bool>()).prop_map(|(n, ready)| Event::Node(n, ready)),
+        2 => (0..4usize, any::<bool>()).prop_map(|(n, ready)| Event::Node(n, ready)),
         2 => (1..20i64).prop_map(Event::Later),
     ];
     prop::collection::vec(event, 1..80)
@@ -106,7 +106,7 @@ const MIX: [&str; 19] = [
     "placed",
     "intent",
     "reservation",
-    "useless preemption",
+    "refused",
     "waits at rest",
 ];
 
@@ -255,14 +255,10 @@ impl Story {
     fn hold_invariants(&mut self) {
         let seen = self.look();
         let count = |which: fn(&Seen) -> bool| seen.iter().filter(|g| which(g)).count();
-        let useless = |g: &Seen| {
-            let last = g.status.last_preemption.as_ref();
-            last.is_some_and(|p| p.useless)
-        };
         self.note("placed", count(|g| !g.assigned.is_empty()));
         self.note("intent", count(|g| g.status.preemption.is_some()));
         self.note("reservation", count(|g| g.status.reservation.is_some()));
-        self.note("useless preemption", count(useless));
+        self.note("refused", count(|g| g.status.refusal.is_some()));
         let broken = [
             overcommitted(&seen),
             partly_placed(&seen).filter(|_| !self.lost),
@@ -499,13 +495,13 @@ fn capacity_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all() {
     println!("{cases} stories, {turns} turns; {seen:?}");
     let rare = MIX
         .iter()
-        .filter(|what| seen.get(*what).copied().unwrap_or(0) < cases / 5);
+        .filter(|what| seen.get(*what).copied().unwrap_or(0) < cases / 10);
     assert_eq!(
         rare.collect::<Vec<_>>(),
         Vec::<&&str>::new(),
         "these hardly happened"
     );
-    assert!(turns >= 100 * cases as u64, "{turns} turns");
+    assert!(turns >= 300 * cases as u64, "{turns} turns");
 }
 
 /// Two victims are needed; as long as each new intent took the victim of the one dropped before it
