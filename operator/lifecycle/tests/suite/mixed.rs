@@ -61,8 +61,11 @@ fn unheld(w: &mut Solo) -> BTreeSet<String> {
         for (pod, view) in w.node(&name).runtime.table().all() {
             let tier = pod.annotations.get(annotations::TIER);
             if tier.is_some_and(|t| t != "supervised") {
-                let alive = view.containers.into_iter().filter(|c| c.alive());
-                all.extend(alive.map(|c| c.id));
+                for container in view.containers {
+                    if container.alive() {
+                        all.insert(container.id);
+                    }
+                }
             }
         }
     }

@@ -141,13 +141,17 @@ pub(super) fn affinity(around: Around<'_>, node: &Node) -> Option<&'static str> 
     for at in around.nodes {
         for other in around.on(at) {
             if near.iter().all(|term| matches(term, pod, other)) {
-                near.iter().for_each(|t| insert(&mut wanted, t, at));
+                for term in &near {
+                    insert(&mut wanted, term, at);
+                }
             }
-            let apart = far.iter().filter(|term| matches(term, pod, other));
-            apart.for_each(|t| insert(&mut unwanted, t, at));
+            for term in far.iter().filter(|term| matches(term, pod, other)) {
+                insert(&mut unwanted, term, at);
+            }
             let own = other.spec.as_ref().map(self::far).unwrap_or_default();
-            let own = own.into_iter().filter(|term| matches(term, other, pod));
-            own.for_each(|t| insert(&mut closed, t, at));
+            for term in own.into_iter().filter(|term| matches(term, other, pod)) {
+                insert(&mut closed, term, at);
+            }
         }
     }
     // The first of those that want to be near each other may go anywhere.

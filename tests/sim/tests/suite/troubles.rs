@@ -19,7 +19,7 @@ const LONGEST: usize = 40;
 const STEPS: usize = 60;
 const MANY_STEPS: usize = 200;
 /// Turns of a story, on average at least.
-const TURNS: u64 = 800;
+const TURNS: u64 = 500;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let said = std::env::var(name).ok().and_then(|n| n.parse().ok());
