@@ -197,6 +197,13 @@ impl<'a> Facts<'a> {
         self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
     }
 
+    /// Whether a member's pod is ready, and has been let go once. Of a container without a readiness
+    /// probe the kubelet says so as soon as its supervisor runs.
+    pub fn is_ready(&self, domain: &str, pod: &PodView) -> bool {
+        let begun = |o: &DomainOrder| o.released_attempt >= pod.identity.attempt;
+        pod.ready() && (!pod.is_supervised() || self.order(domain).is_some_and(begun))
+    }
+
     /// Refusals of a request.
     pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {
         self.refusals.get(target).map_or(&[], Vec::as_slice)

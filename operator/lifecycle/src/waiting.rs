@@ -2,7 +2,6 @@
 
 use chrono::TimeDelta;
 use lockstep_api::gangs::Gang;
-use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{DependencyCondition, Group};
 
@@ -36,24 +35,26 @@ pub(crate) fn dependencies_met(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) 
     true
 }
 
-/// Whether every member of a group that runs is ready or has succeeded.
+/// Whether every member of a group that runs is ready or has succeeded. In a restart none is: those
+/// that have not been stopped yet are of no use to anybody.
 fn is_ready(
     facts: &Facts<'_>,
     ledger: &Ledger,
     group: &Group,
     membership: &Membership<'_>,
 ) -> bool {
-    for replica in 0..group.replicas {
-        for index in 0..group.size {
-            let member = Member::new(group.name.as_str(), replica, index);
-            let ready = ledger.completed.contains(&member)
-                || facts.pods_of(&member).iter().any(|p| p.ready());
-            if membership.contains(&member) && !ready {
-                return false;
-            }
-        }
-    }
-    true
+    let mut domains = facts.gangs.iter().flat_map(|g| &g.domains);
+    domains.all(|domain| {
+        let entry = ledger.domain(&domain.key);
+        let restarts = entry.is_some_and(|e| e.domain_incident().is_some());
+        let members = domain.members.iter().filter(|m| m.group == group.name);
+        let mut running = members.filter(|m| membership.contains(m));
+        running.all(|member| {
+            let mut pods = facts.pods_of(member).iter();
+            let ready = !restarts && pods.any(|p| facts.is_ready(&domain.key, p));
+            ready || ledger.completed.contains(member)
+        })
+    })
 }
 
 /// Whether a gang has been queued for longer than `scheduling.timeoutSeconds`.

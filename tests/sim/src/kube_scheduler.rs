@@ -3,6 +3,8 @@
 //!
 //! Each filter says why a node is out. What a test needs besides is one more filter.
 
+mod neighbours;
+
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
@@ -19,6 +21,7 @@ use serde_json::{Value, json};
 
 use crate::api::{Object, Patch, Store};
 use crate::clock::api_time;
+use neighbours::Around;
 
 const WHO: &str = "kube-scheduler";
 const RULED_OUT: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
@@ -26,7 +29,7 @@ const RULED_OUT: &str = "node(s) didn't satisfy plugin(s) [NodeAffinity]";
 /// Says why a node, with what is bound to it, is out for a pod.
 type Filter = fn(&PodSpec, &Node, &[&Pod]) -> Option<&'static str>;
 
-/// In kube-scheduler's order; resources and anti-affinity come after them.
+/// In kube-scheduler's order; resources, volumes and other pods come after them.
 const FILTERS: [Filter; 5] = [unschedulable, tainted, unselected, ports, incapable];
 
 /// One turn: looks at every pod that waits, the most important first; whether anything was written.
@@ -92,7 +95,13 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<Strin
         .and_then(|s| s.nominated_node_name.clone());
     let mut fitting = Vec::new();
     for node in nodes {
-        let why = filter(pod, &spec, node, pods, store);
+        let around = Around {
+            pod,
+            spec: &spec,
+            nodes,
+            pods,
+        };
+        let why = filter(around, node, store);
         if why.is_empty() {
             fitting.push(node.metadata.name.clone().unwrap_or_default());
         }
@@ -161,7 +170,10 @@ fn reaches_volumes(spec: &PodSpec, namespace: &str, node: &Node, store: &Store) 
 }
 
 /// Why a node is out: the reasons of the first filter that says no.
-fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod], store: &Store) -> Vec<String> {
+fn filter(around: Around<'_>, node: &Node, store: &Store) -> Vec<String> {
+    let Around {
+        pod, spec, pods, ..
+    } = around;
     let name = node.metadata.name.as_deref().unwrap_or_default();
     if pinned(spec).is_some_and(|pin| !pin.iter().any(|n| n == name)) {
         return vec![RULED_OUT.into()];
@@ -193,7 +205,9 @@ fn filter(pod: &Pod, spec: &PodSpec, node: &Node, pods: &[Pod], store: &Store) -
     if !reaches_volumes(spec, namespace, node, store) {
         return vec!["node(s) had volume node affinity conflict".into()];
     }
-    anti_affine(pod, spec, &bound).into_iter().collect()
+    let apart = neighbours::spread(around, node);
+    let apart = apart.or_else(|| neighbours::affinity(around, node).map(str::to_owned));
+    apart.into_iter().collect()
 }
 
 /// Names of nodes that the first term of the required affinity pins the pod to.
@@ -318,31 +332,6 @@ fn short_of(spec: &PodSpec, node: &Node, counted: &[&Pod]) -> Vec<String> {
             name => format!("Insufficient {name}"),
         })
         .collect()
-}
-
-/// Required anti-affinity by hostname, with label selectors of equality.
-fn anti_affine(pod: &Pod, spec: &PodSpec, bound: &[&Pod]) -> Option<String> {
-    let affinity = spec.affinity.as_ref()?.pod_anti_affinity.as_ref()?;
-    let terms = affinity
-        .required_during_scheduling_ignored_during_execution
-        .iter()
-        .flatten();
-    let mut terms = terms.filter(|t| t.topology_key == "kubernetes.io/hostname");
-    let clash = terms.any(|term| {
-        let selector = term
-            .label_selector
-            .as_ref()
-            .and_then(|s| s.match_labels.as_ref());
-        bound.iter().any(|other| {
-            let labels = other.metadata.labels.clone().unwrap_or_default();
-            let selected = |all: &BTreeMap<String, String>| {
-                all.iter()
-                    .all(|(key, value)| labels.get(key) == Some(value))
-            };
-            other.metadata.namespace == pod.metadata.namespace && selector.is_some_and(selected)
-        })
-    });
-    clash.then(|| "node(s) didn't match pod anti-affinity rules".to_owned())
 }
 
 fn bind(store: &mut Store, pod: &Pod, node: &str) {

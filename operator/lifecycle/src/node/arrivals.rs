@@ -144,7 +144,8 @@ pub(super) fn call(
     now: DateTime<Utc>,
 ) -> Option<AttemptCall> {
     let order = order.filter(|o| o.deadline_seconds.is_some() && is_awaited(o, pod))?;
-    if has_come(pod, record, order) {
+    // An order for an earlier attempt is what an API server that lags behind still shows.
+    if has_come(pod, record, order) || record.attempt > order.attempt {
         return None;
     }
     let known = before.and_then(|r| r.called);

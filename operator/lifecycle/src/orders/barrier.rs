@@ -66,6 +66,15 @@ fn is_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     pods.any(PodView::is_supervised)
 }
 
+/// Whether each pod of the members that run has a supervisor, and there is one.
+fn all_are_supervised(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
+    let mut pods = meeting
+        .running
+        .iter()
+        .filter_map(|m| facts.current(meeting.entry, m));
+    is_supervised(facts, meeting) && pods.all(PodView::is_supervised)
+}
+
 /// Whether nothing of the domain runs outside a barrier: an order stops its members, and starts
 /// none.
 pub(super) fn all_are_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
@@ -97,7 +106,9 @@ pub(super) fn follow(
     }
     let supervised = is_supervised(facts, meeting);
     order.replaced_pods = replaced_pods(facts, meeting, order);
-    let moves = supervised && meets_alone(facts.spec(), membership, meeting.domain);
+    // Who has no supervisor meets where its pod's environment says, and so must the others.
+    let moves =
+        all_are_supervised(facts, meeting) && meets_alone(facts.spec(), membership, meeting.domain);
     let place = moves.then(|| place(facts, ledger, membership, meeting, order));
     // Whoever went at once would meet at the place that the pods know.
     let known = !matches!(place, Some(Place::Unknown));

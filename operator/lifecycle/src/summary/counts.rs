@@ -43,7 +43,7 @@ fn count(facts: &Facts<'_>, ledger: &Ledger, group: &Group) -> Counts {
                 .filter(|p| !p.terminating());
             let Some(pod) = pod else { continue };
             out.created += 1;
-            out.ready += i32::from(!finished && pod.ready());
+            out.ready += i32::from(!finished && facts.is_ready(&domain.key, pod));
             out.failed += i32::from(pod.phase == PodPhase::Failed);
             out.active += i32::from(!finished && !pod.terminal());
         }

@@ -103,7 +103,10 @@ fn who_comes_when_the_gang_gives_its_nodes_back_opens_the_barrier_for_nobody() {
     w.settle();
     let s = w.status();
     let causes: Vec<CauseKind> = s.history.iter().map(|h| h.cause.kind).collect();
-    assert_eq!(causes, [CauseKind::Preempted]);
+    assert_eq!(
+        (causes, s.restarts.counted),
+        (vec![CauseKind::Preempted], 0)
+    );
     assert_eq!(attempts(&mut w).len(), 3);
 }
 
@@ -265,6 +268,75 @@ fn a_supervised_workload_is_suspended_and_resumed() {
     w.settle();
     let all = attempts(&mut w);
     assert!(all.len() == 2 && all[0] == all[1], "{all:?}");
+    let restarts = w.status().restarts;
+    assert_eq!((restarts.counted, restarts.counted_at.len()), (0, 0));
+}
+
+#[test]
+fn an_agent_that_comes_and_goes_spends_no_budget() {
+    let mut w = running(3);
+    let before = w.uids();
+    for n in 0..40 {
+        let node = w.node_of("g", n % 3);
+        w.fault(&node, |f| f.no_agent = true);
+        w.rounds(3);
+        w.node(&node).agent_loses_memory();
+        w.fault(&node, |f| f.no_agent = false);
+        w.rounds(2);
+    }
+    w.settle();
+    let s = w.status();
+    assert_eq!((attempts(&mut w), w.uids()), (vec![1, 1, 1], before));
+    assert_eq!(
+        (s.restarts.counted, s.history.len(), s.phase),
+        (0, 0, Some(Phase::Running))
+    );
+}
+
+/// How often objects of a kind were written since then.
+fn written(w: &Solo, from: usize, kind: WatchedKind) -> usize {
+    let store = w.store();
+    let new = store.log[from..].iter();
+    new.filter(|write| write.kind == kind).count()
+}
+
+#[test]
+fn a_restart_writes_its_order_twice_and_each_agent_writes_once_or_twice() {
+    let mut w = running(8);
+    let from = w.store().log.len();
+    w.exit("g", 2, 1);
+    w.settle();
+    assert_eq!(attempts(&mut w), [2; 8]);
+    let orders = written(&w, from, WatchedKind::RestartOrder);
+    let agents = written(&w, from, WatchedKind::NodeAgent);
+    assert_eq!(orders, 2, "the order, and the release");
+    assert!((4..=5).contains(&agents), "{agents} writes on four nodes");
+}
+
+#[test]
+fn a_status_that_is_written_wakes_no_agent() {
+    let mut w = running(4);
+    let order = |w: &Solo| w.order().unwrap().metadata.resource_version;
+    let from = w.store().log.len();
+    let (before, told) = (w.written().len(), order(&w));
+    for turn in 0..20 {
+        // A readiness probe fails, and succeeds again.
+        let shown = ["False", "True"][turn % 2];
+        w.edit_pod("g", turn as i32 / 2 % 4, |pod| {
+            let conditions = pod.status.as_mut().unwrap().conditions.iter_mut();
+            let ready = conditions.flatten().find(|c| c.type_ == "Ready").unwrap();
+            ready.status = shown.into();
+        });
+        w.rounds(1);
+    }
+    let statuses = w.written().len() - before;
+    assert!(statuses >= 20, "{statuses} statuses");
+    // Agents watch the order alone, and it has not moved.
+    assert_eq!(order(&w), told);
+    assert_eq!(written(&w, from, WatchedKind::NodeAgent), 0);
+    for node in w.node_names() {
+        assert!(!w.agent(&node), "the agent of {node} has something to do");
+    }
 }
 
 #[test]

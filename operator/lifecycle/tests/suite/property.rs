@@ -1,6 +1,9 @@
 //! Whatever happens, in whatever order, with crashes in between: it converges, and every incident
 //! is paid for once.
 
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::membership::Membership;
@@ -9,10 +12,10 @@ use lockstep_lifecycle::PodView;
 use lockstep_sim::oracle::check_order;
 use lockstep_sim::pods::{env, leaving, over};
 use lockstep_sim::solo::gang_with;
-use lockstep_sim::trouble::{Trouble, TroubleKind, heal};
+use lockstep_sim::trouble::{Mix, Trouble, TroubleKind, heal};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use proptest::test_runner::{RngSeed, TestRunner};
 use serde_json::{Value, json};
 
 /// Something that happens. Numbers choose among what is there.
@@ -56,11 +59,18 @@ enum Step {
 /// kubelets and agents that misbehave. Not among them is a pod with a forged owner in the workload's
 /// own namespace: it stands in for a member, and whoever may make it may delete members as well.
 const TROUBLES: &[TroubleKind] = &[
+    TroubleKind::DeletePod,
     TroubleKind::EvictPod,
     TroubleKind::EditLabels,
+    TroubleKind::ExitFailed,
+    TroubleKind::ExitDone,
     TroubleKind::ExitAll,
     TroubleKind::ForgedMember,
     TroubleKind::ForgedAbroad,
+    TroubleKind::NamesNode,
+    TroubleKind::Nominated,
+    TroubleKind::KueueGroup,
+    TroubleKind::ForeignGone,
     TroubleKind::FindNode,
     TroubleKind::Cordon,
     TroubleKind::Reboot,
@@ -68,9 +78,11 @@ const TROUBLES: &[TroubleKind] = &[
     TroubleKind::Stubborn,
     TroubleKind::AgentForgets,
     TroubleKind::AgentAway,
+    TroubleKind::Crash,
     TroubleKind::LostAnswer,
     TroubleKind::Relist,
     TroubleKind::Lag,
+    TroubleKind::NoLag,
     TroubleKind::Quota,
     TroubleKind::NoQuota,
     TroubleKind::Webhook,
@@ -97,7 +109,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         1 => (1..5i32).prop_map(Step::Resize),
         1 => Just(Step::Preempt),
         2 => (1..4usize, 0..3usize).prop_map(|(node, members)| Step::Capacity(node, members)),
-        10 => any::<u64>().prop_map(Step::Trouble),
+        25 => any::<u64>().prop_map(Step::Trouble),
     ];
     prop::collection::vec(step, 20..120)
 }
@@ -120,7 +132,47 @@ fn specs() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn apply(w: &mut Solo, step: &Step) {
+/// What all histories together have played.
+#[derive(Default)]
+struct Played {
+    steps: BTreeMap<&'static str, usize>,
+    troubles: Mix,
+    turns: u64,
+}
+
+impl Step {
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Crash(_) => "crash",
+            Self::Pass => "pass",
+            Self::Schedule => "schedule",
+            Self::Round => "round",
+            Self::Kubelet(_) => "kubelet",
+            Self::Agent(_) => "agent",
+            Self::Tick(_) => "tick",
+            Self::Exit(..) => "exit",
+            Self::Delete(_) => "delete",
+            Self::Collect(_) => "collect",
+            Self::Lose(_) => "lose",
+            Self::Suspend(_) => "suspend",
+            Self::Nonce => "nonce",
+            Self::Resize(_) => "resize",
+            Self::Preempt => "preempt",
+            Self::Capacity(..) => "capacity",
+            Self::Trouble(_) => "trouble",
+        }
+    }
+
+    /// Each of them.
+    const NAMES: [&'static str; 17] = [
+        "crash", "pass", "schedule", "round", "kubelet", "agent", "tick", "exit", "delete",
+        "collect", "lose", "suspend", "nonce", "resize", "preempt", "capacity", "trouble",
+    ];
+}
+
+/// Takes the step; whether it changed anything, as far as that is known.
+fn apply(w: &mut Solo, step: &Step, troubles: &mut Mix) -> bool {
+    let before = w.store().version();
     let node = |i: usize| format!("n{i}");
     let pod = |w: &Solo, i: usize| {
         let mut pods = w.pods();
@@ -146,7 +198,7 @@ fn apply(w: &mut Solo, step: &Step) {
         Step::Tick(s) => w.later(*s),
         Step::Exit(i, code) => {
             if let Some(pod) = pod(w, *i) {
-                w.exit_pod(&pod, *code);
+                return w.exit_pod(&pod, *code);
             }
         }
         Step::Delete(i) => {
@@ -167,7 +219,14 @@ fn apply(w: &mut Solo, step: &Step) {
                 w.capacity(&node(*i), *members);
             }
         }
-        Step::Trouble(number) => drop(Trouble::draw_from(TROUBLES, *number).happen(w)),
+        Step::Trouble(number) => {
+            let trouble = Trouble::draw_from(TROUBLES, *number);
+            let happened = trouble.happen(w);
+            if happened {
+                troubles.count(trouble.kind);
+            }
+            return happened;
+        }
         Step::Suspend(on) => w.edit(|s| s.suspend = *on),
         Step::Nonce => w.edit(|s| s.restart_nonce += 1),
         Step::Resize(n) => w.edit(|s| s.groups[0].replicas = *n),
@@ -181,6 +240,7 @@ fn apply(w: &mut Solo, step: &Step) {
             }
         }
     }
+    w.store().version() != before
 }
 
 /// The spec as it is now.
@@ -211,13 +271,21 @@ fn config() -> ProptestConfig {
 }
 
 /// What a history makes of a workload, from its first step to rest.
-fn play(mut w: Solo, runs: bool, steps: &[Step]) -> Result<(), TestCaseError> {
+fn play(
+    mut w: Solo,
+    runs: bool,
+    steps: &[Step],
+    played: &RefCell<Played>,
+) -> Result<(), TestCaseError> {
     w.patience = TimeDelta::seconds(400);
     if runs {
         w.settle();
     }
+    let mut own = Played::default();
     for step in steps {
-        apply(&mut w, step);
+        if apply(&mut w, step, &mut own.troubles) || matches!(step, Step::Tick(_)) {
+            *own.steps.entry(step.name()).or_default() += 1;
+        }
     }
     heal(&mut w);
     // Faults have stopped, but the first node may be lost for good; at least the minimum fits.
@@ -227,20 +295,52 @@ fn play(mut w: Solo, runs: bool, steps: &[Step]) -> Result<(), TestCaseError> {
         prop_assert_eq!(check_order(&pair[0], &pair[1]), Vec::<String>::new());
     }
     prop_assert!(w.is_idle());
+    let mut played = played.borrow_mut();
+    for (step, times) in own.steps {
+        *played.steps.entry(step).or_default() += times;
+    }
+    played.troubles.add(&own.troubles);
+    played.turns += w.turns;
+    drop(played);
     check_end(&mut w)
 }
 
-proptest! {
-    #![proptest_config(config())]
-    #[test]
-    fn every_history_converges_and_pays_once_for_each_incident(spec in specs(), runs in any::<bool>(), steps in steps()) {
-        play(Solo::new(gang_with(3, &spec)), runs, &steps)?;
+/// Plays histories of a workload that is made like this. Each step must have changed something in one of
+/// ten histories at least, each trouble in one of twenty.
+fn histories(make: impl Fn(Value) -> Solo) {
+    let config = config();
+    let cases = config.cases as usize;
+    let played = RefCell::new(Played::default());
+    let held = TestRunner::new(config)
+        .run(&(specs(), any::<bool>(), steps()), |(spec, runs, steps)| {
+            play(make(gang_with(3, &spec)), runs, &steps, &played)
+        });
+    if let Err(why) = held {
+        panic!("{why}");
     }
+    let Played {
+        mut steps,
+        troubles,
+        turns,
+    } = played.into_inner();
+    println!("{cases} histories, {turns} turns; {steps:?}; {troubles:?}");
+    let mut rare = Step::NAMES.to_vec();
+    rare.retain(|step| steps.remove(step).unwrap_or(0) < cases / 10);
+    assert_eq!(rare, Vec::<&str>::new(), "these hardly happened");
+    let mut rare = troubles.rarer_than(cases / 20);
+    rare.retain(|kind| TROUBLES.contains(kind));
+    assert_eq!(rare, Vec::<TroubleKind>::new(), "these hardly happened");
+    assert!(turns >= 100 * cases as u64, "{turns} turns");
+}
 
-    #[test]
-    fn under_supervisors_no_history_mixes_attempts(spec in specs(), runs in any::<bool>(), steps in steps()) {
-        play(Solo::supervised(gang_with(3, &spec)), runs, &steps)?;
-    }
+#[test]
+fn every_history_converges_and_pays_once_for_each_incident() {
+    histories(Solo::new);
+}
+
+#[test]
+fn under_supervisors_no_history_mixes_attempts() {
+    histories(Solo::supervised);
 }
 
 /// What is there at rest.

@@ -1,5 +1,6 @@
 //! What holds whatever happens.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use lockstep_model::Rules;
 use lockstep_sim::gangs::assigned;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use proptest::prelude::*;
-use proptest::test_runner::RngSeed;
+use proptest::test_runner::{RngSeed, TestRunner};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
@@ -56,7 +57,7 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
         3 => Just(Event::End),
         1 => Just(Event::Crash),
         1 => (0..8usize).prop_map(Event::Finish),
-        1 => (0..4usize, any::<bool>()).prop_map(|(n, ready)| Event::Node(n, ready)),
+        2 => (0..4usize, any::<bool>()).prop_map(|(n, ready)| Event::Node(n, ready)),
         2 => (1..20i64).prop_map(Event::Later),
     ];
     prop::collection::vec(event, 1..80)
@@ -82,7 +83,32 @@ struct Story {
     lost: bool,
     /// How often a broken gang had preempted when it was found out that this is of no use.
     known: BTreeMap<String, usize>,
+    /// How often each event really happened, and how often there was something to judge.
+    seen: BTreeMap<&'static str, usize>,
 }
+
+/// What stories must be made of: each event, and what the invariants are about.
+const MIX: [&str; 19] = [
+    "gang",
+    "broken",
+    "claimless",
+    "sticky",
+    "min runtime",
+    "pass",
+    "control",
+    "bind",
+    "end",
+    "crash",
+    "finish",
+    "node lost",
+    "node back",
+    "later",
+    "placed",
+    "intent",
+    "reservation",
+    "refused",
+    "waits at rest",
+];
 
 impl Story {
     fn new() -> Self {
@@ -94,7 +120,12 @@ impl Story {
             claimless: BTreeSet::new(),
             lost: false,
             known: BTreeMap::new(),
+            seen: BTreeMap::new(),
         }
+    }
+
+    fn note(&mut self, what: &'static str, times: usize) {
+        *self.seen.entry(what).or_default() += times;
     }
 
     fn name_next(&mut self, spec: Spec) -> String {
@@ -112,6 +143,24 @@ impl Story {
     }
 
     fn happen(&mut self, event: Event) {
+        let there = |n: usize| self.gangs.contains_key(&format!("g{n}"));
+        let (name, happened) = match event {
+            Event::Gang(_) => ("gang", true),
+            Event::Broken(_) => ("broken", true),
+            Event::Claimless(_) => ("claimless", true),
+            Event::Sticky(n, _) => ("sticky", there(n)),
+            Event::MinRuntime(_) => ("min runtime", true),
+            Event::Pass => ("pass", true),
+            Event::Control => ("control", true),
+            Event::Bind => ("bind", true),
+            Event::End => ("end", true),
+            Event::Crash => ("crash", true),
+            Event::Finish(n) => ("finish", there(n)),
+            Event::Node(_, false) => ("node lost", true),
+            Event::Node(_, true) => ("node back", self.lost),
+            Event::Later(_) => ("later", true),
+        };
+        self.note(name, usize::from(happened));
         let world = &mut self.world;
         match event {
             Event::Gang(spec) => {
@@ -205,6 +254,11 @@ impl Story {
 
     fn hold_invariants(&mut self) {
         let seen = self.look();
+        let count = |which: fn(&Seen) -> bool| seen.iter().filter(|g| which(g)).count();
+        self.note("placed", count(|g| !g.assigned.is_empty()));
+        self.note("intent", count(|g| g.status.preemption.is_some()));
+        self.note("reservation", count(|g| g.status.reservation.is_some()));
+        self.note("refused", count(|g| g.status.refusal.is_some()));
         let broken = [
             overcommitted(&seen),
             partly_placed(&seen).filter(|_| !self.lost),
@@ -360,7 +414,7 @@ fn kept_waiting(seen: &[Seen], held_back: &BTreeSet<String>) -> Option<String> {
 
 /// Plays the events, holding the invariants after each, and lets the world come to rest with all
 /// nodes ready.
-fn play(events: Vec<Event>) {
+fn play(events: Vec<Event>) -> Story {
     let mut story = Story::new();
     for event in events {
         story.happen(event);
@@ -378,7 +432,10 @@ fn play(events: Vec<Event>) {
         "at rest nothing is written:\n{}",
         story.world.story(40)
     );
-    let kept_waiting = kept_waiting(&story.look(), &story.claimless);
+    let at_rest = story.look();
+    let waiting = at_rest.iter().filter(|g| g.assigned.is_empty()).count();
+    story.note("waits at rest", waiting);
+    let kept_waiting = kept_waiting(&at_rest, &story.claimless);
     assert_eq!(kept_waiting, None, "{}", story.world.story(40));
     // With all nodes there, and nothing else happening, a preemption is either of use or found out
     // to be of none.
@@ -397,6 +454,7 @@ fn play(events: Vec<Event>) {
         let held = story.claimless.contains(name);
         assert!(!held || now == 0, "{name} is held, and has preempted");
     }
+    story
 }
 
 /// Cases, unless `PROPTEST_CASES` says another number.
@@ -416,12 +474,34 @@ fn config() -> ProptestConfig {
     config
 }
 
-proptest! {
-    #![proptest_config(config())]
-    #[test]
-    fn capacity_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all(events in events()) {
-        play(events);
+#[test]
+fn capacity_is_never_promised_twice_and_gangs_are_placed_whole_or_not_at_all() {
+    let config = config();
+    let cases = config.cases as usize;
+    let played = RefCell::new((BTreeMap::<&str, usize>::new(), 0));
+    let held = TestRunner::new(config).run(&events(), |events| {
+        let story = play(events);
+        let mut played = played.borrow_mut();
+        for (what, times) in story.seen {
+            *played.0.entry(what).or_default() += times;
+        }
+        played.1 += story.world.turns;
+        Ok(())
+    });
+    if let Err(why) = held {
+        panic!("{why}");
     }
+    let (seen, turns) = played.into_inner();
+    println!("{cases} stories, {turns} turns; {seen:?}");
+    let rare = MIX
+        .iter()
+        .filter(|what| seen.get(*what).copied().unwrap_or(0) < cases / 10);
+    assert_eq!(
+        rare.collect::<Vec<_>>(),
+        Vec::<&&str>::new(),
+        "these hardly happened"
+    );
+    assert!(turns >= 300 * cases as u64, "{turns} turns");
 }
 
 /// Two victims are needed; as long as each new intent took the victim of the one dropped before it

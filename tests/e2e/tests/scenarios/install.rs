@@ -6,7 +6,7 @@ use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomRe
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::{NodeAgent, PodGroup, TrainingWorkload};
-use lockstep_cluster::cluster::repository;
+use lockstep_cluster::cluster::{Cluster, repository};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::PATIENCE;
@@ -98,6 +98,25 @@ async fn kubectl_explains_the_fields_of_a_workload() -> Result<()> {
     Ok(())
 }
 
+/// The agents' service account; with a node after another colon, a token with that claim.
+const AGENT: &str = "sa:lockstep-agent:lockstep-agent";
+
+/// What an agent's token with the claim of a node, or with none, may do to `NodeAgents`.
+async fn agents_by(cluster: &Cluster, node: Option<&str>) -> Result<Api<NodeAgent>> {
+    let token = node.map_or(AGENT.to_owned(), |node| format!("{AGENT}:{node}"));
+    Ok(Api::all(cluster.client_as(&token).await?))
+}
+
+/// The admission policy has answered, and not the want of a role.
+fn refused_by_policy<T>(answer: kube::Result<T>, what: &str) -> Result<()> {
+    let refused = answer
+        .err()
+        .with_context(|| format!("{what} was allowed"))?;
+    let by_policy = refused.to_string().contains("only the agent of a node");
+    ensure!(by_policy, "{what}: {refused}");
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_agent_writes_the_object_of_its_own_node_only() -> Result<()> {
     let cluster = cluster().await?;
@@ -106,34 +125,75 @@ async fn an_agent_writes_the_object_of_its_own_node_only() -> Result<()> {
     }
     let named = |name: &str| NodeAgent::new(name, lockstep_api::node_agent::NodeAgentSpec {});
     let post = PostParams::default();
-    let agent = "sa:lockstep-agent:lockstep-agent";
-    for (token, name) in [(agent.to_owned(), "own"), (format!("{agent}:other"), "own")] {
-        let api: Api<NodeAgent> = Api::all(cluster.client_as(&token).await?);
-        let refused = api
-            .create(&post, &named(name))
-            .await
-            .err()
-            .context("a foreign node was written")?;
-        ensure!(
-            refused.to_string().contains("only the agent of a node"),
-            "{refused}"
-        );
+    for node in [None, Some("other")] {
+        let made = agents_by(cluster, node).await?;
+        refused_by_policy(made.create(&post, &named("own")).await, "a foreign node")?;
     }
-    let own: Api<NodeAgent> = Api::all(cluster.client_as(&format!("{agent}:own")).await?);
+    let own = agents_by(cluster, Some("own")).await?;
     own.create(&post, &named("own")).await?;
+    let params = PatchParams::default();
     let status = Patch::Merge(json!({"status": {"agentVersion": "1"}}));
-    own.patch_status("own", &PatchParams::default(), &status)
-        .await?;
-    let other: Api<NodeAgent> = Api::all(cluster.client_as(&format!("{agent}:other")).await?);
-    ensure!(
-        other
-            .patch_status("own", &PatchParams::default(), &status)
-            .await
-            .is_err(),
-        "a foreign status was written"
-    );
+    own.patch_status("own", &params, &status).await?;
+    for node in [None, Some("other")] {
+        let agents = agents_by(cluster, node).await?;
+        let written = agents.patch_status("own", &params, &status).await;
+        refused_by_policy(written, "a foreign status")?;
+    }
     let admin: Api<NodeAgent> = Api::all(cluster.client().await?);
     admin.delete("own", &DeleteParams::default()).await?;
+    Ok(())
+}
+
+/// Roles of ours give agents no right to delete a `NodeAgent`, or to change more of it than its status;
+/// somebody else's may.
+#[tokio::test(flavor = "multi_thread")]
+async fn no_agent_deletes_or_changes_what_is_not_its_own_even_with_a_role_for_it() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("tokens of other identities") {
+        return Ok(());
+    }
+    let named = |name: &str| NodeAgent::new(name, lockstep_api::node_agent::NodeAgentSpec {});
+    agents_by(cluster, Some("kept"))
+        .await?
+        .create(&PostParams::default(), &named("kept"))
+        .await?;
+    let name = "agents-beyond-their-role";
+    let verbs = "--verb=delete,deletecollection,patch";
+    let what =
+        "--resource=nodeagents.training.lockstep.dev,nodeagents.training.lockstep.dev/status";
+    cluster
+        .kubectl(&["create", "clusterrole", name, verbs, what])
+        .await?;
+    let to = "--serviceaccount=lockstep-agent:lockstep-agent";
+    let role = format!("--clusterrole={name}");
+    cluster
+        .kubectl(&["create", "clusterrolebinding", name, &role, to])
+        .await?;
+    let delete = DeleteParams::default();
+    for node in [None, Some("other"), Some("kept")] {
+        let agents = agents_by(cluster, node).await?;
+        eventually("the policy to answer", PATIENCE, async || {
+            refused_by_policy(agents.delete("kept", &delete).await, "a deletion")
+        })
+        .await?;
+        let listed = ListParams::default().fields("metadata.name=kept");
+        let all = agents.delete_collection(&delete, &listed).await;
+        refused_by_policy(all, "a deletion of all")?;
+    }
+    let admin: Api<NodeAgent> = Api::all(cluster.client().await?);
+    let params = PatchParams::default();
+    let mine = Patch::Merge(json!({"metadata": {"labels": {"mine": "now"}}}));
+    for node in [None, Some("other")] {
+        let agents = agents_by(cluster, node).await?;
+        let changed = agents.patch("kept", &params, &mine).await;
+        refused_by_policy(changed, "a change")?;
+        let changed = agents.patch_status("kept", &params, &mine).await;
+        refused_by_policy(changed, "a change by way of the status")?;
+    }
+    admin.delete("kept", &delete).await?;
+    for kind in ["clusterrolebinding", "clusterrole"] {
+        cluster.kubectl(&["delete", kind, name]).await?;
+    }
     Ok(())
 }
 

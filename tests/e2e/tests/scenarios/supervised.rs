@@ -1,12 +1,15 @@
 //! Restarts inside containers: supervised gangs under the default policy.
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
 use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::{CauseKind, Phase};
-use lockstep_cluster::manifests::gang;
+use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario;
-use lockstep_cluster::scenario::{restarts, uids};
+use lockstep_cluster::scenario::{PATIENCE, restarts, uids};
+use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 
@@ -139,6 +142,62 @@ async fn a_member_that_hangs_brings_a_supervised_gang_back_inside_its_containers
         );
         let progress = status.progress.context("progress in the status")?;
         ensure!(progress.step > 0, "{progress:?}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_supervised_gang_runs_and_restarts_where_pod_security_is_restricted() -> Result<()> {
+    scenario(cluster().await?, "restricted", &supervised(), async |t| {
+        let label = "pod-security.kubernetes.io/enforce=restricted";
+        t.cluster
+            .kubectl(&["label", "namespace", &t.name, label])
+            .await?;
+        let pods: Api<Pod> = Api::namespaced(t.client.clone(), &t.name);
+        let asked = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let plain: Pod = serde_json::from_value(json!({"metadata": {"name": "plain"},
+            "spec": {"containers": [{"name": "c", "image": "registry.example/plain:1"}]}}))?;
+        eventually("the label to count", PATIENCE, async || {
+            let refused = pods.create(&asked, &plain).await.err();
+            let refused = refused.context("a pod of any kind is let in")?.to_string();
+            ensure!(refused.contains("violates PodSecurity"), "{refused}");
+            Ok(())
+        })
+        .await?;
+        // As strict as the namespace asks for; nothing is said of the supervisor.
+        let rules = json!([{"name": "disk", "match": {"exitCodes": {"operator": "In", "values": [9]}},
+            "action": "RecreateGang"}]);
+        let mut object = gang("g", 3, 8, default_policy(&rules));
+        let pod = &mut object["spec"]["groups"][0]["template"]["spec"];
+        let of_pod = json!({"runAsNonRoot": true, "seccompProfile": {"type": "RuntimeDefault"}});
+        merge(pod, json!({"securityContext": of_pod}));
+        let of_container = json!({"allowPrivilegeEscalation": false, "readOnlyRootFilesystem": true,
+            "capabilities": {"drop": ["ALL"]}});
+        pod["containers"][0]["securityContext"] = of_container;
+        t.create(object).await?;
+        let before = t.running("g").await?;
+        t.condition_is("g", types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED)
+            .await?;
+        t.exit(&before[1], 7).await?;
+        t.restarted("g", 1).await?;
+        let after = t.running("g").await?;
+        ensure!(uids(&before) == uids(&after), "pods were replaced");
+        ensure!(
+            after.iter().all(|p| restarts(p) == 0),
+            "containers were restarted"
+        );
+        // Pods that are made anew are let in as well.
+        t.exit(&after[0], 9).await?;
+        t.restarted("g", 2).await?;
+        let anew = t.running("g").await?;
+        ensure!(
+            uids(&anew).iter().all(|u| !uids(&after).contains(u)),
+            "old pods"
+        );
         Ok(())
     })
     .await

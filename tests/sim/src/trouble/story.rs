@@ -29,12 +29,16 @@ const TURN: TimeDelta = TimeDelta::seconds(5);
 /// Turns of everybody until the first training goes on.
 const STARTS_IN: usize = 40;
 
-/// How far clocks of nodes are ahead where they are off.
-const CLOCKS_AHEAD: [TimeDelta; 4] = [
+/// How far clocks of nodes are ahead.
+const CLOCKS_AHEAD: [TimeDelta; 8] = [
+    TimeDelta::zero(),
+    TimeDelta::zero(),
     TimeDelta::zero(),
     TimeDelta::zero(),
     TimeDelta::minutes(7),
     TimeDelta::minutes(-7),
+    TimeDelta::hours(1),
+    TimeDelta::hours(-1),
 ];
 
 /// What a story is made of.
@@ -44,8 +48,7 @@ pub struct Settings {
     pub seed: u64,
     /// Steps after each trouble, at most.
     pub steps: usize,
-    /// Whether it is about training that tells its progress: the first workloads do so, and the clocks
-    /// of nodes are off.
+    /// Whether it is about training that tells its progress: the first workloads do so.
     pub trains: bool,
 }
 
@@ -68,6 +71,8 @@ impl Story {
     /// A cluster of three to five nodes of two kinds, with priority classes and two workloads.
     pub fn new(settings: &Settings) -> Self {
         let mut rng = fastrand::Rng::with_seed(settings.seed);
+        // Of their own, so that what else the seed chooses stays.
+        let mut clocks = fastrand::Rng::with_seed(settings.seed.rotate_left(31));
         let mut cluster = SimCluster::with_settings(settings.seed, installation(settings.trains));
         for at in 0..rng.usize(3..=5) {
             let gpus = [2, 4, 4, 8][rng.usize(..4)].to_string();
@@ -76,9 +81,7 @@ impl Story {
             let resources = [("nvidia.com/gpu", gpus.as_str()), ("rdma/hca", rdma)];
             let name = format!("n{at}");
             cluster.add_node(node(&name, &resources, &labels));
-            if settings.trains {
-                cluster.node(&name).clock_ahead = CLOCKS_AHEAD[rng.usize(..CLOCKS_AHEAD.len())];
-            }
+            cluster.node(&name).clock_ahead = CLOCKS_AHEAD[clocks.usize(..CLOCKS_AHEAD.len())];
         }
         for (name, value) in CLASSES {
             users::make_class(&mut cluster, name, value);
@@ -219,7 +222,7 @@ fn installation(trains: bool) -> LifecycleSettings {
 }
 
 /// Whether a workload has what placement does not see and kube-scheduler may refuse for ever: host
-/// ports, anti-affinity.
+/// ports, affinity between pods, spread constraints.
 fn retried_for_ever(workload: &TrainingWorkload) -> bool {
     let templates = workload.spec.groups.iter().map(|g| &g.template);
     templates.into_iter().any(|template| {
@@ -228,7 +231,9 @@ fn retried_for_ever(workload: &TrainingWorkload) -> bool {
         let host = ports
             .flat_map(|c| c["ports"].as_array().into_iter().flatten())
             .any(|port| !port["hostPort"].is_null());
-        host || !spec["affinity"]["podAntiAffinity"].is_null()
+        let apart = ["podAffinity", "podAntiAffinity"].map(|kind| &spec["affinity"][kind]);
+        let spread = &spec["topologySpreadConstraints"];
+        host || !spread.is_null() || apart.iter().any(|affinity| !affinity.is_null())
     })
 }
 

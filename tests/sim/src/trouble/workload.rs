@@ -57,13 +57,14 @@ fn pod_spec(workload: &str, rng: &mut fastrand::Rng) -> Value {
     }
     let mut container = json!({"name": "c", "image": "i", "resources": {"limits": limits}});
     let mut spec = json!({"restartPolicy": "Never"});
-    match rng.u8(..24) {
+    let own = json!({"matchLabels": {"app": workload}});
+    let required = |key: &str| {
+        let term = json!({"topologyKey": key, "labelSelector": own});
+        json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]})
+    };
+    match rng.u8(..28) {
         0 => container["ports"] = json!([{"containerPort": 8080, "hostPort": 8080}]),
-        1 => {
-            let term = json!({"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": workload}}});
-            let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": [term]});
-            spec["affinity"] = json!({ "podAntiAffinity": required });
-        }
+        1 => spec["affinity"] = json!({"podAntiAffinity": required("kubernetes.io/hostname")}),
         2 | 3 => {
             let claim = json!({"claimName": format!("data-{workload}")});
             spec["volumes"] = json!([{"name": "data", "persistentVolumeClaim": claim}]);
@@ -72,6 +73,14 @@ fn pod_spec(workload: &str, rng: &mut fastrand::Rng) -> Value {
         5 => spec["nodeSelector"] = json!({"zone": "nowhere"}),
         6 => {
             spec["initContainers"] = json!([{"name": "init", "image": "i"}]);
+        }
+        7 => spec["affinity"] = json!({"podAntiAffinity": required("zone")}),
+        8 => spec["affinity"] = json!({"podAffinity": required("zone")}),
+        9 | 10 => {
+            // A pin leaves one domain to a constraint that honors it.
+            let policy = ["Honor", "Ignore", "Ignore"][rng.usize(..3)];
+            spec["topologySpreadConstraints"] = json!([{"maxSkew": 1, "topologyKey": "zone",
+                "whenUnsatisfiable": "DoNotSchedule", "nodeAffinityPolicy": policy, "labelSelector": own}]);
         }
         _ => {}
     }

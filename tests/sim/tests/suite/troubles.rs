@@ -3,8 +3,8 @@
 //!
 //! Varied: nodes (accelerators, a second extended resource, zones), workloads (shapes, sizes,
 //! policies, scopes, claims, ports, affinity, grace periods, failure policies), what happens
-//! (`lockstep_sim::trouble`), who runs next; of gangs under supervisors, who does steps and tells them,
-//! and the clocks of nodes. Not varied: the versions of the cluster, topology constraints, dependencies
+//! (`lockstep_sim::trouble`), who runs next, the clocks of nodes; of gangs under supervisors, who does steps and
+//! tells them. Not varied: the versions of the cluster, topology constraints, dependencies
 //! between groups.
 
 use lockstep_sim::oracle::Oracles;
@@ -18,6 +18,8 @@ const LONGEST: usize = 40;
 /// Steps after each, at most; where time has to pass for something to come of it.
 const STEPS: usize = 60;
 const MANY_STEPS: usize = 200;
+/// Turns of a story, on average at least.
+const TURNS: u64 = 500;
 
 fn number(name: &str, otherwise: u64) -> u64 {
     let said = std::env::var(name).ok().and_then(|n| n.parse().ok());
@@ -95,6 +97,10 @@ fn stories(kind: Kind<'_>, otherwise: u64, once_in: u64) -> Option<Played> {
     let played = played.into_inner();
     let Played { mix, turns, looked } = &played;
     println!("{stories} stories, {turns} turns; looked: {looked:?}; {mix:?}");
+    assert!(
+        *turns >= stories * TURNS,
+        "{turns} turns in {stories} stories"
+    );
     let mut rare = mix.rarer_than(usize::try_from(stories / once_in).unwrap());
     rare.retain(|trouble| kind.troubles.contains(trouble));
     assert_eq!(rare, Vec::<TroubleKind>::new(), "these hardly happened");

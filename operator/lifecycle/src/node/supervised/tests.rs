@@ -298,3 +298,20 @@ fn a_pod_that_another_has_replaced_is_neither_held_nor_released_nor_awaited() {
     }
     assert!(!is_for(&replaced, &pod(0, None)));
 }
+
+#[test]
+fn an_order_that_is_older_than_what_runs_says_nothing_to_a_supervisor() {
+    for state in [held(3), runs(3), ended(3, 7), ended(3, 0)] {
+        let mut agent = Agent::default();
+        agent.step(&pod(0, state.clone()), &order(3, 2));
+        let told = (agent.record.clone(), agent.reports.len());
+        for stale in [order(1, 1), order(2, 1), order(2, 2)] {
+            let stale = DomainOrder {
+                completed_attempt: stale.released_attempt,
+                ..stale
+            };
+            assert_eq!(agent.step(&pod(0, state.clone()), &stale), None);
+            assert_eq!((agent.record.clone(), agent.reports.len()), told);
+        }
+    }
+}

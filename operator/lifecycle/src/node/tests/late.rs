@@ -131,3 +131,21 @@ fn the_end_of_a_large_job_waits_for_its_turn() {
     let plan = node.pass();
     assert!(plan.status.is_some() && !plan.slot.is_zero());
 }
+
+#[test]
+fn an_agent_with_an_order_that_is_older_than_what_runs_does_nothing_with_it() {
+    let mut node = Node::with(2);
+    node.order(3, Some(1));
+    node.settle();
+    let arrived = node.arrived();
+    assert_eq!(arrived[0].0, 3);
+    // Its watch began at a server that lags behind.
+    called(&mut node);
+    for seconds in [0, 5, 60, 600] {
+        node.now += seconds;
+        let plan = node.pass();
+        assert_eq!((plan.stop.len(), plan.tell.len()), (0, 0), "{plan:?}");
+        assert_eq!((plan.status, plan.records), (None, None));
+        assert_eq!((node.arrived(), late(&node)), (arrived.clone(), Vec::new()));
+    }
+}
