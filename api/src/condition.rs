@@ -8,11 +8,6 @@ use chrono::{DateTime, Utc};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// So many of something, as messages say it: `1 pod`, `2 pods`.
-pub fn count(n: usize, noun: &str) -> String {
-    format!("{n} {noun}{}", if n == 1 { "" } else { "s" })
-}
-
 /// One condition. Field names and meaning are those of `meta/v1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
@@ -180,7 +175,7 @@ pub mod reasons {
     /// Restarting or replacing one pod.
     pub const RESTART_POD: &str = "RestartPod";
     /// No incident is open.
-    pub const NO_INCIDENT: &str = "NoIncident";
+    pub const NOT_RESTARTING: &str = "NotRestarting";
     /// Nobody preempts it.
     pub const NOT_PREEMPTED: &str = "NotPreempted";
     /// Waiting until the back-off between incidents has passed.
@@ -248,14 +243,6 @@ mod tests {
 
     fn at(s: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(s, 0).unwrap()
-    }
-
-    #[test]
-    fn one_of_something_is_no_more_than_one() {
-        assert_eq!(
-            (count(1, "pod"), count(0, "pod")),
-            ("1 pod".into(), "0 pods".into())
-        );
     }
 
     #[test]

@@ -12,6 +12,7 @@
 //! | [`node_agent`] | `NodeAgent`, what a node agent tells the manager |
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
 //! | [`gangs`], [`membership`] | which members of a spec are placed and restarted together, and which of them run |
+//! | [`words`] | what messages have in common: counts, times, lost work |
 //! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
 pub mod admission;
@@ -28,6 +29,7 @@ pub mod restart_order;
 pub mod scheduling;
 pub mod template;
 pub mod time;
+pub mod words;
 pub mod workload;
 
 pub use node_agent::{NodeAgent, NodeAgentStatus};

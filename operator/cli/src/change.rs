@@ -1,8 +1,9 @@
 //! The one field that a verb writes, and how to say what it does.
 
-use chrono::{DateTime, SecondsFormat, Utc};
+use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::{MANAGED_BY, annotations};
+use lockstep_api::words::time;
 use lockstep_api::workload::Phase;
 use serde_json::{Value, json};
 use thiserror::Error;
@@ -117,10 +118,6 @@ fn field(field: &str, from: Value, to: Value, effect: &'static str, patch: Value
         effect,
         patch,
     }
-}
-
-fn time(at: DateTime<Utc>) -> String {
-    at.to_rfc3339_opts(SecondsFormat::Secs, true)
 }
 
 #[cfg(test)]

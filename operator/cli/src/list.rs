@@ -45,6 +45,9 @@ pub struct ListedWorkload {
     /// Priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class: Option<String>,
+    /// Since when a gang of it waits for capacity; absent: none does.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub queued_since: Option<DateTime<Utc>>,
     /// Why it is in that phase, in a word.
     pub reason: String,
     /// The same for people.
@@ -74,6 +77,7 @@ fn listed(workload: &TrainingWorkload) -> ListedWorkload {
         attempt: status.attempt,
         preemptions: status.preemptions,
         priority_class: workload.spec.priority_class_name.clone(),
+        queued_since: status.accounting.waiting_since,
         reason: status.reason,
         message: status.message,
         created: metadata.creation_timestamp.as_ref().and_then(utc),
@@ -106,6 +110,7 @@ impl View for Listing {
             "+ATTEMPT",
             "+PREEMPTIONS",
             "+PRIORITY",
+            "+QUEUED",
             "AGE",
             "+MESSAGE",
         ]);
@@ -122,6 +127,7 @@ impl View for Listing {
                 w.attempt.to_string().into(),
                 w.preemptions.to_string().into(),
                 w.priority_class.clone().unwrap_or_default().into(),
+                age(w.queued_since, look.now).into(),
                 age(w.created, look.now).into(),
                 w.message.clone().into(),
             ]);

@@ -13,7 +13,7 @@ pub(crate) fn describe(cause: &Cause) -> String {
     let place = |before: &str| match (cause.pod.as_str(), cause.node.as_str()) {
         ("", "") => String::new(),
         (pod, "") => format!("{before}pod {pod}"),
-        ("", node) => format!("{before}node {node}"),
+        ("", node) => format!("{before}a pod on node {node}"),
         (pod, node) => format!("{before}pod {pod} on node {node}"),
     };
     let container = match cause.container.as_str() {
@@ -31,14 +31,22 @@ pub(crate) fn describe(cause: &Cause) -> String {
         CauseKind::PodDeleted => format!("{} was deleted", place("")),
         CauseKind::PodFailed => format!("{} failed", place("")),
         CauseKind::Requested | CauseKind::Resize | CauseKind::Preempted => {
-            cause.kind.as_str().into()
+            let known = !cause.message.is_empty();
+            let says = if known {
+                &cause.message
+            } else {
+                cause.kind.as_str()
+            };
+            return says.to_owned();
         }
     };
     if !cause.reason.is_empty() && cause.reason != cause.kind.as_str() {
         text = format!("{text} ({})", cause.reason);
     }
-    if !cause.message.is_empty() {
-        text = format!("{text}: {}", cause.message);
+    // Kubelets end their sentences.
+    let message = cause.message.trim_end_matches('.');
+    if !message.is_empty() {
+        text = format!("{text}: {message}");
     }
     if !cause.rule.is_empty() {
         text = format!("{text}, rule {}", cause.rule);
@@ -80,7 +88,15 @@ mod tests {
                 of(CauseKind::PodDeleted, "p", "", None, "", ""),
                 "pod p on node n1 was deleted",
             ),
-            (resize, "Resize: more members"),
+            (resize, "more members"),
+            (
+                of(CauseKind::PodDeleted, "", "", None, "", ""),
+                "a pod on node n1 was deleted",
+            ),
+            (
+                of(CauseKind::Hang, "p", "t", None, "Hang", ""),
+                "container t of pod p on node n1 hangs",
+            ),
         ] {
             assert_eq!(describe(&cause), text);
         }

@@ -1,12 +1,17 @@
 //! Events: one for each transition, found by comparing two statuses.
 
+use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
 use lockstep_api::condition::{Condition, find, is_true, reasons, types};
-use lockstep_api::workload::{DomainStatus, GangStatus, TrainingWorkloadStatus};
+use lockstep_api::gangs::gangs;
+use lockstep_api::words::time;
+use lockstep_api::workload::{
+    DomainStatus, GangStatus, TrainingWorkloadSpec, TrainingWorkloadStatus,
+};
 
-use crate::cause::describe;
-use crate::words::of_gang;
+use crate::ledger::Ledger;
+use crate::words::{Restarts, of_gang};
 
 /// An event about the workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,21 +53,23 @@ fn ended(status: &TrainingWorkloadStatus) -> bool {
 /// The events that report what has changed from one status to the next. To be sent once the new one
 /// is written.
 pub fn transitions(
+    spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,
     after: &TrainingWorkloadStatus,
 ) -> Vec<EventNote> {
     let mut out = Vec::new();
-    incidents(before, after, &mut out);
+    restarts(spec, before, after, &mut out);
     let recovered = out.iter().any(|e| e.reason == reasons::RECOVERED);
     let gangs_before: BTreeMap<&str, &GangStatus> =
         before.gangs.iter().map(|g| (g.key.as_str(), g)).collect();
+    let others = after.gangs.len() > 1;
     for gang in &after.gangs {
         let old = gangs_before
             .get(gang.key.as_str())
             .and_then(|g| g.backoff.as_ref());
         if let Some(backoff) = gang.backoff.as_ref().filter(|b| Some(*b) != old) {
             let note = format!("nodes were released: {}", backoff.message);
-            let note = of_gang(&gang.key, &note);
+            let note = of_gang(&gang.key, others, &note);
             out.push(EventNote {
                 type_: EventType::Warning,
                 reason: backoff.reason.clone(),
@@ -77,6 +84,7 @@ pub fn transitions(
         };
         // What follows from an event that is reported anyway is not reported again.
         let implied = (type_ == types::READY && recovered)
+            || (type_ == types::ADMITTED && new.reason == reasons::SUSPENDED)
             || ([types::ADMITTED, types::STALLED].contains(&type_) && ended(after));
         let old = find(&before.conditions, type_);
         let when = if new.status == true.into() {
@@ -118,24 +126,37 @@ fn stuck_nodes(
                 nodes.any(|a| a.node == avoided.node)
             });
             if !known {
+                let note = format!(
+                    "pods on node {} did not end within their grace period: they are deleted by force, and the node is avoided until {}",
+                    avoided.node,
+                    time(avoided.until)
+                );
                 out.push(EventNote {
                     type_: EventType::Warning,
                     reason: reasons::POD_STUCK.into(),
-                    note: format!(
-                        "pods of gang {} on node {} did not end within their grace period: they are deleted by force, and the node is avoided until {}",
-                        gang.key, avoided.node, avoided.until
-                    ),
+                    note: of_gang(&gang.key, after.gangs.len() > 1, &note),
                 });
             }
         }
     }
 }
 
-fn incidents(
+/// Restarts that have begun, and those that are over.
+fn restarts(
+    spec: &TrainingWorkloadSpec,
     before: &TrainingWorkloadStatus,
     after: &TrainingWorkloadStatus,
     out: &mut Vec<EventNote>,
 ) {
+    let (gangs, ledger) = (
+        LazyCell::new(|| gangs(spec)),
+        LazyCell::new(|| Ledger::read(after, spec)),
+    );
+    let told = || Restarts {
+        spec,
+        gangs: &gangs,
+        ledger: &ledger,
+    };
     let old_domains = before.domains.iter();
     let domains_before: BTreeMap<&str, &DomainStatus> =
         old_domains.map(|d| (d.key.as_str(), d)).collect();
@@ -149,38 +170,21 @@ fn incidents(
         if old
             .is_none_or(|o| (o.attempt, o.detected_at) != (incident.attempt, incident.detected_at))
         {
-            let note = format!(
-                "{} is restarting at attempt {}: {}",
-                domain.key,
-                incident.attempt,
-                describe(&incident.cause)
-            );
-            out.push(EventNote {
+            let open = ledger.incident(&domain.key);
+            out.extend(open.map(|open| EventNote {
                 type_: EventType::Warning,
                 reason: incident.action.reason().into(),
-                note,
-            });
+                note: told().under_way(&domain.key, open),
+            }));
         }
     }
     let recovered = after
         .history
         .iter()
         .filter(|h| h.recovered_at.is_some() && !before.history.contains(h));
-    for h in recovered {
-        let took = h
-            .recovered_at
-            .map_or(0, |at| (at - h.time).num_milliseconds().max(0));
-        let note = format!(
-            "{} is running again at attempt {} after {:.1} s; pods recreated: {}",
-            h.domain,
-            h.attempt,
-            took as f64 / 1000.0,
-            h.recreated
-        );
-        out.push(EventNote {
-            type_: EventType::Normal,
-            reason: reasons::RECOVERED.into(),
-            note,
-        });
-    }
+    out.extend(recovered.map(|restart| EventNote {
+        type_: EventType::Normal,
+        reason: reasons::RECOVERED.into(),
+        note: told().over(restart),
+    }));
 }

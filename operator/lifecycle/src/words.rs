@@ -1,26 +1,132 @@
-//! What messages have in common: lengths of time, and whether a gang has to be named.
+//! What messages say of the gangs of a workload and of their restarts.
 
-use lockstep_api::names::WHOLE;
+use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
+use lockstep_api::words::{count, time, took};
+use lockstep_api::workload::{HistoryEntry, TrainingWorkloadSpec};
 
-/// A length of time in the largest unit that holds it whole: `24 h`, `20 min`, `90 s`.
-pub(crate) fn span(seconds: i64) -> String {
-    const MINUTE: i64 = 60;
-    const HOUR: i64 = 60 * MINUTE;
-    if seconds >= HOUR && seconds % HOUR == 0 {
-        format!("{} h", seconds / HOUR)
-    } else if seconds >= MINUTE && seconds % MINUTE == 0 {
-        format!("{} min", seconds / MINUTE)
+use crate::cause::describe;
+use crate::ledger::{Ledger, OpenIncident};
+
+/// What is said of a gang, which is named where the workload has `others`.
+pub(crate) fn of_gang(key: &str, others: bool, text: &str) -> String {
+    if others {
+        format!("gang {key}: {text}")
     } else {
-        format!("{seconds} s")
+        text.to_owned()
     }
 }
 
-/// What is said of a gang, which is named where the workload has others.
-pub(crate) fn of_gang(key: &str, text: &str) -> String {
-    if key == WHOLE {
-        text.to_owned()
+/// A workload, to tell of its restarts.
+pub(crate) struct Restarts<'a> {
+    pub spec: &'a TrainingWorkloadSpec,
+    pub gangs: &'a [Gang],
+    pub ledger: &'a Ledger,
+}
+
+impl Restarts<'_> {
+    /// What is done in a restart domain, what that costs, and what has failed.
+    pub fn under_way(&self, domain: &str, incident: &OpenIncident) -> String {
+        let pods = self.pods(domain);
+        let replaced = pods.iter().filter(|m| incident.replace.contains(m)).count();
+        let mut notes = Vec::new();
+        let done = if incident.affects_single_pods() {
+            some_pods(pods.len(), replaced)
+        } else {
+            notes.push(format!("attempt {}", incident.attempt));
+            all_pods(pods.len(), replaced)
+        };
+        notes.push(self.budget(incident));
+        if let Some(at) = incident.not_before {
+            notes.push(format!("not before {}", time(at)));
+        }
+        let text = format!(
+            "{done} ({}): {}",
+            notes.join(", "),
+            describe(&incident.cause)
+        );
+        self.of_domain(domain, &text)
+    }
+
+    /// All members of a restart domain run again.
+    pub fn over(&self, restart: &HistoryEntry) -> String {
+        let pods = self.pods(&restart.domain).len();
+        let subject = match pods {
+            1 => "the pod is".to_owned(),
+            n => format!("all {n} pods are"),
+        };
+        let time = restart.recovered_at.map(|at| took(at - restart.time));
+        let after = time.map_or(String::new(), |time| format!(" after {time}"));
+        // Where single pods restart, the attempt stays.
+        let what = if restart.action.affects_single_pod() {
+            restart.action.as_str().to_owned()
+        } else {
+            format!("attempt {}", restart.attempt)
+        };
+        let recreated = match restart.recreated.max(0) as usize {
+            0 => "no pod".to_owned(),
+            n => count(n, "pod"),
+        };
+        let text = format!("{subject} running again{after} ({what}, {recreated} recreated)");
+        self.of_domain(&restart.domain, &text)
+    }
+
+    /// Members of a restart domain that run and have not succeeded.
+    fn pods(&self, key: &str) -> Vec<&Member> {
+        let membership = self.ledger.membership(self.spec);
+        let domains = self.gangs.iter().flat_map(|gang| &gang.domains);
+        let members = domains.filter(|d| d.key == key).flat_map(|d| &d.members);
+        members
+            .filter(|m| membership.contains(m) && !self.ledger.completed.contains(*m))
+            .collect()
+    }
+
+    /// How much of the restart limit was used when a restart was decided.
+    fn budget(&self, incident: &OpenIncident) -> String {
+        let limits = &self.spec.failure_policy.limits;
+        let used = self.ledger.budget.used(limits, incident.detected_at);
+        let free = if incident.counted {
+            ""
+        } else {
+            "not counted: "
+        };
+        format!("{free}{used} of {} restarts used", limits.max_restarts)
+    }
+
+    /// What is said of a restart domain, which is named where there are others.
+    fn of_domain(&self, key: &str, text: &str) -> String {
+        let others = self.ledger.domains.len() > 1;
+        if others && self.ledger.gang(key).is_none() {
+            return format!("replica {key}: {text}");
+        }
+        of_gang(key, others, text)
+    }
+}
+
+/// A restart of all pods of a domain, of which some get new pods.
+fn all_pods(pods: usize, replaced: usize) -> String {
+    let all = match pods {
+        1 => "the pod".to_owned(),
+        n => format!("all {n} pods"),
+    };
+    if replaced == 0 {
+        format!("restarting {all} in place")
+    } else if replaced >= pods {
+        format!("recreating {all}")
     } else {
-        format!("gang {key}: {text}")
+        let stay = count(pods - replaced, "pod");
+        format!(
+            "restarting {stay} in place and recreating {}",
+            count(replaced, "pod")
+        )
+    }
+}
+
+/// Single pods are replaced, while the others go on.
+fn some_pods(pods: usize, replaced: usize) -> String {
+    match pods {
+        1 => "recreating the pod".to_owned(),
+        pods => format!("recreating {replaced} of {pods} pods"),
     }
 }
 
@@ -29,17 +135,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_time_are_read_at_a_glance() {
-        let said = [0, 59, 60, 90, 1200, 3600, 5400, 86_400].map(span);
-        let expected = [
-            "0 s", "59 s", "1 min", "90 s", "20 min", "1 h", "90 min", "24 h",
-        ];
-        assert_eq!(said, expected);
+    fn a_gang_is_named_where_there_are_others() {
+        assert_eq!(of_gang("workload", false, "queued"), "queued");
+        assert_eq!(of_gang("workers", true, "queued"), "gang workers: queued");
     }
 
     #[test]
-    fn a_gang_is_named_where_there_are_others() {
-        assert_eq!(of_gang("workload", "queued"), "queued");
-        assert_eq!(of_gang("workers", "queued"), "gang workers: queued");
+    fn a_restart_says_how_many_pods_it_recreates() {
+        for (pods, replaced, all) in [
+            (4, 0, "restarting all 4 pods in place"),
+            (4, 1, "restarting 3 pods in place and recreating 1 pod"),
+            (4, 4, "recreating all 4 pods"),
+            (1, 0, "restarting the pod in place"),
+            (1, 1, "recreating the pod"),
+        ] {
+            assert_eq!(all_pods(pods, replaced), all);
+        }
+        assert_eq!(some_pods(4, 1), "recreating 1 of 4 pods");
+        assert_eq!(some_pods(1, 1), "recreating the pod");
     }
 }

@@ -1,9 +1,9 @@
 //! The words of conditions and events.
 
-use chrono::{DateTime, SecondsFormat, Utc};
-use lockstep_api::condition::count;
+use chrono::{DateTime, Utc};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Reservation, Victim};
+use lockstep_api::words::{count, gpu_hours, lost_work, time};
 use lockstep_engine::Names;
 use lockstep_model::refusal::why_refused;
 
@@ -89,7 +89,7 @@ fn does_not_fit(too_large: &TooLarge) -> String {
 
 /// Nodes may look free, and more capacity may help or not.
 fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
-    let next_try = next_try.format("%H:%M:%SZ");
+    let next_try = time(next_try);
     format!(
         "not known whether all pods fit together: a search of {steps} steps found no placement and no proof \
          that there is none; no workload is preempted meanwhile and its place in the queue is kept; \
@@ -114,7 +114,7 @@ fn reserved_for(gang: &Key, others: usize) -> String {
 pub(crate) fn holds_reservation(waiting: &str, reservation: &Reservation) -> String {
     let nodes = count(reservation.nodes.len(), "node");
     let start = reservation.starts_at.map(|at| {
-        let at = at.to_rfc3339_opts(SecondsFormat::Secs, true);
+        let at = time(at);
         format!(", which it can use from {at} at the latest")
     });
     format!(
@@ -159,14 +159,14 @@ pub(crate) fn paced(reached: &LimitReached) -> String {
         "its victims ({}) are not evicted before {}: within a minute no more than {} \
          (scheduler.preemption.maxEvictionsPerMinute)",
         count(reached.pods as usize, "pod"),
-        reached.next_try.format("%H:%M:%SZ"),
+        time(reached.next_try),
         count(reached.limit.get() as usize, "pod"),
     )
 }
 
 /// A gang waits until it is placed once more.
 fn refused(refusal: &Refusal, next_try: DateTime<Utc>) -> String {
-    let next_try = next_try.format("%H:%M:%SZ");
+    let next_try = time(next_try);
     format!(
         "{}; not a lack of capacity, so no workload is preempted for it; next try at {next_try}",
         refuses(refusal)
@@ -186,8 +186,8 @@ fn refuses(refusal: &Refusal) -> String {
 /// A gang waits for its victims. The beginning is kube-scheduler's (KEP-5710).
 pub(crate) fn preempting(intent: &Preemption) -> String {
     format!(
-        "pod group preemption: found a placement for podgroup, preempting {} victims: {}",
-        intent.victims.len(),
+        "pod group preemption: found a placement for podgroup, preempting {}: {}",
+        count(intent.victims.len(), "victim"),
         intent.explanation
     )
 }
@@ -196,23 +196,24 @@ pub(crate) fn preempting(intent: &Preemption) -> String {
 /// work that victims destroy by evicting others in turn.
 pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> String {
     let mut text = format!(
-        "{}; {} accelerator-seconds of work in all",
+        "{}; {} of work lost in all",
         named(&intent.victims, victim),
-        intent.cost
+        lost_work(intent.cost)
     );
     if beyond > 0 {
         let pods = count(usize::try_from(beyond).unwrap_or(usize::MAX), "pod");
         text = format!("{text}, {pods} beyond disruption budgets");
     }
     if caused > 0 {
-        text = format!("{text}, {caused} of them because victims evict others in turn");
+        let caused = lost_work(i64::try_from(caused).unwrap_or(i64::MAX));
+        text = format!("{text}, {caused} of it because victims evict others in turn");
     }
     text = format!("{text}; {}", verdict(intent));
     match &intent.next_best {
         Some(next) => format!(
             "{text}; the next best set, {}, costs {}",
             next.victims.join(", "),
-            next.cost
+            lost_work(next.cost)
         ),
         None => format!("{text}; no other set was found"),
     }
@@ -222,10 +223,12 @@ pub(crate) fn explanation(intent: &Preemption, beyond: u64, caused: u128) -> Str
 fn verdict(intent: &Preemption) -> String {
     if intent.proven {
         "no cheaper set frees enough capacity".to_owned()
+    } else if intent.at_least <= 0 {
+        "it is not known whether a cheaper set frees enough capacity".to_owned()
     } else {
         format!(
             "no set that costs less than {} frees enough capacity",
-            intent.at_least
+            lost_work(intent.at_least)
         )
     }
 }
@@ -246,7 +249,8 @@ pub(crate) fn next_best(victims: &[Victim], cost: i64) -> NextBest {
 pub(crate) fn reduced(victims: &[Victim], cost: i64) -> String {
     let victims = named(victims, victim);
     format!(
-        "{victims}; {cost} accelerator-seconds of work in all; other victims stay, since capacity has become free"
+        "{victims}; {} of work lost in all; other victims stay, since capacity has become free",
+        lost_work(cost)
     )
 }
 
@@ -272,7 +276,7 @@ fn no_victims(
     }
     match until {
         Some(until) => {
-            let until = until.to_rfc3339_opts(SecondsFormat::Secs, true);
+            let until = time(until);
             format!(
                 "{short}; some of lower priority may not be evicted before {until} (minRuntimeSeconds)"
             )
@@ -302,10 +306,10 @@ fn name(v: &Victim) -> String {
 fn victim(v: &Victim) -> String {
     let pods = count(v.pods.max(0) as usize, "pod");
     format!(
-        "{} (priority {}, {pods}, {} accelerator-seconds)",
+        "{} (priority {}, {pods}, {})",
         name(v),
         v.priority,
-        v.cost
+        gpu_hours(v.cost)
     )
 }
 
@@ -314,15 +318,22 @@ fn victim(v: &Victim) -> String {
 pub(crate) fn preempted_by(preemptor: &GangState, intent: &Preemption, cost: i64) -> String {
     let (key, priority) = (&preemptor.input.key, preemptor.priority());
     let mut text = format!(
-        "Preempted by podgroup {}/{} of priority {priority}, which needs the capacity (intent {}): {cost} \
-         accelerator-seconds of work are lost here, {} in all",
-        key.namespace, key.name, intent.id, intent.cost
+        "Preempted by podgroup {}/{} of priority {priority}, which needs the capacity (intent {}): {} \
+         of work lost here, {} in all",
+        key.namespace,
+        key.name,
+        intent.id,
+        lost_work(cost),
+        lost_work(intent.cost)
     );
     if intent.proven || intent.at_least > 0 {
         text = format!("{text}; {}", verdict(intent));
     }
     match &intent.next_best {
-        Some(next) => format!("{text}; the next best choice costs {}", next.cost),
+        Some(next) => format!(
+            "{text}; the next best choice costs {}",
+            lost_work(next.cost)
+        ),
         None => text,
     }
 }

@@ -72,7 +72,7 @@ pub(super) const ADVICE: &[(&str, &str)] = &[
         "the same; `RestartsInPlace` says why pods are recreated",
     ),
     (r::RESTART_POD, "the same, if it was a failure"),
-    (r::NO_INCIDENT, ""),
+    (r::NOT_RESTARTING, ""),
     (r::NOT_PREEMPTED, ""),
     (
         r::BACKING_OFF,

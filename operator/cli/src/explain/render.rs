@@ -2,6 +2,7 @@
 
 use std::fmt::Write;
 
+use lockstep_api::words::gpu_hours;
 use lockstep_api::workload::Phase;
 
 use super::{GangReportState, GangStory, WorkloadReport};
@@ -108,7 +109,7 @@ fn details(out: &mut String, gang: &GangStory, look: &Look) {
                 format!("{} {}/{}", v.kind.to_lowercase(), v.namespace, v.name),
                 v.priority.to_string(),
                 v.pods.to_string(),
-                v.cost.to_string(),
+                gpu_hours(v.cost),
             ]);
         }
         out.push_str(&victims.render(look));

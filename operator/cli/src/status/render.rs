@@ -3,10 +3,12 @@
 use std::fmt::Write;
 
 use chrono::TimeDelta;
+use lockstep_api::names::WHOLE;
+use lockstep_api::words::gpu_hours;
 use lockstep_api::workload::{Cause, IncidentStage, Phase, TrainingProgress};
 
 use super::{OpenRestart, PastFailure, StatusReport};
-use crate::view::age::{accelerator_time, age, precise, span};
+use crate::view::age::{age, precise, span};
 use crate::view::table::{Cell, Table, Tone, phase_tone};
 use crate::view::{Look, View, workload_name};
 
@@ -158,7 +160,7 @@ fn row(failure: &PastFailure, look: &Look) -> [String; 8] {
         failure.action.clone(),
         if failure.counted { "yes" } else { "no" }.to_owned(),
         recovered.map(precise).unwrap_or_default(),
-        accelerator_time(failure.lost_accelerator_seconds),
+        gpu_hours(failure.lost_accelerator_seconds),
         words(&failure.cause),
     ]
 }
@@ -174,9 +176,13 @@ fn under_way(restart: &OpenRestart, look: &Look) -> String {
     let wait = wait.map_or_else(String::new, |at| {
         format!(", begins in {} after a pause", span(at - look.now))
     });
+    let domain = match restart.domain.as_str() {
+        WHOLE => String::new(),
+        part => format!("{part} "),
+    };
     let mut out = format!(
-        "Restarting {} to attempt {} ({}), since {ago}{wait}\n  {stage}\n",
-        restart.domain, restart.attempt, restart.action
+        "Restarting {domain}to attempt {} ({}), since {ago}{wait}\n  {stage}\n",
+        restart.attempt, restart.action
     );
     let _ = writeln!(out, "  because {}", words(&restart.cause));
     out

@@ -39,14 +39,6 @@ pub fn precise(length: TimeDelta) -> String {
     }
 }
 
-/// Accelerator-seconds in the unit that people think in.
-pub fn accelerator_time(seconds: i64) -> String {
-    match seconds {
-        0..3600 => format!("{seconds} accelerator-seconds"),
-        _ => format!("{:.1} accelerator-hours", seconds as f64 / 3600.0),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use lockstep_api::words::{gpu_hours, lost_work};
+
 use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::view::table::{Table, Tone};
 use crate::view::{Look, View, workload_name};
@@ -52,7 +54,7 @@ impl View for Answer {
                 gang.min_count.to_string(),
                 gang.nodes.len().to_string(),
                 gang.victims.len().to_string(),
-                gang.lost.to_string(),
+                gpu_hours(gang.lost),
             ]);
             for on in &gang.nodes {
                 let domain = on.domain.clone().unwrap_or_else(|| "-".to_owned());
@@ -69,7 +71,7 @@ impl View for Answer {
                     victim.named(),
                     victim.priority.to_string(),
                     victim.pods.to_string(),
-                    victim.lost.to_string(),
+                    gpu_hours(victim.lost),
                     victim.nodes.join(","),
                 ]);
             }
@@ -122,12 +124,14 @@ impl fmt::Display for Remarks<'_> {
         let optimal = if gang.proven {
             "no better set of victims frees enough capacity".to_owned()
         } else {
-            format!("no set of victims loses less than {}", gang.at_least)
+            let least = lost_work(gang.at_least);
+            format!("no set of victims loses less than {least}")
         };
         writeln!(
             f,
-            "\n{}: {} accelerator-seconds of work lost; {optimal}",
-            gang.gang, gang.lost
+            "\n{}: {} of work lost; {optimal}",
+            gang.gang,
+            lost_work(gang.lost)
         )?;
         if gang.pods_beyond_budgets > 0 {
             writeln!(
@@ -154,7 +158,7 @@ fn words(other: &SecondBest) -> String {
     if other.victims.len() > NAMED {
         text = format!("{text} and {} more", other.victims.len() - NAMED);
     }
-    text = format!("{text}; {} accelerator-seconds", other.lost);
+    text = format!("{text}; {}", lost_work(other.lost));
     if other.pods_beyond_budgets > 0 {
         text = format!(
             "{text}, {} pods beyond their disruption budgets",

@@ -93,7 +93,7 @@ workload   preempts   100        -        4         1
 
 workload: preempts since 60m (intent 1a2b3c4d): the cheapest
 VICTIM                       PRIORITY   PODS   LOST WORK
-podgroup ml/old-workload-9   10         4      960
+podgroup ml/old-workload-9   10         4      0.27 GPU-hours
 
 no events
 "

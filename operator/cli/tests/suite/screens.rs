@@ -73,7 +73,7 @@ fn objects(status: &Value) -> WorkloadObjects {
 }
 
 fn restarting() -> Value {
-    json!({"phase": "Restarting", "reason": "RestartGang", "message": "workload is restarting at attempt 4",
+    json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 1 of 10 restarts used): container t exited",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},
         "progress": {"step": 1200, "stepTime": ago(8), "checkpointStep": 1100, "checkpointTime": ago(190)},
         "groups": [{"name": "workers", "desired": 4, "created": 4, "ready": 3, "active": 4}],
@@ -91,7 +91,7 @@ fn the_status_shows_where_members_are_what_happens_what_happened_and_what_to_do(
         screen(&status(&objects(&restarting()), now())),
         "\
 ml/llama: Restarting, 3/4 ready, attempt 4, 32 accelerators, age 3h
-RestartGang: workload is restarting at attempt 4
+RestartGang: restarting all 4 pods in place (attempt 4, 1 of 10 restarts used): container t exited
 Step 1200, 8s ago; checkpoint of step 1100, 3m10s ago
 
 GROUP     READY   SUCCEEDED   FAILED   DESIRED
@@ -101,13 +101,13 @@ NODE   RACK   READY   MEMBERS
 n1     r1     2/2     workers/0/0-1
 n2     r2     1/2     workers/0/2-3
 
-Restarting workload to attempt 4 (RestartGang), since 3s
+Restarting to attempt 4 (RestartGang), since 3s
   ordered: members stop and come back
   because container t exited with code 137 (OOMKilled) in pod llama-workers-2 on node n2
 
-FAILED     ATTEMPT   ACTION        COUNTED   BACK AFTER   LOST                    CAUSE
-10m ago    3         RestartGang   yes       2.0s         2.5 accelerator-hours   container t exited with code 1 (Error) in pod llama-workers-2 on node n2
-120m ago   1         RestartGang   no        2.0s         2.5 accelerator-hours   NodeLost on node n9
+FAILED     ATTEMPT   ACTION        COUNTED   BACK AFTER   LOST            CAUSE
+10m ago    3         RestartGang   yes       2.0s         2.5 GPU-hours   container t exited with code 1 (Error) in pod llama-workers-2 on node n2
+120m ago   1         RestartGang   no        2.0s         2.5 GPU-hours   NodeLost on node n9
 
 Restarts left: 9 of 10 within 24h
 Next: nothing: it restarts by itself; `kubectl lockstep logs llama --failed -n ml` has the log of the member that failed
@@ -191,9 +191,9 @@ new     Unseen       -       0          0              -             3h
     assert_eq!(
         all.screen(&look),
         "\
-NAMESPACE   NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        ATTEMPT   PREEMPTIONS   PRIORITY   AGE   MESSAGE
-ml          llama   Restarting   3/4     3          32             RestartGang   4         0             high       3h    workload is restarting at attempt 4
-ml          new     Unseen       -       0          0              -             0         0             high       3h    -
+NAMESPACE   NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        ATTEMPT   PREEMPTIONS   PRIORITY   QUEUED   AGE   MESSAGE
+ml          llama   Restarting   3/4     3          32             RestartGang   4         0             high       -        3h    restarting all 4 pods in place (attempt 4, 1 of 10 restarts used): container t exited
+ml          new     Unseen       -       0          0              -             0         0             high       -        3h    -
 "
     );
     assert_eq!(

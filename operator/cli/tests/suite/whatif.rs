@@ -38,15 +38,15 @@ fn the_lowest_priority_leaves_first_however_much_it_loses() {
 ml/new (priority 100): fits at the expense of 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
-workload   preempts   1/1       1        1       1         15360
+workload   preempts   1/1       1        1       1         4.3 GPU-hours
 
 GANG       NODE   DOMAIN   MEMBERS
 workload   n3     rack b   workers/0/0
 
-GANG       VICTIM       PRIORITY   PODS   LOST WORK   CAPACITY TAKEN ON
-workload   pod ml/web   5          1      15360       n3
+GANG       VICTIM       PRIORITY   PODS   LOST WORK       CAPACITY TAKEN ON
+workload   pod ml/web   5          1      4.3 GPU-hours   n3
 
-workload: 15360 accelerator-seconds of work lost; no better set of victims frees enough capacity
+workload: 4.3 GPU-hours (15360 accelerator-seconds) of work lost; no better set of victims frees enough capacity
 workload: no other set of victims was found
 "
     );
@@ -67,16 +67,16 @@ fn by_least_work_the_youngest_leaves_and_the_next_best_is_told() {
 ml/new (priority 100): fits at the expense of 1 victim
 
 GANG       VERDICT    MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
-workload   preempts   1/1       1        1       1         5760
+workload   preempts   1/1       1        1       1         1.6 GPU-hours
 
 GANG       NODE   DOMAIN   MEMBERS
 workload   n2     -        workers/0/0
 
-GANG       VICTIM                                PRIORITY   PODS   LOST WORK   CAPACITY TAKEN ON
-workload   podgroup ml/young-workload-141843a7   10         1      5760        n2
+GANG       VICTIM                                PRIORITY   PODS   LOST WORK       CAPACITY TAKEN ON
+workload   podgroup ml/young-workload-141843a7   10         1      1.6 GPU-hours   n2
 
-workload: 5760 accelerator-seconds of work lost; no better set of victims frees enough capacity
-workload: next best: podgroup ml/old-workload-7f027e5c; 15360 accelerator-seconds
+workload: 1.6 GPU-hours (5760 accelerator-seconds) of work lost; no better set of victims frees enough capacity
+workload: next best: podgroup ml/old-workload-7f027e5c; 4.3 GPU-hours (15360 accelerator-seconds)
 "
     );
 }
@@ -93,7 +93,7 @@ fn a_victim_that_would_evict_somebody_else_brings_that_cost_with_it() {
     assert_eq!(answer.gangs[0].victims[0].name, "web", "{text}");
     // Its own 5760, and those of the pod that it would have evicted.
     assert!(
-        text.contains("next best: podgroup ml/young-workload-141843a7; 21120 accelerator-seconds"),
+        text.contains("next best: podgroup ml/young-workload-141843a7; 5.9 GPU-hours (21120 "),
         "{text}"
     );
 }
@@ -139,7 +139,7 @@ fn a_gang_that_does_not_fit_is_told_the_tightest_reason() {
 ml/new (priority 100): does not fit
 
 GANG       VERDICT        MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
-workload   does not fit   0/2       2        0       0         0
+workload   does not fit   0/2       2        0       0         0 GPU-hours
 
 workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt
 "

@@ -56,7 +56,7 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
             .unwrap_or_else(|| (pod.reason.clone(), pod.message.clone()));
         (CauseKind::PodFailed, reason, message)
     } else if pod.terminating() {
-        let (reason, message) = said.unwrap_or((String::new(), "pod was deleted".into()));
+        let (reason, message) = said.unwrap_or_default();
         (CauseKind::PodDeleted, reason, message)
     } else if !pod.terminal() && facts.lost(node) {
         let state = match facts.view.nodes.get(node) {
@@ -436,7 +436,7 @@ pub(crate) fn start_failure(
     let cause = Cause {
         kind: CauseKind::PodFailed,
         reason: reason.to_owned(),
-        message: message.to_owned(),
+        message: format!("member {member}: {message}"),
         ..gone.cause
     };
     Failure { cause, ..gone }

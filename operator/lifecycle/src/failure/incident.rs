@@ -4,12 +4,11 @@ use std::collections::BTreeSet;
 use std::ops::ControlFlow;
 
 use chrono::TimeDelta;
-use lockstep_api::condition::{count, reasons};
+use lockstep_api::condition::reasons;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
-use lockstep_api::workload::{
-    Cause, CauseKind, FailureAction, IncidentStage, RestartLimits, WithoutSupervisor,
-};
+use lockstep_api::words::{count, span};
+use lockstep_api::workload::{Cause, CauseKind, FailureAction, IncidentStage, WithoutSupervisor};
 
 use super::members::restarts_in_place;
 use super::policy::Failure;
@@ -22,7 +21,6 @@ use crate::ledger::ops::Tries;
 use crate::ledger::{Avoidance, DomainLedger, Ledger, OpenIncident};
 use crate::settings::doubling;
 use crate::tier::Tier;
-use crate::words::span;
 
 /// The kubelet's own back-off between restarts of a container: first wait, and longest.
 const KUBELET_BACKOFF: (TimeDelta, TimeDelta) = (TimeDelta::seconds(10), TimeDelta::minutes(5));
@@ -149,7 +147,7 @@ fn charge(
     let paid = superseded_paid || has_paid_for_node(facts, ledger, &response.cause);
     let charged = response.counted && !paid;
     if charged && !ledger.budget.charge(&policy.limits, facts.now) {
-        return ControlFlow::Break(over_budget(&policy.limits));
+        return ControlFlow::Break(over_budget(facts, ledger, &response.cause));
     }
     let most = policy.in_place.max_tries + facts.view.settings.recreate_tries;
     let tries = superseded.tries.counted;
@@ -384,7 +382,7 @@ pub(crate) fn join(
             incident.counted = true;
             let limits = &facts.spec().failure_policy.limits;
             if !ledger.budget.charge(limits, facts.now) {
-                consequence = Some(over_budget(limits));
+                consequence = Some(over_budget(facts, ledger, &incident.cause));
             }
         }
     }
@@ -426,14 +424,15 @@ fn is_better_cause(facts: &Facts<'_>, incident: &OpenIncident, cause: &Cause) ->
 }
 
 /// More incidents than the policy allows.
-pub(crate) fn over_budget(limits: &RestartLimits) -> Consequence {
+pub(crate) fn over_budget(facts: &Facts<'_>, ledger: &Ledger, cause: &Cause) -> Consequence {
+    let limits = &facts.spec().failure_policy.limits;
+    let failures = ledger.budget.used(limits, facts.now) + 1;
     let message = format!(
-        "restart limit reached: more than {} within {} (failurePolicy.limits)",
-        count(
-            usize::try_from(limits.max_restarts).unwrap_or_default(),
-            "counted failure"
-        ),
-        span(limits.window_seconds)
+        "restart limit reached: {} within {} (failurePolicy.limits.maxRestarts is {}); {}",
+        count(failures, "counted failure"),
+        span(limits.window_seconds),
+        limits.max_restarts,
+        describe(cause)
     );
     Consequence::FailWorkload(reasons::RESTART_LIMIT_EXCEEDED, message)
 }

@@ -3,6 +3,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
+use lockstep_api::words::span;
 use lockstep_api::workload::IncidentStage;
 
 use super::late::{given_up, missing};
@@ -13,7 +14,6 @@ use crate::ledger::{DomainLedger, Ledger};
 use crate::orders::{is_ordered, is_released};
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
-use crate::words::span;
 
 /// One step of a domain that has no new failure.
 pub(crate) fn advance(

@@ -15,7 +15,7 @@ pub(crate) enum Unreported {
     /// There are none, or they are accounted for.
     Nothing,
     /// They took more budget than there was.
-    OverBudget,
+    OverBudget(Cause),
     /// The policy calls for more than the restart.
     Failure(Box<Failure>),
 }
@@ -81,7 +81,7 @@ pub(crate) fn count_kubelet_restarts(
     if within_budget {
         Unreported::Nothing
     } else {
-        Unreported::OverBudget
+        Unreported::OverBudget(cause)
     }
 }
 

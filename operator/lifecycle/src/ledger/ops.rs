@@ -367,13 +367,14 @@ impl OpenIncident {
 impl Budget {
     /// Whether a unit is left in the window.
     pub fn has_room(&self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
+        self.used(limits, now) < limits.max_restarts.max(0) as usize
+    }
+
+    /// Units that are used in the window that ends at a time.
+    pub fn used(&self, limits: &RestartLimits, at: DateTime<Utc>) -> usize {
         let window = TimeDelta::seconds(limits.window_seconds);
-        let used = self
-            .counted_at
-            .iter()
-            .filter(|at| **at + window > now)
-            .count();
-        used < limits.max_restarts.max(0) as usize
+        let used = self.counted_at.iter().filter(|used| **used + window > at);
+        used.count()
     }
 
     /// Gives back the unit that was taken at that time, or the last.

@@ -2,6 +2,7 @@
 
 use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
+use lockstep_api::words::span;
 use lockstep_api::workload::{OnTimeout, SuccessOperator};
 
 use crate::facts::Facts;
@@ -61,14 +62,20 @@ fn end(
     if let (Some(limit), Some(start)) = (spec.active_deadline_seconds, ledger.started_at) {
         let deadline = start + TimeDelta::seconds(limit - ledger.active_seconds);
         if facts.due(deadline).passed(wake) {
-            let message = format!("activeDeadlineSeconds: {limit} s have passed");
+            let message = format!(
+                "not complete within {} (activeDeadlineSeconds)",
+                span(limit)
+            );
             return Some((Outcome::Failed, reasons::DEADLINE_EXCEEDED, message));
         }
     }
     match spec.scheduling.on_timeout {
         OnTimeout::Fail if scheduling_timed_out(facts, ledger, wake) => {
             let limit = spec.scheduling.timeout_seconds;
-            let message = format!("not scheduled within scheduling.timeoutSeconds: {limit} s");
+            let message = format!(
+                "not scheduled within {} (scheduling.timeoutSeconds)",
+                span(limit)
+            );
             Some((Outcome::Failed, reasons::SCHEDULING_TIMEOUT, message))
         }
         OnTimeout::Fail | OnTimeout::Wait => None,

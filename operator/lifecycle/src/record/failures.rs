@@ -74,8 +74,8 @@ fn step(
     if ledger.incident(scope.key()).is_none() {
         match count_kubelet_restarts(facts, ledger, scope, wake) {
             Unreported::Nothing => {}
-            Unreported::OverBudget => {
-                return Some(over_budget(&facts.spec().failure_policy.limits));
+            Unreported::OverBudget(cause) => {
+                return Some(over_budget(facts, ledger, &cause));
             }
             Unreported::Failure(failure) => {
                 if let Some(response) = respond(facts, &[*failure]) {

@@ -4,6 +4,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
+use lockstep_api::words::span;
 
 use crate::facts::Facts;
 use crate::ledger::Ledger;
@@ -25,8 +26,10 @@ pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
             .passed(&mut wake)
         {
             let message = format!(
-                "only {} of {} members have got a node, and none for {limit} s",
-                bound.members, bound.needed
+                "only {} of {} members have got a node, and none for {}",
+                bound.members,
+                bound.needed,
+                span(limit)
             );
             let reason = reasons::REPLACEMENT_TIMEOUT;
             ledger.release_gang(facts, &gang.key, Some(ReleaseReason { reason, message }));

@@ -7,6 +7,7 @@ use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
+use lockstep_api::words::span;
 
 use crate::cause::describe;
 use crate::facts::Facts;
@@ -16,7 +17,6 @@ use crate::ledger::{Avoidance, Ledger};
 use crate::orders::is_released;
 use crate::pods::{ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
-use crate::words::span;
 
 /// A member that its node cannot start.
 struct StartFailure {

@@ -4,6 +4,7 @@
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
+use lockstep_api::words::time;
 
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
@@ -11,6 +12,9 @@ use crate::ledger::{GangLedger, Ledger};
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
 use crate::words::of_gang;
+
+/// Why a gang asks for no capacity. When it asks again, the scheduler has not said yet what it waits for.
+const HELD: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
 
 /// What the condition is computed from.
 pub(super) struct Admission<'v, 'a> {
@@ -21,7 +25,7 @@ pub(super) struct Admission<'v, 'a> {
 impl Admission<'_, '_> {
     pub fn condition(&self, wake: &mut Wake) -> ConditionValue {
         if self.facts.spec().suspend {
-            return condition(false, reasons::SUSPENDED, "");
+            return condition(false, reasons::SUSPENDED, "spec.suspend is true");
         }
         if self.ledger.applied.is_none() {
             return condition(false, reasons::QUEUED, "the workload is being validated");
@@ -63,6 +67,7 @@ impl Admission<'_, '_> {
     /// Why a gang is not placed; None when it is.
     fn wait_of(&self, gang: &Gang, entry: &GangLedger, wake: &mut Wake) -> Option<ConditionValue> {
         let (facts, key) = (self.facts, &gang.key);
+        let others = self.ledger.gangs.len() > 1;
         let group = facts.pod_group_status(key);
         if let PlacementState::Placed(placement) = facts.placement_state(key, entry) {
             // A gang that has been whole stays admitted until it gives its capacity back: a member
@@ -72,7 +77,7 @@ impl Admission<'_, '_> {
             }
             let intent = group.and_then(|g| g.preemption.as_ref());
             if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
-                let message = of_gang(key, &format!("preempting {}", intent.explanation));
+                let message = of_gang(key, others, &format!("preempting {}", intent.explanation));
                 return Some(condition(false, reasons::PREEMPTING, message));
             }
             if self.is_placed_whole(gang) {
@@ -83,20 +88,19 @@ impl Admission<'_, '_> {
             return None;
         }
         if !entry.started && !dependencies_met(facts, self.ledger, gang) {
-            let message = of_gang(key, "waiting for the groups in dependsOn");
+            let message = of_gang(key, others, "waiting for the groups in dependsOn");
             return Some(condition(false, reasons::WAITING_FOR_DEPENDENCY, message));
         }
         if let Some(backoff) = &entry.backoff {
-            let until = backoff.until.format("%H:%M:%S");
-            let message = format!("{}; retry at {until} UTC", backoff.message);
-            let message = of_gang(key, &message);
+            let message = format!("{}; retry at {}", backoff.message, time(backoff.until));
+            let message = of_gang(key, others, &message);
             return Some(condition(false, &backoff.reason, message));
         }
         if let Some(by) = group
             .and_then(|s| find(&s.conditions, types::DISRUPTION_TARGET))
             .filter(|c| c.status == true.into())
         {
-            let message = of_gang(key, &by.message);
+            let message = of_gang(key, others, &by.message);
             return Some(condition(false, reasons::PREEMPTED, message));
         }
         let late = if scheduling_timed_out(facts, self.ledger, wake) {
@@ -112,12 +116,16 @@ impl Admission<'_, '_> {
             String::new()
         };
         Some(match answer {
-            Some(c) if c.status != true.into() => {
-                let message = of_gang(key, &format!("{part}{}{late}", c.message));
+            Some(c) if c.status != true.into() && !HELD.contains(&c.reason.as_str()) => {
+                let message = of_gang(key, others, &format!("{part}{}{late}", c.message));
                 condition(false, &c.reason, message)
             }
             Some(_) | None => {
-                let message = of_gang(key, &format!("waiting in the scheduling queue{late}"));
+                let message = of_gang(
+                    key,
+                    others,
+                    &format!("waiting in the scheduling queue{late}"),
+                );
                 condition(false, reasons::QUEUED, message)
             }
         })
@@ -154,7 +162,7 @@ pub(super) fn partial_gangs(facts: &Facts<'_>, ledger: &Ledger) -> Option<String
                 "placed with {running} of {size} members (minCount {})",
                 gang.min_count
             );
-            out.push(of_gang(&gang.key, &text));
+            out.push(of_gang(&gang.key, facts.gangs.len() > 1, &text));
         }
     }
     (!out.is_empty()).then(|| out.join("; "))

@@ -10,12 +10,12 @@ use super::counts::Counts;
 use super::notes;
 use super::supervision::restarts_in_place;
 use super::value::{ConditionValue, condition};
-use crate::cause::describe;
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, End, Ledger, Outcome};
 use crate::objects::hash::spec_hash;
 use crate::view::{Priority, RefusalKind, RefusedRequest, Target};
 use crate::wake::Wake;
+use crate::words::Restarts;
 
 /// All conditions but the terminal ones, which belong to the ledger. The order is fixed.
 pub(super) fn all(
@@ -39,18 +39,19 @@ pub(super) fn all(
         return out;
     }
     let stalled = stalled(facts, ledger, before, wake);
-    let waits = stalled.status;
+    let waits = stalled.status.then(|| stalled.reason.clone());
     put(facts, &mut out, types::STALLED, stalled);
     let admission = Admission { facts, ledger };
     put(facts, &mut out, types::ADMITTED, admission.condition(wake));
     let disrupted = disrupted(facts, ledger);
-    let mut done = over || waits;
+    let mut done = over;
     if !over {
         let ready = ready(facts, ledger, groups, ready_count);
         done |= ready.status && !disrupted.status;
         put(facts, &mut out, types::READY, ready);
     }
-    put(facts, &mut out, types::RECONCILING, reconciling(done));
+    let reconciling = reconciling(done, waits.as_deref());
+    put(facts, &mut out, types::RECONCILING, reconciling);
     put(
         facts,
         &mut out,
@@ -88,32 +89,48 @@ fn put(facts: &Facts<'_>, conditions: &mut Vec<Condition>, type_: &str, says: Co
     );
 }
 
-/// After the end everything that was under way is over, for the reason that ended it. What has failed
-/// does not come right by itself.
+/// After the end nothing is under way any more. What has failed does not come right by itself.
 fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     let failed = end.outcome == Outcome::Failed;
-    let stalled = condition(failed, &end.reason, if failed { &end.message } else { "" });
-    put(facts, conditions, types::STALLED, stalled);
     conditions.retain(|c| c.type_ != types::RESTARTS_IN_PLACE);
-    for type_ in [
-        types::ADMITTED,
-        types::RECONCILING,
-        types::RESTARTING,
-        types::DISRUPTION_TARGET,
+    for (type_, says) in [
+        (types::STALLED, condition(failed, &end.reason, &end.message)),
+        (
+            types::ADMITTED,
+            condition(
+                false,
+                &end.reason,
+                "the workload has ended and its nodes are released",
+            ),
+        ),
+        (types::RECONCILING, reconciling(true, None)),
+        (
+            types::RESTARTING,
+            condition(false, reasons::NOT_RESTARTING, ""),
+        ),
+        (
+            types::DISRUPTION_TARGET,
+            condition(false, reasons::NOT_PREEMPTED, ""),
+        ),
     ] {
-        put(facts, conditions, type_, condition(false, &end.reason, ""));
+        put(facts, conditions, type_, says);
     }
 }
 
-fn reconciling(done: bool) -> ConditionValue {
-    if done {
-        condition(false, reasons::RECONCILED, "")
-    } else {
-        condition(
+/// `stalled`: why nothing goes on before something else is changed.
+fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
+    match stalled {
+        Some(reason) => condition(
+            false,
+            reason,
+            "nothing is done before a change, see condition Stalled",
+        ),
+        None if done => condition(false, reasons::RECONCILED, ""),
+        None => condition(
             true,
             reasons::PROGRESSING,
             "working towards the desired state",
-        )
+        ),
     }
 }
 
@@ -121,7 +138,7 @@ fn suspended(facts: &Facts<'_>) -> ConditionValue {
     if facts.spec().suspend {
         condition(true, reasons::SUSPENDED, "spec.suspend is true")
     } else {
-        condition(false, reasons::RESUMED, "")
+        condition(false, reasons::RESUMED, "spec.suspend is false")
     }
 }
 
@@ -177,11 +194,23 @@ fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
         ("RestartOrder", view.name(), order),
     ] {
         if owned == Some(false) {
-            let message = format!("{kind} {name} exists and is not controlled by this workload");
+            let advice = advice(RefusalKind::NameTaken);
+            let message = format!("{kind} {name} exists and is not owned by this workload{advice}");
             return Some(condition(true, reasons::NAME_CONFLICT, message));
         }
     }
     None
+}
+
+/// What to change about a refusal that does not say so itself.
+fn advice(kind: RefusalKind) -> &'static str {
+    match kind {
+        RefusalKind::NameTaken => ": delete it, or create this workload under another name",
+        RefusalKind::Invalid => {
+            "; it follows from name and spec of this workload: change there what the message names"
+        }
+        RefusalKind::QuotaExceeded | RefusalKind::Forbidden => "",
+    }
 }
 
 /// An object that the API server refuses. Each is tried again after a while: a refusal that was not
@@ -207,16 +236,14 @@ fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
             RefusalKind::Forbidden => reasons::FORBIDDEN,
             RefusalKind::Invalid => reasons::INVALID_OBJECT,
         };
-        return Some(condition(
-            true,
-            reason,
-            // The API server mostly begins with the object, too.
-            if message.starts_with(object) {
-                message.clone()
-            } else {
-                format!("{object} {name}: {message}")
-            },
-        ));
+        // The API server mostly begins with the object, too.
+        let refused = if message.starts_with(object) {
+            message.clone()
+        } else {
+            format!("{object} {name}: {message}")
+        };
+        let message = format!("{refused}{}", advice(*kind));
+        return Some(condition(true, reason, message));
     }
     None
 }
@@ -264,14 +291,15 @@ fn restarting(facts: &Facts<'_>, ledger: &Ledger) -> ConditionValue {
         .iter()
         .filter_map(|(key, d)| Some((key, d.incident.as_ref()?)));
     let Some((key, incident)) = open.min_by_key(|(_, i)| i.cause.time) else {
-        let none = || condition(false, reasons::NO_INCIDENT, "");
+        let none = || condition(false, reasons::NOT_RESTARTING, "");
         return notes::restarting_whole(facts, ledger).unwrap_or_else(none);
     };
-    let message = format!(
-        "{key} is restarting at attempt {}: {}",
-        incident.attempt,
-        describe(&incident.cause)
-    );
+    let restarts = Restarts {
+        spec: facts.spec(),
+        gangs: &facts.gangs,
+        ledger,
+    };
+    let message = restarts.under_way(key.as_str(), incident);
     condition(true, incident.action.reason(), message)
 }
 

@@ -1,8 +1,9 @@
 //! What users may not expect of their pods.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use lockstep_api::condition::{count, reasons};
+use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
+use lockstep_api::words::count;
 
 use super::value::{ConditionValue, condition};
 use crate::facts::Facts;

@@ -1,7 +1,8 @@
 //! The condition `RestartsInPlace`: how a restart of a gang goes about, and why not otherwise.
 
-use lockstep_api::condition::{count, reasons};
+use lockstep_api::condition::reasons;
 use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::words::count;
 use lockstep_api::workload::{SupervisorMode, WithoutSupervisor};
 
 use super::notes;
@@ -54,7 +55,7 @@ fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     without.dedup();
     let first = without.first()?;
     Some(format!(
-        "{} without a ready agent, for example {first}; members there restart with new pods",
+        "{} without a ready Lockstep agent, for example {first}: pods there are recreated instead of restarted in place",
         count(without.len(), "node")
     ))
 }

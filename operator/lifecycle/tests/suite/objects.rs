@@ -221,11 +221,12 @@ fn each_transition_is_told_once() {
         w.exit("g", i, 0);
     }
     w.settle();
+    let spec = w.workload().unwrap().spec;
     let mut before = lockstep_api::TrainingWorkloadStatus::default();
     let mut events = Vec::new();
     for status in &w.written() {
         events.extend(
-            transitions(&before, status)
+            transitions(&spec, &before, status)
                 .into_iter()
                 .map(|e| (e.type_, e.reason)),
         );

@@ -186,6 +186,6 @@ fn a_restart_of_all_containers_of_a_pod_is_shown_while_it_lasts() {
         all.any(|c| c.type_ == "Restarting" && c.reason == "RestartingAllContainers")
     };
     assert!(w.written().iter().any(shown));
-    assert_eq!(w.condition("Restarting"), "!NoIncident");
+    assert_eq!(w.condition("Restarting"), "!NotRestarting");
     assert_eq!((w.status().attempt, w.status().restarts.counted), (1, 1));
 }

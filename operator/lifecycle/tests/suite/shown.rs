@@ -1,18 +1,26 @@
 //! What people and tools read in a status: columns, and the state that kstatus computes from it
 //! (Flux, `kpt live apply`, Argo CD's health of custom resources).
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, is_true, types};
-use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
+use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;
 use lockstep_sim::phases::{PHASES, in_phase};
 use mlua::{Lua, LuaSerdeExt as _};
 
 /// The rules of kstatus for kinds that it does not know (cli-utils, pkg/kstatus/status:
 /// `checkGenericProperties` and `checkReadyCondition`).
-fn kstatus(generation: i64, status: &TrainingWorkloadStatus) -> &'static str {
+fn kstatus(workload: &TrainingWorkload) -> &'static str {
+    let metadata = &workload.metadata;
+    let status = workload.status.clone().unwrap_or_default();
     let conditions = &status.conditions;
-    if status.observed_generation != generation || is_true(conditions, types::RECONCILING) {
+    if metadata.deletion_timestamp.is_some() {
+        "Terminating"
+    } else if metadata.generation != Some(status.observed_generation)
+        || is_true(conditions, types::RECONCILING)
+    {
         "InProgress"
     } else if is_true(conditions, types::STALLED) {
         "Failed"
@@ -26,8 +34,7 @@ fn kstatus(generation: i64, status: &TrainingWorkloadStatus) -> &'static str {
 /// What shows: phase, kstatus, READY, REASON and MESSAGE.
 fn shows(w: &Solo) -> (Phase, &'static str, String, String, String) {
     let s = w.status();
-    let generation = w.workload().unwrap().metadata.generation.unwrap_or(1);
-    let state = kstatus(generation, &s);
+    let state = kstatus(&w.workload().unwrap());
     (s.phase.unwrap(), state, s.ready, s.reason, s.message)
 }
 
@@ -96,6 +103,23 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
             w.story(10)
         );
         assert!(text.contains(message), "{phase:?}: {text}");
+        // Column QUEUED. What is preempted waits from the moment at which it releases its nodes.
+        let waits = w.status().accounting.waiting_since.is_some();
+        let queues = matches!(phase, Phase::Pending | Phase::Preempting);
+        assert_eq!(waits, queues, "{phase:?}");
+    }
+}
+
+#[test]
+fn what_is_being_deleted_is_waited_for_until_it_is_gone_whatever_its_status_says() {
+    for phase in PHASES {
+        let mut workload = in_phase(phase).workload().unwrap();
+        workload.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+        assert_eq!(kstatus(&workload), "Terminating", "{phase:?}");
+        // Neither the spec of another generation nor a status that is not there yet changes that.
+        workload.metadata.generation = Some(99);
+        workload.status = None;
+        assert_eq!(kstatus(&workload), "Terminating", "{phase:?}");
     }
 }
 

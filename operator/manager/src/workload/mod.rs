@@ -285,7 +285,7 @@ impl Controller {
         new: &TrainingWorkloadStatus,
     ) {
         self.parts.metrics.wrote(view.namespace(), old, new);
-        for note in transitions(&old.cloned().unwrap_or_default(), new) {
+        for note in transitions(view.spec(), &old.cloned().unwrap_or_default(), new) {
             info!(workload = %format_args!("{}/{}", view.namespace(), view.name()), reason = note.reason, note = %note.note);
             self.parts.events.workload(view, note);
         }

@@ -63,7 +63,7 @@ fn a_gang_displaces_a_less_important_one_step_by_step() {
         intent.explanation
     );
     let waiting = world.condition("high").message;
-    assert!(waiting.contains("preempting 1 victims"), "{waiting}");
+    assert!(waiting.contains("preempting 1 victim:"), "{waiting}");
     assert_eq!(
         world.schedule().requests,
         0,

@@ -85,7 +85,7 @@ fn the_condition_has_the_words_of_kube_scheduler_and_the_time_of_the_next_placem
     world.obstructed_gang("high", HIGH);
     let message = refused_message(&mut world, "high");
     let refusal = world.status("high").refusal.unwrap();
-    let next = (refusal.at + chrono::TimeDelta::seconds(5)).format("%H:%M:%SZ");
+    let next = lockstep_api::words::time(refusal.at + chrono::TimeDelta::seconds(5));
     let expected = format!(
         "kube-scheduler refuses pod {} on n1: persistentvolumeclaim \"data-high\" not found; not a lack of capacity, so no \
          workload is preempted for it; next try at {next}",

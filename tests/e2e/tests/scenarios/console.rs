@@ -63,9 +63,9 @@ fn words(line: &str) -> Vec<String> {
         );
         before.is_some_and(|b| *b == "Ms:")
             || after.is_some_and(|a| {
-                a.starts_with("ms") || *a == "s;" || a.starts_with("accelerator-seconds")
+                let of_work = ["GPU-hours", "accelerator-seconds"];
+                a.starts_with("ms") || *a == "s" || of_work.iter().any(|w| a.starts_with(w))
             })
-            || after.is_some_and(|a| *a == "in") && words.get(at + 2) == Some(&"all;")
     };
     let plain = |(at, word): (usize, &&str)| {
         if is_amount(at) || is_age(word) {

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::ResourceExt;
 use kube::api::{Patch, PatchParams, PostParams};
 use lockstep_api::TrainingWorkload;
-use lockstep_e2e::cluster;
+use lockstep_e2e::{cluster, time_of_day};
 use lockstep_sim::phases::{PHASES, in_phase};
 use serde_json::json;
 
@@ -26,7 +26,12 @@ async fn kubectl_shows_a_workload_of_every_phase_as_the_page_has_it() -> Result<
     for phase in PHASES {
         // A story has a runtime of its own.
         let told = tokio::task::spawn_blocking(move || in_phase(phase).workload());
-        let told = told.await?.context("a workload")?;
+        let mut told = told.await?.context("a workload")?;
+        // Of a story's clock the age of a wait would be anything.
+        if let Some(status) = &mut told.status {
+            let waits = &mut status.accounting.waiting_since;
+            *waits = waits.map(|_| time_of_day());
+        }
         let mut workload = TrainingWorkload::new(&format!("{phase:?}").to_lowercase(), told.spec);
         // The manager leaves it alone.
         workload.spec.managed_by = "example.com/nobody".into();

@@ -6,10 +6,10 @@ use serde_json::json;
 use crate::{HIGH, LOW, contested};
 
 /// What happens, and the world in which it has.
-type Story = (&'static str, fn() -> Gangs);
+pub(super) type Story = (&'static str, fn() -> Gangs);
 
 /// All of them.
-pub(super) const STORIES: [Story; 9] = [
+pub(super) const STORIES: &[Story] = &[
     ("preempts", preempts),
     ("may not preempt", may_not_preempt),
     ("is kept out by budgets", guarded),
@@ -102,4 +102,12 @@ fn too_young() -> Gangs {
     world.gang("high", HIGH);
     world.wait(5);
     world
+}
+
+/// Lets the world run for so many seconds, a step each.
+pub(super) fn lasts(world: &mut Gangs, seconds: i64) {
+    for _ in 0..seconds {
+        world.round();
+        world.later(1);
+    }
 }

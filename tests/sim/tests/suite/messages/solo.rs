@@ -8,10 +8,10 @@ use lockstep_sim::{Solo, WatchedKind};
 use serde_json::{Value, json};
 
 /// What happens, and the world in which it has.
-type Story = (&'static str, fn() -> Solo);
+pub(super) type Story = (&'static str, fn() -> Solo);
 
 /// All of them.
-pub(super) const STORIES: [Story; 33] = [
+pub(super) const STORIES: &[Story] = &[
     ("completes", completes),
     ("restarts in place", || fails_once(&json!({}))),
     ("restarts one pod", || fails_once(&rule("RestartPod"))),
@@ -96,7 +96,7 @@ pub(super) const STORIES: [Story; 33] = [
 ];
 
 /// A rule for every failure.
-fn rule(action: &str) -> Value {
+pub(super) fn rule(action: &str) -> Value {
     json!({"failurePolicy": {"rules": [{"name": "all", "match": {}, "action": action}]}})
 }
 
@@ -106,7 +106,7 @@ fn elastic(members: i32, least: i32) -> Value {
     groups
 }
 
-fn after(spec: Value, seconds: i64) -> Solo {
+pub(super) fn after(spec: Value, seconds: i64) -> Solo {
     let mut w = Solo::new(spec);
     w.wait(seconds);
     w
@@ -121,7 +121,7 @@ fn completes() -> Solo {
     w
 }
 
-fn fails_once(more: &Value) -> Solo {
+pub(super) fn fails_once(more: &Value) -> Solo {
     let mut w = Solo::new(gang_with(2, more));
     w.settle();
     w.exit("g", 0, 3);

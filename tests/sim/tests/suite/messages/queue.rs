@@ -1,0 +1,206 @@
+//! Stories of gangs that wait: for what is missing, for what only others know, for others.
+
+use k8s_openapi::api::core::v1::PersistentVolumeClaim;
+use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
+use serde_json::{Value, json};
+
+use super::gangs::{Story, lasts};
+use crate::{HIGH, LOW};
+
+/// All of them.
+pub(super) const STORIES: &[Story] = &[
+    ("is not known to fit", not_known),
+    (
+        "waits for the end of work that has a deadline",
+        waits_for_a_deadline,
+    ),
+    ("is over its quota", over_quota),
+    ("grows when there is capacity", || {
+        let mut world = Gangs::new(&[("n1", 1)]);
+        let group = group(&json!({}), 2);
+        world.gang_with("small", LOW, &json!({"groups": [group]}));
+        world.wait(5);
+        world
+    }),
+    ("wants a claim for a device", || {
+        only_kube_scheduler_knows(&json!({"resourceClaims": [{"name": "gpu"}]}))
+    }),
+    ("wants to be near others", || {
+        let near = json!([{"topologyKey": "kubernetes.io/hostname", "labelSelector": {"matchLabels": {"app": "cache"}}}]);
+        only_kube_scheduler_knows(
+            &json!({"affinity": {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": near}}}),
+        )
+    }),
+    ("keeps away from others", || {
+        only_kube_scheduler_knows(&keeps_from("web"))
+    }),
+    ("is spread", || {
+        let spread =
+            json!([{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]);
+        only_kube_scheduler_knows(&json!({"topologySpreadConstraints": spread}))
+    }),
+    ("keeps away from its own kind", || {
+        only_kube_scheduler_knows(&keeps_from("llama"))
+    }),
+    ("keeps away from its own kind in other gangs", || {
+        let mut world = full(1);
+        let gang = json!({"groups": [group(&keeps_from("llama"), 2)], "scheduling": {"gang": {"scope": "Replica"}}});
+        world.gang_with("high", HIGH, &gang);
+        lasts(&mut world, 30);
+        world
+    }),
+    ("wants a port of each node", || {
+        let ports = json!([{"containerPort": 29500, "hostPort": 29500}]);
+        only_kube_scheduler_knows(
+            &json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}, "ports": ports}]}),
+        )
+    }),
+    ("wants a resource that no node has", || {
+        let mut world = Gangs::new(&[("n1", 2)]);
+        let container = json!({"name": "c", "resources": {"limits": {"example.com/npu": "1"}}});
+        let group =
+            json!({"name": "g", "replicas": 1, "template": {"spec": {"containers": [container]}}});
+        world.gang_with("other", LOW, &json!({"groups": [group]}));
+        lasts(&mut world, 5);
+        world
+    }),
+    ("has a claim that has lost its volume", || {
+        claims(|world| {
+            world.make_claim("data");
+            world
+                .cluster
+                .edit::<PersistentVolumeClaim>(&Key::new("ml", "data-data"), |c| {
+                    c.status.get_or_insert_default().phase = Some("Lost".into());
+                });
+        })
+    }),
+    ("has a claim that is not bound", || {
+        claims(|world| {
+            let class = json!({"metadata": {"name": "now"}, "provisioner": "p", "volumeBindingMode": "Immediate"});
+            create(world, WatchedKind::StorageClass, class);
+            claim_of_class(world, "now");
+        })
+    }),
+    ("has a claim of a class that is not there", || {
+        claims(|world| claim_of_class(world, "none"))
+    }),
+    (
+        "has an ephemeral volume of a class that is not there",
+        || {
+            let claim = json!({"spec": {"storageClassName": "none", "accessModes": ["ReadWriteOnce"],
+            "resources": {"requests": {"storage": "1Gi"}}}});
+            let volume = json!({"name": "scratch", "ephemeral": {"volumeClaimTemplate": claim}});
+            let mut world = Gangs::new(&[("n1", 2)]);
+            let group = group(&json!({"volumes": [volume]}), 2);
+            world.gang_with("data", LOW, &json!({"groups": [group]}));
+            lasts(&mut world, 10);
+            world
+        },
+    ),
+];
+
+/// A group of so many members of one accelerator each, with more in the spec of its pods.
+fn group(more: &Value, members: i32) -> Value {
+    let mut spec =
+        json!({"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        spec[field] = value.clone();
+    }
+    let labels = json!({"labels": {"app": "llama"}});
+    json!({"name": "g", "replicas": members, "template": {"metadata": labels, "spec": spec}})
+}
+
+fn keeps_from(app: &str) -> Value {
+    let selector = json!({"matchLabels": {"app": app}});
+    json!({"affinity": {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution":
+        [{"topologyKey": "kubernetes.io/hostname", "labelSelector": selector}]}}})
+}
+
+/// So many nodes of two accelerators, full of gangs of low priority.
+fn full(nodes: usize) -> Gangs {
+    let names: Vec<String> = (0..nodes).map(|n| format!("n{n}")).collect();
+    let nodes: Vec<(&str, i64)> = names.iter().map(|name| (name.as_str(), 2)).collect();
+    let mut world = Gangs::new(&nodes);
+    for name in &names {
+        world.gang(&format!("low-{name}"), LOW);
+        world.settle();
+    }
+    world
+}
+
+/// A gang that could preempt, with that in its pods.
+fn only_kube_scheduler_knows(more: &Value) -> Gangs {
+    let mut world = full(1);
+    world.gang_with("high", HIGH, &json!({"groups": [group(more, 2)]}));
+    lasts(&mut world, 120);
+    world
+}
+
+/// Two shapes that fit on nodes of seven and five accelerators in one way only, and no time to find it.
+fn not_known() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 7), ("n2", 5), ("n3", 12)]);
+    world.foreign("elsewhere", "n3", 1, 12);
+    world.scheduler_settings().rules.placement_steps = 0;
+    let group = |name: &str, replicas: i32, gpus: i32| {
+        let container =
+            json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": gpus.to_string()}}});
+        json!({"name": name, "replicas": replicas, "template": {"spec": {"containers": [container]}}})
+    };
+    let groups = json!({"groups": [group("trainer", 2, 3), group("rollout", 3, 2)]});
+    world.gang_with("mixed", HIGH, &groups);
+    world.decide();
+    world
+}
+
+/// Two nodes, half of whose capacity is in use by work that ends in ten minutes, and a gang that waits for
+/// both.
+fn waits_for_a_deadline() -> Gangs {
+    let mut world = Gangs::new(&[("n0", 2), ("n1", 2)]);
+    let job = json!({"spec": {"restartPolicy": "Never", "activeDeadlineSeconds": 570}});
+    for node in ["n0", "n1"] {
+        world.foreign_with(&format!("on-{node}"), node, 1000, 1, &job);
+    }
+    world.settle();
+    world.gang(
+        "waits",
+        Spec {
+            members: 2,
+            gpus: 2,
+            ..LOW
+        },
+    );
+    world.settle();
+    world
+}
+
+fn over_quota() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    let spec = json!({"hard": {"requests.nvidia.com/gpu": "3"}});
+    let quota = json!({"metadata": {"name": "compute", "namespace": "ml"}, "spec": spec});
+    create(&mut world, WatchedKind::ResourceQuota, quota);
+    world.run(&Actor::QuotaController);
+    world.gang("low", LOW);
+    world.settle();
+    world.gang("more", LOW);
+    lasts(&mut world, 30);
+    world
+}
+
+/// A gang with a claim, about which something is amiss.
+fn claims(amiss: impl FnOnce(&mut Gangs)) -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    amiss(&mut world);
+    world.gang_with_claim("data", LOW);
+    lasts(&mut world, 10);
+    world
+}
+
+fn claim_of_class(world: &mut Gangs, class: &str) {
+    let claim = json!({"metadata": {"name": "data-data", "namespace": "ml"}, "spec": {"storageClassName": class}});
+    create(world, WatchedKind::PersistentVolumeClaim, claim);
+}
+
+fn create(world: &mut Gangs, kind: WatchedKind, object: Value) {
+    let made = world.store().create("user", kind, object, false);
+    made.unwrap_or_else(|no| panic!("{}", no.message));
+}

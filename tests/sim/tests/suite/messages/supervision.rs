@@ -1,0 +1,85 @@
+//! Stories of how restarts in place are protected, and why not.
+
+use lockstep_sim::Solo;
+use lockstep_sim::solo::gang_with;
+use serde_json::{Value, json};
+
+use super::solo::{Story, after};
+
+/// All of them.
+pub(super) const STORIES: &[Story] = &[
+    ("wants no supervisor", || {
+        let more = json!({"failurePolicy": {"inPlace": {"supervisor": "Never"}}});
+        let mut w = Solo::supervised(gang_with(2, &more));
+        w.settle();
+        w
+    }),
+    ("runs on Windows", || {
+        obstructed(&json!({}), &json!({"os": {"name": "windows"}}))
+    }),
+    ("sets no command", || {
+        obstructed(&json!({"command": []}), &json!({}))
+    }),
+    ("has a postStart hook", || {
+        let hook = json!({"exec": {"command": ["warm-up"]}});
+        obstructed(&json!({"lifecycle": {"postStart": hook}}), &json!({}))
+    }),
+    ("runs one task after the other", || {
+        let rule = json!({"action": "Restart", "exitCodes": {"operator": "In", "values": [0]}});
+        obstructed(
+            &json!({"restartPolicy": "Never", "restartPolicyRules": [rule]}),
+            &json!({}),
+        )
+    }),
+    ("has a terminal", || {
+        obstructed(&json!({"tty": true}), &json!({}))
+    }),
+    ("is probed at a port", || {
+        let probe = json!({"tcpSocket": {"port": 8080}});
+        obstructed(&json!({"livenessProbe": probe}), &json!({}))
+    }),
+    ("uses the supervisor's names", || {
+        let volume = json!({"name": "lockstep", "emptyDir": {}});
+        obstructed(&json!({}), &json!({"volumes": [volume]}))
+    }),
+    ("is of members that stand alone", || {
+        let mut w = Solo::supervised(gang_with(2, &json!({"scheduling": {"policy": "Basic"}})));
+        w.settle();
+        w
+    }),
+    ("starts where no agent is linked to supervisors", not_linked),
+    ("has hooks that a restart in place leaves out", || {
+        let hooks = json!({"preStop": {"exec": {"command": ["save"]}},
+            "postStart": {"exec": {"command": ["warm-up"]}}});
+        let mut spec = gang_with(2, &json!({}));
+        spec["groups"][0]["template"]["spec"]["containers"][0]["lifecycle"] = hooks;
+        after(spec, 30)
+    }),
+];
+
+/// A gang in an installation with supervisors, with more in its training container and in its pods.
+fn obstructed(container: &Value, pod: &Value) -> Solo {
+    let mut spec = gang_with(2, &json!({}));
+    let template = &mut spec["groups"][0]["template"]["spec"];
+    extend(template, pod);
+    extend(&mut template["containers"][0], container);
+    let mut w = Solo::supervised(spec);
+    w.settle();
+    w
+}
+
+fn extend(object: &mut Value, more: &Value) {
+    for (field, value) in more.as_object().into_iter().flatten() {
+        object[field] = value.clone();
+    }
+}
+
+/// The agents come after the pods.
+fn not_linked() -> Solo {
+    let mut w = Solo::supervised(gang_with(2, &json!({})));
+    w.faults(|f| f.no_agent = true);
+    w.settle();
+    w.faults(|f| f.no_agent = false);
+    w.settle();
+    w
+}

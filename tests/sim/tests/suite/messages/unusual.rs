@@ -1,0 +1,32 @@
+//! What the scheduler says where a story would take a cluster of thousands of nodes, or a race.
+
+use lockstep_model::volumes::MissingVolume;
+use lockstep_model::{Dims, Unmet};
+use lockstep_scheduler::Pending;
+use lockstep_scheduler::hold::Hold;
+use lockstep_scheduler::messages::pending;
+use lockstep_scheduler::size::TooLarge;
+use lockstep_sim::Key;
+
+/// Reason and message of gangs that wait.
+pub(super) fn spoken() -> Vec<(&'static str, String)> {
+    let too_large = TooLarge {
+        members: 20_000,
+        victims: 1,
+        bytes: 1_800_000,
+        limit: 1_310_720,
+    };
+    let waits = [
+        Pending::TooLarge(too_large),
+        Pending::RejectingNodes,
+        Pending::Unmet(Unmet::TopologyKey("example.com/rack".into())),
+        Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
+        Pending::Reserved {
+            gang: Key::new("ml", "large-workload-b062c2b3"),
+            others: 1,
+        },
+    ];
+    let dims = Dims::new([], Vec::new());
+    let words = waits.iter().map(|p| (p.reason(), pending(p, &dims)));
+    words.collect()
+}
