@@ -288,7 +288,7 @@ async fn a_real_prometheus_knows_of_two_managers_what_the_api_server_has() -> Re
         let series = series_are_documented(&prometheus).await?;
         let (sent, empty) = queries_are_answered(&prometheus).await?;
         ensure!(empty.is_empty(), "no data: {empty:#?}");
-        println!("{series} series of two managers; {sent} queries sent, none in error or empty");
+        println!("{series} series of two managers; {sent} queries sent, none in error, none empty that is fed");
         let expected = ["LockstepRestartBudgetLow", "LockstepWorkloadStalled"];
         eventually("the alerts to fire", PATIENCE, async || {
             fire(&prometheus, &expected).await
