@@ -18,7 +18,7 @@ pub const AGENTS: Dashboard = Dashboard {
             unit: "short",
             kind: Number,
             width: 6,
-            queries: &[(r#"count(lockstep_agent_build_info{$scraped})"#, "agents")],
+            queries: &[("count(lockstep_agent_build_info{$scraped})", "agents")],
         },
         Panel {
             title: "Members",
@@ -26,7 +26,7 @@ pub const AGENTS: Dashboard = Dashboard {
             unit: "short",
             kind: Number,
             width: 6,
-            queries: &[(r#"sum(lockstep_agent_members{$scraped})"#, "members")],
+            queries: &[("sum(lockstep_agent_members{$scraped})", "members")],
         },
         Panel {
             title: "Without event stream",
@@ -35,7 +35,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"count(lockstep_agent_event_stream{$scraped}) - sum(lockstep_agent_event_stream{$scraped})"#,
+                "count(lockstep_agent_event_stream{$scraped}) - sum(lockstep_agent_event_stream{$scraped})",
                 "agents",
             )],
         },
@@ -46,7 +46,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"sum(lockstep_agent_supervisor_links{$scraped})"#,
+                "sum(lockstep_agent_supervisor_links{$scraped})",
                 "supervisors",
             )],
         },
@@ -57,7 +57,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (call, code) (rate(lockstep_agent_runtime_calls_total{$scraped}[$__rate_interval]))"#,
+                "sum by (call, code) (rate(lockstep_agent_runtime_calls_total{$scraped}[$__rate_interval]))",
                 "{{call}} {{code}}",
             )],
         },
@@ -68,7 +68,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.99, sum by (le, call) (rate(lockstep_agent_runtime_call_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                "histogram_quantile(0.99, sum by (le, call) (rate(lockstep_agent_runtime_call_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{call}}",
             )],
         },
@@ -79,7 +79,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (result) (increase(lockstep_agent_stops_total{$scraped}[$__rate_interval]))"#,
+                "sum by (result) (increase(lockstep_agent_stops_total{$scraped}[$__rate_interval]))",
                 "{{result}}",
             )],
         },
@@ -90,7 +90,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (instance) (increase(lockstep_agent_failed_steps_total{$scraped}[$__rate_interval]))"#,
+                "sum by (instance) (increase(lockstep_agent_failed_steps_total{$scraped}[$__rate_interval]))",
                 "{{instance}}",
             )],
         },
@@ -102,11 +102,11 @@ pub const AGENTS: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(increase(lockstep_agent_supervisor_relinks_total{$scraped}[$__rate_interval]))"#,
+                    "sum(increase(lockstep_agent_supervisor_relinks_total{$scraped}[$__rate_interval]))",
                     "made again",
                 ),
                 (
-                    r#"sum(increase(lockstep_agent_supervisor_survivors_total{$scraped}[$__rate_interval]))"#,
+                    "sum(increase(lockstep_agent_supervisor_survivors_total{$scraped}[$__rate_interval]))",
                     "outlived SIGKILL",
                 ),
             ],
@@ -118,7 +118,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (reason) (increase(lockstep_agent_supervisor_refused_total{$scraped}[$__rate_interval]))"#,
+                "sum by (reason) (increase(lockstep_agent_supervisor_refused_total{$scraped}[$__rate_interval]))",
                 "{{reason}}",
             )],
         },
@@ -129,7 +129,7 @@ pub const AGENTS: Dashboard = Dashboard {
             kind: Table,
             width: 24,
             queries: &[(
-                r#"count by (version, commit) (lockstep_agent_build_info{$scraped})"#,
+                "count by (version, commit) (lockstep_agent_build_info{$scraped})",
                 "",
             )],
         },

@@ -18,10 +18,7 @@ pub const FLEET: Dashboard = Dashboard {
             unit: "short",
             kind: Stacked,
             width: 12,
-            queries: &[(
-                r#"sum by (phase) (lockstep_workloads{$scraped})"#,
-                "{{phase}}",
-            )],
+            queries: &[("sum by (phase) (lockstep_workloads{$scraped})", "{{phase}}")],
         },
         Panel {
             title: "Accelerators",
@@ -30,7 +27,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (state) (lockstep_accelerators{$scraped})"#,
+                "sum by (state) (lockstep_accelerators{$scraped})",
                 "{{state}}",
             )],
         },
@@ -110,7 +107,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Table,
             width: 8,
             queries: &[(
-                r#"max by (condition, status) (lockstep_condition_oldest_seconds{$scraped})"#,
+                "max by (condition, status) (lockstep_condition_oldest_seconds{$scraped})",
                 "",
             )],
         },
@@ -148,7 +145,7 @@ pub const FLEET: Dashboard = Dashboard {
                     "p95 {{priority_class}}",
                 ),
                 (
-                    r#"max by (priority_class) (lockstep_oldest_wait_seconds{$scraped})"#,
+                    "max by (priority_class) (lockstep_oldest_wait_seconds{$scraped})",
                     "oldest {{priority_class}}",
                 ),
             ],
@@ -159,7 +156,7 @@ pub const FLEET: Dashboard = Dashboard {
             unit: "short",
             kind: Stacked,
             width: 12,
-            queries: &[(r#"sum by (state) (lockstep_gangs{$scraped})"#, "{{state}}")],
+            queries: &[("sum by (state) (lockstep_gangs{$scraped})", "{{state}}")],
         },
         Panel {
             title: "Incidents",
@@ -168,7 +165,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (action, cause) (increase(lockstep_incidents_total{$scraped}[$__rate_interval]))"#,
+                "sum by (action, cause) (increase(lockstep_incidents_total{$scraped}[$__rate_interval]))",
                 "{{action}} after {{cause}}",
             )],
         },
@@ -179,7 +176,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.95, sum by (le, action, result) (rate(lockstep_recovery_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                "histogram_quantile(0.95, sum by (le, action, result) (rate(lockstep_recovery_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{action}} {{result}}",
             )],
         },
@@ -190,7 +187,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.95, sum by (le, phase) (rate(lockstep_incident_phase_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                "histogram_quantile(0.95, sum by (le, phase) (rate(lockstep_incident_phase_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{phase}}",
             )],
         },
@@ -224,11 +221,11 @@ pub const FLEET: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(increase(lockstep_preemptions_total{$scraped}[$__rate_interval]))"#,
+                    "sum(increase(lockstep_preemptions_total{$scraped}[$__rate_interval]))",
                     "workloads",
                 ),
                 (
-                    r#"sum by (kind) (increase(lockstep_preemption_victims_total{$scraped}[$__rate_interval]))"#,
+                    "sum by (kind) (increase(lockstep_preemption_victims_total{$scraped}[$__rate_interval]))",
                     "victims: {{kind}}",
                 ),
             ],
@@ -240,7 +237,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(rate(lockstep_preemption_lost_accelerator_seconds_total{$scraped}[$__rate_interval]))"#,
+                "sum(rate(lockstep_preemption_lost_accelerator_seconds_total{$scraped}[$__rate_interval]))",
                 "accelerators",
             )],
         },
@@ -251,7 +248,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.95, sum by (le) (rate(lockstep_preemption_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                "histogram_quantile(0.95, sum by (le) (rate(lockstep_preemption_seconds_bucket{$scraped}[$__rate_interval])))",
                 "p95",
             )],
         },
@@ -262,7 +259,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (reason) (increase(lockstep_preemption_intents_withdrawn_total{$scraped}[$__rate_interval]))"#,
+                "sum by (reason) (increase(lockstep_preemption_intents_withdrawn_total{$scraped}[$__rate_interval]))",
                 "{{reason}}",
             )],
         },
@@ -273,9 +270,9 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[
-                (r#"sum by (state) (lockstep_agents{$scraped})"#, "{{state}}"),
+                ("sum by (state) (lockstep_agents{$scraped})", "{{state}}"),
                 (
-                    r#"max(lockstep_nodes_without_agent{$scraped})"#,
+                    "max(lockstep_nodes_without_agent{$scraped})",
                     "nodes without",
                 ),
             ],

@@ -18,7 +18,7 @@ pub const MANAGER: Dashboard = Dashboard {
             unit: "short",
             kind: Number,
             width: 6,
-            queries: &[(r#"sum(leader_election_master_status{$scraped})"#, "leaders")],
+            queries: &[("sum(leader_election_master_status{$scraped})", "leaders")],
         },
         Panel {
             title: "Kinds not yet listed",
@@ -27,7 +27,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"sum by (instance) (1 - lockstep_synced{$scraped})"#,
+                "sum by (instance) (1 - lockstep_synced{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -38,7 +38,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"sum(max by (kind) (lockstep_unreadable_objects{$scraped}))"#,
+                "sum(max by (kind) (lockstep_unreadable_objects{$scraped}))",
                 "objects",
             )],
         },
@@ -49,7 +49,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"max(workqueue_depth{$scraped} and on (cluster, job, instance) leader_election_master_status{$scraped} == 1)"#,
+                "max(workqueue_depth{$scraped} and on (cluster, job, instance) leader_election_master_status{$scraped} == 1)",
                 "depth",
             )],
         },
@@ -60,7 +60,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (result) (rate(controller_runtime_reconcile_total{$scraped}[$__rate_interval]))"#,
+                "sum by (result) (rate(controller_runtime_reconcile_total{$scraped}[$__rate_interval]))",
                 "{{result}}",
             )],
         },
@@ -72,15 +72,15 @@ pub const MANAGER: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"histogram_quantile(0.99, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                    "histogram_quantile(0.99, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket{$scraped}[$__rate_interval])))",
                     "pass",
                 ),
                 (
-                    r#"histogram_quantile(0.99, sum by (le) (rate(workqueue_queue_duration_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                    "histogram_quantile(0.99, sum by (le) (rate(workqueue_queue_duration_seconds_bucket{$scraped}[$__rate_interval])))",
                     "wait",
                 ),
                 (
-                    r#"histogram_quantile(0.99, sum by (le) (rate(workqueue_work_duration_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                    "histogram_quantile(0.99, sum by (le) (rate(workqueue_work_duration_seconds_bucket{$scraped}[$__rate_interval])))",
                     "in hand",
                 ),
             ],
@@ -92,7 +92,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_pass_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                "histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_pass_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{kind}}",
             )],
         },
@@ -104,11 +104,11 @@ pub const MANAGER: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(rate(lockstep_placements_total{$scraped}[$__rate_interval]))"#,
+                    "sum(rate(lockstep_placements_total{$scraped}[$__rate_interval]))",
                     "placements",
                 ),
                 (
-                    r#"sum by (proven) (rate(lockstep_preemption_intents_total{$scraped}[$__rate_interval]))"#,
+                    "sum by (proven) (rate(lockstep_preemption_intents_total{$scraped}[$__rate_interval]))",
                     "preemptions, proven: {{proven}}",
                 ),
             ],
@@ -121,11 +121,11 @@ pub const MANAGER: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(rate(workqueue_adds_total{$scraped}[$__rate_interval]))"#,
+                    "sum(rate(workqueue_adds_total{$scraped}[$__rate_interval]))",
                     "added",
                 ),
                 (
-                    r#"sum(rate(workqueue_retries_total{$scraped}[$__rate_interval]))"#,
+                    "sum(rate(workqueue_retries_total{$scraped}[$__rate_interval]))",
                     "again",
                 ),
             ],
@@ -137,7 +137,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (code) (rate(rest_client_requests_total{$scraped}[$__rate_interval]))"#,
+                "sum by (code) (rate(rest_client_requests_total{$scraped}[$__rate_interval]))",
                 "{{code}}",
             )],
         },
@@ -149,11 +149,11 @@ pub const MANAGER: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(rate(controller_runtime_reconcile_errors_total{$scraped}[$__rate_interval]))"#,
+                    "sum(rate(controller_runtime_reconcile_errors_total{$scraped}[$__rate_interval]))",
                     "passes",
                 ),
                 (
-                    r#"sum(rate(lockstep_watch_errors_total{$scraped}[$__rate_interval]))"#,
+                    "sum(rate(lockstep_watch_errors_total{$scraped}[$__rate_interval]))",
                     "watches",
                 ),
                 (
@@ -161,7 +161,7 @@ pub const MANAGER: Dashboard = Dashboard {
                     "writes",
                 ),
                 (
-                    r#"sum(rate(lockstep_events_lost_total{$scraped}[$__rate_interval]))"#,
+                    "sum(rate(lockstep_events_lost_total{$scraped}[$__rate_interval]))",
                     "events",
                 ),
             ],
@@ -173,7 +173,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(increase(controller_runtime_reconcile_panics_total{$scraped}[$__rate_interval]))"#,
+                "sum(increase(controller_runtime_reconcile_panics_total{$scraped}[$__rate_interval]))",
                 "panics",
             )],
         },
@@ -184,7 +184,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.99, sum by (le, verb) (rate(rest_client_request_duration_seconds_bucket{$scraped}[$__rate_interval])))"#,
+                "histogram_quantile(0.99, sum by (le, verb) (rate(rest_client_request_duration_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{verb}}",
             )],
         },
@@ -196,19 +196,19 @@ pub const MANAGER: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"max(controller_runtime_active_workers{$scraped})"#,
+                    "max(controller_runtime_active_workers{$scraped})",
                     "in hand",
                 ),
                 (
-                    r#"max(controller_runtime_max_concurrent_reconciles{$scraped})"#,
+                    "max(controller_runtime_max_concurrent_reconciles{$scraped})",
                     "most",
                 ),
                 (
-                    r#"max(workqueue_longest_running_processor_seconds{$scraped})"#,
+                    "max(workqueue_longest_running_processor_seconds{$scraped})",
                     "seconds, oldest",
                 ),
                 (
-                    r#"max(workqueue_unfinished_work_seconds{$scraped})"#,
+                    "max(workqueue_unfinished_work_seconds{$scraped})",
                     "seconds, all",
                 ),
             ],
@@ -220,7 +220,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"max by (kind) (lockstep_index_objects{$scraped})"#,
+                "max by (kind) (lockstep_index_objects{$scraped})",
                 "{{kind}}",
             )],
         },
@@ -231,7 +231,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"max by (instance) (process_resident_memory_bytes{$scraped})"#,
+                "max by (instance) (process_resident_memory_bytes{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -242,7 +242,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (instance) (rate(process_cpu_seconds_total{$scraped}[$__rate_interval]))"#,
+                "sum by (instance) (rate(process_cpu_seconds_total{$scraped}[$__rate_interval]))",
                 "{{instance}}",
             )],
         },
@@ -253,7 +253,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"max by (instance) (process_open_fds{$scraped})"#,
+                "max by (instance) (process_open_fds{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -264,7 +264,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"time() - max by (instance) (process_start_time_seconds{$scraped})"#,
+                "time() - max by (instance) (process_start_time_seconds{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -275,7 +275,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Table,
             width: 12,
             queries: &[(
-                r#"max by (instance, version, commit) (lockstep_build_info{$scraped})"#,
+                "max by (instance, version, commit) (lockstep_build_info{$scraped})",
                 "",
             )],
         },

@@ -99,10 +99,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             unit: "short",
             kind: Number,
             width: 3,
-            queries: &[(
-                r#"max(lockstep_workloads_not_shown{$scraped})"#,
-                "not shown",
-            )],
+            queries: &[("max(lockstep_workloads_not_shown{$scraped})", "not shown")],
         },
         Panel {
             title: "Conditions that hold",

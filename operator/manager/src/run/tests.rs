@@ -108,7 +108,7 @@ impl Leading {
         drop(PolicyMetric::register(&mut registry));
         let metrics = Metrics::register(&mut registry);
         let clock: Arc<dyn Clock> = Arc::new(SystemClock);
-        let (_leadership, tenure) = signal::channel(Some(Leadership {
+        let (leadership, tenure) = signal::channel(Some(Leadership {
             term: 1,
             valid_until: clock.monotonic() + Duration::from_hours(1),
         }));
@@ -129,7 +129,7 @@ impl Leading {
             statuses: (0..WORKLOADS)
                 .map(|n| [0, 1, 2].map(|step| serde_json::from_value(status(n, step)).unwrap()))
                 .collect(),
-            _leadership,
+            _leadership: leadership,
         }
     }
 
