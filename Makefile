@@ -111,9 +111,10 @@ prometheus: ## Prometheus and promtool, those on PATH or built once into the cac
 	tests/prometheus/build.sh
 
 .PHONY: test-prometheus
-test-prometheus: build plane prometheus ## Alerts in promtool; objects for Prometheus' operator; a real Prometheus over two managers
+test-prometheus: build plane prometheus ## Alerts in promtool; objects and dashboards in the types of Prometheus' operator and Grafana; a real Prometheus over two managers
 	tests/prometheus/rules.sh
 	tests/prometheus/objects.sh
+	tests/prometheus/dashboards.sh
 	$(CARGO) clippy -p lockstep-e2e --features pictures --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
@@ -140,7 +141,7 @@ e2e: plane ## Scenarios on a real API server; LOCKSTEP_KUBECONFIG=FILE takes a c
 
 .PHONY: demo
 demo: PROGRAMS += --bin lockstep-trainer --bin lockstep-demo
-demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running
+demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running, with dashboards if prometheus is on PATH
 	$(CARGO) run -q --bin lockstep-demo
 
 .PHONY: demo-containers

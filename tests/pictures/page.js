@@ -1,8 +1,10 @@
 // Draws a dashboard as far as ours go: it reads the file that Grafana imports and asks Prometheus what Grafana asks.
 "use strict";
 
-// What `picture.js` says: the dashboard, where Prometheus is, how many seconds to show, and what the reader has chosen.
-const { dashboard, prometheus, seconds, rateInterval, chosen } = window.PICTURE;
+// What `picture.js` says: the dashboard, where Prometheus is, since when to show, and what the reader has chosen; the address of the page
+// may choose something else.
+const { dashboard, prometheus, since, rateInterval } = window.PICTURE;
+const chosen = { ...window.PICTURE.chosen, ...Object.fromEntries(new URLSearchParams(location.search)) };
 const ROW = 30, COLUMNS = 24, GAP = 6;
 const COLOURS = ["#1f77b4", "#e07b00", "#2f9e44", "#c92a2a", "#7048e8", "#0b7285", "#a61e4d", "#868e96", "#5c940d", "#862e9c"];
 // Words that have a meaning of their own have a colour of their own.
@@ -11,7 +13,7 @@ const MEANT = { New: "#ced4da", Running: "#2f9e44", Succeeded: "#74b816", Starti
   reserved: "#1f77b4", leaving: "#f08c00", unusable: "#c92a2a", Ready: "#2f9e44", Admitted: "#1f77b4", Complete: "#74b816",
   Reconciling: "#f08c00", DisruptionTarget: "#e8590c", RestartsInPlace: "#15aabf" };
 
-const to = Math.floor(Date.now() / 1000), from = to - seconds, step = Math.max(1, Math.round(seconds / 300));
+const to = Math.floor(Date.now() / 1000), from = since, seconds = to - from, step = Math.max(1, Math.round(seconds / 300));
 
 function asked(expr) {
   return Object.entries({ ...chosen, __rate_interval: rateInterval })
@@ -148,12 +150,13 @@ function numbers(box, panel, all) {
 
 function table(box, panel, all) {
   if (!all.length) return element("div", box, "no data", "empty");
+  const unit = UNITS[panel.fieldConfig.defaults.unit];
   const labels = Object.keys(all[0].metric).sort((a, b) => rank(a) - rank(b));
   const counts = all.some(series => series.value[1] !== "1");
   const place = element("table", box), head = element("tr", place);
   for (const label of labels) element("th", head, label);
   if (counts) element("th", head, "value", "value");
-  const rows = all.map(series => [...labels.map(label => series.metric[label] || "-"), ...(counts ? [short(Number(series.value[1]))] : [])]);
+  const rows = all.map(series => [...labels.map(label => series.metric[label] || "-"), ...(counts ? [unit(Number(series.value[1]))] : [])]);
   rows.sort((a, b) => a.join().localeCompare(b.join()));
   for (const row of rows.slice(0, Math.floor((box.clientHeight - 50) / 21))) {
     const line = element("tr", place);

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Finds prometheus and promtool, 2.40 or newer, on PATH, or builds them once into the cache.
-# Prints the folder with both as the last line.
+# Prints the folder with both as the last line. With --found nothing is built, and nothing printed where there are none.
 #
 # Needs Go and the module proxy when it builds. Service discovery is left out: the tests name their
 # targets.
@@ -19,10 +19,8 @@ usable() { # folder of a pair on PATH that is new enough, else nothing
 }
 
 found=$(usable)
-if [ -n "$found" ]; then
-  echo "$found"
-  exit
-fi
+if [ -n "$found" ]; then echo "$found"; fi
+if [ -n "$found" ] || [ "${1:-}" = --found ]; then exit; fi
 out=$cache/$version-$(go env GOVERSION)
 mkdir -p "$out"
 exec 9>"$cache/lock"

@@ -1,65 +1,111 @@
 //! What is wrong with a query to Prometheus, as far as the table of metrics can tell.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
+use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector};
 
 use crate::metric::Kind;
 use crate::metrics::{OF_THE_SCRAPE, of_series};
 
-/// A selector, and the functions around it.
-type Asked<'a> = (&'a VectorSelector, Vec<&'a str>);
+/// What stands for Grafana's `$__rate_interval`, which is no PromQL; nobody writes it.
+const RATE_INTERVAL: Duration = Duration::from_secs(86_413);
+
+/// Where a query is asked from.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// An alert or a recording rule.
+    Rule,
+    /// A panel of a dashboard. Series that were scraped are narrowed by variables of the names of these
+    /// labels, and Grafana says over what time a rate is taken: a fixed time shows nothing where the
+    /// scrape is slower, and hides peaks where more is on the screen.
+    Panel(&'a [&'a str]),
+}
+
+/// A selector, the functions around it, and over what time.
+struct Asked<'a> {
+    selector: &'a VectorSelector,
+    around: Vec<&'a str>,
+    range: Option<Duration>,
+}
+
+fn parsed(query: &str) -> Result<Expr, String> {
+    let stand_in = format!("{}s", RATE_INTERVAL.as_secs());
+    parser::parse(&query.replace("$__rate_interval", &stand_in))
+}
 
 /// Mistakes in a query. `recorded`: series that recording rules make, with their labels.
-/// `must_match`: a label that every selector has to name, if any.
-pub fn mistakes(
-    query: &str,
-    recorded: &[(&str, &[&str])],
-    must_match: Option<&str>,
-) -> Vec<String> {
-    // Grafana's variable is no PromQL.
-    let expr = match parser::parse(&query.replace("$__rate_interval", "5m")) {
+pub fn mistakes(query: &str, recorded: &[(&str, &[&str])], place: Place<'_>) -> Vec<String> {
+    let expr = match parsed(query) {
         Ok(expr) => expr,
         Err(error) => return vec![format!("does not parse: {error}")],
     };
     let mut out = Vec::new();
-    for (selector, around) in selectors(&expr) {
-        out.extend(of_selector(selector, &around, recorded, must_match));
+    for asked in selectors(&expr) {
+        out.extend(of_selector(&asked, recorded));
+        if let Place::Panel(labels) = place {
+            out.extend(of_panel(&asked, recorded, labels));
+        }
     }
     grouping(&expr, recorded, &mut out);
     out
 }
 
-fn of_selector(
-    selector: &VectorSelector,
-    around: &[&str],
-    recorded: &[(&str, &[&str])],
-    must_match: Option<&str>,
-) -> Vec<String> {
+/// The names of the series that a query asks for; none where it does not parse.
+pub fn series(query: &str) -> BTreeSet<String> {
+    let Ok(expr) = parsed(query) else {
+        return BTreeSet::new();
+    };
+    let asked = selectors(&expr).into_iter();
+    asked.filter_map(|a| a.selector.name.clone()).collect()
+}
+
+/// What is wrong with a selector in a panel that would be right elsewhere.
+fn of_panel(asked: &Asked<'_>, recorded: &[(&str, &[&str])], labels: &[&str]) -> Vec<String> {
+    let name = asked.selector.name.clone().unwrap_or_default();
     let mut out = Vec::new();
-    let name = selector.name.clone().unwrap_or_default();
+    if asked.range.is_some_and(|range| range != RATE_INTERVAL) {
+        out.push(format!("{name}: over a time other than $__rate_interval"));
+    }
+    // What rules record is of everything that Prometheus has.
+    if recorded.iter().any(|(n, _)| *n == name) {
+        return out;
+    }
+    let matchers = &asked.selector.matchers.matchers;
+    for label in labels {
+        let narrows = |m: &Matcher| {
+            let regex = matches!(m.op, MatchOp::Re(_));
+            m.name == *label && regex && m.value == format!("${label}")
+        };
+        if !matchers.iter().any(narrows) {
+            out.push(format!("{name}: not narrowed by ${label}"));
+        }
+    }
+    out
+}
+
+fn of_selector(asked: &Asked<'_>, recorded: &[(&str, &[&str])]) -> Vec<String> {
+    let mut out = Vec::new();
+    let name = asked.selector.name.clone().unwrap_or_default();
     let Some(known) = labels_of(&name, recorded) else {
         return vec![format!("no such metric: {name}")];
     };
     let kind = of_series(&name).map(|m| m.kind);
     let counts = matches!(kind, Some(Kind::Counter | Kind::Histogram));
-    let changes = around.iter().any(|f| ["rate", "increase"].contains(f));
+    let changes = asked
+        .around
+        .iter()
+        .any(|f| ["rate", "increase"].contains(f));
     if counts != changes {
         out.push(format!(
             "{name}: counters, and they alone, belong under rate or increase"
         ));
     }
-    let matched: BTreeSet<&str> = selector
-        .matchers
-        .matchers
-        .iter()
-        .map(|m| m.name.as_str())
-        .collect();
+    let matchers = asked.selector.matchers.matchers.iter();
+    let matched: BTreeSet<&str> = matchers.map(|m| m.name.as_str()).collect();
     for label in matched.iter().filter(|l| !known.contains(**l)) {
         out.push(format!("{name} has no label {label}"));
-    }
-    if let Some(label) = must_match.filter(|label| !matched.contains(label)) {
-        out.push(format!("{name}: no {label}"));
     }
     out
 }
@@ -98,7 +144,7 @@ fn grouping(expr: &Expr, recorded: &[(&str, &[&str])], out: &mut Vec<String>) {
     if let Some(named) = named {
         let inside: BTreeSet<&str> = selectors(expr)
             .iter()
-            .filter_map(|(s, _)| labels_of(s.name.as_deref()?, recorded))
+            .filter_map(|a| labels_of(a.selector.name.as_deref()?, recorded))
             .flatten()
             .collect();
         for label in named.labels.iter().filter(|l| !inside.contains(l.as_str())) {
@@ -129,9 +175,14 @@ fn selectors(expr: &Expr) -> Vec<Asked<'_>> {
 }
 
 fn collect<'a>(expr: &'a Expr, around: &[&'a str], out: &mut Vec<Asked<'a>>) {
+    let asked = |selector: &'a VectorSelector, range| Asked {
+        selector,
+        around: around.to_vec(),
+        range,
+    };
     match expr {
-        Expr::VectorSelector(selector) => out.push((selector, around.to_vec())),
-        Expr::MatrixSelector(matrix) => out.push((&matrix.vs, around.to_vec())),
+        Expr::VectorSelector(selector) => out.push(asked(selector, None)),
+        Expr::MatrixSelector(matrix) => out.push(asked(&matrix.vs, Some(matrix.range))),
         Expr::Call(call) => {
             let around = [around, &[call.func.name]].concat();
             for arg in &call.args.args {

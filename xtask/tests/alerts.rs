@@ -7,11 +7,20 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
+use lockstep_api::names;
 use xtask::alerts::{ALERTS, Alert, Case, RECORDINGS, RUNBOOKS, recorded, tests};
-use xtask::query;
+use xtask::query::{self, Place};
 
 /// What each runbook answers, in this order.
 const HEADINGS: [&str; 5] = ["Meaning", "Impact", "Look at", "Do", "Prevent"];
+
+/// Alerts that fire at once, and why.
+const AT_ONCE: [(&str, &str); 1] = [(
+    "LockstepReconcilePanics",
+    "a panic is over when it is counted; what is asked for looks back over 15 minutes",
+)];
+/// What there is to type after `kubectl` to look at something.
+const VERBS: [&str; 4] = ["get", "describe", "logs", "lockstep"];
 
 /// Runbooks by name, with their text.
 fn runbooks() -> BTreeMap<String, String> {
@@ -29,7 +38,7 @@ fn runbooks() -> BTreeMap<String, String> {
 fn mistakes(alerts: &[Alert], pages: &BTreeMap<String, String>) -> Vec<String> {
     let mut out = Vec::new();
     for alert in alerts {
-        let found = query::mistakes(alert.expr, &recorded(), None);
+        let found = query::mistakes(alert.expr, &recorded(), Place::Rule);
         out.extend(found.into_iter().map(|m| format!("{}: {m}", alert.name)));
         out.extend(mistakes_in_words(alert));
         match pages.get(alert.name) {
@@ -51,14 +60,45 @@ fn mistakes_in_words(alert: &Alert) -> Vec<String> {
     if alert.summary.is_empty() || alert.summary.len() > 100 {
         out.push(format!("{}: a summary is one line", alert.name));
     }
-    let looks = alert.description.contains("kubectl") || alert.description.contains("dashboard");
-    if !looks {
-        out.push(format!(
-            "{}: the description says what to look at",
-            alert.name
-        ));
+    // Whoever is woken may have a terminal and nothing else.
+    let words = alert.description.split("kubectl ").skip(1);
+    if !words.filter_map(first_verb).any(|v| VERBS.contains(&v)) {
+        out.push(format!("{}: the description has no command", alert.name));
+    }
+    out.extend(strange_leases(alert.name, alert.description));
+    let at_once = AT_ONCE.iter().any(|(name, _)| *name == alert.name);
+    if !holds(alert.hold) && !at_once {
+        out.push(format!("{}: for {:?} is no time", alert.name, alert.hold));
     }
     out
+}
+
+/// Leases that somebody is told to look at by a name that none has.
+fn strange_leases(name: &str, text: &str) -> Vec<String> {
+    let told = text.split(" lease ").skip(1);
+    let told = told.filter_map(|rest| rest.split([' ', '`', '\n']).next());
+    told.filter(|lease| lease.starts_with("lockstep-") && *lease != names::LEASE)
+        .map(|lease| format!("{name}: there is no lease {lease}"))
+        .collect()
+}
+
+/// The verb of what follows `kubectl`, options before it left out.
+fn first_verb(command: &str) -> Option<&str> {
+    let mut words = command.split_whitespace();
+    while let Some(word) = words.next() {
+        match word {
+            "-n" => drop(words.next()),
+            verb => return Some(verb.trim_end_matches(|c: char| !c.is_ascii_alphabetic())),
+        }
+    }
+    None
+}
+
+/// Whether it is a time, and not none: a single bad scrape wakes nobody.
+fn holds(time: &str) -> bool {
+    let unit = time.trim_start_matches(|c: char| c.is_ascii_digit());
+    let number = time[..time.len() - unit.len()].parse::<u32>();
+    ["s", "m", "h", "d"].contains(&unit) && number.is_ok_and(|n| n > 0)
 }
 
 fn mistakes_of_page(name: &str, page: &str) -> Vec<String> {
@@ -73,6 +113,7 @@ fn mistakes_of_page(name: &str, page: &str) -> Vec<String> {
     if !page.contains("kubectl") {
         out.push(format!("{name}: the runbook has no command"));
     }
+    out.extend(strange_leases(name, page));
     out
 }
 
@@ -88,7 +129,7 @@ fn mistakes_of_case(alert: &Alert, case: &Case) -> Vec<String> {
         ));
     }
     for (series, _) in case.series {
-        let found = query::mistakes(&format!("rate({series}[5m])"), &[], None);
+        let found = query::mistakes(&format!("rate({series}[5m])"), &[], Place::Rule);
         let wrong = found.iter().filter(|m| !m.contains("counters, and"));
         out.extend(wrong.map(|m| format!("{}: {m}", alert.name)));
     }
@@ -118,7 +159,7 @@ fn the_page_for_people_lists_each_alert_with_its_severity_and_each_recording() {
 #[test]
 fn recording_rules_ask_for_what_is_there_and_are_named_by_convention() {
     for rule in RECORDINGS {
-        let found = query::mistakes(rule.expr, &[], None);
+        let found = query::mistakes(rule.expr, &[], Place::Rule);
         assert_eq!(found, Vec::<String>::new(), "{}", rule.name);
         assert_eq!(rule.name.split(':').count(), 3, "level:metric:operation");
     }
@@ -148,6 +189,16 @@ fn every_rule_about_alerts_finds_its_mistake() {
         description: "It is bad.",
         ..good
     };
+    // The name of a program and of a dashboard is nothing to type.
+    let vague = Alert {
+        description: "Look at the dashboard Lockstep / Fleet, or use kubectl.",
+        ..good
+    };
+    let astray = Alert {
+        description: "Look with: kubectl -n lockstep-system get lease lockstep-manager -o yaml",
+        ..good
+    };
+    let hasty = |hold| Alert { hold, ..good };
     let new = Alert {
         name: "LockstepNew",
         ..good
@@ -168,7 +219,12 @@ fn every_rule_about_alerts_finds_its_mistake() {
         ),
         (asks("sum("), "does not parse"),
         (mute, "a summary is one line"),
-        (idle, "says what to look at"),
+        (idle, "has no command"),
+        (vague, "has no command"),
+        (astray, "there is no lease lockstep-manager"),
+        (hasty(""), "is no time"),
+        (hasty("0m"), "is no time"),
+        (hasty("soon"), "is no time"),
         (new, "LockstepNew: no runbook"),
         (
             feeds(&[("lockstep_gangs", "1x5")]),
@@ -210,6 +266,10 @@ fn every_rule_about_runbooks_finds_its_mistake() {
         (
             with(|page| *page = page.replace("kubectl", "k")),
             "no command",
+        ),
+        (
+            with(|page| page.push_str("`kubectl delete lease lockstep-manager`")),
+            "there is no lease",
         ),
     ] {
         let found = found(good, &pages);

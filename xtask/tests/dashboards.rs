@@ -5,16 +5,23 @@
 
 use std::collections::BTreeSet;
 
-use xtask::alerts::recorded;
-use xtask::dashboards::{ALL, Choice, Dashboard, Kind, Panel, SOURCES, Variable};
-use xtask::query;
+use serde_json::{Value, json};
+use xtask::alerts::{ALERTS, RECORDINGS, recorded};
+use xtask::dashboards::{ALL, Choice, Dashboard, Kind, Panel, SCRAPED, SOURCES, Variable};
+use xtask::metric::Metric;
+use xtask::query::{self, Place};
+use xtask::{dashboards, metrics};
 
-/// What is wrong with a query of a dashboard.
+/// What no panel shows and no rule asks for, and why.
+const SHOWN_ELSEWHERE: [(&str, &str); 1] = [(
+    "lockstep_native_scheduling",
+    "a fact of the cluster that hardly changes: `kubectl lockstep doctor` tells it",
+)];
+
+/// What is wrong with a query of a dashboard, as Grafana has it.
 fn mistakes_of(text: &str) -> Vec<String> {
-    // What rules record is of all jobs.
-    let recorded = recorded();
-    let of_rule = recorded.iter().any(|(name, _)| text.contains(name));
-    query::mistakes(text, &recorded, (!of_rule).then_some("job"))
+    let labels = SCRAPED.map(|(label, _)| label);
+    query::mistakes(text, &recorded(), Place::Panel(&labels))
 }
 
 /// What is wrong with a query, whatever its metrics come from.
@@ -33,7 +40,8 @@ fn unknown_variables(dashboard: &Dashboard, text: &str) -> Vec<String> {
         let end = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_');
         &rest[..end.unwrap_or(rest.len())]
     });
-    let chosen = |name: &&str| dashboard.variables.iter().any(|v| v.name == *name);
+    let variables = dashboard.variables();
+    let chosen = |name: &&str| variables.iter().any(|v| v.name == *name);
     names
         .filter(|name| !chosen(name) && !GRAFANAS.contains(name))
         .map(|name| format!("nobody chooses ${name}"))
@@ -41,27 +49,24 @@ fn unknown_variables(dashboard: &Dashboard, text: &str) -> Vec<String> {
 }
 
 /// Values of a label of a series that is there and has it.
-fn mistakes_of_variable(dashboard: &Dashboard, variable: &Variable) -> Vec<String> {
-    match variable.choice {
-        Choice::Fixed(values) => {
-            let none = values.is_empty();
-            none.then(|| "nothing to choose".to_owned())
-                .into_iter()
-                .collect()
-        }
-        Choice::Some { of, label } | Choice::One { of, label } => {
-            let query = format!("max by ({label}) ({of})");
-            let mut found = unknown_variables(dashboard, of);
-            let wrong = from_each_source(&query);
-            // Which jobs there are is asked of all.
-            found.extend(
-                wrong
-                    .into_iter()
-                    .filter(|m| variable.name != "job" || !m.ends_with("no job")),
-            );
-            found
-        }
+fn mistakes_of_variable(
+    dashboard: &Dashboard,
+    before: &[Variable],
+    variable: &Variable,
+) -> Vec<String> {
+    let label = match variable.choice {
+        Choice::Fixed([]) => return vec!["nothing to choose".to_owned()],
+        Choice::Fixed(_) => return Vec::new(),
+        Choice::Some { label, .. } | Choice::One { label, .. } => label,
+    };
+    let series = variable.series(before).unwrap();
+    let mut found = unknown_variables(dashboard, &series);
+    for source in SOURCES {
+        let series = series.replace("${source}", source);
+        let query = format!("max by ({label}) ({series})");
+        found.extend(query::mistakes(&query, &[], Place::Rule));
     }
+    found
 }
 
 fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
@@ -75,20 +80,79 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
                     "{place}: title, description, unit or query is missing"
                 ));
             }
-            for (query, _) in panel.queries {
-                let found = from_each_source(query);
+            for (query, _) in panel.asks() {
+                let found = from_each_source(&query);
                 out.extend(found.into_iter().map(|m| format!("{place}: {m}")));
-                let unknown = unknown_variables(dashboard, query);
+                let unknown = unknown_variables(dashboard, &query);
                 out.extend(unknown.into_iter().map(|m| format!("{place}: {m}")));
             }
         }
-        for variable in dashboard.variables {
-            let found = mistakes_of_variable(dashboard, variable);
+        let variables = dashboard.variables();
+        for (at, variable) in variables.iter().enumerate() {
+            let found = mistakes_of_variable(dashboard, &variables[..at], variable);
             let place = format!("{} / ${}", dashboard.title, variable.name);
             out.extend(found.into_iter().map(|m| format!("{place}: {m}")));
         }
     }
     out
+}
+
+/// What Grafana would show of another data source than the one that was chosen, or not let the reader
+/// choose.
+fn mistakes_in_json(dashboard: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let chosen = json!({"type": "prometheus", "uid": "${datasource}"});
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let targets = panel["targets"].as_array().unwrap();
+        let all = std::iter::once(panel).chain(targets);
+        let fixed = all.filter(|part| part["datasource"] != chosen).count();
+        if fixed > 0 {
+            out.push(format!(
+                "{}: {fixed} times another data source",
+                panel["title"]
+            ));
+        }
+    }
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let named = |name: &str| variables.iter().find(|v| v["name"] == name);
+    let source =
+        named("datasource").filter(|v| v["type"] == "datasource" && v["query"] == "prometheus");
+    if source.is_none() {
+        out.push("nobody chooses the data source".to_owned());
+    }
+    for (name, _) in SCRAPED {
+        // `.*` matches the series without the label, too.
+        let some_or_all =
+            |v: &&Value| v["multi"] == true && v["includeAll"] == true && v["allValue"] == ".*";
+        if named(name).filter(some_or_all).is_none() {
+            out.push(format!("nobody chooses ${name}, or all of them"));
+        }
+    }
+    out
+}
+
+/// Metrics that nobody would see.
+fn unseen(exported: &[Metric], dashboards: &[Dashboard]) -> Vec<&'static str> {
+    let panels = dashboards.iter().flat_map(|d| d.panels);
+    let of_panels = panels.flat_map(Panel::asks).map(|(query, _)| query);
+    let of_rules = RECORDINGS
+        .iter()
+        .map(|r| r.expr)
+        .chain(ALERTS.iter().map(|a| a.expr));
+    let seen: BTreeSet<&str> = of_panels
+        .chain(of_rules.map(str::to_owned))
+        .flat_map(|query| query::series(&query.replace("${source}", SOURCES[0])))
+        .filter_map(|series| Some(metrics::of_series(&series)?.name))
+        .collect();
+    let elsewhere = |name: &str| SHOWN_ELSEWHERE.iter().any(|(n, _)| *n == name);
+    let names = exported.iter().map(|m| m.name);
+    names
+        .filter(|name| !seen.contains(name) && !elsewhere(name))
+        .collect()
+}
+
+fn exported() -> Vec<Metric> {
+    metrics::all().copied().collect()
 }
 
 #[test]
@@ -97,62 +161,72 @@ fn dashboards_ask_for_metrics_and_labels_that_are_there_in_queries_that_parse() 
 }
 
 #[test]
-fn every_rule_finds_its_mistake() {
+fn every_rule_about_queries_finds_its_mistake() {
+    let chosen = r#"cluster=~"$cluster", job=~"$job", instance=~"$instance""#;
     for (query, mistake) in [
-        (r#"sum(lockstep_gangs{job=~"$job"}"#, "does not parse"),
+        ("sum(lockstep_gangs{$scraped}", "does not parse"),
+        ("lockstep_gang{$scraped}", "no such metric: lockstep_gang"),
         (
-            r#"lockstep_gang{job=~"$job"}"#,
-            "no such metric: lockstep_gang",
-        ),
-        (
-            r#"lockstep_preemptions_total{job=~"$job"}"#,
+            "lockstep_preemptions_total{$scraped}",
             "under rate or increase",
         ),
         (
-            r#"rate(lockstep_gangs{job=~"$job"}[5m])"#,
+            "rate(lockstep_gangs{$scraped}[$__rate_interval])",
             "under rate or increase",
         ),
-        ("lockstep_gangs", "no job"),
         (
-            r#"lockstep_gangs{job=~"$job", phase="x"}"#,
+            "rate(lockstep_preemptions_total{$scraped}[5m])",
+            "over a time other than $__rate_interval",
+        ),
+        (
+            "sum(increase(lockstep_preemptions_total{$scraped}[1h]))",
+            "over a time other than $__rate_interval",
+        ),
+        ("lockstep_gangs", "not narrowed by $cluster"),
+        (
+            r#"lockstep_gangs{cluster=~"$cluster", job=~"$job"}"#,
+            "not narrowed by $instance",
+        ),
+        (
+            r#"lockstep_gangs{cluster=~"$cluster", job="lockstep", instance=~"$instance"}"#,
+            "not narrowed by $job",
+        ),
+        (
+            r#"lockstep_gangs{$scraped, phase="x"}"#,
             "lockstep_gangs has no label phase",
         ),
         (
-            r#"sum by (phase) (lockstep_gangs{job=~"$job"})"#,
+            "sum by (phase) (lockstep_gangs{$scraped})",
             "grouped by phase",
         ),
     ] {
-        let found = mistakes_of(query);
+        let found = mistakes_of(&query.replace("$scraped", chosen));
         assert!(
             found.iter().any(|m| m.contains(mistake)),
             "{query}: {found:?}"
         );
     }
-    let of_other = |query: &str| unknown_variables(&ALL[0], query);
+    let found = from_each_source(&format!("sum(${{source}}_colour{{{chosen}}})"));
+    assert_eq!(found.len(), SOURCES.len(), "{found:?}");
+}
+
+#[test]
+fn every_rule_about_variables_and_panels_finds_its_mistake() {
     assert_eq!(
-        of_other(r#"${source}_info{job=~"$job"}"#),
+        unknown_variables(&ALL[0], r#"${source}_info{job=~"$job"}"#),
         ["nobody chooses $source"]
     );
-    let found = from_each_source(r#"sum(${source}_colour{job=~"$job"})"#);
-    assert_eq!(found.len(), SOURCES.len(), "{found:?}");
     for (of, label, mistake) in [
-        (
-            r#"${source}_info{job=~"$job"}"#,
-            "colour",
-            "grouped by colour",
-        ),
-        (
-            r#"${source}_info{job=~"$jobs"}"#,
-            "name",
-            "nobody chooses $jobs",
-        ),
+        ("${source}_info", "colour", "grouped by colour"),
+        ("${sauce}_info", "name", "nobody chooses $sauce"),
+        ("${source}_gone", "name", "no such metric"),
     ] {
         let variable = Variable {
             name: "workload",
             label: "Workload",
             choice: Choice::One { of, label },
         };
-        let found = mistakes_of_variable(&ALL[1], &variable);
+        let found = mistakes_of_variable(&ALL[1], &ALL[1].variables(), &variable);
         assert!(found.iter().any(|m| m.contains(mistake)), "{of}: {found:?}");
     }
     let silent = Panel {
@@ -166,6 +240,61 @@ fn every_rule_finds_its_mistake() {
     let panels: &'static [Panel] = Box::leak(Box::new([silent]));
     let dashboard = Dashboard { panels, ..ALL[0] };
     assert_eq!(mistakes(&[dashboard]).len(), 1);
+}
+
+#[test]
+fn the_reader_chooses_data_source_cluster_job_and_instance_of_every_panel() {
+    for dashboard in ALL {
+        assert_eq!(mistakes_in_json(&dashboard.json()), Vec::<String>::new());
+    }
+    let without = |name: &str, json: &mut Value| {
+        let variables = json["templating"]["list"].as_array_mut().unwrap();
+        variables.retain(|v| v["name"] != name);
+    };
+    let fixed = json!({"type": "prometheus", "uid": "P1809F7CD0C75ACF3"});
+    for dashboard in ALL {
+        let mut json = dashboard.json();
+        json["panels"][0]["datasource"] = fixed.clone();
+        json["panels"][1]["targets"][0]["datasource"] = Value::Null;
+        assert_eq!(mistakes_in_json(&json).len(), 2);
+        for name in ["datasource", "cluster", "job", "instance"] {
+            let mut json = dashboard.json();
+            without(name, &mut json);
+            let found = mistakes_in_json(&json);
+            assert_eq!(found.len(), 1, "{found:?}");
+        }
+        let mut json = dashboard.json();
+        let variables = json["templating"]["list"].as_array_mut().unwrap();
+        let cluster = variables.iter_mut().find(|v| v["name"] == "cluster");
+        // Series without the label would be gone.
+        cluster.unwrap()["allValue"] = json!(".+");
+        assert_eq!(mistakes_in_json(&json).len(), 1);
+    }
+}
+
+#[test]
+fn every_metric_is_in_a_panel_or_a_rule_or_it_is_said_why_not() {
+    assert_eq!(unseen(&exported(), &ALL), Vec::<&str>::new());
+    for (name, why) in SHOWN_ELSEWHERE {
+        assert!(exported().iter().any(|m| m.name == name), "{name}: {why}");
+    }
+    let new = Metric {
+        name: "lockstep_moods",
+        ..exported()[0]
+    };
+    assert_eq!(unseen(&[new], &ALL), ["lockstep_moods"]);
+    // Without the dashboard of the agents nobody would see them.
+    let others: Vec<Dashboard> = ALL.into_iter().filter(|d| d.name != "agents").collect();
+    assert!(unseen(&exported(), &others).contains(&"lockstep_agent_runtime_calls_total"));
+}
+
+#[test]
+fn the_component_brings_every_dashboard() {
+    let component = include_str!("../../config/components/dashboards/kustomization.yaml");
+    for (path, _) in dashboards::files() {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(component.contains(&format!("  - {name}\n")), "{name}");
+    }
 }
 
 #[test]

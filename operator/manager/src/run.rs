@@ -333,3 +333,6 @@ async fn lead(
     info!("synced and leading: work begins");
     work.await;
 }
+
+#[cfg(test)]
+mod tests;

@@ -10,6 +10,7 @@
 //! | [`audit`], [`roles`] | who wrote what, and whether the shipped roles fit the calls made |
 //! | `stand_in` | the control plane of `tests/plane` |
 //! | `assets`, `tokens` | the programs of a real control plane, and who is who there |
+//! | [`prometheus`], [`pages`] | a Prometheus over the managers, and pages that draw the dashboards from it |
 //! | [`process`], [`reaper`] | processes that never outlive the test |
 //! | [`manifests`], [`wait`], [`http`] | small tools |
 
@@ -21,7 +22,9 @@ pub mod install;
 pub mod manifests;
 pub mod nodes;
 mod olm;
+pub mod pages;
 pub mod process;
+pub mod prometheus;
 pub mod reaper;
 pub mod roles;
 pub mod scenario;

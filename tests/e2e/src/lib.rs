@@ -1,8 +1,5 @@
 //! What the scenarios share: one cluster per test program, with one manager.
 
-#[cfg(feature = "prometheus")]
-pub mod prometheus;
-
 use std::fmt::Display;
 use std::str::FromStr;
 

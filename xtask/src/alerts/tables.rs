@@ -40,7 +40,7 @@ pub const ALERTS: [Alert; 19] = [
         expr: r#"max(leader_election_master_status{name="lockstep-manager"}) == 0"#,
         hold: "2m",
         summary: "No Lockstep manager leads",
-        description: "Managers run and none of them acts: nothing is placed, restarted or preempted. Look with: kubectl -n lockstep-system get lease lockstep-manager -o yaml",
+        description: "Managers run and none of them acts: nothing is placed, restarted or preempted. Look with: kubectl -n lockstep-system get lease lockstep-leader -o yaml",
         fires: Case {
             series: &[(
                 r#"leader_election_master_status{job="lockstep", instance="a", name="lockstep-manager"}"#,
@@ -62,7 +62,7 @@ pub const ALERTS: [Alert; 19] = [
         expr: r#"sum(leader_election_master_status{name="lockstep-manager"}) > 1"#,
         hold: "2m",
         summary: "{{ $value }} Lockstep managers say that they lead",
-        description: "Each sends writes; those at an old version are refused by the API server. Look with: kubectl -n lockstep-system get lease lockstep-manager -o yaml",
+        description: "Each sends writes; those at an old version are refused by the API server. Look with: kubectl -n lockstep-system get lease lockstep-leader -o yaml",
         fires: Case {
             series: &[(
                 r#"leader_election_master_status{job="lockstep", instance="b", name="lockstep-manager"}"#,
@@ -223,7 +223,7 @@ pub const ALERTS: [Alert; 19] = [
         expr: r#"(max by (job, instance) (workqueue_longest_running_processor_seconds{name="trainingworkload"}) > 120 or max by (job, instance) (min_over_time(workqueue_depth{name="trainingworkload"}[10m])) > 100) and on (job, instance) leader_election_master_status{name="lockstep-manager"} == 1"#,
         hold: "5m",
         summary: "Workloads wait for a pass of the Lockstep manager",
-        description: "A pass hangs, or there are more changes than passes. Look at requests to the API server in the dashboard Lockstep / Manager",
+        description: "A pass hangs, or there are more changes than passes. Which workloads: kubectl -n lockstep-system logs -l app.kubernetes.io/component=manager --tail=200; how long requests take: dashboard Lockstep / Manager",
         fires: Case {
             series: &[(
                 r#"workqueue_longest_running_processor_seconds{job="lockstep", instance="a", name="trainingworkload"}"#,

@@ -1,14 +1,16 @@
 //! What the dashboard of jobs and accelerators shows.
 
 use super::panel::Kind::{Lines, Stacked, Table};
-use super::panel::{Dashboard, JOB_AND_NAMESPACE, Panel};
+use super::panel::{Dashboard, NAMESPACE, Panel};
 
 /// Who trains, who waits and why, and what failures and preemptions cost.
 pub const FLEET: Dashboard = Dashboard {
     name: "fleet",
     title: "Lockstep / Fleet",
     description: "Who trains, who waits and why, what conditions say, and what failures and preemptions cost.",
-    variables: &JOB_AND_NAMESPACE,
+    scraped: "lockstep_build_info",
+    first: &[],
+    more: &[NAMESPACE],
     panels: &[
         Panel {
             title: "Workloads by phase",
@@ -16,10 +18,7 @@ pub const FLEET: Dashboard = Dashboard {
             unit: "short",
             kind: Stacked,
             width: 12,
-            queries: &[(
-                r#"sum by (phase) (lockstep_workloads{job=~"$job"})"#,
-                "{{phase}}",
-            )],
+            queries: &[("sum by (phase) (lockstep_workloads{$scraped})", "{{phase}}")],
         },
         Panel {
             title: "Accelerators",
@@ -28,7 +27,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (state) (lockstep_accelerators{job=~"$job"})"#,
+                "sum by (state) (lockstep_accelerators{$scraped})",
                 "{{state}}",
             )],
         },
@@ -39,7 +38,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (namespace) (lockstep_accelerators_held{job=~"$job", namespace=~"$namespace"})"#,
+                r#"sum by (namespace) (lockstep_accelerators_held{$scraped, namespace=~"$namespace"})"#,
                 "{{namespace}}",
             )],
         },
@@ -50,26 +49,34 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (namespace) (lockstep_accelerators_requested{job=~"$job", namespace=~"$namespace"})"#,
+                r#"sum by (namespace) (lockstep_accelerators_requested{$scraped, namespace=~"$namespace"})"#,
                 "{{namespace}}",
             )],
         },
         Panel {
             title: "In use and useful",
-            description: "Share of accelerators that pods hold; and of what workloads hold, the share that is not lost to failures and preemption, over an hour. Work is lost from the last checkpoint that was declared.",
+            description: "Share of accelerators that pods hold; and of what workloads hold, the share that is not lost to failures and preemption, over an hour (a recording rule of config/components/prometheus). Work is lost from the last checkpoint that was declared.",
             unit: "percentunit",
             kind: Lines,
             width: 12,
             queries: &[
                 (
-                    r#"sum(lockstep_accelerators{job=~"$job", state="held"}) / sum(lockstep_accelerators{job=~"$job"})"#,
+                    r#"sum(lockstep_accelerators{$scraped, state="held"}) / sum(lockstep_accelerators{$scraped})"#,
                     "in use",
                 ),
-                (
-                    r#"clamp_min(1 - sum(rate(lockstep_lost_accelerator_seconds_total{job=~"$job"}[1h])) / sum(lockstep_accelerators_held{job=~"$job"}), 0)"#,
-                    "useful of what is held",
-                ),
+                ("lockstep:goodput:ratio_rate1h", "useful of what is held"),
             ],
+        },
+        Panel {
+            title: "Gangs that wait, by reason",
+            description: "Gangs without placement. Unschedulable: there is no capacity, or it is reserved; the message of the condition says what is short.",
+            unit: "short",
+            kind: Stacked,
+            width: 12,
+            queries: &[(
+                r#"sum by (reason) (lockstep_waiting_gangs{$scraped, namespace=~"$namespace"})"#,
+                "{{reason}}",
+            )],
         },
         Panel {
             title: "Conditions that hold",
@@ -78,7 +85,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (condition, reason) (lockstep_workload_conditions{job=~"$job", namespace=~"$namespace", status="True"})"#,
+                r#"sum by (condition, reason) (lockstep_workload_conditions{$scraped, namespace=~"$namespace", status="True"})"#,
                 "{{condition}}: {{reason}}",
             )],
         },
@@ -89,34 +96,56 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Table,
             width: 12,
             queries: &[(
-                r#"sum by (namespace, condition, status, reason) (lockstep_workload_conditions{job=~"$job", namespace=~"$namespace"})"#,
+                r#"sum by (namespace, condition, status, reason) (lockstep_workload_conditions{$scraped, namespace=~"$namespace"})"#,
                 "",
             )],
         },
         Panel {
-            title: "Gangs that wait, by reason",
-            description: "Gangs without placement. Unschedulable: there is no capacity, or it is reserved; the message of the condition says what is short.",
-            unit: "short",
-            kind: Stacked,
-            width: 12,
+            title: "Longest in a state",
+            description: "For how long the workload has had a status of a condition that has had it longest. Ready=False and Reconciling=True of hours: something does not get on. kubectl get tw -A -o wide shows which.",
+            unit: "s",
+            kind: Table,
+            width: 8,
             queries: &[(
-                r#"sum by (reason) (lockstep_waiting_gangs{job=~"$job", namespace=~"$namespace"})"#,
-                "{{reason}}",
+                "max by (condition, status) (lockstep_condition_oldest_seconds{$scraped})",
+                "",
+            )],
+        },
+        Panel {
+            title: "Changes of conditions",
+            description: "How often conditions of workloads became True.",
+            unit: "short",
+            kind: Lines,
+            width: 8,
+            queries: &[(
+                r#"sum by (condition) (increase(lockstep_condition_transitions_total{$scraped, status="True"}[$__rate_interval]))"#,
+                "{{condition}}",
+            )],
+        },
+        Panel {
+            title: "How long states last, 95th percentile",
+            description: "How long conditions had been True that have just become False: Reconciling, how long a change takes; Restarting, how long a restart takes.",
+            unit: "s",
+            kind: Lines,
+            width: 8,
+            queries: &[(
+                r#"histogram_quantile(0.95, sum by (le, condition) (rate(lockstep_condition_seconds_bucket{$scraped, status="True"}[$__rate_interval])))"#,
+                "{{condition}}",
             )],
         },
         Panel {
             title: "Time in the queue",
-            description: "95th percentile of gangs that got their nodes, over a day, by priority class; and the gang that has waited longest now.",
+            description: "95th percentile of gangs that got their nodes, over a day, by priority class (a recording rule of config/components/prometheus); and the gang that has waited longest now.",
             unit: "s",
             kind: Lines,
             width: 12,
             queries: &[
                 (
-                    r#"histogram_quantile(0.95, sum by (le, priority_class) (rate(lockstep_queue_wait_seconds_bucket{job=~"$job"}[1d])))"#,
+                    "lockstep:queue_wait_seconds:p95_1d",
                     "p95 {{priority_class}}",
                 ),
                 (
-                    r#"max by (priority_class) (lockstep_oldest_wait_seconds{job=~"$job"})"#,
+                    "max by (priority_class) (lockstep_oldest_wait_seconds{$scraped})",
                     "oldest {{priority_class}}",
                 ),
             ],
@@ -127,10 +156,7 @@ pub const FLEET: Dashboard = Dashboard {
             unit: "short",
             kind: Stacked,
             width: 12,
-            queries: &[(
-                r#"sum by (state) (lockstep_gangs{job=~"$job"})"#,
-                "{{state}}",
-            )],
+            queries: &[("sum by (state) (lockstep_gangs{$scraped})", "{{state}}")],
         },
         Panel {
             title: "Incidents",
@@ -139,19 +165,19 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (action, cause) (increase(lockstep_incidents_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum by (action, cause) (increase(lockstep_incidents_total{$scraped}[$__rate_interval]))",
                 "{{action}} after {{cause}}",
             )],
         },
         Panel {
             title: "Recovery, 95th percentile by action",
-            description: "From the failure until all members ran again.",
+            description: "From the failure until all members ran again, in place or with recreated pods among them.",
             unit: "s",
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.95, sum by (le, action) (rate(lockstep_recovery_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
-                "{{action}}",
+                "histogram_quantile(0.95, sum by (le, action, result) (rate(lockstep_recovery_seconds_bucket{$scraped}[$__rate_interval])))",
+                "{{action}} {{result}}",
             )],
         },
         Panel {
@@ -161,7 +187,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.95, sum by (le, phase) (rate(lockstep_incident_phase_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                "histogram_quantile(0.95, sum by (le, phase) (rate(lockstep_incident_phase_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{phase}}",
             )],
         },
@@ -172,7 +198,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Stacked,
             width: 12,
             queries: &[(
-                r#"sum by (cause) (rate(lockstep_lost_accelerator_seconds_total{job=~"$job", namespace=~"$namespace"}[$__rate_interval]))"#,
+                r#"sum by (cause) (rate(lockstep_lost_accelerator_seconds_total{$scraped, namespace=~"$namespace"}[$__rate_interval]))"#,
                 "{{cause}}",
             )],
         },
@@ -183,7 +209,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"min by (namespace) (lockstep_restart_budget_remaining{job=~"$job", namespace=~"$namespace"})"#,
+                r#"min by (namespace) (lockstep_restart_budget_remaining{$scraped, namespace=~"$namespace"})"#,
                 "{{namespace}}",
             )],
         },
@@ -195,11 +221,11 @@ pub const FLEET: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(increase(lockstep_preemptions_total{job=~"$job"}[$__rate_interval]))"#,
+                    "sum(increase(lockstep_preemptions_total{$scraped}[$__rate_interval]))",
                     "workloads",
                 ),
                 (
-                    r#"sum by (kind) (increase(lockstep_preemption_victims_total{job=~"$job"}[$__rate_interval]))"#,
+                    "sum by (kind) (increase(lockstep_preemption_victims_total{$scraped}[$__rate_interval]))",
                     "victims: {{kind}}",
                 ),
             ],
@@ -211,7 +237,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(rate(lockstep_preemption_lost_accelerator_seconds_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum(rate(lockstep_preemption_lost_accelerator_seconds_total{$scraped}[$__rate_interval]))",
                 "accelerators",
             )],
         },
@@ -222,7 +248,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.95, sum by (le) (rate(lockstep_preemption_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                "histogram_quantile(0.95, sum by (le) (rate(lockstep_preemption_seconds_bucket{$scraped}[$__rate_interval])))",
                 "p95",
             )],
         },
@@ -233,7 +259,7 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (reason) (increase(lockstep_preemption_intents_withdrawn_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum by (reason) (increase(lockstep_preemption_intents_withdrawn_total{$scraped}[$__rate_interval]))",
                 "{{reason}}",
             )],
         },
@@ -244,12 +270,9 @@ pub const FLEET: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[
+                ("sum by (state) (lockstep_agents{$scraped})", "{{state}}"),
                 (
-                    r#"sum by (state) (lockstep_agents{job=~"$job"})"#,
-                    "{{state}}",
-                ),
-                (
-                    r#"max(lockstep_nodes_without_agent{job=~"$job"})"#,
+                    "max(lockstep_nodes_without_agent{$scraped})",
                     "nodes without",
                 ),
             ],

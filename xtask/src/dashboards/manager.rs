@@ -1,14 +1,16 @@
 //! What the dashboard of the operator shows.
 
 use super::panel::Kind::{Lines, Number, Table};
-use super::panel::{Dashboard, JOB_AND_NAMESPACE, Panel};
+use super::panel::{Dashboard, Panel};
 
 /// Whether the operator is well.
 pub const MANAGER: Dashboard = Dashboard {
     name: "manager",
     title: "Lockstep / Manager",
     description: "Whether the operator is well: leader, passes, queue, requests to the API server, errors.",
-    variables: &JOB_AND_NAMESPACE,
+    scraped: "lockstep_build_info",
+    first: &[],
+    more: &[],
     panels: &[
         Panel {
             title: "Leaders",
@@ -16,10 +18,7 @@ pub const MANAGER: Dashboard = Dashboard {
             unit: "short",
             kind: Number,
             width: 6,
-            queries: &[(
-                r#"sum(leader_election_master_status{job=~"$job"})"#,
-                "leaders",
-            )],
+            queries: &[("sum(leader_election_master_status{$scraped})", "leaders")],
         },
         Panel {
             title: "Kinds not yet listed",
@@ -28,7 +27,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"sum by (instance) (1 - lockstep_synced{job=~"$job"})"#,
+                "sum by (instance) (1 - lockstep_synced{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -39,7 +38,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"sum(max by (kind) (lockstep_unreadable_objects{job=~"$job"}))"#,
+                "sum(max by (kind) (lockstep_unreadable_objects{$scraped}))",
                 "objects",
             )],
         },
@@ -50,7 +49,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Number,
             width: 6,
             queries: &[(
-                r#"max(workqueue_depth{job=~"$job"} and on (job, instance) leader_election_master_status{job=~"$job"} == 1)"#,
+                "max(workqueue_depth{$scraped} and on (cluster, job, instance) leader_election_master_status{$scraped} == 1)",
                 "depth",
             )],
         },
@@ -61,24 +60,28 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (result) (rate(controller_runtime_reconcile_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum by (result) (rate(controller_runtime_reconcile_total{$scraped}[$__rate_interval]))",
                 "{{result}}",
             )],
         },
         Panel {
             title: "Length of passes, 99th percentile",
-            description: "Passes over workloads with their writes, and how long workloads wait for one.",
+            description: "Passes over workloads with their writes, how long workloads wait for one, and how long a worker has one.",
             unit: "s",
             kind: Lines,
             width: 12,
             queries: &[
                 (
-                    r#"histogram_quantile(0.99, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                    "histogram_quantile(0.99, sum by (le) (rate(controller_runtime_reconcile_time_seconds_bucket{$scraped}[$__rate_interval])))",
                     "pass",
                 ),
                 (
-                    r#"histogram_quantile(0.99, sum by (le) (rate(workqueue_queue_duration_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                    "histogram_quantile(0.99, sum by (le) (rate(workqueue_queue_duration_seconds_bucket{$scraped}[$__rate_interval])))",
                     "wait",
+                ),
+                (
+                    "histogram_quantile(0.99, sum by (le) (rate(workqueue_work_duration_seconds_bucket{$scraped}[$__rate_interval])))",
+                    "in hand",
                 ),
             ],
         },
@@ -89,9 +92,43 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_pass_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                "histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_pass_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{kind}}",
             )],
+        },
+        Panel {
+            title: "Decisions",
+            description: "Placements, changed ones included, and preemptions: proven ones have the cheapest victims that there are, the others the cheapest that were found in time.",
+            unit: "ops",
+            kind: Lines,
+            width: 12,
+            queries: &[
+                (
+                    "sum(rate(lockstep_placements_total{$scraped}[$__rate_interval]))",
+                    "placements",
+                ),
+                (
+                    "sum by (proven) (rate(lockstep_preemption_intents_total{$scraped}[$__rate_interval]))",
+                    "preemptions, proven: {{proven}}",
+                ),
+            ],
+        },
+        Panel {
+            title: "Into the queue",
+            description: "Workloads that came in for a pass, and those of them that come again after a failure.",
+            unit: "ops",
+            kind: Lines,
+            width: 12,
+            queries: &[
+                (
+                    "sum(rate(workqueue_adds_total{$scraped}[$__rate_interval]))",
+                    "added",
+                ),
+                (
+                    "sum(rate(workqueue_retries_total{$scraped}[$__rate_interval]))",
+                    "again",
+                ),
+            ],
         },
         Panel {
             title: "Requests to the API server",
@@ -100,27 +137,31 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum by (code) (rate(rest_client_requests_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum by (code) (rate(rest_client_requests_total{$scraped}[$__rate_interval]))",
                 "{{code}}",
             )],
         },
         Panel {
             title: "Errors",
-            description: "Watches that broke, writes that failed (conflicts, which are part of the work, left out), and events that could not be sent.",
+            description: "Passes that failed, watches that broke, writes that failed (conflicts, which are part of the work, left out), and events that could not be sent.",
             unit: "ops",
             kind: Lines,
             width: 12,
             queries: &[
                 (
-                    r#"sum(rate(lockstep_watch_errors_total{job=~"$job"}[$__rate_interval]))"#,
+                    "sum(rate(controller_runtime_reconcile_errors_total{$scraped}[$__rate_interval]))",
+                    "passes",
+                ),
+                (
+                    "sum(rate(lockstep_watch_errors_total{$scraped}[$__rate_interval]))",
                     "watches",
                 ),
                 (
-                    r#"sum(rate(lockstep_write_errors_total{job=~"$job", class!="conflict"}[$__rate_interval]))"#,
+                    r#"sum(rate(lockstep_write_errors_total{$scraped, class!="conflict"}[$__rate_interval]))"#,
                     "writes",
                 ),
                 (
-                    r#"sum(rate(lockstep_events_lost_total{job=~"$job"}[$__rate_interval]))"#,
+                    "sum(rate(lockstep_events_lost_total{$scraped}[$__rate_interval]))",
                     "events",
                 ),
             ],
@@ -132,7 +173,7 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(increase(controller_runtime_reconcile_panics_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum(increase(controller_runtime_reconcile_panics_total{$scraped}[$__rate_interval]))",
                 "panics",
             )],
         },
@@ -143,39 +184,54 @@ pub const MANAGER: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"histogram_quantile(0.99, sum by (le, verb) (rate(rest_client_request_duration_seconds_bucket{job=~"$job"}[$__rate_interval])))"#,
+                "histogram_quantile(0.99, sum by (le, verb) (rate(rest_client_request_duration_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{verb}}",
             )],
         },
         Panel {
             title: "Workloads in hand",
-            description: "Workloads that a worker has now, most that there may be, and for how many seconds the oldest has been there.",
+            description: "Workloads that a worker has now, most that there may be, and for how many seconds they have been there: the oldest, and all together.",
             unit: "short",
             kind: Lines,
             width: 12,
             queries: &[
                 (
-                    r#"max(controller_runtime_active_workers{job=~"$job"})"#,
+                    "max(controller_runtime_active_workers{$scraped})",
                     "in hand",
                 ),
                 (
-                    r#"max(controller_runtime_max_concurrent_reconciles{job=~"$job"})"#,
+                    "max(controller_runtime_max_concurrent_reconciles{$scraped})",
                     "most",
                 ),
                 (
-                    r#"max(workqueue_longest_running_processor_seconds{job=~"$job"})"#,
-                    "seconds",
+                    "max(workqueue_longest_running_processor_seconds{$scraped})",
+                    "seconds, oldest",
+                ),
+                (
+                    "max(workqueue_unfinished_work_seconds{$scraped})",
+                    "seconds, all",
                 ),
             ],
+        },
+        Panel {
+            title: "Objects held",
+            description: "Objects that each process holds in memory, by kind.",
+            unit: "short",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                "max by (kind) (lockstep_index_objects{$scraped})",
+                "{{kind}}",
+            )],
         },
         Panel {
             title: "Memory",
             description: "Resident memory by replica.",
             unit: "bytes",
             kind: Lines,
-            width: 8,
+            width: 12,
             queries: &[(
-                r#"max by (instance) (process_resident_memory_bytes{job=~"$job"})"#,
+                "max by (instance) (process_resident_memory_bytes{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -184,9 +240,31 @@ pub const MANAGER: Dashboard = Dashboard {
             description: "Processor time by replica.",
             unit: "percentunit",
             kind: Lines,
-            width: 8,
+            width: 12,
             queries: &[(
-                r#"sum by (instance) (rate(process_cpu_seconds_total{job=~"$job"}[$__rate_interval]))"#,
+                "sum by (instance) (rate(process_cpu_seconds_total{$scraped}[$__rate_interval]))",
+                "{{instance}}",
+            )],
+        },
+        Panel {
+            title: "Open files",
+            description: "Open file descriptors by replica; connections are among them.",
+            unit: "short",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                "max by (instance) (process_open_fds{$scraped})",
+                "{{instance}}",
+            )],
+        },
+        Panel {
+            title: "Running for",
+            description: "Time since the start by replica: it falls where one was started again.",
+            unit: "s",
+            kind: Lines,
+            width: 12,
+            queries: &[(
+                "time() - max by (instance) (process_start_time_seconds{$scraped})",
                 "{{instance}}",
             )],
         },
@@ -195,9 +273,9 @@ pub const MANAGER: Dashboard = Dashboard {
             description: "Version and commit by replica.",
             unit: "short",
             kind: Table,
-            width: 8,
+            width: 12,
             queries: &[(
-                r#"max by (instance, version, commit) (lockstep_build_info{job=~"$job"})"#,
+                "max by (instance, version, commit) (lockstep_build_info{$scraped})",
                 "",
             )],
         },

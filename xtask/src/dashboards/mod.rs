@@ -1,6 +1,7 @@
 //! Grafana dashboards as JSON, from one table of panels: what is asked of Prometheus, and what the
 //! answer means.
 
+mod agents;
 mod fleet;
 mod manager;
 mod panel;
@@ -8,13 +9,18 @@ mod workload;
 
 use std::path::PathBuf;
 
-pub use panel::{Choice, Dashboard, Kind, Panel, Variable};
+pub use panel::{Choice, Dashboard, Kind, Panel, SCRAPED, Variable};
 pub use workload::SOURCES;
 
 /// Where the dashboards lie.
 const FOLDER: &str = "config/components/dashboards";
 /// All dashboards.
-pub const ALL: [Dashboard; 3] = [fleet::FLEET, workload::WORKLOAD, manager::MANAGER];
+pub const ALL: [Dashboard; 4] = [
+    fleet::FLEET,
+    workload::WORKLOAD,
+    manager::MANAGER,
+    agents::AGENTS,
+];
 
 /// Path from the root and content of every dashboard.
 pub fn files() -> Vec<(PathBuf, String)> {

@@ -19,8 +19,13 @@ pub struct Dashboard {
     pub title: &'static str,
     /// What it answers.
     pub description: &'static str,
-    /// What the reader chooses, beside the data source.
-    pub variables: &'static [Variable],
+    /// A series of which each process that is shown has one: whose clusters, jobs and instances there
+    /// are to choose from.
+    pub scraped: &'static str,
+    /// What the reader chooses before these.
+    pub first: &'static [Variable],
+    /// What the reader chooses after these.
+    pub more: &'static [Variable],
     /// Panels, from the left to the right and down.
     pub panels: &'static [Panel],
 }
@@ -36,7 +41,7 @@ pub struct Variable {
     pub choice: Choice,
 }
 
-/// What there is to choose from.
+/// What there is to choose from. Series are narrowed by what was chosen before.
 #[derive(Clone, Copy, Debug)]
 pub enum Choice {
     /// Some of the values of a label, or all.
@@ -57,25 +62,31 @@ pub enum Choice {
     Fixed(&'static [&'static str]),
 }
 
-/// What dashboards over all workloads let the reader choose.
-pub const JOB_AND_NAMESPACE: [Variable; 2] = [
-    Variable {
-        name: "job",
-        label: "Job",
-        choice: Choice::Some {
-            of: "lockstep_synced",
-            label: "job",
-        },
-    },
-    Variable {
-        name: "namespace",
-        label: "Namespace",
-        choice: Choice::Some {
-            of: r#"lockstep_workload_conditions{job=~"$job"}"#,
-            label: "namespace",
-        },
-    },
+/// Labels by which Prometheus knows what it has scraped. Every dashboard lets the reader choose, and
+/// every query is narrowed to what was chosen. Prometheus itself sets no `cluster`: where nothing
+/// does, the choice is empty, and `.*` matches the series without it.
+pub const SCRAPED: [(&str, &str); 3] = [
+    ("cluster", "Cluster"),
+    ("job", "Job"),
+    ("instance", "Instance"),
 ];
+/// What stands for them in the queries of the table.
+const NARROWED: &str = "$scraped";
+
+/// The matcher that narrows a query by a variable.
+fn matcher(label: &str, variable: &str) -> String {
+    format!(r#"{label}=~"${variable}""#)
+}
+
+/// Chooses among the namespaces with workloads.
+pub const NAMESPACE: Variable = Variable {
+    name: "namespace",
+    label: "Namespace",
+    choice: Choice::Some {
+        of: "lockstep_workload_conditions",
+        label: "namespace",
+    },
+};
 
 /// A panel.
 #[derive(Clone, Copy, Debug)]
@@ -90,7 +101,8 @@ pub struct Panel {
     pub kind: Kind,
     /// Columns of 24.
     pub width: u32,
-    /// What is asked, and the legend of the answer.
+    /// What is asked, and the legend of the answer. In every selector `$scraped` stands for the
+    /// matchers of cluster, job and instance.
     pub queries: &'static [(&'static str, &'static str)],
 }
 
@@ -110,6 +122,19 @@ pub enum Kind {
 }
 
 impl Dashboard {
+    /// All variables but the data source, in the order of choosing.
+    pub fn variables(&self) -> Vec<Variable> {
+        let scraped = SCRAPED.map(|(name, label)| Variable {
+            name,
+            label,
+            choice: Choice::Some {
+                of: self.scraped,
+                label: name,
+            },
+        });
+        [self.first, &scraped, self.more].concat()
+    }
+
     /// Panels that stand beside each other.
     fn rows(&self) -> Vec<&'static [Panel]> {
         let mut rows = Vec::new();
@@ -143,8 +168,9 @@ impl Dashboard {
             y += height;
         }
         let source = json!({"name": "datasource", "label": "Data source", "type": "datasource", "query": "prometheus"});
-        let variables = std::iter::once(source).chain(self.variables.iter().map(Variable::json));
-        let variables: Vec<Value> = variables.collect();
+        let own = self.variables();
+        let own = own.iter().enumerate().map(|(at, v)| v.json(&own[..at]));
+        let variables: Vec<Value> = std::iter::once(source).chain(own).collect();
         json!({
             "uid": format!("lockstep-{}", self.name),
             "title": self.title,
@@ -162,21 +188,43 @@ impl Dashboard {
 }
 
 impl Variable {
-    fn json(&self) -> Value {
+    /// The series whose label is chosen from, narrowed by what was chosen `before`; `None` where there
+    /// is a fixed list.
+    pub fn series(&self, before: &[Variable]) -> Option<String> {
+        let (Choice::Some { of, .. } | Choice::One { of, .. }) = self.choice else {
+            return None;
+        };
+        let matchers: Vec<String> = before
+            .iter()
+            .filter_map(|v| match v.choice {
+                Choice::Some { label, .. } | Choice::One { label, .. } => {
+                    Some(matcher(label, v.name))
+                }
+                Choice::Fixed(_) => None,
+            })
+            .collect();
+        Some(match matchers.as_slice() {
+            [] => of.to_owned(),
+            some => format!("{of}{{{}}}", some.join(", ")),
+        })
+    }
+
+    fn json(&self, before: &[Variable]) -> Value {
+        let series = self.series(before).unwrap_or_default();
         let mut json = match self.choice {
             Choice::Fixed(values) => {
                 let first = values.first().copied().unwrap_or_default();
                 json!({"type": "custom", "query": values.join(","), "current": {"text": first, "value": first}})
             }
-            Choice::Some { of, label } => {
-                let mut json = values_of(of, label);
+            Choice::Some { label, .. } => {
+                let mut json = values_of(&series, label);
                 json["multi"] = json!(true);
                 json["includeAll"] = json!(true);
                 json["allValue"] = json!(".*");
                 json["current"] = json!({"text": "All", "value": "$__all"});
                 json
             }
-            Choice::One { of, label } => values_of(of, label),
+            Choice::One { label, .. } => values_of(&series, label),
         };
         json["name"] = json!(self.name);
         json["label"] = json!(self.label);
@@ -186,9 +234,8 @@ impl Variable {
 
 /// A variable whose values Prometheus knows.
 fn values_of(series: &str, label: &str) -> Value {
-    let query = format!("label_values({series}, {label})");
     json!({
-        "type": "query", "query": query, "definition": query,
+        "type": "query", "query": format!("label_values({series}, {label})"),
         "datasource": source(), "refresh": 2, "sort": 1,
     })
 }
@@ -198,9 +245,18 @@ fn source() -> Value {
 }
 
 impl Panel {
+    /// The queries as Grafana has them, and their legends.
+    pub fn asks(&self) -> Vec<(String, &'static str)> {
+        let matchers = SCRAPED.map(|(label, _)| matcher(label, label)).join(", ");
+        let queries = self.queries.iter();
+        queries
+            .map(|(query, legend)| (query.replace(NARROWED, &matchers), *legend))
+            .collect()
+    }
+
     fn json(&self) -> Value {
         let now = matches!(self.kind, Kind::Number | Kind::Table);
-        let queries = self.queries.iter().zip('A'..='Z');
+        let queries = self.asks().into_iter().zip('A'..='Z');
         let targets: Vec<Value> = queries
             .map(|((expr, legend), id)| {
                 json!({"refId": id.to_string(), "expr": expr, "legendFormat": legend,

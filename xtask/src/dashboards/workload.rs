@@ -13,25 +13,18 @@ pub const WORKLOAD: Dashboard = Dashboard {
     name: "workload",
     title: "Lockstep / Workload",
     description: "What one workload does: its conditions over time, members, attempts, and what it has lost. Needs metrics.workloads.enabled in the manager's configuration, or kube-state-metrics with config/components/kube-state-metrics.",
-    variables: &[
-        Variable {
-            name: "source",
-            label: "Source",
-            choice: Choice::Fixed(&SOURCES),
-        },
-        Variable {
-            name: "job",
-            label: "Job",
-            choice: Choice::Some {
-                of: "${source}_info",
-                label: "job",
-            },
-        },
+    scraped: "${source}_info",
+    first: &[Variable {
+        name: "source",
+        label: "Source",
+        choice: Choice::Fixed(&SOURCES),
+    }],
+    more: &[
         Variable {
             name: "namespace",
             label: "Namespace",
             choice: Choice::One {
-                of: r#"${source}_info{job=~"$job"}"#,
+                of: "${source}_info",
                 label: "namespace",
             },
         },
@@ -39,7 +32,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             name: "workload",
             label: "Workload",
             choice: Choice::One {
-                of: r#"${source}_info{job=~"$job", namespace=~"$namespace"}"#,
+                of: "${source}_info",
                 label: "name",
             },
         },
@@ -52,7 +45,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Table,
             width: 9,
             queries: &[(
-                r#"max by (phase, reason, priority_class) (${source}_info{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"max by (phase, reason, priority_class) (${source}_info{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "",
             )],
         },
@@ -63,7 +56,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Number,
             width: 3,
             queries: &[(
-                r#"sum(${source}_ready{job=~"$job", namespace=~"$namespace", name=~"$workload"}) / sum(${source}_members{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_ready{$scraped, namespace=~"$namespace", name=~"$workload"}) / sum(${source}_members{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "ready",
             )],
         },
@@ -74,7 +67,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Number,
             width: 3,
             queries: &[(
-                r#"sum(${source}_accelerators{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_accelerators{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "held",
             )],
         },
@@ -85,7 +78,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Number,
             width: 3,
             queries: &[(
-                r#"sum(${source}_restarts{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_restarts{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "restarts",
             )],
         },
@@ -96,7 +89,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Number,
             width: 3,
             queries: &[(
-                r#"sum(${source}_lost_accelerator_seconds{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_lost_accelerator_seconds{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "lost",
             )],
         },
@@ -106,10 +99,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             unit: "short",
             kind: Number,
             width: 3,
-            queries: &[(
-                r#"max(lockstep_workloads_not_shown{job=~".+"})"#,
-                "not shown",
-            )],
+            queries: &[("max(lockstep_workloads_not_shown{$scraped})", "not shown")],
         },
         Panel {
             title: "Conditions that hold",
@@ -118,7 +108,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Timeline,
             width: 24,
             queries: &[(
-                r#"max by (condition) (${source}_status_condition{job=~"$job", namespace=~"$namespace", name=~"$workload", status="True"})"#,
+                r#"max by (condition) (${source}_status_condition{$scraped, namespace=~"$namespace", name=~"$workload", status="True"})"#,
                 "{{condition}}",
             )],
         },
@@ -130,15 +120,15 @@ pub const WORKLOAD: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"sum(${source}_members{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                    r#"sum(${source}_members{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                     "should be there",
                 ),
                 (
-                    r#"sum(${source}_ready{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                    r#"sum(${source}_ready{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                     "ready",
                 ),
                 (
-                    r#"sum(${source}_succeeded{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                    r#"sum(${source}_succeeded{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                     "succeeded",
                 ),
             ],
@@ -150,7 +140,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(${source}_accelerators{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_accelerators{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "held",
             )],
         },
@@ -162,11 +152,11 @@ pub const WORKLOAD: Dashboard = Dashboard {
             width: 12,
             queries: &[
                 (
-                    r#"max(${source}_attempt{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                    r#"max(${source}_attempt{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                     "attempt",
                 ),
                 (
-                    r#"sum(${source}_restarts{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                    r#"sum(${source}_restarts{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                     "restarts",
                 ),
             ],
@@ -178,7 +168,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(${source}_lost_accelerator_seconds{job=~"$job", namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_lost_accelerator_seconds{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
                 "lost",
             )],
         },
@@ -189,7 +179,7 @@ pub const WORKLOAD: Dashboard = Dashboard {
             kind: Table,
             width: 24,
             queries: &[(
-                r#"max by (name, phase, reason, priority_class) (${source}_info{job=~"$job", namespace=~"$namespace"})"#,
+                r#"max by (name, phase, reason, priority_class) (${source}_info{$scraped, namespace=~"$namespace"})"#,
                 "",
             )],
         },

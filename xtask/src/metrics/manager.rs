@@ -214,8 +214,8 @@ const FAILURES: Section = Section {
         metric(
             "lockstep_recovery_seconds",
             Histogram,
-            &["action"],
-            "from the failure until all members ran again; incidents that ended otherwise are not in it",
+            &["action", "result"],
+            "from the failure until all members ran again, `in_place` or with `recreated` pods among them; incidents that ended otherwise are not in it",
         ),
         metric(
             "lockstep_incident_phase_seconds",

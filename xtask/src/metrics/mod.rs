@@ -24,8 +24,8 @@ pub struct Section {
     pub metrics: &'static [Metric],
 }
 
-/// Labels that the scrape adds to every series.
-pub const OF_THE_SCRAPE: [&str; 2] = ["job", "instance"];
+/// Labels that the scrape adds to every series; `cluster` where one Prometheus holds several.
+pub const OF_THE_SCRAPE: [&str; 3] = ["cluster", "job", "instance"];
 
 /// The metrics of all programs.
 pub fn all() -> impl Iterator<Item = &'static Metric> {

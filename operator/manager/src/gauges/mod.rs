@@ -4,7 +4,7 @@ mod agents;
 mod capacity;
 mod objects;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 mod waiting;
 mod workloads;
 

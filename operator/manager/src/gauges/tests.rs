@@ -15,8 +15,9 @@ use crate::queue::{Queue, QueueMetrics, RetryBackoff};
 const GPU: &str = ACCELERATORS[0];
 
 /// An index, and who tells it news.
-struct World {
-    index: Arc<Index>,
+pub(crate) struct World {
+    pub index: Arc<Index>,
+    pub queue: Queue<Key>,
     feeds: Feeds,
 }
 
@@ -63,7 +64,7 @@ fn series_of(collector: impl Collector) -> Vec<String> {
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         let second = Duration::from_secs(1);
         let backoff = RetryBackoff {
             first: second,
@@ -77,17 +78,18 @@ impl World {
             label: ("app".into(), "agent".into()),
         };
         Self {
-            index: Index::new(agents, queue, clock),
+            index: Index::new(agents, queue.clone(), clock),
+            queue,
             feeds: Feeds::default(),
         }
     }
 
-    fn see(&mut self, kind: WatchedKind, object: Value) {
+    pub fn see(&mut self, kind: WatchedKind, object: Value) {
         let told = self.feeds.handle(&self.index, kind, Event::Apply(object));
         told.unwrap();
     }
 
-    fn forget(&mut self, kind: WatchedKind, object: Value) {
+    pub fn forget(&mut self, kind: WatchedKind, object: Value) {
         let told = self.feeds.handle(&self.index, kind, Event::Delete(object));
         told.unwrap();
     }
@@ -135,7 +137,7 @@ impl World {
     }
 }
 
-fn workload(namespace: &str, name: &str, class: &str) -> Value {
+pub(crate) fn workload(namespace: &str, name: &str, class: &str) -> Value {
     json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload",
         "metadata": {"name": name, "namespace": namespace, "uid": format!("w-{name}"), "resourceVersion": "1", "generation": 1},
         "spec": {"priorityClassName": class, "groups": [{"name": "workers", "template": {"spec": {"containers": [

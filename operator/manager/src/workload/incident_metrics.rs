@@ -29,7 +29,7 @@ const RECOVERIES: [FailureAction; 4] = [
 pub(super) struct IncidentMetrics {
     finished: Family<IncidentLabels, Counter>,
     phases: Family<PhaseLabel, Histogram>,
-    recovery: Family<ActionLabel, Histogram>,
+    recovery: Family<RecoveryLabels, Histogram>,
     lost: Family<LostLabels, Counter>,
     preemptions: Counter,
     /// Namespaces whose series are there.
@@ -50,8 +50,19 @@ struct PhaseLabel {
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct ActionLabel {
+struct RecoveryLabels {
     action: &'static str,
+    result: &'static str,
+}
+
+/// What became of pods until all members ran again: an action that keeps them may have replaced
+/// some, and then takes as long as a recreation.
+const RESULTS: [&str; 2] = ["in_place", "recreated"];
+
+/// The result of an incident that replaced so many pods.
+fn result(recreated: i32) -> &'static str {
+    let [in_place, replaced] = RESULTS;
+    if recreated == 0 { in_place } else { replaced }
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -127,7 +138,6 @@ impl IncidentMetrics {
     }
 
     fn finished(&self, namespace: &str, entry: &HistoryEntry) {
-        let action = entry.action.as_str();
         self.finished_as(namespace, entry.action, entry.cause.kind, entry.counted)
             .inc();
         for (phase, seconds) in phases_of(&entry.phases) {
@@ -137,8 +147,12 @@ impl IncidentMetrics {
         }
         if let Some(recovered) = entry.recovered_at {
             let time = (recovered - entry.time).to_std().unwrap_or_default();
+            let labels = RecoveryLabels {
+                action: entry.action.as_str(),
+                result: result(entry.recreated),
+            };
             self.recovery
-                .get_or_create(&ActionLabel { action })
+                .get_or_create(&labels)
                 .observe(time.as_secs_f64());
         }
         self.lost_to(namespace, entry.cause.kind)
@@ -174,7 +188,10 @@ impl IncidentMetrics {
             drop(metrics.phases.get_or_create(&PhaseLabel { phase }));
         }
         for action in RECOVERIES.map(FailureAction::as_str) {
-            drop(metrics.recovery.get_or_create(&ActionLabel { action }));
+            for result in RESULTS {
+                let labels = RecoveryLabels { action, result };
+                drop(metrics.recovery.get_or_create(&labels));
+            }
         }
         registry.register(
             "lockstep_incidents",

@@ -309,17 +309,39 @@ mod tests {
         for line in [
             "lockstep_incidents_total{namespace=\"ml\",action=\"RestartGang\",cause=\"ContainerExit\",counted=\"true\"} 1",
             "lockstep_incidents_total{namespace=\"ml\",action=\"RecreateGang\",cause=\"Preempted\",counted=\"true\"} 1",
-            "lockstep_recovery_seconds_sum{action=\"RestartGang\"} 7",
+            "lockstep_recovery_seconds_sum{action=\"RestartGang\",result=\"in_place\"} 7",
             "lockstep_lost_accelerator_seconds_total{namespace=\"ml\",cause=\"Preempted\"} 640",
             "lockstep_preemptions_total 1",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
-        let never = "lockstep_recovery_seconds_count{action=\"RecreateGang\"} 0";
+        let never =
+            "lockstep_recovery_seconds_count{action=\"RecreateGang\",result=\"recreated\"} 0";
         assert!(
             text.contains(never),
             "what did not recover took no time\n{text}"
         );
+    }
+
+    #[test]
+    fn a_restart_in_place_that_had_to_replace_a_pod_counts_as_recreated() {
+        let mut replaced = entry(
+            CauseKind::ContainerExit,
+            FailureAction::RestartGang,
+            0,
+            Some(90),
+        );
+        replaced.recreated = 1;
+        let text = scrape(&[TrainingWorkloadStatus {
+            history: vec![replaced],
+            ..TrainingWorkloadStatus::default()
+        }]);
+        for line in [
+            "lockstep_recovery_seconds_sum{action=\"RestartGang\",result=\"recreated\"} 90",
+            "lockstep_recovery_seconds_count{action=\"RestartGang\",result=\"in_place\"} 0",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
     }
 
     #[test]
@@ -334,7 +356,7 @@ mod tests {
             "lockstep_incidents_total{namespace=\"ml\",action=\"RecreateGang\",cause=\"Preempted\",counted=\"false\"} 0",
             "lockstep_incidents_total{namespace=\"ml\",action=\"RestartGang\",cause=\"PodDeleted\",counted=\"false\"} 0",
             "lockstep_lost_accelerator_seconds_total{namespace=\"ml\",cause=\"Hang\"} 0",
-            "lockstep_recovery_seconds_count{action=\"RestartGang\"} 0",
+            "lockstep_recovery_seconds_count{action=\"RestartGang\",result=\"in_place\"} 0",
             "lockstep_incident_phase_seconds_count{phase=\"stop\"} 0",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -5,6 +5,7 @@
 //! them did.
 
 mod large;
+mod observed;
 mod processes;
 mod stage;
 mod training;
@@ -12,8 +13,10 @@ mod training;
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
-use lockstep_cluster::{Cluster, Options, Scenario, scenario};
+use lockstep_cluster::{Cluster, Options, Scenario, prometheus, scenario};
+use serde_json::json;
 
+use crate::observed::Observed;
 use crate::stage::Stage;
 use crate::training::Trainings;
 
@@ -26,7 +29,17 @@ const NODES: i32 = 64;
 async fn main() -> Result<()> {
     let mut stage = Stage::new();
     stage.say("building and starting a control plane, and installing Lockstep with `kubectl apply -k config/overlays/full`");
-    let cluster = Cluster::start(&Options::named("demo")).await?;
+    // Who looks around afterwards may want to see how it came to that.
+    let program = if keeps() {
+        prometheus::found().await?
+    } else {
+        None
+    };
+    let mut options = Options::named("demo");
+    if program.is_some() {
+        options.config = json!({"metrics": {"workloads": {"enabled": true}}});
+    }
+    let cluster = Cluster::start(&options).await?;
     ensure!(
         cluster.has_nodes("the demo"),
         "unset KUBEBUILDER_ASSETS and LOCKSTEP_KUBECONFIG"
@@ -36,13 +49,26 @@ async fn main() -> Result<()> {
             .kubectl(&["create", "priorityclass", class, "--value", value])
             .await?;
     }
-    let _manager = cluster.start_manager("demo").await?;
-    first_act(&mut stage, &cluster).await
+    let managers = [cluster.start_manager("demo").await?];
+    let observed = match program {
+        Some(program) => Some(Observed::start(&program, &cluster, &managers).await?),
+        None => None,
+    };
+    first_act(&mut stage, &cluster, observed.as_ref()).await
+}
+
+/// Whether the cluster stays.
+fn keeps() -> bool {
+    std::env::var(KEEP).is_ok_and(|v| v == "1")
 }
 
 /// The second act is played beside the first one, so that everything is there to look at in the
 /// end.
-async fn first_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
+async fn first_act(
+    stage: &mut Stage,
+    cluster: &Cluster,
+    observed: Option<&Observed>,
+) -> Result<()> {
     stage.act(&format!(
         "act 1: real processes on {MACHINES} nodes of 8 accelerators"
     ));
@@ -54,12 +80,16 @@ async fn first_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
     };
     scenario(cluster, "processes", &shape, async |t| {
         processes::perform(stage, t, &trainings).await;
-        second_act(stage, cluster).await
+        second_act(stage, cluster, observed).await
     })
     .await
 }
 
-async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
+async fn second_act(
+    stage: &mut Stage,
+    cluster: &Cluster,
+    observed: Option<&Observed>,
+) -> Result<()> {
     stage.act(&format!(
         "act 2: {NODES} hollow nodes of 8 accelerators in 8 racks"
     ));
@@ -75,15 +105,20 @@ async fn second_act(stage: &mut Stage, cluster: &Cluster) -> Result<()> {
     };
     scenario(cluster, "demo", &shape, async |t| {
         large::perform(stage, t).await;
-        finish(stage, t).await
+        finish(stage, t, observed).await
     })
     .await
 }
 
-async fn finish(stage: &Stage, t: &Scenario<'_>) -> Result<()> {
+async fn finish(stage: &Stage, t: &Scenario<'_>, observed: Option<&Observed>) -> Result<()> {
     let all_seen = stage.summary();
-    if std::env::var(KEEP).is_ok_and(|v| v == "1") {
+    if keeps() {
         look_around(t)?;
+        match observed {
+            Some(observed) => observed.tell(),
+            None => println!("With prometheus (2.40 or newer) on PATH there are dashboards, too."),
+        }
+        println!("Ctrl-C here ends it.");
         tokio::signal::ctrl_c().await?;
     } else {
         println!("\n{KEEP}=1 make demo leaves the cluster running, to look around.");
@@ -108,6 +143,5 @@ fn look_around(t: &Scenario<'_>) -> Result<()> {
     ] {
         println!("  kubectl {command}");
     }
-    println!("Ctrl-C here ends it.");
     Ok(())
 }

@@ -4,10 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lockstep_cluster::cluster::repository;
+use lockstep_cluster::pages::{self, Picture};
 use lockstep_cluster::process::run;
 use serde_json::{Value, json};
-use xtask::dashboards;
 
 use crate::story::SHOWN;
 
@@ -18,13 +17,6 @@ const WIDTH: u64 = 1400;
 /// Pixels of a row of Grafana's grid, and of what is above all rows; `page.js` has the same.
 const ROW: u64 = 30;
 const HEAD: u64 = 62;
-/// What Grafana would make of `$__rate_interval`, longer, so that rare events show as more than
-/// dots.
-const RATE_INTERVAL: &str = "1m";
-/// What the page consists of.
-const PAGE: [&str; 3] = ["page.html", "page.css", "page.js"];
-const UPLOT: [&str; 2] = ["uPlot.iife.min.js", "uPlot.min.css"];
-
 /// Who draws, and from what.
 pub struct Artist {
     /// The browser.
@@ -35,21 +27,16 @@ pub struct Artist {
     pub folder: PathBuf,
     /// Address of Prometheus.
     pub prometheus: String,
-    /// How much of the past to show.
-    pub seconds: u64,
+    /// Since when to show, in seconds since the epoch.
+    pub since: u64,
 }
 
 impl Artist {
     /// Draws every dashboard into a folder.
     pub async fn draw_all(&self, out: &Path) -> Result<()> {
-        for (path, text) in dashboards::files() {
-            let name = path
-                .file_stem()
-                .context("a name")?
-                .to_string_lossy()
-                .into_owned();
-            let dashboard: Value = serde_json::from_str(&text)?;
-            self.draw(&name, &dashboard, &out.join(format!("{name}.png")))
+        for name in pages::SHOWN {
+            let dashboard = pages::dashboard(name)?;
+            self.draw(name, &dashboard, &out.join(format!("{name}.png")))
                 .await
                 .with_context(|| format!("the picture of {name}"))?;
         }
@@ -58,25 +45,14 @@ impl Artist {
 
     async fn draw(&self, name: &str, dashboard: &Value, out: &Path) -> Result<()> {
         let folder = self.folder.join(name);
-        std::fs::create_dir_all(&folder)?;
-        let sources = repository().join("tests/pictures");
-        let files = PAGE.map(|f| sources.join(f)).into_iter();
-        for file in files.chain(UPLOT.map(|f| self.uplot.join(f))) {
-            let target = folder.join(file.file_name().context("a name")?);
-            std::fs::copy(&file, target).with_context(|| file.display().to_string())?;
-        }
-        let picture = json!({
-            "dashboard": dashboard,
-            "prometheus": self.prometheus,
-            "seconds": self.seconds,
-            "rateInterval": RATE_INTERVAL,
-            "chosen": chosen(dashboard),
-        });
-        std::fs::write(
-            folder.join("picture.js"),
-            format!("window.PICTURE = {picture};\n"),
-        )?;
-        let page = format!("file://{}", folder.join("page.html").display());
+        let picture = Picture {
+            dashboard,
+            prometheus: &self.prometheus,
+            since: self.since,
+            chosen: chosen(dashboard),
+        };
+        pages::write(&folder, &self.uplot, &picture)?;
+        let page = format!("file://{}", folder.join(pages::PAGE).display());
         let size = format!("--window-size={WIDTH},{}", height(dashboard));
         let profile = format!("--user-data-dir={}", folder.join("profile").display());
         let common = [
@@ -130,22 +106,13 @@ impl Artist {
     }
 }
 
-/// What the reader has chosen, by variable.
+/// What the reader has chosen, by variable: everything, or one workload.
 fn chosen(dashboard: &Value) -> Value {
-    let list = dashboard["templating"]["list"].as_array();
-    let names = list
-        .into_iter()
-        .flatten()
-        .filter_map(|v| v["name"].as_str());
-    let of = |name: &str| match name {
-        "source" => Some(dashboards::SOURCES[0]),
-        "namespace" if dashboard["uid"] == "lockstep-workload" => Some(SHOWN.0),
-        "workload" => Some(SHOWN.1),
-        "datasource" => None,
-        _ => Some(".*"),
-    };
-    let chosen = names.filter_map(|name| Some((name.to_owned(), json!(of(name)?))));
-    Value::Object(chosen.collect())
+    let mut chosen = pages::everything(dashboard);
+    if chosen.get("workload").is_some() {
+        (chosen["namespace"], chosen["workload"]) = (json!(SHOWN.0), json!(SHOWN.1));
+    }
+    chosen
 }
 
 fn height(dashboard: &Value) -> u64 {

@@ -12,7 +12,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::{Nodes, Shape};
-use lockstep_e2e::prometheus::Prometheus;
+use lockstep_cluster::prometheus::{self, Hold, Prometheus};
 use lockstep_e2e::{fresh, patient};
 use serde_json::json;
 
@@ -40,7 +40,13 @@ async fn main() -> Result<()> {
         cluster.start_manager("a").await?,
         cluster.start_manager("b").await?,
     ];
-    let prometheus = Prometheus::start(&cluster, &managers).await?;
+    let prometheus = Prometheus::start(
+        &prometheus::built().await?,
+        &cluster,
+        &managers,
+        Hold::Seconds,
+    )
+    .await?;
     let shape = Shape {
         nodes: story::NODES,
         racks: 4,
@@ -56,9 +62,7 @@ async fn main() -> Result<()> {
         uplot,
         folder: cluster.folder().join("pages"),
         prometheus: prometheus.address.clone(),
-        seconds: prometheus
-            .number("floor(time() - max(process_start_time_seconds))")
-            .await? as u64,
+        since: prometheus.begin().await?,
     };
     artist.draw_all(&out).await
 }

@@ -1,57 +1,90 @@
 //! A Prometheus that scrapes managers.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use lockstep_cluster::cluster::{Manager, repository};
-use lockstep_cluster::process::{Launch, Process, free_port, run};
-use lockstep_cluster::{Cluster, eventually, http};
 use serde_json::{Value, json};
-use xtask::alerts;
+
+use crate::cluster::{Cluster, Manager, repository};
+use crate::http;
+use crate::process::{Launch, Process, free_port, run};
+use crate::wait::eventually;
 
 /// Building it takes minutes on a machine that has never done it.
 const BUILD: Duration = Duration::from_mins(30);
 const START: Duration = Duration::from_mins(1);
-/// For how long whatever an alert is about has to be so, instead of minutes.
-const HOLD: &str = "3s";
+/// The rules as they are shipped.
+const RULES: &str = "config/components/prometheus/prometheus_rule.yaml";
 
 /// A running Prometheus.
 pub struct Prometheus {
     /// Address of its HTTP endpoint.
     pub address: String,
+    /// Folder of what it serves beside its own pages.
+    pub pages: PathBuf,
     _process: Process,
 }
 
 /// A series of an answer: its labels and its present value.
 pub type Sample = (BTreeMap<String, String>, f64);
 
-async fn program() -> Result<PathBuf> {
-    let script = repository().join("tests/prometheus/build.sh");
-    let out = run(&script, &[], &[], BUILD).await?;
-    let folder = out.lines().last().context("build.sh prints a folder")?;
-    Ok(PathBuf::from(folder).join("prometheus"))
+/// How long whatever an alert is about has to be so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hold {
+    /// As shipped: minutes.
+    Shipped,
+    /// Seconds, for tests that wait for alerts.
+    Seconds,
 }
 
-/// The shipped rules, which wait less.
-fn rules() -> Value {
-    let mut groups = alerts::groups();
-    for group in groups.as_array_mut().into_iter().flatten() {
+/// The program that is on PATH, or is built once into the cache.
+pub async fn built() -> Result<PathBuf> {
+    let folder = script(&[]).await?;
+    Ok(folder
+        .context("build.sh prints a folder")?
+        .join("prometheus"))
+}
+
+/// The program, where one that is new enough is on PATH.
+pub async fn found() -> Result<Option<PathBuf>> {
+    Ok(script(&["--found"]).await?.map(|f| f.join("prometheus")))
+}
+
+async fn script(args: &[&str]) -> Result<Option<PathBuf>> {
+    let script = repository().join("tests/prometheus/build.sh");
+    let out = run(&script, args, &[], BUILD).await?;
+    Ok(out.lines().last().map(PathBuf::from))
+}
+
+/// The groups of the shipped rules.
+fn rules(hold: Hold) -> Result<Value> {
+    let text = std::fs::read_to_string(repository().join(RULES))?;
+    let object: Value = serde_saphyr::from_str(&text)?;
+    let mut groups = object["spec"]["groups"].clone();
+    for group in groups.as_array_mut().context("groups of rules")? {
         for rule in group["rules"].as_array_mut().into_iter().flatten() {
-            if rule.get("alert").is_some() {
-                rule["for"] = json!(HOLD);
+            if hold == Hold::Seconds && rule.get("alert").is_some() {
+                rule["for"] = json!("3s");
             }
         }
     }
-    json!({"groups": groups})
+    Ok(json!({"groups": groups}))
 }
 
 impl Prometheus {
-    /// Starts it with the shipped rules; it scrapes these managers every second.
-    pub async fn start(cluster: &Cluster, managers: &[Manager]) -> Result<Self> {
+    /// Starts it with the shipped rules; it scrapes these managers every second. What lies in
+    /// [`Prometheus::pages`] it serves at `/user/`.
+    pub async fn start(
+        program: &Path,
+        cluster: &Cluster,
+        managers: &[Manager],
+        hold: Hold,
+    ) -> Result<Self> {
         let folder = cluster.folder().join("prometheus");
-        std::fs::create_dir_all(&folder)?;
+        let pages = folder.join("pages");
+        std::fs::create_dir_all(&pages)?;
         let targets: Vec<&String> = managers.iter().map(|m| &m.metrics).collect();
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
@@ -64,16 +97,17 @@ impl Prometheus {
                     "relabel_configs": [{"target_label": "job", "replacement": "lockstep"}]},
             ],
         });
-        for (name, content) in [("prometheus.yml", config), ("rules.json", rules())] {
+        for (name, content) in [("prometheus.yml", config), ("rules.json", rules(hold)?)] {
             std::fs::write(folder.join(name), content.to_string())?;
         }
         let address = format!("127.0.0.1:{}", free_port()?);
         let launch = Launch {
             name: "prometheus".into(),
-            program: program().await?,
+            program: program.to_owned(),
             args: vec![
                 format!("--config.file={}", folder.join("prometheus.yml").display()),
                 format!("--storage.tsdb.path={}", folder.join("data").display()),
+                format!("--web.user-assets={}", pages.display()),
                 format!("--web.listen-address={address}"),
             ],
             env: None,
@@ -85,6 +119,7 @@ impl Prometheus {
         .await?;
         Ok(Self {
             address,
+            pages,
             _process: process,
         })
     }
@@ -110,6 +145,12 @@ impl Prometheus {
         let samples = self.query(query).await?;
         ensure!(samples.len() == 1, "{query}: {samples:?}");
         Ok(samples[0].1)
+    }
+
+    /// When the managers were started, the last of them, in seconds since the epoch: before that there
+    /// is nothing to see.
+    pub async fn begin(&self) -> Result<u64> {
+        Ok(self.number("max(process_start_time_seconds)").await? as u64)
     }
 
     /// All series that the managers export.

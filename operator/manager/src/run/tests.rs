@@ -1,0 +1,259 @@
+//! How many series a scrape of `/metrics` has, whatever happens to however many workloads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use http::{Method, StatusCode};
+use lockstep_api::TrainingWorkloadStatus;
+use lockstep_api::condition::{reasons, types};
+use lockstep_api::names::ACCELERATORS;
+use lockstep_api::scheduling::{Placement, PodGroupStatus, Preemption};
+use lockstep_api::workload::{CauseKind, FailureAction};
+use lockstep_scheduler::SchedulingPlan;
+use serde_json::{Value, json};
+
+use super::*;
+use crate::clock::SystemClock;
+use crate::gauges::tests::{World, workload};
+use crate::index::WatchedKind;
+use crate::policy_check::PolicyMetric;
+use crate::process;
+
+/// The most that a scrape may have.
+const MOST: usize = 4000;
+const WORKLOADS: usize = 1000;
+const NAMESPACES: usize = 50;
+const CLASSES: [&str; 5] = ["", "batch", "research", "production", "urgent"];
+/// What a condition says.
+type Says = (&'static str, bool, &'static str);
+/// What all workloads say that say nothing else.
+const WELL: [Says; 7] = [
+    (types::ADMITTED, true, reasons::SCHEDULED),
+    (types::READY, true, reasons::ALL_MEMBERS_READY),
+    (types::RECONCILING, false, reasons::RECONCILED),
+    (types::STALLED, false, reasons::RECONCILED),
+    (types::RESTARTING, false, reasons::NO_INCIDENT),
+    (types::DISRUPTION_TARGET, false, reasons::NOT_PREEMPTED),
+    (types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED),
+];
+/// What else they say, wherever they stand; every namespace has all of these.
+const STANDS: [&[Says]; 8] = [
+    &[
+        (types::ADMITTED, false, reasons::UNSCHEDULABLE),
+        (types::READY, false, reasons::MEMBERS_NOT_READY),
+        (types::RECONCILING, true, reasons::PROGRESSING),
+    ],
+    &[],
+    &[
+        (types::RESTARTING, true, reasons::RESTART_GANG),
+        (types::READY, false, reasons::STARTING),
+        (types::RECONCILING, true, reasons::PROGRESSING),
+    ],
+    &[
+        (
+            types::DISRUPTION_TARGET,
+            true,
+            reasons::PREEMPTION_BY_SCHEDULER,
+        ),
+        (types::ADMITTED, false, reasons::PREEMPTED),
+        (types::RESTARTS_IN_PLACE, false, reasons::AGENT_MISSING),
+    ],
+    &[
+        (types::SUSPENDED, true, reasons::SUSPENDED),
+        (types::ADMITTED, false, reasons::SUSPENDED),
+        (types::READY, false, reasons::SUSPENDED),
+    ],
+    &[
+        (types::STALLED, true, reasons::INVALID_TEMPLATE),
+        (types::ADMITTED, false, reasons::INVALID_TEMPLATE),
+        (types::READY, false, reasons::INVALID_TEMPLATE),
+    ],
+    &[
+        (types::COMPLETE, true, reasons::SUCCESS_POLICY),
+        (types::SUSPENDED, false, reasons::RESUMED),
+    ],
+    &[
+        (types::FAILED, true, reasons::RESTART_LIMIT_EXCEEDED),
+        (types::STALLED, true, reasons::RESTART_LIMIT_EXCEEDED),
+        (types::READY, false, reasons::RESTART_LIMIT_EXCEEDED),
+    ],
+];
+const ACTIONS: [FailureAction; 3] = [
+    FailureAction::RestartGang,
+    FailureAction::RecreateGang,
+    FailureAction::FailWorkload,
+];
+
+/// Everything that the process of a leader shows at `/metrics`.
+struct Leading {
+    world: World,
+    registry: Registry,
+    metrics: Metrics,
+    /// What each workload's status says one after the other: the same for those that come later.
+    statuses: Vec<[TrainingWorkloadStatus; 3]>,
+    /// While it is there, the process leads.
+    _leadership: signal::Sender<Option<Leadership>>,
+}
+
+fn at(seconds: usize) -> DateTime<Utc> {
+    DateTime::from_timestamp(1_795_000_000, 0).unwrap() + TimeDelta::seconds(seconds as i64)
+}
+
+impl Leading {
+    fn new() -> Self {
+        let world = World::new();
+        let mut registry = Registry::default();
+        process::register(&mut registry);
+        drop(PolicyMetric::register(&mut registry));
+        let metrics = Metrics::register(&mut registry);
+        let clock: Arc<dyn Clock> = Arc::new(SystemClock);
+        let (leadership, tenure) = signal::channel(Some(Leadership {
+            term: 1,
+            valid_until: clock.monotonic() + Duration::from_hours(1),
+        }));
+        registry.register_collector(Box::new(Gauges {
+            index: world.index.clone(),
+            tenure: Tenure::new(tenure),
+            clock,
+            accelerators: ACCELERATORS.map(str::to_owned).to_vec(),
+        }));
+        registry.register_collector(Box::new(InHand {
+            queue: world.queue.clone(),
+            workers: 8,
+        }));
+        Self {
+            world,
+            registry,
+            metrics,
+            statuses: (0..WORKLOADS)
+                .map(|n| [0, 1, 2].map(|step| serde_json::from_value(status(n, step)).unwrap()))
+                .collect(),
+            _leadership: leadership,
+        }
+    }
+
+    /// The series of a scrape, without their values.
+    fn series(&self) -> BTreeSet<String> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry).unwrap();
+        let lines = text.lines().filter(|l| !l.starts_with('#'));
+        let names = lines.filter_map(|l| Some(l.rsplit_once(' ')?.0.to_owned()));
+        names.collect()
+    }
+
+    /// A workload comes; what is counted on its way is counted.
+    fn comes(&mut self, name: &str, n: usize) {
+        self.world
+            .see(WatchedKind::TrainingWorkload, object(name, n));
+        let namespace = namespace(n);
+        self.metrics.workloads.known(&namespace);
+        let mut old = None;
+        for new in &self.statuses[n] {
+            self.metrics.workloads.wrote(&namespace, old, new);
+            old = Some(new);
+        }
+        self.is_scheduled(n);
+        let codes = [200, 201, 404, 409, 422, 429, 500, 503];
+        for method in [Method::GET, Method::POST, Method::PATCH, Method::DELETE] {
+            let status = StatusCode::from_u16(codes[n % codes.len()]).unwrap();
+            self.metrics.requests.count(&method, Some(status));
+            self.metrics
+                .requests
+                .took(&method, Duration::from_millis(3));
+        }
+    }
+
+    fn is_scheduled(&self, n: usize) {
+        let waits = PodGroupStatus {
+            queued_at: Some(at(0)),
+            ..PodGroupStatus::default()
+        };
+        let placed = PodGroupStatus {
+            placement: Some(Placement {
+                id: "p".into(),
+                ..Placement::default()
+            }),
+            ..waits.clone()
+        };
+        let preempts = PodGroupStatus {
+            preemption: Some(Preemption {
+                placement: "p".into(),
+                ..Preemption::default()
+            }),
+            ..placed.clone()
+        };
+        let class = Some(CLASSES[n % CLASSES.len()]);
+        let scheduler = &self.metrics.scheduler;
+        scheduler.decided(&SchedulingPlan::default(), Duration::from_millis(1));
+        scheduler.wrote(class, &waits, &preempts, at(10));
+        scheduler.wrote(class, &preempts, &placed, at(30));
+    }
+}
+
+/// Which metrics they are of.
+fn by_family(series: &BTreeSet<String>) -> BTreeMap<&str, usize> {
+    let mut out = BTreeMap::new();
+    for name in series.iter().filter_map(|s| s.split('{').next()) {
+        *out.entry(name).or_default() += 1;
+    }
+    out
+}
+
+fn namespace(n: usize) -> String {
+    format!("team-{}", n % NAMESPACES)
+}
+
+/// It waits, runs after an incident, and then stands where it ends.
+fn status(n: usize, step: usize) -> Value {
+    let stands = [0, 1, n / NAMESPACES % STANDS.len()][step];
+    let other = STANDS[stands];
+    let well = WELL
+        .iter()
+        .filter(|(type_, ..)| other.iter().all(|(t, ..)| t != type_));
+    let conditions = well.chain(other).map(|(type_, status, reason)| {
+        json!({"type": type_, "status": if *status { "True" } else { "False" }, "reason": reason, "message": "",
+            "lastTransitionTime": format!("2026-11-18T11:0{step}:00Z")})
+    });
+    let conditions: Vec<Value> = conditions.collect();
+    let kind = CauseKind::ALL[n / NAMESPACES % CauseKind::ALL.len()];
+    let action = ACTIONS[n % ACTIONS.len()];
+    let incident = json!({"domain": "workload", "attempt": 1, "action": action.as_str(), "counted": kind.is_counted(),
+        "cause": {"kind": kind.as_str(), "time": "2026-11-18T11:01:00Z"}, "time": "2026-11-18T11:01:00Z",
+        "recoveredAt": "2026-11-18T11:02:00Z", "lostAcceleratorSeconds": 640});
+    let history: Vec<&Value> = std::iter::once(&incident).filter(|_| step > 0).collect();
+    json!({"phase": "Running", "conditions": conditions, "history": history, "accounting": {"accelerators": 8}})
+}
+
+fn object(name: &str, n: usize) -> Value {
+    let mut object = workload(&namespace(n), name, CLASSES[n % CLASSES.len()]);
+    object["status"] = status(n, 2);
+    object
+}
+
+#[test]
+fn a_scrape_stays_small_and_ten_thousand_workloads_that_come_and_go_do_not_make_it_grow() {
+    let mut leading = Leading::new();
+    let mut after = Vec::new();
+    for round in 0..10 {
+        let name = |n: usize| format!("job-{round}-{n}");
+        for n in 0..WORKLOADS {
+            leading.comes(&name(n), n);
+        }
+        let full = leading.series();
+        let size = full.len();
+        assert!(
+            (2000..=MOST).contains(&size),
+            "{size}: {:#?}",
+            by_family(&full)
+        );
+        assert!(!full.iter().any(|s| s.contains("job-")), "a name");
+        for n in 0..WORKLOADS {
+            let gone = workload(&namespace(n), &name(n), "");
+            leading.world.forget(WatchedKind::TrainingWorkload, gone);
+        }
+        after.push(leading.series());
+    }
+    let (first, last) = (&after[0], &after[9]);
+    assert_eq!(first, last);
+}

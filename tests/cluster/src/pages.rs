@@ -1,0 +1,113 @@
+//! Pages of our own that draw the dashboards from the files that Grafana imports, for those who have
+//! no Grafana at hand. They need uPlot, which npm has.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Value, json};
+
+use crate::cluster::repository;
+use crate::process::run;
+
+/// The dashboards that a Prometheus over managers has data for; agents of hollow nodes are not scraped.
+pub const SHOWN: [&str; 3] = ["fleet", "workload", "manager"];
+/// The page of each dashboard, in a folder of its name.
+pub const PAGE: &str = "page.html";
+/// What npm and its registry get.
+const FETCH: Duration = Duration::from_mins(2);
+/// What Grafana would make of `$__rate_interval`, longer, so that rare events show as more than
+/// dots.
+const RATE_INTERVAL: &str = "1m";
+/// What a page consists of.
+const SOURCES: [&str; 3] = [PAGE, "page.css", "page.js"];
+const UPLOT: [&str; 2] = ["uPlot.iife.min.js", "uPlot.min.css"];
+
+/// What a page shows.
+#[derive(Clone, Debug)]
+pub struct Picture<'a> {
+    /// The dashboard, as Grafana imports it.
+    pub dashboard: &'a Value,
+    /// Address of Prometheus.
+    pub prometheus: &'a str,
+    /// Since when, in seconds since the epoch.
+    pub since: u64,
+    /// What the reader has chosen, by variable. The address of a page may choose something else
+    /// (`?namespace=ml&workload=llama`).
+    pub chosen: Value,
+}
+
+/// The folder of uPlot, which is fetched once into the cache.
+pub async fn uplot() -> Result<PathBuf> {
+    let script = repository().join("tests/pictures/uplot.sh");
+    let out = run(&script, &[], &[], FETCH).await?;
+    Ok(PathBuf::from(out.trim()))
+}
+
+/// A dashboard, by its name.
+pub fn dashboard(name: &str) -> Result<Value> {
+    let path = repository().join(format!("config/components/dashboards/{name}.json"));
+    let text = std::fs::read_to_string(&path).with_context(|| path.display().to_string())?;
+    Ok(serde_json::from_str(&text)?)
+}
+
+/// All values of every variable.
+pub fn everything(dashboard: &Value) -> Value {
+    let list = dashboard["templating"]["list"].as_array();
+    let variables = list.into_iter().flatten().filter_map(|variable| {
+        let name = variable["name"].as_str()?;
+        match variable["type"].as_str()? {
+            "query" => Some((name.to_owned(), json!(".*"))),
+            "custom" => Some((name.to_owned(), variable["current"]["value"].clone())),
+            // Where to ask is known.
+            _ => None,
+        }
+    });
+    Value::Object(variables.collect())
+}
+
+/// Writes the page of a picture into a folder.
+pub fn write(folder: &Path, uplot: &Path, picture: &Picture<'_>) -> Result<()> {
+    std::fs::create_dir_all(folder)?;
+    let sources = repository().join("tests/pictures");
+    let files = SOURCES.map(|f| sources.join(f)).into_iter();
+    for file in files.chain(UPLOT.map(|f| uplot.join(f))) {
+        let target = folder.join(file.file_name().context("a name")?);
+        std::fs::copy(&file, target).with_context(|| file.display().to_string())?;
+    }
+    let json = json!({
+        "dashboard": picture.dashboard,
+        "prometheus": picture.prometheus,
+        "since": picture.since,
+        "rateInterval": RATE_INTERVAL,
+        "chosen": picture.chosen,
+    });
+    std::fs::write(
+        folder.join("picture.js"),
+        format!("window.PICTURE = {json};\n"),
+    )?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_variable_that_a_page_does_not_choose_is_chosen_for_it() {
+        for name in SHOWN {
+            let dashboard = dashboard(name).unwrap();
+            let chosen = everything(&dashboard);
+            let chosen = chosen.as_object().unwrap();
+            assert_eq!(chosen["cluster"], ".*", "{name}");
+            let variables = dashboard["templating"]["list"].as_array().unwrap();
+            assert_eq!(
+                chosen.len() + 1,
+                variables.len(),
+                "{name}: all but the data source"
+            );
+        }
+        let workload = everything(&dashboard("workload").unwrap());
+        assert_eq!(workload["source"], "lockstep_workload");
+    }
+}
