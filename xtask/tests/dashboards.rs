@@ -124,7 +124,7 @@ fn mistakes_in_json(dashboard: &Value) -> Vec<String> {
         // `.*` matches the series without the label, too.
         let some_or_all =
             |v: &&Value| v["multi"] == true && v["includeAll"] == true && v["allValue"] == ".*";
-        if named(name).filter(some_or_all).is_none() {
+        if named(name).is_none_or(|v| !some_or_all(&v)) {
             out.push(format!("nobody chooses ${name}, or all of them"));
         }
     }

@@ -33,7 +33,7 @@ const WELL: [Says; 7] = [
     (types::READY, true, reasons::ALL_MEMBERS_READY),
     (types::RECONCILING, false, reasons::RECONCILED),
     (types::STALLED, false, reasons::RECONCILED),
-    (types::RESTARTING, false, reasons::NO_INCIDENT),
+    (types::RESTARTING, false, reasons::NOT_RESTARTING),
     (types::DISRUPTION_TARGET, false, reasons::NOT_PREEMPTED),
     (types::RESTARTS_IN_PLACE, true, reasons::SUPERVISED),
 ];
