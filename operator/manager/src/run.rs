@@ -147,7 +147,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     );
     let agents = config.agent_selector(&namespace);
     let own = [namespace.clone(), agents.namespace.clone()];
-    let (nominations, keeps_nominations) = signal::channel(true);
+    let (nominations, keeps_nominations) = signal::channel(false);
     let live = LiveSettings::new(config.clone(), own, preemption, keeps_nominations);
     let index = Index::new(agents, queue.clone(), clock.clone());
     health.follow(&index);

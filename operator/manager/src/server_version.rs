@@ -16,8 +16,8 @@ const INTERVAL: Duration = Duration::from_mins(10);
 /// Wait after it did not answer.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Asks at start and again from time to time, and tells whether nominations are kept. Until it is known
-/// they are taken to be.
+/// Asks at start and again from time to time, and tells whether nominations are kept. Until the
+/// server has answered they are not counted on: to wait until victims are gone is right everywhere.
 pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Sender<bool>) {
     loop {
         let wait = match client.apiserver_version().await {

@@ -27,9 +27,6 @@ pub struct Memory {
     written: BTreeMap<Key, PodGroupInput>,
     /// Since when kube-scheduler refuses a pod, by UID.
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
-    /// Since when the victims of a gang are gone while none of its pods is bound, by the UID of its pod
-    /// group.
-    pub(crate) gone_since: HashMap<String, DateTime<Utc>>,
     /// When the eviction of a single pod was requested last, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     /// Evictions of the last minute.
@@ -162,11 +159,6 @@ impl Memory {
         self.evicted_at.retain(|uid, _| evicting(uid));
         self.verdicts.retain_used();
         self.refused_since.retain(|uid, _| refused.contains(uid));
-        let pursue = |uid: &str| {
-            let mut gangs = gangs.iter();
-            gangs.any(|g| g.uid() == uid && g.status.preemption.is_some())
-        };
-        self.gone_since.retain(|uid, _| pursue(uid));
         self.claims.retain(|uid| uids.contains(uid));
         self.unknown.retain(|uid| uids.contains(uid));
         self.told.retain(|uid, _| uids.contains(uid.as_str()));

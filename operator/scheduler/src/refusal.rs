@@ -10,6 +10,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
@@ -24,6 +25,9 @@ use crate::context::{Context, Wake};
 use crate::memory::Memory;
 use crate::pending::{NoPreemption, Pending};
 use crate::state::GangState;
+
+/// How long the claims of a large gang's own volumes may take to be made: those of 5,000 pods, 20 a second.
+const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
 /// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
 /// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
@@ -47,10 +51,9 @@ pub(crate) fn note_refusals(
         };
         refused.insert(pod.uid.clone());
         let ordinal = context.cluster.ordinal(node);
-        let terminating = ordinal.is_some_and(|n| terminating_on(context, n, wake));
-        if terminating || pod.refusal.as_deref().is_some_and(awaits_own_claim) {
-            // What was refused while there was no capacity, or not yet a claim, is tried again when there
-            // is: that takes a moment, too, and counts from the first look at the node without them.
+        if ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
+            // What was refused while there was no capacity is tried again when there is: that takes
+            // a moment, too, and counts from the first look at the node without them.
             memory.refused_since.remove(&pod.uid);
             continue;
         }
@@ -58,7 +61,13 @@ pub(crate) fn note_refusals(
             .refused_since
             .entry(pod.uid.clone())
             .or_insert(context.now);
-        if context.due(since, context.settings.refused_after, wake) {
+        let waits = pod.refusal.as_deref().is_some_and(awaits_own_claim);
+        let patience = if waits {
+            OWN_CLAIMS
+        } else {
+            context.settings.refused_after
+        };
+        if context.due(since, patience, wake) {
             exclude(context, gang, node, wake);
             record_refusal(context, gang, &pod, node);
         }

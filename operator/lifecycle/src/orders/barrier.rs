@@ -107,8 +107,9 @@ pub(super) fn follow(
     let supervised = is_supervised(facts, meeting);
     order.replaced_pods = replaced_pods(facts, meeting, order);
     // Who has no supervisor meets where its pod's environment says, and so must the others.
-    let moves =
-        all_are_supervised(facts, meeting) && meets_alone(facts.spec(), membership, meeting.domain);
+    let has_moved = order.released_attempt == attempt && order.coordinator.is_some();
+    let moves = (has_moved || all_are_supervised(facts, meeting))
+        && meets_alone(facts.spec(), membership, meeting.domain);
     let place = moves.then(|| place(facts, ledger, membership, meeting, order));
     // Whoever went at once would meet at the place that the pods know.
     let known = !matches!(place, Some(Place::Unknown));

@@ -173,7 +173,7 @@ fn under_allow_only_the_member_without_an_agent_gets_a_new_pod_whoever_fails() {
     for unsupervised_fails in [false, true] {
         let mut w = one_node_without_agent("Allow");
         let (with, without) = split(&w);
-        assert!(message(&w, "RestartsInPlace").contains("members there restart with new pods"));
+        assert!(message(&w, "RestartsInPlace").contains("pods there are recreated"));
         let before = w.uids();
         let fails = if unsupervised_fails {
             &without[0]

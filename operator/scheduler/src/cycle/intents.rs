@@ -166,10 +166,6 @@ fn pursue_one(
         if found.iter().all(|f| f.progress.makes_way(early)) {
             nominate(&pods, out);
         }
-        if serves_nobody(context, memory, gang, found, &mut out.wake) {
-            record_useless_eviction(&mut gangs[at], intent);
-            withdraw(context, capacity, &mut gangs[at]);
-        }
         return;
     }
     let nodes: BTreeSet<NodeIx> = unbound
@@ -228,28 +224,6 @@ fn overdue(context: &Context<'_>, intent: &Preemption, found: &[Found], wake: &m
     let in_time = |end: &DateTime<Utc>| context.settings.rules.in_time(*end, context.now);
     let ends = there.by_ref().filter_map(|f| f.ends.filter(in_time));
     let since = ends.fold(begin, Ord::max);
-    context.due(since, context.settings.intent_deadline, wake)
-}
-
-/// Whether the victims have been gone for long and kube-scheduler has bound no pod of the gang, nor
-/// refused one: whoever their `schedulerName` means may not be there. The capacity is for others then.
-fn serves_nobody(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    gang: &GangState,
-    found: &[Found],
-    wake: &mut Wake,
-) -> bool {
-    let gone = found.iter().all(|f| f.progress == Progress::Gone);
-    let served = gang
-        .unfinished_assigned()
-        .any(|(member, node)| gang.bound(member, node));
-    if !gone || served {
-        memory.gone_since.remove(gang.uid());
-        return false;
-    }
-    let since = memory.gone_since.entry(gang.uid().to_owned());
-    let since = *since.or_insert(context.now);
     context.due(since, context.settings.intent_deadline, wake)
 }
 

@@ -178,41 +178,24 @@ fn a_gang_whose_claims_are_being_made_keeps_its_nodes() {
     let placement = world.placement("high");
     let waits = "0/2 nodes are available: waiting for ephemeral volume controller to create the \
                  persistentvolumeclaim \"high-0-scratch\". not found";
-    for _ in 0..60 {
-        world.control();
-        world.refuse_pods("high", waits);
-        world.schedule();
-        world.later(1);
-    }
+    let wait = |world: &mut Gangs, seconds| {
+        for _ in 0..seconds {
+            world.control();
+            world.refuse_pods("high", waits);
+            world.schedule();
+            world.later(1);
+        }
+    };
+    wait(&mut world, 280);
     assert!(placement.is_some());
     assert_eq!(world.placement("high"), placement);
     assert_eq!(world.status("high").refusal, None);
-    world.settle();
-    assert_eq!(world.running("high"), 2);
-}
-
-/// As where `schedulerName` names nobody.
-#[test]
-fn capacity_that_was_evicted_for_a_gang_that_nobody_schedules_goes_to_others() {
-    let mut world = Gangs::new(&[("n1", 2)]);
-    world.gang("low", LOW);
-    world.settle();
-    world.gang("high", HIGH);
-    let mut evicted = false;
-    for _ in 0..3600 {
-        world.control();
-        world.schedule();
-        world.kubelets();
-        // kube-scheduler serves the others.
-        if world.placement("low").is_some() && evicted {
-            break;
-        }
-        evicted |= world.running("low") == 0;
-        world.later(1);
-    }
-    assert!(evicted, "it was preempted");
-    assert!(world.placement("low").is_some(), "and is placed again");
-    assert_eq!(world.preemptions("high"), 1);
+    wait(&mut world, 30);
+    assert_ne!(
+        world.status("high").refusal,
+        None,
+        "somebody has to make the claims in the end"
+    );
 }
 
 #[test]
