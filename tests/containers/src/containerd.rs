@@ -56,7 +56,9 @@ pub struct Run<'a> {
     pub image: &'a str,
     /// Its own name.
     pub name: &'a str,
-    /// Arguments after the image's entrypoint.
+    /// The image's entrypoint, which `ctr` leaves out where there are arguments.
+    pub entrypoint: &'a [String],
+    /// Arguments after it.
     pub args: &'a [String],
     /// Environment beside the image's.
     pub env: &'a BTreeMap<String, String>,
@@ -266,7 +268,7 @@ fn run_args(what: &Run<'_>) -> Vec<String> {
         args.extend(["--env".to_owned(), format!("{name}={value}")]);
     }
     args.extend([what.image.to_owned(), what.name.to_owned()]);
-    args.extend(what.args.iter().cloned());
+    args.extend(what.entrypoint.iter().chain(what.args).cloned());
     args
 }
 

@@ -19,19 +19,37 @@ use serde_json::{Value, json};
 /// User of the image, as its configuration has it.
 const NONROOT: &str = "65532";
 
-/// The layout that `make image` has written: its archive, and the image's name.
-fn built() -> Result<(PathBuf, String)> {
+/// What `make image` has written.
+struct Built {
+    archive: PathBuf,
+    name: String,
+    entrypoint: Vec<String>,
+}
+
+/// The layout of the manager's image.
+fn built() -> Result<Built> {
     let exe = std::env::current_exe().context("path of this program")?;
     let folders = exe.ancestors().map(|folder| folder.join("images"));
     let folder = folders
         .into_iter()
         .find(|f| f.join("lockstep-manager.tar").is_file())
         .context("no image of the manager: run `make image`")?;
-    let index = std::fs::read(folder.join("lockstep-manager/index.json"))?;
-    let index: Value = serde_json::from_slice(&index)?;
-    let name = &index["manifests"][0]["annotations"]["io.containerd.image.name"];
-    let name = name.as_str().context("a name")?.to_owned();
-    Ok((folder.join("lockstep-manager.tar"), name))
+    let layout = folder.join("lockstep-manager");
+    let read = |path: PathBuf| anyhow::Ok(serde_json::from_slice(&std::fs::read(path)?)?);
+    let blob = |about: &Value| {
+        let digest = about["digest"].as_str().context("a digest")?;
+        read(layout.join("blobs").join(digest.replace(':', "/")))
+    };
+    let index: Value = read(layout.join("index.json"))?;
+    let about = &index["manifests"][0];
+    let name = about["annotations"]["io.containerd.image.name"].as_str();
+    let manifest = blob(about)?;
+    let config = blob(&manifest["config"])?;
+    Ok(Built {
+        archive: folder.join("lockstep-manager.tar"),
+        name: name.context("a name")?.to_owned(),
+        entrypoint: serde_json::from_value(config["config"]["Entrypoint"].clone())?,
+    })
 }
 
 /// It runs as the image's user and can become nobody else: no capability, not even one that a program
@@ -55,7 +73,7 @@ fn confined(pid: u32) -> Result<()> {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers() -> Result<()> {
-    let (archive, image) = built()?;
+    let image = built()?;
     let cluster = Cluster::start(&Options {
         config: json!({"leaderElection": null}),
         ..Options::named("image")
@@ -64,10 +82,11 @@ async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers
     let mut fleet = Fleet::start(&cluster, "image", 2).await?;
     let manager = cluster.manager_launch("a").await?;
     let machine = fleet.nodes().first().context("a node")?;
-    machine.containerd.import_archive(&archive).await?;
+    machine.containerd.import_archive(&image.archive).await?;
     let run = Run {
-        image: &image,
+        image: &image.name,
         name: "manager",
+        entrypoint: &image.entrypoint,
         args: &manager.launch.args,
         env: manager.launch.env.as_ref().context("its environment")?,
         folder: cluster.folder(),
