@@ -1,6 +1,6 @@
 //! The cheapest units to evict for one more slot on a node: a greedy covering heuristic.
 
-use std::{cmp::Ordering, collections::VecDeque};
+use std::cmp::Ordering;
 
 use smallvec::SmallVec;
 
@@ -74,29 +74,36 @@ pub(super) fn cover_of(
     }
     state.steps += items.len() as u64;
     items.sort_unstable_by(by_share);
-    let mut left = VecDeque::from(items.into_vec());
-    let (mut taken, mut cover) = (Vec::new(), Cover::new());
+    // Those before `at` are taken.
+    let (mut at, mut cover) = (0, Cover::new());
     while is_missing(&missing, wanted) {
-        let mut item = left.pop_front()?;
+        let Item {
+            candidate,
+            amounts,
+            price,
+            ..
+        } = *items.get(at)?;
         // What a budget allows to go alone may be beyond it beside others: such a unit has another place.
-        let price = state.marginal_beside(item.candidate, &cover);
-        if price > item.price {
-            item.price = price;
-            let place = left.partition_point(|other| by_share(other, &item).is_lt());
-            if place > 0 {
+        let beside = state.marginal_beside(candidate, &cover);
+        if beside > price {
+            items[at].price = beside;
+            let later = &items[at + 1..];
+            let cheaper = later.partition_point(|other| by_share(other, &items[at]).is_lt());
+            if cheaper > 0 {
                 state.steps += 1;
-                left.insert(place, item);
+                items[at..=at + cheaper].rotate_left(1);
                 continue;
             }
         }
-        for (missing, amount) in missing.iter_mut().zip(item.amounts) {
+        for (missing, amount) in missing.iter_mut().zip(amounts) {
             *missing -= amount;
         }
-        cover.push(item.candidate);
-        taken.push(item);
+        cover.push(candidate);
+        at += 1;
     }
+    items.truncate(at);
     // An item that was taken early may be redundant beside later ones.
-    taken.retain(|item| {
+    items.retain(|item| {
         let without: Amounts = missing
             .iter()
             .zip(item.amounts)
@@ -108,7 +115,7 @@ pub(super) fn cover_of(
         }
         needed
     });
-    Some(taken.iter().map(|item| item.candidate).collect())
+    Some(items.iter().map(|item| item.candidate).collect())
 }
 
 /// The least price per share first.

@@ -6,12 +6,8 @@ use crate::{
     preempt::{fit::FitCondition, instance::PreemptionInstance, testing::Question},
 };
 
-#[test]
-fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
-    let mut question = Question::new(&[8], 1, 4);
-    for (cost, amount) in [(1, 1), (50, 3), (20, 4)] {
-        question.unit(cost, amount, &[0]);
-    }
+/// The cover for one slot on the first node, and the steps that it took.
+fn cover_of_question(question: &Question) -> (Cover, u64) {
     let site = PlacementInstance::new(&question.cluster, &question.demand);
     let (instance, fit) = (
         PreemptionInstance::new(&site, &question.units),
@@ -19,12 +15,22 @@ fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_
     );
     let mut state = VictimState::new(&instance, &fit);
     let cover = cheapest_cover(&mut state, 0, 0, |_| true).expect("there are enough");
+    (cover, state.steps)
+}
+
+#[test]
+fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
+    let mut question = Question::new(&[8], 1, 4);
+    for (cost, amount) in [(1, 1), (50, 3), (20, 4)] {
+        question.unit(cost, amount, &[0]);
+    }
+    let (cover, steps) = cover_of_question(&question);
     assert_eq!(
         cover.as_slice(),
         [2],
         "the first comes cheapest by what it frees, and is needless beside the third"
     );
-    assert_eq!(state.steps, 3);
+    assert_eq!(steps, 3);
 }
 
 #[test]
@@ -39,13 +45,7 @@ fn of_units_under_one_budget_a_second_is_taken_only_when_others_do_not_suffice()
             question.shrink(0, 12);
             question.unit(90, 4, &[0]);
         }
-        let site = PlacementInstance::new(&question.cluster, &question.demand);
-        let (instance, fit) = (
-            PreemptionInstance::new(&site, &question.units),
-            FitCondition::new(&site),
-        );
-        let mut state = VictimState::new(&instance, &fit);
-        let cover = cheapest_cover(&mut state, 0, 0, |_| true).expect("there are enough");
+        let (cover, _) = cover_of_question(&question);
         assert_eq!(cover.as_slice(), expected, "others: {others}");
     }
 }
@@ -58,12 +58,6 @@ fn a_unit_that_is_beyond_its_budget_beside_others_goes_before_one_that_is_furthe
     }
     question.unit(1, 4, &[0]).pdbs.push((1, 8));
     question.units.pdb_allowed = vec![1, 0];
-    let site = PlacementInstance::new(&question.cluster, &question.demand);
-    let (instance, fit) = (
-        PreemptionInstance::new(&site, &question.units),
-        FitCondition::new(&site),
-    );
-    let mut state = VictimState::new(&instance, &fit);
-    let cover = cheapest_cover(&mut state, 0, 0, |_| true).expect("there are enough");
+    let (cover, _) = cover_of_question(&question);
     assert_eq!(cover.as_slice(), [0, 1]);
 }
