@@ -456,3 +456,14 @@ pub fn restarts(pod: &Pod) -> i32 {
         .and_then(|s| s.first())
         .map_or(0, |s| s.restart_count)
 }
+
+/// Fails unless these are the same pods, each with so many restarts of its training container.
+pub fn kept(before: &[Pod], after: &[Pod], times: i32) -> Result<()> {
+    ensure!(uids(before) == uids(after), "pods were replaced");
+    let restarts: Vec<i32> = after.iter().map(restarts).collect();
+    ensure!(
+        restarts.iter().all(|n| *n == times),
+        "restarts of containers: {restarts:?}, and not {times} of each"
+    );
+    Ok(())
+}

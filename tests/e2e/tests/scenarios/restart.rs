@@ -8,7 +8,7 @@ use lockstep_api::workload::FailureAction;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario;
-use lockstep_cluster::scenario::{hostname, node, restarts, uids};
+use lockstep_cluster::scenario::{hostname, kept, node, restarts, uids};
 use lockstep_e2e::cluster;
 use serde_json::json;
 
@@ -19,13 +19,7 @@ async fn a_restart_in_place_keeps_every_uid_and_restarts_each_member_exactly_onc
         let before = t.running("g").await?;
         t.exit(&before[1], 7).await?;
         let status = t.restarted("g", 1).await?;
-        let after = t.running("g").await?;
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(
-            after.iter().all(|p| restarts(p) == 1),
-            "{:?}",
-            after.iter().map(restarts).collect::<Vec<_>>()
-        );
+        kept(&before, &t.running("g").await?, 1)?;
         ensure!(
             status.restarts.in_place == 1 && status.restarts.recreated == 0,
             "{:?}",
@@ -48,13 +42,7 @@ async fn kubelets_that_restart_disturb_no_gang_and_the_next_failure_is_the_first
         }
         t.exit(&before[1], 7).await?;
         let status = t.restarted("g", 1).await?;
-        let after = t.running("g").await?;
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(
-            after.iter().all(|p| restarts(p) == 1),
-            "{:?}",
-            after.iter().map(restarts).collect::<Vec<_>>()
-        );
+        kept(&before, &t.running("g").await?, 1)?;
         ensure!(status.attempt == 2, "{status:?}");
         Ok(())
     })
@@ -69,13 +57,7 @@ async fn members_that_all_die_within_a_second_are_one_incident_and_one_unit_of_b
         let before = t.running("g").await?;
         try_join_all(before.iter().map(|p| t.exit(p, 9))).await?;
         let status = t.restarted("g", 1).await?;
-        let after = t.running("g").await?;
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(
-            after.iter().all(|p| restarts(p) == 1),
-            "{:?}",
-            after.iter().map(restarts).collect::<Vec<_>>()
-        );
+        kept(&before, &t.running("g").await?, 1)?;
         ensure!(
             status.attempt == 2 && status.restarts.counted == 1 && status.history.len() == 1,
             "{status:?}"

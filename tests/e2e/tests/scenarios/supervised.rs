@@ -8,7 +8,7 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::{PATIENCE, restarts, uids};
+use lockstep_cluster::scenario::{PATIENCE, kept, uids};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
@@ -45,12 +45,7 @@ async fn a_dead_member_brings_a_supervised_gang_back_inside_its_containers() -> 
         t.exit(&before[2], 7).await?;
         let status = t.restarted("g", 1).await?;
         let after = t.running("g").await?;
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(
-            after.iter().all(|p| restarts(p) == 0),
-            "containers were restarted: {:?}",
-            after.iter().map(restarts).collect::<Vec<_>>()
-        );
+        kept(&before, &after, 0)?;
         let version = |p: &k8s_openapi::api::core::v1::Pod| p.metadata.resource_version.clone();
         ensure!(
             before.iter().map(version).eq(after.iter().map(version)),
@@ -185,11 +180,7 @@ async fn a_supervised_gang_runs_and_restarts_where_pod_security_is_restricted() 
         t.exit(&before[1], 7).await?;
         t.restarted("g", 1).await?;
         let after = t.running("g").await?;
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        ensure!(
-            after.iter().all(|p| restarts(p) == 0),
-            "containers were restarted"
-        );
+        kept(&before, &after, 0)?;
         // Pods that are made anew are let in as well.
         t.exit(&after[0], 9).await?;
         t.restarted("g", 2).await?;
