@@ -51,10 +51,7 @@ impl Restarts<'_> {
     /// All members of a restart domain run again.
     pub fn over(&self, restart: &HistoryEntry) -> String {
         let pods = self.pods(&restart.domain).len();
-        let subject = match pods {
-            1 => "the pod is".to_owned(),
-            n => format!("all {n} pods are"),
-        };
+        let verb = if pods == 1 { "is" } else { "are" };
         let time = restart.recovered_at.map(|at| took(at - restart.time));
         let after = time.map_or(String::new(), |time| format!(" after {time}"));
         // Where single pods restart, the attempt stays.
@@ -67,7 +64,10 @@ impl Restarts<'_> {
             0 => "no pod".to_owned(),
             n => count(n, "pod"),
         };
-        let text = format!("{subject} running again{after} ({what}, {recreated} recreated)");
+        let text = format!(
+            "{} {verb} running again{after} ({what}, {recreated} recreated)",
+            every(pods)
+        );
         self.of_domain(&restart.domain, &text)
     }
 
@@ -103,12 +103,17 @@ impl Restarts<'_> {
     }
 }
 
-/// A restart of all pods of a domain, of which some get new pods.
-fn all_pods(pods: usize, replaced: usize) -> String {
-    let all = match pods {
+/// All pods of a domain.
+fn every(pods: usize) -> String {
+    match pods {
         1 => "the pod".to_owned(),
         n => format!("all {n} pods"),
-    };
+    }
+}
+
+/// A restart of all pods of a domain, of which some get new pods.
+fn all_pods(pods: usize, replaced: usize) -> String {
+    let all = every(pods);
     if replaced == 0 {
         format!("restarting {all} in place")
     } else if replaced >= pods {

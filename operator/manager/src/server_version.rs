@@ -28,7 +28,8 @@ pub async fn follow(client: Client, random: Random, keeps_nominations: watch::Se
                     if changed {
                         info!(
                             version = version.git_version,
-                            kept, "nominations of others by kube-scheduler"
+                            kept,
+                            "whether kube-scheduler keeps a nominatedNodeName that others set"
                         );
                     }
                     *known = kept;

@@ -140,7 +140,7 @@ impl LiveSettings {
         Some(self.settings())
     }
 
-    /// The constants as of the last call of [`Self::take`].
+    /// The constants; what is said of preemption as of the last call of [`Self::take`].
     pub fn settings(&self) -> SchedulerSettings {
         let [manager, agents] = &self.own;
         SchedulerSettings {
