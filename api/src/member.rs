@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::str::FromStr;
+use std::ops::RangeInclusive;
 
 use thiserror::Error;
 
@@ -38,14 +38,14 @@ impl fmt::Display for Member {
 
 /// Why a member range does not parse.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("member range {0:?} is not of the form group/replica/0-7,9")]
+#[error("member range {0:?} is not of the form group/0-3,5/0-7, of group, replicas and indexes")]
 pub struct InvalidMemberRange(String);
 
-/// A set of members, written compactly: one string per replica, such as `workers/0/0-7,9`.
+/// A set of members, written compactly: one string for the replicas of a group of which the same
+/// members are in the set, such as `workers/0-3,5/0-7`.
 ///
-/// The indexes use the format of `completedIndexes` in a Job's status. A set of 20,000 members in
-/// full replicas of 8 is 2,500 short strings; placements and orders stay far below the object size
-/// limit of etcd.
+/// Replicas and indexes use the format of `completedIndexes` in a Job's status. A set of all members
+/// of a group is one short string, however many they are: every agent reads each order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemberSet(BTreeSet<Member>);
 
@@ -75,28 +75,22 @@ impl MemberSet {
         self.0.insert(member)
     }
 
-    /// Reads the compact form. Bounded: a range beyond 20,000 indexes is refused rather than
-    /// expanded.
+    /// Reads the compact form. Bounded: a string that stands for more than 20,000 members is refused
+    /// rather than expanded.
     pub fn parse<S: AsRef<str>>(ranges: &[S]) -> Result<Self, InvalidMemberRange> {
         let mut out = Self::default();
-        for text in ranges {
-            let text = text.as_ref();
-            let invalid = || InvalidMemberRange(text.to_owned());
-            let mut parts = text.split('/');
-            let (Some(group), Some(replica), Some(indexes), None) =
-                (parts.next(), parts.next(), parts.next(), parts.next())
-            else {
-                return Err(invalid());
-            };
-            let replica = i32::from_str(replica).map_err(|_| invalid())?;
-            for index in parse_indexes(indexes).ok_or_else(invalid)? {
-                out.insert(Member::new(group, replica, index));
+        each_run(ranges, |group, replicas, indexes| {
+            for replica in replicas {
+                let members = indexes
+                    .clone()
+                    .map(|index| Member::new(group, replica, index));
+                out.0.extend(members);
             }
-        }
+        })?;
         Ok(out)
     }
 
-    /// The compact form, one string per replica in rank order.
+    /// The compact form, in the order of the first member of each string.
     pub fn to_ranges(&self) -> Vec<String> {
         let mut replicas: BTreeMap<(&str, i32), Vec<i32>> = BTreeMap::new();
         for m in &self.0 {
@@ -105,10 +99,20 @@ impl MemberSet {
                 .or_default()
                 .push(m.index);
         }
-        replicas
+        let mut alike: Vec<(&str, String, Vec<i32>)> = Vec::new();
+        let mut places: BTreeMap<(&str, String), usize> = BTreeMap::new();
+        for ((group, replica), indexes) in replicas {
+            let indexes = format_indexes(&indexes);
+            let place = *places.entry((group, indexes.clone())).or_insert_with(|| {
+                alike.push((group, indexes, Vec::new()));
+                alike.len() - 1
+            });
+            alike[place].2.push(replica);
+        }
+        alike
             .into_iter()
-            .map(|((group, replica), indexes)| {
-                format!("{group}/{replica}/{}", format_indexes(&indexes))
+            .map(|(group, indexes, replicas)| {
+                format!("{group}/{}/{indexes}", format_indexes(&replicas))
             })
             .collect()
     }
@@ -128,7 +132,50 @@ impl IntoIterator for MemberSet {
     }
 }
 
-/// Most indexes that one range may expand to: the limit of members per workload.
+/// Whether a member is in a set that is written compactly, without the set itself: every agent asks
+/// for its few members whenever it looks, and a gang has thousands.
+pub fn is_in_ranges<S: AsRef<str>>(
+    ranges: &[S],
+    member: &Member,
+) -> Result<bool, InvalidMemberRange> {
+    let mut found = false;
+    each_run(ranges, |group, replicas, indexes| {
+        found |= group == member.group
+            && replicas.contains(&member.replica)
+            && indexes.contains(&member.index);
+    })?;
+    Ok(found)
+}
+
+/// Reads the compact form of a set run by run: group, replicas, indexes.
+fn each_run<S: AsRef<str>>(
+    ranges: &[S],
+    mut see: impl FnMut(&str, RangeInclusive<i32>, RangeInclusive<i32>),
+) -> Result<(), InvalidMemberRange> {
+    for text in ranges {
+        let text = text.as_ref();
+        let invalid = || InvalidMemberRange(text.to_owned());
+        let mut parts = text.split('/');
+        let (Some(group), Some(replicas), Some(indexes), None) =
+            (parts.next(), parts.next(), parts.next(), parts.next())
+        else {
+            return Err(invalid());
+        };
+        let replicas = runs(replicas).ok_or_else(invalid)?;
+        let indexes = runs(indexes).ok_or_else(invalid)?;
+        if count(&replicas) * count(&indexes) > MAX_INDEXES {
+            return Err(invalid());
+        }
+        for replicas in &replicas {
+            for indexes in &indexes {
+                see(group, replicas.clone(), indexes.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Most members or indexes that one string may stand for: the limit of members per workload.
 const MAX_INDEXES: usize = 20_000;
 
 /// Writes ascending indexes in the range format of a Job's `completedIndexes`: `0-2,5`.
@@ -163,16 +210,27 @@ pub fn format_indexes(ascending: &[i32]) -> String {
 /// Reads the range format; None when it is malformed, has negative or descending bounds, or is too
 /// large.
 pub fn parse_indexes(text: &str) -> Option<Vec<i32>> {
-    let mut out = Vec::new();
+    Some(runs(text)?.into_iter().flatten().collect())
+}
+
+/// Reads the range format run by run, as [`parse_indexes`] does.
+fn runs(text: &str) -> Option<Vec<RangeInclusive<i32>>> {
+    let mut runs = Vec::new();
     for part in text.split(',').filter(|p| !p.is_empty()) {
         let (first, last) = part.split_once('-').unwrap_or((part, part));
         let (first, last) = (first.parse::<i32>().ok()?, last.parse::<i32>().ok()?);
-        if first < 0 || last < first || out.len() + (last - first) as usize >= MAX_INDEXES {
+        if first < 0 || last < first {
             return None;
         }
-        out.extend(first..=last);
+        runs.push(first..=last);
     }
-    Some(out)
+    (count(&runs) <= MAX_INDEXES).then_some(runs)
+}
+
+fn count(runs: &[RangeInclusive<i32>]) -> usize {
+    runs.iter()
+        .map(|r| (r.end() - r.start()) as usize + 1)
+        .sum()
 }
 
 #[cfg(test)]
@@ -186,12 +244,32 @@ mod tests {
             let set: MemberSet = members.into_iter().map(|(g, r, i)| Member::new(g, r, i)).collect();
             prop_assert_eq!(MemberSet::parse(&set.to_ranges()).unwrap(), set);
         }
+
+        #[test]
+        fn a_member_is_in_the_compact_form_if_it_is_in_the_set(
+            members in prop::collection::btree_set(("[a-c]{1,2}", 0..3i32, 0..12i32), 0..60),
+            (group, replica, index) in ("[a-c]{1,2}", 0..3i32, 0..12i32),
+        ) {
+            let set: MemberSet = members.into_iter().map(|(g, r, i)| Member::new(g, r, i)).collect();
+            let asked = Member::new(group, replica, index);
+            prop_assert_eq!(is_in_ranges(&set.to_ranges(), &asked).unwrap(), set.contains(&asked));
+        }
     }
 
     #[test]
     fn ranges_are_written_as_a_job_writes_completed_indexes() {
         assert_eq!(format_indexes(&[0, 1, 2, 5, 7, 8]), "0-2,5,7-8");
         assert_eq!(format_indexes(&[]), "");
+    }
+
+    #[test]
+    fn replicas_with_the_same_members_share_a_string() {
+        let all = (0..1000).map(|replica| Member::new("workers", replica, 0));
+        let set: MemberSet = all.collect();
+        assert_eq!(set.to_ranges(), ["workers/0-999/0"]);
+        let ranges = ["ps/0/0", "workers/0,2-3/0-7", "workers/1/0-2,5"];
+        assert_eq!(MemberSet::parse(&ranges).unwrap().to_ranges(), ranges);
+        assert_eq!(MemberSet::parse(&ranges).unwrap().len(), 29);
     }
 
     #[test]
@@ -202,9 +280,14 @@ mod tests {
             "workers/0/3-1",
             "workers/0/-1",
             "workers/0/0-2000000000",
+            "workers/0-199/0-100",
+            "workers/3-1/0",
             "a/0/1/2",
         ] {
             assert!(MemberSet::parse(&[bad]).is_err(), "{bad}");
+            let asked = Member::new("workers", 0, 0);
+            let ranges = ["workers/0/0-7", bad];
+            assert!(is_in_ranges(&ranges, &asked).is_err(), "{bad}");
         }
     }
 }

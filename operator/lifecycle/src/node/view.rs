@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::member::{Member, is_in_ranges};
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::node_agent::Report;
 use lockstep_api::restart_order::{DomainOrder, RestartsSeen};
@@ -231,9 +231,13 @@ pub(super) fn order_for<'a>(
 
 /// Whether the order is for the member to restart in place.
 pub(super) fn is_ordered(order: &DomainOrder, member: Option<&Member>) -> bool {
-    // Orders that do not parse concern no member: nothing is stopped on a guess.
-    let members = MemberSet::parse(&order.members).unwrap_or_default();
-    member.is_some_and(|m| members.contains(m))
+    member.is_some_and(|m| names(&order.members, m))
+}
+
+/// Whether ranges of an order name the member. Those that do not parse name nobody: nothing is
+/// stopped on a guess.
+fn names(ranges: &[String], member: &Member) -> bool {
+    is_in_ranges(ranges, member).unwrap_or(false)
 }
 
 /// Restarts of the member's training container that were seen when the order was decided.
@@ -247,9 +251,7 @@ pub(super) fn goes_on_alone(order: &DomainOrder, member: Option<&Member>) -> Opt
 }
 
 fn restarts_in(list: &[RestartsSeen], member: Option<&Member>) -> Option<i32> {
-    let entry = list.iter().find(|entry| {
-        let members = MemberSet::parse(&entry.members).unwrap_or_default();
-        member.is_some_and(|m| members.contains(m))
-    });
+    let member = member?;
+    let entry = list.iter().find(|entry| names(&entry.members, member));
     entry.map(|e| e.restarts)
 }
