@@ -15,9 +15,10 @@ const AGENT: &str = "lockstep-agent";
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// Everything that agents may write, as group, resource and verb. The last one is no resource: it is the
 /// right by which the admission policies know an agent.
-const WRITES: [(&str, &str, &str); 3] = [
+const WRITES: [(&str, &str, &str); 4] = [
     ("training.lockstep.dev", "nodeagents", "create"),
-    ("training.lockstep.dev", "nodeagents/status", "patch"),
+    ("training.lockstep.dev", "nodeagents", "patch"),
+    ("training.lockstep.dev", "nodeagents/status", "update"),
     ("admission.lockstep.dev", "nodeagents", "report"),
 ];
 

@@ -21,6 +21,14 @@ async fn an_agent_makes_its_object_and_says_what_it_is() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_server_is_asked_to_keep_no_account_of_who_wrote_which_field() {
+    let rig = Rig::new();
+    rig.pass(100).await;
+    let metadata = rig.shared.world.lock().object.as_ref().unwrap()["metadata"].clone();
+    assert_eq!(metadata["managedFields"], Value::Null);
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_object_of_an_earlier_node_is_left_to_the_collector_and_made_anew_when_it_is_gone() {
     let mut rig = Rig::new();
     rig.pass(100).await;

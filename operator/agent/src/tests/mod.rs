@@ -284,7 +284,7 @@ impl Rig {
                 let body = body.collect_bytes().await?;
                 let (response, lost) = {
                     let mut world = world.lock();
-                    let lost = head.method == Method::PATCH && world.loses_an_answer();
+                    let lost = head.method == Method::PUT && world.loses_an_answer();
                     let response = match head.uri.path() {
                         "/api/v1/nodes/n1" => node(&world),
                         _ => answer(&mut world, &head.method, &body),
@@ -419,11 +419,19 @@ fn answer(world: &mut World, method: &Method, body: &[u8]) -> Response<Body> {
     if world.api_down {
         return failure(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable");
     }
-    let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+    let mut sent: Value = serde_json::from_slice(body).unwrap_or_default();
     match *method {
         Method::GET if world.object.is_none() => return failure(StatusCode::NOT_FOUND, "NotFound"),
-        Method::POST => world.object = Some(sent),
-        Method::PATCH => {
+        Method::POST => {
+            sent["metadata"]["managedFields"] = json!([{"manager": "agent"}]);
+            world.object = Some(sent);
+        }
+        Method::PATCH if sent["metadata"]["managedFields"] == json!([{}]) => {
+            if let Some(object) = &mut world.object {
+                object["metadata"]["managedFields"] = Value::Null;
+            }
+        }
+        Method::PUT => {
             world.log.push("write".into());
             if let Some(seconds) = world.come_back {
                 return come_back(seconds);

@@ -11,7 +11,8 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_object_of_an_agent_goes_with_its_node_and_no_other_does() -> Result<()> {
+async fn the_object_of_an_agent_names_no_managers_and_goes_with_its_node_and_no_other_does()
+-> Result<()> {
     scenario(
         cluster().await?,
         "agents",
@@ -30,10 +31,10 @@ async fn the_object_of_an_agent_goes_with_its_node_and_no_other_does() -> Result
                 PATIENCE,
                 async || {
                     for node in [gone, stays] {
-                        ensure!(
-                            agents.get(node).await?.status.is_some(),
-                            "{node} has no status"
-                        );
+                        let object = agents.get(node).await?;
+                        ensure!(object.status.is_some(), "{node} has no status");
+                        let managers = object.metadata.managed_fields;
+                        ensure!(managers.is_none(), "{node} has {managers:?}");
                     }
                     Ok(())
                 },

@@ -102,7 +102,7 @@ impl Supervisor {
         let mut running = self.running.lock();
         while running.tasks.try_join_next().is_some() {}
         let task = running.tasks.spawn(async move {
-            if let Err(error) = agent.await {
+            if let Err(error) = Box::pin(agent).await {
                 error!(
                     node = name,
                     error = format!("{error:#}"),
