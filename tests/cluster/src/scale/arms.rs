@@ -33,21 +33,23 @@ pub struct Bench<'t> {
     rounds: usize,
     /// Rounds of the other restarts.
     few: usize,
+    parts: &'t BTreeSet<String>,
     record: &'t mut Record,
 }
 
 impl<'t> Bench<'t> {
-    pub fn new(t: &'t Scenario<'t>, wanted: &Wanted, record: &'t mut Record) -> Self {
+    pub fn new(t: &'t Scenario<'t>, wanted: &'t Wanted, record: &'t mut Record) -> Self {
         Self {
             t,
             members: wanted.nodes,
             rounds: wanted.rounds,
             few: wanted.rounds.min(3),
+            parts: &wanted.parts,
             record,
         }
     }
 
-    /// All arms on nodes that can everything.
+    /// The arms on nodes that can everything.
     pub async fn run(mut self) -> Result<()> {
         let term = self.term().await?;
         self.create("create", "sup", supervised()).await?;
@@ -57,6 +59,38 @@ impl<'t> Bench<'t> {
         for _ in 0..self.rounds {
             self.recreate("RecreateGang", "sup").await?;
         }
+        if self.plays("slow") {
+            self.slow_server().await?;
+        } else {
+            self.delete("delete", "sup").await?;
+        }
+        if self.plays("restart-all") {
+            self.in_place_rounds("restart-all").await?;
+        }
+        if self.plays("preemption") {
+            self.preempt("preemption by half the cluster", false)
+                .await?;
+        }
+        if self.plays("preemption") && self.plays("slow") {
+            self.preempt("preemption by half the cluster, slow server", true)
+                .await?;
+        }
+        ensure!(
+            self.term().await? == term,
+            "leadership was lost in the course of it"
+        );
+        if self.plays("failover") {
+            self.failover().await?;
+        }
+        Ok(())
+    }
+
+    fn plays(&self, part: &str) -> bool {
+        self.parts.contains(part)
+    }
+
+    /// Restarts, an end and a beginning while the API server is slow.
+    async fn slow_server(&mut self) -> Result<()> {
         self.slowly(true)?;
         for _ in 0..self.few {
             self.supervised("supervised restart, slow server", "sup")
@@ -69,17 +103,7 @@ impl<'t> Bench<'t> {
         self.create("create, slow server", "late", supervised())
             .await?;
         self.slowly(false)?;
-        self.delete("delete", "late").await?;
-        self.in_place_rounds("restart-all").await?;
-        self.preempt("preemption by half the cluster", false)
-            .await?;
-        self.preempt("preemption by half the cluster, slow server", true)
-            .await?;
-        ensure!(
-            self.term().await? == term,
-            "leadership was lost in the course of it"
-        );
-        self.failover().await
+        self.delete("delete", "late").await
     }
 
     /// The arms of a tier that restarts containers, on nodes that can no more than that.
@@ -101,12 +125,14 @@ impl<'t> Bench<'t> {
         for _ in 0..self.few {
             self.in_place(&arm, "plain").await?;
         }
-        self.slowly(true)?;
-        for _ in 0..self.few {
-            self.in_place(&format!("{arm}, slow server"), "plain")
-                .await?;
+        if self.plays("slow") {
+            self.slowly(true)?;
+            for _ in 0..self.few {
+                self.in_place(&format!("{arm}, slow server"), "plain")
+                    .await?;
+            }
+            self.slowly(false)?;
         }
-        self.slowly(false)?;
         self.gone("plain").await
     }
 

@@ -10,6 +10,7 @@
 //! | `ROUNDS` | rounds of the supervised restart and of the recreation, 3 by default; of the other restarts at most 3 |
 //! | `LATENCY` | `measured` (default) or `zero`, what the nodes themselves take |
 //! | `PODS` | pods in the cluster before it begins, 0 by default, on nodes that nobody plays |
+//! | `PARTS` | what to play beside restarts with supervisors and with new pods, by comma; all by default: `slow`, `restart-all`, `preemption`, `failover`, `restart-rules`, `plain` |
 
 #![expect(
     clippy::disallowed_methods,
@@ -22,6 +23,8 @@ mod figures;
 mod filler;
 mod machine;
 mod record;
+
+use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
@@ -37,17 +40,34 @@ struct Wanted {
     rounds: usize,
     latency: String,
     pods: usize,
+    parts: BTreeSet<String>,
 }
+
+/// What may be left out.
+const PARTS: &str = "slow,restart-all,preemption,failover,restart-rules,plain";
 
 fn wanted() -> Result<Wanted> {
     let var = |name: &str, default: &str| std::env::var(name).unwrap_or_else(|_| default.into());
+    let parts = var("PARTS", PARTS);
     let wanted = Wanted {
+        parts: parts
+            .split(',')
+            .filter(|part| !part.is_empty())
+            .map(str::to_owned)
+            .collect(),
         nodes: var("NODES", "200").parse().context("NODES")?,
         rounds: var("ROUNDS", "3").parse().context("ROUNDS")?,
         latency: var("LATENCY", "measured"),
         pods: var("PODS", "0").parse().context("PODS")?,
     };
     ensure!(wanted.nodes >= 2, "NODES must be at least 2");
+    let known: BTreeSet<&str> = PARTS.split(',').collect();
+    for part in &wanted.parts {
+        ensure!(
+            known.contains(part.as_str()),
+            "PARTS has {part:?}, and there are {PARTS}"
+        );
+    }
     Ok(wanted)
 }
 
@@ -84,6 +104,9 @@ async fn main() -> Result<()> {
     })
     .await?;
     for (tier, less) in LESSER_TIERS {
+        if !wanted.parts.contains(tier) {
+            continue;
+        }
         scenario(&cluster, tier, &shape(&wanted, &[less]), async |t| {
             Bench::new(t, &wanted, &mut record).tier(tier).await
         })
