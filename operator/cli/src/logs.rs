@@ -32,6 +32,8 @@ pub struct Wanted {
 /// One log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSource {
+    /// Namespace of the pod.
+    pub namespace: String,
     /// Name of the pod.
     pub pod: String,
     /// Name of the container.
@@ -46,8 +48,13 @@ pub struct LogSource {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum NoLog {
     /// It has no pods.
-    #[error("{0:?} has no pods now; `kubectl lockstep status {0}` says why")]
-    NoPods(String),
+    #[error("{name:?} has no pods now; `kubectl lockstep status {name} -n {namespace}` says why")]
+    NoPods {
+        /// Name of the workload.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
     /// No member fits.
     #[error("no member of {name:?} is {wanted}; it has {there}")]
     NoMember {
@@ -59,8 +66,15 @@ pub enum NoLog {
         there: String,
     },
     /// Nothing has failed.
-    #[error("no member of {0:?} has failed; `kubectl lockstep logs {0}` shows how it is")]
-    NothingFailed(String),
+    #[error(
+        "no member of {name:?} has failed; `kubectl lockstep logs {name} -n {namespace}` shows how it is"
+    )]
+    NothingFailed {
+        /// Name of the workload.
+        name: String,
+        /// Its namespace.
+        namespace: String,
+    },
     /// The pod was replaced.
     #[error("pod {pod:?}, which failed {when}, was replaced, and its log went with it: {why}")]
     Gone {
@@ -71,6 +85,54 @@ pub enum NoLog {
         /// What is known of it.
         why: String,
     },
+    /// No workload has the labels.
+    #[error(
+        "no TrainingWorkload{} has the labels {labels}; `kubectl lockstep list -A` shows those that there are",
+        .namespace.as_ref().map(|n| format!(" in namespace {n:?}")).unwrap_or_default()
+    )]
+    NoWorkload {
+        /// The labels.
+        labels: String,
+        /// Where they were looked for; none: everywhere.
+        namespace: Option<String>,
+    },
+    /// None of several workloads has such a log; why was said of each.
+    #[error("none of {0} workloads has such a log")]
+    NoneOf(usize),
+}
+
+/// A workload with its pods.
+pub type WithPods = (TrainingWorkload, Vec<Pod>);
+
+/// The logs that are wanted of each workload, and why others have none. Where there are several
+/// workloads prefixes name them, with the namespace where there may be several of those.
+pub fn sources_of_each(
+    workloads: &[WithPods],
+    wanted: &Wanted,
+    all_namespaces: bool,
+) -> (Vec<LogSource>, Vec<NoLog>) {
+    let mut found = Vec::new();
+    let mut missing = Vec::new();
+    for (workload, pods) in workloads {
+        let name = workload.name_any();
+        let before = match workloads.len() {
+            1 => String::new(),
+            _ if all_namespaces => format!("{}/{name}/", namespace(workload)),
+            _ => format!("{name}/"),
+        };
+        match sources(workload, pods, wanted) {
+            Ok(logs) => found.extend(logs.into_iter().map(|log| LogSource {
+                prefix: format!("{before}{}", log.prefix),
+                ..log
+            })),
+            Err(why) => missing.push(why),
+        }
+    }
+    (found, missing)
+}
+
+fn namespace(workload: &TrainingWorkload) -> String {
+    workload.namespace().unwrap_or_default()
 }
 
 /// The logs of the members that are wanted, in the order of groups and ranks.
@@ -85,7 +147,8 @@ pub fn sources(
     let name = workload.name_any();
     let members = ranked(workload, pods);
     if members.is_empty() {
-        return Err(NoLog::NoPods(name));
+        let namespace = namespace(workload);
+        return Err(NoLog::NoPods { name, namespace });
     }
     let fits = |m: &&RankedPod<'_>| {
         let group = wanted.group.as_ref().is_none_or(|g| *g == m.member.group);
@@ -104,6 +167,7 @@ pub fn sources(
         chosen.truncate(1);
     }
     let source = |m: &&RankedPod<'_>| LogSource {
+        namespace: namespace(workload),
         pod: m.pod.name_any(),
         container: wanted.container.clone().unwrap_or_else(|| training(m.pod)),
         previous: wanted.previous,
@@ -143,8 +207,10 @@ fn ranked<'a>(workload: &TrainingWorkload, pods: &'a [Pod]) -> Vec<RankedPod<'a>
 
 /// The member that failed first in the last failure, and its container that failed.
 fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<LogSource, NoLog> {
-    let name = workload.name_any();
-    let cause = last_failure(workload).ok_or(NoLog::NothingFailed(name))?;
+    let cause = last_failure(workload).ok_or_else(|| NoLog::NothingFailed {
+        name: workload.name_any(),
+        namespace: namespace(workload),
+    })?;
     let pod = pods.iter().find(|p| p.name_any() == cause.pod);
     let Some(pod) = pod else {
         let container = match cause.exit_code {
@@ -164,6 +230,7 @@ fn failed(workload: &TrainingWorkload, pods: &[Pod], wanted: &Wanted) -> Result<
     let container = container.unwrap_or_else(|| training(pod));
     let prefix = member(pod).map_or_else(|| pod.name_any(), |m| m.to_string());
     Ok(LogSource {
+        namespace: namespace(workload),
         previous: wanted.previous || has_restarted(pod, &container, cause.time),
         pod: pod.name_any(),
         container,

@@ -27,6 +27,9 @@ pub struct AcceleratorUse {
     /// The one namespace that was read; absent: all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub only_namespace: Option<String>,
+    /// The labels of the workloads that were read; absent: all of them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub only_labels: Option<String>,
 }
 
 /// What the workloads of a namespace with one priority hold and wait for.
@@ -48,12 +51,11 @@ pub struct UseOfPriority {
     pub wanted: i64,
 }
 
-/// What workloads hold and wait for. `allocatable`: what nodes have, where it is known.
+/// What all workloads hold and wait for. `allocatable`: what nodes have, where it is known.
 pub fn top(
     workloads: &[TrainingWorkload],
     groups: &[PodGroup],
     allocatable: Option<i64>,
-    namespace: Option<&str>,
 ) -> AcceleratorUse {
     let costs = CostModel::default();
     let mut rows: BTreeMap<(String, Reverse<Option<i32>>), UseOfPriority> = BTreeMap::new();
@@ -85,7 +87,8 @@ pub fn top(
     AcceleratorUse {
         rows: rows.into_values().collect(),
         allocatable,
-        only_namespace: namespace.map(str::to_owned),
+        only_namespace: None,
+        only_labels: None,
     }
 }
 
@@ -122,8 +125,11 @@ impl View for AcceleratorUse {
         if self.rows.len() > 1 {
             table.row(cells(&all, "(all)".to_owned()));
         }
+        // What others hold is not among the rows: nothing is said of what is left.
+        let some = self.only_namespace.is_some() || self.only_labels.is_some();
         let mut out = if self.rows.is_empty() {
-            "no gang holds or waits for accelerators\n".to_owned()
+            let of_these = if some { " of these" } else { "" };
+            format!("no gang{of_these} holds or waits for accelerators\n")
         } else {
             table.render(look)
         };
@@ -137,7 +143,7 @@ impl View for AcceleratorUse {
             None => "What nodes have is not known: they may not be read.\n".to_owned(),
         };
         out.push('\n');
-        if self.only_namespace.is_none() {
+        if !some {
             out.push_str(&nodes);
         }
         out.push_str(

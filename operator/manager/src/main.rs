@@ -11,7 +11,8 @@ use clap::{Parser, Subcommand};
 use lockstep_manager::api::clients::Transports;
 use lockstep_manager::clock::{Random, SystemClock};
 use lockstep_manager::components::{AgentSettings, Components, RuntimeEndpoint};
-use lockstep_manager::config::{Config, ConfigSource, live};
+use lockstep_manager::config::live::{self, LiveLog};
+use lockstep_manager::config::{Config, ConfigSource};
 use lockstep_manager::health::Health;
 use lockstep_manager::policy_check::{PolicyMetric, watch_policies};
 use lockstep_manager::{Deps, process, run};
@@ -111,11 +112,14 @@ fn main() -> ExitCode {
         print!("{}", config.to_yaml());
         return ExitCode::SUCCESS;
     }
-    if let Err(error) = args.log.start() {
-        eprintln!("lockstep-manager: {error:#}");
-        return ExitCode::from(USAGE);
-    }
-    to_the_end(manage(args, source, config, text))
+    let log = match args.log.start() {
+        Ok(log) => LiveLog::new(log, args.log.log_level.clone(), &config.log_level),
+        Err(error) => {
+            eprintln!("lockstep-manager: {error:#}");
+            return ExitCode::from(USAGE);
+        }
+    };
+    to_the_end(manage(args, source, config, text, log))
 }
 
 /// Runs a program and says how it ended.
@@ -138,7 +142,7 @@ fn to_the_end(program: impl Future<Output = Result<()>>) -> ExitCode {
 
 /// The subcommand `components`.
 fn apply_components(args: &Args, components: &ComponentsArgs) -> ExitCode {
-    let started = args.log.start().and_then(|()| agent_settings(components));
+    let started = args.log.start().and_then(|_| agent_settings(components));
     let agents = match started {
         Ok(agents) => agents,
         Err(error) => {
@@ -194,7 +198,13 @@ fn namespace_of(args: &Args, kube_config: &kube::Config) -> String {
     of_the_pod.unwrap_or_else(|| kube_config.default_namespace.clone())
 }
 
-async fn manage(args: Args, source: ConfigSource, config: Config, text: String) -> Result<()> {
+async fn manage(
+    args: Args,
+    source: ConfigSource,
+    config: Config,
+    text: String,
+    log: LiveLog,
+) -> Result<()> {
     let kube_config = kube_config(args.kubeconfig.as_deref()).await?;
     let random = Random::seeded(fastrand::u64(..));
     let namespace = namespace_of(&args, &kube_config);
@@ -236,7 +246,7 @@ async fn manage(args: Args, source: ConfigSource, config: Config, text: String) 
     ));
 
     let (changed, preemption) = watch::channel(config.scheduler.preemption.clone());
-    servers.spawn(live::follow(source, text, config.clone(), changed));
+    servers.spawn(live::follow(source, text, config.clone(), changed, log));
     let stop = CancellationToken::new();
     servers.spawn(stop_on_signal(stop.clone())?);
     info!(

@@ -1,10 +1,18 @@
 //! The log: one line for each event, on standard error.
 
+use std::fmt;
 use std::io::IsTerminal;
+use std::str::FromStr;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Args, ValueEnum};
-use tracing_subscriber::EnvFilter;
+use thiserror::Error;
+use tracing::Dispatch;
+use tracing::dispatcher::set_global_default;
+use tracing::level_filters::LevelFilter;
+use tracing_subscriber::fmt::{MakeWriter, layer};
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::{EnvFilter, Registry, reload};
 
 /// What is logged, and how.
 #[derive(Clone, Debug, Args)]
@@ -12,9 +20,9 @@ pub struct LogArgs {
     /// Form of a line.
     #[arg(long, value_enum, default_value_t = LogFormat::Text)]
     pub log_format: LogFormat,
-    /// Least level, or a filter such as `info,kube=warn`.
+    /// Least level, or levels of modules, such as `info,kube=warn`.
     #[arg(long, default_value = "info")]
-    pub log_level: String,
+    pub log_level: LogLevel,
 }
 
 /// Form of log lines.
@@ -26,25 +34,122 @@ pub enum LogFormat {
     Json,
 }
 
+/// The least level that is logged, and other ones for modules: `info,kube=warn`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogLevel(String);
+
+/// A text that names no level. (A word that is none would be taken for a module of which everything
+/// is logged, and nothing of the others.)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+#[error("must be off, error, warn, info, debug or trace, and so for modules: info,kube=warn")]
+pub struct NoLevel;
+
+impl FromStr for LogLevel {
+    type Err = NoLevel;
+
+    fn from_str(text: &str) -> Result<Self, NoLevel> {
+        let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | ':' | '-' | '.');
+        let fits = |part: &str| {
+            let (module, level) = part.split_once('=').unwrap_or(("", part));
+            // A number is a level to the library, and not to people.
+            module.chars().all(is_name)
+                && !part.starts_with('=')
+                && level.chars().all(char::is_alphabetic)
+                && !level.is_empty()
+                && level.parse::<LevelFilter>().is_ok()
+        };
+        if text.split(',').all(fits) {
+            Ok(Self(text.to_owned()))
+        } else {
+            Err(NoLevel)
+        }
+    }
+}
+
+impl fmt::Display for LogLevel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl LogLevel {
+    fn filter(&self) -> EnvFilter {
+        EnvFilter::new(&self.0)
+    }
+}
+
+/// Changes what the process logs.
+#[derive(Clone, Debug)]
+pub struct LogHandle(reload::Handle<EnvFilter, Registry>);
+
+impl LogHandle {
+    /// Logs by this level from now on.
+    ///
+    /// # Errors
+    /// The log has ended.
+    pub fn set(&self, level: &LogLevel) -> Result<()> {
+        Ok(self.0.reload(level.filter())?)
+    }
+}
+
 impl LogArgs {
     /// Starts the log of the process.
     ///
     /// # Errors
-    /// A filter that cannot be read.
-    ///
-    /// # Panics
     /// The process has a log already.
-    pub fn start(&self) -> Result<()> {
-        let filter = EnvFilter::try_new(&self.log_level).context("--log-level")?;
+    pub fn start(&self) -> Result<LogHandle> {
         let colours = std::io::stderr().is_terminal();
-        let log = tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .with_ansi(colours);
-        match self.log_format {
-            LogFormat::Text => log.init(),
-            LogFormat::Json => log.json().flatten_event(true).init(),
+        let (log, handle) = self.log(std::io::stderr, colours);
+        set_global_default(log)?;
+        Ok(handle)
+    }
+
+    /// A log that nobody writes to yet.
+    pub fn log<W>(&self, writer: W, colours: bool) -> (Dispatch, LogHandle)
+    where
+        W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    {
+        let (filter, handle) = reload::Layer::new(self.log_level.filter());
+        let lines = layer().with_writer(writer).with_ansi(colours);
+        let lines = match self.log_format {
+            LogFormat::Text => lines.boxed(),
+            LogFormat::Json => lines.json().flatten_event(true).boxed(),
+        };
+        let log = Registry::default().with(filter).with(lines);
+        (Dispatch::new(log), LogHandle(handle))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_are_named_and_other_words_are_refused() {
+        for text in [
+            "off",
+            "info",
+            "WARN",
+            "info,kube=warn",
+            "lockstep_manager::scheduler=trace,error",
+        ] {
+            let level: LogLevel = text.parse().unwrap();
+            assert_eq!(level.to_string(), text);
+            assert!(EnvFilter::try_new(text).is_ok(), "{text}");
         }
-        Ok(())
+        for text in [
+            "",
+            "verbose",
+            "info,",
+            "3",
+            "kube",
+            "kube=loud",
+            "=info",
+            "kube=",
+            "[span]=info",
+            "a=b=info",
+        ] {
+            assert_eq!(text.parse::<LogLevel>(), Err(NoLevel), "{text}");
+        }
     }
 }

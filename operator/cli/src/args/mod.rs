@@ -88,16 +88,20 @@ Examples:
   kubectl lockstep snapshot --hash-names -o - | zstd -dc | jq .nodes")]
     Snapshot(SnapshotArgs),
     /// Print the log of a member: of the first, unless others are named.
+    ///
+    /// Of one workload, or of all that have some labels.
     #[command(after_help = "\
 Examples:
   kubectl lockstep logs llama --failed
   kubectl lockstep logs llama --rank 3 --tail 100 -f
-  kubectl lockstep logs llama -n ml --group workers --all --prefix --since 10m")]
+  kubectl lockstep logs llama -n ml --group workers --all --prefix --since 10m
+  kubectl lockstep logs -n ml -l team=vision --failed")]
     Logs(LogsArgs),
     /// Show how many accelerators gangs hold and wait for, by namespace and priority.
     #[command(after_help = "\
 Examples:
   kubectl lockstep top
+  kubectl lockstep top -l team=vision
   kubectl lockstep top -n ml -o json")]
     Top(TopArgs),
     /// Show the node agents: which nodes restart members in place.
@@ -190,6 +194,32 @@ mod tests {
         for command in ["snapshot", "queue"] {
             let args = ["kubectl-lockstep", command, "-A", "-n", "ml"];
             assert!(Args::try_parse_from(args).is_err(), "{command}");
+        }
+    }
+
+    #[test]
+    fn what_shows_objects_has_formats_and_what_shows_many_workloads_can_be_narrowed() {
+        let command = Args::command();
+        for (flags, verbs) in [
+            (
+                &["namespace", "all-namespaces", "selector"][..],
+                "list queue logs top",
+            ),
+            (
+                &["output"],
+                "list status explain queue whatif top agents doctor version",
+            ),
+            (&["watch"], "list queue status"),
+        ] {
+            for (verb, flag) in verbs
+                .split(' ')
+                .flat_map(|v| flags.iter().map(move |f| (v, f)))
+            {
+                let found = command.find_subcommand(verb).unwrap();
+                let mut known = found.get_arguments();
+                let there = known.any(|a| a.get_long() == Some(flag));
+                assert!(there, "{verb} --{flag}");
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use chrono::{DateTime, Utc};
-use clap::{Args, ValueEnum};
+use clap::{ArgGroup, Args, ValueEnum};
 use clap_complete::Shell;
 
 use super::connection::duration;
@@ -191,16 +191,21 @@ pub struct CheckpointArgs {
 
 /// Flags of `logs`.
 #[derive(Debug, Args)]
+#[command(group(ArgGroup::new("which").args(["name", "selector"]).required(true)))]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a flag of the command line, as kubectl has it"
 )]
 pub struct LogsArgs {
     /// Name of the TrainingWorkload.
-    pub name: String,
-    /// Namespace. Default: that of the context.
-    #[arg(short, long)]
-    pub namespace: Option<String>,
+    #[arg(conflicts_with = "all_namespaces")]
+    pub name: Option<String>,
+    /// Whose workloads. Default: those of the context's namespace.
+    #[command(flatten)]
+    pub scope: NamespaceArgs,
+    /// Instead of one: all workloads with these labels, each line with its workload where there are several.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
     /// Members of this group.
     #[arg(long, value_name = "NAME")]
     pub group: Option<String>,
@@ -239,6 +244,9 @@ pub struct TopArgs {
     /// Only this namespace. Default: all.
     #[command(flatten)]
     pub scope: NamespaceArgs,
+    /// Only workloads with these labels.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
+    pub selector: Option<String>,
     /// Format of the answer.
     #[command(flatten)]
     pub output: ObjectOutput,

@@ -1,7 +1,7 @@
 //! Logs of members, line by line.
 
 use futures_util::stream::{BoxStream, SelectAll, StreamExt, select_all};
-use futures_util::{AsyncBufReadExt, TryStreamExt};
+use futures_util::{AsyncBufRead, AsyncBufReadExt, TryStreamExt};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::LogParams;
@@ -25,34 +25,53 @@ pub struct HowMuch {
 pub type Lines = SelectAll<BoxStream<'static, (usize, std::io::Result<String>)>>;
 
 impl ClusterReader {
-    /// The logs, of pods of a namespace.
+    /// The logs. Of several, those that are not there yet, or no more, are left out as long as there is
+    /// another, each with a sentence.
     pub async fn logs(
         &self,
-        namespace: &str,
         sources: &[LogSource],
         how_much: HowMuch,
-    ) -> Result<Lines, Problem> {
-        let pods: Api<Pod> = self.scoped(Some(namespace));
+    ) -> Result<(Lines, Vec<Problem>), Problem> {
         let mut streams = Vec::new();
+        let mut unopened = Vec::new();
         for (number, source) in sources.iter().enumerate() {
-            let params = LogParams {
-                container: Some(source.container.clone()),
-                follow: how_much.follow,
-                previous: source.previous,
-                since_seconds: how_much.since_seconds,
-                tail_lines: how_much.tail,
-                ..LogParams::default()
-            };
-            let log = self.ask(pods.log_stream(&source.pod, &params), "pods/log");
-            let log = log.await.map_err(|problem| match problem {
-                Problem::NotInstalled { .. } => Problem::Gone {
-                    name: source.pod.clone(),
-                },
-                other => other,
-            })?;
-            let lines = log.lines().into_stream().map(move |line| (number, line));
-            streams.push(lines.boxed());
+            match self.log(source, how_much).await {
+                Ok(log) => {
+                    let lines = log.lines().into_stream();
+                    streams.push(lines.map(move |line| (number, line)).boxed());
+                }
+                Err(problem @ (Problem::Gone { .. } | Problem::Refused(_))) => {
+                    unopened.push(problem);
+                }
+                Err(other) => return Err(other),
+            }
         }
-        Ok(select_all(streams))
+        match unopened.first() {
+            Some(first) if streams.is_empty() => Err(first.clone()),
+            _ => Ok((select_all(streams), unopened)),
+        }
+    }
+
+    async fn log(
+        &self,
+        source: &LogSource,
+        how_much: HowMuch,
+    ) -> Result<impl AsyncBufRead + use<>, Problem> {
+        let pods: Api<Pod> = self.scoped(Some(&source.namespace));
+        let params = LogParams {
+            container: Some(source.container.clone()),
+            follow: how_much.follow,
+            previous: source.previous,
+            since_seconds: how_much.since_seconds,
+            tail_lines: how_much.tail,
+            ..LogParams::default()
+        };
+        let log = self.ask(pods.log_stream(&source.pod, &params), "pods/log");
+        log.await.map_err(|problem| match problem {
+            Problem::NotInstalled { .. } => Problem::Gone {
+                name: source.pod.clone(),
+            },
+            other => other,
+        })
     }
 }

@@ -14,6 +14,7 @@ use crate::args::{
 use crate::cluster::ClusterReader;
 use crate::outcome::Outcome;
 use crate::queue::QueueAnswer;
+use crate::top::AcceleratorUse;
 use crate::view::View;
 
 /// Shows what is read once, or again and again.
@@ -90,11 +91,16 @@ pub async fn version(
 
 pub async fn top(cluster: &ClusterReader, args: &TopArgs, clock: WallClock) -> Result<Outcome> {
     let namespace = args.scope.namespace.as_deref();
-    let (workloads, unread) = cluster.workloads(namespace, None).await?;
+    let labels = args.selector.as_deref();
+    let (workloads, unread) = cluster.workloads(namespace, labels).await?;
     left_out(unread);
     let groups = cluster.groups(namespace).await?;
     let nodes = cluster.accelerators_of_nodes().await?;
-    let answer = crate::top::top(&workloads, &groups, nodes, namespace);
+    let answer = AcceleratorUse {
+        only_namespace: namespace.map(str::to_owned),
+        only_labels: labels.map(str::to_owned),
+        ..crate::top::top(&workloads, &groups, nodes)
+    };
     show(&answer, args.output.format, clock)?;
     Ok(Outcome::Done)
 }

@@ -57,6 +57,7 @@ fn names_are_completed_from_the_cluster() {
         with(&["logs", "llama", "-n", "ml", "--group", ""]),
         ["workers", ":4"]
     );
+    assert_eq!(with(&["logs", "-n", "ml", "m"]), ["mixtral", ":4"]);
     assert_eq!(
         with(&["logs", "llama", "-n", "ml", "--rank", ""]),
         ["0", "1", "2", ":4"]

@@ -8,9 +8,9 @@ use lockstep_cli::top::top;
 use lockstep_cli::view::{Look, View};
 use serde_json::{Value, json};
 
-use crate::problems::{ask, stdout};
+use crate::problems::{ask, sentence, stderr, stdout};
 use crate::screens::{member_pod, with_status};
-use crate::server::ApiServer;
+use crate::server::{ApiServer, refusal};
 use crate::support::{ago, full_cluster, gang, now, screen, workload};
 
 fn pod(value: Value) -> Pod {
@@ -124,7 +124,7 @@ fn a_failure_whose_pod_was_replaced_or_that_never_was_is_said_so() {
         .to_string();
     assert_eq!(
         never,
-        "no member of \"llama\" has failed; `kubectl lockstep logs llama` shows how it is"
+        "no member of \"llama\" has failed; `kubectl lockstep logs llama -n ml` shows how it is"
     );
 }
 
@@ -162,6 +162,127 @@ fn the_logs_of_several_members_come_with_their_names() {
     }
 }
 
+/// A server with workloads of two members each, the pods of which have a log.
+fn two_workloads(names: &'static [&'static str]) -> ApiServer {
+    let list = |items: Vec<Value>| {
+        let list = json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items});
+        (200, list)
+    };
+    ApiServer::start(move |request| {
+        let (path, query) = request.path.split_once('?').unwrap_or_default();
+        let workload = |n: &&str| with_status(n, 2, &json!({"phase": "Running"}));
+        match path {
+            "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads"
+            | "/apis/training.lockstep.dev/v1alpha1/trainingworkloads" => {
+                list(names.iter().map(workload).collect())
+            }
+            "/api/v1/namespaces/ml/pods" => {
+                let owner = names.iter().find(|n| query.contains(&format!("uid-{n}")));
+                let pods = |name: &&str| (0..2).map(|i| member_pod(name, i, "n1", true)).collect();
+                // One of them waits for nodes.
+                let placed = owner.filter(|name| **name != "waits");
+                list(placed.map(pods).unwrap_or_default())
+            }
+            "/api/v1/namespaces/ml/pods/starts-workers-0/log" => refusal(
+                400,
+                "BadRequest",
+                "container \"t\" in pod \"starts-workers-0\" is waiting to start: ContainerCreating",
+            ),
+            path => (200, json!(format!("line of {path}\n"))),
+        }
+    })
+}
+
+/// Lines of output in one order: logs come as they come.
+fn sorted(text: &str) -> Vec<&str> {
+    let mut lines: Vec<&str> = text.lines().collect();
+    lines.sort_unstable();
+    lines
+}
+
+#[test]
+fn the_logs_of_all_workloads_with_labels_come_with_the_names_of_the_workloads() {
+    let server = two_workloads(&["llama", "lora"]);
+    let asked = |args: &[&str]| {
+        let text = stdout(&ask(
+            &server.address,
+            &[&["logs", "-l", "team=x"], args].concat(),
+        ));
+        text.replace("line of /api/v1/namespaces/ml/pods/", "")
+    };
+    assert_eq!(
+        sorted(&asked(&["-n", "ml"])),
+        [
+            "[llama/workers-0-0] llama-workers-0/log",
+            "[lora/workers-0-0] lora-workers-0/log"
+        ]
+    );
+    let list = server.requests()[0].path.clone();
+    assert!(list.contains("labelSelector=team%3Dx"), "{list}");
+    assert_eq!(
+        sorted(&asked(&["-A", "--rank", "1"])),
+        [
+            "[ml/llama/workers-0-1] llama-workers-1/log",
+            "[ml/lora/workers-0-1] lora-workers-1/log"
+        ]
+    );
+    let one = two_workloads(&["llama"]);
+    let text = stdout(&ask(&one.address, &["logs", "-l", "team=x", "-n", "ml"]));
+    assert_eq!(
+        text,
+        "line of /api/v1/namespaces/ml/pods/llama-workers-0/log\n"
+    );
+}
+
+#[test]
+fn a_workload_without_a_log_does_not_hide_those_of_the_others() {
+    let server = two_workloads(&["llama", "waits", "starts"]);
+    let out = ask(&server.address, &["logs", "-l", "team=x", "-n", "ml"]);
+    assert_eq!(
+        stdout(&out),
+        "[llama/workers-0-0] line of /api/v1/namespaces/ml/pods/llama-workers-0/log\n"
+    );
+    assert_eq!(
+        stderr(&out),
+        "\
+warning: left out: \"waits\" has no pods now; `kubectl lockstep status waits -n ml` says why
+warning: left out: the API server refuses: container \"t\" in pod \"starts-workers-0\" is waiting to start: ContainerCreating
+"
+    );
+    let nobody = two_workloads(&["waits"]);
+    let out = ask(&nobody.address, &["logs", "-l", "team=x", "-n", "ml"]);
+    assert_eq!(
+        sentence(&out),
+        "error: \"waits\" has no pods now; `kubectl lockstep status waits -n ml` says why"
+    );
+    let none = two_workloads(&[]);
+    let out = ask(&none.address, &["logs", "-l", "team=x", "-n", "ml"]);
+    assert_eq!(
+        sentence(&out),
+        "error: no TrainingWorkload in namespace \"ml\" has the labels team=x; `kubectl lockstep list -A` shows those that there are"
+    );
+}
+
+#[test]
+fn a_name_and_labels_exclude_each_other_and_one_of_them_is_needed() {
+    let said = |args: &[&str]| {
+        let out = ask("http://127.0.0.1:1", &[&["logs"], args].concat());
+        assert_eq!(out.status.code(), Some(1));
+        stderr(&out)
+    };
+    let both = said(&["llama", "-l", "team=x"]);
+    let refused = "error: the argument '[NAME]' cannot be used with '--selector <SELECTOR>'";
+    assert!(both.starts_with(refused), "{both}");
+    let all = said(&["llama", "-A"]);
+    let refused = "error: the argument '[NAME]' cannot be used with '--all-namespaces'";
+    assert!(all.starts_with(refused), "{all}");
+    let neither = said(&[]);
+    assert!(
+        neither.contains("<NAME|--selector <SELECTOR>>"),
+        "{neither}"
+    );
+}
+
 #[test]
 fn accelerators_are_counted_by_namespace_and_priority() {
     let mut objects = full_cluster();
@@ -187,7 +308,7 @@ fn accelerators_are_counted_by_namespace_and_priority() {
                 .any(|w| w.metadata.uid.as_ref() == Some(&owner.uid))
         );
     }
-    let answer = top(&objects.workloads, &objects.groups, Some(32), None);
+    let answer = top(&objects.workloads, &objects.groups, Some(32));
     assert_eq!(
         screen(&answer),
         "\
@@ -200,7 +321,7 @@ Nodes have 32; 16 are free, held by other pods, or on nodes that take none.
 Held is what gangs have nodes for, wanted what they ask for beyond that, both from their status; how busy accelerators are is not known here.
 "
     );
-    let unknown = screen(&top(&[], &[], None, None));
+    let unknown = screen(&top(&[], &[], None));
     let expected = "no gang holds or waits for accelerators\n\nWhat nodes have is not known: they may not be read.\n";
     assert!(unknown.starts_with(expected), "{unknown}");
 }

@@ -32,7 +32,7 @@ pub fn stdout(out: &Output) -> String {
 }
 
 /// The one line that an error is, which has none of the marks of an error of Rust.
-fn sentence(out: &Output) -> String {
+pub fn sentence(out: &Output) -> String {
     let text = stderr(out);
     assert_eq!(out.status.code(), Some(1), "{text}");
     assert!(out.stdout.is_empty(), "{text}");

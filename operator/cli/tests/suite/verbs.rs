@@ -9,6 +9,7 @@ use crate::support::manifest;
 
 const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
 const ALL_WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
+const ALL_GROUPS: &str = "/apis/scheduling.lockstep.dev/v1alpha1/podgroups";
 const GROUPS: &str = "/apis/scheduling.lockstep.dev/v1alpha1/namespaces/ml/podgroups";
 const PODS: &str = "/api/v1/namespaces/ml/pods";
 const AGENTS: &str = "/apis/training.lockstep.dev/v1alpha1/nodeagents";
@@ -269,4 +270,29 @@ fn the_log_of_a_pod_that_is_gone_meanwhile_is_not_taken_for_a_cluster_without_lo
         stderr(&out),
         "error: \"llama-workers-0\" has gone meanwhile; look again and repeat the command\n"
     );
+}
+
+#[test]
+fn accelerators_of_workloads_with_labels_are_not_taken_from_those_of_the_nodes() {
+    let mut holds = running("a");
+    holds["status"]["accounting"] = json!({"accelerators": 8});
+    let server = ApiServer::with(&[
+        (ALL_WORKLOADS, vec![holds]),
+        (ALL_GROUPS, Vec::new()),
+        ("/api/v1/nodes", Vec::new()),
+    ]);
+    let top = |format: &str| {
+        let args = ["top", "-l", "team=x", "-o", format];
+        stdout(&ask(&server.address, &args))
+    };
+    let text = top("table");
+    assert!(
+        text.contains("ml          -          1         8"),
+        "{text}"
+    );
+    assert!(!text.contains("Nodes have"), "{text}");
+    let asked = server.requests()[0].path.clone();
+    assert!(asked.contains("labelSelector=team%3Dx"), "{asked}");
+    let answer: Value = serde_json::from_str(&top("json")).unwrap();
+    assert_eq!(answer["onlyLabels"], "team=x");
 }

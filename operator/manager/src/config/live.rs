@@ -1,11 +1,13 @@
 //! What is taken over from the configuration file while the manager runs: all that it says of
-//! preemption, so that evictions can be stopped at once.
+//! preemption, so that evictions can be stopped at once, and the level of the log, so that what is
+//! going on can be looked at before a restart has ended it.
 //!
 //! The file is a mounted `ConfigMap`, which the kubelet replaces as a whole by changing a symbolic
 //! link: it is read again from time to time and compared. One that is refused changes nothing.
 
 use std::time::Duration;
 
+use lockstep_process::log::{LogHandle, LogLevel};
 use lockstep_scheduler::SchedulerSettings;
 use lockstep_scheduler::config::PreemptionConfig;
 use tokio::sync::watch;
@@ -21,11 +23,13 @@ const INTERVAL: Duration = Duration::from_secs(2);
 struct TakenOver {
     /// Whether it says something else of preemption than before.
     preemption: bool,
+    /// Whether it says another level of the log than before.
+    log_level: bool,
     /// Whether it says something else of what is read at start only.
     restart: bool,
 }
 
-/// Takes over what the text says of preemption.
+/// Takes over what the text says of preemption and of the log.
 fn take_over(
     source: &ConfigSource,
     config: &mut Config,
@@ -37,9 +41,12 @@ fn take_over(
         .scheduler
         .preemption
         .clone_from(&new.scheduler.preemption);
+    let log_level = config.log_level != new.log_level;
+    config.log_level.clone_from(&new.log_level);
     let restart = *config != new;
     Ok(TakenOver {
         preemption,
+        log_level,
         restart,
     })
 }
@@ -51,6 +58,7 @@ pub async fn follow(
     mut text: String,
     mut config: Config,
     preemption: watch::Sender<PreemptionConfig>,
+    log: LiveLog,
 ) {
     let Some(path) = &source.file else { return };
     let mut ticks = tokio::time::interval(INTERVAL);
@@ -78,9 +86,12 @@ pub async fn follow(
                     );
                     preemption.send_replace(in_force);
                 }
+                if taken.log_level {
+                    log.follow(&config.log_level);
+                }
                 if taken.restart {
                     warn!(
-                        "the configuration has changed beyond scheduler.preemption: the rest is taken over at the next start"
+                        "the configuration has changed beyond scheduler.preemption and logLevel: the rest is taken over at the next start"
                     );
                 }
             }
@@ -89,6 +100,35 @@ pub async fn follow(
             }
         }
         text = new;
+    }
+}
+
+/// The log of the process, at the level of the configuration.
+#[derive(Clone, Debug)]
+pub struct LiveLog {
+    log: LogHandle,
+    /// The level where the configuration names none.
+    otherwise: LogLevel,
+}
+
+impl LiveLog {
+    /// A log at the level that the configuration names; `otherwise` where it names none.
+    pub fn new(log: LogHandle, otherwise: LogLevel, configured: &str) -> Self {
+        let live = Self { log, otherwise };
+        if !configured.is_empty() {
+            live.follow(configured);
+        }
+        live
+    }
+
+    fn follow(&self, configured: &str) {
+        let level = configured
+            .parse()
+            .unwrap_or_else(|_| self.otherwise.clone());
+        match self.log.set(&level) {
+            Ok(()) => info!(%level, "logLevel is in force"),
+            Err(error) => error!(%error, "logLevel cannot be changed"),
+        }
     }
 }
 
@@ -164,6 +204,12 @@ impl LiveSettings {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use lockstep_process::log::{LogArgs, LogFormat};
+    use parking_lot::Mutex;
+    use tracing::{Dispatch, debug};
+
     use super::*;
 
     #[test]
@@ -177,6 +223,10 @@ mod tests {
         let taken = take_over(&source, &mut config, more).unwrap();
         assert_eq!((taken.preemption, taken.restart), (true, true));
         assert_eq!(config, Config::default());
+        let level = "logLevel: debug";
+        let taken = take_over(&source, &mut config, level).unwrap();
+        assert_eq!((taken.log_level, taken.restart), (true, false));
+        assert_eq!(config, Config::parse(level).unwrap());
         let unchanged = take_over(&source, &mut config, "").unwrap();
         assert_eq!((unchanged.preemption, unchanged.restart), (false, false));
     }
@@ -187,9 +237,90 @@ mod tests {
         for text in [
             "scheduler: {preemption: {enabled: false, minRuntimeSeconds: -1}}",
             "scheduler: {preemption: {enabled: false}}\nnews: 1",
+            "logLevel: verbose",
         ] {
             assert!(take_over(&source, &mut config, text).is_err());
             assert_eq!(config, Config::default());
+        }
+    }
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Lines(Arc<Mutex<Vec<u8>>>);
+
+    impl std::io::Write for Lines {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.lock().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    fn quiet() -> (Lines, Dispatch, LogHandle, LogLevel) {
+        let lines = Lines::default();
+        let log_level: LogLevel = "error".parse().unwrap();
+        let args = LogArgs {
+            log_format: LogFormat::Text,
+            log_level: log_level.clone(),
+        };
+        let written = lines.clone();
+        let (log, handle) = args.log(move || written.clone(), false);
+        (lines, log, handle, log_level)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_changed_file_changes_the_level_of_the_log() {
+        let (lines, log, handle, otherwise) = quiet();
+        let _here = tracing::dispatcher::set_default(&log);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("config.yaml");
+        let logged = || String::from_utf8(std::mem::take(&mut *lines.0.lock())).unwrap();
+        let (sender, _receiver) = watch::channel(PreemptionConfig::default());
+        let source = ConfigSource {
+            file: Some(path.clone()),
+            defaults: None,
+        };
+        let live = LiveLog::new(handle, otherwise, "");
+        let mut tasks = tokio::task::JoinSet::new();
+        std::fs::write(&path, "").unwrap();
+        tasks.spawn(follow(
+            source,
+            String::new(),
+            Config::default(),
+            sender,
+            live,
+        ));
+        for (text, level, debug, error) in [
+            ("", "", false, true),
+            (
+                "logLevel: debug",
+                "logLevel is in force level=debug",
+                true,
+                true,
+            ),
+            ("logLevel: verbose", "must be off, error,", true, true),
+            ("logLevel: \"off\"", "", false, false),
+            (
+                "logLevel: info,lockstep_manager=debug",
+                "level=info,lockstep_manager=debug",
+                true,
+                true,
+            ),
+            ("", "", false, true),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            // Time stands still but for this.
+            tokio::time::sleep(2 * INTERVAL).await;
+            let said = logged();
+            assert!(said.contains(level), "{text}: {said}");
+            debug!("a detail");
+            tracing::error!("a failure");
+            let said = logged();
+            assert_eq!(said.contains("a detail"), debug, "{text}: {said}");
+            assert_eq!(said.contains("a failure"), error, "{text}: {said}");
         }
     }
 
@@ -206,7 +337,9 @@ mod tests {
             file: Some(path.clone()),
             defaults: None,
         };
-        let following = follow(source, String::new(), Config::default(), sender);
+        let (_, _log, handle, otherwise) = quiet();
+        let log = LiveLog::new(handle, otherwise, "");
+        let following = follow(source, String::new(), Config::default(), sender, log);
         let mut tasks = tokio::task::JoinSet::new();
         tasks.spawn(following);
         assert_eq!(live.take(), None);

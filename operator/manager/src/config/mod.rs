@@ -1,6 +1,6 @@
 //! The configuration file: YAML, strict. A key that does not exist ends the process, because a
-//! setting that is silently not applied is worse than none. What it says of preemption is taken over
-//! when the file changes ([`live`]), everything else is read once.
+//! setting that is silently not applied is worse than none. What it says of preemption and of the log is
+//! taken over when the file changes ([`live`]), everything else is read once.
 
 mod convert;
 pub mod live;
@@ -25,6 +25,9 @@ pub use self::source::ConfigSource;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Config {
+    /// Least level that is logged, or levels of modules: `info,kube=warn`. Empty: what `--log-level`
+    /// says.
+    pub log_level: String,
     /// Which of several managers acts.
     pub leader_election: LeaderElection,
     /// `/healthz` and `/readyz`.
@@ -49,6 +52,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Self {
         Self {
+            log_level: String::new(),
             leader_election: LeaderElection::default(),
             health: Endpoint::any(8081),
             metrics: MetricsConfig::default(),
@@ -385,6 +389,10 @@ mod tests {
             (
                 "client: {readTimeout: 0s}",
                 r#"client.readTimeout: Invalid value: "0ns": must be positive"#,
+            ),
+            (
+                "logLevel: verbose",
+                r#"logLevel: Invalid value: "verbose": must be off, error, warn, info, debug or trace, and so for modules (info,kube=warn), or empty"#,
             ),
             (
                 "resyncPeriod: 10ms",

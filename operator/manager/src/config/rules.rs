@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockstep_process::log::LogLevel;
 use lockstep_scheduler::config::{ValueRule, time};
 
 use super::{Config, ConfigError, LeaderElection, WorkloadConfig};
@@ -46,11 +47,18 @@ impl Config {
         ]
     }
 
-    fn other_rules(&self) -> [ValueRule; 3] {
+    fn other_rules(&self) -> [ValueRule; 4] {
         let resync = time(self.resync_period);
         let image = &self.supervisor.image;
         let shown = self.metrics.workloads.max;
+        let level = &self.log_level;
         [
+            ValueRule::new(
+                level.is_empty() || level.parse::<LogLevel>().is_ok(),
+                "logLevel",
+                level,
+                "off, error, warn, info, debug or trace, and so for modules (info,kube=warn), or empty",
+            ),
             ValueRule::new(
                 (1..=100_000).contains(&shown),
                 "metrics.workloads.max",

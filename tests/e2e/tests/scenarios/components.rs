@@ -1,7 +1,7 @@
-//! Components of `config/`: alone, in pairs and all together.
+//! Overlays and components of `config/`, alone and in pairs.
 
 use std::collections::BTreeSet;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
@@ -10,8 +10,8 @@ use lockstep_cluster::Cluster;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::install::overlay;
 use lockstep_cluster::manifests::parse;
-use lockstep_e2e::cluster;
-use serde_json::Value;
+use lockstep_e2e::{cluster, fresh};
+use serde_json::{Value, json};
 
 /// All there are, in an order in which they may stand in an overlay.
 const COMPONENTS: [&str; 8] = [
@@ -27,12 +27,39 @@ const COMPONENTS: [&str; 8] = [
 /// Each moves the agents to another runtime, and finds them where the manifests have them.
 const RUNTIMES: [&str; 2] = ["crio", "k3s"];
 
-/// What kustomize makes of the default overlay with these.
+/// Programs that build at once.
+const AT_ONCE: usize = 7;
+/// Of these the stand-in serves no object.
+const UNSERVED: [&str; 2] = ["network-policy", "prometheus"];
+
+/// What kustomize makes of the default overlay with these, and with the agents where one of them changes
+/// these.
 async fn built(cluster: &Cluster, components: &[&str]) -> Result<String> {
-    let folder = overlay(&repository(), cluster.folder(), components)?;
+    let mut all = components.to_vec();
+    if RUNTIMES.iter().any(|r| all.contains(r)) && !all.contains(&"agent") {
+        all.insert(0, "agent");
+    }
+    let folder = overlay(&repository(), cluster.folder(), &all)?;
     let folder = folder.display().to_string();
     let made = cluster.kubectl(&["kustomize", &folder]).await;
-    made.with_context(|| components.join(" and "))
+    made.with_context(|| all.join(" and "))
+}
+
+/// Objects of a stream of manifests that the stand-in serves.
+fn served(manifests: &str) -> BTreeSet<String> {
+    let objects = manifests.trim_end().split("\n---\n");
+    objects
+        .filter(|o| is_served(o))
+        .map(str::to_owned)
+        .collect()
+}
+
+/// A file with these objects.
+fn file_of(cluster: &Cluster, name: &str, objects: &BTreeSet<String>) -> Result<PathBuf> {
+    let file = cluster.folder().join(format!("{name}.yaml"));
+    let objects: Vec<&str> = objects.iter().map(String::as_str).collect();
+    std::fs::write(&file, objects.join("\n---\n"))?;
+    Ok(file)
 }
 
 #[test]
@@ -46,17 +73,68 @@ fn every_component_is_tried() -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_pair_of_components_builds_but_two_runtimes_of_the_agents() -> Result<()> {
+async fn every_pair_of_components_builds_and_the_api_server_takes_it_strictly() -> Result<()> {
     let cluster = cluster().await?;
-    for (at, one) in COMPONENTS.iter().enumerate() {
-        let others = &COMPONENTS[at + 1..];
-        try_join_all(others.iter().map(async |other| {
-            let made = built(cluster, &[one, other]).await?;
-            ensure!(made.contains("name: lockstep-manager"), "{one}, {other}");
-            anyhow::Ok(())
-        }))
-        .await?;
+    let pairs = COMPONENTS.iter().enumerate().flat_map(|(at, one)| {
+        let others = COMPONENTS[at + 1..].iter();
+        others.map(|other| [*one, *other])
+    });
+    let pairs: Vec<[&str; 2]> = pairs.filter(|pair| *pair != RUNTIMES).collect();
+    // What it says of an object hangs on that object alone: each that is in one of the pairs is shown
+    // to it once.
+    let mut objects = BTreeSet::new();
+    for some in pairs.chunks(AT_ONCE) {
+        let made = try_join_all(some.iter().map(|pair| built(cluster, pair))).await?;
+        for (pair, made) in some.iter().zip(made) {
+            ensure!(made.contains("name: lockstep-manager"), "{pair:?}");
+            objects.extend(served(&made));
+        }
     }
+    if !cluster.is_ours("applying the manifests") {
+        return Ok(());
+    }
+    let said = taken(cluster, "-f", &file_of(cluster, "pairs", &objects)?).await?;
+    for line in [
+        "clusterrole.rbac.authorization.k8s.io/lockstep-kube-state-metrics ",
+        "configmap/lockstep-dashboards ",
+        "deployment.apps/lockstep-manager configured (server dry run)",
+        "daemonset.apps/lockstep-agent configured (server dry run)",
+    ] {
+        ensure!(said.contains(line), "{line}: {said}");
+    }
+    // Another runtime each, and as many managers more.
+    let agents = said.matches("daemonset.apps/lockstep-agent ").count();
+    let managers = said.matches("deployment.apps/lockstep-manager ").count();
+    ensure!((agents, managers) == (3, 2), "{said}");
+    for overlay in ["default", "full"] {
+        let folder = repository().join("config/overlays").join(overlay);
+        taken(cluster, "-k", &folder).await?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_field_that_does_not_exist_in_one_component_is_named() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("applying the manifests") {
+        return Ok(());
+    }
+    let made = served(&built(cluster, &["ha-3"]).await?);
+    let mistaken = made.into_iter().filter(|o| o.contains("\n  replicas: 3\n"));
+    let mistaken = mistaken.map(|o| o.replace("\n  replicas:", "\n  replica:"));
+    let file = file_of(cluster, "mistaken", &mistaken.collect())?;
+    let refused = taken(cluster, "-f", &file).await.err();
+    let refused = refused.context("taken")?;
+    ensure!(
+        format!("{refused:#}").contains("unknown field \"spec.replica\""),
+        "{refused:#}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agents_have_one_runtime_and_mount_its_folder() -> Result<()> {
+    let cluster = cluster().await?;
     let [crio, k3s] = RUNTIMES;
     let both = built(cluster, &["agent", crio, k3s]).await;
     ensure!(both.is_err(), "agents have two runtimes");
@@ -90,36 +168,6 @@ fn the_network_policy_has_no_field_that_its_kind_has_not() -> Result<()> {
     Ok(())
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_api_server_takes_the_components_strictly() -> Result<()> {
-    let cluster = cluster().await?;
-    if !cluster.is_ours("applying the manifests") {
-        return Ok(());
-    }
-    for overlay in ["default", "full"] {
-        let folder = repository().join("config/overlays").join(overlay);
-        taken(cluster, "-k", &folder).await?;
-    }
-    // Every pair is in one of the two, but for that of the runtimes.
-    for other in RUNTIMES {
-        let all: Vec<&str> = COMPONENTS.into_iter().filter(|c| *c != other).collect();
-        let made = built(cluster, &all).await?;
-        let known: Vec<&str> = made.split("\n---\n").filter(|o| is_served(o)).collect();
-        let file = cluster.folder().join(format!("all-but-{other}.yaml"));
-        std::fs::write(&file, known.join("\n---\n"))?;
-        let said = taken(cluster, "-f", &file).await?;
-        for line in [
-            "clusterrole.rbac.authorization.k8s.io/lockstep-kube-state-metrics ",
-            "configmap/lockstep-dashboards ",
-            "deployment.apps/lockstep-manager configured (server dry run)",
-            "daemonset.apps/lockstep-agent configured (server dry run)",
-        ] {
-            ensure!(said.contains(line), "{line}: {said}");
-        }
-    }
-    Ok(())
-}
-
 /// Prometheus' operator is not installed here, and the stand-in serves no NetworkPolicies: both have
 /// tests of their own.
 fn is_served(object: &str) -> bool {
@@ -140,4 +188,75 @@ async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
         &path,
     ];
     cluster.kubectl(&args).await.with_context(|| path.clone())
+}
+
+/// Objects and their versions.
+async fn versions(cluster: &Cluster, flag: &str, path: &str) -> Result<String> {
+    let columns = "custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion";
+    let args = ["get", "--no-headers", flag, path, "-o", columns];
+    cluster.kubectl(&args).await
+}
+
+/// Applies what is applied already, which must change nothing.
+async fn again(cluster: &Cluster, flag: &str, path: &str) -> Result<()> {
+    let before = versions(cluster, flag, path).await?;
+    let said = cluster.kubectl(&["apply", flag, path]).await?;
+    // kubectl says "configured" of every disruption budget: it sends the selector again, because that
+    // is replaced whole. Nothing is written for it.
+    let same = |l: &str| l.ends_with(" unchanged") || l.starts_with("poddisruptionbudget");
+    ensure!(said.lines().all(same), "{path}: {said}");
+    let after = versions(cluster, flag, path).await?;
+    ensure!(
+        before == after && !before.is_empty(),
+        "{path}: {before} {after}"
+    );
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
+    let cluster = fresh("apply", json!({})).await?;
+    if !cluster.is_ours("applying the manifests") {
+        return Ok(());
+    }
+    for overlay in ["full", "default"] {
+        let folder = repository().join("config/overlays").join(overlay);
+        let folder = folder.display().to_string();
+        // The first time takes back what the tests have changed in the configuration.
+        cluster.kubectl(&["apply", "-k", &folder]).await?;
+        again(&cluster, "-k", &folder).await.context(overlay)?;
+    }
+    let without = served(&built(&cluster, &[]).await?);
+    for component in COMPONENTS {
+        let all = served(&built(&cluster, &[component]).await?);
+        let own: BTreeSet<String> = all.difference(&without).cloned().collect();
+        if UNSERVED.contains(&component) {
+            ensure!(own.is_empty(), "{component}: {own:?}");
+            continue;
+        }
+        let file = file_of(&cluster, component, &own)?.display().to_string();
+        cluster.kubectl(&["apply", "-f", &file]).await?;
+        again(&cluster, "-f", &file).await.context(component)?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_manifest_that_changes_with_each_apply_is_found() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("applying the manifests") {
+        return Ok(());
+    }
+    let object = |value: &str| {
+        let text = format!(
+            "apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: again, namespace: default}}\ndata: {{at: {value}}}"
+        );
+        file_of(cluster, "again", &BTreeSet::from([text]))
+    };
+    let file = object("first")?.display().to_string();
+    cluster.kubectl(&["apply", "-f", &file]).await?;
+    object("second")?;
+    let found = again(cluster, "-f", &file).await;
+    ensure!(found.is_err(), "a change was not seen");
+    cluster.kubectl(&["delete", "-f", &file]).await.map(drop)
 }

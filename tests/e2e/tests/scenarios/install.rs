@@ -11,39 +11,8 @@ use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario::PATIENCE;
 use lockstep_cluster::{eventually, scenario};
-use lockstep_e2e::{cluster, fresh};
+use lockstep_e2e::cluster;
 use serde_json::json;
-
-#[tokio::test(flavor = "multi_thread")]
-async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
-    let cluster = fresh("apply", json!({})).await?;
-    if !cluster.is_ours("applying the manifests") {
-        return Ok(());
-    }
-    for overlay in ["full", "default"] {
-        let folder = repository().join("config/overlays").join(overlay);
-        let folder = folder.display().to_string();
-        // The first time takes back what the tests have changed in the configuration.
-        cluster.kubectl(&["apply", "-k", &folder]).await?;
-        let versions = async || {
-            let each = "{range .items[*]}{.kind}/{.metadata.name} {.metadata.resourceVersion}{\"\\n\"}{end}";
-            let query = format!("jsonpath={each}");
-            cluster.kubectl(&["get", "-k", &folder, "-o", &query]).await
-        };
-        let before = versions().await?;
-        let said = cluster.kubectl(&["apply", "-k", &folder]).await?;
-        // kubectl says "configured" of every disruption budget: it sends the selector again,
-        // because that is replaced whole. Nothing is written for it.
-        let same = |l: &str| l.ends_with(" unchanged") || l.starts_with("poddisruptionbudget");
-        ensure!(said.lines().all(same), "{overlay}: {said}");
-        let after = versions().await?;
-        ensure!(
-            before == after && before.lines().count() > 10,
-            "{before} {after}"
-        );
-    }
-    Ok(())
-}
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_state_metrics_may_read_workloads_and_definitions_and_nothing_else() -> Result<()> {

@@ -28,6 +28,25 @@ async fn preemption(cluster: &Cluster, manager: &Manager, enabled: bool) -> Resu
     .await
 }
 
+/// The level of the log changes with the ConfigMap, too, and one that there is not changes nothing.
+async fn more_is_logged(cluster: &Cluster, manager: &Manager) -> Result<()> {
+    for (level, expected) in [
+        ("verbose", "must be off, error, warn, info, debug or trace"),
+        ("debug", "DEBUG"),
+    ] {
+        let log = manager.process.log_tail(1000);
+        ensure!(!log.contains(expected), "before {level}: {log}");
+        cluster.reconfigure("a", json!({"logLevel": level})).await?;
+        eventually("the log to tell of it", PATIENCE, async || {
+            let log = manager.process.log_tail(1000);
+            ensure!(log.contains(expected), "{level}: {log}");
+            Ok(())
+        })
+        .await?;
+    }
+    Ok(())
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn preemption_that_is_disabled_in_the_config_map_stops_at_once_and_goes_on_when_it_is_enabled()
 -> Result<()> {
@@ -51,7 +70,7 @@ async fn preemption_that_is_disabled_in_the_config_map_stops_at_once_and_goes_on
         preemption(&cluster, &manager, true).await?;
         t.running("vip").await?;
         evicted_and_spared(t, &before).await?;
-        Ok(())
+        more_is_logged(&cluster, &manager).await
     })
     .await
 }

@@ -1,4 +1,6 @@
-//! The manifests of the page for administrators of tenants do what it says.
+//! The manifests of the page for administrators of tenants, and the roles that it names, do what it says.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::api::PostParams;
@@ -6,8 +8,9 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::roles::grants;
 use lockstep_cluster::scenario::PATIENCE;
-use lockstep_cluster::{eventually, scenario};
+use lockstep_cluster::{Cluster, eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::json;
 
@@ -59,6 +62,102 @@ async fn a_quota_holds_the_gangs_of_a_class_and_a_policy_refuses_them() -> Resul
             Ok(())
         })
         .await
+    })
+    .await
+}
+
+/// What a role allows, a line for each resource.
+async fn allowed(cluster: &Cluster, role: &str) -> Result<String> {
+    let text = cluster
+        .kubectl(&["get", "clusterrole", role, "-o", "yaml"])
+        .await?;
+    let mut verbs: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for grant in grants(&text, &[role])? {
+        verbs.entry(grant.resource).or_default().push(grant.verb);
+    }
+    let lines = verbs.into_iter().map(|(resource, mut verbs)| {
+        verbs.sort();
+        format!("{resource}: {}\n", verbs.join(" "))
+    });
+    Ok(lines.collect())
+}
+
+const USER: &str = "\
+events: get list watch
+podgroups: get list watch
+podgroups/status: get list watch
+pods: get list watch
+pods/log: get
+restartorders: get list watch
+trainingworkloads: create delete get list patch update watch
+trainingworkloads/status: get list watch
+workloads: get list watch
+";
+
+const ADMIN: &str = "\
+events: get list watch
+nodeagents: get list watch
+podgroups: get list watch
+podgroups/status: get list watch
+pods: get list watch
+pods/log: get
+priorityclasses: get list watch
+restartorders: get list watch
+trainingworkloads: create delete deletecollection get list patch update watch
+trainingworkloads/status: get list watch
+workloads: get list watch
+";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_trains_has_a_role_for_that_and_who_administers_one_that_sees_more() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("tokens of other identities") || !cluster.has_nodes("aggregated roles") {
+        return Ok(());
+    }
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster, "batch", &shape, async |t| {
+        for (role, expected) in [
+            ("lockstep-batch-user", USER),
+            ("lockstep-batch-admin", ADMIN),
+        ] {
+            eventually("the role to have its rules", PATIENCE, async || {
+                let allowed = allowed(cluster, role).await?;
+                ensure!(allowed == expected, "{role}: {allowed}");
+                Ok(())
+            })
+            .await?;
+        }
+        let bound = ["create", "rolebinding", "trains", "--user=trains"];
+        let role = ["--clusterrole=lockstep-batch-user"];
+        t.kubectl(&[&bound[..], &role].concat()).await?;
+        let path = cluster.folder().join("batch.json").display().to_string();
+        std::fs::write(&path, gang("llama", 1, 8, json!({})).to_string())?;
+        let token = ["--token", "user:trains"];
+        eventually("the binding to be in force", PATIENCE, async || {
+            let made = ["create", "-f", &path];
+            t.kubectl(&[&made[..], &token].concat()).await
+        })
+        .await?;
+        t.running("llama").await?;
+        for verb in [
+            &["list"][..],
+            &["status", "llama"],
+            &["explain", "llama"],
+            &["top", "-l", "!team"],
+            &["checkpoint", "llama"],
+            &["restart", "llama", "--dry-run=server"],
+        ] {
+            let said = t.lockstep(&[verb, &token].concat()).await?;
+            ensure!(!said.contains("not allowed"), "{verb:?}: {said}");
+        }
+        let elsewhere = cluster
+            .lockstep(&[&["list", "-A"][..], &token].concat())
+            .await;
+        ensure!(elsewhere.is_err(), "{elsewhere:?}");
+        Ok(())
     })
     .await
 }
