@@ -76,6 +76,8 @@ pub const SUPERVISOR_VOLUME: &str = "lockstep";
 /// Where containers of the pod mount it.
 pub const SUPERVISOR_DIR: &str = "/lockstep";
 
+/// Who binds pods that name no scheduler.
+pub const DEFAULT_SCHEDULER: &str = "default-scheduler";
 /// Scheduling gate of a preemptor's pods: they exist (quota and policies have accepted them) but
 /// wait for the victims.
 pub const PREEMPTION_GATE: &str = "training.lockstep.dev/preemption";

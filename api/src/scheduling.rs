@@ -280,7 +280,7 @@ pub struct ExcludedNode {
     pub until: DateTime<Utc>,
 }
 
-/// A refusal by kube-scheduler that is not about capacity.
+/// A refusal by kube-scheduler that is not about capacity, or that nobody has looked at the pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Refusal {
@@ -288,8 +288,12 @@ pub struct Refusal {
     pub pod: String,
     /// The node that it was pinned to.
     pub node: String,
-    /// What kube-scheduler says: the message of the pod's condition PodScheduled.
+    /// What kube-scheduler says: the message of the pod's condition PodScheduled. Where nobody says
+    /// anything: who should.
     pub message: String,
+    /// Whether the scheduler that the pod names has neither bound nor refused it in time.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub unanswered: bool,
     /// When it was noted last.
     pub at: DateTime<Utc>,
     /// Placements in a row that ended so. The next is made 5 s after the first, then after twice as
@@ -305,8 +309,8 @@ pub struct Refusal {
 pub struct LastPreemption {
     /// When it was decided.
     pub decided_at: DateTime<Utc>,
-    /// Whether it was of no use: kube-scheduler refused the gang all the same, or the victims did not
-    /// leave in time. Then no further work is preempted for it.
+    /// Whether it was of no use: kube-scheduler refused the gang all the same, nobody scheduled it, or
+    /// the victims did not leave in time. Then no further work is preempted for it.
     #[serde(default)]
     pub useless: bool,
     /// The spec that it was for.
@@ -395,6 +399,20 @@ pub struct Preemption {
     /// The next best set that was found.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next_best: Option<NextBest>,
+    /// How far the gang has come since its last victim was gone. Absent while one is there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub binding: Option<BindingProgress>,
+}
+
+/// How many members of a gang have been bound to their nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct BindingProgress {
+    /// The most members that were seen bound at once.
+    pub bound: i32,
+    /// When so many were first seen bound, or the last victim gone. If no further member is bound
+    /// and none is refused within 15 min, the preemption is given up.
+    pub since: DateTime<Utc>,
 }
 
 /// Another set of victims, for comparison.

@@ -187,8 +187,10 @@ pub struct RefusedRequest {
     pub kind: RefusalKind,
     /// In the words of the API server.
     pub message: String,
-    /// When.
+    /// When, by this process's clock: not to be compared with times that another may have written.
     pub at: DateTime<Utc>,
+    /// Id of the placement that a pod was to be made for.
+    pub placement: Option<String>,
 }
 
 /// What a refused request was about.

@@ -100,6 +100,7 @@ fn trimmed(spec: PodSpec) -> PodSpec {
         resource_claims: spec.resource_claims,
         resources: spec.resources,
         restart_policy: spec.restart_policy,
+        scheduler_name: spec.scheduler_name,
         termination_grace_period_seconds: spec.termination_grace_period_seconds,
         tolerations: spec.tolerations,
         topology_spread_constraints: spec.topology_spread_constraints,

@@ -11,7 +11,7 @@ use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
-use lockstep_api::names::{MANAGED_BY, annotations, pod_group_name};
+use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstraint};
 use lockstep_api::workload::{AvoidedNode, DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
@@ -137,6 +137,8 @@ pub struct TemplateInput {
     pub apart: Option<String>,
     /// What kube-scheduler asks of a node for its pods and we do not know.
     pub not_modelled: Option<String>,
+    /// Who is to bind its pods.
+    pub scheduler_name: String,
     /// Why it is not known what the API server makes of its pods, so that they are taken to be as the
     /// template says; `None`: it is known.
     pub not_admitted: Option<String>,
@@ -288,6 +290,11 @@ impl GangSources<'_> {
                 not_modelled: not_modelled
                     .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
                     .map(str::to_owned),
+                scheduler_name: pods
+                    .spec
+                    .scheduler_name
+                    .clone()
+                    .unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
                 not_admitted: self.pods.why_not(&group.name),
             }
         });

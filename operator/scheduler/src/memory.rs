@@ -27,6 +27,8 @@ pub struct Memory {
     written: BTreeMap<Key, PodGroupInput>,
     /// Since when kube-scheduler refuses a pod, by UID.
     pub(crate) refused_since: HashMap<String, DateTime<Utc>>,
+    /// Since when nobody has bound or refused pods of a gang for too long, by the UID of its pod group.
+    pub(crate) unanswered_since: HashMap<String, DateTime<Utc>>,
     /// When the eviction of a single pod was requested last, by UID.
     pub(crate) evicted_at: HashMap<String, DateTime<Utc>>,
     /// Evictions of the last minute.
@@ -159,6 +161,11 @@ impl Memory {
         self.evicted_at.retain(|uid, _| evicting(uid));
         self.verdicts.retain_used();
         self.refused_since.retain(|uid, _| refused.contains(uid));
+        let pursue = |gang: &&GangState| gang.status.preemption.is_some();
+        let pursue = gangs.iter().filter(pursue).map(GangState::uid);
+        let pursue: HashSet<&str> = pursue.collect();
+        self.unanswered_since
+            .retain(|uid, _| pursue.contains(uid.as_str()));
         self.claims.retain(|uid| uids.contains(uid));
         self.unknown.retain(|uid| uids.contains(uid));
         self.told.retain(|uid, _| uids.contains(uid.as_str()));

@@ -1,12 +1,18 @@
 //! The words of conditions and events.
 
-use chrono::{DateTime, Utc};
+use std::collections::BTreeSet;
+
+use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::key::Key;
-use lockstep_api::scheduling::{NextBest, Preemption, Refusal, Reservation, Victim};
-use lockstep_api::words::{count, gpu_hours, lost_work, time};
+use lockstep_api::scheduling::{
+    BindingProgress, NextBest, Preemption, Refusal, Reservation, Victim,
+};
+use lockstep_api::words::{count, gpu_hours, lost_work, span, time};
 use lockstep_engine::Names;
+use lockstep_model::Assignments;
 use lockstep_model::refusal::why_refused;
 
+use crate::context::Context;
 use crate::hold::Hold;
 use crate::pace::LimitReached;
 use crate::pending::{NoPreemption, Pending};
@@ -177,10 +183,64 @@ fn refuses(refusal: &Refusal) -> String {
     let Refusal {
         pod, node, message, ..
     } = refusal;
+    if refusal.unanswered {
+        return message.clone();
+    }
     format!(
         "kube-scheduler refuses pod {pod} on {node}: {}",
         why_refused(message)
     )
+}
+
+/// Nobody has said anything for too long about pods that wait on their nodes.
+pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assignments) -> String {
+    let groups: BTreeSet<&str> = unbound.keys().map(|m| m.group.as_str()).collect();
+    let mut pods = unbound
+        .iter()
+        .filter_map(|(m, n)| Some((gang.waiting_pod(m, n)?, n)));
+    let first = pods.next().map(|(pod, n)| format!(", {} on {n}", pod.name));
+    format!(
+        "nobody has bound or refused {} within {}{} (template.spec.schedulerName of group {}: is there a scheduler {}?)",
+        count(unbound.len(), "pod"),
+        deadline(context),
+        first.unwrap_or_default(),
+        Vec::from_iter(groups).join(", "),
+        schedulers(gang, unbound),
+    )
+}
+
+/// The victims of a gang are gone, and not all of its pods are bound.
+pub(crate) fn binding(
+    context: &Context<'_>,
+    gang: &GangState,
+    progress: BindingProgress,
+) -> String {
+    let until = TimeDelta::from_std(context.settings.binding_deadline).unwrap_or(TimeDelta::MAX);
+    let unbound = gang.unbound();
+    let all = gang.unfinished_assigned().count();
+    format!(
+        "; its victims are gone and {} of {} bound since {}; given up at {} unless {} binds or refuses another",
+        all - unbound.len(),
+        count(all, "member"),
+        time(progress.since),
+        time(progress.since + until),
+        schedulers(gang, &unbound),
+    )
+}
+
+/// Who is to bind these members.
+fn schedulers(gang: &GangState, unbound: &Assignments) -> String {
+    let templates = gang.input.workload.templates.iter();
+    let names: BTreeSet<&str> = templates
+        .filter(|t| unbound.keys().any(|m| m.group == t.group))
+        .map(|t| t.scheduler_name.as_str())
+        .collect();
+    Vec::from_iter(names).join(" or ")
+}
+
+fn deadline(context: &Context<'_>) -> String {
+    let seconds = context.settings.binding_deadline.as_secs();
+    span(i64::try_from(seconds).unwrap_or(i64::MAX))
 }
 
 /// A gang waits for its victims. The beginning is kube-scheduler's (KEP-5710).

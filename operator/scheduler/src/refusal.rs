@@ -23,6 +23,7 @@ use lockstep_model::{GangPhase, Pod};
 use crate::backoff::backoff;
 use crate::context::{Context, Wake};
 use crate::memory::Memory;
+use crate::messages;
 use crate::pending::{NoPreemption, Pending};
 use crate::state::GangState;
 
@@ -212,8 +213,28 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
         pod: pod.name.clone(),
         node: node.to_owned(),
         message: message.to_owned(),
+        unanswered: false,
         at: now,
         tries,
+        observed: gang.observed_spec(),
+    });
+}
+
+/// Notes that whoever is to bind the pods of a gang has neither bound nor refused them in time.
+pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState) {
+    let unbound = gang.unbound();
+    let Some((member, node)) = unbound.first_key_value() else {
+        return;
+    };
+    let pod = gang.waiting_pod(member, node).map(|p| p.name.clone());
+    let before = gang.status.refusal.as_ref().map_or(0, |r| r.tries);
+    gang.status.refusal = Some(Refusal {
+        pod: pod.unwrap_or_else(|| member.to_string()),
+        node: node.clone(),
+        message: messages::unanswered(context, gang, &unbound),
+        unanswered: true,
+        at: context.now,
+        tries: before.saturating_add(1),
         observed: gang.observed_spec(),
     });
 }

@@ -24,6 +24,9 @@ pub struct SchedulerSettings {
     /// How long victims may take to go, after the preemption was decided and beyond the grace
     /// periods of those that are leaving, before the preemption is withdrawn.
     pub intent_deadline: Duration,
+    /// How long a gang whose victims are gone waits for a scheduler to bind or refuse its next pod, before
+    /// the preemption is given up: longer than kube-scheduler waits for volumes, 10 min (`bindTimeoutSeconds`).
+    pub binding_deadline: Duration,
     /// Time between two attempts of a request that was refused.
     pub retry: Duration,
     /// Searches for victims that one cycle makes at most; the others follow in the next cycle.
@@ -51,6 +54,7 @@ impl Default for SchedulerSettings {
             avoid_refused: Duration::from_mins(10),
             delete_after: None,
             intent_deadline: Duration::from_mins(5),
+            binding_deadline: Duration::from_mins(15),
             retry: Duration::from_secs(1),
             searches_per_cycle: 4,
             message_interval: Duration::from_secs(5),

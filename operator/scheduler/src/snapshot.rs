@@ -210,6 +210,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         charge: None,
         apart: template.apart.clone(),
         not_modelled: template.not_modelled.clone(),
+        scheduler_name: String::new(),
         not_admitted: None,
     });
     let released = record.placement.as_ref().is_some_and(|p| p.released);

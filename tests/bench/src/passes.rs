@@ -270,6 +270,7 @@ impl World {
             charge: None,
             apart: None,
             not_modelled: None,
+            scheduler_name: String::new(),
             not_admitted: None,
         };
         let input = GangInput {

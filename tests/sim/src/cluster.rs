@@ -1,6 +1,6 @@
 //! The cluster, and who runs next.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 
@@ -56,8 +56,8 @@ pub struct SimCluster {
     nodes: BTreeMap<String, SimNode>,
     ips: Arc<AtomicU32>,
     random: fastrand::Rng,
-    /// The version that kube-scheduler has seen.
-    judged: Option<u64>,
+    /// The version that schedulers have seen, and which of them there were.
+    judged: Option<(u64, BTreeSet<String>)>,
     /// How far ahead a deadline may be for [`Self::settle`] to wait for it.
     pub patience: TimeDelta,
     /// How long a round takes in which something happened.
@@ -210,11 +210,14 @@ impl SimCluster {
     /// kube-scheduler looks again where something has changed since its last turn.
     fn kube_schedule(&mut self) -> bool {
         let mut store = self.store.lock();
-        if self.judged == Some(store.version()) {
+        let seen = self.judged.as_ref();
+        if seen
+            .is_some_and(|(version, who)| *version == store.version() && *who == store.schedulers)
+        {
             return false;
         }
         let wrote = kube_scheduler::turn(&mut store);
-        self.judged = Some(store.version());
+        self.judged = Some((store.version(), store.schedulers.clone()));
         wrote
     }
 

@@ -41,7 +41,9 @@ pub(crate) fn turn(store: &mut Store) -> bool {
     }
     let mut pods: Vec<Pod> = store.list();
     let nodes: Vec<Node> = store.list();
-    let mut waiting: Vec<usize> = (0..pods.len()).filter(|at| waits(&pods[*at])).collect();
+    let mut waiting: Vec<usize> = (0..pods.len())
+        .filter(|at| waits(&pods[*at]) && is_served(&pods[*at], store))
+        .collect();
     // Stable: among equals, the order of their names.
     waiting.sort_by_key(|at| {
         let created = pods[*at].metadata.creation_timestamp.clone();
@@ -67,6 +69,12 @@ fn waits(pod: &Pod) -> bool {
         .is_some_and(|g| !g.is_empty());
     let leaving = pod.metadata.deletion_timestamp.is_some();
     spec.node_name.is_none() && !gated && !leaving && !over(pod)
+}
+
+/// Whether the scheduler that the pod names is there.
+fn is_served(pod: &Pod, store: &Store) -> bool {
+    let name = pod.spec.as_ref().and_then(|s| s.scheduler_name.as_ref());
+    name.is_some_and(|name| store.schedulers.contains(name))
 }
 
 fn over(pod: &Pod) -> bool {

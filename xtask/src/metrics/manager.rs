@@ -282,7 +282,7 @@ const SCHEDULER: Section = Section {
             "lockstep_preemption_intents_withdrawn_total",
             Counter,
             &["reason"],
-            "preemptions given up: `overdue` (victims did not leave in time), `moved` (capacity elsewhere became free), `void` (gang or victims have changed)",
+            "preemptions given up: `overdue` (victims did not leave in time), `unanswered` (no scheduler bound or refused its pods in time), `moved` (capacity elsewhere became free), `void` (gang or victims have changed)",
         ),
         metric(
             "lockstep_native_scheduling",

@@ -1,8 +1,9 @@
 //! Moves an open incident on, and notices when all members run.
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::TimeDelta;
 use lockstep_api::condition::reasons;
 use lockstep_api::member::Member;
+use lockstep_api::scheduling::Placement;
 use lockstep_api::words::span;
 use lockstep_api::workload::IncidentStage;
 
@@ -84,11 +85,12 @@ fn replacement_timeout(
     let domain = ledger.domain(scope.key())?;
     let gang = ledger.gang(&scope.gang.key)?;
     let ordered_at = domain.incident.as_ref()?.ordered_at?;
+    let placement = facts.placement(ledger, &scope.gang.key)?;
     let mut unplaced: Vec<String> = Vec::new();
     for &member in &scope.unfinished {
         let node = scope.assigned.get(member);
         let placed = node.is_some_and(|n| facts.usable(gang, n));
-        let refusal = refused_since(facts, member, ordered_at);
+        let refusal = refused_on(facts, member, placement);
         if (!placed || refusal.is_some()) && facts.current(domain, member).is_none() {
             let why = refusal.map_or(String::new(), |r| format!(" ({})", r.message));
             unplaced.push(format!("{member}{why}"));
@@ -110,14 +112,15 @@ fn replacement_timeout(
     ))
 }
 
-/// The API server's refusal of a member's replacement.
-fn refused_since<'a>(
+/// The API server's refusal of a member's pod for this placement, if it has not accepted one since.
+fn refused_on<'a>(
     facts: &Facts<'a>,
     member: &Member,
-    since: DateTime<Utc>,
+    placement: &Placement,
 ) -> Option<&'a RefusedRequest> {
     let mut refusals = facts.refusals(&Target::Pod(member.clone())).iter();
-    refusals.find(|r| r.at >= since).copied()
+    let found = refusals.find(|r| r.placement.as_ref() == Some(&placement.id));
+    found.copied()
 }
 
 fn note_arrival(facts: &Facts<'_>, scope: &DomainScope<'_>, domain: &mut DomainLedger) {

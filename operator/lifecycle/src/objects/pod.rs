@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::{Pod, PodSchedulingGate, PodSpec};
 use lockstep_api::member::Member;
 use lockstep_api::names::{
-    PREEMPTION_GATE, annotations, hostname, labels, pod_group_name, pod_name,
+    DEFAULT_SCHEDULER, PREEMPTION_GATE, annotations, hostname, labels, pod_group_name, pod_name,
 };
 use lockstep_api::workload::{FailureAction, Group};
 
@@ -135,7 +135,7 @@ fn identify(view: &WorkloadView, plan: &PodPlan<'_>, spec: &mut PodSpec) {
     spec.priority_class_name
         .clone_from(&view.spec().priority_class_name);
     spec.scheduler_name
-        .get_or_insert_with(|| "default-scheduler".into());
+        .get_or_insert_with(|| DEFAULT_SCHEDULER.into());
     if plan.gated {
         let gate = PodSchedulingGate {
             name: PREEMPTION_GATE.into(),

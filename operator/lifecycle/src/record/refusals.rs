@@ -34,8 +34,8 @@ pub(super) fn release_refused(facts: &Facts<'_>, ledger: &mut Ledger) {
     }
 }
 
-/// A refusal since the placement was decided; an older one was answered by releasing the placement
-/// before this one.
+/// A refusal of a pod for this placement; that of an earlier one was answered by releasing it. Whose
+/// clock dated the placement does not matter.
 fn refused_pod<'a>(
     facts: &Facts<'a>,
     gang: &Gang,
@@ -46,6 +46,6 @@ fn refused_pod<'a>(
             Target::Pod(member) => gang.members().any(|m| m == member),
             Target::Object(..) => false,
         };
-        of_gang && refusal.at >= placement.decided_at
+        of_gang && refusal.placement.as_ref() == Some(&placement.id)
     })
 }

@@ -95,7 +95,7 @@ fn start_failures(
             if let Some(pod) = pod.filter(|p| !p.terminating() && !p.gated) {
                 let evicts = facts
                     .pod_group_status(&gang.key)
-                    .is_some_and(|s| s.preemption.is_some() || s.last_preemption.is_some());
+                    .is_some_and(|s| s.preemption.is_some());
                 out.extend(start_failure(facts, &domain.key, member, pod, evicts, wake));
             }
         }
@@ -109,7 +109,7 @@ fn may_start_since(pod: &PodView) -> DateTime<Utc> {
     bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
-/// `evicts`: work has been evicted for the gang, which has not been bound since.
+/// `evicts`: work is being evicted for the gang, which has not been bound since.
 fn start_failure(
     facts: &Facts<'_>,
     domain: &str,

@@ -1,10 +1,12 @@
 //! The condition `Admitted`: whether the gangs are placed, and what the first that is not waits
 //! for.
 
+use chrono::TimeDelta;
 use lockstep_api::condition::{find, reasons, types};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::member::Member;
-use lockstep_api::words::time;
+use lockstep_api::scheduling::Preemption;
+use lockstep_api::words::{count, time};
 
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
@@ -15,6 +17,9 @@ use crate::words::of_gang;
 
 /// Why a gang asks for no capacity. When it asks again, the scheduler has not said yet what it waits for.
 const HELD: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
+
+/// How long members may take to be bound before it is said that they are waited for.
+const TO_BIND: TimeDelta = TimeDelta::minutes(1);
 
 /// What the condition is computed from.
 pub(super) struct Admission<'v, 'a> {
@@ -77,7 +82,9 @@ impl Admission<'_, '_> {
             }
             let intent = group.and_then(|g| g.preemption.as_ref());
             if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
-                let message = of_gang(key, others, &format!("preempting {}", intent.explanation));
+                let unbound = unbound(facts, intent, wake).unwrap_or_default();
+                let message = format!("preempting {}{unbound}", intent.explanation);
+                let message = of_gang(key, others, &message);
                 return Some(condition(false, reasons::PREEMPTING, message));
             }
             if self.is_placed_whole(gang) {
@@ -130,6 +137,19 @@ impl Admission<'_, '_> {
             }
         })
     }
+}
+
+/// That the victims of a gang are gone, and that its members are not bound for a while.
+fn unbound(facts: &Facts<'_>, intent: &Preemption, wake: &mut Wake) -> Option<String> {
+    let progress = intent.binding.as_ref()?;
+    let late = facts.due(progress.since + TO_BIND).passed(wake);
+    late.then(|| {
+        format!(
+            "; its victims are gone and {} bound since {}: is the scheduler there that its pods name?",
+            count(progress.bound.max(0) as usize, "member"),
+            time(progress.since)
+        )
+    })
 }
 
 /// Whether a gang that is placed, and evicts nobody for it, has members on nodes. Others may have none,

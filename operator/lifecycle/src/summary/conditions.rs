@@ -222,6 +222,7 @@ fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> 
         kind,
         message,
         at,
+        placement: _,
     } in &facts.view.refusals
     {
         let Target::Object(object, name) = target else {

@@ -238,3 +238,31 @@ fn an_eviction_that_fails_a_peer_first_costs_no_budget() {
     w.settle();
     assert_eq!(w.status().restarts.counted, 0);
 }
+
+/// The deletion is dated by the end of the pod's grace period, long after the exit that it has caused in
+/// a peer. A pass that comes late sees both at once.
+#[test]
+fn a_late_pass_that_sees_an_eviction_with_its_echo_in_a_peer_charges_nothing() {
+    let policy = json!({"inPlace": {"withoutSupervisor": "Allow"}, "limits": {"maxRestarts": 0}});
+    let mut w = Solo::new(gang_with(2, &json!({"failurePolicy": policy})));
+    for node in ["n0", "n1"] {
+        w.capacity(node, 1);
+    }
+    w.settle();
+    let (peer, pod) = (w.node_of("g", 0), w.pod("g", 1));
+    assert_ne!(Some(peer.as_str()), node_of(&pod));
+    w.evict(&pod).unwrap();
+    w.advance(TimeDelta::milliseconds(50));
+    w.exit("g", 0, 1);
+    w.agent(&peer);
+    w.advance(TimeDelta::milliseconds(50));
+    w.pass();
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.restarts.counted),
+        (Some(Phase::Running), 0),
+        "{:?}",
+        s.history
+    );
+}

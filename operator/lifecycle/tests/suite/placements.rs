@@ -3,6 +3,8 @@
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Pod, Service};
+use lockstep_api::PodGroup;
+use lockstep_api::scheduling::Placement;
 use lockstep_api::workload::Phase;
 use lockstep_lifecycle::{Action, LifecycleSettings, Plan, decide};
 use lockstep_sim::api::{Refused, Rule, Verb};
@@ -49,6 +51,66 @@ fn repeated_refusals_wait_longer_and_longer() {
         w.later(1);
     }
     assert_eq!(waits[..4], [(1, 5), (2, 10), (3, 20), (4, 40)]);
+}
+
+/// A gang of which a quota refuses one pod, on a placement that a leader whose clock is off has decided.
+fn refused_on_a_placement_of(clock: TimeDelta) -> Solo {
+    let mut w = Solo::new(gang(4));
+    w.store().admission.quota = Some(3);
+    place_by(&mut w, clock);
+    w
+}
+
+/// The scheduler places the gang, and says that it did so at another time.
+fn place_by(w: &mut Solo, clock: TimeDelta) {
+    decide_until(w, |w| w.groups().values().any(|g| placement(g).is_some()));
+    w.edit_group("workload", |group| {
+        let status = group.status.as_mut().unwrap();
+        status.placement.as_mut().unwrap().decided_at += clock;
+    });
+}
+
+/// Passes and cycles until something holds.
+fn decide_until(w: &mut Solo, holds: impl Fn(&Solo) -> bool) {
+    for _ in 0..60 {
+        w.control();
+        w.schedule();
+        if holds(w) {
+            return;
+        }
+        w.later(1);
+    }
+    panic!("{}", w.story(60));
+}
+
+fn placement(group: &PodGroup) -> Option<&Placement> {
+    group.status.as_ref()?.placement.as_ref()
+}
+
+#[test]
+fn a_refusal_counts_although_the_leader_that_placed_the_gang_was_an_hour_ahead() {
+    let mut w = refused_on_a_placement_of(TimeDelta::hours(1));
+    w.control();
+    assert_eq!(w.status().gangs[0].placement_tries, 1);
+    assert_eq!(w.condition("Admitted"), "!QuotaExceeded");
+}
+
+#[test]
+fn the_refusal_of_an_older_placement_says_nothing_about_one_that_a_clock_behind_has_dated_before_it()
+ {
+    let mut w = refused_on_a_placement_of(TimeDelta::zero());
+    decide_until(&mut w, |w| {
+        w.groups().values().all(|g| placement(g).is_none())
+    });
+    w.store().admission.quota = None;
+    w.later(10);
+    place_by(&mut w, -TimeDelta::hours(1));
+    w.settle();
+    let status = w.status();
+    assert_eq!(
+        (status.phase, status.gangs[0].placement_tries),
+        (Some(Phase::Running), 0)
+    );
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! What real clusters do that a friendly one does not: classes that are deleted, pods that take
 //! long to end, quotas that let some members in, failures that cost nothing and never stop.
 
-use chrono::TimeDelta;
+use chrono::{DateTime, TimeDelta};
 use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;
@@ -71,6 +72,25 @@ fn a_requested_restart_leaves_a_group_alone_that_has_succeeded() {
         .iter()
         .filter(|(m, uid)| m.starts_with('a') && w.uids().get(*m) == Some(uid));
     assert_eq!(kept.count(), 1, "the finished pod stays for its log");
+}
+
+/// The finished group has a place in the world that changes.
+#[test]
+fn a_resize_leaves_a_group_alone_that_has_succeeded() {
+    let mut spec = two_groups("Ready");
+    spec["network"] = json!({"world": "Workload"});
+    let mut w = Solo::new(spec);
+    w.settle();
+    w.exit("a", 0, 0);
+    w.settle();
+    let finished = w.pod("a", 0).metadata.uid;
+    w.edit(|s| s.groups[1].replicas = 2);
+    w.settle();
+    let status = w.status();
+    assert!(status.domains.iter().all(|d| d.incident.is_none()));
+    assert_eq!(status.phase, Some(Phase::Running));
+    assert_eq!(w.pod("a", 0).metadata.uid, finished, "it stays for its log");
+    assert_eq!(w.uids().len(), 3);
 }
 
 #[test]
@@ -195,6 +215,32 @@ fn a_failure_that_costs_nothing_and_comes_again_and_again_is_answered_slower_and
 }
 
 #[test]
+fn the_third_failure_in_a_row_that_costs_nothing_places_its_member_elsewhere() {
+    let policy = json!({"failurePolicy": {"rules": [{"name": "free", "counted": false, "action": "RestartGang",
+        "match": {"exitCodes": {"operator": "In", "values": [9]}}}], "inPlace": {"withoutSupervisor": "Allow"}}});
+    let mut w = Solo::new(gang_with(3, &policy));
+    w.patience = TimeDelta::seconds(120);
+    w.settle();
+    let nodes = |w: &Solo| [0, 1, 2].map(|at| w.node_of("g", at));
+    let before = nodes(&w);
+    for _ in 0..2 {
+        w.exit("g", 2, 9);
+        w.settle();
+        assert_eq!(nodes(&w), before);
+    }
+    w.exit("g", 2, 9);
+    w.settle();
+    let after = nodes(&w);
+    assert_ne!(after[2], before[2]);
+    assert_eq!(after[..2], before[..2], "the others keep their nodes");
+    let status = w.status();
+    assert_eq!(
+        (status.phase, status.restarts.counted),
+        (Some(Phase::Running), 0)
+    );
+}
+
+#[test]
 fn the_loss_of_one_node_is_one_incident_however_many_replicas_it_held() {
     let mut w = Solo::new(gang_with(
         2,
@@ -210,6 +256,55 @@ fn the_loss_of_one_node_is_one_incident_however_many_replicas_it_held() {
     w.wait(10);
     assert_eq!(w.status().restarts.counted, 1);
     assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+/// The loss of a node that was lost before, so many seconds ago.
+fn counted_after_a_loss_of(seconds_ago: i64) -> i64 {
+    let mut w = Solo::new(gang_with(
+        2,
+        &json!({"failurePolicy": {"nodeLostSeconds": 5}}),
+    ));
+    w.settle();
+    let first = w.node_of("g", 0);
+    w.lose(&first);
+    w.settle();
+    assert_eq!(w.status().restarts.counted, 1);
+    let next = w.node_of("g", 0);
+    assert_ne!(next, first);
+    let (key, lost_at) = (w.key().clone(), w.now() - TimeDelta::seconds(seconds_ago));
+    w.cluster.edit::<TrainingWorkload>(&key, |w| {
+        let before = &mut w.status.as_mut().unwrap().history[0];
+        assert!(before.counted);
+        before.cause.node.clone_from(&next);
+        before.time = lost_at;
+    });
+    w.lose(&next);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+    w.status().restarts.counted
+}
+
+#[test]
+fn the_same_node_lost_again_is_another_incident_after_half_a_minute() {
+    assert_eq!(counted_after_a_loss_of(15), 1);
+    assert_eq!(counted_after_a_loss_of(40), 2);
+}
+
+#[test]
+fn a_node_whose_clock_says_1970_loses_no_more_work_than_there_was() {
+    let mut w = Solo::new(gang(2));
+    let to_1970 = DateTime::UNIX_EPOCH - w.now();
+    for node in w.node_names() {
+        w.node(&node).clock_ahead = to_1970;
+    }
+    w.settle();
+    w.wait(1000);
+    w.exit("g", 0, 1);
+    w.settle();
+    let status = w.status();
+    assert_eq!(status.phase, Some(Phase::Running));
+    let lost = status.history[0].lost_accelerator_seconds / 16;
+    assert!((1000..1060).contains(&lost), "{lost} s");
 }
 
 #[test]

@@ -306,6 +306,22 @@ async fn a_view_holds_what_carries_the_uid_and_says_what_is_owned() {
     );
 }
 
+#[test]
+fn of_several_classes_that_are_the_default_the_lowest_counts() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("plain"));
+    for (name, value) in [("a-high", 1000), ("b-low", 7), ("c-middle", 100)] {
+        let class = json!({"metadata": {"name": name}, "value": value, "globalDefault": true});
+        f.see::<PriorityClasses>(&class);
+    }
+    let view = f.index.read().view(&Key::new("ml", "plain"), known());
+    let priority = view.unwrap().priority;
+    assert!(
+        matches!(priority, Priority::Resolved { value: 7, .. }),
+        "{priority:?}"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn priorities_come_from_the_named_class_or_the_default() {
     let f = Fixture::new();

@@ -42,6 +42,8 @@ struct WithdrawnLabel {
 enum Withdrawal {
     /// Its victims did not leave in time.
     Overdue,
+    /// Nobody has bound or refused its pods.
+    Unanswered,
     /// Capacity elsewhere has become free meanwhile.
     Moved,
     /// The gang or its victims have changed or ended.
@@ -49,11 +51,12 @@ enum Withdrawal {
 }
 
 impl Withdrawal {
-    const ALL: [Self; 3] = [Self::Overdue, Self::Moved, Self::Void];
+    const ALL: [Self; 4] = [Self::Overdue, Self::Unanswered, Self::Moved, Self::Void];
 
     fn as_str(self) -> &'static str {
         match self {
             Self::Overdue => "overdue",
+            Self::Unanswered => "unanswered",
             Self::Moved => "moved",
             Self::Void => "void",
         }
@@ -67,10 +70,12 @@ fn ended(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<Result<(), Withdr
     if new.preemption.as_ref().is_some_and(goes_on) {
         return None;
     }
+    let unanswered = |s: &PodGroupStatus| s.refusal.as_ref().is_some_and(|r| r.unanswered);
     let last = new.last_preemption.as_ref();
     let useless = last.is_some_and(|l| l.useless && l.decided_at == intent.decided_at);
     Some(match &new.placement {
         Some(placement) if placement.id == intent.placement => Ok(()),
+        _ if unanswered(new) && !unanswered(old) => Err(Withdrawal::Unanswered),
         _ if useless => Err(Withdrawal::Overdue),
         Some(_) => Err(Withdrawal::Moved),
         None => Err(Withdrawal::Void),
@@ -296,7 +301,7 @@ fn seconds(time: TimeDelta) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use lockstep_api::scheduling::{LastPreemption, Placement};
+    use lockstep_api::scheduling::{LastPreemption, Placement, Refusal};
 
     fn at(seconds: i64) -> DateTime<Utc> {
         DateTime::from_timestamp(1_795_000_000 + seconds, 0).unwrap()
@@ -365,12 +370,20 @@ mod tests {
             }),
             ..waiting()
         };
+        let unanswered = PodGroupStatus {
+            refusal: Some(Refusal {
+                unanswered: true,
+                ..Refusal::default()
+            }),
+            ..useless.clone()
+        };
         for (new, end) in [
             (intends("p"), None),
             (placed("p"), Some(Ok(()))),
             (placed("q"), Some(Err(Withdrawal::Moved))),
             (waiting(), Some(Err(Withdrawal::Void))),
             (useless, Some(Err(Withdrawal::Overdue))),
+            (unanswered, Some(Err(Withdrawal::Unanswered))),
         ] {
             assert_eq!(ended(&intends("p"), &new), end, "{new:?}");
         }

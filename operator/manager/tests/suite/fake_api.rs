@@ -96,6 +96,16 @@ impl FakeApi {
         self.save(address, object);
     }
 
+    /// Deletes an object, as somebody else.
+    pub fn delete(&self, resource: &str, name: &str) {
+        let addresses: Vec<Address> = self.store.lock().objects.keys().cloned().collect();
+        let mut found = addresses
+            .iter()
+            .filter(|(r, _, n)| r == resource && n == name);
+        let found = found.next().expect("the object exists");
+        self.remove(found);
+    }
+
     /// All objects of a resource.
     pub fn all(&self, resource: &str) -> Vec<Value> {
         let store = self.store.lock();

@@ -231,6 +231,44 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
     assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
 }
 
+/// `kubectl delete lease`: the holder does not hear of it before it renews.
+#[tokio::test(start_paused = true)]
+async fn the_holder_of_a_lease_that_is_deleted_ends_long_before_another_takes_it() {
+    let api = FakeApi::new();
+    let stop = CancellationToken::new();
+    let both = [deps(&api, "a", &stop), deps(&api, "b", &stop)];
+    let [mut first, mut second] = both.map(|deps| Box::pin(run(deps)));
+    let story = async {
+        within(api.until(LEASES, |l| holder(l) == Some("a"))).await;
+        tokio::time::sleep(Duration::from_secs(30)).await;
+        api.delete(LEASES, "lockstep-leader");
+        tokio::time::Instant::now()
+    };
+    let deleted = tokio::select! {
+        biased;
+        ended = &mut first => panic!("{ended:?}"),
+        ended = &mut second => panic!("{ended:?}"),
+        deleted = story => deleted,
+    };
+    let ended = tokio::select! {
+        biased;
+        ended = &mut second => panic!("{ended:?}"),
+        ended = within(&mut first) => ended,
+    };
+    assert!(matches!(ended, Err(RunError::Lease(_))), "{ended:?}");
+    // Two attempts: one that finds no lease, and a look that makes sure. The renew deadline is 10 s.
+    let ends = deleted.elapsed();
+    assert!(ends <= Duration::from_secs(5), "after {ends:?}");
+    assert_eq!(api.all(LEASES), Vec::<Value>::new());
+    tokio::select! {
+        biased;
+        ended = &mut second => panic!("{ended:?}"),
+        () = within(api.until(LEASES, |l| holder(l) == Some("b"))) => {}
+    }
+    let taken = deleted.elapsed();
+    assert!(taken >= Duration::from_secs(15), "after {taken:?}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_status_that_was_stored_without_an_answer_is_told_once() {
     const EVENTS: &str = "apis/events.k8s.io/v1/events";

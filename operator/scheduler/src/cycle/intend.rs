@@ -52,6 +52,7 @@ pub(super) fn intend(
             .next_best
             .as_ref()
             .map(|next| messages::next_best(&next.victims, whole(next.lost))),
+        binding: None,
     };
     intent.id = intent_id(&intent);
     let follow_on = &eviction.answer.explanation.follow_on;

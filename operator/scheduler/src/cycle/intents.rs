@@ -19,6 +19,7 @@ use lockstep_model::{GangPhase, Pod};
 use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
 use super::place::place_in_free;
 use super::pursued::{Pursued, begun};
+use super::unanswered::is_unanswered;
 use super::victims::{Found, NamedVictims, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
@@ -29,7 +30,7 @@ use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
 use crate::pending::NoPreemption;
 use crate::plan::Step;
-use crate::refusal::{record_eviction, record_useless_eviction, why_no_preemption};
+use crate::refusal::{record_eviction, record_silence, record_useless_eviction, why_no_preemption};
 use crate::state::GangState;
 
 /// Drops intents that are void on their face.
@@ -144,6 +145,14 @@ fn pursue_one(
         gangs[at].status.preemption = None;
         return;
     }
+    let gone = found.iter().all(|f| f.progress == Progress::Gone);
+    if gone && is_unanswered(context, memory, &mut gangs[at], &mut out.wake) {
+        record_useless_eviction(&mut gangs[at], intent);
+        record_silence(context, &mut gangs[at]);
+        withdraw(context, capacity, &mut gangs[at]);
+        return;
+    }
+    let gang = &gangs[at];
     let pods: Option<Vec<(Arc<Pod>, String)>> = unbound
         .iter()
         .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))

@@ -15,6 +15,7 @@ mod reservation;
 mod reserve;
 mod round;
 mod status;
+mod unanswered;
 mod victims;
 
 use chrono::{DateTime, Utc};

@@ -1,6 +1,7 @@
 //! The status of each gang in line with what was decided, written where it differs.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use lockstep_api::condition::{find, reasons, types, upsert};
 use lockstep_model::GangPhase;
@@ -11,6 +12,9 @@ use crate::memory::Memory;
 use crate::messages;
 use crate::plan::{StatusWrite, Step, Vacated};
 use crate::state::{GangState, without_words};
+
+/// How long members may take to be bound before it is said that they are waited for.
+const SAID_AFTER: Duration = Duration::from_mins(1);
 
 /// What this stage wants done.
 #[derive(Default)]
@@ -28,14 +32,14 @@ pub(super) fn write(
 ) -> Written {
     let mut out = Written::default();
     for gang in gangs {
-        compose(context, capacity, gang);
+        compose(context, capacity, gang, &mut out.wake);
         let write = write_of(context, memory, gang, &mut out.wake);
         out.steps.extend(write.map(|w| Step::Status(Box::new(w))));
     }
     out
 }
 
-fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
+fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wake: &mut Wake) {
     if gang.phase() == GangPhase::Finished {
         return;
     }
@@ -54,7 +58,7 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState) {
     } else {
         None
     };
-    let scheduled = scheduled(context, gang);
+    let scheduled = scheduled(context, gang, wake);
     let changes = [
         (types::DISRUPTION_TARGET, disruption),
         (types::POD_GROUP_INITIALLY_SCHEDULED, scheduled),
@@ -103,9 +107,18 @@ fn write_of(
 }
 
 /// The condition `PodGroupInitiallyScheduled` as it is to be; `None` leaves it as it is.
-fn scheduled(context: &Context<'_>, gang: &GangState) -> Option<(bool, &'static str, String)> {
+fn scheduled(
+    context: &Context<'_>,
+    gang: &GangState,
+    wake: &mut Wake,
+) -> Option<(bool, &'static str, String)> {
     if let Some(intent) = &gang.status.preemption {
         let mut text = messages::preempting(intent);
+        if let Some(progress) = intent.binding
+            && context.due(progress.since, SAID_AFTER, wake)
+        {
+            text.push_str(&messages::binding(context, gang, progress));
+        }
         if let Some(reached) = &gang.paced {
             text = format!("{text}; {}", messages::paced(reached));
         }

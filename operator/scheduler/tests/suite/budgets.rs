@@ -213,6 +213,37 @@ fn work_whose_grace_period_is_longer_than_anybody_waits_is_no_candidate_and_the_
     assert!(message.ends_with(says), "{message}");
 }
 
+/// The API server answers such an eviction with an error, whatever both allow.
+#[test]
+fn a_pod_with_two_budgets_that_would_both_let_it_go_is_no_candidate() {
+    for budgets in [1, 2] {
+        let mut world = Gangs::new(&[("n1", 1)]);
+        world.guarded("web", "n1");
+        allow(&mut world, "web", 1);
+        if budgets == 2 {
+            let first = Key::new("ml", "web");
+            let mut second: PodDisruptionBudget = world.get(&first).unwrap();
+            second.metadata.name = Some("web-too".to_owned());
+            second.metadata.uid = None;
+            second.metadata.resource_version = None;
+            world.cluster.create(&second);
+        }
+        world.gang("high", ONE);
+        run(&mut world, 60);
+        let (running, stays) = (world.running("high"), is_there(&world, "web"));
+        if budgets == 1 {
+            assert_eq!((running, stays), (1, false));
+        } else {
+            assert_eq!((running, stays), (0, true));
+            let message = world.condition("high").message;
+            assert!(
+                message.contains("disruption budgets keep 1 pod"),
+                "{message}"
+            );
+        }
+    }
+}
+
 /// A gang of four whose pods a budget of its user guards.
 fn budgeted_gang(world: &mut Gangs, name: &str) {
     let container =

@@ -23,6 +23,7 @@ mod reach;
 mod refusing;
 mod remembering;
 mod reserving;
+mod unanswered;
 
 use lockstep_sim::{Gangs, Spec};
 

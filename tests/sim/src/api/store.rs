@@ -1,6 +1,6 @@
 //! Objects by kind, with the rules of the API server for every write.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kube::runtime::watcher::Event;
@@ -41,6 +41,8 @@ pub struct Store {
     pub watches: Watches,
     /// What is checked and changed before an object is stored.
     pub admission: Admission,
+    /// Names of schedulers that are there: pods that name another wait.
+    pub schedulers: BTreeSet<String>,
 }
 
 impl Store {
@@ -54,6 +56,7 @@ impl Store {
             log: Vec::new(),
             watches: Watches::default(),
             admission: Admission::default(),
+            schedulers: BTreeSet::from(["default-scheduler".to_owned()]),
         }
     }
 

@@ -13,10 +13,11 @@
 //! | I10 | preempted are whole units of strictly lower priority, those of a stored intent only | [`preemption`] |
 //! | I11 | capacity is never promised twice among gangs | [`capacity`] |
 //! | I12 | after a preemption that was of no use, or a refusal that is not about capacity, no other | [`preemption`] |
+//! | I13 | who holds capacity and does not come to run keeps nobody waiting for ever | [`holders`] |
 //! | I14 | who makes no progress in time is found, and nobody else; each hang is answered once | [`hangs`] |
 //!
 //! I9 is about a lease, which a stepped manager does not have: `operator/manager/src/api` tests it.
-//! I13 is about reservations: `operator/scheduler/tests/suite`.
+//! What I13 says of reservations: `operator/scheduler/tests/suite`.
 //!
 //! The oracles read the store and the log of writes, never the product's memory, and none of the
 //! product's decisions.
@@ -24,6 +25,7 @@
 mod attempts;
 mod capacity;
 mod hangs;
+mod holders;
 mod ownership;
 mod pace;
 mod preemption;
@@ -60,6 +62,7 @@ pub struct Oracles {
     resized: BTreeSet<String>,
     capacity: capacity::Capacity,
     hangs: hangs::Hangs,
+    holders: holders::Holders,
     pace: pace::Pace,
     preemption: preemption::Preemptions,
     /// Writes looked at, by oracle, that could have broken it.
@@ -80,6 +83,11 @@ impl Oracles {
             broken.extend(self.judge(write, cluster));
         }
         broken.extend(hangs::unnoticed(cluster, &self.workloads));
+        let held = self.holders.look(cluster, &self.groups, &self.workloads);
+        if let Some(held) = held {
+            *self.looked.entry("I13").or_default() += 1;
+            broken.extend(held);
+        }
         self.looked.extend(self.hangs.counts());
         broken
     }

@@ -3,6 +3,7 @@
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
+mod absent;
 mod api;
 mod crashes;
 mod determinism;

@@ -7,7 +7,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{DeleteParams, Patch, PostParams};
 use kube::{Api, Resource, ResourceExt};
-use lockstep_api::names::{PREEMPTION_GATE, labels};
+use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::tier::Tier;
 use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
@@ -262,7 +262,7 @@ impl ActionSender {
             Err(error) if error.class == ErrorClass::AlreadyExists => {
                 self.adopt(view, kind, target, object, now).await
             }
-            Err(error) => refused(target, error, now),
+            Err(error) => refused(target, error, placement_of(object), now),
         }
     }
 
@@ -308,6 +308,7 @@ impl ActionSender {
                     object.name_any()
                 ),
                 at: now,
+                placement: placement_of(object),
             }),
         }
     }
@@ -362,7 +363,7 @@ impl ActionSender {
         let target = Target::Object(object.kind(), name.to_owned());
         match answer {
             Ok(written) => accepted(target, kind, written),
-            Err(error) => refused(target, error, now),
+            Err(error) => refused(target, error, None, now),
         }
     }
 
@@ -410,7 +411,12 @@ fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult
 }
 
 /// An error that says no for good is a refusal, which conditions tell of; any other is tried again.
-fn refused(target: Target, error: ApiError, now: DateTime<Utc>) -> ActionResult {
+fn refused(
+    target: Target,
+    error: ApiError,
+    placement: Option<String>,
+    now: DateTime<Utc>,
+) -> ActionResult {
     let kind = match error.class {
         ErrorClass::Forbidden if error.message.contains("exceeded quota") => {
             RefusalKind::QuotaExceeded
@@ -424,7 +430,13 @@ fn refused(target: Target, error: ApiError, now: DateTime<Utc>) -> ActionResult 
         kind,
         message: error.message,
         at: now,
+        placement,
     })
+}
+
+/// The placement that a pod is made for; other objects have none.
+fn placement_of(object: &impl ResourceExt) -> Option<String> {
+    object.annotations().get(annotations::PLACEMENT).cloned()
 }
 
 /// The name is free as soon as what has it is gone.

@@ -82,6 +82,7 @@ pub(super) const STORIES: &[Story] = &[
         world
     }),
     ("is refused again after a preemption", refused_again),
+    ("has nobody to schedule it", nobodys),
     ("is told of a preemption that is withdrawn", || {
         let mut world = contested();
         while !world.disrupted("low") {
@@ -156,6 +157,19 @@ fn in_turn() -> Gangs {
     let group = json!({"name": "g", "replicas": 1, "template": {"spec": spec}});
     world.gang_with("high", one(100), &json!({"groups": [group]}));
     world.settle();
+    world
+}
+
+/// The preemptor names a scheduler that is not there.
+fn nobodys() -> Gangs {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    let container = json!({"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}});
+    let spec = json!({"schedulerName": "volcano", "containers": [container]});
+    let group = json!({"name": "g", "replicas": 2, "template": {"spec": spec}});
+    world.gang_with("high", HIGH, &json!({"groups": [group]}));
+    lasts(&mut world, 1100);
     world
 }
 

@@ -1,0 +1,239 @@
+//! Work was evicted for a gang whose pods nobody binds and nobody refuses.
+
+use chrono::TimeDelta;
+use lockstep_api::scheduling::BindingProgress;
+use lockstep_api::words::time;
+use lockstep_sim::{Gangs, Key, WatchedKind};
+use serde_json::{Value, json};
+
+use crate::{HIGH, LOW, run};
+
+/// Groups of one member each, whose pods name these schedulers.
+fn groups(schedulers: &[&str]) -> Value {
+    let limits = json!({"limits": {"nvidia.com/gpu": "1"}});
+    let group = |(at, scheduler): (usize, &&str)| {
+        json!({"name": format!("g{at}"), "template": {"spec":
+            {"schedulerName": scheduler, "containers": [{"name": "c", "resources": limits}]}}})
+    };
+    schedulers.iter().enumerate().map(group).collect()
+}
+
+/// A node full of work of low priority, and a gang of high priority that names these schedulers.
+fn contested(schedulers: &[&str]) -> Gangs {
+    let gpus = schedulers.len() as i64;
+    let mut world = Gangs::new(&[("n1", gpus)]);
+    let members = schedulers.len() as i32;
+    world.gang("low", lockstep_sim::Spec { members, ..LOW });
+    world.settle();
+    world.gang_with("high", HIGH, &json!({"groups": groups(schedulers)}));
+    world
+}
+
+fn serve(world: &mut Gangs, scheduler: &str) {
+    world.store().schedulers.insert(scheduler.to_owned());
+}
+
+fn progress(world: &Gangs) -> Option<BindingProgress> {
+    world.intent("high")?.binding
+}
+
+/// Lets time pass until the victims are gone and that is in the status.
+fn until_victims_are_gone(world: &mut Gangs) {
+    for _ in 0..120 {
+        run(world, 1);
+        if progress(world).is_some() {
+            return;
+        }
+    }
+    panic!("no victim was found gone: {:?}", world.intent("high"));
+}
+
+/// Seconds until the preemption is given up.
+fn given_up_in(world: &mut Gangs, at_most: i64) -> i64 {
+    for second in 0..at_most {
+        if world.intent("high").is_none() {
+            return second;
+        }
+        run(world, 1);
+    }
+    panic!(
+        "it goes on after {at_most} s: {:?}\n{}",
+        world.intent("high"),
+        world.story(20)
+    );
+}
+
+#[test]
+fn capacity_evicted_for_a_gang_that_nobody_schedules_goes_to_others_after_a_quarter_of_an_hour() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    let seconds = given_up_in(&mut world, 1200);
+    assert!((900..=1020).contains(&seconds), "after {seconds} s");
+    run(&mut world, 7200);
+    assert_eq!(
+        (world.running("low"), world.preemptions("high")),
+        (2, 1),
+        "the others run, and are not evicted again"
+    );
+}
+
+#[test]
+fn bound_members_give_their_nodes_back_with_those_that_nobody_schedules() {
+    let mut world = contested(&["default-scheduler", "absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    run(&mut world, 5);
+    assert_eq!(world.running("high"), 1);
+    run(&mut world, 1080);
+    assert_eq!((world.running("high"), world.running("low")), (0, 3));
+    run(&mut world, 3600);
+    assert_eq!((world.running("low"), world.preemptions("high")), (3, 1));
+}
+
+#[test]
+fn a_new_leader_goes_on_with_the_time_of_the_last() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    for _ in 0..10 {
+        run(&mut world, 100);
+        world.crash();
+    }
+    given_up_in(&mut world, 100);
+    run(&mut world, 60);
+    assert_eq!(world.running("low"), 2);
+}
+
+#[test]
+fn a_gang_whose_members_are_bound_one_after_the_other_is_waited_for() {
+    let mut world = contested(&["a", "b", "c"]);
+    until_victims_are_gone(&mut world);
+    for scheduler in ["a", "b", "c"] {
+        run(&mut world, 840);
+        serve(&mut world, scheduler);
+    }
+    run(&mut world, 60);
+    assert_eq!(
+        (world.running("high"), world.preemptions("high")),
+        (3, 1),
+        "{:?}",
+        world.condition("high")
+    );
+    assert_eq!(world.status("high").last_preemption, None);
+}
+
+/// Members of a large gang are bound in many cycles.
+#[test]
+fn progress_is_written_once_a_minute_at_most() {
+    let names: Vec<String> = (0..20).map(|at| format!("s{at}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mut world = contested(&names);
+    until_victims_are_gone(&mut world);
+    let mut seen = vec![progress(&world)];
+    for name in &names[..19] {
+        serve(&mut world, name);
+        run(&mut world, 10);
+        if seen.last() != Some(&progress(&world)) {
+            seen.push(progress(&world));
+        }
+    }
+    assert_eq!(seen.len(), 4, "190 s: {seen:?}");
+    given_up_in(&mut world, 1100);
+}
+
+#[test]
+fn the_clock_of_the_leader_before_delays_the_end_by_no_more_than_once() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    let ahead = world.now() + TimeDelta::hours(1);
+    world.edit_group("high", |group| {
+        let intent = group.status.as_mut().unwrap().preemption.as_mut();
+        intent.unwrap().binding = Some(BindingProgress {
+            bound: 0,
+            since: ahead,
+        });
+    });
+    given_up_in(&mut world, 1020);
+}
+
+/// The manager was away, and so may kube-scheduler have been.
+#[test]
+fn after_an_outage_schedulers_have_a_minute() {
+    let mut world = contested(&["late", "late"]);
+    until_victims_are_gone(&mut world);
+    world.later(3600);
+    run(&mut world, 30);
+    assert!(world.intent("high").is_some());
+    serve(&mut world, "late");
+    run(&mut world, 30);
+    assert_eq!((world.running("high"), world.intent("high")), (2, None));
+}
+
+#[test]
+fn conditions_say_who_has_not_answered_until_when_and_what_to_change() {
+    let mut world = contested(&["absent", "default-scheduler"]);
+    until_victims_are_gone(&mut world);
+    run(&mut world, 130);
+    let since = progress(&world).unwrap().since;
+    let waits = format!(
+        "; its victims are gone and 1 of 2 members bound since {}; given up at {} unless absent binds or \
+         refuses another",
+        time(since),
+        time(since + TimeDelta::minutes(15)),
+    );
+    let message = world.condition("high").message;
+    assert!(message.ends_with(&waits), "{message}");
+    let pod = world.pods_of("high").remove(0).metadata.name.unwrap();
+    given_up_in(&mut world, 1020);
+    let refusal = world.status("high").refusal.unwrap();
+    let said = format!(
+        "nobody has bound or refused 1 pod within 15 min, {pod} on n1 (template.spec.schedulerName of group g0: is there a \
+         scheduler absent?)"
+    );
+    assert_eq!((&refusal.message, refusal.unanswered), (&said, true));
+    let message = world.condition("high").message;
+    let next = time(refusal.at + TimeDelta::seconds(5));
+    assert!(
+        message.contains(&format!(
+            "{said}; not a lack of capacity, so no workload is preempted for it; next try at {next}"
+        )),
+        "{message}"
+    );
+    run(&mut world, 600);
+    let message = world.condition("high").message;
+    assert!(message.contains(&said), "{message}");
+}
+
+#[test]
+fn another_spec_may_preempt_again() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    run(&mut world, 1200);
+    assert_eq!((world.running("low"), world.preemptions("high")), (2, 1));
+    world.edit("high", |w| {
+        w.spec.suspend = true;
+    });
+    run(&mut world, 10);
+    world.edit("high", |w| {
+        for group in &mut w.spec.groups {
+            let spec = group.template.0.spec.as_mut().unwrap();
+            spec.scheduler_name = None;
+        }
+        w.spec.suspend = false;
+    });
+    run(&mut world, 120);
+    assert_eq!((world.running("high"), world.preemptions("high")), (2, 2));
+}
+
+/// Nobody waited when it was given up, so that it got the same nodes again.
+#[test]
+fn free_capacity_is_held_no_longer_than_the_deadline_of_the_start() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    let low = Key::new("ml", "low");
+    world.delete(WatchedKind::TrainingWorkload, &low);
+    given_up_in(&mut world, 1020);
+    run(&mut world, 60);
+    assert!(world.placement("high").is_some());
+    world.gang("late", LOW);
+    run(&mut world, 1300);
+    assert_eq!((world.running("late"), world.preemptions("high")), (2, 1));
+}
