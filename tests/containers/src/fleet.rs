@@ -171,6 +171,22 @@ impl Fleet {
         Ok(())
     }
 
+    /// Loses a node that has these pods, as others see a machine without power: nothing on it does
+    /// anything any more, and nobody is told, not even by a connection that closes.
+    pub async fn lose(&mut self, t: &Scenario<'_>, name: &str, pods: &[Pod]) -> Result<()> {
+        for pod in pods.iter().filter(|p| node(p) == name) {
+            let first = first_process(t, pod).await?;
+            processes::signal(first, Signal::STOP)?;
+            for process in processes::descendants(first) {
+                processes::signal(process, Signal::STOP)?;
+            }
+        }
+        t.nodes.vanish(name).await?;
+        let machine = self.node(name)?;
+        machine.agent = None;
+        machine.containerd.kill()
+    }
+
     /// A node.
     pub fn node(&mut self, name: &str) -> Result<&mut RealNode> {
         let mut all = self.nodes.iter_mut();
