@@ -101,7 +101,7 @@ containerd:
 CONTAINER_TESTS := --features lockstep-containers/containers --test agent --test image --test supervised
 
 .PHONY: test-containers
-test-containers: containerd static plane image ## Agent, supervisor and manager on real containers, the manager out of its image, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
+test-containers: containerd static plane image ## Agent, supervisor and manager on real containers, agent and manager out of their images, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
 	$(CARGO) build --bin lockstep-agent --bin lockstep-run --bin lockstep-manager --bin lockstep-hollow $(CONTAINER_TESTS)
 	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
 	$(CARGO) test $(CONTAINER_TESTS) -- --test-threads=2
@@ -145,7 +145,7 @@ demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves
 	$(CARGO) run -q --bin lockstep-demo
 
 .PHONY: demo-containers
-demo-containers: containerd static plane ## Restarts on real containers, live (root, container-packages)
+demo-containers: containerd static plane ## Restarts on real containers, live: kill, exit, memory, hang, lost node (root, container-packages)
 	$(CARGO) build --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin demo-containers
 	$(CARGO) run -q --bin demo-containers
 
@@ -163,6 +163,7 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers
+	$(MAKE) demo-containers
 	$(MAKE) image-test
 	$(MAKE) image-twice
 	$(MAKE) demo

@@ -2,8 +2,8 @@
 //!
 //! Statics are never dropped and a killed process drops nothing, so guards alone would leave
 //! processes and folders behind. The reaper is a small shell whose standard input is a pipe from
-//! this process: when the pipe closes, it kills the processes that are still registered and removes
-//! the folder. A folder that was kept after a failure is removed by a later run, once it is a day
+//! this process: when the pipe closes, it kills the processes that are still registered, runs scripts
+//! that remove what is elsewhere, and removes the folder. A folder that was kept after a failure is removed by a later run, once it is a day
 //! old.
 
 use std::io::Write;
@@ -15,7 +15,7 @@ use anyhow::{Context, Result};
 
 const SCRIPT: &str = r#"
 trap '' INT TERM HUP
-pids= folder=
+pids= folder= last=
 find "$1" -mindepth 2 -maxdepth 2 -path "$1/lockstep-*/kept" -mmin +1440 2>/dev/null |
   while read -r kept; do rm -rf "${kept%/kept}"; done
 while read -r word arg; do
@@ -23,10 +23,12 @@ while read -r word arg; do
   started) pids="$pids $arg" ;;
   ended) set -- $pids; pids=; for p; do [ "$p" = "$arg" ] || pids="$pids $p"; done ;;
   folder) folder=$arg ;;
+  last) last="$last $arg" ;;
   keep) : >"$folder/kept"; folder= ;;
   esac
 done
 [ -z "$pids" ] || kill -9 $pids 2>/dev/null
+for script in $last; do [ ! -e "$script" ] || sh "$script"; done
 [ -z "$folder" ] || rm -rf "$folder"
 "#;
 
@@ -79,6 +81,12 @@ pub fn ended(pid: u32) -> Result<()> {
     reaper()?.say("ended", &pid.to_string())
 }
 
+/// This shell script is run when we end, if it is still there: after the last process, before the
+/// folder is removed.
+pub fn last(script: &Path) -> Result<()> {
+    reaper()?.say("last", &script.display().to_string())
+}
+
 /// The folder for everything that we write; removed when we end.
 pub fn folder() -> Result<&'static Path> {
     Ok(&reaper()?.folder)
@@ -87,4 +95,47 @@ pub fn folder() -> Result<&'static Path> {
 /// Keeps the folder, to be looked at after a failure.
 pub fn keep_folder() -> Result<()> {
     reaper()?.say("keep", "")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::process::ExitStatusExt;
+
+    use super::*;
+
+    #[test]
+    fn when_the_pipe_closes_processes_end_then_scripts_run_and_then_the_folder_goes() {
+        let outside = tempfile::tempdir().unwrap();
+        let (folder, seen) = (outside.path().join("run"), outside.path().join("seen"));
+        fs::create_dir(&folder).unwrap();
+        let mut process = Command::new("sleep").arg("1000").spawn().unwrap();
+        let (pid, script) = (process.id(), folder.join("last.sh"));
+        let (here, there) = (folder.display(), seen.display());
+        let text = format!(
+            "for i in $(seq 500); do
+               case $(cut -d ' ' -f 3 /proc/{pid}/stat) in Z) ls {here} >{there}; break ;; esac
+               sleep 0.01
+             done"
+        );
+        fs::write(&script, text).unwrap();
+
+        let mut reaper = Command::new("sh")
+            .args(["-c", SCRIPT, "reaper"])
+            .arg(outside.path())
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut pipe = reaper.stdin.take().unwrap();
+        let gone = folder.join("gone.sh");
+        for (word, arg) in [("folder", &folder), ("last", &gone), ("last", &script)] {
+            writeln!(pipe, "{word} {}", arg.display()).unwrap();
+        }
+        writeln!(pipe, "started {pid}").unwrap();
+        drop(pipe);
+        assert!(reaper.wait().unwrap().success());
+        assert_eq!(process.wait().unwrap().signal(), Some(9));
+        assert_eq!(fs::read_to_string(seen).unwrap(), "last.sh\n");
+        assert!(!folder.exists());
+    }
 }

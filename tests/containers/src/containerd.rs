@@ -8,12 +8,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::eventually;
 use lockstep_cluster::process::{Launch, Process, run};
-use rustix::process::Signal;
+use lockstep_cluster::reaper;
 use xtask::image::{Entry, Image, Labels, Layer, Target};
 
 use crate::config;
 use crate::kubelet::Kubelet;
-use crate::processes::{descendants, signal};
 
 /// Folder with other programs than those on the path.
 const PROGRAMS: &str = "LOCKSTEP_CONTAINERD";
@@ -48,6 +47,9 @@ const CALL: Duration = Duration::from_mins(1);
 
 /// Where the CRI has its containers and images.
 const NAMESPACE: &str = "k8s.io";
+
+/// Ends and removes what a containerd leaves that was killed, of which it knows `folder` and `socket`.
+const CLEAN: &str = include_str!("clean.sh");
 
 /// A container to start.
 #[derive(Clone, Copy, Debug)]
@@ -94,6 +96,9 @@ impl Containerd {
         containerd.major = containerd.installed_major().await?;
         let text = config::toml(folder, socket, containerd.major, PAUSE);
         fs::write(containerd.config(), text)?;
+        let known = format!("folder={}\nsocket={}\n", folder.display(), socket.display());
+        fs::write(containerd.clean(), known + CLEAN)?;
+        reaper::last(&containerd.clean())?;
         containerd.restart().await?;
         let busybox = tools()?;
         for (reference, entrypoint) in [
@@ -108,6 +113,11 @@ impl Containerd {
 
     fn config(&self) -> PathBuf {
         self.folder.join("config.toml")
+    }
+
+    /// The script that removes what is left of it.
+    fn clean(&self) -> PathBuf {
+        self.folder.join("clean.sh")
     }
 
     fn program(&self, name: &str) -> PathBuf {
@@ -190,7 +200,7 @@ impl Containerd {
     pub fn run_on_host_network(&self, what: &Run<'_>) -> Result<Process> {
         let socket = self.socket.display().to_string();
         let mut args = vec!["-a".to_owned(), socket, "-n".into(), NAMESPACE.into()];
-        args.extend(run_args(what));
+        args.extend(self.run_args(what));
         let launch = Launch {
             name: format!("container-{}", what.name),
             program: self.program("ctr"),
@@ -202,9 +212,29 @@ impl Containerd {
 
     /// What such a container prints until it ends with success.
     pub async fn printed(&self, what: &Run<'_>) -> Result<String> {
-        let args = run_args(what);
+        let args = self.run_args(what);
         let args: Vec<&str> = args.iter().map(String::as_str).collect();
         self.ctr(&args).await
+    }
+
+    fn run_args(&self, what: &Run<'_>) -> Vec<String> {
+        let folder = what.folder.display();
+        let mut args = ["run", "--rm", "--net-host", "--read-only"]
+            .map(str::to_owned)
+            .to_vec();
+        for capability in CAPABILITIES {
+            args.extend(["--cap-drop", capability].map(str::to_owned));
+        }
+        let fifos = self.folder.join("fifo").display().to_string();
+        args.extend(["--fifo-dir".to_owned(), fifos]);
+        let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
+        args.extend(["--mount".to_owned(), mount]);
+        for (name, value) in what.env {
+            args.extend(["--env".to_owned(), format!("{name}={value}")]);
+        }
+        args.extend([what.image.to_owned(), what.name.to_owned()]);
+        args.extend(what.entrypoint.iter().chain(what.args).cloned());
+        args
     }
 
     /// Id of the first process of a container that was started so.
@@ -219,57 +249,14 @@ impl Containerd {
             .parse()
             .context("a process id")
     }
-
-    /// Its shims, whose arguments name its socket.
-    fn shims(&self) -> Vec<u32> {
-        let mut found = Vec::new();
-        let socket = self.socket.display().to_string();
-        for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-            let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse().ok()) else {
-                continue;
-            };
-            let arguments = fs::read(entry.path().join("cmdline")).unwrap_or_default();
-            if String::from_utf8_lossy(&arguments)
-                .split('\0')
-                .any(|a| a == socket)
-            {
-                found.push(pid);
-            }
-        }
-        found
-    }
 }
 
 impl Drop for Containerd {
     fn drop(&mut self) {
         drop(self.process.take());
-        // A shim that is killed leaves its containers behind, so they go first.
-        for shim in self.shims() {
-            for pid in descendants(shim).into_iter().chain([shim]) {
-                // It fails only for a process that has ended, which is what is wanted.
-                let _ = signal(pid, Signal::KILL);
-            }
-        }
-        unmount_below(&self.folder);
+        // What it cannot end, the reaper tries again.
+        let _ = std::process::Command::new("sh").arg(self.clean()).status();
     }
-}
-
-fn run_args(what: &Run<'_>) -> Vec<String> {
-    let folder = what.folder.display();
-    let mut args = ["run", "--rm", "--net-host", "--read-only"]
-        .map(str::to_owned)
-        .to_vec();
-    for capability in CAPABILITIES {
-        args.extend(["--cap-drop", capability].map(str::to_owned));
-    }
-    let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
-    args.extend(["--mount".to_owned(), mount]);
-    for (name, value) in what.env {
-        args.extend(["--env".to_owned(), format!("{name}={value}")]);
-    }
-    args.extend([what.image.to_owned(), what.name.to_owned()]);
-    args.extend(what.entrypoint.iter().chain(what.args).cloned());
-    args
 }
 
 /// A shell and its tools, for a layer of an image.
@@ -296,20 +283,4 @@ pub fn image(
         labels: Labels::new(),
         layer: Layer::new(entries)?,
     })
-}
-
-/// Root file systems of containers that were killed stay mounted, and their folder could not be
-/// removed.
-fn unmount_below(folder: &Path) {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let below: Vec<&str> = mounts.lines().filter_map(|l| l.split(' ').nth(1)).collect();
-    for mount in below
-        .into_iter()
-        .rev()
-        .filter(|m| Path::new(m).starts_with(folder))
-    {
-        let _ = std::process::Command::new("umount")
-            .args(["-l", mount])
-            .status();
-    }
 }

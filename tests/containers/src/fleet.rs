@@ -7,12 +7,11 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use futures_util::future::try_join_all;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
 use kube::{Api, ResourceExt};
 use lockstep_api::NodeAgent;
 use lockstep_api::node_agent::capabilities;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::process::{Launch, Process, free_port, workspace_binary};
+use lockstep_cluster::process::{Launch, Process, workspace_binary};
 use lockstep_cluster::scenario::{Scenario, node};
 use lockstep_cluster::{Cluster, eventually, http, install, manifests};
 use rustix::process::Signal;
@@ -20,6 +19,8 @@ use serde_json::json;
 use xtask::image::Entry;
 
 use crate::containerd::{self, Containerd, IMAGE};
+use crate::daemon_set::{self, Ports};
+use crate::images::Built;
 use crate::job::{TRAINER, TRAINER_IMAGE};
 use crate::processes;
 
@@ -50,9 +51,17 @@ pub struct RealNode {
 
 #[derive(Debug)]
 struct Agent {
+    health: String,
+    metrics: String,
+    /// Where it is not in its pod.
+    beside: Option<Beside>,
+}
+
+/// An agent as a process of the machine.
+#[derive(Debug)]
+struct Beside {
     launch: Launch,
     folder: PathBuf,
-    health: String,
     process: Process,
 }
 
@@ -109,32 +118,73 @@ impl Fleet {
         }
     }
 
-    /// Starts the agents as their DaemonSet does, and waits until they are linked to supervisors.
+    /// Starts the agents as processes beside their pods, and waits until they are linked to
+    /// supervisors.
     pub async fn start_agents(&mut self, t: &Scenario<'_>) -> Result<()> {
         for machine in &mut self.nodes {
             let root = self.folder.join(&machine.name);
             let agent = start_agent(t, &machine.name, &root).await?;
             machine.agent = Some(agent);
         }
+        self.agents_ready(t).await
+    }
+
+    /// Starts the agents out of their image, by the pod template of their DaemonSet, and waits until
+    /// they are linked to supervisors. Returns their pods.
+    pub async fn start_agents_from(&mut self, t: &Scenario<'_>, image: &Built) -> Result<Vec<Pod>> {
+        let mut pods = Vec::new();
+        for machine in &mut self.nodes {
+            machine.containerd.import_archive(&image.archive).await?;
+            let root = self.folder.join(&machine.name);
+            let ports = Ports::free()?;
+            pods.push(daemon_set::start(t, &machine.name, &root, image, &ports).await?);
+            machine.agent = Some(Agent {
+                health: ports.health,
+                metrics: ports.metrics,
+                beside: None,
+            });
+        }
+        self.agents_ready(t).await?;
+        Ok(pods)
+    }
+
+    async fn agents_ready(&self, t: &Scenario<'_>) -> Result<()> {
         let api: Api<NodeAgent> = Api::all(t.client.clone());
         for machine in &self.nodes {
             eventually("the agent to reach supervisors", LIMIT, async || {
                 let agent = machine.agent.as_ref().context("an agent")?;
                 http::get(&agent.health, "/readyz").await?;
                 let status = api.get(&machine.name).await?.status.unwrap_or_default();
+                let beside = agent.beside.as_ref();
                 ensure!(
                     status
                         .capabilities
                         .iter()
                         .any(|c| c == capabilities::SUPERVISE),
                     "{:?}",
-                    agent.process.log_tail(5)
+                    beside.map(|b| b.process.log_tail(5))
                 );
                 Ok(())
             })
             .await?;
         }
         Ok(())
+    }
+
+    /// Loses a node that has these pods, as others see a machine without power: nothing on it does
+    /// anything any more, and nobody is told, not even by a connection that closes.
+    pub async fn lose(&mut self, t: &Scenario<'_>, name: &str, pods: &[Pod]) -> Result<()> {
+        for pod in pods.iter().filter(|p| node(p) == name) {
+            let first = first_process(t, pod).await?;
+            processes::signal(first, Signal::STOP)?;
+            for process in processes::descendants(first) {
+                processes::signal(process, Signal::STOP)?;
+            }
+        }
+        t.nodes.vanish(name).await?;
+        let machine = self.node(name)?;
+        machine.agent = None;
+        machine.containerd.kill()
     }
 
     /// A node.
@@ -153,19 +203,36 @@ impl RealNode {
     /// SIGKILL of the agent, and a new one at once, as its DaemonSet starts it.
     pub fn replace_agent(&mut self) -> Result<()> {
         let agent = self.agent.as_mut().context("an agent")?;
-        agent.process.kill()?;
-        agent.process = Process::start(&agent.launch, &agent.folder)?;
+        let beside = agent.beside.as_mut().context("it is in its pod")?;
+        beside.process.kill()?;
+        beside.process = Process::start(&beside.launch, &beside.folder)?;
         Ok(())
+    }
+
+    /// What its agent has counted and measured, as Prometheus reads it.
+    pub async fn agent_metrics(&self) -> Result<String> {
+        let agent = self.agent.as_ref().context("an agent")?;
+        http::get(&agent.metrics, "/metrics").await
     }
 }
 
 /// Sends a signal to the training process of a member, supervised or not.
 pub async fn signal(t: &Scenario<'_>, pod: &Pod, signal: Signal) -> Result<()> {
-    let (nodes, name) = (&t.nodes, pod.name_any());
-    let first = nodes.pid(&t.name, &name, TRAINER_CONTAINER).await?;
-    let first = u32::try_from(first)?;
+    let first = first_process(t, pod).await?;
     let process = processes::named(first, TRAINER).context("no training process")?;
     processes::signal(process, signal)
+}
+
+/// SIGKILL of the first process of a member's training container, and so of all in it.
+pub async fn kill_container(t: &Scenario<'_>, pod: &Pod) -> Result<()> {
+    processes::signal(first_process(t, pod).await?, Signal::KILL)
+}
+
+/// The first process of a member's training container.
+async fn first_process(t: &Scenario<'_>, pod: &Pod) -> Result<u32> {
+    let (nodes, name) = (&t.nodes, pod.name_any());
+    let first = nodes.pid(&t.name, &name, TRAINER_CONTAINER).await?;
+    Ok(u32::try_from(first)?)
 }
 
 /// Name of the training container.
@@ -183,15 +250,9 @@ async fn start_agent(t: &Scenario<'_>, node: &str, root: &Path) -> Result<Agent>
     let kubeconfig = t.cluster.kubeconfig_for(&token)?;
     let env = &mut resolved.env;
     env.insert("KUBECONFIG".into(), kubeconfig.display().to_string());
-    let (health, metrics) = (
-        format!("127.0.0.1:{}", free_port()?),
-        format!("127.0.0.1:{}", free_port()?),
-    );
-    let own = [
-        format!("--health-address={health}"),
-        format!("--metrics-address={metrics}"),
-        format!("--kubelet-dir={}", root.join("var/lib/kubelet").display()),
-    ];
+    let ports = Ports::free()?;
+    let kubelet = root.join("var/lib/kubelet");
+    let own = [format!("--kubelet-dir={}", kubelet.display())];
     // Root without capabilities, as the DaemonSet says.
     let without = ["--bounding-set=-all", "--inh-caps=-all"].map(str::to_owned);
     let program = workspace_binary("lockstep-agent")?.display().to_string();
@@ -199,16 +260,23 @@ async fn start_agent(t: &Scenario<'_>, node: &str, root: &Path) -> Result<Agent>
     let launch = Launch {
         name: format!("agent-{node}"),
         program: "setpriv".into(),
-        args: args.chain(resolved.args).chain(own).collect(),
+        args: args
+            .chain(resolved.args)
+            .chain(ports.args())
+            .chain(own)
+            .collect(),
         env: Some(resolved.env),
     };
     let folder = t.cluster.folder().to_owned();
     let process = Process::start(&launch, &folder)?;
     Ok(Agent {
-        launch,
-        folder,
-        health,
-        process,
+        health: ports.health,
+        metrics: ports.metrics,
+        beside: Some(Beside {
+            launch,
+            folder,
+            process,
+        }),
     })
 }
 
@@ -224,15 +292,7 @@ async fn stand_in(t: &Scenario<'_>, node: &str) -> Result<Pod> {
             "terminationGracePeriodSeconds": 0,
         },
     }))?;
-    let api: Api<Pod> = Api::namespaced(t.client.clone(), namespace);
-    let pod = api.create(&PostParams::default(), &pod).await?;
-    eventually("the pod of an agent to run", LIMIT, async || {
-        let pod = api.get(&pod.name_any()).await?;
-        let phase = pod.status.as_ref().and_then(|s| s.phase.as_deref());
-        ensure!(phase == Some("Running"), "{phase:?}");
-        Ok(pod)
-    })
-    .await
+    daemon_set::run(t, namespace, &pod).await
 }
 
 /// Node of a pod, with its agent and runtime.

@@ -149,9 +149,18 @@ impl Job {
 
     /// Steps done, as rank 0 says.
     pub fn step(&self) -> Result<u64> {
+        Ok(self.progress()?.1)
+    }
+
+    /// The step that the running attempt began at, as rank 0 says.
+    pub fn begun_at(&self) -> Result<u64> {
+        Ok(self.progress()?.0)
+    }
+
+    fn progress(&self) -> Result<(u64, u64)> {
         let text = fs::read_to_string(self.folder.join("progress-0"))?;
-        let step = text.split_whitespace().nth(1).context("no progress yet")?;
-        Ok(step.parse()?)
+        let numbers = text.trim().split_once(' ').context("no progress yet")?;
+        Ok((numbers.0.parse()?, numbers.1.parse()?))
     }
 
     /// Occasion and step of the last checkpoint.

@@ -135,6 +135,7 @@ impl Kubelet {
             container_path: container.into(),
             host_path: host.display().to_string(),
             readonly,
+            ..Mount::default()
         };
         let mut config = config(name, attempt, &command);
         // The supervisor that is shipped is static; the one that tests build needs these.

@@ -10,11 +10,14 @@
 //! | [`containerd`] | a runtime and the images in it |
 //! | [`kubelet`] | single calls of a kubelet, for tests of the agent alone |
 //! | [`fleet`] | nodes: a containerd and an agent each, under the kubelet model |
+//! | [`images`], `daemon_set` | what `make image` has written, and the agents out of it |
 //! | [`job`] | the trainer as a workload, and what its members note |
 
 mod config;
 pub mod containerd;
+mod daemon_set;
 pub mod fleet;
+pub mod images;
 pub mod job;
 pub mod kubelet;
 mod processes;

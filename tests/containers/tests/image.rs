@@ -1,16 +1,16 @@
-//! The manager out of its image (`make image`), under containerd: read-only, as the image's own user
-//! without capabilities, with the configuration that is installed. A job runs and restarts by it. Needs root: `make
-//! test-containers`.
-
-use std::path::PathBuf;
+//! Manager and agents out of their images (`make image`), under containerd: the manager read-only, as the
+//! image's own user without capabilities, with the configuration that is installed; an agent in the pod
+//! that its `DaemonSet` describes. Jobs run and restart by them. Needs root: `make test-containers`.
 
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
+use kube::api::DeleteParams;
 use lockstep_api::condition::{reasons, types};
-use lockstep_cluster::scenario::{scenario, uids};
-use lockstep_cluster::{Cluster, Options, eventually, http, process};
+use lockstep_cluster::scenario::{Scenario, kept, scenario, uids};
+use lockstep_cluster::{Cluster, Options, eventually, http, install, process};
 use lockstep_containers::containerd::Run;
-use lockstep_containers::fleet::{LIMIT, signal};
+use lockstep_containers::fleet::{LIMIT, kill_container, signal};
+use lockstep_containers::images::built;
 use lockstep_containers::job::now;
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
@@ -18,62 +18,46 @@ use serde_json::{Value, json};
 
 /// User of the image, as its configuration has it.
 const NONROOT: &str = "65532";
+const ROOT: &str = "0";
+/// Of processes under a filter of system calls, in `/proc`.
+const FILTERED: &str = "2";
+/// Members on the node of an agent whose memory is measured, and the most that it may hold, in bytes.
+const MEMBERS: usize = 8;
+const MOST_RESIDENT: u64 = 12_000_000;
 
-/// What `make image` has written.
-struct Built {
-    archive: PathBuf,
-    name: String,
-    entrypoint: Vec<String>,
-}
-
-/// The layout of the manager's image.
-fn built() -> Result<Built> {
-    let exe = std::env::current_exe().context("path of this program")?;
-    let folders = exe.ancestors().map(|folder| folder.join("images"));
-    let folder = folders
-        .into_iter()
-        .find(|f| f.join("lockstep-manager.tar").is_file())
-        .context("no image of the manager: run `make image`")?;
-    let layout = folder.join("lockstep-manager");
-    let read = |path: PathBuf| anyhow::Ok(serde_json::from_slice(&std::fs::read(path)?)?);
-    let blob = |about: &Value| {
-        let digest = about["digest"].as_str().context("a digest")?;
-        read(layout.join("blobs").join(digest.replace(':', "/")))
-    };
-    let index: Value = read(layout.join("index.json"))?;
-    let about = &index["manifests"][0];
-    let name = about["annotations"]["io.containerd.image.name"].as_str();
-    let manifest = blob(about)?;
-    let config = blob(&manifest["config"])?;
-    Ok(Built {
-        archive: folder.join("lockstep-manager.tar"),
-        name: name.context("a name")?.to_owned(),
-        entrypoint: serde_json::from_value(config["config"]["Entrypoint"].clone())?,
-    })
-}
-
-/// It runs as the image's user and can become nobody else: no capability, not even one that a program
-/// could gain.
-fn confined(pid: u32) -> Result<()> {
+/// What the kernel says of a process.
+fn field(pid: u32, name: &str) -> Result<String> {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let field = |name: &str| {
-        let line = status.lines().find_map(|l| l.strip_prefix(name));
-        let value = line.and_then(|l| l.strip_prefix(":")).map(str::trim);
-        value.with_context(|| format!("no {name}: {status}"))
-    };
-    let user = field("Uid")?;
-    ensure!(user.starts_with(NONROOT), "it runs as {user}");
+    let line = status.lines().find_map(|l| l.strip_prefix(name));
+    let value = line.and_then(|l| l.strip_prefix(":")).map(str::trim);
+    let value = value.with_context(|| format!("no {name}: {status}"))?;
+    Ok(value.to_owned())
+}
+
+/// It runs as this user and can become nobody else: no capability, not even one that a program could
+/// gain; and it cannot write to its root file system.
+fn confined(pid: u32, user: &str) -> Result<()> {
+    let users = field(pid, "Uid")?;
+    ensure!(
+        users.split_whitespace().all(|u| u == user),
+        "it runs as {users}"
+    );
     for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
-        let has = field(set)?;
+        let has = field(pid, set)?;
         ensure!(has.bytes().all(|b| b == b'0'), "{set} is {has}");
     }
-    ensure!(field("NoNewPrivs")? == "1", "it may gain privileges");
+    ensure!(field(pid, "NoNewPrivs")? == "1", "it may gain privileges");
+    let mounts = std::fs::read_to_string(format!("/proc/{pid}/mounts"))?;
+    let mut mounts = mounts.lines().map(|l| l.split(' ').collect::<Vec<_>>());
+    let root = mounts.find(|m| m.get(1) == Some(&"/"));
+    let options = root.as_ref().and_then(|m| m.get(3)).context("a root")?;
+    ensure!(options.split(',').any(|o| o == "ro"), "/ is {options}");
     Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers() -> Result<()> {
-    let image = built()?;
+    let image = built("lockstep-manager")?;
     let cluster = Cluster::start(&Options {
         config: json!({"leaderElection": null}),
         ..Options::named("image")
@@ -112,7 +96,7 @@ async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers
     })
     .await?;
     let pid = machine.containerd.first_process("manager").await?;
-    confined(pid)?;
+    confined(pid, NONROOT)?;
 
     let shape = fleet.shape(&[]);
     scenario(&cluster, "image", &shape, async |t| {
@@ -140,4 +124,91 @@ async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers
         Ok(())
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_node() -> Result<()>
+{
+    let image = built("lockstep-agent")?;
+    let config = json!({"workloads": {"healthyReset": "1s"}, "leaderElection": null});
+    let options = Options {
+        config,
+        ..Options::named("daemon-set")
+    };
+    let cluster = Cluster::start(&options).await?;
+    let _manager = cluster.start_manager("a").await?;
+    let mut fleet = Fleet::start(&cluster, "agent", 1).await?;
+    let shape = fleet.shape(&[]);
+    scenario(&cluster, "agent", &shape, async |t| {
+        let agents = fleet.start_agents_from(t, &image).await?;
+        let pod = agents.first().context("an agent")?.name_any();
+        let pid = t.nodes.pid(install::AGENT.0, &pod, "agent").await?;
+        let pid = u32::try_from(pid)?;
+        confined(pid, ROOT)?;
+        ensure!(field(pid, "Seccomp")? == FILTERED, "any system call");
+
+        inside_its_containers(t).await?;
+        let resident = resident(pid)?;
+        println!("the agent of {MEMBERS} members: {resident} bytes resident");
+        ensure!(resident < MOST_RESIDENT, "{resident} bytes are resident");
+        t.workloads()
+            .delete("gpt", &DeleteParams::default())
+            .await?;
+        t.no_pods("gpt").await?;
+
+        with_its_containers(t).await?;
+        let metrics = fleet.nodes()[0].agent_metrics().await?;
+        let stops = metrics
+            .lines()
+            .find(|l| l.starts_with("lockstep_agent_stops_total"));
+        println!("{}", stops.context("no stops")?);
+        Ok(())
+    })
+    .await
+}
+
+/// A gang under supervisors, of which a member is killed.
+async fn inside_its_containers(t: &Scenario<'_>) -> Result<()> {
+    let job = Job::new(&t.cluster.folder().join(&t.name), "gpt", MEMBERS)?;
+    t.create(job.manifest(json!({}), one_accelerator())?)
+        .await?;
+    eventually("all members to step", LIMIT, async || job.since(0)).await?;
+    let before = t.running("gpt").await?;
+    let killed = now()?;
+    signal(t, before.get(3).context("a fourth")?, Signal::KILL).await?;
+    eventually("all members to step", LIMIT, async || job.since(killed)).await?;
+    t.restarted("gpt", 1).await?;
+    kept(&before, &t.running("gpt").await?, 0)?;
+    ensure!(job.mixed() == 0, "two attempts have met");
+    Ok(())
+}
+
+/// A gang without supervisors, whose members neither notice each other nor heed SIGTERM: what ends
+/// them is the agent.
+async fn with_its_containers(t: &Scenario<'_>) -> Result<()> {
+    let job = Job::new(&t.cluster.folder().join(&t.name), "deaf", MEMBERS)?;
+    let in_place = json!({"supervisor": "Never", "withoutSupervisor": "Allow"});
+    let mut container = one_accelerator();
+    container["command"] = json!([
+        "/bin/sh",
+        "-c",
+        "trap '' TERM; while true; do sleep 1; done"
+    ]);
+    let policy = json!({"failurePolicy": {"inPlace": in_place}});
+    t.create(job.manifest(policy, container)?).await?;
+    let before = t.running("deaf").await?;
+    kill_container(t, before.get(3).context("a fourth")?).await?;
+    t.restarted("deaf", 1).await?;
+    kept(&before, &t.running("deaf").await?, 1)
+}
+
+fn one_accelerator() -> Value {
+    json!({"resources": {"limits": {"nvidia.com/gpu": 1}}})
+}
+
+/// Bytes of a process that are in memory.
+fn resident(pid: u32) -> Result<u64> {
+    let text = field(pid, "VmRSS")?;
+    let kibibytes = text.strip_suffix(" kB").context("no unit")?;
+    Ok(kibibytes.parse::<u64>()? * 1024)
 }

@@ -255,6 +255,44 @@ async fn a_member_that_is_stopped_hangs_and_all_come_back_inside_their_container
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn members_of_a_node_that_falls_silent_move_and_the_others_come_back_inside_their_containers()
+-> Result<()> {
+    let (cluster, _manager) = cluster("silent").await?;
+    let mut fleet = Fleet::start(&cluster, "silent", 3).await?;
+    let shape = fleet.shape(&["--lease-seconds=8", "--renew-seconds=1"]);
+    scenario(&cluster, "silent", &shape, async |t| {
+        fleet.start_agents(t).await?;
+        let job = job(t, "gpt", 2)?;
+        let mut spec = lasting();
+        spec["failurePolicy"]["nodeLostSeconds"] = json!(1);
+        t.create(job.manifest(spec, json!({}))?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let (_, saved) = eventually("a checkpoint", LIMIT, async || job.checkpoint()).await?;
+        // The others would look for a rank 0 that moves at the address that they were started with.
+        let mut nodes = before.iter().map(node);
+        let lost = nodes.find(|name| *name != node(&before[0]));
+        let lost = lost.context("all members are on one node")?;
+        let silent = now()?;
+        fleet.lose(t, &lost, &before).await?;
+        let after = trains(t, "gpt", &job, silent).await?;
+        let cause = cause(t, "gpt", 1).await?;
+        ensure!(
+            cause.kind == CauseKind::NodeLost && cause.node == lost,
+            "{cause:?}"
+        );
+        for (old, new) in before.iter().zip(&after) {
+            let kept = old.uid() == new.uid();
+            ensure!(kept == (node(old) != lost), "{}: {kept}", old.name_any());
+            ensure!(node(new) != lost && restarts(new) == 0, "{new:?}");
+        }
+        ensure!(job.begun_at()? >= saved, "it began before its checkpoint");
+        ensure!(job.mixed() == 0, "two attempts have met");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_program_that_does_not_exist_fails_the_workload_with_its_reason() -> Result<()> {
     let (cluster, _manager) = cluster("missing").await?;
     on_nodes(&cluster, "missing", 1, async |t, _| {

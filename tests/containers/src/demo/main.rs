@@ -1,29 +1,34 @@
-//! Restarts on real containers, to look at: `make demo-containers`. Eight members train on four nodes
-//! of this machine; one after the other is killed, told to exit, and given less memory than it takes.
-//! Each time all go on from the last checkpoint, in the same containers.
+//! Restarts on real containers, to look at: `make demo-containers`. Eight members train on the nodes of
+//! this machine; one after the other is killed, told to exit, given less memory than it takes, and
+//! stopped, and then a node is lost. Each time all go on from the last checkpoint.
+//!
+//! Ends with 0 if all of it was seen.
 
-use std::time::Duration;
+mod act;
+mod timeline;
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::api::core::v1::Pod;
-use kube::ResourceExt;
-use lockstep_cluster::scenario::{Scenario, node, restarts, scenario, uids};
+use lockstep_cluster::scenario::{Scenario, node, scenario};
 use lockstep_cluster::{Cluster, Options, eventually};
 use lockstep_containers::fleet::{LIMIT, signal};
-use lockstep_containers::job::now;
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
-use serde_json::json;
+use serde_json::{Value, json};
 
-const NODES: i32 = 4;
+use crate::act::{Act, Show};
+use crate::timeline::table;
+
+/// One more than the members fill.
+const NODES: i32 = 5;
 const MEMBERS: usize = 8;
-/// Longer than an agent remembers that it had much to tell.
-const CALM: Duration = Duration::from_secs(11);
+/// A node is silent this long after its last sign of life. On real ones that is 40 s.
+const LEASE: &str = "--lease-seconds=8";
+const RENEWAL: &str = "--renew-seconds=1";
 
 #[tokio::main]
 async fn main() -> Result<()> {
     println!(
-        "starting an API server, the manager, and four nodes with containerd and an agent each"
+        "starting an API server, the manager, and {NODES} nodes with containerd and an agent each"
     );
     let options = Options {
         config: json!({"workloads": {"healthyReset": "1s"}, "leaderElection": null}),
@@ -32,93 +37,57 @@ async fn main() -> Result<()> {
     let cluster = Cluster::start(&options).await?;
     let _manager = cluster.start_manager("a").await?;
     let mut fleet = Fleet::start(&cluster, "demo", NODES).await?;
-    let shape = fleet.shape(&[]);
-    scenario(&cluster, "demo", &shape, async |t| {
+    let shape = fleet.shape(&[LEASE, RENEWAL]);
+    let mut seen = Vec::new();
+    let outcome = scenario(&cluster, "demo", &shape, async |t| {
         fleet.start_agents(t).await?;
-        let job = Job::new(&t.cluster.folder().join(&t.name), "gpt", MEMBERS)?;
-        let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
-        t.create(job.manifest(json!({}), limited)?).await?;
-        eventually("all members to step", LIMIT, async || job.since(0)).await?;
-        let show = Show { t, job: &job };
-        show.members().await?;
-        show.act("kill -9 of a member", 2, async |pod| {
-            signal(t, pod, Signal::KILL).await
-        })
-        .await?;
-        show.act("a member exits with 42", 5, async |_| {
-            job.command(5, "exit 42")
-        })
-        .await?;
-        show.act("a member takes more memory than its limit", 7, async |_| {
-            job.command(7, "leak")
-        })
-        .await?;
-        println!("members of two attempts have met {} times", job.mixed());
-        Ok(())
+        perform(t, &mut fleet, &mut seen).await
     })
-    .await
+    .await;
+    println!("\n{}", table(&seen));
+    outcome
 }
 
-struct Show<'a> {
-    t: &'a Scenario<'a>,
-    job: &'a Job,
+/// Longer than a lost node takes to be noticed, and shorter than members wait for each other.
+fn policy() -> Value {
+    json!({"failurePolicy": {
+        "nodeLostSeconds": 1,
+        "progress": {"timeoutSeconds": 16, "startupSeconds": 60},
+    }})
 }
 
-impl Show<'_> {
-    async fn members(&self) -> Result<()> {
-        println!("\ngpt trains, one container for each member:");
-        for pod in self.t.running("gpt").await? {
-            println!("  {}  {}", node(&pod), pod.name_any());
-        }
-        Ok(())
-    }
+async fn perform(t: &Scenario<'_>, fleet: &mut Fleet, seen: &mut Vec<Act>) -> Result<()> {
+    let job = Job::new(&t.cluster.folder().join(&t.name), "gpt", MEMBERS)?;
+    let limited = json!({"resources": {"limits": {"nvidia.com/gpu": 4, "memory": "64Mi"}}});
+    t.create(job.manifest(policy(), limited)?).await?;
+    eventually("all members to step", LIMIT, async || job.since(0)).await?;
+    let mut show = Show { t, job: &job, seen };
+    show.members().await?;
+    show.in_place("kill -9 of a member", async |pods| {
+        signal(t, &pods[2], Signal::KILL).await
+    })
+    .await?;
+    show.in_place("a member exits with 42", async |_| {
+        job.command(5, "exit 42")
+    })
+    .await?;
+    show.in_place("out of memory", async |_| job.command(7, "leak"))
+        .await?;
+    show.in_place("a member is stopped", async |pods| {
+        signal(t, &pods[3], Signal::STOP).await
+    })
+    .await?;
 
-    /// Something happens to a member; prints what became of all.
-    async fn act(
-        &self,
-        title: &str,
-        rank: usize,
-        trouble: impl AsyncFnOnce(&Pod) -> Result<()>,
-    ) -> Result<()> {
-        tokio::time::sleep(CALM).await;
-        let before = self.t.running("gpt").await?;
-        let known = self.restarts_so_far().await?;
-        let (_, saved) = self.job.checkpoint()?;
-        println!("\n== {title}: {}", before[rank].name_any());
-        println!("   step {}, last checkpoint {saved}", self.job.step()?);
-        let at = now()?;
-        trouble(&before[rank]).await?;
-        let reached = eventually("all to step again", LIMIT, async || self.job.since(at)).await?;
-        let status = self.t.restarted("gpt", known + 1).await?;
-        let after = self.t.running("gpt").await?;
-        ensure!(uids(&before) == uids(&after), "pods were replaced");
-        let count: i32 = after.iter().map(restarts).sum();
-        let entry = status.history.first().context("history")?;
-        let (cause, p) = (&entry.cause, &entry.phases);
-        println!(
-            "   {:?}, exit code {:?}, reason {}: attempt {}",
-            cause.kind, cause.exit_code, cause.reason, entry.attempt
-        );
-        println!(
-            "   detect {} ms, decide {} ms, stop {} ms, barrier {} ms, start {} ms, meet {} ms, first step {} ms",
-            p.detect_ms,
-            p.decide_ms,
-            p.stop_ms,
-            p.barrier_ms,
-            p.start_ms,
-            (reached.met - reached.started) / 1000,
-            (reached.stepped - reached.met) / 1000
-        );
-        println!(
-            "   all {MEMBERS} step again after {} ms, at step {}; same pods, {count} container restarts",
-            (reached.stepped - at) / 1000,
-            self.job.step()?
-        );
-        Ok(())
-    }
-
-    async fn restarts_so_far(&self) -> Result<i64> {
-        let workload = self.t.workloads().get("gpt").await?;
-        Ok(workload.status.context("a status")?.restarts.total)
-    }
+    let pods = t.running("gpt").await?;
+    // The others would look for a rank 0 that moves at the address that they were started with.
+    let nodes = pods.iter().map(node);
+    let lost = nodes.rev().find(|name| *name != node(&pods[0]));
+    let lost = lost.context("all members are on one node")?;
+    show.elsewhere("a node is lost", &lost, async |pods| {
+        fleet.lose(t, &lost, pods).await
+    })
+    .await?;
+    ensure!(job.mixed() == 0, "members of two attempts have met");
+    println!("\nno two attempts have ever met");
+    Ok(())
 }

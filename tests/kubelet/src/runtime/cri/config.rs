@@ -3,16 +3,17 @@
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 
-use k8s_openapi::api::core::v1::{Container, Volume};
+use k8s_openapi::api::core::v1::{Capabilities, Container, SeccompProfile, Volume};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_model::resources::{CPU, MEMORY, Resources};
 use thiserror::Error;
 
+use super::api::security_profile::ProfileType;
 use super::api::{
-    ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, KeyValue, LinuxContainerConfig,
-    LinuxContainerResources, LinuxContainerSecurityContext, LinuxPodSandboxConfig,
-    LinuxSandboxSecurityContext, Mount, NamespaceMode, NamespaceOption, PodSandboxConfig,
-    PodSandboxMetadata,
+    Capability, ContainerConfig, ContainerMetadata, ImageSpec, Int64Value, KeyValue,
+    LinuxContainerConfig, LinuxContainerResources, LinuxContainerSecurityContext,
+    LinuxPodSandboxConfig, LinuxSandboxSecurityContext, Mount, MountPropagation, NamespaceMode,
+    NamespaceOption, PodSandboxConfig, PodSandboxMetadata, SecurityProfile,
 };
 use crate::model::PodDesc;
 use crate::runtime::program::{Surroundings, Unstartable, environment, words};
@@ -141,9 +142,18 @@ fn mounts(
             container_path: mount.mount_path.clone(),
             host_path: folder.display().to_string(),
             readonly: mount.read_only == Some(true),
+            propagation: propagation(mount.mount_propagation.as_deref()).into(),
         });
     }
     Ok(out)
+}
+
+fn propagation(mode: Option<&str>) -> MountPropagation {
+    match mode {
+        Some("HostToContainer") => MountPropagation::PropagationHostToContainer,
+        Some("Bidirectional") => MountPropagation::PropagationBidirectional,
+        _ => MountPropagation::PropagationPrivate,
+    }
 }
 
 fn resources(container: &Container) -> Result<LinuxContainerResources, Undescribed> {
@@ -178,12 +188,36 @@ fn security(pod: &PodDesc, container: &Container) -> LinuxContainerSecurityConte
     let group = own
         .and_then(|c| c.run_as_group)
         .or_else(|| pods.and_then(|c| c.run_as_group));
+    let seccomp = own
+        .and_then(|c| c.seccomp_profile.as_ref())
+        .or_else(|| pods.and_then(|c| c.seccomp_profile.as_ref()));
     LinuxContainerSecurityContext {
+        capabilities: own.and_then(|c| c.capabilities.as_ref()).map(capabilities),
+        seccomp: seccomp.map(profile),
         namespace_options: Some(namespaces()),
         run_as_user: user.map(|value| Int64Value { value }),
         readonly_rootfs: own.and_then(|c| c.read_only_root_filesystem) == Some(true),
         no_new_privs: own.and_then(|c| c.allow_privilege_escalation) == Some(false),
         run_as_group: group.map(|value| Int64Value { value }),
+    }
+}
+
+fn capabilities(changed: &Capabilities) -> Capability {
+    Capability {
+        add_capabilities: changed.add.clone().unwrap_or_default(),
+        drop_capabilities: changed.drop.clone().unwrap_or_default(),
+    }
+}
+
+fn profile(profile: &SeccompProfile) -> SecurityProfile {
+    let profile_type = match profile.type_.as_str() {
+        "RuntimeDefault" => ProfileType::RuntimeDefault,
+        "Localhost" => ProfileType::Localhost,
+        _ => ProfileType::Unconfined,
+    };
+    SecurityProfile {
+        profile_type: profile_type.into(),
+        localhost_ref: profile.localhost_profile.clone().unwrap_or_default(),
     }
 }
 
@@ -201,15 +235,19 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_container_is_described_with_its_limits_user_and_the_folders_of_its_volumes() {
+    fn a_container_is_described_with_its_limits_rights_and_the_folders_of_its_volumes() {
         let spec = json!({
-            "securityContext": {"runAsUser": 1000},
+            "securityContext": {"runAsUser": 1000, "seccompProfile": {"type": "RuntimeDefault"}},
             "volumes": [{"name": "own", "emptyDir": {}}, {"name": "data", "hostPath": {"path": "/data"}}],
             "containers": [{
                 "name": "c", "image": "i:1", "args": ["--to=$(TO)", "/own/x"],
                 "env": [{"name": "TO", "value": "/data"}],
                 "resources": {"limits": {"cpu": "10m", "memory": "16Mi"}, "requests": {"cpu": "500m"}},
-                "volumeMounts": [{"name": "own", "mountPath": "/own"}, {"name": "data", "mountPath": "/data"}],
+                "securityContext": {"capabilities": {"drop": ["ALL"]}},
+                "volumeMounts": [
+                    {"name": "own", "mountPath": "/own"},
+                    {"name": "data", "mountPath": "/data", "mountPropagation": "HostToContainer"},
+                ],
             }],
         });
         let pod = PodDesc {
@@ -242,7 +280,18 @@ mod tests {
             ),
             (1000, 512, 16 << 20)
         );
-        let user = linux.security_context.unwrap().run_as_user;
-        assert_eq!(user, Some(Int64Value { value: 1000 }));
+        let propagation: Vec<_> = made.mounts.iter().map(Mount::propagation).collect();
+        assert_eq!(
+            propagation,
+            [
+                MountPropagation::PropagationPrivate,
+                MountPropagation::PropagationHostToContainer
+            ]
+        );
+        let security = linux.security_context.unwrap();
+        assert_eq!(security.run_as_user, Some(Int64Value { value: 1000 }));
+        assert_eq!(security.capabilities.unwrap().drop_capabilities, ["ALL"]);
+        let seccomp = security.seccomp.unwrap();
+        assert_eq!(seccomp.profile_type(), ProfileType::RuntimeDefault);
     }
 }

@@ -110,8 +110,66 @@ pub struct LinuxContainerResources {
     #[prost(int64, tag = "4")]
     pub memory_limit_in_bytes: i64,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Capability {
+    #[prost(string, repeated, tag = "1")]
+    pub add_capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "2")]
+    pub drop_capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SecurityProfile {
+    #[prost(enumeration = "security_profile::ProfileType", tag = "1")]
+    pub profile_type: i32,
+    #[prost(string, tag = "2")]
+    pub localhost_ref: ::prost::alloc::string::String,
+}
+/// Nested message and enum types in `SecurityProfile`.
+pub mod security_profile {
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum ProfileType {
+        RuntimeDefault = 0,
+        Unconfined = 1,
+        Localhost = 2,
+    }
+    impl ProfileType {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::RuntimeDefault => "RuntimeDefault",
+                Self::Unconfined => "Unconfined",
+                Self::Localhost => "Localhost",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "RuntimeDefault" => Some(Self::RuntimeDefault),
+                "Unconfined" => Some(Self::Unconfined),
+                "Localhost" => Some(Self::Localhost),
+                _ => None,
+            }
+        }
+    }
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxContainerSecurityContext {
+    #[prost(message, optional, tag = "1")]
+    pub capabilities: ::core::option::Option<Capability>,
     #[prost(message, optional, tag = "3")]
     pub namespace_options: ::core::option::Option<NamespaceOption>,
     #[prost(message, optional, tag = "5")]
@@ -122,8 +180,10 @@ pub struct LinuxContainerSecurityContext {
     pub no_new_privs: bool,
     #[prost(message, optional, tag = "12")]
     pub run_as_group: ::core::option::Option<Int64Value>,
+    #[prost(message, optional, tag = "15")]
+    pub seccomp: ::core::option::Option<SecurityProfile>,
 }
-#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct LinuxContainerConfig {
     #[prost(message, optional, tag = "1")]
     pub resources: ::core::option::Option<LinuxContainerResources>,
@@ -138,6 +198,8 @@ pub struct Mount {
     pub host_path: ::prost::alloc::string::String,
     #[prost(bool, tag = "3")]
     pub readonly: bool,
+    #[prost(enumeration = "MountPropagation", tag = "5")]
+    pub propagation: i32,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct KeyValue {
@@ -281,6 +343,35 @@ impl NamespaceMode {
             "POD" => Some(Self::Pod),
             "CONTAINER" => Some(Self::Container),
             "NODE" => Some(Self::Node),
+            _ => None,
+        }
+    }
+}
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, ::prost::Enumeration)]
+#[repr(i32)]
+pub enum MountPropagation {
+    PropagationPrivate = 0,
+    PropagationHostToContainer = 1,
+    PropagationBidirectional = 2,
+}
+impl MountPropagation {
+    /// String value of the enum field names used in the ProtoBuf definition.
+    ///
+    /// The values are not transformed in any way and thus are considered stable
+    /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+    pub fn as_str_name(&self) -> &'static str {
+        match self {
+            Self::PropagationPrivate => "PROPAGATION_PRIVATE",
+            Self::PropagationHostToContainer => "PROPAGATION_HOST_TO_CONTAINER",
+            Self::PropagationBidirectional => "PROPAGATION_BIDIRECTIONAL",
+        }
+    }
+    /// Creates an enum from field names used in the ProtoBuf definition.
+    pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+        match value {
+            "PROPAGATION_PRIVATE" => Some(Self::PropagationPrivate),
+            "PROPAGATION_HOST_TO_CONTAINER" => Some(Self::PropagationHostToContainer),
+            "PROPAGATION_BIDIRECTIONAL" => Some(Self::PropagationBidirectional),
             _ => None,
         }
     }
