@@ -43,7 +43,8 @@ fn built() -> Result<Built> {
     let index: Value = read(layout.join("index.json"))?;
     let about = &index["manifests"][0];
     let name = about["annotations"]["io.containerd.image.name"].as_str();
-    let manifest = blob(about)?;
+    // Those for other processors are the same but for the program.
+    let manifest = blob(&blob(about)?["manifests"][0])?;
     let config = blob(&manifest["config"])?;
     Ok(Built {
         archive: folder.join("lockstep-manager.tar"),
