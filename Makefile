@@ -46,22 +46,28 @@ plane: ## The test control plane (minutes the first time, cached by content)
 generate: ## crds/, docs/reference and bundle/ from the Rust types and config/, the agent's CRI code from its proto file
 	$(CARGO) run -q --bin xtask -- generate
 
-MUSL := $(shell uname -m)-unknown-linux-musl
+# Processors by OCI's names, with commas between them. For this machine's own musl-gcc compiles what is C, for others zig, which xtask installs.
+OWN_ARCH := $(subst x86_64,amd64,$(subst aarch64,arm64,$(shell uname -m)))
+IMAGE_ARCH ?= $(OWN_ARCH)
+PLUGIN_ARCH ?= $(OWN_ARCH)
+comma := ,
+define static_targets
+	@case ",$1," in *,$(OWN_ARCH),*) command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; };; esac
+	rustup target add $(patsubst %,%-unknown-linux-musl,$(subst amd64,x86_64,$(subst arm64,aarch64,$(subst $(comma), ,$1))))
+endef
 
 .PHONY: image
-image: ## OCI images of manager, agent, supervisor and trainer into target/images (IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
-	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
-	rustup target add $(MUSL)
-	$(CARGO) run -q --bin xtask -- image $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
+image: ## OCI images of manager, agent, supervisor and trainer into target/images (IMAGE_ARCH=amd64,arm64, otherwise this machine's own; IMAGE_PREFIX, IMAGE_TAG; needs musl-gcc)
+	$(call static_targets,$(IMAGE_ARCH))
+	$(CARGO) run -q --bin xtask -- image --arch $(IMAGE_ARCH) $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(IMAGE_TAG),--tag $(IMAGE_TAG))
 
 .PHONY: plugin
-plugin: ## kubectl lockstep as a static program into target/plugin (needs musl-gcc)
-	@command -v musl-gcc >/dev/null || { echo "musl-gcc is missing: apt-get install musl-tools" >&2; exit 1; }
-	rustup target add $(MUSL)
-	$(CARGO) run -q --bin xtask -- plugin
+plugin: ## kubectl lockstep as a static program into target/plugin/ARCH (PLUGIN_ARCH=amd64,arm64, otherwise this machine's own; needs musl-gcc)
+	$(call static_targets,$(PLUGIN_ARCH))
+	$(CARGO) run -q --bin xtask -- plugin --arch $(PLUGIN_ARCH)
 
 .PHONY: image-test
-image-test: image ## The images under programs of others: skopeo (container-packages), crane (on PATH or built once into the cache)
+image-test: image ## The images under programs of others: skopeo, qemu (container-packages), crane (on PATH or built once into the cache)
 	@command -v skopeo >/dev/null || { echo "skopeo is missing: make container-packages" >&2; exit 1; }
 	tests/images/others.sh
 
@@ -70,7 +76,7 @@ image-twice: image ## The images of the last commit again, in another folder: di
 	tests/images/twice.sh
 
 .PHONY: bundle
-bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
+bundle: image ## The bundle for OLM with those images, by digest, into target/bundle (bundle/ has tags; IMAGE_ARCH, IMAGE_PREFIX, MAINTAINER='NAME <MAIL>')
 	$(CARGO) run -q --bin xtask -- bundle $(if $(IMAGE_PREFIX),--prefix $(IMAGE_PREFIX)) $(if $(MAINTAINER),--maintainer '$(MAINTAINER)')
 
 .PHONY: lint
@@ -85,7 +91,7 @@ unit: ## Unit and property tests
 
 .PHONY: container-packages
 container-packages: ## What test-containers and image-test need, from the distribution (apt, root)
-	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static musl-tools skopeo
+	apt-get update && apt-get install -y --no-install-recommends containerd runc busybox-static musl-tools qemu-user-static skopeo
 
 # What runs inside containers of tests: static, without another target than the machine's own.
 STATIC_TARGET := $(shell uname -m)-unknown-linux-gnu
@@ -164,8 +170,8 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers
 	$(MAKE) demo-containers
-	$(MAKE) image-test
-	$(MAKE) image-twice
+	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
+	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
 	$(MAKE) demo
 
 .PHONY: bench

@@ -8,11 +8,13 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 other=$(mktemp -d)
 trap 'git worktree remove --force "$other/a/longer/path"; rm -rf "$other"' EXIT
 git worktree add --quiet --detach "$other/a/longer/path"
-digests() { # of a folder with layouts: name and digest of each manifest
-  (cd "$1" && for index in */index.json; do
-    printf '%s %s\n' "$(dirname "$index")" "$(grep -o '"digest":"sha256:[0-9a-f]*"' "$index")"
-  done)
+digests() { # of a folder with layouts: name, processor and digest of each manifest
+  local index
+  for index in "$1"/*/index.json; do
+    tests/images/platforms.sh "$(dirname "$index")" | sed "s/^/$(basename "$(dirname "$index")") /"
+  done
 }
+cache=${LOCKSTEP_CACHE:-$HOME/.cache/lockstep} # zig
 home=$other/home
 mkdir -p "$home/.cargo"
 # Downloaded crates, under another path.
@@ -20,7 +22,7 @@ ln -s "$(cd "${CARGO_HOME:-$HOME/.cargo}" && pwd)/registry" "$home/.cargo/regist
 (
   cd "$other/a/longer/path"
   umask 077
-  RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} HOME=$home CARGO_HOME=$home/.cargo USER=other LOGNAME=other \
+  LOCKSTEP_CACHE=$cache RUSTUP_HOME=${RUSTUP_HOME:-$HOME/.rustup} HOME=$home CARGO_HOME=$home/.cargo USER=other LOGNAME=other \
     "${MAKE:-make}" --no-print-directory image
 )
 first=$(digests target/images) second=$(digests "$other/a/longer/path/target/images")

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::{Parser, Subcommand};
 use xtask::bundle::{self, Images};
-use xtask::image::{self, Target};
+use xtask::image::{self, Built, Target};
 use xtask::plugin::plugin;
 use xtask::structure::{Measures, cycles, duplicate_types, load, measure};
 use xtask::{alerts, custom_resource_state, dashboards, metrics};
@@ -58,11 +58,12 @@ enum Command {
         #[arg(long, value_name = "NAME <MAIL>")]
         maintainer: Option<String>,
     },
-    /// Build static programs and an OCI image of each; prints sizes and digests.
+    /// Build static programs and an OCI image of each, with an index over the processors; prints sizes
+    /// and digests.
     Image {
-        /// Processor. Default: that of this machine.
-        #[arg(long, value_enum)]
-        target: Option<Target>,
+        /// Processors, such as `amd64,arm64`. Default: that of this machine.
+        #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Target::here()])]
+        arch: Vec<Target>,
         /// Folder for the layouts and archives.
         #[arg(long, default_value = "target/images")]
         out: PathBuf,
@@ -75,10 +76,10 @@ enum Command {
     },
     /// Build `kubectl lockstep` as a static program; prints its size.
     Plugin {
-        /// Processor. Default: that of this machine.
-        #[arg(long, value_enum)]
-        target: Option<Target>,
-        /// Folder for the program and its licences.
+        /// Processors, such as `amd64,arm64`. Default: that of this machine.
+        #[arg(long, value_enum, value_delimiter = ',', default_values_t = [Target::here()])]
+        arch: Vec<Target>,
+        /// Folder for a folder of each processor, with the program and its licences.
         #[arg(long, default_value = "target/plugin")]
         out: PathBuf,
     },
@@ -112,29 +113,38 @@ fn main() -> Result<()> {
             write_bundle(&bundle, &root.join(out))
         }
         Command::Image {
-            target,
+            arch,
             out,
             prefix,
             tag,
         } => {
-            let target = target.unwrap_or_else(Target::here);
-            let built = image::images(root, target, &root.join(out), &prefix, &tag)?;
-            println!("{:<18} {:>11} {:>11}  digest", "image", "program", "image");
-            for b in built {
-                println!(
-                    "{:<18} {:>11} {:>11}  {}",
-                    b.name, b.program, b.written.size, b.written.digest
-                );
-                println!("{:<18} {}", "", b.layout.display());
+            let built = image::images(root, &arch, &root.join(out), &prefix, &tag)?;
+            print_images(&built);
+            Ok(())
+        }
+        Command::Plugin { arch, out } => {
+            for target in arch {
+                let (program, size) = plugin(root, target, &root.join(&out))?;
+                println!("{} {size}", program.display());
             }
             Ok(())
         }
-        Command::Plugin { target, out } => {
-            let target = target.unwrap_or_else(Target::here);
-            let (program, size) = plugin(root, target, &root.join(out))?;
-            println!("{} {size}", program.display());
-            Ok(())
+    }
+}
+
+fn print_images(built: &[Built]) {
+    println!("{:<18} {:>11} {:>11}  digest", "image", "program", "image");
+    for b in built {
+        println!("{:<42}  {}", b.name, b.written.digest);
+        for (program, image) in b.programs.iter().zip(&b.written.manifests) {
+            println!(
+                "  {:<16} {program:>11} {:>11}  {}",
+                image.target.architecture(),
+                image.size,
+                image.digest
+            );
         }
+        println!("  {}", b.layout.display());
     }
 }
 

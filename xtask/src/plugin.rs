@@ -12,10 +12,12 @@ const PACKAGE: &str = "lockstep-cli";
 /// The program: kubectl finds a plugin by this name.
 const PROGRAM: &str = "kubectl-lockstep";
 
-/// Builds the program for the target into a folder; returns its path and size.
+/// Builds the program for the target into a folder of that name below `out`; returns its path and
+/// size.
 pub fn plugin(root: &Path, target: Target, out: &Path) -> Result<(PathBuf, u64)> {
     let programs = build(root, target, &[PACKAGE])?;
-    fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
+    let out = out.join(target.architecture());
+    fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let program = out.join(PROGRAM);
     let from = programs.join(PROGRAM);
     let size = fs::copy(&from, &program).with_context(|| format!("copy {}", from.display()))?;

@@ -343,20 +343,33 @@ fn what_an_administrator_has_configured_is_no_object_of_the_bundle() {
     assert!(args.contains("lockstep-run:v0.1.0"), "{args}");
 }
 
+/// The layout of an image for these processors; returns its digest.
+fn layout(folder: &Path, program: &str, architectures: &[&str]) -> String {
+    let platform = |a: &&str| json!({"platform": {"architecture": a, "os": "linux"}});
+    let platforms: Vec<Value> = architectures.iter().map(platform).collect();
+    let hash = "0a".repeat(32);
+    let layout = folder.join(format!("lockstep-{program}"));
+    let blobs = layout.join("blobs/sha256");
+    std::fs::create_dir_all(&blobs).unwrap();
+    std::fs::write(
+        blobs.join(&hash),
+        json!({"manifests": platforms}).to_string(),
+    )
+    .unwrap();
+    let digest = format!("sha256:{hash}");
+    let named = json!({"manifests": [{"digest": digest}]});
+    std::fs::write(layout.join("index.json"), named.to_string()).unwrap();
+    digest
+}
+
 #[test]
 fn images_are_named_by_digest_where_they_were_built() {
     let folder = tempfile::tempdir().unwrap();
-    let digest = format!("sha256:{}", "0a".repeat(32));
-    for program in ["manager", "agent", "run"] {
-        let layout = folder.path().join(format!("lockstep-{program}"));
-        std::fs::create_dir_all(&layout).unwrap();
-        let index = json!({"manifests": [{"digest": digest}]});
-        std::fs::write(layout.join("index.json"), index.to_string()).unwrap();
-    }
+    let digests = ["manager", "agent", "run"].map(|p| layout(folder.path(), p, &["amd64"]));
     let images = Images::by_digest("registry.example/l/", folder.path()).unwrap();
     assert_eq!(
         images.agent,
-        format!("registry.example/l/lockstep-agent@{digest}")
+        format!("registry.example/l/lockstep-agent@{}", digests[1])
     );
     assert_eq!(
         mistakes(&bundle(root(), &images).unwrap()),
@@ -367,6 +380,36 @@ fn images_are_named_by_digest_where_they_were_built() {
         said.to_string().contains("run `make image` first"),
         "{said}"
     );
+}
+
+#[test]
+fn processors_are_those_that_all_images_are_for() {
+    let labels = |images: &Images| {
+        let mut bundle = bundle(root(), images).unwrap();
+        let labels = at(&mut bundle, "/metadata/labels").as_object().unwrap();
+        labels.keys().cloned().collect::<Vec<_>>()
+    };
+    let (amd64, arm64, linux) = (
+        "operatorframework.io/arch.amd64",
+        "operatorframework.io/arch.arm64",
+        "operatorframework.io/os.linux",
+    );
+    assert_eq!(labels(&Images::tagged("", "v1")), [amd64, linux]);
+    let folder = tempfile::tempdir().unwrap();
+    for (built, said) in [
+        (&["amd64", "arm64"][..], vec![amd64, arm64, linux]),
+        (&["arm64"], vec![arm64, linux]),
+    ] {
+        for program in ["manager", "agent", "run"] {
+            layout(folder.path(), program, built);
+        }
+        assert_eq!(labels(&Images::by_digest("", folder.path()).unwrap()), said);
+    }
+    layout(folder.path(), "run", &["amd64", "arm64"]);
+    let refused = Images::by_digest("", folder.path())
+        .unwrap_err()
+        .to_string();
+    assert!(refused.contains("lockstep-run is for"), "{refused}");
 }
 
 #[test]

@@ -276,11 +276,10 @@ pub fn image(
 ) -> Result<Image> {
     Ok(Image {
         reference: reference.into(),
-        architecture: Target::here().architecture().into(),
         entrypoint: entrypoint.iter().map(|&word| word.to_owned()).collect(),
         user: user.into(),
         tag: "1".into(),
         labels: Labels::new(),
-        layer: Layer::new(entries)?,
+        layers: BTreeMap::from([(Target::here(), Layer::new(entries)?)]),
     })
 }

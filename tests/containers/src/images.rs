@@ -34,7 +34,8 @@ pub fn built(program: &str) -> Result<Built> {
     let index: Value = read(layout.join("index.json"))?;
     let about = &index["manifests"][0];
     let name = about["annotations"]["io.containerd.image.name"].as_str();
-    let manifest = blob(about)?;
+    // Those for other processors are the same but for the program.
+    let manifest = blob(&blob(about)?["manifests"][0])?;
     let config = blob(&manifest["config"])?;
     Ok(Built {
         archive: folder.join(archive),

@@ -1,5 +1,6 @@
 //! The ClusterServiceVersion.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -84,7 +85,7 @@ pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
         "metadata": {
             "name": format!("{PACKAGE}.v{VERSION}"),
             "annotations": annotations(root, images, crds)?,
-            "labels": {"operatorframework.io/arch.amd64": "supported", "operatorframework.io/os.linux": "supported"},
+            "labels": labels(images),
         },
         "spec": {
             "displayName": "Lockstep",
@@ -115,6 +116,15 @@ pub fn csv(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {
             "install": {"strategy": "deployment", "spec": install(root, images)?},
         },
     }))
+}
+
+/// Which nodes it runs on.
+fn labels(images: &Images) -> BTreeMap<String, &'static str> {
+    let processors = images.architectures.iter().map(|a| format!("arch.{a}"));
+    let kinds = processors.chain(["os.linux".to_owned()]);
+    kinds
+        .map(|kind| (format!("operatorframework.io/{kind}"), "supported"))
+        .collect()
 }
 
 fn annotations(root: &Path, images: &Images, crds: &[Value]) -> Result<Value> {

@@ -4,11 +4,12 @@
 mod csv;
 mod rules;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
 pub use self::csv::NOBODY;
@@ -41,35 +42,76 @@ pub struct Images {
     pub agent: String,
     /// Of the supervisor.
     pub supervisor: String,
+    /// OCI's names of the processors that each of them is for.
+    pub architectures: BTreeSet<String>,
 }
 
 impl Images {
-    /// `<prefix>lockstep-...:<tag>`.
+    /// `<prefix>lockstep-...:<tag>`. What a tag will name is not known: the processor is the one that
+    /// OLM takes for granted where nothing is said.
     pub fn tagged(prefix: &str, tag: &str) -> Self {
         let of = |program: &str| format!("{prefix}lockstep-{program}:{tag}");
         Self {
             manager: of("manager"),
             agent: of("agent"),
             supervisor: of("run"),
+            architectures: BTreeSet::from(["amd64".to_owned()]),
         }
     }
 
     /// The same by digest, of the layouts that `make image` has written below `folder`.
     pub fn by_digest(prefix: &str, folder: &Path) -> Result<Self> {
-        let of = |program: &str| {
-            let name = format!("lockstep-{program}");
-            let index = folder.join(&name).join("index.json");
-            let text = fs::read_to_string(&index)
-                .with_context(|| format!("{}: run `make image` first", index.display()))?;
-            let index: Value = serde_json::from_str(&text)?;
-            let digest = index["manifests"][0]["digest"].as_str();
-            let digest = digest.context("an index that names a manifest")?;
-            anyhow::Ok(format!("{prefix}{name}@{digest}"))
+        let of = |program: &str| Layout::read(&folder.join(format!("lockstep-{program}")));
+        let (manager, agent, supervisor) = (of("manager")?, of("agent")?, of("run")?);
+        for (name, other) in [("agent", &agent), ("run", &supervisor)] {
+            ensure!(
+                other.architectures == manager.architectures,
+                "lockstep-{name} is for {:?} and lockstep-manager for {:?}: run `make image` for all of them",
+                other.architectures,
+                manager.architectures
+            );
+        }
+        let named = |program: &str, layout: &Layout| {
+            format!("{prefix}lockstep-{program}@{}", layout.digest)
         };
         Ok(Self {
-            manager: of("manager")?,
-            agent: of("agent")?,
-            supervisor: of("run")?,
+            manager: named("manager", &manager),
+            agent: named("agent", &agent),
+            supervisor: named("run", &supervisor),
+            architectures: manager.architectures,
+        })
+    }
+}
+
+/// What the layout of an image says.
+struct Layout {
+    /// Digest of the image's index.
+    digest: String,
+    architectures: BTreeSet<String>,
+}
+
+impl Layout {
+    fn read(folder: &Path) -> Result<Self> {
+        let json = |path: PathBuf| {
+            let text = fs::read_to_string(&path)
+                .with_context(|| format!("{}: run `make image` first", path.display()))?;
+            anyhow::Ok(serde_json::from_str::<Value>(&text)?)
+        };
+        let layout = json(folder.join("index.json"))?;
+        let digest = layout["manifests"][0]["digest"].as_str();
+        let digest = digest.context("a layout that names an image")?;
+        let index = json(folder.join("blobs").join(digest.replace(':', "/")))?;
+        let entries = index["manifests"].as_array().into_iter().flatten();
+        let architectures = entries
+            .map(|entry| {
+                entry["platform"]["architecture"]
+                    .as_str()
+                    .map(str::to_owned)
+            })
+            .collect::<Option<_>>();
+        Ok(Self {
+            digest: digest.to_owned(),
+            architectures: architectures.context("an index that names processors")?,
         })
     }
 }

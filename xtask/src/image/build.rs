@@ -1,13 +1,13 @@
 //! Static programs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use clap::ValueEnum;
 
 /// Processor that images are for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, ValueEnum)]
 pub enum Target {
     /// x86_64.
     Amd64,
@@ -69,6 +69,9 @@ pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> 
         format!("CFLAGS_{}", target.triple().replace('-', "_")),
         "-g0",
     );
+    if target != Target::here() {
+        cross(root, target, &mut command)?;
+    }
     let status = command.status().context("start cargo")?;
     ensure!(
         status.success(),
@@ -76,6 +79,27 @@ pub fn build(root: &Path, target: Target, packages: &[&str]) -> Result<PathBuf> 
         target.triple()
     );
     Ok(folder.join(target.triple()).join("release"))
+}
+
+/// For another processor than this machine's. Rust has a linker and musl for it; what is C is
+/// compiled by zig, which has the headers of that musl.
+fn cross(root: &Path, target: Target, command: &mut Command) -> Result<()> {
+    let install = root.join("xtask/zig/install.sh");
+    let mut install = Command::new(install);
+    let out = install.stderr(Stdio::inherit()).output();
+    let out = out.context("start xtask/zig/install.sh")?;
+    ensure!(out.status.success(), "no zig: {}", out.status);
+    let printed = String::from_utf8(out.stdout).context("the path of zig")?;
+    let zig = printed.lines().last().context("a path of zig")?;
+    let triple = target.triple().replace('-', "_");
+    command
+        .env("LOCKSTEP_ZIG", zig)
+        .env(format!("CC_{triple}"), root.join("xtask/zig/cc"))
+        .env(
+            format!("CARGO_TARGET_{}_LINKER", triple.to_uppercase()),
+            "rust-lld",
+        );
+    Ok(())
 }
 
 fn rust_flags(root: &Path) -> Result<String> {

@@ -2,8 +2,8 @@
 //! layout and as the archive of it that `ctr images import`, `podman load` and `kind load
 //! image-archive` take.
 //!
-//! The same commit gives the same digests: one layer, sorted, without times, owners or the
-//! machine's names. The same program gives the same layer, whatever the commit.
+//! The same commit gives the same digests: one layer for each processor, sorted, without times, owners
+//! or the machine's names. The same program gives the same layer, whatever the commit.
 
 mod build;
 mod labels;
@@ -11,6 +11,7 @@ mod layer;
 mod notices;
 mod oci;
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ pub use self::build::{Target, build};
 pub use self::labels::{Commit, Labels, labels};
 pub use self::layer::{Entry, Layer};
 pub use self::notices::Dependencies;
-pub use self::oci::{Image, Written};
+pub use self::oci::{Image, Manifest, Written};
 
 /// User and group of what needs no root.
 const NONROOT: &str = "65532:65532";
@@ -72,58 +73,85 @@ pub fn names() -> impl Iterator<Item = &'static str> {
 pub struct Built {
     /// Name of the image.
     pub name: &'static str,
-    /// Size of the program.
-    pub program: u64,
-    /// Digest and size.
+    /// Sizes of the program, in the order of the manifests.
+    pub programs: Vec<u64>,
+    /// Digests and sizes.
     pub written: Written,
     /// Folder of the OCI layout.
     pub layout: PathBuf,
 }
 
-/// Builds the programs for the target and writes an image of each below `out`, named
+/// Programs for one processor and what is linked into them.
+struct Programs {
+    target: Target,
+    folder: PathBuf,
+    dependencies: Dependencies,
+}
+
+impl Programs {
+    /// The file system of an image of one of them, and the size of the program.
+    fn layer(&self, name: &str, licence: &[u8]) -> Result<(Layer, u64)> {
+        let program = self.folder.join(name);
+        let content = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
+        let size = content.len() as u64;
+        let layer = Layer::new(vec![
+            Entry::program(&path(name), content),
+            Entry::text("licenses/LICENSE", licence.to_vec()),
+            Entry::text("licenses/NOTICES", self.dependencies.notices(name)?.into()),
+        ])?;
+        within_limit(name, self.target, layer.tar().len() as u64)?;
+        Ok((layer, size))
+    }
+}
+
+/// Where the program of an image is, from the root.
+fn path(name: &str) -> String {
+    format!("usr/bin/{name}")
+}
+
+/// Builds the programs for the targets and writes an image of each below `out`, named
 /// `<prefix><name>:<tag>`.
 pub fn images(
     root: &Path,
-    target: Target,
+    targets: &[Target],
     out: &Path,
     prefix: &str,
     tag: &str,
 ) -> Result<Vec<Built>> {
     let names: Vec<&str> = names().collect();
-    let programs = build(root, target, &names)?;
-    let dependencies = Dependencies::of(root, target)?;
+    let mut programs = Vec::new();
+    for &target in &BTreeSet::from_iter(targets.iter().copied()) {
+        programs.push(Programs {
+            target,
+            folder: build(root, target, &names)?,
+            dependencies: Dependencies::of(root, target)?,
+        });
+    }
     let commit = Commit::of(root);
     let licence = fs::read(root.join("LICENSE")).context("the licence")?;
     fs::create_dir_all(out).with_context(|| format!("create {}", out.display()))?;
     let mut built = Vec::new();
     for product in PRODUCTS {
-        let program = programs.join(product.name);
-        let content = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
-        let size = content.len() as u64;
-        let path = format!("usr/bin/{}", product.name);
-        let layer = Layer::new(vec![
-            Entry::program(&path, content),
-            Entry::text("licenses/LICENSE", licence.clone()),
-            Entry::text(
-                "licenses/NOTICES",
-                dependencies.notices(product.name)?.into(),
-            ),
-        ])?;
-        within_limit(product.name, layer.tar().len() as u64)?;
+        let mut sizes = Vec::new();
+        let mut layers = BTreeMap::new();
+        for programs in &programs {
+            let (layer, size) = programs.layer(product.name, &licence)?;
+            sizes.push(size);
+            layers.insert(programs.target, layer);
+        }
         let image = Image {
             reference: format!("{prefix}{}:{tag}", product.name),
-            architecture: target.architecture().into(),
-            entrypoint: vec![format!("/{path}")],
+            entrypoint: vec![format!("/{}", path(product.name))],
             user: product.user.into(),
             tag: tag.into(),
             labels: labels(product.name, product.description, tag, &commit),
-            layer,
+            layers,
         };
         let layout = out.join(product.name);
         let written = image.write(&layout, &out.join(format!("{}.tar", product.name)))?;
         built.push(Built {
             name: product.name,
-            program: size,
+            programs: sizes,
             written,
             layout,
         });
@@ -131,10 +159,11 @@ pub fn images(
     Ok(built)
 }
 
-fn within_limit(name: &str, unpacked: u64) -> Result<()> {
+fn within_limit(name: &str, target: Target, unpacked: u64) -> Result<()> {
     ensure!(
         unpacked < LIMIT,
-        "the image of {name} has {unpacked} bytes unpacked, and less than {LIMIT} are allowed"
+        "the image of {name} for {} has {unpacked} bytes unpacked, and less than {LIMIT} are allowed",
+        target.architecture()
     );
     Ok(())
 }
@@ -144,9 +173,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_of_30_mb_is_refused_with_its_name_and_size() {
-        assert!(within_limit("a", 29_999_999).is_ok());
-        let refused = within_limit("a", 30_000_000).unwrap_err().to_string();
-        assert!(refused.contains("of a has 30000000 bytes"), "{refused}");
+    fn an_image_of_30_mb_is_refused_with_its_name_processor_and_size() {
+        assert!(within_limit("a", Target::Arm64, 29_999_999).is_ok());
+        let refused = within_limit("a", Target::Arm64, 30_000_000).unwrap_err();
+        let refused = refused.to_string();
+        assert!(
+            refused.contains("of a for arm64 has 30000000 bytes"),
+            "{refused}"
+        );
     }
 }
