@@ -120,7 +120,7 @@ pub fn images(
 ) -> Result<Vec<Built>> {
     let names: Vec<&str> = names().collect();
     let mut programs = Vec::new();
-    for &target in &BTreeSet::from_iter(targets.iter().copied()) {
+    for target in targets.iter().copied().collect::<BTreeSet<_>>() {
         programs.push(Programs {
             target,
             folder: build(root, target, &names)?,

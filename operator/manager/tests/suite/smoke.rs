@@ -233,6 +233,10 @@ async fn a_manager_whose_lease_is_taken_ends_with_an_error() {
 
 /// `kubectl delete lease`: the holder does not hear of it before it renews.
 #[tokio::test(start_paused = true)]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the paused time of the test is what is measured"
+)]
 async fn the_holder_of_a_lease_that_is_deleted_ends_long_before_another_takes_it() {
     let api = FakeApi::new();
     let stop = CancellationToken::new();

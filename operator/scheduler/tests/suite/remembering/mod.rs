@@ -23,6 +23,8 @@ fn settings(seed: u64) -> SchedulerSettings {
         message_interval: Duration::ZERO,
         searches_per_cycle: usize::MAX,
         delete_after: seed.is_multiple_of(3).then_some(Duration::ZERO),
+        // Nobody is taken to be silent for so long by a process that has not seen it itself.
+        binding_deadline: Duration::from_hours(10_000),
         ..SchedulerSettings::default()
     };
     if seed.is_multiple_of(4) {
