@@ -42,6 +42,10 @@ pub(super) fn reserve_for(
     round: &mut Round,
 ) {
     let gang = &gangs[at];
+    // Whose scheduler does not answer would keep others waiting for ever: it may have what is free.
+    if gang.status.refusal.as_ref().is_some_and(|r| r.unanswered) {
+        return;
+    }
     let equals = round.ahead.iter().filter(|r| r.priority == gang.priority());
     if equals.count() >= context.settings.rules.reservations_per_priority {
         return;
