@@ -6,7 +6,7 @@ use anyhow::{Context, Result, bail, ensure};
 use kube::api::PostParams;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
-use lockstep_cluster::manifests::gang;
+use lockstep_cluster::manifests::{gang, pin_to_pool};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::roles::grants;
 use lockstep_cluster::scenario::PATIENCE;
@@ -134,7 +134,9 @@ async fn who_trains_has_a_role_for_that_and_who_administers_one_that_sees_more()
         let role = ["--clusterrole=lockstep-batch-user"];
         t.kubectl(&[&bound[..], &role].concat()).await?;
         let path = cluster.folder().join("batch.json").display().to_string();
-        std::fs::write(&path, gang("llama", 1, 8, json!({})).to_string())?;
+        let mut llama = gang("llama", 1, 8, json!({}));
+        pin_to_pool(&mut llama, &t.name);
+        std::fs::write(&path, llama.to_string())?;
         let token = ["--token", "user:trains"];
         eventually("the binding to be in force", PATIENCE, async || {
             let made = ["create", "-f", &path];
