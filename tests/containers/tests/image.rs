@@ -150,7 +150,11 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
         inside_its_containers(t).await?;
         let resident = resident(pid)?;
         println!("the agent of {MEMBERS} members: {resident} bytes resident");
-        ensure!(resident < MOST_RESIDENT, "{resident} bytes are resident");
+        let parts = ["RssAnon", "RssFile"].map(|part| field(pid, part));
+        ensure!(
+            resident < MOST_RESIDENT,
+            "{resident} bytes are resident: {parts:?}"
+        );
         t.workloads()
             .delete("gpt", &DeleteParams::default())
             .await?;
