@@ -190,22 +190,22 @@ async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
     cluster.kubectl(&args).await.with_context(|| path.clone())
 }
 
-/// Objects and their versions.
-async fn versions(cluster: &Cluster, flag: &str, path: &str) -> Result<String> {
-    let columns = "custom-columns=:.kind,:.metadata.name,:.metadata.resourceVersion";
+/// Objects and the generations of their specs: controllers write statuses at any time.
+async fn generations(cluster: &Cluster, flag: &str, path: &str) -> Result<String> {
+    let columns = "custom-columns=:.kind,:.metadata.name,:.metadata.generation";
     let args = ["get", "--no-headers", flag, path, "-o", columns];
     cluster.kubectl(&args).await
 }
 
 /// Applies what is applied already, which must change nothing.
 async fn again(cluster: &Cluster, flag: &str, path: &str) -> Result<()> {
-    let before = versions(cluster, flag, path).await?;
+    let before = generations(cluster, flag, path).await?;
     let said = cluster.kubectl(&["apply", flag, path]).await?;
     // kubectl says "configured" of every disruption budget: it sends the selector again, because that
     // is replaced whole. Nothing is written for it.
     let same = |l: &str| l.ends_with(" unchanged") || l.starts_with("poddisruptionbudget");
     ensure!(said.lines().all(same), "{path}: {said}");
-    let after = versions(cluster, flag, path).await?;
+    let after = generations(cluster, flag, path).await?;
     ensure!(
         before == after && !before.is_empty(),
         "{path}: {before} {after}"
