@@ -99,19 +99,16 @@ impl MemberSet {
                 .or_default()
                 .push(m.index);
         }
-        let mut alike: Vec<(&str, String, Vec<i32>)> = Vec::new();
-        let mut places: BTreeMap<(&str, String), usize> = BTreeMap::new();
+        let mut alike: BTreeMap<(&str, String), Vec<i32>> = BTreeMap::new();
         for ((group, replica), indexes) in replicas {
-            let indexes = format_indexes(&indexes);
-            let place = *places.entry((group, indexes.clone())).or_insert_with(|| {
-                alike.push((group, indexes, Vec::new()));
-                alike.len() - 1
-            });
-            alike[place].2.push(replica);
+            let same = alike.entry((group, format_indexes(&indexes)));
+            same.or_default().push(replica);
         }
+        let mut alike = Vec::from_iter(alike);
+        alike.sort_by_key(|((group, _), replicas)| (*group, replicas.first().copied()));
         alike
             .into_iter()
-            .map(|(group, indexes, replicas)| {
+            .map(|((group, indexes), replicas)| {
                 format!("{group}/{}/{indexes}", format_indexes(&replicas))
             })
             .collect()

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::member::{Member, MemberSet, is_in_ranges};
 use lockstep_api::membership::Membership;
 use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::{CoordinatorAddress, DomainOrder, RestartsSeen};
@@ -147,12 +147,12 @@ pub(super) fn follow(
 /// that is deleted by force may run on.
 fn replaced_pods(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -> Vec<String> {
     let mut all = order.replaced_pods.clone();
-    let in_place = MemberSet::parse(&order.members).unwrap_or_default();
+    let in_place = |member| is_in_ranges(&order.members, member).unwrap_or(false);
     for &member in meeting.running {
         let current = facts.current(meeting.entry, member).map(|p| &p.uid);
         let others = facts.pods_of(member).iter();
         for pod in others.filter(|p| Some(&p.uid) != current && !p.terminal()) {
-            let comes = pod.identity.attempt == order.attempt || in_place.contains(member);
+            let comes = pod.identity.attempt == order.attempt || in_place(member);
             if comes && pod.is_supervised() && !all.contains(&pod.uid) {
                 all.push(pod.uid.clone());
             }
