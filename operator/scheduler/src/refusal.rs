@@ -18,7 +18,7 @@ use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
 use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only};
-use lockstep_model::{GangPhase, Pod};
+use lockstep_model::{Assignments, GangPhase, Pod};
 
 use crate::backoff::backoff;
 use crate::context::{Context, Wake};
@@ -221,8 +221,7 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
 }
 
 /// Notes that whoever is to bind the pods of a gang has neither bound nor refused them in time.
-pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState) {
-    let unbound = gang.unbound();
+pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
     let Some((member, node)) = unbound.first_key_value() else {
         return;
     };
@@ -231,7 +230,7 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState) {
     gang.status.refusal = Some(Refusal {
         pod: pod.unwrap_or_else(|| member.to_string()),
         node: node.clone(),
-        message: messages::unanswered(context, gang, &unbound),
+        message: messages::unanswered(context, gang, unbound),
         unanswered: true,
         at: context.now,
         tries: before.saturating_add(1),

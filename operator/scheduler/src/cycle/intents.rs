@@ -139,16 +139,15 @@ fn pursue_one(
     found: &[Found],
     out: &mut Pursued,
 ) {
-    let gang = &gangs[at];
-    let unbound = gang.unbound();
+    let unbound = gangs[at].unbound();
     if unbound.is_empty() {
         gangs[at].status.preemption = None;
         return;
     }
     let gone = found.iter().all(|f| f.progress == Progress::Gone);
-    if gone && is_unanswered(context, memory, &mut gangs[at], &mut out.wake) {
+    if gone && is_unanswered(context, memory, &mut gangs[at], &unbound, &mut out.wake) {
         record_useless_eviction(&mut gangs[at], intent);
-        record_silence(context, &mut gangs[at]);
+        record_silence(context, &mut gangs[at], &unbound);
         withdraw(context, capacity, &mut gangs[at]);
         return;
     }

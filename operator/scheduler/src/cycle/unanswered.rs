@@ -8,6 +8,7 @@
 use std::time::Duration;
 
 use lockstep_api::scheduling::BindingProgress;
+use lockstep_model::Assignments;
 use lockstep_model::pod::Stage;
 
 use crate::context::{Context, Wake};
@@ -21,14 +22,15 @@ const WRITTEN_EVERY: Duration = Duration::from_mins(1);
 const SEEN_FOR: Duration = Duration::from_mins(1);
 
 /// Whether nobody has bound or refused a pod of the gang for too long, since its victims are gone. Notes
-/// how far it is.
+/// how far it is. `unbound`: its members that are not bound.
 pub(super) fn is_unanswered(
     context: &Context<'_>,
     memory: &mut Memory,
     gang: &mut GangState,
+    unbound: &Assignments,
     wake: &mut Wake,
 ) -> bool {
-    let bound = gang.unfinished_assigned().count() - gang.unbound().len();
+    let bound = gang.unfinished_assigned().count() - unbound.len();
     let bound = i32::try_from(bound).unwrap_or(i32::MAX);
     let seen = gang.status.preemption.as_ref().and_then(|p| p.binding);
     let written = written(context, seen, bound, wake);
@@ -36,7 +38,7 @@ pub(super) fn is_unanswered(
         intent.binding = Some(written);
     }
     let deadline = context.settings.binding_deadline;
-    let moves = bound > written.bound || is_refused(gang);
+    let moves = bound > written.bound || is_refused(gang, unbound);
     if moves || !context.due(written.since, deadline, wake) {
         memory.unanswered_since.remove(gang.uid());
         return false;
@@ -65,8 +67,7 @@ fn written(
 }
 
 /// Whether kube-scheduler has refused a pod of the gang that waits: then it is there.
-fn is_refused(gang: &GangState) -> bool {
-    let unbound = gang.unbound();
+fn is_refused(gang: &GangState, unbound: &Assignments) -> bool {
     let mut waiting = unbound.iter().filter_map(|(m, n)| gang.waiting_pod(m, n));
     waiting.any(|pod| pod.stage == Stage::Refused)
 }
