@@ -22,6 +22,14 @@ pub struct NamespaceArgs {
     pub all_namespaces: bool,
 }
 
+impl NamespaceArgs {
+    /// The namespace to read in, where nothing is said that of the context; `None`: in all.
+    pub fn or_of<'a>(&'a self, context: &'a str) -> Option<&'a str> {
+        let namespace = self.namespace.as_deref().unwrap_or(context);
+        (!self.all_namespaces).then_some(namespace)
+    }
+}
+
 /// Flags of `list`.
 #[derive(Debug, Args)]
 pub struct ListArgs {

@@ -54,15 +54,11 @@ pub async fn logs(cluster: &ClusterReader, args: &LogsArgs) -> Result<Outcome> {
 
 /// The workload that is named, or those that have the labels.
 async fn chosen(cluster: &ClusterReader, args: &LogsArgs) -> Result<Vec<WithPods>> {
-    let namespace = args
-        .scope
-        .namespace
-        .as_deref()
-        .unwrap_or(cluster.namespace());
-    let workloads = if let Some(name) = &args.name {
+    let namespace = args.scope.or_of(cluster.namespace());
+    // A name goes with no other namespaces.
+    let workloads = if let (Some(name), Some(namespace)) = (&args.name, namespace) {
         vec![cluster.workload(namespace, name).await?]
     } else {
-        let namespace = (!args.scope.all_namespaces).then_some(namespace);
         let labels = args.selector.as_deref();
         let (workloads, unread) = cluster.workloads(namespace, labels).await?;
         left_out(unread);

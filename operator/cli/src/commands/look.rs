@@ -35,12 +35,7 @@ async fn show_or_watch<V: View>(
 }
 
 pub async fn list(cluster: &ClusterReader, args: &ListArgs, clock: WallClock) -> Result<Outcome> {
-    let namespace = args
-        .scope
-        .namespace
-        .as_deref()
-        .unwrap_or(cluster.namespace());
-    let namespace = (!args.scope.all_namespaces).then_some(namespace);
+    let namespace = args.scope.or_of(cluster.namespace());
     let read = async || {
         let (all, unread) = cluster
             .workloads(namespace, args.selector.as_deref())
