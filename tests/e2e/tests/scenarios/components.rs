@@ -190,27 +190,37 @@ async fn taken(cluster: &Cluster, flag: &str, path: &Path) -> Result<String> {
     cluster.kubectl(&args).await.with_context(|| path.clone())
 }
 
-/// Objects and the generations of their specs: controllers write statuses at any time.
-async fn generations(cluster: &Cluster, flag: &str, path: &str) -> Result<String> {
-    let columns = "custom-columns=:.kind,:.metadata.name,:.metadata.generation";
+/// Objects and their versions. A controller writes the status of disruption budgets at any time, so of
+/// them it is the generation, that of the spec.
+async fn versions(cluster: &Cluster, flag: &str, path: &str) -> Result<Vec<String>> {
+    let columns =
+        "custom-columns=:.kind,:.metadata.name,:.metadata.generation,:.metadata.resourceVersion";
     let args = ["get", "--no-headers", flag, path, "-o", columns];
-    cluster.kubectl(&args).await
+    let objects = cluster.kubectl(&args).await?;
+    let lines = objects.lines().map(|line| {
+        let mut fields: Vec<&str> = line.split_whitespace().collect();
+        if fields.first() == Some(&"PodDisruptionBudget") {
+            fields.pop();
+        }
+        fields.join(" ")
+    });
+    Ok(lines.collect())
 }
 
-/// Applies what is applied already, which must change nothing.
-async fn again(cluster: &Cluster, flag: &str, path: &str) -> Result<()> {
-    let before = generations(cluster, flag, path).await?;
+/// Applies what is applied already, which must change nothing. Returns how many objects that are.
+async fn again(cluster: &Cluster, flag: &str, path: &str) -> Result<usize> {
+    let before = versions(cluster, flag, path).await?;
     let said = cluster.kubectl(&["apply", flag, path]).await?;
     // kubectl says "configured" of every disruption budget: it sends the selector again, because that
     // is replaced whole. Nothing is written for it.
     let same = |l: &str| l.ends_with(" unchanged") || l.starts_with("poddisruptionbudget");
     ensure!(said.lines().all(same), "{path}: {said}");
-    let after = generations(cluster, flag, path).await?;
+    let after = versions(cluster, flag, path).await?;
     ensure!(
         before == after && !before.is_empty(),
-        "{path}: {before} {after}"
+        "{path}: {before:?} {after:?}"
     );
-    Ok(())
+    Ok(before.len())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -224,7 +234,8 @@ async fn applying_the_manifests_again_changes_nothing() -> Result<()> {
         let folder = folder.display().to_string();
         // The first time takes back what the tests have changed in the configuration.
         cluster.kubectl(&["apply", "-k", &folder]).await?;
-        again(&cluster, "-k", &folder).await.context(overlay)?;
+        let objects = again(&cluster, "-k", &folder).await.context(overlay)?;
+        ensure!(objects > 10, "{overlay} has {objects} objects");
     }
     let without = served(&built(&cluster, &[]).await?);
     for component in COMPONENTS {
