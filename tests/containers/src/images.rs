@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use serde_json::Value;
+use xtask::image::blob_path;
 
 /// An image of the product.
 #[derive(Clone, Debug)]
@@ -29,7 +30,7 @@ pub fn built(program: &str) -> Result<Built> {
     let read = |path: PathBuf| anyhow::Ok(serde_json::from_slice(&std::fs::read(path)?)?);
     let blob = |about: &Value| {
         let digest = about["digest"].as_str().context("a digest")?;
-        read(layout.join("blobs").join(digest.replace(':', "/")))
+        read(layout.join(blob_path(digest)))
     };
     let index: Value = read(layout.join("index.json"))?;
     let about = &index["manifests"][0];

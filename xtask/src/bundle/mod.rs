@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
+use crate::image::blob_path;
+
 pub use self::csv::NOBODY;
 pub use self::rules::{Bundle, mistakes};
 
@@ -100,7 +102,7 @@ impl Layout {
         let layout = json(folder.join("index.json"))?;
         let digest = layout["manifests"][0]["digest"].as_str();
         let digest = digest.context("a layout that names an image")?;
-        let index = json(folder.join("blobs").join(digest.replace(':', "/")))?;
+        let index = json(folder.join(blob_path(digest)))?;
         let entries = index["manifests"].as_array().into_iter().flatten();
         let architectures = entries
             .map(|entry| {

@@ -21,7 +21,7 @@ pub use self::build::{Target, build};
 pub use self::labels::{Commit, Labels, labels};
 pub use self::layer::{Entry, Layer};
 pub use self::notices::Dependencies;
-pub use self::oci::{Image, Manifest, Written};
+pub use self::oci::{Image, Manifest, Written, blob_path};
 
 /// User and group of what needs no root.
 const NONROOT: &str = "65532:65532";

@@ -163,12 +163,12 @@ impl Image {
 fn add(files: &mut Files, media_type: &str, blob: Vec<u8>) -> Value {
     let digest = digest(&blob);
     let about = json!({"mediaType": media_type, "digest": digest, "size": blob.len()});
-    files.insert(path(&digest), blob);
+    files.insert(blob_path(&digest), blob);
     about
 }
 
 /// Where a layout has the blob of a digest.
-fn path(digest: &str) -> String {
+pub fn blob_path(digest: &str) -> String {
     format!("blobs/{}", digest.replace(':', "/"))
 }
 

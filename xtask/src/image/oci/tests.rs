@@ -49,11 +49,15 @@ struct Reader<'a> {
 impl Reader<'_> {
     fn blob(&mut self, about: &Value, media_type: &str) -> Vec<u8> {
         let name = about["digest"].as_str().unwrap();
-        let blob = self.files.get(&path(name)).cloned().unwrap_or_default();
+        let blob = self
+            .files
+            .get(&blob_path(name))
+            .cloned()
+            .unwrap_or_default();
         self.expect(about["mediaType"] == media_type, "media type");
         self.expect(about["size"] == blob.len(), "size");
         self.expect(digest(&blob) == name, "digest");
-        self.seen.push(path(name));
+        self.seen.push(blob_path(name));
         blob
     }
 
@@ -101,7 +105,7 @@ impl Reader<'_> {
 fn index(files: &Files) -> (Value, Value) {
     let layout: Value = serde_json::from_slice(&files["index.json"]).unwrap();
     let about = layout["manifests"][0].clone();
-    let blob = &files[&path(about["digest"].as_str().unwrap())];
+    let blob = &files[&blob_path(about["digest"].as_str().unwrap())];
     (serde_json::from_slice(blob).unwrap(), about)
 }
 
@@ -151,7 +155,7 @@ type Mistake = (fn(&mut Files), &'static str);
 /// Changes the image's index, and puts its new digest and size where it is named.
 fn edit(files: &mut Files, change: impl Fn(&mut Value)) {
     let (mut index, about) = index(files);
-    files.remove(&path(about["digest"].as_str().unwrap()));
+    files.remove(&blob_path(about["digest"].as_str().unwrap()));
     change(&mut index);
     let mut entry = add(files, INDEX, index.to_string().into_bytes());
     entry["annotations"] = about["annotations"].clone();
@@ -230,7 +234,7 @@ fn labels_and_time_are_said_by_configuration_manifest_and_index() {
     assert_eq!(index["annotations"], labels);
     for entry in index["manifests"].as_array().unwrap() {
         let read = |about: &Value| {
-            let blob = &files[&path(about["digest"].as_str().unwrap())];
+            let blob = &files[&blob_path(about["digest"].as_str().unwrap())];
             serde_json::from_slice::<Value>(blob).unwrap()
         };
         let manifest = read(entry);
