@@ -408,7 +408,7 @@ pub struct Preemption {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct BindingProgress {
-    /// The most members that were seen bound at once.
+    /// The most members that were seen bound, or finished since, at once.
     pub bound: i32,
     /// When so many were first seen bound, or the last victim gone. If no further member is bound
     /// and none is refused within 15 min, the preemption is given up.

@@ -23,6 +23,8 @@ use crate::resources::{Resources, pod_takes};
 const MIRROR: &str = "kubernetes.io/config.mirror";
 /// Smallest priority reserved for the system (`scheduling.SystemCriticalPriority`).
 const SYSTEM_PRIORITY: i32 = 2_000_000_000;
+/// Why a pod is not scheduled over which the scheduler has failed (`PodReasonSchedulerError`).
+const SCHEDULER_ERROR: &str = "SchedulerError";
 /// Grace period of pods that name none, in seconds.
 pub const DEFAULT_GRACE: i64 = 30;
 
@@ -69,7 +71,8 @@ pub struct Pod {
     pub protected: bool,
     /// How far it is.
     pub stage: Stage,
-    /// What kube-scheduler says while it refuses the pod; see [`crate::refusal`].
+    /// What the scheduler says while it refuses the pod (see [`crate::refusal`]), or fails over it, as
+    /// where volumes are not bound in time.
     pub refusal: Option<Arc<str>>,
     /// How long it may take to end, unless its deletion says otherwise.
     pub grace: Duration,
@@ -119,14 +122,13 @@ impl Pod {
         // Nobody knows when gates of others open, and kube-scheduler keeps nothing for such a pod.
         let held_back = !spec.scheduling_gates.is_empty() && !owner.is_some_and(is_workload);
         let priority = spec.priority.unwrap_or(0);
-        let condition = |type_: &str, status_: &str, reason: Option<&str>| {
-            status.conditions.iter().any(|c| {
-                c.type_ == type_
-                    && c.status == status_
-                    && reason.is_none_or(|r| c.reason.as_deref() == Some(r))
-            })
+        let condition = |type_: &str, status_: &str| {
+            let mut all = status.conditions.iter();
+            all.find(|c| c.type_ == type_ && c.status == status_)
         };
         let bound = spec.node_name.clone().filter(|n| !n.is_empty());
+        let unscheduled = condition("PodScheduled", "False").filter(|_| bound.is_none());
+        let not_scheduled_for = unscheduled.and_then(|c| c.reason.as_deref());
         let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
             Stage::Ended
         } else if spec
@@ -135,17 +137,15 @@ impl Pod {
             .any(|g| g.name == PREEMPTION_GATE)
         {
             Stage::Gated
-        } else if bound.is_none()
-            && condition("PodScheduled", "False", Some(reasons::UNSCHEDULABLE))
-        {
+        } else if not_scheduled_for == Some(reasons::UNSCHEDULABLE) {
             Stage::Refused
         } else {
             Stage::Open
         };
-        let scheduled = status.conditions.iter().find(|c| c.type_ == "PodScheduled");
-        let refusal = scheduled
+        let failed = stage == Stage::Open && not_scheduled_for == Some(SCHEDULER_ERROR);
+        let refusal = unscheduled
             .and_then(|c| c.message.as_deref())
-            .filter(|_| stage == Stage::Refused)
+            .filter(|_| stage == Stage::Refused || failed)
             .map(Arc::from);
         let created = metadata.creation_timestamp.as_ref();
         Ok(Self {
@@ -178,7 +178,7 @@ impl Pod {
             refusal,
             grace: Duration::from_secs(grace(spec).unsigned_abs()),
             terminating: metadata.deletion_timestamp.as_ref().and_then(utc),
-            disrupted: condition(types::DISRUPTION_TARGET, "True", None),
+            disrupted: condition(types::DISRUPTION_TARGET, "True").is_some(),
             started: status.start_time.as_ref().or(created).and_then(utc),
             last_checkpoint: annotation(annotations::LAST_CHECKPOINT).and_then(|t| checkpoint(t)),
             may_end: spec
@@ -471,19 +471,21 @@ mod tests {
             pod(&json!({"status": {"conditions": [{"type": "PodScheduled", "status": "False", "reason": reason}]}}))
                 .stage
         };
-        assert_eq!(
-            (with("Unschedulable"), with("SchedulingGated")),
-            (Stage::Refused, Stage::Open)
-        );
+        assert_eq!(with("Unschedulable"), Stage::Refused);
+        for reason in ["SchedulingGated", "SchedulerError"] {
+            assert_eq!(with(reason), Stage::Open, "{reason}");
+        }
     }
 
     #[test]
-    fn the_words_of_kube_scheduler_are_kept_while_it_refuses_the_pod() {
+    fn the_words_of_kube_scheduler_are_kept_while_it_refuses_the_pod_or_fails_over_it() {
         let with = |reason: &str, node: &str| {
             let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": "0/1 nodes"});
             pod(&json!({"spec": {"nodeName": node}, "status": {"conditions": [condition]}})).refusal
         };
-        assert_eq!(with("Unschedulable", "").as_deref(), Some("0/1 nodes"));
+        for reason in ["Unschedulable", "SchedulerError"] {
+            assert_eq!(with(reason, "").as_deref(), Some("0/1 nodes"), "{reason}");
+        }
         assert_eq!(
             (with("SchedulingGated", ""), with("Unschedulable", "n1")),
             (None, None)

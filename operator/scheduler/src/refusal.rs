@@ -220,18 +220,30 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
     });
 }
 
-/// Notes that whoever is to bind the pods of a gang has neither bound nor refused them in time.
+/// Notes that the pods of a gang were neither bound nor refused in time, in the words of the scheduler
+/// where it fails over one of them. Pods that are not there yet, or that we hold back ourselves, are
+/// nobody's silence.
 pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
-    let Some((member, node)) = unbound.first_key_value() else {
+    let waiting: Option<Vec<(&Arc<Pod>, &String)>> = unbound
+        .iter()
+        .map(|(m, n)| Some((gang.waiting_pod(m, n).filter(|p| !p.gated())?, n)))
+        .collect();
+    let Some(waiting) = waiting else {
         return;
     };
-    let pod = gang.waiting_pod(member, node).map(|p| p.name.clone());
+    let failed = waiting.iter().find(|(pod, _)| pod.refusal.is_some());
+    let Some((pod, node)) = failed.or(waiting.first()) else {
+        return;
+    };
     let before = gang.status.refusal.as_ref().map_or(0, |r| r.tries);
     gang.status.refusal = Some(Refusal {
-        pod: pod.unwrap_or_else(|| member.to_string()),
-        node: node.clone(),
-        message: messages::unanswered(context, gang, unbound),
-        unanswered: true,
+        pod: pod.name.clone(),
+        node: (*node).clone(),
+        message: match &pod.refusal {
+            Some(said) => said.to_string(),
+            None => messages::unanswered(context, gang, unbound),
+        },
+        unanswered: pod.refusal.is_none(),
         at: context.now,
         tries: before.saturating_add(1),
         observed: gang.observed_spec(),

@@ -356,13 +356,22 @@ impl Gangs {
 
     /// kube-scheduler refuses the pods of a gang that wait for it, for a reason that only it sees.
     pub fn refuse_pods(&mut self, name: &str, message: &str) {
+        self.leave_unscheduled(name, "Unschedulable", message);
+    }
+
+    /// The scheduler fails over all pods of a gang that wait.
+    pub fn fail_pods(&mut self, name: &str, message: &str) {
+        self.leave_unscheduled(name, "SchedulerError", message);
+    }
+
+    fn leave_unscheduled(&mut self, name: &str, reason: &str, message: &str) {
         let waiting = self
             .pods_of(name)
             .into_iter()
             .filter(|p| node_of(p).is_none());
         for pod in waiting {
-            let refused = json!({"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message});
-            let patch = Patch::Strategic(json!({"status": {"conditions": [refused]}}));
+            let condition = json!({"type": "PodScheduled", "status": "False", "reason": reason, "message": message});
+            let patch = Patch::Strategic(json!({"status": {"conditions": [condition]}}));
             let mut store = self.cluster.store();
             let told = store.patch(
                 "kube-scheduler",

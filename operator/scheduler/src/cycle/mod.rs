@@ -59,6 +59,7 @@ pub fn schedule(
     let mut capacity = Capacity::new(&context);
     let mut wake = Wake::default();
 
+    unanswered::forget_silence(&mut gangs);
     let maintained = maintain::maintain_placements(&context, memory, &mut gangs);
     wake.join(maintained.wake);
     overlap::give_up_overlaps(&context, &mut gangs);

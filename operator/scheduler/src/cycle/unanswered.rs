@@ -5,9 +5,11 @@
 //! members of a gang that has never run are left to the workload controller, which gives them up when
 //! the gang does not come to be whole.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use lockstep_api::scheduling::BindingProgress;
+use chrono::{DateTime, Utc};
+use lockstep_api::scheduling::{BindingProgress, Refusal};
 use lockstep_model::Assignments;
 use lockstep_model::pod::Stage;
 
@@ -30,7 +32,8 @@ pub(super) fn is_unanswered(
     unbound: &Assignments,
     wake: &mut Wake,
 ) -> bool {
-    let bound = gang.unfinished_assigned().count() - unbound.len();
+    // Members that have finished were bound.
+    let bound = gang.assigned_members().count() - unbound.len();
     let bound = i32::try_from(bound).unwrap_or(i32::MAX);
     let seen = gang.status.preemption.as_ref().and_then(|p| p.binding);
     let written = written(context, seen, bound, wake);
@@ -66,8 +69,52 @@ fn written(
     }
 }
 
-/// Whether kube-scheduler has refused a pod of the gang that waits: then it is there.
+/// Whether a scheduler has refused a pod of the gang that waits: then it is there. One that has failed
+/// over a pod may go on failing, so that does not count.
 fn is_refused(gang: &GangState, unbound: &Assignments) -> bool {
     let mut waiting = unbound.iter().filter_map(|(m, n)| gang.waiting_pod(m, n));
     waiting.any(|pod| pod.stage == Stage::Refused)
+}
+
+/// Drops the silence that was noted of gangs whose schedulers have answered since, whichever gang they
+/// answered. The eviction stays one that was of no use, so that there is no second one.
+pub(super) fn forget_silence(gangs: &mut [GangState]) {
+    if !gangs.iter().any(|gang| silence(gang).is_some()) {
+        return;
+    }
+    let heard = last_heard(gangs);
+    for gang in gangs {
+        let Some(silence) = silence(gang) else {
+            continue;
+        };
+        let mut templates = gang.input.workload.templates.iter();
+        let all_heard = templates.all(|t| heard.get(&t.scheduler_name) > Some(&silence.at));
+        if all_heard || gang.all_pods().any(|pod| pod.refusal.is_some()) {
+            gang.status.refusal = None;
+        }
+    }
+}
+
+fn silence(gang: &GangState) -> Option<&Refusal> {
+    gang.status.refusal.as_ref().filter(|r| r.unanswered)
+}
+
+/// When the last pod was taken by a kubelet, or made, that the scheduler of this name has bound or
+/// refused.
+fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
+    let mut heard = BTreeMap::new();
+    for gang in gangs {
+        for template in gang.input.workload.templates.iter() {
+            let pods = gang.pods.iter().filter(|(m, _)| m.group == template.group);
+            let answered = pods
+                .flat_map(|(_, pods)| pods)
+                .filter(|p| p.bound.is_some() || p.refusal.is_some());
+            if let Some(last) = answered.filter_map(|p| p.started).max() {
+                let name = template.scheduler_name.clone();
+                let known = heard.entry(name).or_insert(last);
+                *known = last.max(*known);
+            }
+        }
+    }
+    heard
 }

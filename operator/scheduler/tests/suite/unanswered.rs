@@ -3,6 +3,7 @@
 use chrono::TimeDelta;
 use lockstep_api::scheduling::BindingProgress;
 use lockstep_api::words::time;
+use lockstep_sim::api::Refused;
 use lockstep_sim::{Gangs, Key, WatchedKind};
 use serde_json::{Value, json};
 
@@ -35,6 +36,12 @@ fn serve(world: &mut Gangs, scheduler: &str) {
 
 fn progress(world: &Gangs) -> Option<BindingProgress> {
     world.intent("high")?.binding
+}
+
+/// Whether it is noted that nobody has bound or refused its pods.
+fn is_silent(world: &Gangs) -> bool {
+    let refusal = world.status("high").refusal;
+    refusal.is_some_and(|r| r.unanswered)
 }
 
 /// Lets time pass until the victims are gone and that is in the status.
@@ -236,4 +243,122 @@ fn free_capacity_is_held_no_longer_than_the_deadline_of_the_start() {
     world.gang("late", LOW);
     run(&mut world, 1300);
     assert_eq!((world.running("late"), world.preemptions("high")), (2, 1));
+}
+
+/// Two of three members are enough for it, and the third has no capacity.
+#[test]
+fn a_gang_that_was_scheduled_after_all_is_not_called_unanswered() {
+    let mut world = Gangs::new(&[("n1", 2)]);
+    world.gang("low", LOW);
+    world.settle();
+    let mut three = groups(&["late"]);
+    three[0]["replicas"] = json!(3);
+    let elastic = json!({"groups": three, "scheduling": {"gang": {"minCount": 2}}});
+    world.gang_with("high", lockstep_sim::Spec { members: 3, ..HIGH }, &elastic);
+    until_victims_are_gone(&mut world);
+    given_up_in(&mut world, 1020);
+    assert!(is_silent(&world));
+    world.delete(WatchedKind::TrainingWorkload, &Key::new("ml", "low"));
+    serve(&mut world, "late");
+    run(&mut world, 120);
+    assert_eq!(world.running("high"), 2);
+    assert!(!is_silent(&world), "{:?}", world.status("high").refusal);
+}
+
+#[test]
+fn a_refusal_ends_what_was_noted_of_silence() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    given_up_in(&mut world, 1020);
+    world.delete(WatchedKind::TrainingWorkload, &Key::new("ml", "low"));
+    run(&mut world, 60);
+    assert!(is_silent(&world) && world.placement("high").is_some());
+    world.refuse_pods(
+        "high",
+        "0/1 nodes are available: 1 Insufficient nvidia.com/gpu.",
+    );
+    run(&mut world, 15);
+    assert!(!is_silent(&world), "{:?}", world.status("high").refusal);
+}
+
+/// Others got its capacity meanwhile, so that it has no pods of its own to be answered.
+#[test]
+fn a_scheduler_that_answers_others_again_ends_what_was_noted_of_its_silence() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 1)]);
+    world.gang("low", LOW);
+    world.foreign("busy", "n2", HIGH.priority, 1);
+    world.settle();
+    world.gang_with("high", HIGH, &json!({"groups": groups(&["late", "late"])}));
+    until_victims_are_gone(&mut world);
+    given_up_in(&mut world, 1020);
+    run(&mut world, 60);
+    assert!(is_silent(&world));
+    assert_eq!(world.status("high").reservation, None);
+    serve(&mut world, "late");
+    world.remove(WatchedKind::Pod, &Key::new("ml", "busy"));
+    world.gang_with("other", LOW, &json!({"groups": groups(&["late"])}));
+    run(&mut world, 60);
+    assert_eq!((world.running("other"), is_silent(&world)), (1, false));
+    assert!(world.status("high").reservation.is_some());
+    assert_eq!(world.preemptions("high"), 1, "there is no second one");
+}
+
+#[test]
+fn what_a_scheduler_fails_over_is_told_in_its_words() {
+    let mut world = contested(&["absent", "absent"]);
+    until_victims_are_gone(&mut world);
+    run(&mut world, 600);
+    let message = "running PreBind plugin \"VolumeBinding\": binding volumes: timed out";
+    world.fail_pods("high", message);
+    given_up_in(&mut world, 1020);
+    let refusal = world.status("high").refusal.unwrap();
+    assert_eq!(
+        (refusal.message.as_str(), refusal.unanswered),
+        (message, false)
+    );
+}
+
+#[test]
+fn members_that_have_finished_count_as_bound() {
+    let mut world = contested(&["a", "b", "c"]);
+    until_victims_are_gone(&mut world);
+    serve(&mut world, "a");
+    run(&mut world, 70);
+    assert_eq!(progress(&world).map(|p| p.bound), Some(1));
+    let bound = |p: &&k8s_openapi::api::core::v1::Pod| p.spec.as_ref().unwrap().node_name.is_some();
+    let pods = world.pods_of("high");
+    assert!(world.exit_pod(pods.iter().find(bound).unwrap(), 0));
+    for scheduler in ["b", "c"] {
+        run(&mut world, 840);
+        assert!(
+            world.intent("high").is_some(),
+            "{:?}\n{}",
+            world.condition("high"),
+            world.story(20)
+        );
+        serve(&mut world, scheduler);
+    }
+    run(&mut world, 60);
+    assert_eq!((world.running("high"), world.preemptions("high")), (2, 1));
+}
+
+/// Its members cannot be made, so no scheduler can have anything to say of them.
+#[test]
+fn pods_that_do_not_exist_are_nobodys_silence() {
+    let mut world = Gangs::new(&[("n1", 1)]);
+    world.foreign("others", "n1", LOW.priority, 1);
+    world.gang("high", lockstep_sim::Spec { members: 1, ..HIGH });
+    for _ in 0..5 {
+        if world.intent("high").is_none() {
+            world.pass();
+        }
+    }
+    assert!(world.intent("high").is_some() && world.pods_of("high").is_empty());
+    let down = |_: &mut Value| Err(Refused::new(500, "InternalError", "no endpoints"));
+    world.store().admission.webhook = Some(Box::new(down));
+    world.remove(WatchedKind::Pod, &Key::new("ml", "others"));
+    until_victims_are_gone(&mut world);
+    given_up_in(&mut world, 1020);
+    run(&mut world, 60);
+    assert_eq!(world.status("high").refusal, None);
 }
