@@ -45,7 +45,7 @@ impl<'s> Membership<'s> {
     }
 
     /// The same with other numbers of replicas than the spec has now, in the order of its groups.
-    pub fn with_replicas(
+    fn with_replicas(
         spec: &'s TrainingWorkloadSpec,
         replicas: &[i32],
         ledger: &TrainingWorkloadStatus,

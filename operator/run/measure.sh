@@ -8,6 +8,7 @@ supervisor=$!
 trap 'kill "$supervisor" 2>/dev/null || true; wait "$supervisor" 2>/dev/null || true; rm -rf "$folder"' EXIT
 until [ -S "$folder/agent.sock" ] && [ -e "$folder/state" ]; do
 	kill -0 "$supervisor"
+	sleep 0.05
 done
 echo "binary: $(stat -c %s "$program") bytes"
 echo "memory: $(awk '/^VmRSS/ {print $2, $3}' "/proc/$supervisor/status")"

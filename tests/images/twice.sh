@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: the second build is of the last commit" >&2; exit 1; }
 other=$(mktemp -d)
-trap 'git worktree remove --force "$other/a/longer/path"; rm -rf "$other"' EXIT
+trap 'git worktree remove --force "$other/a/longer/path" || true; rm -rf "$other"' EXIT
 git worktree add --quiet --detach "$other/a/longer/path"
 digests() { # of a folder with layouts: name, processor and digest of each manifest
   local index

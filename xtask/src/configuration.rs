@@ -159,14 +159,27 @@ impl Types {
 }
 
 impl<'ast> Visit<'ast> for Types {
-    /// `ValueRule::new(holds, "KEY", value, "WHAT")`.
+    /// `ValueRule::new(holds, "KEY", value, "WHAT")`, `ValueRule::not_negative("KEY", span)`.
     fn visit_expr_call(&mut self, call: &'ast ExprCall) {
         let texts: Vec<Option<String>> = call.args.iter().map(literal).collect();
-        if let [None, Some(key), _, Some(what)] = texts.as_slice() {
-            self.allow(key, what);
+        match texts.as_slice() {
+            [None, Some(key), _, Some(what)] => self.allow(key, what),
+            [Some(key), None] if is_called(&call.func, "not_negative") => {
+                self.allow(key, "at least 0s");
+            }
+            _ => {}
         }
         visit::visit_expr_call(self, call);
     }
+}
+
+/// Whether this is the path of a function with that name.
+fn is_called(function: &Expr, name: &str) -> bool {
+    let Expr::Path(function) = function else {
+        return false;
+    };
+    let last = function.path.segments.last();
+    last.is_some_and(|segment| segment.ident == name)
 }
 
 fn literal(expr: &Expr) -> Option<String> {
@@ -257,6 +270,8 @@ mod tests {
         let page = page();
         for row in [
             "| `leaderElection.leaseDuration` | duration | `\"15s\"` | whole seconds, at least 1s |",
+            "| `client.watchBackoffMin` | duration | `\"500ms\"` | at least 10ms; at most client.watchBackoffMax |",
+            "| `workloads.reportGrace` | duration | `\"5s\"` | at least 0s |",
             "| `scheduler.preemption.followOnDepth` | integer | `1` | 0 to 3 |",
             "| `scheduler.preemption.algorithm` | enum | `\"LeastCost\"` | `LeastCost`, `Kep` |",
         ] {

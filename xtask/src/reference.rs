@@ -28,24 +28,27 @@ pub fn markdown(crds: &[CustomResourceDefinition]) -> String {
             "\n## {} ({}/{})\n\n",
             crd.spec.names.kind, crd.spec.group, version.name
         );
-        let _ = writeln!(
-            out,
-            "{}\n",
-            schema.description.as_deref().unwrap_or_default()
-        );
+        let _ = writeln!(out, "{}", schema.description.as_deref().unwrap_or_default());
         for part in ["spec", "status"] {
             let Some(props) = schema.properties.as_ref().and_then(|p| p.get(part)) else {
                 continue;
             };
-            let _ = write!(
-                out,
-                "### {part}\n\n| field | type | default | meaning |\n|---|---|---|---|\n"
-            );
-            rows(&mut out, "", props);
+            fields(&mut out, part, props);
             rules(&mut out, props);
         }
     }
     out
+}
+
+/// A heading and the table of a part's fields, or that it has none.
+fn fields(out: &mut String, part: &str, schema: &JSONSchemaProps) {
+    let _ = write!(out, "\n### {part}\n\n");
+    if schema.properties.iter().flatten().next().is_none() {
+        out.push_str("It has no fields.\n");
+        return;
+    }
+    out.push_str("| field | type | default | meaning |\n|---|---|---|---|\n");
+    rows(out, "", schema);
 }
 
 fn rows(out: &mut String, prefix: &str, schema: &JSONSchemaProps) {
@@ -129,6 +132,22 @@ fn rules(out: &mut String, schema: &JSONSchemaProps) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_heading_stands_between_empty_lines_and_no_table_is_empty() {
+        let page = markdown(&lockstep_api::crds::all());
+        let lines: Vec<&str> = page.lines().collect();
+        for three in lines.windows(3).filter(|three| three[1].starts_with('#')) {
+            assert!(three[0].is_empty() && three[2].is_empty(), "{three:?}");
+        }
+        for three in lines
+            .windows(3)
+            .filter(|three| three[1] == "|---|---|---|---|")
+        {
+            assert!(three[2].starts_with('|'), "{three:?}");
+        }
+        assert!(page.contains("### spec\n\nIt has no fields.\n\n### status\n"));
+    }
 
     #[test]
     fn no_text_has_a_link_that_only_rust_knows() {

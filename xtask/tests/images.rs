@@ -1,4 +1,5 @@
-//! Manifests, samples and pages name no image of ours that `make image` does not build.
+//! Manifests, samples and pages name no image of ours that `make image` does not build, and who installs is told
+//! where to name his own.
 
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
@@ -77,4 +78,25 @@ fn names_without_a_registry_get_one_in_the_overlays() {
         let renamed = format!("- name: {image}\n  newName: {PREFIX}{image}\n  newTag: {TAG}\n");
         assert!(overlays.contains(&renamed), "{image}: {overlays}");
     }
+}
+
+#[test]
+fn the_readme_names_each_file_of_an_installation_that_names_an_image() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let readme = std::fs::read_to_string(root.join("README.md")).unwrap();
+    let (_, install) = readme.split_once("## Install\n").unwrap();
+    let (before, _) = install.split_once("kubectl apply").unwrap();
+    let mut files = Vec::new();
+    below(&root.join("config"), &mut files);
+    let naming = files.iter().filter(|file| {
+        let text = std::fs::read_to_string(file).unwrap_or_default();
+        !named(&text).is_empty()
+    });
+    let mut seen = 0;
+    for file in naming {
+        let path = file.strip_prefix(root).unwrap().display().to_string();
+        assert!(before.contains(&format!("`{path}`")), "{path}");
+        seen += 1;
+    }
+    assert_eq!(seen, 3);
 }

@@ -37,30 +37,6 @@ impl Clock for SystemClock {
     }
 }
 
-/// A wall clock that follows tokio's clock from a given moment: for simulations under paused time.
-#[derive(Clone, Copy, Debug)]
-pub struct TokioClock {
-    origin: DateTime<Utc>,
-    started: Instant,
-}
-
-impl TokioClock {
-    /// A clock that shows `origin` now.
-    pub fn starting_at(origin: DateTime<Utc>) -> Self {
-        Self {
-            origin,
-            started: SystemClock.monotonic(),
-        }
-    }
-}
-
-impl Clock for TokioClock {
-    fn wall(&self) -> DateTime<Utc> {
-        let passed = self.monotonic() - self.started;
-        self.origin + chrono::Duration::from_std(passed).unwrap_or_default()
-    }
-}
-
 /// Random numbers from one seed: jitter and ids.
 #[derive(Clone, Debug)]
 pub struct Random(Arc<Mutex<fastrand::Rng>>);

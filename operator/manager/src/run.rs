@@ -75,7 +75,7 @@ pub enum RunError {
 }
 
 /// The metrics of all components.
-struct Metrics {
+pub(crate) struct Metrics {
     requests: RequestMetrics,
     queue: QueueMetrics,
     watch_errors: WatchErrors,
@@ -87,7 +87,7 @@ struct Metrics {
 
 impl Metrics {
     /// Lets each component register its own.
-    fn register(registry: &mut Registry) -> Self {
+    pub(crate) fn register(registry: &mut Registry) -> Self {
         Self {
             requests: RequestMetrics::register(registry),
             queue: QueueMetrics::register(registry),
@@ -113,76 +113,25 @@ struct Wiring {
 
 /// Runs until `stop`, or until something fails that only a new process can mend.
 pub async fn run(deps: Deps) -> Result<(), RunError> {
+    let (leadership, tenure) = signal::channel(None);
+    let tenure = Tenure::new(tenure);
+    let wiring = Wiring::new(&deps, &tenure);
+    deps.health.follow(&wiring.index);
+    wiring.register_gauges(&tenure, &deps.registry, &deps.workload_registry);
     let Deps {
-        transports,
-        clock,
-        random,
         config,
         preemption,
         identity,
         namespace,
-        registry,
-        workload_registry,
-        health,
         stop,
+        ..
     } = deps;
-    let metrics = Metrics::register(&mut registry.lock());
-    let (leadership, tenure) = signal::channel(None);
-    let tenure = Tenure::new(tenure);
-    let requests = &metrics.requests;
-    let clients = Clients::new(
-        &transports,
-        config.deadlines(),
-        tenure.clone(),
-        &clock,
-        Pace::new(config.limits().in_flight),
-        requests,
-    );
-    let backoff = config.pass_backoff();
-    let queue = Queue::new(
-        backoff,
-        random.clone(),
-        clock.clone(),
-        metrics.queue.clone(),
-    );
-    let agents = config.agent_selector(&namespace);
-    let own = [namespace.clone(), agents.namespace.clone()];
+    let own = [
+        namespace.clone(),
+        config.agent_selector(&namespace).namespace,
+    ];
     let (nominations, keeps_nominations) = signal::channel(false);
-    let live = LiveSettings::new(config.clone(), own, preemption, keeps_nominations);
-    let index = Index::new(agents, queue.clone(), clock.clone());
-    health.follow(&index);
-    let gauges = Gauges {
-        index: index.clone(),
-        tenure: tenure.clone(),
-        clock: clock.clone(),
-        accelerators: config.scheduler.accelerators.clone(),
-    };
-    if config.metrics.workloads.enabled {
-        let series = WorkloadSeries {
-            index: index.clone(),
-            tenure: tenure.clone(),
-            clock: clock.clone(),
-            max: config.metrics.workloads.max,
-        };
-        workload_registry
-            .lock()
-            .register_collector(Box::new(series));
-    }
-    let in_hand = InHand {
-        queue: queue.clone(),
-        workers: config.workloads.concurrency,
-    };
-    registry.lock().register_collector(Box::new(gauges));
-    registry.lock().register_collector(Box::new(in_hand));
-    let wiring = Wiring {
-        index: index.clone(),
-        queue,
-        clients,
-        clock,
-        random,
-        config,
-        metrics,
-    };
+    let live = LiveSettings::new(config, own, preemption, keeps_nominations);
 
     // Background tasks: they end when this future is dropped or returns.
     let mut background = JoinSet::new();
@@ -194,7 +143,7 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
     let release = CancellationToken::new();
     let mut election = Box::pin(wiring.elect(identity, namespace, leadership, release.clone()));
     let work = wiring.work(live, events, stop.clone());
-    let mut work = Box::pin(lead(tenure, index, work, stop));
+    let mut work = Box::pin(lead(tenure, wiring.index.clone(), work, stop));
 
     tokio::select! {
         biased;
@@ -209,6 +158,70 @@ pub async fn run(deps: Deps) -> Result<(), RunError> {
 }
 
 impl Wiring {
+    /// Makes what the parts share. Writes are sent in this tenure only.
+    fn new(deps: &Deps, tenure: &Tenure) -> Self {
+        let (config, clock, random) = (&deps.config, &deps.clock, &deps.random);
+        let metrics = Metrics::register(&mut deps.registry.lock());
+        let clients = Clients::new(
+            &deps.transports,
+            config.deadlines(),
+            tenure.clone(),
+            clock,
+            Pace::new(config.limits().in_flight),
+            &metrics.requests,
+        );
+        let queue = Queue::new(
+            config.pass_backoff(),
+            random.clone(),
+            clock.clone(),
+            metrics.queue.clone(),
+        );
+        let agents = config.agent_selector(&deps.namespace);
+        Self {
+            index: Index::new(agents, queue.clone(), clock.clone()),
+            queue,
+            clients,
+            clock: clock.clone(),
+            random: random.clone(),
+            config: config.clone(),
+            metrics,
+        }
+    }
+
+    /// Registers what is computed at each scrape: everywhere, and of single workloads if there are
+    /// to be such series.
+    fn register_gauges(
+        &self,
+        tenure: &Tenure,
+        registry: &SharedRegistry,
+        workload_registry: &SharedRegistry,
+    ) {
+        let gauges = Gauges {
+            index: self.index.clone(),
+            tenure: tenure.clone(),
+            clock: self.clock.clone(),
+            accelerators: self.config.scheduler.accelerators.clone(),
+        };
+        let in_hand = InHand {
+            queue: self.queue.clone(),
+            workers: self.config.workloads.concurrency,
+        };
+        registry.lock().register_collector(Box::new(gauges));
+        registry.lock().register_collector(Box::new(in_hand));
+        let shown = &self.config.metrics.workloads;
+        if shown.enabled {
+            let series = WorkloadSeries {
+                index: self.index.clone(),
+                tenure: tenure.clone(),
+                clock: self.clock.clone(),
+                max: shown.max,
+            };
+            workload_registry
+                .lock()
+                .register_collector(Box::new(series));
+        }
+    }
+
     /// Starts the tasks that keep the index up to date, and the pass over everything that repairs
     /// what they miss.
     fn watch(&self, tasks: &mut JoinSet<()>, nominations: signal::Sender<bool>) {
@@ -262,12 +275,8 @@ impl Wiring {
         release: CancellationToken,
     ) -> Result<(), LeaseLost> {
         if !self.config.leader_election.enabled {
-            // A century: longer than any process, and far from the end of the clock.
-            let century = std::time::Duration::from_hours(100 * 365 * 24);
-            leadership.send_replace(Some(Leadership {
-                term: 0,
-                valid_until: self.clock.monotonic() + century,
-            }));
+            let for_ever = Leadership::for_ever(self.clock.monotonic());
+            leadership.send_replace(Some(for_ever));
             release.cancelled().await;
             return Ok(());
         }

@@ -14,7 +14,9 @@ use lockstep_lifecycle::WorkloadView;
 use lockstep_model::foreign::NativeGroup;
 use lockstep_scheduler::SchedulingInput;
 use prometheus_client::metrics::counter::Counter;
+use prometheus_client::registry::Registry;
 use serde_json::Value;
+use tokio::sync::watch;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -24,8 +26,11 @@ use crate::clock::{Clock, Random};
 use crate::config::Config;
 use crate::config::live::LiveSettings;
 use crate::events::{Events, Reports};
+use crate::gauges::{Gauges, WorkloadSeries};
 use crate::index::{Feeds, Index};
+use crate::lease::{Leadership, Tenure};
 use crate::queue::{Queue, QueueMetrics, RetryBackoff};
+use crate::run::Metrics;
 use crate::scheduler::input::scheduling_input;
 use crate::scheduler::metrics::SchedulerMetrics;
 use crate::scheduler::task::Scheduler;
@@ -58,6 +63,7 @@ pub struct SteppedManager {
     index: Arc<Index>,
     feeds: Feeds,
     queue: Queue<Key>,
+    clock: Arc<dyn Clock>,
     controller: Controller,
     scheduler: Scheduler,
     /// Kept, so that events have somewhere to go.
@@ -101,7 +107,7 @@ impl SteppedManager {
         let mut scheduler = Scheduler::new(
             index.clone(),
             &unguarded(scheduler),
-            clock,
+            clock.clone(),
             LiveSettings::unchanging(Config::default()),
             events,
             SchedulerMetrics::default(),
@@ -111,6 +117,7 @@ impl SteppedManager {
             index,
             feeds: Feeds::default(),
             queue,
+            clock,
             controller,
             scheduler,
             _events: reports,
@@ -165,6 +172,28 @@ impl SteppedManager {
     /// What the next pass over a workload would look at.
     pub fn view(&self, key: &Key) -> Option<WorkloadView> {
         self.controller.view(key)
+    }
+
+    /// What a process that leads would tell Prometheus now, of everything and of at most so many
+    /// single workloads. What it counts is zero.
+    pub fn metrics(&self, single_workloads: usize) -> Registry {
+        let mut registry = Registry::default();
+        Metrics::register(&mut registry);
+        let leadership = Leadership::for_ever(self.clock.monotonic());
+        let tenure = Tenure::new(watch::channel(Some(leadership)).1);
+        registry.register_collector(Box::new(Gauges {
+            index: self.index.clone(),
+            tenure: tenure.clone(),
+            clock: self.clock.clone(),
+            accelerators: self.scheduler.settings.rules.costs.accelerators.clone(),
+        }));
+        registry.register_collector(Box::new(WorkloadSeries {
+            index: self.index.clone(),
+            tenure,
+            clock: self.clock.clone(),
+            max: single_workloads,
+        }));
+        registry
     }
 
     /// What the next cycle of the scheduler would look at.

@@ -89,7 +89,7 @@ impl CostModel {
 
     /// Up to when the work of a pod is safe: its last checkpoint, unless that lies before its start.
     /// Where none is reported, or one in the future, the last that is assumed.
-    pub fn safe_until(
+    fn safe_until(
         &self,
         started: Option<DateTime<Utc>>,
         checkpoint: Option<DateTime<Utc>>,

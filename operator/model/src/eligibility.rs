@@ -65,7 +65,7 @@ impl Constraints {
     }
 
     /// Whether the answer may differ between nodes of one class.
-    pub fn names_nodes(&self) -> bool {
+    fn names_nodes(&self) -> bool {
         let expressions = |t: &NodeSelectorTerm| {
             t.match_expressions
                 .iter()

@@ -16,7 +16,7 @@
 //! | [`admitted`] | what the API server makes of a template |
 //! | [`gang`] | what the objects of a gang say about it |
 //! | [`request`] | a gang that requests capacity as the engine's demand, and its answer as a node for each member |
-//! | [`occupancy`], [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
+//! | [`occupancy`], `evictable`, [`units`], [`cost`] | what holds capacity, as the engine's units of disruption, and what evicting them destroys |
 //! | [`foreign`], `foreign_units` | gangs of others: which pods are of use only together, and what is lost with one of them |
 //! | [`attempt`], [`rules`], [`victims`] | one gang's attempt at a placement, and the rules of preemption |
 //! | [`reservation`], [`work`] | what gangs that wait have reserved, and what is in their way for a while only |
@@ -29,6 +29,7 @@ pub mod cluster;
 pub mod cost;
 pub mod dims;
 pub mod eligibility;
+mod evictable;
 pub mod foreign;
 mod foreign_units;
 pub mod gang;

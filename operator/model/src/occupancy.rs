@@ -1,22 +1,21 @@
-//! What holds capacity, what is about to leave, and what may be evicted.
+//! What holds capacity, and what is about to leave.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::member::Member;
-use lockstep_engine::queue::{self, within_min_runtime};
+use lockstep_engine::queue;
 use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 
 use crate::cluster::Snapshot;
-use crate::foreign_units::ForeignUnits;
 use crate::pdb::Budget;
 use crate::pod::Pod;
 use crate::pod_list::ListedPod;
 use crate::resources::Resources;
-use crate::rules::{Rules, after};
-use crate::units::{GangUnit, Occupant, UnitTable, UnitsBuilder};
-use crate::victims::{VictimFilter, VictimRules};
+use crate::rules::Rules;
+use crate::units::Occupant;
+use crate::victims::VictimRules;
 
 /// A gang with what it holds.
 #[derive(Clone, Debug)]
@@ -102,7 +101,7 @@ pub struct Occupancy<'a> {
     pub now: DateTime<Utc>,
     /// Pods and pod groups (by UID) that an intent in force names as victims.
     pub evicting: &'a BTreeSet<String>,
-    /// All gangs; their position is their number in [`UnitTable::sources`].
+    /// All gangs; their position is their number in [`UnitTable::sources`](crate::UnitTable::sources).
     pub gangs: Vec<PlacedGang<'a>>,
 }
 
@@ -164,7 +163,7 @@ impl PlacedGang<'_> {
 
     /// The same for a preemptor of this priority: to one that it keeps waiting longer than it has
     /// promised it counts less.
-    fn counts_for(&self, preemptor: Option<&str>, priority: i32) -> i32 {
+    pub(crate) fn counts_for(&self, preemptor: Option<&str>, priority: i32) -> i32 {
         let own = self.victim_priority();
         if preemptor.is_some_and(|uid| self.overstays.iter().any(|o| o == uid)) {
             own.min(priority.saturating_sub(1))
@@ -174,7 +173,7 @@ impl PlacedGang<'_> {
     }
 
     /// When its first pod started; `None` before that.
-    fn started(&self) -> Option<DateTime<Utc>> {
+    pub(crate) fn started(&self) -> Option<DateTime<Utc>> {
         self.pods
             .iter()
             .filter(|p| p.bound.is_some() && p.alive())
@@ -284,139 +283,8 @@ impl<'a> Occupancy<'a> {
         out
     }
 
-    /// Everything that may be evicted for a gang of this priority; `asking` is its number among the
-    /// gangs, if it is one of them.
-    pub fn units(
-        &self,
-        asking: Option<usize>,
-        priority: i32,
-        filter: VictimFilter<'_>,
-    ) -> UnitTable {
-        let mut builder =
-            UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
-        self.about_to_go().for_each(|pod| builder.spend(pod));
-        let preemptor = asking.and_then(|number| self.gangs.get(number));
-        let counts = |gang: &PlacedGang<'_>| gang.counts_for(preemptor.map(|p| p.uid), priority);
-        let candidates = self.gangs.iter().enumerate().filter(|(number, gang)| {
-            Some(*number) != asking && counts(gang) < priority && !self.goes(gang)
-        });
-        let (whole, single): (Vec<_>, Vec<_>) =
-            candidates.partition(|(_, gang)| gang.disruption == Disruption::Whole);
-        for (number, gang) in whole {
-            let unit = self.unit(number, gang, counts(gang));
-            let mut requests = unit.holds.iter().map(|h| &*h.requests);
-            if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, &mut requests) {
-                builder.out_of_reach(unit.holds.len());
-                continue;
-            }
-            let overstays = counts(gang) < gang.victim_priority();
-            if !unit.holds.is_empty() && (overstays || !self.shielded(gang.started(), &mut builder))
-            {
-                builder.add_gang(&unit);
-            }
-        }
-        for (_, gang) in single {
-            let running: Vec<&Arc<Pod>> = gang
-                .pods
-                .iter()
-                .copied()
-                .filter(|p| self.evictable(p))
-                .collect();
-            let requests = running.iter().map(|p| &*p.requests);
-            if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, requests) {
-                builder.out_of_reach(running.len());
-                continue;
-            }
-            let together = gang.disruption == Disruption::Together;
-            let shielded = together && self.shielded(gang.started(), &mut builder);
-            let loss = running
-                .iter()
-                .map(|p| self.loss(gang, p))
-                .fold(0, u64::saturating_add);
-            let cascade = together.then(|| builder.cascade(loss));
-            for pod in running.into_iter().filter(|_| !shielded) {
-                if filter.refused.contains(&pod.uid) {
-                    builder.guarded(1);
-                } else if together || !self.shielded(pod.started, &mut builder) {
-                    builder.add_pod(
-                        pod,
-                        counts(gang),
-                        self.loss(gang, pod),
-                        cascade,
-                        gang.eligible.clone(),
-                    );
-                }
-            }
-        }
-        let mut kinds = ByRequests::default();
-        let costs = &self.rules.costs;
-        let mut together = ForeignUnits::new(self.cluster, costs, self.now);
-        for listed in self.foreign_pods(priority) {
-            let pod = &listed.pod;
-            if listed.in_unit && self.cluster.goes_whole(pod) {
-                continue;
-            }
-            let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
-            if !in_scope || filter.rules.leave_alone(pod) {
-                builder.out_of_reach(1);
-            } else if filter.refused.contains(&pod.uid) {
-                builder.guarded(1);
-            } else if !self.shielded(pod.started, &mut builder) {
-                let loss = self.rules.costs.loss_of_pod(pod, self.now);
-                let cascade = together.cascade(pod, &mut builder);
-                builder.add_pod(pod, pod.priority, loss, cascade, None);
-            }
-        }
-        for pods in self.whole_units().values() {
-            self.add_whole_unit(pods, priority, filter, &mut builder);
-        }
-        builder.build()
-    }
-
-    /// Work of others that goes whole or not at all: its pods that hold capacity and go on.
-    fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
-        let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
-        let listed = self.cluster.listed_pods().iter();
-        for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
-            if let Some(unit) = &listed.pod.unit
-                && self.cluster.goes_whole(&listed.pod)
-            {
-                let key = (listed.pod.namespace.as_str(), &*unit.key);
-                units.entry(key).or_default().push(listed);
-            }
-        }
-        units
-    }
-
-    /// Adds such a unit where all of its pods may go for a gang of this priority.
-    fn add_whole_unit(
-        &self,
-        unit: &[&ListedPod],
-        priority: i32,
-        filter: VictimFilter<'_>,
-        builder: &mut UnitsBuilder<'_>,
-    ) {
-        let evictable = |l: &&ListedPod| l.evictable && !self.is_being_evicted(&l.pod);
-        let highest = unit.iter().map(|l| l.priority).max();
-        if highest.is_none_or(|highest| highest >= priority) || !unit.iter().all(evictable) {
-            return;
-        }
-        let pods: Vec<&Arc<Pod>> = unit.iter().map(|l| &l.pod).collect();
-        let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
-        if !in_scope || pods.iter().any(|pod| filter.rules.leave_alone(pod)) {
-            builder.out_of_reach(pods.len());
-        } else if pods.iter().any(|pod| filter.refused.contains(&pod.uid)) {
-            builder.guarded(pods.len());
-        } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
-            let costs = &self.rules.costs;
-            let losses = pods.iter().map(|pod| costs.loss_of_pod(pod, self.now));
-            let cost = losses.fold(0, u64::saturating_add);
-            builder.add_pods(&pods, highest.unwrap_or_default(), cost);
-        }
-    }
-
     /// Pods that disruption budgets count as there, of gangs and intents in force that have them go.
-    fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
+    pub(crate) fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
         let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
         let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &***pod));
         let listed = self.cluster.listed_pods().iter();
@@ -451,7 +319,7 @@ impl<'a> Occupancy<'a> {
     }
 
     /// Pods below a priority that belong to no gang and that the API server would evict.
-    fn foreign_pods(&self, priority: i32) -> impl Iterator<Item = &'a ListedPod> {
+    pub(crate) fn foreign_pods(&self, priority: i32) -> impl Iterator<Item = &'a ListedPod> {
         // A pod that names the workload of another namespace as its owner is not out of reach by
         // that.
         let owners = self.gangs.iter().map(|t| (t.namespace, t.workload_uid));
@@ -467,49 +335,6 @@ impl<'a> Occupancy<'a> {
                 && !self.is_being_evicted(&listed.pod)
                 && !(listed.owned && managed(&listed.pod))
         })
-    }
-
-    fn unit(&self, number: usize, gang: &PlacedGang<'_>, priority: i32) -> GangUnit {
-        let mut holds = gang.holds(self.cluster);
-        holds.retain(|h| {
-            h.pod
-                .as_ref()
-                .is_none_or(|p| !gang.stray.contains(p.uid.as_str()))
-        });
-        let losses = holds
-            .iter()
-            .filter_map(|h| Some(self.loss(gang, h.pod.as_ref()?)));
-        let cost = losses.fold(0, u64::saturating_add);
-        let (preempts, eligible) = (gang.preempts, gang.eligible.clone());
-        GangUnit {
-            number,
-            priority,
-            preempts,
-            holds,
-            cost,
-            eligible,
-        }
-    }
-
-    fn loss(&self, gang: &PlacedGang<'_>, pod: &Pod) -> u64 {
-        self.rules
-            .costs
-            .loss_of_member(pod, gang.checkpoint, gang.resumed, self.now)
-    }
-
-    /// Whether work of this start is within the time that it is guaranteed; takes note of when that
-    /// ends.
-    fn shielded(&self, started: Option<DateTime<Utc>>, builder: &mut UnitsBuilder<'_>) -> bool {
-        let guaranteed = self.rules.min_runtime;
-        let Some(started) = started.filter(|_| !guaranteed.is_zero()) else {
-            return false;
-        };
-        let seconds = i64::try_from(guaranteed.as_secs()).unwrap_or(i64::MAX);
-        let within = within_min_runtime(started.timestamp(), self.now.timestamp(), seconds);
-        if let Some(end) = after(started, guaranteed).filter(|_| within) {
-            builder.shielded_until(end);
-        }
-        within
     }
 
     pub(crate) fn goes(&self, gang: &PlacedGang<'_>) -> bool {

@@ -123,7 +123,52 @@ fn suffix_of(type_line: &str) -> &'static str {
 
 #[cfg(test)]
 mod tests {
+    use axum::body::to_bytes;
+    use axum::http::HeaderValue;
+    use prometheus_client::metrics::counter::Counter;
+
     use super::*;
+
+    /// What a collector that accepts this is sent: type and text.
+    async fn scraped(registry: &SharedRegistry, accept: Option<&'static str>) -> (String, String) {
+        let accept = accept.map(|a| (header::ACCEPT, HeaderValue::from_static(a)));
+        let headers = accept.into_iter().collect();
+        let answer = metrics(State(registry.clone()), headers).await;
+        let (parts, body) = answer.into_response().into_parts();
+        let content_type = parts.headers[header::CONTENT_TYPE].to_str().unwrap();
+        let body = to_bytes(body, usize::MAX).await.unwrap();
+        let text = String::from_utf8(body.into()).unwrap();
+        (content_type.to_owned(), text)
+    }
+
+    #[tokio::test]
+    async fn only_who_accepts_openmetrics_is_sent_it() {
+        let registry = SharedRegistry::default();
+        let done: Counter = Counter::default();
+        registry.lock().register("a_b", "Things done", done);
+        let open = "# HELP a_b Things done.\n# TYPE a_b counter\na_b_total 0\n# EOF\n";
+        let older = "# HELP a_b_total Things done.\n# TYPE a_b_total counter\na_b_total 0\n";
+        let open = (
+            "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            open,
+        );
+        let older = ("text/plain; version=0.0.4; charset=utf-8", older);
+        // The first is what Prometheus sends, the second what it sends where OpenMetrics is off.
+        for (accept, expected) in [
+            (
+                Some(
+                    "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3,*/*;q=0.1",
+                ),
+                open,
+            ),
+            (Some("text/plain;version=0.0.4;q=0.5,*/*;q=0.1"), older),
+            (Some("*/*"), older),
+            (None, older),
+        ] {
+            let (content_type, text) = scraped(&registry, accept).await;
+            assert_eq!((&*content_type, &*text), expected, "{accept:?}");
+        }
+    }
 
     #[test]
     fn older_collectors_find_counters_under_the_name_of_their_series() {

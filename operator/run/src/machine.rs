@@ -19,11 +19,13 @@
 mod deadlines;
 mod event;
 mod progress;
+mod words;
 
 use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text};
 
 pub use event::{Effect, Ending, Event, Moment, ProgressSeen, SignalNumber, Visible, Waits};
 use progress::Watch;
+use words::{ended, rendezvous};
 
 const SIGKILL: SignalNumber = 9;
 
@@ -481,32 +483,6 @@ impl Machine {
 /// The exit code that stands for the end by a signal.
 fn code_of_signal(signal: SignalNumber) -> u8 {
     SIGNAL_BASE.saturating_add(signal)
-}
-
-fn rendezvous(release: &Release) -> String {
-    let members = if release.world == 1 {
-        "1 member".to_owned()
-    } else {
-        format!("{} members", release.world)
-    };
-    match release.coordinator {
-        Some(c) => format!(
-            ": {members}, coordinator {}",
-            std::net::SocketAddr::new(c.ip, c.port)
-        ),
-        None => format!(": {members}"),
-    }
-}
-
-fn ended(exit: &ChildExit) -> String {
-    let what = match (exit.reason, exit.signal) {
-        (ExitReason::StartError, _) => format!("could not start: {}", exit.message),
-        (ExitReason::Hang, _) => format!("hangs: {}", exit.message),
-        (ExitReason::OomKilled, _) => format!("ended with code {}, out of memory", exit.code),
-        (_, Some(signal)) => format!("ended by signal {signal}"),
-        (_, None) => format!("ended with code {}", exit.code),
-    };
-    format!("attempt {} {what}", exit.attempt)
 }
 
 #[cfg(test)]

@@ -126,6 +126,11 @@ impl ValueRule {
             must,
         }
     }
+
+    /// This span must not be negative: [`time`] would read it as zero.
+    pub fn not_negative(key: &'static str, span: Span) -> Self {
+        Self::new(!span.is_negative(), key, span, "at least 0s")
+    }
 }
 
 /// As the API server words it.
@@ -147,7 +152,23 @@ impl SchedulerConfig {
             self.reservations.per_priority,
             "0 to 1000",
         );
-        self.preemption.rules().into_iter().chain([reservations])
+        let spans = self.spans().into_iter();
+        spans.chain(self.preemption.rules()).chain([reservations])
+    }
+
+    /// Spans that no other rule keeps from being negative.
+    fn spans(&self) -> [ValueRule; 7] {
+        let p = &self.preemption;
+        let interval = p.assumed_checkpoint_interval;
+        [
+            ValueRule::not_negative("scheduler.debounce", self.debounce),
+            ValueRule::not_negative("scheduler.refusedPin", self.refused_pin),
+            ValueRule::not_negative("scheduler.refusedPinMemory", self.refused_pin_memory),
+            ValueRule::not_negative("scheduler.growAfter", self.grow_after),
+            ValueRule::not_negative("scheduler.preemption.restartOverhead", p.restart_overhead),
+            ValueRule::not_negative("scheduler.preemption.lostWorkCap", p.lost_work_cap),
+            ValueRule::not_negative("scheduler.preemption.assumedCheckpointInterval", interval),
+        ]
     }
 }
 

@@ -3,32 +3,28 @@
 //! The index keeps a [`GangInput`] per pod group and wakes the scheduler when it differs: what is
 //! not in it cannot be read, so no change that matters can be missed.
 
+mod sources;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::condition::{is_true, reasons, types};
-use lockstep_api::gangs::{Gang, gangs};
+use chrono::{DateTime, Utc};
+use lockstep_api::PodGroup;
+use lockstep_api::gangs::Gang;
 use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
-use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstraint};
-use lockstep_api::workload::{AvoidedNode, DisruptionMode, Group};
-use lockstep_api::{PodGroup, TrainingWorkload};
+use lockstep_api::workload::AvoidedNode;
 use lockstep_model::gang::assignments;
-use lockstep_model::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
-use lockstep_model::pod::{DEFAULT_GRACE, checkpoint};
 use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::slots::is_slot;
 use lockstep_model::{
-    AdmittedPods, Assignments, Budget, Constraints, GangPhase, Quota, QuotaCharge, Resources,
-    Snapshot, Storage, Template, VolumeAnswer, VolumeNeeds, Weights,
+    Assignments, Budget, Constraints, GangPhase, Quota, QuotaCharge, Resources, Snapshot,
+    VolumeAnswer, VolumeNeeds, Weights,
 };
 
+pub use self::sources::{GangSources, PodSource};
 use crate::growth::MemberLedger;
-
-/// What is said of pods that were not sent to the API server yet.
-const NOT_ASKED: &str = "it has not been asked yet";
 
 /// The cluster as of one moment.
 #[derive(Clone, Debug)]
@@ -151,237 +147,6 @@ pub enum TemplateNodes {
     Satisfying(Constraints),
     /// These, by name: as recorded in a snapshot.
     Recorded(BTreeSet<String>),
-}
-
-/// What the pods of a workload are taken to be.
-#[derive(Clone, Copy, Debug)]
-pub enum PodSource<'a> {
-    /// What its templates say: nobody can be asked.
-    Templates,
-    /// What the API server makes of them; `None`: it has not been asked yet.
-    Admitted(Option<&'a AdmittedPods>),
-}
-
-/// The objects that a gang is read from.
-#[derive(Clone, Copy, Debug)]
-pub struct GangSources<'a> {
-    /// Namespace and name of the pod group.
-    pub key: &'a Key,
-    /// The pod group.
-    pub group: &'a PodGroup,
-    /// The workload that controls it.
-    pub workload: &'a TrainingWorkload,
-    /// Priority as a victim, from its priority class.
-    pub preemption_priority: Option<i32>,
-    /// Claims, volumes and storage classes; `None`: not known, so that nothing is missing.
-    pub storage: Option<&'a Storage>,
-    /// The pods of the workload.
-    pub pods: PodSource<'a>,
-}
-
-impl<'a> PodSource<'a> {
-    fn admitted(self) -> Option<&'a AdmittedPods> {
-        match self {
-            Self::Templates => None,
-            Self::Admitted(pods) => pods,
-        }
-    }
-
-    /// Which answer of the API server counts; 0: none.
-    fn revision(self) -> u64 {
-        self.admitted().map_or(0, |pods| pods.revision)
-    }
-
-    /// Why it is not known what the API server makes of the pods of a group.
-    fn why_not(self, group: &str) -> Option<String> {
-        let Self::Admitted(pods) = self else {
-            return None;
-        };
-        match pods.and_then(|pods| pods.groups.get(group)) {
-            Some(admission) => admission.why_not().map(str::to_owned),
-            None => Some(NOT_ASKED.to_owned()),
-        }
-    }
-}
-
-impl GangSources<'_> {
-    /// Reads a gang. `None` for a pod group that its workload has not made: it counts only under
-    /// the name that the workload gives it. `previous` is the same gang as read before; what has
-    /// not changed is shared with it.
-    pub fn read(&self, previous: Option<&GangInput>) -> Option<GangInput> {
-        if !self.named_by_workload() {
-            return None;
-        }
-        let previous = previous.filter(|p| self.workload_uid() == Some(p.workload.uid.clone()));
-        let unchanged_spec = previous.filter(|p| {
-            self.workload.metadata.generation == Some(p.workload.generation)
-                && p.gang.key == self.group.spec.gang_key
-        });
-        let gang = match unchanged_spec {
-            Some(previous) => Arc::clone(&previous.gang),
-            None => Arc::new(self.gang()),
-        };
-        let templates = match unchanged_spec {
-            Some(previous) if self.answers_are_the_same(previous) => {
-                Arc::clone(&previous.workload.templates)
-            }
-            _ => self.templates(),
-        };
-        Some(GangInput {
-            key: self.key.clone(),
-            group: PodGroupInput::read(self.group, previous.map(|p| &p.group))?,
-            workload: Arc::new(self.workload(&gang, templates)?),
-            gang,
-            preemption_priority: self.preemption_priority,
-        })
-    }
-
-    fn workload_uid(&self) -> Option<Uid> {
-        Uid::read(self.workload.metadata.uid.as_deref())
-    }
-
-    fn named_by_workload(&self) -> bool {
-        let (group, meta) = (&self.group.metadata, &self.workload.metadata);
-        let (Some(name), Some(uid)) = (&meta.name, &meta.uid) else {
-            return false;
-        };
-        self.workload.spec.managed_by == MANAGED_BY
-            && meta.namespace == group.namespace
-            && group.name.as_ref() == Some(&pod_group_name(name, uid, &self.group.spec.gang_key))
-    }
-
-    /// The gang's members; none when the spec has no such gang any more.
-    fn gang(&self) -> Gang {
-        let key = &self.group.spec.gang_key;
-        let found = gangs(&self.workload.spec)
-            .into_iter()
-            .find(|g| g.key == *key);
-        found.unwrap_or_else(|| Gang {
-            key: key.clone(),
-            template: self.group.spec.workload_ref.template_name.clone(),
-            basic: true,
-            min_count: 0,
-            disruption: DisruptionMode::Single,
-            domains: Vec::new(),
-        })
-    }
-
-    fn templates(&self) -> Arc<[TemplateInput]> {
-        let spec = &self.workload.spec;
-        let neighbours = neighbours(self.workload, self.pods.admitted());
-        let templates = spec.groups.iter().zip(&neighbours).map(|(group, pods)| {
-            let Template {
-                requests,
-                constraints,
-            } = Template::from(pods.spec);
-            let volumes = VolumeNeeds::from(pods.spec);
-            let storage = self.storage_answer(&volumes);
-            let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
-            let not_modelled = pods.not_modelled(&neighbours);
-            TemplateInput {
-                group: group.name.clone(),
-                labels: self.labels(group),
-                requests,
-                nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
-                volumes,
-                storage,
-                charge: charge.ok().map(Arc::new),
-                apart: apart_from(pods, &neighbours),
-                not_modelled: not_modelled
-                    .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
-                    .map(str::to_owned),
-                scheduler_name: pods
-                    .spec
-                    .scheduler_name
-                    .clone()
-                    .unwrap_or_else(|| DEFAULT_SCHEDULER.to_owned()),
-                not_admitted: self.pods.why_not(&group.name),
-            }
-        });
-        templates.collect()
-    }
-
-    fn labels(&self, group: &Group) -> BTreeMap<String, String> {
-        let admitted = self.pods.admitted();
-        let admitted = admitted.and_then(|all| all.groups.get(&group.name)?.pod());
-        let template = group.template.0.metadata.as_ref();
-        let labels = admitted
-            .map(|pod| &pod.labels)
-            .or_else(|| template?.labels.as_ref());
-        labels.cloned().unwrap_or_default()
-    }
-
-    fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
-        let storage = self.storage.filter(|_| !needs.is_empty());
-        storage.map_or_else(VolumeAnswer::default, |storage| {
-            storage.answer(&self.key.namespace, needs)
-        })
-    }
-
-    /// Whether storage and the API server say of the templates what they said before.
-    fn answers_are_the_same(&self, previous: &GangInput) -> bool {
-        let mut templates = previous.workload.templates.iter();
-        previous.workload.admitted == self.pods.revision()
-            && templates
-                .all(|t| t.volumes.is_empty() || t.storage == self.storage_answer(&t.volumes))
-    }
-
-    fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
-        let meta = &self.workload.metadata;
-        let status = self.workload.status.as_ref();
-        let ledger = status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key));
-        let declared = meta.annotations.as_ref();
-        let declared = declared
-            .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
-            .and_then(|text| checkpoint(text));
-        let told = status
-            .and_then(|s| s.progress.as_ref())
-            .and_then(|p| p.checkpoint_time);
-        Some(WorkloadInput {
-            uid: self.workload_uid()?,
-            name: meta.name.clone().unwrap_or_default(),
-            generation: meta.generation.unwrap_or_default(),
-            phase: self.phase(gang),
-            checkpoint: declared.max(told),
-            templates,
-            admitted: self.pods.revision(),
-            released: ledger.and_then(|l| l.released.clone()),
-            avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
-            placement_tries: ledger.map_or(0, |l| l.placement_tries),
-            ends: self.ends(),
-            members: MemberLedger::read(gang, &self.workload.spec, status),
-        })
-    }
-
-    fn ends(&self) -> Option<DateTime<Utc>> {
-        let (spec, status) = (&self.workload.spec, self.workload.status.as_ref()?);
-        let grace = |group: &Group| {
-            let pod = group.template.0.spec.as_ref();
-            pod.and_then(|p| p.termination_grace_period_seconds)
-                .unwrap_or(DEFAULT_GRACE)
-        };
-        let grace = spec.groups.iter().map(grace).max().unwrap_or(DEFAULT_GRACE);
-        let left = spec.active_deadline_seconds? - status.active_seconds;
-        let seconds = TimeDelta::try_seconds(left.checked_add(grace)?)?;
-        status.start_time?.checked_add_signed(seconds)
-    }
-
-    fn phase(&self, gang: &Gang) -> GangPhase {
-        let status = self.workload.status.as_ref();
-        let conditions = status.map_or(&[][..], |s| &s.conditions);
-        let ended = is_true(conditions, types::COMPLETE) || is_true(conditions, types::FAILED);
-        if gang.domains.is_empty() || self.workload.metadata.deletion_timestamp.is_some() || ended {
-            return GangPhase::Finished;
-        }
-        if self.workload.spec.suspend {
-            return GangPhase::Held(reasons::SUSPENDED);
-        }
-        match status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key)) {
-            Some(ledger) if ledger.backoff.is_some() => GangPhase::Held(reasons::BACKING_OFF),
-            Some(ledger) if ledger.started => GangPhase::Active,
-            _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
-        }
-    }
 }
 
 impl WorkloadInput {

@@ -1,7 +1,9 @@
-//! The identity of an intent to preempt.
+//! The identity of an intent to preempt, and whose it is.
 
 use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::Preemption;
+
+use crate::input::PodGroupInput;
 
 /// Id of an intent: it follows from the content, so that one that something else wrote or changed
 /// is recognised.
@@ -20,4 +22,12 @@ pub fn intent_id(intent: &Preemption) -> String {
     ];
     parts.extend(victims.iter().map(|v| format!("{}/{}", v.kind, v.uid)));
     short_hash(&parts.iter().map(String::as_str).collect::<Vec<_>>())
+}
+
+/// Whether an intent is this pod group's own, unchanged, and for the placement that it has.
+pub(crate) fn is_own(group: &PodGroupInput, intent: &Preemption) -> bool {
+    let placement = group.status.placement.as_ref();
+    intent.preemptor_uid == group.uid.as_str()
+        && intent.id == intent_id(intent)
+        && placement.is_some_and(|p| p.id == intent.placement)
 }

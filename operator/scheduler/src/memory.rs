@@ -67,9 +67,9 @@ impl Memory {
         }
     }
 
-    /// Whether a write of ours to this pod group is awaited from the watch.
-    pub fn awaits(&self, key: &Key) -> bool {
-        self.written.contains_key(key)
+    /// The pod group as our last write left it, while that is awaited from the watch.
+    pub fn written(&self, key: &Key) -> Option<&PodGroupInput> {
+        self.written.get(key)
     }
 
     /// Takes note of what the API server says about evicting a pod.
@@ -105,7 +105,7 @@ impl Memory {
     /// comparable numbers (KEP-5504); one that is not a number is never preferred.
     pub(crate) fn latest(&mut self, seen: &Arc<GangInput>) -> Arc<GangInput> {
         let version = |g: &PodGroupInput| g.resource_version.parse::<u64>().unwrap_or(0);
-        match self.written.get(&seen.key) {
+        match self.written(&seen.key) {
             Some(own) if own.uid == seen.group.uid && version(own) > version(&seen.group) => {
                 Arc::new(GangInput {
                     group: own.clone(),

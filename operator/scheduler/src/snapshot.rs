@@ -24,7 +24,7 @@ use crate::growth::{DomainLedger, MemberLedger, Replacement};
 use crate::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
-use crate::intent_id::intent_id;
+use crate::intent_id::{intent_id, is_own};
 
 /// Id of every placement that is read from a file: ids are compared with each other only.
 const RECORDED: &str = "recorded";
@@ -98,7 +98,7 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
         preemption: status.preemption.as_ref().map(|intent| PreemptionRecord {
             decided_at: intent.decided_at,
             victims: intent.victims.clone(),
-            genuine: genuine(group, intent),
+            genuine: is_own(group, intent),
         }),
         disrupted: is_true(&status.conditions, types::DISRUPTION_TARGET),
         refusal: status.refusal.as_ref().map(|refusal| RefusalRecord {
@@ -119,13 +119,6 @@ fn held(status: &PodGroupStatus) -> bool {
     let condition = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
     let held = [reasons::VOLUME_MISSING, reasons::QUOTA_EXCEEDED];
     status.placement.is_none() && condition.is_some_and(|c| held.contains(&c.reason.as_str()))
-}
-
-fn genuine(group: &PodGroupInput, intent: &Preemption) -> bool {
-    let placement = group.status.placement.as_ref();
-    intent.preemptor_uid == group.uid.as_str()
-        && intent.id == intent_id(intent)
-        && placement.is_some_and(|p| p.id == intent.placement)
 }
 
 fn template_record(

@@ -6,10 +6,7 @@ pub const VERSION: &str = env!("CARGO_PKG_VERSION");
 /// Commit of the sources, in full; `unknown` where they were built without git.
 pub const COMMIT: &str = env!("LOCKSTEP_COMMIT");
 
-/// Date of that commit, in UTC.
-pub const COMMIT_DATE: &str = env!("LOCKSTEP_COMMIT_DATE");
-
-/// What `--version` prints after the name of the program.
+/// What `--version` prints after the name of the program; the date is that of the commit, in UTC.
 pub const LONG: &str = concat!(
     env!("CARGO_PKG_VERSION"),
     " (commit ",
@@ -24,6 +21,8 @@ mod tests {
     use std::process::Command;
 
     use super::*;
+
+    const COMMIT_DATE: &str = env!("LOCKSTEP_COMMIT_DATE");
 
     fn git(args: &[&str]) -> Option<String> {
         let mut command = Command::new("git");

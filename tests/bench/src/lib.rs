@@ -1,6 +1,7 @@
-//! What the engine's benchmarks share: the instance formats `preempt-quality/1` and `/2`, and the
+//! What benchmarks share: the instance formats `preempt-quality/1` and `/2`, and the
 //! control arms.
 
+pub mod fleet;
 pub mod growth;
 pub mod instance;
 pub mod mixed;

@@ -411,6 +411,30 @@ mod tests {
                 r#"workloads.retryMin: Invalid value: "-1s": must be at least 10ms"#,
             ),
             (
+                "client: {watchBackoffMin: 0s}",
+                r#"client.watchBackoffMin: Invalid value: "0ns": must be at least 10ms"#,
+            ),
+            (
+                "client: {watchBackoffMin: 31s}",
+                r#"client.watchBackoffMin: Invalid value: "31s": must be at most client.watchBackoffMax"#,
+            ),
+            (
+                "workloads: {retryMax: 99ms}",
+                r#"workloads.retryMin: Invalid value: "100ms": must be at most workloads.retryMax"#,
+            ),
+            (
+                "workloads: {incidentBackoffMin: 10m}",
+                r#"workloads.incidentBackoffMin: Invalid value: "600s": must be at most workloads.incidentBackoffMax"#,
+            ),
+            (
+                "workloads: {placementBackoffMin: 10m}",
+                r#"workloads.placementBackoffMin: Invalid value: "600s": must be at most workloads.placementBackoffMax"#,
+            ),
+            (
+                "workloads: {reportGrace: -5s}",
+                r#"workloads.reportGrace: Invalid value: "-5s": must be at least 0s"#,
+            ),
+            (
                 "scheduler: {preemption: {cpuWeightMilli: -1}}",
                 r#"scheduler.preemption.cpuWeightMilli: Invalid value: "-1": must be at least 0"#,
             ),
@@ -441,6 +465,35 @@ mod tests {
         ] {
             let error = Config::parse(text).unwrap_err().to_string();
             assert!(error.starts_with(message), "{text}: {error}");
+        }
+    }
+
+    /// Each key whose value is a span, with this in its place.
+    fn spans(value: &Value, path: &str, to: &str, out: &mut Vec<(String, Value)>) {
+        for (key, value) in value.as_object().into_iter().flatten() {
+            let path = format!("{path}.{key}").trim_matches('.').to_owned();
+            let span = |v: &str| !v.is_empty() && v.parse::<Span>().is_ok();
+            if value.as_str().is_some_and(span) {
+                let nested = path.rsplit('.').fold(Value::from(to), |inner, key| {
+                    Value::Object([(key.to_owned(), inner)].into_iter().collect())
+                });
+                out.push((path, nested));
+            } else {
+                spans(value, &path, to, out);
+            }
+        }
+    }
+
+    #[test]
+    fn no_span_may_be_negative_and_the_key_is_named() {
+        let all = serde_json::to_value(Config::default()).unwrap();
+        let mut negative = Vec::new();
+        spans(&all, "", "-1s", &mut negative);
+        assert!(negative.len() > 20, "{negative:?}");
+        for (key, text) in negative {
+            let error = Config::parse(&text.to_string()).unwrap_err().to_string();
+            let named = format!("{key}: Invalid value: \"-1s\": must be ");
+            assert!(error.starts_with(&named), "{error}");
         }
     }
 

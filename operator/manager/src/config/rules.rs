@@ -7,22 +7,47 @@ use lockstep_scheduler::config::{ValueRule, time};
 
 use super::{Config, ConfigError, LeaderElection, WorkloadConfig};
 
+/// Least wait before something that has failed is tried again.
+const LEAST_WAIT: Duration = Duration::from_millis(10);
+
 impl Config {
     /// Whether all values are in range and fit together.
     pub(super) fn check(&self) -> Result<(), ConfigError> {
+        // A span below zero first: the other rules read it as zero and would name another key.
         let rules = self
-            .leader_election
-            .rules()
+            .spans()
             .into_iter()
+            .chain(self.leader_election.rules())
             .chain(self.client_rules())
             .chain(self.workloads.rules())
+            .chain(self.workloads.backoff_rules())
             .chain(self.other_rules())
             .chain(self.scheduler.rules());
         let broken = rules.into_iter().find(|rule| !rule.holds);
         broken.map_or(Ok(()), |rule| Err(ConfigError::Value(rule)))
     }
 
-    fn client_rules(&self) -> [ValueRule; 3] {
+    /// Spans that no other rule keeps from being negative.
+    fn spans(&self) -> [ValueRule; 12] {
+        let (client, w) = (&self.client, &self.workloads);
+        let renew = self.leader_election.renew_deadline;
+        [
+            ValueRule::not_negative("leaderElection.renewDeadline", renew),
+            ValueRule::not_negative("client.watchBackoffMax", client.watch_backoff_max),
+            ValueRule::not_negative("workloads.retryMax", w.retry_max),
+            ValueRule::not_negative("workloads.incidentBackoffMin", w.incident_backoff_min),
+            ValueRule::not_negative("workloads.incidentBackoffMax", w.incident_backoff_max),
+            ValueRule::not_negative("workloads.healthyReset", w.healthy_reset),
+            ValueRule::not_negative("workloads.placementBackoffMin", w.placement_backoff_min),
+            ValueRule::not_negative("workloads.placementBackoffMax", w.placement_backoff_max),
+            ValueRule::not_negative("workloads.avoidNode", w.avoid_node),
+            ValueRule::not_negative("workloads.refusalRetry", w.refusal_retry),
+            ValueRule::not_negative("workloads.reportGrace", w.report_grace),
+            ValueRule::not_negative("workloads.recreateTakes", w.recreate_takes),
+        ]
+    }
+
+    fn client_rules(&self) -> [ValueRule; 5] {
         let client = &self.client;
         [
             ValueRule::new(
@@ -43,6 +68,19 @@ impl Config {
                 "client.readTimeout",
                 client.read_timeout,
                 "positive",
+            ),
+            // A wait of nothing would list everything again and again while the API server is in trouble.
+            ValueRule::new(
+                time(client.watch_backoff_min) >= LEAST_WAIT,
+                "client.watchBackoffMin",
+                client.watch_backoff_min,
+                "at least 10ms",
+            ),
+            ValueRule::new(
+                client.watch_backoff_min <= client.watch_backoff_max,
+                "client.watchBackoffMin",
+                client.watch_backoff_min,
+                "at most client.watchBackoffMax",
             ),
         ]
     }
@@ -66,7 +104,8 @@ impl Config {
                 "1 to 100000",
             ),
             ValueRule::new(
-                resync.is_zero() || resync >= Duration::from_secs(1),
+                !self.resync_period.is_negative()
+                    && (resync.is_zero() || resync >= Duration::from_secs(1)),
                 "resyncPeriod",
                 self.resync_period,
                 "0 or at least 1s",
@@ -86,6 +125,12 @@ impl LeaderElection {
         let lease = time(self.lease_duration);
         [
             ValueRule::new(
+                lease >= Duration::from_secs(1) && lease.subsec_nanos() == 0,
+                "leaderElection.leaseDuration",
+                self.lease_duration,
+                "whole seconds, at least 1s",
+            ),
+            ValueRule::new(
                 time(self.renew_deadline) < lease,
                 "leaderElection.renewDeadline",
                 self.renew_deadline,
@@ -104,12 +149,6 @@ impl LeaderElection {
                 "at least 50ms",
             ),
             ValueRule::new(
-                lease >= Duration::from_secs(1) && lease.subsec_nanos() == 0,
-                "leaderElection.leaseDuration",
-                self.lease_duration,
-                "whole seconds, at least 1s",
-            ),
-            ValueRule::new(
                 !self.name.is_empty(),
                 "leaderElection.name",
                 &self.name,
@@ -120,7 +159,7 @@ impl LeaderElection {
 }
 
 impl WorkloadConfig {
-    fn rules(&self) -> [ValueRule; 5] {
+    fn rules(&self) -> [ValueRule; 3] {
         let at_a_time = 1..=1000;
         [
             ValueRule::new(
@@ -136,7 +175,19 @@ impl WorkloadConfig {
                 "1 to 1000",
             ),
             ValueRule::new(
-                time(self.retry_min) >= Duration::from_millis(10),
+                self.recreate_tries >= 0,
+                "workloads.recreateTries",
+                self.recreate_tries,
+                "at least 0",
+            ),
+        ]
+    }
+
+    /// No wait begins longer than it may become: it would be cut without a word.
+    fn backoff_rules(&self) -> [ValueRule; 4] {
+        [
+            ValueRule::new(
+                time(self.retry_min) >= LEAST_WAIT,
                 "workloads.retryMin",
                 self.retry_min,
                 "at least 10ms",
@@ -148,10 +199,16 @@ impl WorkloadConfig {
                 "at most workloads.retryMax",
             ),
             ValueRule::new(
-                self.recreate_tries >= 0,
-                "workloads.recreateTries",
-                self.recreate_tries,
-                "at least 0",
+                self.incident_backoff_min <= self.incident_backoff_max,
+                "workloads.incidentBackoffMin",
+                self.incident_backoff_min,
+                "at most workloads.incidentBackoffMax",
+            ),
+            ValueRule::new(
+                self.placement_backoff_min <= self.placement_backoff_max,
+                "workloads.placementBackoffMin",
+                self.placement_backoff_min,
+                "at most workloads.placementBackoffMax",
             ),
         ]
     }

@@ -105,6 +105,18 @@ pub struct Leadership {
     pub valid_until: Instant,
 }
 
+impl Leadership {
+    /// That of a process without a lease.
+    pub fn for_ever(now: Instant) -> Self {
+        // A century: longer than any process, and far from the end of the clock.
+        let century = Duration::from_hours(100 * 365 * 24);
+        Self {
+            term: 0,
+            valid_until: now + century,
+        }
+    }
+}
+
 /// The process does not hold the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("not the leader")]

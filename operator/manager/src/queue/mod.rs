@@ -53,14 +53,19 @@ pub struct Queue<K> {
 }
 
 struct Inner<K> {
+    /// Keys that are due, first come first served.
     ready: VecDeque<K>,
     /// When each key in `ready` was added.
     added: HashMap<K, Instant>,
+    /// Keys that wait, with the time when they are due, the first of them first.
     delayed: BTreeSet<(Instant, K)>,
+    /// When each key in `delayed` is due.
     due: HashMap<K, Instant>,
-    /// Keys being worked on, and whether they were added again meanwhile.
+    /// Since when each key is worked on that is.
     working: HashMap<K, Instant>,
+    /// Keys in `working` that were added meanwhile, so that they come again afterwards.
     again: HashSet<K>,
+    /// How often in a row the pass over a key has failed; without an entry its last one succeeded.
     failures: HashMap<K, u32>,
 }
 

@@ -5,20 +5,44 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::fake_api::FakeApi;
-use chrono::DateTime;
+use chrono::{DateTime, Utc};
 use lockstep_manager::api::clients::Transports;
-use lockstep_manager::clock::{Random, TokioClock};
+use lockstep_manager::clock::{Clock, Random, SystemClock};
 use lockstep_manager::config::Config;
 use lockstep_manager::health::Health;
 use lockstep_manager::{Deps, RunError, run};
 use lockstep_process::endpoints::SharedRegistry;
 use serde_json::{Value, json};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 const WORKLOADS: &str = "apis/training.lockstep.dev/v1alpha1/trainingworkloads";
 const LEASES: &str = "apis/coordination.k8s.io/v1/leases";
 const PODS: &str = "api/v1/pods";
+
+/// A wall clock that follows tokio's clock from a given moment.
+struct TokioClock {
+    origin: DateTime<Utc>,
+    started: Instant,
+}
+
+impl TokioClock {
+    /// A clock that shows `origin` now.
+    fn starting_at(origin: DateTime<Utc>) -> Self {
+        Self {
+            origin,
+            started: SystemClock.monotonic(),
+        }
+    }
+}
+
+impl Clock for TokioClock {
+    fn wall(&self) -> DateTime<Utc> {
+        let passed = self.monotonic() - self.started;
+        self.origin + chrono::Duration::from_std(passed).unwrap()
+    }
+}
 
 fn deps(api: &FakeApi, identity: &str, stop: &CancellationToken) -> Deps {
     let config = Config::parse("{client: {streamingLists: false}, resyncPeriod: 5s}").unwrap();

@@ -164,7 +164,7 @@ impl PodRecord {
     }
 
     /// The pod as the scheduler holds it.
-    pub fn to_pod(&self) -> Pod {
+    fn to_pod(&self) -> Pod {
         Pod {
             uid: self.uid.clone(),
             namespace: self.namespace.clone(),

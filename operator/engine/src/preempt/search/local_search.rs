@@ -13,7 +13,7 @@ use super::{
 use crate::{
     objective::{EvictionCost, Price},
     preempt::instance::CandidateIx,
-    problem::{DomainIx, NodeIx, ShapeIx},
+    problem::{NodeIx, ShapeIx},
 };
 
 /// Largest distance, in the order of savings, of two victims that are exchanged together.
@@ -430,68 +430,6 @@ impl<'a> LocalSearch<'a> {
         std::mem::replace(&mut self.seen[single], self.round) == self.round
     }
 
-    /// The units whose eviction frees a whole replica for the least.
-    fn best_replica(&mut self, shape: ShapeIx) -> Option<Cover> {
-        let mut best: Option<(Price, Cover)> = None;
-        for domain in 0..self.state.fit.domains.len() {
-            let before = self.state.price();
-            let Some(cover) = self.free_replica(shape, domain) else {
-                continue;
-            };
-            let price = self.state.price() - before;
-            self.restore_all(&cover);
-            if best.as_ref().is_none_or(|(known, _)| price < *known) {
-                best = Some((price, cover));
-            }
-        }
-        best.map(|(_, cover)| cover)
-    }
-
-    /// Evicts for the cheapest slots of a domain until it holds one more replica. Evicts nothing
-    /// if it cannot.
-    fn free_replica(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
-        let target = self.state.supply(shape) + 1;
-        let mut taken = Cover::new();
-        while self.state.supply(shape) < target {
-            let Some(cover) = self.cheapest_in_domain(shape, domain) else {
-                self.restore_all(&taken);
-                return None;
-            };
-            self.evict_all(&cover);
-            taken.extend(cover);
-        }
-        Some(taken)
-    }
-
-    /// The cover with the least price per slot on a node of a domain.
-    fn cheapest_in_domain(&mut self, shape: ShapeIx, domain: DomainIx) -> Option<Cover> {
-        let fit = self.state.fit;
-        let mut best: Option<Offer> = None;
-        for &node in &fit.domains[domain] {
-            self.state.steps += 1;
-            let Some(cover) = self.cover(shape, node) else {
-                continue;
-            };
-            let (price, slots) = (self.state.price(), self.state.slots_in(shape, domain));
-            self.evict_all(&cover);
-            let (price, slots) = (
-                self.state.price() - price,
-                self.state.slots_in(shape, domain) - slots,
-            );
-            self.restore_all(&cover);
-            let offer = Offer {
-                node,
-                cover,
-                price,
-                frees: slots,
-            };
-            if slots > 0 && best.as_ref().is_none_or(|b| offer.compare_rate(b).is_lt()) {
-                best = Some(offer);
-            }
-        }
-        best.map(|offer| offer.cover)
-    }
-
     pub(super) fn evict_all(&mut self, candidates: &[CandidateIx]) {
         for &candidate in candidates {
             self.state.evict(candidate);
@@ -504,7 +442,8 @@ impl<'a> LocalSearch<'a> {
         }
     }
 
-    fn cover(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Cover> {
+    /// The cheapest units that may go so that one more pod of the shape fits on the node.
+    pub(super) fn cover(&mut self, shape: ShapeIx, node: NodeIx) -> Option<Cover> {
         let (pool, excluded) = (self.pool, &self.excluded);
         cheapest_cover(&mut self.state, shape, node, |candidate| {
             pool[candidate] && !excluded[candidate]

@@ -1,6 +1,11 @@
 //! Our own kinds, and the Services that workloads own.
 
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::marker::PhantomData;
+
 use k8s_openapi::api::core::v1::Service;
+use kube::Resource;
 use kube::core::DeserializeGuard;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::names::MANAGED_BY;
@@ -8,6 +13,7 @@ use lockstep_api::{
     NodeAgent, NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload,
 };
 use lockstep_lifecycle::view::{Held, ServiceContent};
+use serde::de::DeserializeOwned;
 
 use super::super::state::{Identified, Key, State, Touched, controller_uid, node_key};
 use super::super::watched_kind::WatchedKind;
@@ -117,47 +123,56 @@ impl Watched for PodGroups {
     }
 }
 
-/// Our `Workload`: named like the `TrainingWorkload`.
-pub(in crate::index) struct SchedulingWorkloads;
+/// Our `Workload`.
+pub(in crate::index) type SchedulingWorkloads = Namesake<Workload>;
 
-impl Watched for SchedulingWorkloads {
-    type Wire = DeserializeGuard<Workload>;
-    type Object = Identified<Workload>;
+/// `RestartOrder`.
+pub(in crate::index) type Orders = Namesake<RestartOrder>;
+
+/// A kind of which each object is named like its workload.
+pub(in crate::index) struct Namesake<K>(PhantomData<K>);
+
+/// Where the objects of such a kind are kept, as they came.
+pub(in crate::index) trait Kept: Sized {
+    /// Which kind it is.
+    const KIND: WatchedKind;
+    /// The objects.
+    fn all(state: &State) -> &BTreeMap<Key, Identified<Self>>;
+    /// The same, to change them.
+    fn all_mut(state: &mut State) -> &mut BTreeMap<Key, Identified<Self>>;
+}
+
+impl Kept for Workload {
     const KIND: WatchedKind = WatchedKind::Workload;
 
-    fn read(wire: Self::Wire) -> Result<Self::Object, String> {
-        guarded(wire)
+    fn all(state: &State) -> &BTreeMap<Key, Identified<Self>> {
+        &state.scheduling
     }
 
-    fn apply(
-        state: &mut State,
-        _: &AgentSelector,
-        key: Key,
-        workload: Self::Object,
-        touched: &mut Touched,
-    ) {
-        touched.workloads.insert(key.clone());
-        state.scheduling.insert(key, workload);
-    }
-
-    fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if state.scheduling.remove(key).is_some() {
-            touched.workloads.insert(key.clone());
-        }
-    }
-
-    fn keys(state: &State) -> Vec<Key> {
-        state.scheduling.keys().cloned().collect()
+    fn all_mut(state: &mut State) -> &mut BTreeMap<Key, Identified<Self>> {
+        &mut state.scheduling
     }
 }
 
-/// `RestartOrder`: named like the workload.
-pub(in crate::index) struct Orders;
-
-impl Watched for Orders {
-    type Wire = DeserializeGuard<RestartOrder>;
-    type Object = Identified<RestartOrder>;
+impl Kept for RestartOrder {
     const KIND: WatchedKind = WatchedKind::RestartOrder;
+
+    fn all(state: &State) -> &BTreeMap<Key, Identified<Self>> {
+        &state.orders
+    }
+
+    fn all_mut(state: &mut State) -> &mut BTreeMap<Key, Identified<Self>> {
+        &mut state.orders
+    }
+}
+
+impl<K> Watched for Namesake<K>
+where
+    K: Kept + Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug + Send + 'static,
+{
+    type Wire = DeserializeGuard<K>;
+    type Object = Identified<K>;
+    const KIND: WatchedKind = K::KIND;
 
     fn read(wire: Self::Wire) -> Result<Self::Object, String> {
         guarded(wire)
@@ -167,21 +182,21 @@ impl Watched for Orders {
         state: &mut State,
         _: &AgentSelector,
         key: Key,
-        order: Self::Object,
+        object: Self::Object,
         touched: &mut Touched,
     ) {
         touched.workloads.insert(key.clone());
-        state.orders.insert(key, order);
+        K::all_mut(state).insert(key, object);
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if state.orders.remove(key).is_some() {
+        if K::all_mut(state).remove(key).is_some() {
             touched.workloads.insert(key.clone());
         }
     }
 
     fn keys(state: &State) -> Vec<Key> {
-        state.orders.keys().cloned().collect()
+        K::all(state).keys().cloned().collect()
     }
 }
 

@@ -11,6 +11,7 @@
 //! ([`crate::index::OwnWrites`]), and a failure is acted on once, because its incident is in the
 //! ledger before.
 
+mod dry_run;
 mod request;
 
 use std::collections::BTreeMap;

@@ -1,84 +1,35 @@
 //! One action, one request (and a look at who owns a name that is taken).
 
-use std::collections::BTreeMap;
-
 use chrono::{DateTime, Utc};
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
-use kube::api::{DeleteParams, Patch, PostParams};
+use kube::api::{DeleteParams, Patch};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
-use lockstep_lifecycle::tier::Tier;
-use lockstep_lifecycle::view::{DryRun, RefusalKind, RefusedRequest, Target};
+use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
 use lockstep_lifecycle::{Action, Object, WorkloadView};
-use lockstep_model::Admission;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{ActionResult, ActionSender, Judged};
+use super::dry_run::unanswered;
+use super::{ActionResult, ActionSender};
 use crate::api::error::{ApiError, ErrorClass};
 use crate::api::write::{
     Precondition, Written, by_name, create, delete, mark_disrupted, patch_pod, patch_spec,
 };
 use crate::index::{WatchedKind, controller_uid};
 
-/// Part of the words of an API server that cannot ask a webhook (`NewDryRunUnsupportedErr` of
-/// k8s.io/apiserver).
-const NO_DRY_RUN: &str = "does not support dry run";
-
-/// What the API server says about a pod of a dry run.
-enum Judgement {
-    /// It takes it as it is, or refuses it for a reason that depends on the moment.
-    Kept(Admission),
-    /// It drops its restart rules, or cannot say whether it does.
-    Dropped(Admission),
-    /// It is invalid, for this reason.
-    Invalid(String),
-}
-
-async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgement, ApiError> {
-    let error = match api.create(params, pod).await {
-        Ok(answer) => {
-            let kept = keeps_restart_rules(pod, &answer);
-            let admission = Admission::As(Box::new(answer.into()));
-            return Ok(if kept {
-                Judgement::Kept(admission)
-            } else {
-                Judgement::Dropped(admission)
-            });
-        }
-        Err(error) => ApiError::from(error),
-    };
-    match error.class {
-        ErrorClass::Invalid if error.message.contains(NO_DRY_RUN) => {
-            Ok(Judgement::Dropped(Admission::Unsupported(error.message)))
-        }
-        ErrorClass::Invalid => Ok(Judgement::Invalid(error.message)),
-        ErrorClass::Forbidden | ErrorClass::AlreadyExists => {
-            Ok(Judgement::Kept(Admission::Unanswered(error.message)))
-        }
-        _ => Err(error),
-    }
-}
-
-/// The group of a pod that was built here.
-fn group_of(pod: &Pod) -> String {
-    let labels = pod.metadata.labels.as_ref();
-    labels
-        .and_then(|l| l.get(labels::GROUP))
-        .cloned()
-        .unwrap_or_default()
-}
-
 impl ActionSender {
+    /// Sends the request of one action.
     pub(super) async fn send(
         &self,
         view: &WorkloadView,
         action: Action,
         now: DateTime<Utc>,
     ) -> ActionResult {
+        let background = DeleteParams::background();
         match action {
             Action::Create(object) => self.create_object(view, object, now).await,
             Action::Update {
@@ -90,15 +41,11 @@ impl ActionSender {
                 Err(error) => ActionResult::Failed(error),
             },
             Action::Unpublish { name, uid } => {
-                let patch = json!({"metadata": {"uid": uid, "labels": {labels::PUBLISHED: null}}});
-                let pods = self.actor.writes(view.namespace());
-                best_effort(patch_pod(&pods, &name, &Patch::Merge(patch)).await)
+                best_effort(self.label_published(view, &name, &uid, None).await)
             }
             Action::Publish { name, uid } => {
-                let label = json!({labels::PUBLISHED: view.uid()});
-                let patch = json!({"metadata": {"uid": uid, "labels": label}});
-                let pods = self.actor.writes(view.namespace());
-                changed(patch_pod(&pods, &name, &Patch::Merge(patch)).await)
+                let label = Some(view.uid());
+                changed(self.label_published(view, &name, &uid, label).await)
             }
             Action::MarkDisrupted { name, uid, message } => {
                 let pods = self.actor.writes(view.namespace());
@@ -107,35 +54,24 @@ impl ActionSender {
             Action::DeletePod { name, uid, grace } => {
                 let params = DeleteParams {
                     grace_period_seconds: grace,
-                    ..DeleteParams::background()
+                    ..background
                 };
                 self.delete::<Pod>(view, &name, &uid, params, WatchedKind::Pod)
                     .await
             }
-            Action::RemoveGate { name, uid } => {
-                let gate = json!([{"$patch": "delete", "name": PREEMPTION_GATE}]);
-                let patch = json!({"metadata": {"uid": uid}, "spec": {"schedulingGates": gate}});
-                let pods = self.actor.writes(view.namespace());
-                changed(patch_pod(&pods, &name, &Patch::Strategic(patch)).await)
-            }
+            Action::RemoveGate { name, uid } => changed(self.remove_gate(view, &name, &uid).await),
             Action::CreatePod { member, pod } => {
                 self.create(view, WatchedKind::Pod, Target::Pod(member), &*pod, now)
                     .await
             }
             Action::DeletePodGroup { name, uid } => {
-                let params = DeleteParams::background();
-                self.delete::<PodGroup>(view, &name, &uid, params, WatchedKind::PodGroup)
+                self.delete::<PodGroup>(view, &name, &uid, background, WatchedKind::PodGroup)
                     .await
             }
             Action::DeleteWorkload { uid } => {
-                self.delete::<TrainingWorkload>(
-                    view,
-                    view.name(),
-                    &uid,
-                    DeleteParams::background(),
-                    WatchedKind::TrainingWorkload,
-                )
-                .await
+                let (name, kind) = (view.name(), WatchedKind::TrainingWorkload);
+                self.delete::<TrainingWorkload>(view, name, &uid, background, kind)
+                    .await
             }
             Action::DryRun {
                 needed,
@@ -146,72 +82,40 @@ impl ActionSender {
                 .dry_run(view, &spec_hash, &pods, &restart_all, now)
                 .await
             {
-                Ok(judged) => ActionResult::Judged(Box::new(judged)),
-                Err(failed) if needed || failed.class == ErrorClass::NotLeading => {
-                    ActionResult::Failed(failed)
+                Err(error) if needed || error.class == ErrorClass::NotLeading => {
+                    ActionResult::Failed(error)
                 }
-                Err(failed) => {
-                    let unanswered = Admission::Unanswered(failed.message);
-                    let groups = pods.iter().map(|pod| (group_of(pod), unanswered.clone()));
-                    let dry_run = DryRun {
-                        failed: true,
-                        ..unjudged(spec_hash, now)
-                    };
-                    ActionResult::Judged(Box::new(Judged {
-                        dry_run,
-                        pods: groups.collect(),
-                    }))
-                }
+                judged => ActionResult::Judged(Box::new(
+                    judged.unwrap_or_else(|error| unanswered(spec_hash, &pods, &error, now)),
+                )),
             },
         }
     }
 
-    /// Creates one pod per group without keeping it. A pod that is invalid is a verdict on the
-    /// template; any other refusal depends on the moment and is met again at the real create.
-    async fn dry_run(
+    /// Gives a pod the label by which the Service finds it, or takes it away.
+    async fn label_published(
         &self,
         view: &WorkloadView,
-        spec_hash: &str,
-        pods: &[Pod],
-        restart_all: &Pod,
-        now: DateTime<Utc>,
-    ) -> Result<Judged, ApiError> {
-        let api: Api<Pod> = self.actor.writes(view.namespace());
-        let params = PostParams {
-            dry_run: true,
-            ..PostParams::default()
-        };
-        let mut verdict = DryRun {
-            tier: Tier::RestartAll,
-            ..unjudged(spec_hash.to_owned(), now)
-        };
-        let mut admitted = BTreeMap::new();
-        for pod in pods {
-            let admission = match judge(&api, &params, pod).await? {
-                Judgement::Kept(admission) => admission,
-                Judgement::Dropped(admission) => {
-                    verdict.tier = Tier::Plain;
-                    admission
-                }
-                Judgement::Invalid(message) => {
-                    verdict.invalid = Some(message);
-                    break;
-                }
-            };
-            admitted.insert(group_of(pod), admission);
-        }
-        if verdict.invalid.is_none() && verdict.tier == Tier::RestartAll {
-            match judge(&api, &params, restart_all).await? {
-                Judgement::Kept(_) => {}
-                Judgement::Dropped(_) | Judgement::Invalid(_) => {
-                    verdict.tier = Tier::RestartRules;
-                }
-            }
-        }
-        Ok(Judged {
-            dry_run: verdict,
-            pods: admitted,
-        })
+        name: &str,
+        uid: &str,
+        label: Option<&str>,
+    ) -> Result<Written, ApiError> {
+        let patch = json!({"metadata": {"uid": uid, "labels": {labels::PUBLISHED: label}}});
+        let pods = self.actor.writes(view.namespace());
+        patch_pod(&pods, name, &Patch::Merge(patch)).await
+    }
+
+    /// Lets kube-scheduler bind a pod that has waited for victims to leave.
+    async fn remove_gate(
+        &self,
+        view: &WorkloadView,
+        name: &str,
+        uid: &str,
+    ) -> Result<Written, ApiError> {
+        let gate = json!([{"$patch": "delete", "name": PREEMPTION_GATE}]);
+        let patch = json!({"metadata": {"uid": uid}, "spec": {"schedulingGates": gate}});
+        let pods = self.actor.writes(view.namespace());
+        patch_pod(&pods, name, &Patch::Strategic(patch)).await
     }
 
     async fn create_object(
@@ -391,18 +295,6 @@ impl ActionSender {
     }
 }
 
-/// A verdict that says nothing yet.
-fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
-    DryRun {
-        spec_hash,
-        at: now,
-        until: now,
-        invalid: None,
-        tier: Tier::Plain,
-        failed: false,
-    }
-}
-
 fn accepted(target: Target, kind: WatchedKind, written: Written) -> ActionResult {
     match written {
         Written::At(version) => ActionResult::Accepted(target, kind, version),
@@ -472,16 +364,6 @@ fn best_effort(result: Result<Written, ApiError>) -> ActionResult {
         }
         result => result,
     }
-}
-
-/// Whether the server kept the rules that were sent: without KEP-5307 it drops them silently.
-fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
-    let rules = |pod: &Pod| {
-        let containers = pod.spec.iter().flat_map(|s| &s.containers);
-        let rules = containers.flat_map(|c| c.restart_policy_rules.clone().unwrap_or_default());
-        rules.map(|r| r.action).collect::<Vec<String>>()
-    };
-    rules(sent) == rules(answer)
 }
 
 /// Whether a pod has ended. Other objects never do.

@@ -1,0 +1,154 @@
+//! What the API server would make of a workload's pods.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, Utc};
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use lockstep_api::names::labels;
+use lockstep_lifecycle::WorkloadView;
+use lockstep_lifecycle::tier::Tier;
+use lockstep_lifecycle::view::DryRun;
+use lockstep_model::Admission;
+
+use super::{ActionSender, Judged};
+use crate::api::error::{ApiError, ErrorClass};
+
+/// Part of the words of an API server that cannot ask a webhook (`NewDryRunUnsupportedErr` of
+/// k8s.io/apiserver).
+const NO_DRY_RUN: &str = "does not support dry run";
+
+/// What the API server says about a pod of a dry run.
+enum Judgement {
+    /// It takes it as it is, or refuses it for a reason that depends on the moment.
+    Kept(Admission),
+    /// It drops its restart rules, or cannot say whether it does.
+    Dropped(Admission),
+    /// It is invalid, for this reason.
+    Invalid(String),
+}
+
+async fn judge(api: &Api<Pod>, params: &PostParams, pod: &Pod) -> Result<Judgement, ApiError> {
+    let error = match api.create(params, pod).await {
+        Ok(answer) => {
+            let kept = keeps_restart_rules(pod, &answer);
+            let admission = Admission::As(Box::new(answer.into()));
+            return Ok(if kept {
+                Judgement::Kept(admission)
+            } else {
+                Judgement::Dropped(admission)
+            });
+        }
+        Err(error) => ApiError::from(error),
+    };
+    match error.class {
+        ErrorClass::Invalid if error.message.contains(NO_DRY_RUN) => {
+            Ok(Judgement::Dropped(Admission::Unsupported(error.message)))
+        }
+        ErrorClass::Invalid => Ok(Judgement::Invalid(error.message)),
+        ErrorClass::Forbidden | ErrorClass::AlreadyExists => {
+            Ok(Judgement::Kept(Admission::Unanswered(error.message)))
+        }
+        _ => Err(error),
+    }
+}
+
+/// The group of a pod that was built here.
+fn group_of(pod: &Pod) -> String {
+    let labels = pod.metadata.labels.as_ref();
+    labels
+        .and_then(|l| l.get(labels::GROUP))
+        .cloned()
+        .unwrap_or_default()
+}
+
+impl ActionSender {
+    /// Creates one pod per group without keeping it. A pod that is invalid is a verdict on the
+    /// template; any other refusal depends on the moment and is met again at the real create.
+    pub(super) async fn dry_run(
+        &self,
+        view: &WorkloadView,
+        spec_hash: &str,
+        pods: &[Pod],
+        restart_all: &Pod,
+        now: DateTime<Utc>,
+    ) -> Result<Judged, ApiError> {
+        let api: Api<Pod> = self.actor.writes(view.namespace());
+        let params = PostParams {
+            dry_run: true,
+            ..PostParams::default()
+        };
+        let mut verdict = DryRun {
+            tier: Tier::RestartAll,
+            ..unjudged(spec_hash.to_owned(), now)
+        };
+        let mut admitted = BTreeMap::new();
+        for pod in pods {
+            let admission = match judge(&api, &params, pod).await? {
+                Judgement::Kept(admission) => admission,
+                Judgement::Dropped(admission) => {
+                    verdict.tier = Tier::Plain;
+                    admission
+                }
+                Judgement::Invalid(message) => {
+                    verdict.invalid = Some(message);
+                    break;
+                }
+            };
+            admitted.insert(group_of(pod), admission);
+        }
+        if verdict.invalid.is_none() && verdict.tier == Tier::RestartAll {
+            match judge(&api, &params, restart_all).await? {
+                Judgement::Kept(_) => {}
+                Judgement::Dropped(_) | Judgement::Invalid(_) => {
+                    verdict.tier = Tier::RestartRules;
+                }
+            }
+        }
+        Ok(Judged {
+            dry_run: verdict,
+            pods: admitted,
+        })
+    }
+}
+
+/// What is known after a dry run that has failed and without which it goes on.
+pub(super) fn unanswered(
+    spec_hash: String,
+    pods: &[Pod],
+    error: &ApiError,
+    now: DateTime<Utc>,
+) -> Judged {
+    let unanswered = Admission::Unanswered(error.message.clone());
+    let groups = pods.iter().map(|pod| (group_of(pod), unanswered.clone()));
+    Judged {
+        dry_run: DryRun {
+            failed: true,
+            ..unjudged(spec_hash, now)
+        },
+        pods: groups.collect(),
+    }
+}
+
+/// A verdict that says nothing yet.
+fn unjudged(spec_hash: String, now: DateTime<Utc>) -> DryRun {
+    DryRun {
+        spec_hash,
+        at: now,
+        until: now,
+        invalid: None,
+        tier: Tier::Plain,
+        failed: false,
+    }
+}
+
+/// Whether the server kept the rules that were sent: without KEP-5307 it drops them silently.
+fn keeps_restart_rules(sent: &Pod, answer: &Pod) -> bool {
+    let rules = |pod: &Pod| {
+        let containers = pod.spec.iter().flat_map(|s| &s.containers);
+        let rules = containers.flat_map(|c| c.restart_policy_rules.clone().unwrap_or_default());
+        rules.map(|r| r.action).collect::<Vec<String>>()
+    };
+    rules(sent) == rules(answer)
+}

@@ -1,0 +1,237 @@
+//! What may be evicted for a gang.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use chrono::{DateTime, Utc};
+use lockstep_engine::queue::within_min_runtime;
+
+use crate::foreign_units::ForeignUnits;
+use crate::occupancy::{ByRequests, Disruption, Occupancy, PlacedGang};
+use crate::pod::Pod;
+use crate::pod_list::ListedPod;
+use crate::rules::after;
+use crate::units::{GangUnit, UnitTable, UnitsBuilder};
+use crate::victims::VictimFilter;
+
+/// A gang that may be evicted as far as priorities go.
+struct Candidate<'o, 'a> {
+    /// Its number among the gangs.
+    number: usize,
+    gang: &'o PlacedGang<'a>,
+    /// The priority that it counts with.
+    counts: i32,
+}
+
+impl<'a> Occupancy<'a> {
+    /// Everything that may be evicted for a gang of this priority; `asking` is its number among the
+    /// gangs, if it is one of them.
+    pub fn units(
+        &self,
+        asking: Option<usize>,
+        priority: i32,
+        filter: VictimFilter<'_>,
+    ) -> UnitTable {
+        let mut builder =
+            UnitsBuilder::new(self.cluster, self.budgets, self.now, filter.beyond_budgets);
+        self.about_to_go().for_each(|pod| builder.spend(pod));
+        let (whole, single): (Vec<_>, Vec<_>) = self
+            .candidates(asking, priority)
+            .partition(|candidate| candidate.gang.disruption == Disruption::Whole);
+        for gang in &whole {
+            self.add_whole_gang(gang, filter, &mut builder);
+        }
+        for gang in &single {
+            self.add_single_members(gang, filter, &mut builder);
+        }
+        self.add_foreign_pods(priority, filter, &mut builder);
+        for pods in self.whole_units().values() {
+            self.add_whole_unit(pods, priority, filter, &mut builder);
+        }
+        builder.build()
+    }
+
+    /// Gangs that count less than this priority and do not go anyway.
+    fn candidates(
+        &self,
+        asking: Option<usize>,
+        priority: i32,
+    ) -> impl Iterator<Item = Candidate<'_, 'a>> {
+        let preemptor = asking.and_then(|number| self.gangs.get(number));
+        let preemptor = preemptor.map(|gang| gang.uid);
+        let all = self.gangs.iter().enumerate();
+        let all = all.map(move |(number, gang)| Candidate {
+            number,
+            gang,
+            counts: gang.counts_for(preemptor, priority),
+        });
+        all.filter(move |c| Some(c.number) != asking && c.counts < priority && !self.goes(c.gang))
+    }
+
+    /// Adds a gang that goes whole or not at all.
+    fn add_whole_gang(
+        &self,
+        &Candidate {
+            number,
+            gang,
+            counts,
+        }: &Candidate<'_, '_>,
+        filter: VictimFilter<'_>,
+        builder: &mut UnitsBuilder<'_>,
+    ) {
+        let unit = self.unit(number, gang, counts);
+        let mut requests = unit.holds.iter().map(|h| &*h.requests);
+        if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, &mut requests) {
+            builder.out_of_reach(unit.holds.len());
+            return;
+        }
+        let overstays = counts < gang.victim_priority();
+        if !unit.holds.is_empty() && (overstays || !self.shielded(gang.started(), builder)) {
+            builder.add_gang(&unit);
+        }
+    }
+
+    /// Adds the members of a gang of which single ones may go.
+    fn add_single_members(
+        &self,
+        &Candidate { gang, counts, .. }: &Candidate<'_, '_>,
+        filter: VictimFilter<'_>,
+        builder: &mut UnitsBuilder<'_>,
+    ) {
+        let pods = gang.pods.iter().copied();
+        let running: Vec<&Arc<Pod>> = pods.filter(|p| self.evictable(p)).collect();
+        let requests = running.iter().map(|p| &*p.requests);
+        if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, requests) {
+            builder.out_of_reach(running.len());
+            return;
+        }
+        let together = gang.disruption == Disruption::Together;
+        if together && self.shielded(gang.started(), builder) {
+            return;
+        }
+        let losses = running.iter().map(|p| self.loss(gang, p));
+        let loss = losses.fold(0, u64::saturating_add);
+        let cascade = together.then(|| builder.cascade(loss));
+        for pod in running {
+            if filter.refused.contains(&pod.uid) {
+                builder.guarded(1);
+            } else if together || !self.shielded(pod.started, builder) {
+                let (loss, eligible) = (self.loss(gang, pod), gang.eligible.clone());
+                builder.add_pod(pod, counts, loss, cascade, eligible);
+            }
+        }
+    }
+
+    /// Adds pods of others that go one by one.
+    fn add_foreign_pods(
+        &self,
+        priority: i32,
+        filter: VictimFilter<'_>,
+        builder: &mut UnitsBuilder<'_>,
+    ) {
+        let mut kinds = ByRequests::default();
+        let costs = &self.rules.costs;
+        let mut together = ForeignUnits::new(self.cluster, costs, self.now);
+        for listed in self.foreign_pods(priority) {
+            let pod = &listed.pod;
+            if listed.in_unit && self.cluster.goes_whole(pod) {
+                continue;
+            }
+            let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
+            if !in_scope || filter.rules.leave_alone(pod) {
+                builder.out_of_reach(1);
+            } else if filter.refused.contains(&pod.uid) {
+                builder.guarded(1);
+            } else if !self.shielded(pod.started, builder) {
+                let loss = costs.loss_of_pod(pod, self.now);
+                let cascade = together.cascade(pod, builder);
+                builder.add_pod(pod, pod.priority, loss, cascade, None);
+            }
+        }
+    }
+
+    /// Work of others that goes whole or not at all: its pods that hold capacity and go on.
+    fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
+        let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
+        let listed = self.cluster.listed_pods().iter();
+        for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
+            if let Some(unit) = &listed.pod.unit
+                && self.cluster.goes_whole(&listed.pod)
+            {
+                let key = (listed.pod.namespace.as_str(), &*unit.key);
+                units.entry(key).or_default().push(listed);
+            }
+        }
+        units
+    }
+
+    /// Adds such a unit where all of its pods may go for a gang of this priority.
+    fn add_whole_unit(
+        &self,
+        unit: &[&ListedPod],
+        priority: i32,
+        filter: VictimFilter<'_>,
+        builder: &mut UnitsBuilder<'_>,
+    ) {
+        let evictable = |l: &&ListedPod| l.evictable && !self.is_being_evicted(&l.pod);
+        let highest = unit.iter().map(|l| l.priority).max();
+        if highest.is_none_or(|highest| highest >= priority) || !unit.iter().all(evictable) {
+            return;
+        }
+        let pods: Vec<&Arc<Pod>> = unit.iter().map(|l| &l.pod).collect();
+        let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
+        if !in_scope || pods.iter().any(|pod| filter.rules.leave_alone(pod)) {
+            builder.out_of_reach(pods.len());
+        } else if pods.iter().any(|pod| filter.refused.contains(&pod.uid)) {
+            builder.guarded(pods.len());
+        } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
+            let costs = &self.rules.costs;
+            let losses = pods.iter().map(|pod| costs.loss_of_pod(pod, self.now));
+            let cost = losses.fold(0, u64::saturating_add);
+            builder.add_pods(&pods, highest.unwrap_or_default(), cost);
+        }
+    }
+
+    fn unit(&self, number: usize, gang: &PlacedGang<'_>, priority: i32) -> GangUnit {
+        let mut holds = gang.holds(self.cluster);
+        holds.retain(|h| {
+            h.pod
+                .as_ref()
+                .is_none_or(|p| !gang.stray.contains(p.uid.as_str()))
+        });
+        let losses = holds
+            .iter()
+            .filter_map(|h| Some(self.loss(gang, h.pod.as_ref()?)));
+        let cost = losses.fold(0, u64::saturating_add);
+        let (preempts, eligible) = (gang.preempts, gang.eligible.clone());
+        GangUnit {
+            number,
+            priority,
+            preempts,
+            holds,
+            cost,
+            eligible,
+        }
+    }
+
+    fn loss(&self, gang: &PlacedGang<'_>, pod: &Pod) -> u64 {
+        self.rules
+            .costs
+            .loss_of_member(pod, gang.checkpoint, gang.resumed, self.now)
+    }
+
+    /// Whether work of this start is within the time that it is guaranteed; takes note of when that
+    /// ends.
+    fn shielded(&self, started: Option<DateTime<Utc>>, builder: &mut UnitsBuilder<'_>) -> bool {
+        let guaranteed = self.rules.min_runtime;
+        let Some(started) = started.filter(|_| !guaranteed.is_zero()) else {
+            return false;
+        };
+        let seconds = i64::try_from(guaranteed.as_secs()).unwrap_or(i64::MAX);
+        let within = within_min_runtime(started.timestamp(), self.now.timestamp(), seconds);
+        if let Some(end) = after(started, guaranteed).filter(|_| within) {
+            builder.shielded_until(end);
+        }
+        within
+    }
+}

@@ -1,0 +1,60 @@
+//! Prints what a scrape of the manager costs that holds a fleet, beside one that holds nothing: series, size,
+//! and the median time of encoding them.
+//!
+//! `bench-scrape [WORKLOADS]`
+
+use std::time::Duration;
+
+use anyhow::Result;
+use lockstep_bench::fleet::Fleet;
+use lockstep_bench::timed;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
+
+/// Scrapes of each kind; the first ones warm up and do not count.
+const SCRAPES: usize = 33;
+const WARM_UP: usize = 2;
+
+#[tokio::main(flavor = "current_thread")]
+async fn main() -> Result<()> {
+    let most: usize = std::env::args().nth(1).map_or(Ok(2000), |a| a.parse())?;
+    println!("| a scrape of the manager | series | size | time | beside nothing held |");
+    println!("|---|---|---|---|---|");
+    let mut nothing = None;
+    let mut row = |what: String, registry: Registry| -> Result<()> {
+        let (text, time) = scrape(&registry)?;
+        let nothing = *nothing.get_or_insert(time);
+        let series = text.lines().filter(|line| !line.starts_with('#')).count();
+        let ratio = time.as_secs_f64() / nothing.as_secs_f64();
+        println!(
+            "| {what} | {series} | {} KB | {time:.2?} | {ratio:.1} |",
+            text.len() / 1000
+        );
+        Ok(())
+    };
+    row("nothing held".to_owned(), Fleet::new(0)?.metrics(0))?;
+    for workloads in [most / 4, most / 2, most] {
+        let fleet = Fleet::new(workloads)?;
+        row(format!("{workloads} workloads"), fleet.metrics(0))?;
+        row(
+            format!("{workloads} workloads, each with series of its own"),
+            fleet.metrics(workloads),
+        )?;
+    }
+    Ok(())
+}
+
+/// The text, and the median time that it took.
+fn scrape(registry: &Registry) -> Result<(String, Duration)> {
+    let (mut last, mut times) = (String::new(), Vec::new());
+    for _ in 0..SCRAPES {
+        let mut text = String::new();
+        let (encoded, time) = timed(|| encode(&mut text, registry));
+        encoded?;
+        times.push(time);
+        last = text;
+    }
+    let mut times = times.split_off(WARM_UP);
+    times.sort_unstable();
+    Ok((last, times[times.len() / 2]))
+}
