@@ -1,5 +1,7 @@
 //! From the ledger to a status: the only place where its ledger part is written.
 
+use std::collections::BTreeMap;
+
 use lockstep_api::condition::{Condition, ConditionStatus};
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::{DomainKey, GangKey};
@@ -10,7 +12,7 @@ use lockstep_api::workload::{
     HistoryEntry, Incident, Restarts, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
-use super::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident};
+use super::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Spent};
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
 
@@ -37,6 +39,48 @@ fn short_cause(cause: Cause) -> Cause {
     }
 }
 
+fn short_entry(entry: HistoryEntry) -> HistoryEntry {
+    HistoryEntry {
+        cause: short_cause(entry.cause),
+        ..entry
+    }
+}
+
+fn accounting(spent: &Spent) -> Accounting {
+    Accounting {
+        goodput: spent.goodput(),
+        accelerators: spent.accelerators,
+        held_accelerator_seconds: spent.held,
+        until: spent.until,
+        lost_accelerator_seconds: spent.lost,
+        waited_seconds: spent.waited,
+        waiting_since: spent.waiting_since,
+    }
+}
+
+/// Entries of gangs and domains in the order of the spec, then those that it does not have.
+fn in_order_of_spec(
+    gangs: &[Gang],
+    mut gang_entries: BTreeMap<GangKey, GangLedger>,
+    mut domain_entries: BTreeMap<DomainKey, DomainLedger>,
+) -> (Vec<GangStatus>, Vec<DomainStatus>) {
+    let mut gang_list = Vec::new();
+    let mut domain_list = Vec::new();
+    for gang in gangs {
+        if let Some((key, entry)) = gang_entries.remove_entry(gang.key.as_str()) {
+            gang_list.push(gang_status(key, entry));
+        }
+        for domain in &gang.domains {
+            if let Some((key, entry)) = domain_entries.remove_entry(domain.key.as_str()) {
+                domain_list.push(domain_status(key, entry));
+            }
+        }
+    }
+    gang_list.extend(gang_entries.into_iter().map(|(k, e)| gang_status(k, e)));
+    domain_list.extend(domain_entries.into_iter().map(|(k, e)| domain_status(k, e)));
+    (gang_list, domain_list)
+}
+
 impl Ledger {
     /// The status that holds this ledger and that summary. Entries are in the order of the spec;
     /// what an edited spec no longer has, and has not been taken down yet, comes last.
@@ -54,8 +98,8 @@ impl Ledger {
         // Every field is named: one that is added must be written.
         let Self {
             applied,
-            gangs: mut gang_entries,
-            domains: mut domain_entries,
+            gangs: gang_entries,
+            domains: domain_entries,
             completed: _,
             running: _,
             highest_attempt,
@@ -78,20 +122,7 @@ impl Ledger {
             groups: _,
             scheduled_time,
         } = summary;
-        let mut gang_list = Vec::new();
-        let mut domain_list = Vec::new();
-        for gang in gangs {
-            if let Some((key, entry)) = gang_entries.remove_entry(gang.key.as_str()) {
-                gang_list.push(gang_status(key, entry));
-            }
-            for domain in &gang.domains {
-                if let Some((key, entry)) = domain_entries.remove_entry(domain.key.as_str()) {
-                    domain_list.push(domain_status(key, entry));
-                }
-            }
-        }
-        gang_list.extend(gang_entries.into_iter().map(|(k, e)| gang_status(k, e)));
-        domain_list.extend(domain_entries.into_iter().map(|(k, e)| domain_status(k, e)));
+        let (gangs, domains) = in_order_of_spec(gangs, gang_entries, domain_entries);
         let completion_time = ended.as_ref().and_then(|e| e.completed_at);
         conditions.extend(ended.map(terminal_condition));
         TrainingWorkloadStatus {
@@ -103,31 +134,17 @@ impl Ledger {
             attempt: highest_attempt,
             conditions,
             applied,
-            gangs: gang_list,
-            domains: domain_list,
+            gangs,
+            domains,
             restarts: restarts(budget),
             preemptions,
             groups,
             start_time: started_at,
             scheduled_time,
             completion_time,
-            history: history
-                .into_iter()
-                .map(|h| HistoryEntry {
-                    cause: short_cause(h.cause),
-                    ..h
-                })
-                .collect(),
+            history: history.into_iter().map(short_entry).collect(),
             progress,
-            accounting: Accounting {
-                goodput: spent.goodput(),
-                accelerators: spent.accelerators,
-                held_accelerator_seconds: spent.held,
-                until: spent.until,
-                lost_accelerator_seconds: spent.lost,
-                waited_seconds: spent.waited,
-                waiting_since: spent.waiting_since,
-            },
+            accounting: accounting(&spent),
             active_seconds,
         }
     }

@@ -23,7 +23,7 @@ use super::unanswered::is_unanswered;
 use super::victims::{Found, NamedVictims, Progress, find_victims, hold, is_spared};
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
-use crate::intent_id::intent_id;
+use crate::intent_id::{intent_id, is_own};
 use crate::memory::Memory;
 use crate::messages;
 use crate::occupancy::occupancy;
@@ -467,9 +467,5 @@ fn withdraw(context: &Context<'_>, capacity: &mut Capacity, gang: &mut GangState
 
 /// Whether an intent is this gang's own, unchanged, and for the placement that it has.
 fn genuine(gang: &GangState, intent: &Preemption) -> bool {
-    let placement = gang.input.group.status.placement.as_ref();
-    intent.preemptor_uid == gang.uid()
-        && intent.id == intent_id(intent)
-        && placement.is_some_and(|p| p.id == intent.placement)
-        && gang.unmoved()
+    is_own(&gang.input.group, intent) && gang.unmoved()
 }
