@@ -7,6 +7,10 @@ use kube::CustomResourceExt;
 
 use crate::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload, Workload};
 
+/// By which every object of an installation is found, the definitions too: OLM keeps them when it removes
+/// the rest.
+const LABEL: (&str, &str) = ("app.kubernetes.io/name", "lockstep");
+
 /// All definitions, in the order in which they are installed.
 pub fn all() -> Vec<CustomResourceDefinition> {
     let mut definitions = vec![
@@ -17,6 +21,8 @@ pub fn all() -> Vec<CustomResourceDefinition> {
         PodGroup::crd(),
     ];
     for definition in &mut definitions {
+        let labels = definition.metadata.labels.get_or_insert_default();
+        labels.insert(LABEL.0.to_owned(), LABEL.1.to_owned());
         for version in &mut definition.spec.versions {
             if let Some(schema) = version
                 .schema

@@ -40,6 +40,50 @@ fn the_manager_has_a_priority_that_nothing_preempts_and_a_quota_that_admits_it_i
     assert!(pods >= 2 * (replicas + 1), "a rollout adds as many");
 }
 
+/// Budget and replicas of the Deployment as `config/components/ha-3` changes them.
+fn with_three() -> (Value, Value) {
+    let patch = |file: &str| manifest(&format!("../components/ha-3/{file}"));
+    let (budget, manager) = (patch("disruption_budget.yaml"), patch("deployment.yaml"));
+    (
+        budget["spec"]["minAvailable"].clone(),
+        manager["spec"]["replicas"].clone(),
+    )
+}
+
+#[test]
+fn the_disruption_budget_lets_a_drain_take_one_manager_and_never_the_last() {
+    let (manager, budget) = (
+        manifest("deployment.yaml"),
+        manifest("disruption_budget.yaml"),
+    );
+    let shipped = (
+        budget["spec"]["minAvailable"].clone(),
+        manager["spec"]["replicas"].clone(),
+    );
+    for (stay, replicas) in [shipped, with_three()] {
+        let (stay, replicas) = (stay.as_u64().unwrap(), replicas.as_u64().unwrap());
+        assert!(stay >= 1, "a drain takes all");
+        assert_eq!(replicas - stay, 1, "a drain hangs, or takes several");
+    }
+}
+
+#[test]
+fn the_disruption_budget_is_for_the_managers_alone_and_those_that_are_broken_hold_up_no_drain() {
+    let (manager, budget) = (
+        manifest("deployment.yaml"),
+        manifest("disruption_budget.yaml"),
+    );
+    let labels = &manager["spec"]["template"]["metadata"]["labels"];
+    assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
+    // Not the pods of `lockstep-components`, which have the same name.
+    assert_eq!(labels["app.kubernetes.io/component"], "manager");
+    assert_eq!(
+        budget["metadata"]["namespace"],
+        manager["metadata"]["namespace"]
+    );
+    assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+}
+
 #[test]
 fn the_manager_learns_its_own_namespace_where_nothing_is_evicted() {
     let manager = manifest("deployment.yaml");

@@ -98,7 +98,7 @@ pub fn renamed_overlay(
         (
             "agents",
             format!(
-                "namespace: {agents}\nnamePrefix: {prefix}\nconfigurations: [names.yaml]\ncomponents: [{config}/components/agent]\n"
+                "namespace: {agents}\nnamePrefix: {prefix}\nconfigurations: [names.yaml]\ncomponents: [{config}/components/agent]\nimages: [{{name: lockstep-agent, newName: ghcr.io/lockstep-dev/lockstep-agent, newTag: v0.1.0}}]\n"
             ),
         ),
         ("", "resources: [manager, agents]\n".to_owned()),

@@ -21,7 +21,7 @@ pub mod http;
 pub mod install;
 pub mod manifests;
 pub mod nodes;
-mod olm;
+pub mod olm;
 pub mod pages;
 pub mod process;
 pub mod prometheus;

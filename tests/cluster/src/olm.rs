@@ -29,8 +29,7 @@ pub(crate) async fn install(cluster: &Cluster, namespace: &str) -> Result<()> {
     let mut others = Vec::new();
     let mut csv = None;
     for path in manifests()? {
-        let object: Value = serde_saphyr::from_str(&fs::read_to_string(&path)?)
-            .with_context(|| path.display().to_string())?;
+        let object = read(&path)?;
         match object["kind"].as_str() {
             Some("ClusterServiceVersion") => csv = Some((path, object)),
             Some("CustomResourceDefinition") => definitions.push(path),
@@ -52,6 +51,54 @@ pub(crate) async fn install(cluster: &Cluster, namespace: &str) -> Result<()> {
     Ok(())
 }
 
+/// What there is after an installation into this namespace, but for the ClusterServiceVersion itself.
+pub fn objects(namespace: &str) -> Result<Vec<Value>> {
+    let mut out = Vec::new();
+    for path in manifests()? {
+        let mut object = read(&path)?;
+        match object["kind"].as_str() {
+            Some("ClusterServiceVersion") => out.extend(resolved(&object, namespace)?),
+            Some("CustomResourceDefinition" | "ClusterRole") => out.push(object),
+            _ => {
+                object["metadata"]["namespace"] = json!(namespace);
+                out.push(object);
+            }
+        }
+    }
+    Ok(out)
+}
+
+/// What OLM does when the ClusterServiceVersion is deleted: what it made of the install strategy goes, and
+/// what has a namespace and so the ClusterServiceVersion for its owner. Cluster-wide objects that the
+/// bundle brought along stay, definitions on purpose and roles by omission
+/// (operator-framework/operator-lifecycle-manager#2985).
+pub async fn uninstall(cluster: &Cluster, namespace: &str) -> Result<()> {
+    let mut gone = Vec::new();
+    for path in manifests()? {
+        let object = read(&path)?;
+        match object["kind"].as_str() {
+            Some("ClusterServiceVersion") => {
+                gone.extend(resolved(&object, namespace)?);
+                gone.push(object);
+            }
+            Some("CustomResourceDefinition" | "ClusterRole") => {}
+            _ => gone.push(object),
+        }
+    }
+    let file = cluster.folder().join("uninstalled.json");
+    let list = json!({"apiVersion": "v1", "kind": "List", "items": gone});
+    fs::write(&file, list.to_string())?;
+    let file = file.display().to_string();
+    cluster
+        .kubectl(&["delete", "-n", namespace, "-f", &file])
+        .await?;
+    // The DaemonSet goes with the Deployment that owns it, and its pods with the DaemonSet; those of
+    // hollow nodes are made without its controller and name no owner.
+    let agents = "app.kubernetes.io/name=lockstep-agent";
+    let pods = ["delete", "pods", "-n", namespace, "-l", agents];
+    cluster.kubectl(&pods).await.map(drop)
+}
+
 /// The definition of ClusterServiceVersions, so that the API server judges ours.
 async fn create_definition_of_csv(cluster: &Cluster) -> Result<()> {
     let definition =
@@ -71,6 +118,11 @@ fn manifests() -> Result<Vec<PathBuf>> {
         .collect::<Result<_, _>>()?;
     paths.sort();
     Ok(paths)
+}
+
+fn read(path: &Path) -> Result<Value> {
+    let text = fs::read_to_string(path)?;
+    serde_saphyr::from_str(&text).with_context(|| path.display().to_string())
 }
 
 /// A field that the schema does not know is an error and not a warning.

@@ -21,14 +21,22 @@ pub async fn eventually<T>(
     mut probe: impl AsyncFnMut() -> Result<T>,
 ) -> Result<T> {
     let deadline = Instant::now() + within;
+    let mut before = None;
     loop {
         match tokio::time::timeout_at(deadline.max(Instant::now() + POLL), probe()).await {
             Ok(Ok(value)) => return Ok(value),
             Ok(Err(missing)) if Instant::now() >= deadline => {
                 return Err(missing).with_context(|| format!("waited {within:?} for {what}"));
             }
-            Ok(Err(_)) => tokio::time::sleep(POLL).await,
-            Err(_) => anyhow::bail!("waited {within:?} for {what}: no answer"),
+            Ok(Err(missing)) => {
+                before = Some(missing);
+                tokio::time::sleep(POLL).await;
+            }
+            // A slow look that is given up at the deadline: the one before it says more.
+            Err(_) => {
+                let missing = before.unwrap_or_else(|| anyhow::anyhow!("no answer"));
+                return Err(missing).with_context(|| format!("waited {within:?} for {what}"));
+            }
         }
     }
 }

@@ -10,16 +10,19 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::PodGroup;
-use lockstep_cluster::cluster::Manager;
+use lockstep_cluster::cluster::{Manager, repository};
 use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
-use lockstep_cluster::scenario::{PATIENCE, Scenario};
+use lockstep_cluster::process::Process;
+use lockstep_cluster::roles::{Grant, grants, uncovered, unused};
+use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{Cluster, eventually, http, scenario};
 use lockstep_e2e::{installed, patient};
-use serde_json::{Value, json};
+use serde_json::json;
 
-/// A gang runs, restarts in place, and nobody but the manager writes its objects.
+/// A gang runs, restarts in place, nobody but the manager writes its objects, and it gives its nodes to
+/// one that is more important.
 async fn story(t: &Scenario<'_>) -> Result<()> {
     t.create(gang("g", 2, 8, json!({}))).await?;
     let pods = t.running("g").await?;
@@ -45,6 +48,23 @@ async fn story(t: &Scenario<'_>) -> Result<()> {
             "{said}"
         );
     }
+    preempted(t).await
+}
+
+/// A more important gang takes the nodes, and has the whole of them.
+async fn preempted(t: &Scenario<'_>) -> Result<()> {
+    let before = uids(&t.pods("g").await?);
+    let high = json!({"priorityClassName": "high"});
+    t.create(gang("urgent", 2, 8, high)).await?;
+    t.running("urgent").await?;
+    t.workload("g", "to say that it was preempted", |w| {
+        let times = w.status.as_ref().map(|s| s.preemptions);
+        ensure!(times == Some(1), "{times:?}");
+        Ok(())
+    })
+    .await?;
+    let left = uids(&t.pods("g").await?);
+    ensure!(left.iter().all(|pod| !before.contains(pod)), "{left:?}");
     Ok(())
 }
 
@@ -101,7 +121,7 @@ async fn metric(manager: &Manager, policy: &str) -> Result<String> {
 
 /// Names under which an overlay of a user's own installs: prefix, namespace of the manager, namespace
 /// of the agents.
-const OVERLAYS: [[&str; 3]; 3] = [
+pub const OVERLAYS: [[&str; 3]; 3] = [
     ["x-", "ops", "ops-agents"],
     ["", "gangs", "lockstep-system"],
     ["platform-team-training-", "kube-system-of-gangs", "a"],
@@ -109,7 +129,7 @@ const OVERLAYS: [[&str; 3]; 3] = [
 
 /// Namespaces that OLM installs into: its own for all, and two of the user's. None is that of the
 /// manifests.
-const BY_OLM: [&str; 3] = ["operators", "ml-platform", "gang-training"];
+pub const BY_OLM: [&str; 3] = ["operators", "ml-platform", "gang-training"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn under_a_prefix_and_other_namespaces_the_manager_writes_and_strangers_do_not() -> Result<()>
@@ -222,16 +242,13 @@ async fn so_it_does_in_another_namespace_of_the_user() -> Result<()> {
     by_olm(BY_OLM[2]).await
 }
 
-async fn by_olm(namespace: &str) -> Result<()> {
-    let name = format!("olm-{namespace}");
-    let cluster = installed(&name, patient(), Method::Olm(namespace.into())).await?;
-    if !cluster.is_ours("an installation of our own") {
-        return Ok(());
-    }
-    let client = cluster.client().await?;
-    let sets: Api<DaemonSet> = Api::namespaced(client, namespace);
-    let socket = "unix:///run/crio/crio.sock";
-    let endpoint = [("LOCKSTEP_AGENT_RUNTIME_ENDPOINT", socket)];
+/// Socket of the runtime in installations by OLM: another than the manifests have.
+const SOCKET: &str = "unix:///run/crio/crio.sock";
+
+/// Starts what applies the components of a bundle, with node agents, and waits until it has.
+pub async fn with_agents(cluster: &Cluster, namespace: &str) -> Result<(Process, DaemonSet)> {
+    let sets: Api<DaemonSet> = Api::namespaced(cluster.client().await?, namespace);
+    let endpoint = [("LOCKSTEP_AGENT_RUNTIME_ENDPOINT", SOCKET)];
     let mut components = cluster
         .start_deployment("lockstep-components", &endpoint)
         .await?;
@@ -240,11 +257,22 @@ async fn by_olm(namespace: &str) -> Result<()> {
         sets.get("lockstep-agent").await.context("no DaemonSet yet")
     })
     .await?;
+    Ok((components, set))
+}
+
+async fn by_olm(namespace: &str) -> Result<()> {
+    let name = format!("olm-{namespace}");
+    let cluster = installed(&name, patient(), Method::Olm(namespace.into())).await?;
+    if !cluster.is_ours("an installation of our own") {
+        return Ok(());
+    }
+    let sets: Api<DaemonSet> = Api::namespaced(cluster.client().await?, namespace);
+    let (components, set) = with_agents(&cluster, namespace).await?;
     let owner = set.owner_references().first().context("an owner")?;
     ensure!(owner.name == "lockstep-components", "{owner:?}");
     let text = serde_json::to_value(&set)?["spec"]["template"]["spec"].to_string();
     ensure!(
-        text.contains(socket) && !text.contains("containerd"),
+        text.contains(SOCKET) && !text.contains("containerd"),
         "{text}"
     );
 
@@ -254,7 +282,12 @@ async fn by_olm(namespace: &str) -> Result<()> {
     let _manager = cluster.start_manager("a").await?;
     scenario(&cluster, "olm", &shape(), async |t| {
         story(t).await?;
-        doctor_finds(t.cluster, "2 are ready").await
+        doctor_finds(t.cluster, "2 are ready").await?;
+        // Before its namespace goes: what is written there then is refused.
+        for account in [MANAGER, AGENT] {
+            rights_suffice(t.cluster, namespace, account)?;
+        }
+        Ok(())
     })
     .await?;
     components.terminate(PATIENCE).await?;
@@ -270,32 +303,57 @@ async fn by_olm(namespace: &str) -> Result<()> {
         Ok(())
     })
     .await?;
-    rights_fit(&cluster, namespace)
+    let mut idle = rights_suffice(&cluster, namespace, COMPONENTS)?;
+    // A server-side apply that creates needs this right, too, and is logged as a patch.
+    idle.retain(|g| g.verb != "create");
+    ensure!(idle.is_empty(), "no call used {idle:#?}");
+    Ok(())
 }
 
-/// The account that applies components asked for nothing that it may not, and was asked to.
-fn rights_fit(cluster: &Cluster, namespace: &str) -> Result<()> {
-    let account = format!("system:serviceaccount:{namespace}:lockstep-components");
-    let calls = cluster.audit.calls_by(&account)?;
-    let asked: Vec<Value> = calls.iter().map(|c| json!([c.verb, c.resource])).collect();
-    let expected = [
-        json!(["delete", "daemonsets"]),
-        json!(["get", "deployments"]),
-        json!(["patch", "daemonsets"]),
-        json!(["patch", "flowschemas"]),
-        json!(["patch", "prioritylevelconfigurations"]),
-        json!(["patch", "validatingadmissionpolicies"]),
-        json!(["patch", "validatingadmissionpolicybindings"]),
-    ];
-    let refused = cluster
-        .audit
-        .writes_by(&account)?
-        .into_iter()
-        .filter(|w| w.code == 403);
-    let refused: Vec<_> = refused.collect();
+/// An account of an installation by OLM: where its roles are below `config/`, and their names.
+type Account = (&'static str, &'static str, &'static [&'static str]);
+
+const COMPONENTS: Account = (
+    "lockstep-components",
+    "olm/components_role.yaml",
+    &["lockstep-components"],
+);
+const MANAGER: Account = (
+    "lockstep-manager",
+    "manager",
+    &["lockstep-manager", "lockstep-leader-election"],
+);
+const AGENT: Account = ("lockstep-agent", "components/agent", &["lockstep-agent"]);
+
+/// The account asked for nothing that it may not. Returns the rights that it did not use.
+fn rights_suffice(
+    cluster: &Cluster,
+    namespace: &str,
+    (account, path, roles): Account,
+) -> Result<Vec<Grant>> {
+    let user = format!("system:serviceaccount:{namespace}:{account}");
+    let mut refused = cluster.audit.writes_by(&user)?;
+    // Dry runs ask what the policies refuse.
+    refused.retain(|w| w.code == 403 && !w.dry_run);
     ensure!(refused.is_empty(), "{refused:#?}");
-    for call in &expected {
-        ensure!(asked.contains(call), "{call} is not among {asked:?}");
+    let calls = cluster.audit.calls_by(&user)?;
+    ensure!(!calls.is_empty(), "{account} has made no call");
+    let granted = grants(&manifests(path)?, roles)?;
+    let missing = uncovered(&granted, &calls);
+    ensure!(missing.is_empty(), "{account}: no role covers {missing:#?}");
+    Ok(unused(&granted, &calls))
+}
+
+/// A file of `config/`, or all files of a folder.
+fn manifests(path: &str) -> Result<String> {
+    let path = repository().join("config").join(path);
+    if path.is_file() {
+        return Ok(std::fs::read_to_string(path)?);
     }
-    Ok(())
+    let mut out = String::new();
+    for entry in std::fs::read_dir(&path)? {
+        out.push_str(&std::fs::read_to_string(entry?.path())?);
+        out.push_str("\n---\n");
+    }
+    Ok(out)
 }

@@ -22,6 +22,8 @@ mod quick_start;
 mod readme;
 mod removal;
 mod restart;
+mod runbooks;
+mod same;
 mod samples;
 mod screens;
 mod shift;

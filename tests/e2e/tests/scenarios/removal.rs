@@ -5,13 +5,19 @@ use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::ListParams;
 use kube::{Api, ResourceExt};
 use lockstep_cluster::cluster::repository;
+use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
-use lockstep_cluster::{Cluster, eventually};
-use lockstep_e2e::{fresh, patient};
+use lockstep_cluster::{Cluster, eventually, olm};
+use lockstep_e2e::{fresh, installed, patient};
 use serde_json::{Value, json};
+
+use crate::elsewhere::with_agents;
+
+/// Namespace that the page takes for that of an installation by OLM: OLM's own for all.
+const OPERATORS: &str = "operators";
 
 fn shape() -> Shape {
     Shape {
@@ -26,12 +32,27 @@ fn documented(heading: &str) -> Result<Vec<String>> {
     let part = page.split_once(heading).context("the heading")?.1;
     let block = part.split_once("```sh\n").context("a block")?.1;
     let block = block.split_once("```").context("its end")?.0;
+    lines(block)
+}
+
+/// The commands of a block without `kubectl` and what is said beside them.
+fn lines(block: &str) -> Result<Vec<String>> {
     let line = |l: &str| {
-        l.strip_prefix("kubectl ")
-            .map(str::to_owned)
+        let command = l.split_once(" #").map_or(l, |(command, _)| command);
+        command
+            .strip_prefix("kubectl ")
+            .map(|c| c.trim_end().to_owned())
             .context(l.to_owned())
     };
     block.lines().map(line).collect()
+}
+
+/// Runs a line of the page on a cluster.
+async fn play(cluster: &Cluster, line: &str) -> Result<()> {
+    let config = repository().join("config").display().to_string();
+    let line = line.replace(" config/", &format!(" {config}/"));
+    let args: Vec<&str> = line.split(' ').collect();
+    cluster.kubectl(&args).await.context(line.clone()).map(drop)
 }
 
 /// Every object but events that names us anywhere, as `Kind namespace/name`. Nodes are left out: they
@@ -58,17 +79,17 @@ async fn ours(cluster: &Cluster) -> Result<Vec<String>> {
     Ok(named.map(name).collect())
 }
 
-/// Before anything is removed the search has to find what there is to remove.
-async fn finds_what_is_installed(cluster: &Cluster) -> Result<()> {
+/// Before anything is removed the search has to find what there is to remove: what every installation
+/// has, and these.
+async fn finds_what_is_installed(cluster: &Cluster, more: &[&str]) -> Result<()> {
     let found = ours(cluster).await?;
-    for kind in [
+    let every = [
         "ClusterRole ",
         "ClusterRoleBinding ",
         "ConfigMap ",
         "CustomResourceDefinition ",
         "FlowSchema ",
         "Lease ",
-        "Namespace ",
         "NodeAgent ",
         "Pod ",
         "PodGroup ",
@@ -77,7 +98,8 @@ async fn finds_what_is_installed(cluster: &Cluster) -> Result<()> {
         "Service ",
         "ValidatingAdmissionPolicy ",
         "ValidatingAdmissionPolicyBinding ",
-    ] {
+    ];
+    for kind in every.iter().chain(more) {
         ensure!(
             found.iter().any(|o| o.starts_with(kind)),
             "{kind}: {found:#?}"
@@ -119,13 +141,9 @@ async fn the_documented_lines_remove_everything_that_is_ours() -> Result<()> {
     let mut manager = Some(cluster.start_manager("a").await?);
     scenario(&cluster, "leaving", &shape(), async |t| {
         at_work(t).await?;
-        finds_what_is_installed(t.cluster).await?;
-        let config = repository().join("config").display().to_string();
+        finds_what_is_installed(t.cluster, &["Namespace "]).await?;
         for line in documented("## Remove")? {
-            let line = line.replace(" config/", &format!(" {config}/"));
-            t.cluster
-                .kubectl(&line.split(' ').collect::<Vec<_>>())
-                .await?;
+            play(t.cluster, &line).await?;
             if line.starts_with("delete deployment ") {
                 let manager = manager.take().context("the manager")?;
                 manager.process.terminate(PATIENCE).await?;
@@ -134,6 +152,42 @@ async fn the_documented_lines_remove_everything_that_is_ours() -> Result<()> {
         nothing_is_left(t.cluster, &[]).await
     })
     .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_documented_lines_remove_what_olm_leaves() -> Result<()> {
+    let method = Method::Olm(OPERATORS.to_owned());
+    let cluster = installed("removal-olm", patient(), method).await?;
+    if !cluster.is_ours("removing the installation") {
+        return Ok(());
+    }
+    let (components, _) = with_agents(&cluster, OPERATORS).await?;
+    let manager = cluster.start_manager("a").await?;
+    scenario(&cluster, "leaving", &shape(), async |t| {
+        at_work(t).await?;
+        finds_what_is_installed(t.cluster, &["ClusterServiceVersion ", "DaemonSet "]).await?;
+        for line in documented("## Remove")?.iter().take(2) {
+            play(t.cluster, line).await?;
+        }
+        olm::uninstall(t.cluster, OPERATORS).await?;
+        manager.process.terminate(PATIENCE).await?;
+        components.terminate(PATIENCE).await?;
+        for line in documented("### Under OLM")? {
+            play(t.cluster, &line).await?;
+        }
+        nothing_is_left(t.cluster, &[]).await
+    })
+    .await
+}
+
+#[test]
+fn who_reads_the_bundle_is_told_the_same_lines() -> Result<()> {
+    let page = std::fs::read_to_string(repository().join("config/olm/description.md"))?;
+    let block = page.split_once("```sh\n").context("a block")?.1;
+    let block = block.split_once("```").context("its end")?.0;
+    let told = lines(&block.replace("NAMESPACE", OPERATORS))?;
+    ensure!(told == documented("### Under OLM")?, "{told:#?}");
+    Ok(())
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -205,12 +259,7 @@ async fn no_other_order_of_removal_hangs() -> Result<()> {
         }
         // The last line of the page alone: with workloads that run.
         let last = documented("## Remove")?;
-        let last = last.last().context("a line")?;
-        let config = repository().join("config").display().to_string();
-        let last = last.replace(" config/", &format!(" {config}/"));
-        t.cluster
-            .kubectl(&last.split(' ').collect::<Vec<_>>())
-            .await?;
+        play(t.cluster, last.last().context("a line")?).await?;
         // The Service of the workload that was to leave its dependents.
         nothing_is_left(t.cluster, &["Service disorder/waits"]).await
     })

@@ -1,0 +1,117 @@
+//! What the runbooks tell to look at is there: every `kubectl get`, `describe` and `auth` of theirs is
+//! run on a cluster with a gang that has been restarted.
+
+use anyhow::{Context, Result, ensure};
+use lockstep_cluster::cluster::repository;
+use lockstep_cluster::manifests::gang;
+use lockstep_cluster::nodes::Shape;
+use lockstep_cluster::scenario;
+use lockstep_cluster::scenario::Scenario;
+use lockstep_e2e::cluster;
+use serde_json::json;
+
+/// Verbs that only look.
+const VERBS: [&str; 3] = ["get", "describe", "auth"];
+/// What answers with nothing here: manager and agents are processes, and nothing was evicted.
+const NOTHING: [&str; 3] = [" pods", "reason=Preempted", " pdb "];
+/// Stands for the gang of the test.
+const GANG: &str = "looked-at";
+
+/// A command without `kubectl`, and what its output is searched for.
+#[derive(Debug)]
+struct Look {
+    command: String,
+    pattern: Option<String>,
+}
+
+/// The command, if it is one that only looks at objects.
+fn look(text: &str) -> Option<Look> {
+    let command = text.strip_prefix("kubectl ")?;
+    let (command, filter) = command.split_once(" | ").unwrap_or((command, ""));
+    let mut words = command.split_whitespace();
+    let mut verb = words.next()?;
+    if verb == "-n" {
+        verb = words.nth(1)?;
+    }
+    // `kubectl describe` alone speaks of the command.
+    words.next()?;
+    let pattern = filter.split_whitespace().next_back();
+    VERBS.contains(&verb).then(|| Look {
+        command: command.trim().to_owned(),
+        pattern: pattern.map(|p| p.trim_matches('\'').to_owned()),
+    })
+}
+
+/// Those of a page: lines of blocks, and what stands in backticks.
+fn looks(page: &str) -> Vec<Look> {
+    let mut out = Vec::new();
+    for (at, part) in page.split("```").enumerate() {
+        if at % 2 == 1 {
+            out.extend(part.lines().filter_map(look));
+        } else {
+            out.extend(part.split('`').skip(1).step_by(2).filter_map(look));
+        }
+    }
+    out
+}
+
+/// Runs one with the names of the test in it.
+async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
+    let words = look.command.split_whitespace().map(|word| match word {
+        "NAME" => GANG.to_owned(),
+        "NAMESPACE" => t.name.clone(),
+        word => word.replace('\'', ""),
+    });
+    let words: Vec<String> = words.collect();
+    let args: Vec<&str> = words.iter().map(String::as_str).collect();
+    let names_gang = args.contains(&GANG) && !args.contains(&"-n");
+    let said = if names_gang {
+        t.kubectl(&args).await?
+    } else {
+        t.cluster.kubectl(&args).await?
+    };
+    if said.trim().is_empty() {
+        let expected = format!("{} ", look.command);
+        ensure!(NOTHING.iter().any(|n| expected.contains(n)), "says nothing");
+    } else if let Some(pattern) = &look.pattern {
+        ensure!(said.contains(pattern), "no {pattern} in {said}");
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_runbooks_tell_to_look_at_is_there() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("the names of the shipped overlay") {
+        return Ok(());
+    }
+    let shape = Shape {
+        nodes: 2,
+        ..Shape::default()
+    };
+    scenario(cluster, "runbooks", &shape, async |t| {
+        t.create(gang(GANG, 2, 8, json!({}))).await?;
+        let pods = t.running(GANG).await?;
+        t.exit(pods.first().context("a pod")?, 3).await?;
+        t.restarted(GANG, 1).await?;
+        let mut looked = 0;
+        for page in std::fs::read_dir(repository().join("docs/runbooks"))? {
+            let page = page?.path();
+            for look in looks(&std::fs::read_to_string(&page)?) {
+                let ran = run(t, &look).await;
+                ran.with_context(|| format!("{}: {look:?}", page.display()))?;
+                looked += 1;
+            }
+        }
+        ensure!(looked >= 20, "{looked} commands were found");
+        Ok(())
+    })
+    .await
+}
+
+#[test]
+fn commands_that_write_or_are_no_commands_are_not_run() {
+    let page = "`kubectl describe` says\n```sh\nkubectl -n a get lease b -o yaml | grep -A3 'holder'\nkubectl delete tw c\n```\n`kubectl get pdb -A`, `kubectl -n a delete lease b`";
+    let found: Vec<String> = looks(page).into_iter().map(|l| l.command).collect();
+    assert_eq!(found, ["-n a get lease b -o yaml", "get pdb -A"]);
+}

@@ -1,0 +1,311 @@
+//! An installation under other names, or by OLM, has the objects of `config/overlays/full`: all of
+//! them, and in each the same, but for what is listed here with its reason.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::apps::v1::Deployment;
+use lockstep_cluster::cluster::repository;
+use lockstep_cluster::install::renamed_overlay;
+use lockstep_cluster::manifests::parse;
+use lockstep_cluster::{Cluster, olm};
+use lockstep_e2e::cluster;
+use lockstep_manager::components::{AgentSettings, daemon_set, flow_control, policies};
+use serde_json::{Value, json};
+
+use crate::elsewhere::{BY_OLM, OVERLAYS};
+
+/// A difference that is meant: which object, where in it (empty: it is in one of the installations
+/// only), and why.
+type Meant = (&'static str, &'static str, &'static str);
+
+const RENAMED: &[Meant] = &[(
+    "ConfigMap lockstep-dashboards",
+    "",
+    "the overlay of the page has no dashboards",
+)];
+
+const OLM: &[Meant] = &[
+    (
+        "Namespace HERE",
+        "",
+        "OLM installs into a namespace that is there",
+    ),
+    (
+        "ResourceQuota lockstep-agent",
+        "",
+        "no kind that a bundle may hold",
+    ),
+    (
+        "ResourceQuota lockstep-manager",
+        "",
+        "no kind that a bundle may hold",
+    ),
+    (
+        "ConfigMap lockstep-manager-config",
+        "",
+        "the administrator's, or each upgrade would put it back",
+    ),
+    (
+        "ConfigMap lockstep-dashboards",
+        "",
+        "not everybody who uses OLM has Grafana",
+    ),
+    (
+        "Deployment lockstep-manager",
+        "/spec/template/spec/containers/0/args",
+        "--defaults has what only the bundle knows",
+    ),
+    (
+        "Deployment lockstep-manager",
+        "/spec/template/spec/volumes/0/configMap/optional",
+        "the administrator's ConfigMap may not be there",
+    ),
+    (
+        "Deployment lockstep-components",
+        "",
+        "applies what a bundle may not hold",
+    ),
+    (
+        "ServiceAccount lockstep-components",
+        "",
+        "the account of that deployment",
+    ),
+    (
+        "rights of lockstep-components, ClusterRole",
+        "",
+        "the rights of that deployment",
+    ),
+    (
+        "rights of lockstep-components, Role",
+        "",
+        "the rights of that deployment",
+    ),
+    (
+        "DaemonSet lockstep-agent",
+        "/metadata/ownerReferences",
+        "goes with that deployment",
+    ),
+];
+
+/// Kinds that an overlay with `namespace` gives one, because kustomize does not know that they have none;
+/// kubectl leaves it out again.
+const CLUSTER_WIDE: [&str; 4] = [
+    "FlowSchema",
+    "PriorityLevelConfiguration",
+    "ValidatingAdmissionPolicy",
+    "ValidatingAdmissionPolicyBinding",
+];
+
+/// Objects by kind and name.
+type Objects = BTreeMap<String, Value>;
+
+/// How an installation calls what all have.
+struct Names<'a> {
+    prefix: &'a str,
+    /// Namespaces, and what stands for each.
+    namespaces: &'a [(&'a str, &'a str)],
+}
+
+impl Names<'_> {
+    /// Namespaces by what stands for them, names without prefix and hash.
+    fn normalise(&self, value: &mut Value, key: &str) {
+        match value {
+            Value::Object(fields) => {
+                let is_namespace = fields.get("kind").is_some_and(|k| k == "Namespace");
+                if is_namespace && let Some(name) = fields["metadata"].get_mut("name") {
+                    self.normalise(name, "namespace");
+                }
+                for (key, value) in fields {
+                    self.normalise(value, key);
+                }
+            }
+            Value::Array(values) => {
+                for value in values {
+                    self.normalise(value, key);
+                }
+            }
+            Value::String(text) => *text = self.text(text, key),
+            // kustomize writes 1.0 as 1.
+            Value::Number(number) => *value = json!(number.as_f64()),
+            _ => {}
+        }
+    }
+
+    fn text(&self, text: &str, key: &str) -> String {
+        let mut known = self.namespaces.iter();
+        if key == "namespace"
+            && let Some((_, stands)) = known.find(|(name, _)| *name == text)
+        {
+            return (*stands).to_owned();
+        }
+        // kustomize and the manager keep other line ends of a folded text.
+        if key == "expression" {
+            return text.split_whitespace().collect::<Vec<_>>().join(" ");
+        }
+        let prefixed = text.strip_prefix(self.prefix);
+        let plain = prefixed
+            .filter(|t| t.starts_with("lockstep"))
+            .unwrap_or(text);
+        for generated in ["lockstep-manager-config", "lockstep-dashboards"] {
+            if plain.starts_with(generated) {
+                return generated.to_owned();
+            }
+        }
+        plain.to_owned()
+    }
+
+    /// Objects by kind and name, and instead of roles and bindings what each account may do: how these
+    /// are called and divided is the installer's.
+    fn objects(&self, all: Vec<Value>) -> Result<Objects> {
+        let mut objects = Objects::new();
+        for mut object in all {
+            self.normalise(&mut object, "");
+            let [kind, name] = [&object["kind"], &object["metadata"]["name"]]
+                .map(|v| v.as_str().unwrap_or_default().to_owned());
+            if CLUSTER_WIDE.contains(&kind.as_str())
+                && let Some(metadata) = object["metadata"].as_object_mut()
+            {
+                metadata.remove("namespace");
+            }
+            if kind == "ServiceAccount" {
+                // Its labels are the installer's.
+                object["metadata"] = json!({"namespace": object["metadata"]["namespace"]});
+            }
+            let double = objects.insert(format!("{kind} {name}"), object);
+            ensure!(
+                double.is_none() || kind == "Namespace",
+                "{kind} {name} twice"
+            );
+        }
+        rights(&mut objects)?;
+        Ok(objects)
+    }
+}
+
+fn rights(objects: &mut Objects) -> Result<()> {
+    let bindings = objects.extract_if(.., |key, _| key.contains("RoleBinding "));
+    let bindings: Vec<(String, Value)> = bindings.collect();
+    let mut bound = BTreeSet::new();
+    for (key, binding) in bindings {
+        let of = &binding["roleRef"];
+        let [kind, name] = ["kind", "name"].map(|f| of[f].as_str().unwrap_or_default());
+        let role = format!("{kind} {name}");
+        let rules = objects.get(&role).context(role.clone())?["rules"].clone();
+        bound.insert(role);
+        for subject in binding["subjects"].as_array().context(key)? {
+            let account = subject["name"].as_str().context("an account")?;
+            let may = json!({"in": subject["namespace"], "rules": rules});
+            objects.insert(format!("rights of {account}, {kind}"), may);
+        }
+    }
+    objects.retain(|key, _| !bound.contains(key));
+    Ok(())
+}
+
+/// Where two values differ, as JSON pointers.
+fn differences(one: &Value, other: &Value, path: &str, out: &mut BTreeSet<String>) {
+    match (one, other) {
+        (Value::Object(a), Value::Object(b)) => {
+            let keys: BTreeSet<&String> = a.keys().chain(b.keys()).collect();
+            for key in keys {
+                differences(&one[key], &other[key], &format!("{path}/{key}"), out);
+            }
+        }
+        (Value::Array(a), Value::Array(b)) if a.len() == b.len() => {
+            for (at, (one, other)) in a.iter().zip(b).enumerate() {
+                differences(one, other, &format!("{path}/{at}"), out);
+            }
+        }
+        _ if one == other => {}
+        _ => {
+            out.insert(path.to_owned());
+        }
+    }
+}
+
+/// Fails unless the differences are exactly those that are meant.
+fn differ_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Result<()> {
+    let mut found = BTreeSet::new();
+    for key in full.keys().chain(other.keys()) {
+        let mut paths = BTreeSet::new();
+        let of = |objects: &Objects| objects.get(key).cloned().unwrap_or_default();
+        differences(&of(full), &of(other), "", &mut paths);
+        found.extend(paths.into_iter().map(|path| (key.clone(), path)));
+    }
+    let expected = meant.iter().map(|(o, p, _)| ((*o).into(), (*p).into()));
+    let expected: BTreeSet<(String, String)> = expected.collect();
+    let more: Vec<_> = found.difference(&expected).collect();
+    let fewer: Vec<_> = expected.difference(&found).collect();
+    ensure!(
+        more.is_empty() && fewer.is_empty(),
+        "not meant: {more:#?}; not there: {fewer:#?}"
+    );
+    Ok(())
+}
+
+/// What kustomize makes of an overlay.
+async fn built(cluster: &Cluster, overlay: &std::path::Path) -> Result<Vec<Value>> {
+    let overlay = overlay.display().to_string();
+    let made = cluster.kubectl(&["kustomize", &overlay]).await?;
+    made.trim_end().split("\n---\n").map(parse).collect()
+}
+
+async fn full(cluster: &Cluster, namespaces: &[(&str, &str)]) -> Result<Objects> {
+    let prefix = "";
+    let names = Names { prefix, namespaces };
+    let overlay = repository().join("config/overlays/full");
+    let objects = names.objects(built(cluster, &overlay).await?)?;
+    ensure!(objects.len() > 30, "{:?}", objects.keys());
+    Ok(objects)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_renamed_overlay_has_the_objects_of_the_shipped_one_but_for_names() -> Result<()> {
+    let cluster = cluster().await?;
+    let shipped = [("lockstep-system", "MANAGER"), ("lockstep-agent", "AGENTS")];
+    let full = full(cluster, &shipped).await?;
+    for [prefix, manager, agents] in OVERLAYS {
+        let folder = cluster.folder().join(format!("same-{manager}"));
+        std::fs::create_dir_all(&folder)?;
+        let overlay = renamed_overlay(&repository(), &folder, prefix, manager, agents)?;
+        let names = Names {
+            prefix,
+            namespaces: &[(manager, "MANAGER"), (agents, "AGENTS")],
+        };
+        let renamed = names.objects(built(cluster, &overlay).await?)?;
+        differ_as_meant(&full, &renamed, RENAMED).context(manager)?;
+    }
+    Ok(())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_installation_by_olm_has_the_objects_of_the_shipped_one_but_for_what_olm_is()
+-> Result<()> {
+    // There is one namespace for manager and agents.
+    let shipped = [("lockstep-system", "HERE"), ("lockstep-agent", "HERE")];
+    let full = full(cluster().await?, &shipped).await?;
+    let agent = &full["DaemonSet lockstep-agent"]["spec"]["template"]["spec"]["containers"][0];
+    let runtime = agent["args"][0].as_str().context("the socket")?;
+    let settings = AgentSettings {
+        image: agent["image"].as_str().context("an image")?.to_owned(),
+        runtime: runtime.trim_start_matches("--runtime-endpoint=").parse()?,
+    };
+    for namespace in BY_OLM {
+        let mut all = olm::objects(namespace)?;
+        let owner = json!({"metadata": {"name": "lockstep-components", "uid": "u"}});
+        let owner: Deployment = serde_json::from_value(owner)?;
+        let mut applied = policies()?;
+        applied.extend(flow_control(namespace)?);
+        applied.push(daemon_set(&settings, namespace, &owner)?);
+        for object in applied {
+            all.push(serde_json::to_value(object)?);
+        }
+        let names = Names {
+            prefix: "",
+            namespaces: &[(namespace, "HERE")],
+        };
+        differ_as_meant(&full, &names.objects(all)?, OLM).context(namespace)?;
+    }
+    Ok(())
+}
