@@ -108,6 +108,8 @@ pub struct WorkloadInput {
     pub avoid: Vec<AvoidedNode>,
     /// Placements in a row that ended before all members ran.
     pub placement_tries: i32,
+    /// When it asks for capacity again after a back-off.
+    pub backs_off_until: Option<DateTime<Utc>>,
     /// When the gang will have ended at the latest, by the deadline of the workload and the grace
     /// period of its pods; `None`: nobody knows.
     pub ends: Option<DateTime<Utc>>,
@@ -348,6 +350,7 @@ impl GangSources<'_> {
             released: ledger.and_then(|l| l.released.clone()),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
+            backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),
             ends: self.ends(),
             members: MemberLedger::read(gang, &self.workload.spec, status),
         })
@@ -397,6 +400,7 @@ impl WorkloadInput {
             released,
             avoid,
             placement_tries,
+            backs_off_until,
             ends,
             members,
         } = self;
@@ -408,6 +412,7 @@ impl WorkloadInput {
             && *released == other.released
             && *avoid == other.avoid
             && *placement_tries == other.placement_tries
+            && *backs_off_until == other.backs_off_until
             && *ends == other.ends
             && *members == other.members
     }
