@@ -377,11 +377,11 @@ fn objects(facts: &InstallFacts) -> Finding {
     if !hidden.is_empty() {
         return unseen(&hidden.join(", "));
     }
-    match read().map(|(readable, _)| readable).sum::<usize>() {
-        0 => ok("there are none"),
-        1 => ok("the only one can be read"),
-        n => ok(format!("all {n} can be read")),
-    }
+    let workloads = facts.objects.iter().find(|o| o.kind == "trainingworkloads");
+    let workloads = workloads.and_then(|o| o.read.as_ref()).map_or(0, |r| r.0);
+    ok(format!(
+        "workloads ({workloads}) and all other objects can be read"
+    ))
 }
 
 /// The verb of so many.

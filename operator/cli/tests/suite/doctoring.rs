@@ -111,7 +111,7 @@ ok       your rights   every verb of this program                           -
 ok       native        scheduling.k8s.io serves no pod groups               -
 ok       names         no other kind is called PodGroup or Workload         -
 ok       kueue         not installed                                        -
-ok       objects       all 7 can be read                                    -
+ok       objects       workloads (5) and all other objects can be read      -
 "
     );
 }
