@@ -38,9 +38,8 @@ pub struct FailurePolicy {
     #[schemars(range(min = 1, max = 86_400))]
     pub node_lost_seconds: i64,
     /// Longest time from pod creation to running containers (image pull, mounts, init containers),
-    /// in seconds; 1 to
-    /// 86400. After it the nodes are released, the node is avoided and the gang queues again,
-    ///        uncounted.
+    /// in seconds; 1 to 86400. After it the nodes are released, the node is avoided and the gang
+    /// queues again, uncounted.
     #[serde(default = "start_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_deadline_seconds: i64,
@@ -346,7 +345,7 @@ pub enum FailedMember {
     ReplaceElsewhere,
 }
 
-/// Budget of counted incidents in a sliding window.
+/// Restart budget: counted incidents in a sliding window.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RestartLimits {

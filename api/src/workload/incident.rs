@@ -17,7 +17,7 @@ pub struct Incident {
     pub cause: Cause,
     /// What is done; the most severe match of all failures that joined.
     pub action: FailureAction,
-    /// Whether it took a unit of the budget.
+    /// Whether it took a unit of the restart budget.
     #[serde(default)]
     pub counted: bool,
     /// How far it is.
@@ -176,7 +176,7 @@ impl CauseKind {
         }
     }
 
-    /// Whether a failure of this kind takes a unit of the budget, where neither a rule nor what caused
+    /// Whether a failure of this kind takes a unit of the restart budget, where neither a rule nor what caused
     /// it says otherwise. Whoever deletes a pod, the program has not failed.
     pub fn is_counted(self) -> bool {
         match self {
@@ -198,7 +198,7 @@ pub struct HistoryEntry {
     pub cause: Cause,
     /// What was done.
     pub action: FailureAction,
-    /// Whether it took a unit of the budget.
+    /// Whether it took a unit of the restart budget.
     #[serde(default)]
     pub counted: bool,
     /// Pods that were replaced.

@@ -53,7 +53,7 @@ pub struct TrainingWorkloadStatus {
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["key".into()]))]
     pub domains: Vec<DomainStatus>,
-    /// Restart counters and the budget.
+    /// Restart counters and the restart budget.
     #[serde(default)]
     pub restarts: Restarts,
     /// How often this workload was preempted.
@@ -238,12 +238,12 @@ pub struct DomainStatus {
     /// The incident being handled.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub incident: Option<Incident>,
-    /// Restarts in a row for failures that take budget, without ten healthy minutes between them; in
+    /// Restarts in a row for failures that take restart budget, without ten healthy minutes between them; in
     /// place at first, then with new
     /// pods.
     #[serde(default)]
     pub in_place_tries: i32,
-    /// Restarts in a row for failures that take no budget, without ten healthy minutes between them.
+    /// Restarts in a row for failures that take no restart budget, without ten healthy minutes between them.
     #[serde(default)]
     pub uncounted_tries: i32,
     /// Since when all members run: the first start or the end of the last incident. Absent while
@@ -273,7 +273,7 @@ pub struct Restarts {
     pub in_place: i64,
     /// Pods replaced over all incidents.
     pub recreated: i64,
-    /// Incidents that took a unit of the budget.
+    /// Incidents that took a unit of the restart budget.
     pub counted: i64,
     /// Ledger: when the counted incidents of the present window happened, at most 101.
     pub counted_at: Vec<DateTime<Utc>>,

@@ -2,6 +2,7 @@
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::names::RESTART_ALL_FEATURE;
+use lockstep_api::words::count;
 use serde::Serialize;
 
 use crate::agents::{AgentReport, AgentState};
@@ -14,6 +15,8 @@ use crate::view::{Look, View};
 
 /// First minor version of Kubernetes that has admission policies.
 const POLICIES_SINCE: u32 = 30;
+/// First minor version whose kube-scheduler keeps nominations of others (KEP-5278).
+const NOMINATIONS_SINCE: u32 = 34;
 /// First minor version whose kubelets restart containers in place.
 const IN_PLACE_SINCE: u32 = 35;
 /// Names that a line has room for.
@@ -127,9 +130,18 @@ fn kubernetes(facts: &InstallFacts) -> Finding {
         Some(minor) if minor < POLICIES_SINCE => fail(format!(
             "{version} has no admission policies: nothing keeps others from writing what only the manager may; 1.{POLICIES_SINCE} is needed"
         )),
-        Some(minor) if minor < IN_PLACE_SINCE => warn(format!(
-            "{version} cannot restart containers in place: failed gangs without a supervisor are recreated; 1.{IN_PLACE_SINCE} can"
-        )),
+        Some(minor) if minor < IN_PLACE_SINCE => {
+            let nominations = if minor < NOMINATIONS_SINCE {
+                format!(
+                    "; its kube-scheduler drops nominations that others make: pods of a gang that preempts stay gated until its victims are gone; 1.{NOMINATIONS_SINCE} keeps them"
+                )
+            } else {
+                String::new()
+            };
+            warn(format!(
+                "{version} cannot restart containers in place: failed gangs without a supervisor are recreated; 1.{IN_PLACE_SINCE} can{nominations}"
+            ))
+        }
         Some(_) => ok(version.clone()),
     }
 }
@@ -161,13 +173,18 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
         .collect();
     match (pods.len(), ready) {
         (0, _) => fail("no pod has the manager's labels: nobody acts on workloads"),
+        (1, 0) => fail(format!(
+            "the only one is not ready: `kubectl logs -n {} {}`",
+            pods[0].namespace, pods[0].name
+        )),
         (all, 0) => fail(format!(
             "none of {all} is ready: `kubectl logs -n {} {}`",
             pods[0].namespace, pods[0].name
         )),
         (1, _) => warn("1 is ready: while it is away nobody acts; two take turns"),
         (all, ready) if ready < all => warn(format!(
-            "{ready} of {all} are ready; not {}",
+            "{ready} of {all} {} ready; not {}",
+            are(ready),
             some(&missing)
         )),
         (all, _) => ok(format!(
@@ -263,11 +280,12 @@ fn agents(report: Option<&AgentReport>, nodes: Option<&[NodeFacts]>) -> Finding 
             .collect(),
     };
     if without.is_empty() {
-        ok(format!("{} are ready", ready.len()))
+        ok(format!("{} {} ready", ready.len(), are(ready.len())))
     } else {
         warn(format!(
-            "{} are ready; none is on {}: members there are recreated",
+            "{} {} ready; none is on {}: members there are recreated",
             ready.len(),
+            are(ready.len()),
             some(&without)
         ))
     }
@@ -278,11 +296,16 @@ fn nodes(facts: &InstallFacts) -> Finding {
         return unseen("nodes");
     };
     let able = nodes.iter().filter(|n| n.restarts_all).count();
+    let declare = if able == 1 { "declares" } else { "declare" };
     if able == nodes.len() {
-        ok(format!("all {able} declare {RESTART_ALL_FEATURE}"))
+        let all = match able {
+            1 => "the only one".to_owned(),
+            able => format!("all {able}"),
+        };
+        ok(format!("{all} {declare} {RESTART_ALL_FEATURE}"))
     } else {
         warn(format!(
-            "{able} of {} declare {RESTART_ALL_FEATURE}: without a supervisor pods on the others restart one container at a time",
+            "{able} of {} {declare} {RESTART_ALL_FEATURE}: without a supervisor pods on the others restart one container at a time",
             nodes.len()
         ))
     }
@@ -309,8 +332,9 @@ fn names(facts: &InstallFacts) -> Finding {
     if others.is_empty() {
         ok("no other kind is called PodGroup or Workload")
     } else {
+        let have = if others.len() == 1 { "has" } else { "have" };
         warn(format!(
-            "{} have kinds of the same name: say `lpg` or podgroups.scheduling.lockstep.dev",
+            "{} {have} kinds of the same name: say `lpg` or podgroups.scheduling.lockstep.dev",
             some(&others)
         ))
     }
@@ -338,15 +362,31 @@ fn kueue(facts: &InstallFacts) -> Finding {
 }
 
 fn objects(facts: &InstallFacts) -> Finding {
-    match (&facts.unreadable, facts.workloads) {
-        (Some(unreadable), _) if !unreadable.is_empty() => fail(format!(
-            "{} cannot be read and are left alone: {}",
-            unreadable.len(),
-            unreadable[0]
-        )),
-        (Some(_), n) => ok(format!("all {n} workloads can be read")),
-        (None, _) => unseen("workloads"),
+    let read = || facts.objects.iter().filter_map(|o| o.read.as_ref());
+    let unreadable: Vec<&String> = read().flat_map(|(_, unreadable)| unreadable).collect();
+    if let Some(first) = unreadable.first() {
+        let left = match unreadable.len() {
+            1 => "is left alone",
+            _ => "are left alone",
+        };
+        let objects = count(unreadable.len(), "object");
+        return fail(format!("{objects} cannot be read and {left}: {first}"));
     }
+    let hidden = facts.objects.iter().filter(|o| o.read.is_none());
+    let hidden: Vec<&str> = hidden.map(|o| o.kind.as_str()).collect();
+    if !hidden.is_empty() {
+        return unseen(&hidden.join(", "));
+    }
+    let workloads = facts.objects.iter().find(|o| o.kind == "trainingworkloads");
+    let workloads = workloads.and_then(|o| o.read.as_ref()).map_or(0, |r| r.0);
+    ok(format!(
+        "workloads ({workloads}) and all other objects can be read"
+    ))
+}
+
+/// The verb of so many.
+fn are(n: usize) -> &'static str {
+    if n == 1 { "is" } else { "are" }
 }
 
 fn some(names: &[&str]) -> String {

@@ -52,10 +52,17 @@ pub struct InstallFacts {
     pub native: Vec<String>,
     /// What Kueue does with jobs that name no queue.
     pub kueue: KueueFacts,
-    /// Workloads that can be read.
-    pub workloads: usize,
-    /// Workloads that cannot be read, each with why.
-    pub unreadable: Option<Vec<String>>,
+    /// Objects of each kind that the manager watches.
+    pub objects: Vec<ObjectFacts>,
+}
+
+/// Objects of a kind of Lockstep.
+#[derive(Clone, Debug, Default)]
+pub struct ObjectFacts {
+    /// Kind, as `podgroups`.
+    pub kind: String,
+    /// How many can be read, and a sentence for each that cannot; absent: they may not be listed.
+    pub read: Option<(usize, Vec<String>)>,
 }
 
 /// What Kueue does with jobs that name no queue.

@@ -109,10 +109,10 @@ impl View for AcceleratorUse {
         let mut table = Table::new(&[
             "NAMESPACE",
             "PRIORITY",
-            "HOLDING",
-            "HELD",
+            "RUNNING",
+            "ACCELERATORS",
             "WAITING",
-            "WANTED",
+            "REQUESTED",
         ]);
         let mut all = UseOfPriority::default();
         for row in &self.rows {
@@ -129,7 +129,7 @@ impl View for AcceleratorUse {
         let some = self.only_namespace.is_some() || self.only_labels.is_some();
         let mut out = if self.rows.is_empty() {
             let of_these = if some { " of these" } else { "" };
-            format!("no gang{of_these} holds or waits for accelerators\n")
+            format!("no workload{of_these} holds or requests accelerators\n")
         } else {
             table.render(look)
         };
@@ -147,7 +147,7 @@ impl View for AcceleratorUse {
             out.push_str(&nodes);
         }
         out.push_str(
-            "Held is what gangs have nodes for, wanted what they ask for beyond that, both from their status; how busy accelerators are is not known here.\n",
+            "RUNNING and WAITING count workloads. ACCELERATORS are those of placed members, REQUESTED those still missing; utilization is not known here.\n",
         );
         out
     }

@@ -72,7 +72,7 @@ impl Infeasible {
                 ""
             },
             if matches!(self, Self::MayNotPreempt(_)) {
-                "; the gang may not preempt"
+                "; the gang may not preempt: preemptionPolicy is Never (scheduling.preemptionPolicy, or that of its PriorityClass)"
             } else {
                 ""
             },

@@ -81,7 +81,7 @@ impl Restarts<'_> {
             .collect()
     }
 
-    /// How much of the restart limit was used when a restart was decided.
+    /// How much of the restart budget was used when a restart was decided.
     fn budget(&self, incident: &OpenIncident) -> String {
         let limits = &self.spec.failure_policy.limits;
         let used = self.ledger.budget.used(limits, incident.detected_at);

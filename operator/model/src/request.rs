@@ -72,10 +72,10 @@ impl From<&PodSpec> for Template {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Unmet {
     /// No node has ever offered the resource.
-    #[error("no node offers {0}")]
+    #[error("no node offers {0} (resources of the containers in template.spec)")]
     Resource(String),
     /// The topology key is not in use.
-    #[error("no node has the label {0}")]
+    #[error("no node has the label {0} (scheduling.topology.key)")]
     TopologyKey(String),
 }
 
@@ -368,13 +368,13 @@ mod tests {
         });
         assert_eq!(
             r.demand(&s).unwrap_err().to_string(),
-            "no node has the label example.com/pod"
+            "no node has the label example.com/pod (scheduling.topology.key)"
         );
         r.templates[0].requests = Arc::new(mk_resources(&[("example.com/fpga", "1")]));
         r.topology = None;
         assert_eq!(
             r.demand(&s).unwrap_err().to_string(),
-            "no node offers example.com/fpga"
+            "no node offers example.com/fpga (resources of the containers in template.spec)"
         );
     }
 }

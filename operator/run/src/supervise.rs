@@ -223,8 +223,12 @@ impl Supervisor {
             Effect::Send(message) => self.link.send(&message),
             Effect::ReportSurvivors { attempt } => {
                 let (count, text) = tree::survivors();
+                let (processes, verb) = match count {
+                    1 => ("process", "survives"),
+                    _ => ("processes", "survive"),
+                };
                 say(&format!(
-                    "{count} processes of attempt {attempt} survive SIGKILL: {text}"
+                    "{count} {processes} of attempt {attempt} {verb} SIGKILL: {text}"
                 ));
                 self.link.send(&FromSupervisor::Survivors {
                     attempt,
@@ -278,7 +282,8 @@ impl Supervisor {
     fn clean_shared_memory(&self) {
         let removed = self.shared_memory.as_ref().map_or(0, SharedMemory::clean);
         if removed > 0 {
-            say(&format!("unlinked {removed} files in shared memory"));
+            let files = if removed == 1 { "file" } else { "files" };
+            say(&format!("unlinked {removed} {files} in shared memory"));
         }
     }
 

@@ -104,6 +104,8 @@ pub struct WorkloadInput {
     pub avoid: Vec<AvoidedNode>,
     /// Placements in a row that ended before all members ran.
     pub placement_tries: i32,
+    /// When it asks for capacity again after a back-off.
+    pub backs_off_until: Option<DateTime<Utc>>,
     /// When the gang will have ended at the latest, by the deadline of the workload and the grace
     /// period of its pods; `None`: nobody knows.
     pub ends: Option<DateTime<Utc>>,
@@ -162,6 +164,7 @@ impl WorkloadInput {
             released,
             avoid,
             placement_tries,
+            backs_off_until,
             ends,
             members,
         } = self;
@@ -173,6 +176,7 @@ impl WorkloadInput {
             && *released == other.released
             && *avoid == other.avoid
             && *placement_tries == other.placement_tries
+            && *backs_off_until == other.backs_off_until
             && *ends == other.ends
             && *members == other.members
     }

@@ -13,7 +13,7 @@
 //! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests; what fits into one object | [`plan`], [`size`] |
-//! | when a cycle is not played at all; what gangs wait for that ask for the same | `rest`, `no_victims`, `asks` |
+//! | when a cycle is not run at all; what gangs wait for that ask for the same | `rest`, `no_victims`, `asks` |
 //!
 //! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
 //! any moment: what must survive is in the status of the pod groups: the placement, the nodes that

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::condition::reasons;
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{
     BindingProgress, NextBest, Preemption, Refusal, Reservation, Victim,
@@ -35,10 +36,7 @@ pub(crate) fn placed(members: usize, nodes: usize) -> String {
 pub(crate) const WAITING: &str = "waiting for capacity";
 
 /// A gang does not ask for capacity.
-pub(crate) const HELD: &str = "the workload is not requesting capacity";
-
-/// Why a gang waits that would fit without preemption.
-const REJECTING_NODES: &str = "waiting to retry nodes whose kubelet rejected the pod";
+const NOT_REQUESTING: &str = "the workload is not requesting capacity";
 
 /// What is leaving is enough.
 const TERMINATIONS: &str = "waiting for terminating pods to free enough capacity";
@@ -69,9 +67,37 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
         Pending::TooLarge(too_large) => does_not_fit(too_large),
         Pending::Terminations => TERMINATIONS.to_owned(),
-        Pending::RejectingNodes => REJECTING_NODES.to_owned(),
+        Pending::RejectingNodes {
+            node,
+            others,
+            next_try,
+        } => rejecting(node, *others, *next_try),
         Pending::Reserved { gang, others } => reserved_for(gang, *others),
     }
+}
+
+/// Why a gang does not ask for capacity, and when it does again where that is known.
+pub(crate) fn not_requesting(reason: &str, again: Option<DateTime<Utc>>) -> String {
+    match (reason, again) {
+        (reasons::SUSPENDED, _) => format!("{NOT_REQUESTING}: spec.suspend is true"),
+        (_, Some(at)) => format!("{NOT_REQUESTING} before {}", time(at)),
+        (_, None) => NOT_REQUESTING.to_owned(),
+    }
+}
+
+/// It would fit on nodes whose kubelets have rejected its pods.
+fn rejecting(node: &str, others: usize, next_try: DateTime<Utc>) -> String {
+    let nodes = match others {
+        0 => format!("{node}, whose kubelet rejected a pod of it"),
+        n => format!(
+            "{node} and {}, whose kubelets rejected pods of it",
+            count(n, "other node")
+        ),
+    };
+    format!(
+        "would fit with node {nodes}; tried again at {}",
+        time(next_try)
+    )
 }
 
 /// The names of its nodes are too many for one object.
@@ -200,12 +226,12 @@ pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assi
         .filter_map(|(m, n)| Some((gang.waiting_pod(m, n)?, n)));
     let first = pods.next().map(|(pod, n)| format!(", {} on {n}", pod.name));
     format!(
-        "nobody has bound or refused {} within {}{} (template.spec.schedulerName of group {}: is there a scheduler {}?)",
+        "no scheduler has bound or refused {} within {}{}: is scheduler {} running (template.spec.schedulerName of group {})?",
         count(unbound.len(), "pod"),
         deadline(context),
         first.unwrap_or_default(),
-        Vec::from_iter(groups).join(", "),
         schedulers(gang, unbound),
+        Vec::from_iter(groups).join(", "),
     )
 }
 
@@ -219,7 +245,7 @@ pub(crate) fn binding(
     let unbound = gang.unbound();
     let all = gang.unfinished_assigned().count();
     format!(
-        "; its victims are gone and {} of {} bound since {}; given up at {} unless {} binds or refuses another",
+        "; its victims are gone and {} of {} bound since {}; preemption withdrawn at {} unless {} binds or refuses a pod by then",
         all - unbound.len(),
         count(all, "member"),
         time(progress.since),
@@ -338,7 +364,7 @@ fn no_victims(
         Some(until) => {
             let until = time(until);
             format!(
-                "{short}; some of lower priority may not be evicted before {until} (minRuntimeSeconds)"
+                "{short}; some of lower priority may not be evicted before {until} (scheduler.preemption.minRuntimeSeconds)"
             )
         }
         None => short.to_owned(),

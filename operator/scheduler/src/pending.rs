@@ -64,7 +64,14 @@ pub enum Pending {
     Terminations,
     /// It would fit on nodes whose kubelets have rejected its pods, and waits until they may be
     /// tried again.
-    RejectingNodes,
+    RejectingNodes {
+        /// The first of them by name.
+        node: String,
+        /// How many others.
+        others: usize,
+        /// When all of them may be tried again.
+        next_try: DateTime<Utc>,
+    },
     /// It would fit if nothing were reserved for gangs ahead of it in the queue.
     Reserved {
         /// The first of them.
@@ -115,7 +122,7 @@ impl Pending {
             Self::BackingOff { .. } => "backing_off",
             Self::TooLarge(_) => "too_large",
             Self::Terminations => "terminations",
-            Self::RejectingNodes => "rejecting_nodes",
+            Self::RejectingNodes { .. } => "rejecting_nodes",
             Self::Reserved { .. } => "reserved",
         }
     }

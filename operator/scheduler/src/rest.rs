@@ -2,7 +2,7 @@
 //!
 //! In a large cluster something changes all the time, and next to nothing of it matters to gangs:
 //! pods of a few CPUs come and go on nodes of accelerators, checkpoints are declared. A cycle that
-//! comes to no request is not played again for these; what it came to stands.
+//! comes to no request is not run again for these; what it came to stands.
 //!
 //! What stands is who waits and who runs. The words in which a gang is told what is short may be
 //! those of a while ago, so no rest is long.

@@ -236,6 +236,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             released: released.then(|| RECORDED.to_owned()),
             avoid: record.avoid.clone(),
             placement_tries: record.placement_tries,
+            backs_off_until: None,
             ends: record.ends,
             members: member_ledger(record),
         }),

@@ -298,6 +298,7 @@ impl World {
                 released: None,
                 avoid: Vec::new(),
                 placement_tries: 0,
+                backs_off_until: None,
                 ends: None,
                 members: MemberLedger {
                     domains: vec![DomainLedger {

@@ -22,6 +22,10 @@ const TRIED: [(&str, &str); 3] = [
     ("patch", "nodeagents/status"),
 ];
 
+/// What is read by whoever is on call where Kueue is installed, which it is on no cluster of these tests: a
+/// stand-in of the API server answers that call in the tests of the program.
+const OF_KUEUE: (&str, &str) = ("get", "configmaps");
+
 fn calls_of(user: &str) -> Result<Option<BTreeSet<Call>>> {
     let logs = AuditLog::all()?;
     let mut of_nodes = false;
@@ -55,6 +59,9 @@ fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
     let mut granted = grants(&manifests, roles).context("roles")?;
     // Asked for by admission policies and never called: without them nothing is written at all.
     granted.retain(|g| g.group != "admission.lockstep.dev");
+    let of_kueue =
+        |verb: &str, resource: &str| user == audit::ON_CALL && (verb, resource) == OF_KUEUE;
+    granted.retain(|g| !of_kueue(&g.verb, &g.resource));
     ensure!(!granted.is_empty(), "no rule found in {}", folder.display());
     let (missing, idle) = (uncovered(&granted, &calls), unused(&granted, &calls));
     ensure!(

@@ -102,7 +102,7 @@ pub const FLEET: Dashboard = Dashboard {
         },
         Panel {
             title: "Longest in a state",
-            description: "For how long the workload has had a status of a condition that has had it longest. Ready=False and Reconciling=True of hours: something does not get on. kubectl get tw -A -o wide shows which.",
+            description: "Longest time that any workload has had a status of a condition. Ready=False and Reconciling=True of hours: something does not get on. kubectl get tw -A -o wide shows which.",
             unit: "s",
             kind: Table,
             width: 8,

@@ -26,7 +26,7 @@ pub(super) const SECTIONS: [Section; 2] = [
                 name: "lockstep_agent_runtime_call_seconds",
                 kind: Histogram,
                 labels: &["call"],
-                meaning: "their length",
+                meaning: "how long calls to the container runtime took",
             },
             Metric {
                 name: "lockstep_agent_event_stream",

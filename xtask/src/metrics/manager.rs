@@ -42,7 +42,7 @@ const WORKLOADS: Section = Section {
             "lockstep_condition_oldest_seconds",
             Gauge,
             &["condition", "status"],
-            "for how long the workload has had this status of the condition that has had it longest",
+            "longest time that any workload has had this status of the condition",
         ),
         metric(
             "lockstep_condition_transitions_total",
@@ -54,13 +54,13 @@ const WORKLOADS: Section = Section {
             "lockstep_condition_seconds",
             Histogram,
             &["condition", "status"],
-            "how long a status that has ended had lasted",
+            "how long a condition had a status before it changed",
         ),
         metric(
             "lockstep_restart_budget_remaining",
             Gauge,
             &["namespace"],
-            "counted restarts that are left to the running workload of the namespace that has fewest left, of those that have had one",
+            "fewest counted restarts left to any running workload of the namespace that has used one",
         ),
     ],
 };
@@ -75,7 +75,7 @@ pub(super) const SINGLE_WORKLOADS: Section = Section {
             "lockstep_workload_info",
             Gauge,
             &["namespace", "name", "phase", "reason", "priority_class"],
-            "1; where a workload stands: its phase, `New` while it has none, and the reason of it",
+            "1; phase of a workload (`New` while it has none) and its reason",
         ),
         metric(
             "lockstep_workload_status_condition",
@@ -99,7 +99,7 @@ pub(super) const SINGLE_WORKLOADS: Section = Section {
             "lockstep_workload_members",
             Gauge,
             &["namespace", "name"],
-            "members that should be there",
+            "members that should run or have succeeded",
         ),
         metric(
             "lockstep_workload_restarts",
@@ -154,7 +154,7 @@ const CAPACITY: Section = Section {
             "lockstep_oldest_wait_seconds",
             Gauge,
             &["priority_class"],
-            "for how long the gang has been in the queue that has been there longest",
+            "age of the oldest gang in the queue, in seconds",
         ),
         metric(
             "lockstep_queue_wait_seconds",
@@ -246,7 +246,7 @@ const SCHEDULER: Section = Section {
             "lockstep_scheduler_pass_seconds",
             Histogram,
             &["kind", "result"],
-            "time to decide, by the most that a pass did: `upkeep` (no gang asked for capacity), `placement`, `preemption` (victims were searched for); result: `changes`, `nothing`",
+            "duration of a scheduler pass, by kind: `upkeep` (no gang asked for capacity), `placement`, `preemption` (victims were searched for); by result: `changes`, `nothing`",
         ),
         metric(
             "lockstep_placements_total",
@@ -264,13 +264,13 @@ const SCHEDULER: Section = Section {
             "lockstep_preemption_victims_total",
             Counter,
             &["kind"],
-            "their victims: podgroup, pod",
+            "victims of decided preemptions: podgroup, pod",
         ),
         metric(
             "lockstep_preemption_lost_accelerator_seconds_total",
             Counter,
             &[],
-            "work that they destroy, as weighed when they were decided",
+            "accelerator-seconds of work that decided preemptions destroy, as weighed when they were decided",
         ),
         metric(
             "lockstep_preemption_seconds",
@@ -282,7 +282,7 @@ const SCHEDULER: Section = Section {
             "lockstep_preemption_intents_withdrawn_total",
             Counter,
             &["reason"],
-            "preemptions given up: `overdue` (victims did not leave in time), `unanswered` (no scheduler bound or refused its pods in time), `moved` (capacity elsewhere became free), `void` (gang or victims have changed)",
+            "preemptions withdrawn: `overdue` (victims did not leave in time), `unanswered` (no scheduler bound or refused its pods in time), `moved` (capacity elsewhere became free), `void` (gang or victims have changed)",
         ),
         metric(
             "lockstep_native_scheduling",
@@ -310,7 +310,12 @@ const PROCESS: Section = Section {
             &["kind"],
             "1 once a kind has been listed; nothing is decided before all are",
         ),
-        metric("lockstep_index_objects", Gauge, &["kind"], "objects held"),
+        metric(
+            "lockstep_index_objects",
+            Gauge,
+            &["kind"],
+            "objects of a kind in the index",
+        ),
         metric(
             "lockstep_unreadable_objects",
             Gauge,
@@ -363,13 +368,13 @@ const PROCESS: Section = Section {
             "controller_runtime_active_workers",
             Gauge,
             &["controller"],
-            "workloads being worked on",
+            "passes that are running",
         ),
         metric(
             "controller_runtime_max_concurrent_reconciles",
             Gauge,
             &["controller"],
-            "most of them at a time",
+            "most passes that run at a time",
         ),
         metric(
             "workqueue_depth",
@@ -381,37 +386,37 @@ const PROCESS: Section = Section {
             "workqueue_adds_total",
             Counter,
             &["name"],
-            "workloads added",
+            "workloads added to the queue",
         ),
         metric(
             "workqueue_retries_total",
             Counter,
             &["name"],
-            "workloads that come again after a failure",
+            "workloads that come again after a failed pass",
         ),
         metric(
             "workqueue_queue_duration_seconds",
             Histogram,
             &["name"],
-            "how long they wait",
+            "how long workloads wait for a pass",
         ),
         metric(
             "workqueue_work_duration_seconds",
             Histogram,
             &["name"],
-            "how long a worker has one",
+            "how long passes take",
         ),
         metric(
             "workqueue_unfinished_work_seconds",
             Gauge,
             &["name"],
-            "how long those in hand have been there, all together",
+            "how long all running passes together have been running",
         ),
         metric(
             "workqueue_longest_running_processor_seconds",
             Gauge,
             &["name"],
-            "how long the one in hand has been there that has been there longest",
+            "how long the oldest pass has been running",
         ),
         metric(
             "rest_client_requests_total",
@@ -423,7 +428,7 @@ const PROCESS: Section = Section {
             "rest_client_request_duration_seconds",
             Histogram,
             &["verb"],
-            "how long they took, watches left out",
+            "how long requests took, watches left out",
         ),
         metric(
             "lockstep_policy_check_failed",

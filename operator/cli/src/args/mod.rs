@@ -97,7 +97,7 @@ Examples:
   kubectl lockstep logs llama -n ml --group workers --all --prefix --since 10m
   kubectl lockstep logs -n ml -l team=vision --failed")]
     Logs(LogsArgs),
-    /// Show how many accelerators gangs hold and wait for, by namespace and priority.
+    /// Show how many accelerators workloads hold and request, by namespace and priority.
     #[command(after_help = "\
 Examples:
   kubectl lockstep top

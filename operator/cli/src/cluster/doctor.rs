@@ -13,17 +13,18 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::APIGroupList;
 use kube::api::PostParams;
-use kube::{Api, ResourceExt};
+use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE};
 use lockstep_api::time::utc_micro;
+use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload};
 
 use super::ClusterReader;
 use super::install::ManagerDeployment;
 use super::workloads::permitted;
 use crate::agents::agents;
 use crate::doctor_facts::{
-    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES,
-    PolicyFacts, RightFacts,
+    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, ObjectFacts,
+    POLICIES, PolicyFacts, RightFacts,
 };
 use crate::objects::holds;
 use crate::problem::Problem;
@@ -85,10 +86,6 @@ impl ClusterReader {
         let namespace = namespace.unwrap_or_else(|| NAMESPACE.to_owned());
         let objects = absent(self.node_agents().await)?;
         let pods = self.agent_pods(agent_namespace).await?;
-        let (workloads, unreadable) = match absent(self.workloads(None, None).await)? {
-            Some((all, unreadable)) => (all.len(), Some(unreadable)),
-            None => (0, None),
-        };
         Ok(InstallFacts {
             kubernetes: versions.kubernetes.clone().unwrap_or_default(),
             served: self.served(&groups).await?,
@@ -103,9 +100,20 @@ impl ClusterReader {
             rights: self.rights().await?,
             native,
             kueue: self.kueue(&groups).await?,
-            workloads,
-            unreadable,
+            objects: self.object_facts().await?,
         })
+    }
+
+    /// How many objects of Lockstep can be read, by kind; those that the manager watches.
+    async fn object_facts(&self) -> Result<Vec<ObjectFacts>, Problem> {
+        let every = &self.client;
+        let kinds = [
+            facts_of(self.readable::<TrainingWorkload>(Api::all(every.clone()), None)).await?,
+            facts_of(self.readable::<PodGroup>(Api::all(every.clone()), None)).await?,
+            facts_of(self.readable::<RestartOrder>(Api::all(every.clone()), None)).await?,
+            facts_of(self.readable::<NodeAgent>(Api::all(every.clone()), None)).await?,
+        ];
+        Ok(kinds.into())
     }
 
     async fn served(&self, groups: &BTreeSet<String>) -> Result<BTreeSet<String>, Problem> {
@@ -275,6 +283,20 @@ impl ClusterReader {
             KueueFacts::LeavesThem
         })
     }
+}
+
+/// What a list says of a kind. What is not served has no objects: that is another line's.
+async fn facts_of<K: Resource<DynamicType = ()>>(
+    list: impl Future<Output = Result<(Vec<K>, Vec<String>), Problem>>,
+) -> Result<ObjectFacts, Problem> {
+    let read = match list.await {
+        Err(Problem::NotInstalled { .. }) => Some((0, Vec::new())),
+        other => permitted(other)?.map(|(all, unreadable)| (all.len(), unreadable)),
+    };
+    Ok(ObjectFacts {
+        kind: K::plural(&()).into_owned(),
+        read,
+    })
 }
 
 /// Groups of others that have kinds called as ours.

@@ -141,8 +141,9 @@ impl ClusterReader {
         Ok(text.map(|text| (manager.namespace, text)))
     }
 
-    /// What node agents have written.
+    /// What node agents have written; what cannot be read is left out.
     pub async fn node_agents(&self) -> Result<Vec<NodeAgent>, Problem> {
-        self.list(Api::all(self.client.clone()), None).await
+        let (agents, _) = self.readable(Api::all(self.client.clone()), None).await?;
+        Ok(agents)
     }
 }

@@ -135,7 +135,8 @@ impl ClusterReader {
     }
 }
 
-fn readable<T>(
+/// Those that can be read; of the others the sentences go to `unread`.
+pub(super) fn readable<T>(
     objects: impl Iterator<Item = Result<T, String>>,
     unread: &mut Vec<String>,
 ) -> Vec<T> {
@@ -156,14 +157,14 @@ where
     })
 }
 
-fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
+/// The object, or which it is that cannot be read, and why.
+pub(super) fn guarded<K>(kind: &str, object: DeserializeGuard<K>) -> Result<K, String> {
     object.0.map_err(|e| {
         let name = e.metadata.name.as_deref().unwrap_or_default();
-        format!(
-            "{kind} {}/{name}: {}",
-            e.metadata.namespace.as_deref().unwrap_or_default(),
-            e.error
-        )
+        match e.metadata.namespace.as_deref() {
+            Some(namespace) => format!("{kind} {namespace}/{name}: {}", e.error),
+            None => format!("{kind} {name}: {}", e.error),
+        }
     })
 }
 

@@ -1,6 +1,7 @@
 //! Workloads and what was made for them.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::ListParams;
@@ -8,8 +9,10 @@ use kube::core::{DeserializeGuard, PartialObjectMeta};
 use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::labels;
 use lockstep_api::{PodGroup, TrainingWorkload};
+use serde::de::DeserializeOwned;
 
 use super::ClusterReader;
+use super::read::{guarded, readable};
 use crate::objects::owns;
 use crate::problem::Problem;
 use crate::status::WorkloadObjects;
@@ -21,23 +24,24 @@ impl ClusterReader {
         namespace: Option<&str>,
         labels: Option<&str>,
     ) -> Result<(Vec<TrainingWorkload>, Vec<String>), Problem> {
-        let all: Vec<DeserializeGuard<TrainingWorkload>> =
-            self.list(self.scoped(namespace), labels).await?;
+        self.readable(self.scoped(namespace), labels).await
+    }
+
+    /// Objects of a kind of ours, and a sentence for each that cannot be read: one that another version
+    /// wrote hides none of the others.
+    pub(super) async fn readable<K>(
+        &self,
+        api: Api<DeserializeGuard<K>>,
+        labels: Option<&str>,
+    ) -> Result<(Vec<K>, Vec<String>), Problem>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+    {
+        let kind = K::kind(&()).to_lowercase();
+        let all = self.list(api, labels).await?;
         let mut unread = Vec::new();
-        let all = all.into_iter().filter_map(|guarded| match guarded.0 {
-            Ok(workload) => Some(workload),
-            Err(why) => {
-                let of = |text: Option<&String>| text.cloned().unwrap_or_default();
-                unread.push(format!(
-                    "trainingworkload {}/{}: {}",
-                    of(why.metadata.namespace.as_ref()),
-                    of(why.metadata.name.as_ref()),
-                    why.error
-                ));
-                None
-            }
-        });
-        let all = all.collect();
+        let all = all.into_iter().map(|object| guarded(&kind, object));
+        let all = readable(all, &mut unread);
         Ok((all, unread))
     }
 
@@ -77,9 +81,8 @@ impl ClusterReader {
 
     /// Pod groups; those that cannot be read are left out.
     pub async fn groups(&self, namespace: Option<&str>) -> Result<Vec<PodGroup>, Problem> {
-        let groups: Vec<DeserializeGuard<PodGroup>> =
-            self.list(self.scoped(namespace), None).await?;
-        Ok(groups.into_iter().filter_map(|g| g.0.ok()).collect())
+        let (groups, _) = self.readable(self.scoped(namespace), None).await?;
+        Ok(groups)
     }
 
     /// Names of the namespaces.

@@ -16,8 +16,10 @@ pub fn next(
     let metadata = &workload.metadata;
     let name = metadata.name.clone().unwrap_or_default();
     let namespace = metadata.namespace.clone().unwrap_or_default();
-    let us = format!("`kubectl lockstep VERB {name} -n {namespace}`");
-    let run = |verb: &str| us.replace("VERB", verb);
+    let command =
+        |verb: &str, flags: &str| format!("`kubectl lockstep {verb} {name}{flags} -n {namespace}`");
+    let run = |verb: &str| command(verb, "");
+    let failed_log = || command("logs", " --failed");
     if workload.spec.managed_by != MANAGED_BY {
         return vec![format!(
             "nothing here: spec.managedBy is {:?}, so Lockstep leaves it alone",
@@ -36,7 +38,7 @@ pub fn next(
         )],
         Some(Phase::Restarting) => vec![format!(
             "nothing: it restarts by itself; {} has the log of the member that failed",
-            run("logs").replace(&name, &format!("{name} --failed"))
+            failed_log()
         )],
         Some(Phase::Preempting) => vec![format!(
             "nothing: it leaves for a gang of higher priority and queues again at its place; {} says which",
@@ -48,10 +50,7 @@ pub fn next(
             format!("`kubectl edit tw {name} -n {namespace}`"),
         ],
         Some(Phase::Failed) => vec![
-            format!(
-                "{} has the log of the member that failed",
-                run("logs").replace(&name, &format!("{name} --failed"))
-            ),
+            format!("{} has the log of the member that failed", failed_log()),
             "a workload that has failed does not start again: delete it and apply it anew"
                 .to_owned(),
         ],

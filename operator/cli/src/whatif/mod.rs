@@ -19,7 +19,7 @@ pub use answer::{Answer, EvictedUnit, GangAnswer, OnNode, SecondBest, Verdict};
 
 use crate::gangs::{self, AskedGang};
 
-/// Plays the scheduler's next cycle with the gangs that a manifest would make.
+/// Runs the scheduler's next cycle with the gangs that a manifest would make.
 ///
 /// The workload is taken as new and as the last in the queue among its equals. One of the same name
 /// that waits already is not counted; one that runs is.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use lockstep_api::words::{gpu_hours, lost_work};
+use lockstep_api::words::{count, gpu_hours, lost_work};
 
 use super::answer::{Answer, EvictedUnit, GangAnswer, SecondBest, Verdict};
 use crate::view::table::{Table, Tone};
@@ -17,8 +17,7 @@ impl View for Answer {
         let verdict = match (self.fits, victims) {
             (false, _) => "does not fit".to_owned(),
             (true, 0) => "fits".to_owned(),
-            (true, 1) => "fits at the expense of 1 victim".to_owned(),
-            (true, n) => format!("fits at the expense of {n} victims"),
+            (true, n) => format!("fits at the expense of {}", count(n, "victim")),
         };
         let tone = if self.fits { Tone::Good } else { Tone::Bad };
         let mut out = format!(
@@ -122,7 +121,7 @@ impl fmt::Display for Remarks<'_> {
             return Ok(());
         }
         let optimal = if gang.proven {
-            "no better set of victims frees enough capacity".to_owned()
+            "no cheaper set of victims frees enough capacity".to_owned()
         } else {
             let least = lost_work(gang.at_least);
             format!("no set of victims loses less than {least}")
@@ -136,8 +135,9 @@ impl fmt::Display for Remarks<'_> {
         if gang.pods_beyond_budgets > 0 {
             writeln!(
                 f,
-                "{}: {} pods beyond their disruption budgets",
-                gang.gang, gang.pods_beyond_budgets
+                "{}: {} beyond their disruption budgets",
+                gang.gang,
+                count(gang.pods_beyond_budgets as usize, "pod")
             )?;
         }
         match &gang.next_best {
@@ -161,8 +161,8 @@ fn words(other: &SecondBest) -> String {
     text = format!("{text}; {}", lost_work(other.lost));
     if other.pods_beyond_budgets > 0 {
         text = format!(
-            "{text}, {} pods beyond their disruption budgets",
-            other.pods_beyond_budgets
+            "{text}, {} beyond their disruption budgets",
+            count(other.pods_beyond_budgets as usize, "pod")
         );
     }
     text

@@ -7,8 +7,8 @@ use chrono::TimeDelta;
 use lockstep_cli::agents::{AgentOfNode, AgentReport, AgentState};
 use lockstep_cli::doctor::{CheckLevel, diagnose};
 use lockstep_cli::doctor_facts::{
-    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, POLICIES,
-    PolicyFacts, RESOURCES, RightFacts,
+    AccountFacts, InstallFacts, KueueFacts, LeaseFacts, ManagerPod, NodeFacts, ObjectFacts,
+    POLICIES, PolicyFacts, RESOURCES, RightFacts,
 };
 use lockstep_cli::version::VersionReport;
 
@@ -49,6 +49,13 @@ fn node(name: &str) -> NodeFacts {
     }
 }
 
+fn objects(kind: &str, readable: usize) -> ObjectFacts {
+    ObjectFacts {
+        kind: kind.into(),
+        read: Some((readable, Vec::new())),
+    }
+}
+
 fn healthy() -> InstallFacts {
     InstallFacts {
         kubernetes: "v1.36.2".into(),
@@ -79,8 +86,7 @@ fn healthy() -> InstallFacts {
             verbs: "logs (get pods/log)",
             allowed: true,
         }],
-        workloads: 7,
-        unreadable: Some(Vec::new()),
+        objects: vec![objects("trainingworkloads", 5), objects("nodeagents", 2)],
         ..InstallFacts::default()
     }
 }
@@ -105,7 +111,7 @@ ok       your rights   every verb of this program                           -
 ok       native        scheduling.k8s.io serves no pod groups               -
 ok       names         no other kind is called PodGroup or Workload         -
 ok       kueue         not installed                                        -
-ok       objects       all 7 workloads can be read                          -
+ok       objects       workloads (5) and all other objects can be read      -
 "
     );
 }
@@ -190,8 +196,8 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
         ),
         (
             "objects",
-            |f| f.unreadable = Some(vec!["trainingworkload ml/a: x".into()]),
-            "1 cannot be read and are left alone: trainingworkload ml/a: x",
+            |f| f.objects[0].read = Some((4, vec!["trainingworkload ml/a: x".into()])),
+            "1 object cannot be read and is left alone: trainingworkload ml/a: x",
         ),
     ];
     for (check, change, expected) in cases {
@@ -204,7 +210,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
 #[test]
 fn what_is_lost_without_stopping_lockstep_is_a_warning() {
     type Change = fn(&mut InstallFacts);
-    let cases: [(&str, Change, &str); 13] = [
+    let cases: [(&str, Change, &str); 15] = [
         (
             "kubernetes",
             |f| f.kubernetes = "next".into(),
@@ -231,6 +237,16 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
             "failed gangs without a supervisor are recreated; 1.35 can",
         ),
         (
+            "kubernetes",
+            |f| f.kubernetes = "v1.33.0".into(),
+            "its kube-scheduler drops nominations that others make",
+        ),
+        (
+            "objects",
+            |f| f.objects[1].read = None,
+            "nodeagents may not be read by you: not looked at",
+        ),
+        (
             "managers",
             |f| {
                 f.managers
@@ -239,7 +255,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
                     .take(1)
                     .for_each(|m| m.ready = false);
             },
-            "1 of 2 are ready; not a",
+            "1 of 2 is ready; not a",
         ),
         (
             "versions",
@@ -261,7 +277,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
                     ],
                 });
             },
-            "1 are ready; none is on n2: members there are recreated",
+            "1 is ready; none is on n2: members there are recreated",
         ),
         (
             "nodes",
@@ -272,7 +288,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
                     .take(1)
                     .for_each(|n| n.restarts_all = false);
             },
-            "1 of 2 declare",
+            "1 of 2 declares",
         ),
         (
             "your rights",
@@ -282,7 +298,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "names",
             |f| f.other_groups = ["scheduling.volcano.sh".to_owned()].into(),
-            "scheduling.volcano.sh have kinds of the same name",
+            "scheduling.volcano.sh has kinds of the same name",
         ),
         (
             "kueue",
@@ -298,6 +314,15 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
 }
 
 #[test]
+fn nominations_are_lost_on_versions_before_1_34_only() {
+    for (version, lost) in [("v1.30.4", true), ("v1.33.0", true), ("v1.34.1", false)] {
+        let (level, message) = found("kubernetes", |f| f.kubernetes = version.into());
+        assert_eq!(level, CheckLevel::Warn);
+        assert_eq!(message.contains("nominations"), lost, "{message}");
+    }
+}
+
+#[test]
 fn agents_without_pods_and_pods_without_agents_are_no_agents() {
     for state in [AgentState::Silent, AgentState::Gone] {
         let (level, message) = found("agents", |f| {
@@ -307,7 +332,7 @@ fn agents_without_pods_and_pods_without_agents_are_no_agents() {
         assert_eq!(level, CheckLevel::Warn);
         assert_eq!(
             message,
-            "1 are ready; none is on n2: members there are recreated"
+            "1 is ready; none is on n2: members there are recreated"
         );
     }
 }
@@ -320,7 +345,10 @@ fn a_tenant_is_told_what_could_not_be_looked_at_and_nothing_fails_for_that() {
         policies: None,
         agents: None,
         nodes: None,
-        unreadable: None,
+        objects: vec![ObjectFacts {
+            kind: "trainingworkloads".into(),
+            read: None,
+        }],
         ..healthy()
     };
     let diagnosis = diagnose(&facts, now());

@@ -312,17 +312,17 @@ fn accelerators_are_counted_by_namespace_and_priority() {
     assert_eq!(
         screen(&answer),
         "\
-NAMESPACE   PRIORITY   HOLDING   HELD   WAITING   WANTED
-ml          100        0         0      1         16
-ml          10         2         16     0         0
-(all)       -          2         16     1         16
+NAMESPACE   PRIORITY   RUNNING   ACCELERATORS   WAITING   REQUESTED
+ml          100        0         0              1         16
+ml          10         2         16             0         0
+(all)       -          2         16             1         16
 
 Nodes have 32; 16 are free, held by other pods, or on nodes that take none.
-Held is what gangs have nodes for, wanted what they ask for beyond that, both from their status; how busy accelerators are is not known here.
+RUNNING and WAITING count workloads. ACCELERATORS are those of placed members, REQUESTED those still missing; utilization is not known here.
 "
     );
     let unknown = screen(&top(&[], &[], None));
-    let expected = "no gang holds or waits for accelerators\n\nWhat nodes have is not known: they may not be read.\n";
+    let expected = "no workload holds or requests accelerators\n\nWhat nodes have is not known: they may not be read.\n";
     assert!(unknown.starts_with(expected), "{unknown}");
 }
 

@@ -14,6 +14,8 @@ const PODS: &str = "/api/v1/pods";
 const DEPLOYMENTS: &str = "/apis/apps/v1/deployments";
 const AGENTS: &str = "/apis/training.lockstep.dev/v1alpha1/nodeagents";
 const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
+const GROUPS: &str = "/apis/scheduling.lockstep.dev/v1alpha1/podgroups";
+const ORDERS: &str = "/apis/training.lockstep.dev/v1alpha1/restartorders";
 const LEASES: &str = "/apis/coordination.k8s.io/v1/namespaces/lockstep-system/leases";
 const POLICIES: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies";
 const BINDINGS: &str = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings";
@@ -331,7 +333,7 @@ const MISTAKES: &[Mistake] = &[
         "nodes",
         |c| c.list(NODES)[1]["status"] = json!({}),
         "Warn",
-        "1 of 2 declare",
+        "1 of 2 declares",
     ),
     (
         "your rights",
@@ -346,7 +348,7 @@ const MISTAKES: &[Mistake] = &[
                 .insert("scheduling.volcano.sh", ("v1beta1", vec!["podgroups"]));
         },
         "Warn",
-        "scheduling.volcano.sh have kinds of the same name",
+        "scheduling.volcano.sh has kinds of the same name",
     ),
     (
         "names",
@@ -357,7 +359,7 @@ const MISTAKES: &[Mistake] = &[
             );
         },
         "Warn",
-        "scheduling.k8s.io have kinds of the same name",
+        "scheduling.k8s.io has kinds of the same name",
     ),
     (
         "objects",
@@ -367,7 +369,37 @@ const MISTAKES: &[Mistake] = &[
             c.list(WORKLOADS).push(broken);
         },
         "Fail",
-        "1 cannot be read and are left alone: trainingworkload ml/a",
+        "1 object cannot be read and is left alone: trainingworkload ml/a",
+    ),
+    (
+        "objects",
+        |c| {
+            let broken = json!({"apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",
+                "metadata": {"name": "g", "namespace": "ml"}, "spec": 3});
+            c.objects.insert(GROUPS, vec![broken]);
+        },
+        "Fail",
+        "1 object cannot be read and is left alone: podgroup ml/g",
+    ),
+    (
+        "objects",
+        |c| {
+            let broken = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "RestartOrder",
+                "metadata": {"name": "a", "namespace": "ml"}, "spec": 3});
+            c.objects.insert(ORDERS, vec![broken]);
+        },
+        "Fail",
+        "1 object cannot be read and is left alone: restartorder ml/a",
+    ),
+    (
+        "objects",
+        |c| {
+            let broken = json!({"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "NodeAgent",
+                "metadata": {"name": "n3"}, "spec": {}, "status": 3});
+            c.list(AGENTS).push(broken);
+        },
+        "Fail",
+        "1 object cannot be read and is left alone: nodeagent n3",
     ),
 ];
 

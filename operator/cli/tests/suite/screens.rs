@@ -46,7 +46,7 @@ fn placed(name: &str) -> PodGroup {
 }
 
 fn cause(exit_code: i32, reason: &str, age: i64) -> Value {
-    json!({"kind": "ContainerExit", "pod": "llama-workers-2", "node": "n2", "container": "t",
+    json!({"kind": "ContainerExit", "pod": "llama-workers-0-2-9c1e77aa", "node": "n2", "container": "t",
         "exitCode": exit_code, "reason": reason, "time": ago(age)})
 }
 
@@ -73,11 +73,11 @@ fn objects(status: &Value) -> WorkloadObjects {
 }
 
 fn restarting() -> Value {
-    json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 1 of 10 restarts used): container t exited",
+    json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},
         "progress": {"step": 1200, "stepTime": ago(8), "checkpointStep": 1100, "checkpointTime": ago(190)},
         "groups": [{"name": "workers", "desired": 4, "created": 4, "ready": 3, "active": 4}],
-        "restarts": {"total": 3, "counted": 2, "countedAt": [ago(90_000), ago(60)]},
+        "restarts": {"total": 3, "counted": 3, "countedAt": [ago(90_000), ago(600), ago(60)]},
         "domains": [{"key": "workload", "attempt": 4, "incident": {"attempt": 4, "cause": cause(137, "OOMKilled", 5),
             "action": "RestartGang", "counted": true, "stage": "Ordered", "detectedAt": ago(4), "decidedAt": ago(3)}}],
         "history": [incident(3, "ContainerExit", &cause(1, "Error", 600), 600),
@@ -91,7 +91,7 @@ fn the_status_shows_where_members_are_what_happens_what_happened_and_what_to_do(
         screen(&status(&objects(&restarting()), now())),
         "\
 ml/llama: Restarting, 3/4 ready, attempt 4, 32 accelerators, age 3h
-RestartGang: restarting all 4 pods in place (attempt 4, 1 of 10 restarts used): container t exited
+RestartGang: restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited
 Step 1200, 8s ago; checkpoint of step 1100, 3m10s ago
 
 GROUP     READY   SUCCEEDED   FAILED   DESIRED
@@ -103,13 +103,13 @@ n2     r2     1/2     workers/0/2-3
 
 Restarting to attempt 4 (RestartGang), since 3s
   ordered: members stop and come back
-  because container t exited with code 137 (OOMKilled) in pod llama-workers-2 on node n2
+  because container t exited with code 137 (OOMKilled) in pod llama-workers-0-2-9c1e77aa on node n2
 
 FAILED     ATTEMPT   ACTION        COUNTED   BACK AFTER   LOST            CAUSE
-10m ago    3         RestartGang   yes       2.0s         2.5 GPU-hours   container t exited with code 1 (Error) in pod llama-workers-2 on node n2
+10m ago    3         RestartGang   yes       2.0s         2.5 GPU-hours   container t exited with code 1 (Error) in pod llama-workers-0-2-9c1e77aa on node n2
 120m ago   1         RestartGang   no        2.0s         2.5 GPU-hours   NodeLost on node n9
 
-Restarts left: 9 of 10 within 24h
+Restarts left: 8 of 10 within 24h
 Next: nothing: it restarts by itself; `kubectl lockstep logs llama --failed -n ml` has the log of the member that failed
 "
     );
@@ -123,6 +123,17 @@ fn a_status_without_pods_or_nodes_shows_what_is_placed() {
     let text = screen(&status(&objects, now()));
     let nodes = "NODE   RACK   READY   MEMBERS\nn1     -      -       workers/0/0-1\n";
     assert!(text.contains(nodes), "{text}");
+}
+
+#[test]
+fn a_workload_named_as_its_namespace_is_told_commands_that_work() {
+    for phase in ["Restarting", "Failed"] {
+        let mut objects = objects(&json!({"phase": phase, "reason": "x"}));
+        objects.workload.metadata.name = Some("ml".into());
+        let next = status(&objects, now()).next.join("\n");
+        let command = "`kubectl lockstep logs ml --failed -n ml`";
+        assert!(next.contains(command), "{next}");
+    }
 }
 
 #[test]
@@ -192,7 +203,7 @@ new     Unseen       -       0          0              -             3h
         all.screen(&look),
         "\
 NAMESPACE   NAME    STATUS       READY   RESTARTS   ACCELERATORS   REASON        ATTEMPT   PREEMPTIONS   PRIORITY   QUEUED   AGE   MESSAGE
-ml          llama   Restarting   3/4     3          32             RestartGang   4         0             high       -        3h    restarting all 4 pods in place (attempt 4, 1 of 10 restarts used): container t exited
+ml          llama   Restarting   3/4     3          32             RestartGang   4         0             high       -        3h    restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited
 ml          new     Unseen       -       0          0              -             0         0             high       -        3h    -
 "
     );

@@ -46,7 +46,7 @@ workload   n3     rack b   workers/0/0
 GANG       VICTIM       PRIORITY   PODS   LOST WORK       CAPACITY TAKEN ON
 workload   pod ml/web   5          1      4.3 GPU-hours   n3
 
-workload: 4.3 GPU-hours (15360 accelerator-seconds) of work lost; no better set of victims frees enough capacity
+workload: 4.3 GPU-hours (15360 accelerator-seconds) of work lost; no cheaper set of victims frees enough capacity
 workload: no other set of victims was found
 "
     );
@@ -75,7 +75,7 @@ workload   n2     -        workers/0/0
 GANG       VICTIM                                PRIORITY   PODS   LOST WORK       CAPACITY TAKEN ON
 workload   podgroup ml/young-workload-141843a7   10         1      1.6 GPU-hours   n2
 
-workload: 1.6 GPU-hours (5760 accelerator-seconds) of work lost; no better set of victims frees enough capacity
+workload: 1.6 GPU-hours (5760 accelerator-seconds) of work lost; no cheaper set of victims frees enough capacity
 workload: next best: podgroup ml/old-workload-7f027e5c; 4.3 GPU-hours (15360 accelerator-seconds)
 "
     );
@@ -141,7 +141,7 @@ ml/new (priority 100): does not fit
 GANG       VERDICT        MEMBERS   NEEDED   NODES   VICTIMS   LOST WORK
 workload   does not fit   0/2       2        0       0         0 GPU-hours
 
-workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt
+workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt: preemptionPolicy is Never (scheduling.preemptionPolicy, or that of its PriorityClass)
 "
     );
     let answer = ask(full_cluster(), 3, 8, &json!({"topology": {"key": RACK}}));

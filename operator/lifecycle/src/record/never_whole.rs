@@ -26,7 +26,7 @@ pub(super) fn release_incomplete(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake
             .passed(&mut wake)
         {
             let message = format!(
-                "only {} of {} members have got a node, and none for {}",
+                "only {} of {} members are bound, and no further one within {} (failurePolicy.replacementTimeoutSeconds)",
                 bound.members,
                 bound.needed,
                 span(limit)

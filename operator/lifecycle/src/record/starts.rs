@@ -15,7 +15,7 @@ use crate::failure::{detect, requested};
 use crate::ledger::ops::ReleaseReason;
 use crate::ledger::{Avoidance, Ledger};
 use crate::orders::is_released;
-use crate::pods::{ContainerView, PodPhase, PodView};
+use crate::pods::{ContainerState, ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
 
 /// A member that its node cannot start.
@@ -109,6 +109,20 @@ fn may_start_since(pod: &PodView) -> DateTime<Utc> {
     bound.map_or(pod.created_at, |at| at.max(pod.created_at))
 }
 
+/// The container that keeps the pod from starting, with the kubelet's reason. While an init container
+/// waits the others say `PodInitializing`, which is the reason of nothing.
+fn waiting_container(pod: &PodView) -> Option<String> {
+    let mut waiting = pod
+        .containers
+        .iter()
+        .filter_map(|(name, c)| match &c.state {
+            ContainerState::Waiting { reason, .. } if !reason.is_empty() => Some((name, reason)),
+            _ => None,
+        });
+    let (name, reason) = waiting.find(|(_, reason)| *reason != "PodInitializing")?;
+    Some(format!(": container {name} waits: {reason}"))
+}
+
 /// `evicts`: work is being evicted for the gang, which has not been bound since.
 fn start_failure(
     facts: &Facts<'_>,
@@ -145,14 +159,16 @@ fn start_failure(
         .due(may_start_since(pod) + TimeDelta::seconds(limit))
         .passed(wake)
     {
+        let limit = span(limit);
+        let waits = waiting_container(pod).unwrap_or_default();
         let message = if held {
-            let limit = span(limit);
             format!(
-                "the supervisor did not come to the barrier within {limit} (failurePolicy.startDeadlineSeconds)"
+                "the supervisor did not come to the barrier within {limit} (failurePolicy.startDeadlineSeconds){waits}"
             )
         } else {
-            let limit = span(limit);
-            format!("containers did not start within {limit} (failurePolicy.startDeadlineSeconds)")
+            format!(
+                "containers did not start within {limit} (failurePolicy.startDeadlineSeconds){waits}"
+            )
         };
         (reasons::START_DEADLINE_EXCEEDED, message)
     } else {

@@ -16,7 +16,7 @@ use crate::wake::Wake;
 use crate::words::of_gang;
 
 /// Why a gang asks for no capacity. When it asks again, the scheduler has not said yet what it waits for.
-const HELD: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
+const NOT_REQUESTING: [&str; 2] = [reasons::SUSPENDED, reasons::BACKING_OFF];
 
 /// How long members may take to be bound before it is said that they are waited for.
 const TO_BIND: TimeDelta = TimeDelta::minutes(1);
@@ -123,7 +123,7 @@ impl Admission<'_, '_> {
             String::new()
         };
         Some(match answer {
-            Some(c) if c.status != true.into() && !HELD.contains(&c.reason.as_str()) => {
+            Some(c) if c.status != true.into() && !NOT_REQUESTING.contains(&c.reason.as_str()) => {
                 let message = of_gang(key, others, &format!("{part}{}{late}", c.message));
                 condition(false, &c.reason, message)
             }
@@ -145,7 +145,7 @@ fn unbound(facts: &Facts<'_>, intent: &Preemption, wake: &mut Wake) -> Option<St
     let late = facts.due(progress.since + TO_BIND).passed(wake);
     late.then(|| {
         format!(
-            "; its victims are gone and {} bound since {}: is the scheduler there that its pods name?",
+            "; its victims are gone and {} bound since {}: is the scheduler in template.spec.schedulerName running?",
             count(progress.bound.max(0) as usize, "member"),
             time(progress.since)
         )

@@ -103,7 +103,7 @@ fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
                 "the workload has ended and its nodes are released",
             ),
         ),
-        (types::RECONCILING, reconciling(true, None)),
+        (types::RECONCILING, after_the_end(end)),
         (
             types::RESTARTING,
             condition(false, reasons::NOT_RESTARTING, ""),
@@ -117,13 +117,25 @@ fn end_all(facts: &Facts<'_>, conditions: &mut Vec<Condition>, end: &End) {
     }
 }
 
+/// What has failed is not as desired: `Reconciled` would say so.
+fn after_the_end(end: &End) -> ConditionValue {
+    match end.outcome {
+        Outcome::Complete => reconciling(true, None),
+        Outcome::Failed => condition(
+            false,
+            &end.reason,
+            "a failed workload is not reconciled any more; see condition Failed",
+        ),
+    }
+}
+
 /// `stalled`: why nothing goes on before something else is changed.
 fn reconciling(done: bool, stalled: Option<&str>) -> ConditionValue {
     match stalled {
         Some(reason) => condition(
             false,
             reason,
-            "nothing is done before a change, see condition Stalled",
+            "not reconciled until the spec or what it refers to changes; see condition Stalled",
         ),
         None if done => condition(false, reasons::RECONCILED, ""),
         None => condition(

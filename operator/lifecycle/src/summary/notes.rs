@@ -42,8 +42,8 @@ pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<Condition
     }
     let (pod, is, wanted) = *differ.iter().min_by_key(|(pod, ..)| &pod.name)?;
     let message = format!(
-        "{} with another priority than the gang, for example {}: {is} instead of {wanted}; \
-         preemption by Lockstep goes by the gang's",
+        "{} whose priority differs from the gang's, for example {}: {is} instead of {wanted}; \
+         Lockstep preempts by the gang's",
         count(differ.len(), "pod"),
         pod.name
     );

@@ -111,6 +111,25 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
 }
 
 #[test]
+fn a_workload_that_has_failed_says_why_and_not_that_it_is_as_desired() {
+    let says = |phase| {
+        let status = in_phase(phase).status();
+        let condition = find(&status.conditions, types::RECONCILING)
+            .unwrap()
+            .clone();
+        let failed = find(&status.conditions, types::FAILED).map(|c| c.reason.clone());
+        assert_eq!(condition.status, false.into());
+        (condition.reason, failed)
+    };
+    let (reason, failed) = says(Phase::Failed);
+    assert_eq!(
+        (Some(&reason), &*reason),
+        (failed.as_ref(), "RestartLimitExceeded")
+    );
+    assert_eq!(says(Phase::Succeeded), ("Reconciled".to_owned(), None));
+}
+
+#[test]
 fn what_is_being_deleted_is_waited_for_until_it_is_gone_whatever_its_status_says() {
     for phase in PHASES {
         let mut workload = in_phase(phase).workload().unwrap();

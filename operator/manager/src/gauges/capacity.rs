@@ -85,7 +85,7 @@ impl Accelerators {
         gauge(
             encoder,
             "lockstep_accelerators",
-            "Accelerators of nodes by what they do",
+            "Accelerators of nodes by state: held, leaving, reserved, unusable or free",
             self.0,
         )
     }

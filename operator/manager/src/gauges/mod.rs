@@ -110,7 +110,7 @@ impl Collector for Gauges {
         gauge(
             &mut encoder,
             "lockstep_index_objects",
-            "Objects held",
+            "Objects of a kind in the index",
             objects,
         )?;
         let unreadable = unreadable

@@ -113,7 +113,7 @@ impl ObjectCounts {
         gauge(
             encoder,
             "lockstep_condition_oldest_seconds",
-            "For how long the workload has had the status of the condition that has had it longest",
+            "Longest time that any workload has had this status of the condition",
             self.oldest,
         )?;
         gauge(
@@ -125,7 +125,7 @@ impl ObjectCounts {
         gauge(
             encoder,
             "lockstep_restart_budget_remaining",
-            "Counted restarts that are left to the running workload that has fewest left",
+            "Fewest counted restarts left to any running workload of the namespace that has used one",
             self.restarts_left
                 .into_iter()
                 .map(|(namespace, n)| ([("namespace", namespace)], n)),

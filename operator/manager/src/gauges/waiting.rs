@@ -114,7 +114,7 @@ impl WaitingCounts {
         gauge(
             encoder,
             "lockstep_oldest_wait_seconds",
-            "For how long the gang has been in the queue that has been there longest",
+            "Age of the oldest gang in the queue, in seconds",
             self.oldest
                 .into_iter()
                 .map(|(class, n)| ([("priority_class", class)], n)),

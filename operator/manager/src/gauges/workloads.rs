@@ -115,7 +115,7 @@ impl Shown {
         self.number(
             encoder,
             "lockstep_workload_members",
-            "Members that should be there",
+            "Members that should run or have succeeded",
             |s| members(s, |g| g.desired),
         )?;
         self.number(
@@ -153,7 +153,7 @@ impl Shown {
     fn info(&self, encoder: &mut DescriptorEncoder<'_>) -> Result<(), fmt::Error> {
         let mut family = encoder.encode_descriptor(
             "lockstep_workload",
-            "Where a workload stands",
+            "Phase of a workload and its reason",
             None,
             MetricType::Info,
         )?;

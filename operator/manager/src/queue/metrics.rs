@@ -63,21 +63,29 @@ impl QueueMetrics {
     pub fn register(registry: &mut Registry) -> Self {
         let metrics = Self::default();
         let registry = registry.sub_registry_with_label(("name".into(), CONTROLLER.into()));
-        registry.register("workqueue_depth", "Keys waiting", metrics.depth.clone());
-        registry.register("workqueue_adds", "Keys added", metrics.adds.clone());
+        registry.register(
+            "workqueue_depth",
+            "Workloads that wait for a pass",
+            metrics.depth.clone(),
+        );
+        registry.register(
+            "workqueue_adds",
+            "Workloads added to the queue",
+            metrics.adds.clone(),
+        );
         registry.register(
             "workqueue_retries",
-            "Keys that wait for another attempt",
+            "Workloads that come again after a failed pass",
             metrics.retries.clone(),
         );
         registry.register(
             "workqueue_queue_duration_seconds",
-            "Time that keys wait",
+            "How long workloads wait for a pass",
             metrics.waited.clone(),
         );
         registry.register(
             "workqueue_work_duration_seconds",
-            "Time that workers have a key",
+            "How long passes take",
             metrics.worked.clone(),
         );
         metrics
@@ -105,13 +113,13 @@ impl Collector for InHand {
         gauge(
             &mut encoder,
             "workqueue_unfinished_work_seconds",
-            "Time that workers have had the keys in hand, all together",
+            "How long all running passes together have been running",
             [(name, held.iter().sum::<Duration>().as_secs_f64())],
         )?;
         gauge(
             &mut encoder,
             "workqueue_longest_running_processor_seconds",
-            "Time that a worker has had the key in hand that it has had longest",
+            "How long the oldest pass has been running",
             [(
                 name,
                 held.iter().max().copied().unwrap_or_default().as_secs_f64(),
@@ -120,13 +128,13 @@ impl Collector for InHand {
         gauge(
             &mut encoder,
             "controller_runtime_active_workers",
-            "Keys in hand",
+            "Passes that are running",
             [(controller, held.len() as i64)],
         )?;
         gauge(
             &mut encoder,
             "controller_runtime_max_concurrent_reconciles",
-            "Most keys in hand at a time",
+            "Most passes that run at a time",
             [(controller, self.workers as i64)],
         )
     }

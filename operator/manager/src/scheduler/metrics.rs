@@ -260,7 +260,7 @@ impl SchedulerMetrics {
         );
         registry.register(
             "lockstep_preemption_intents_withdrawn",
-            "Preemptions decided and given up",
+            "Preemptions withdrawn, by reason",
             self.withdrawn.clone(),
         );
     }
@@ -268,7 +268,7 @@ impl SchedulerMetrics {
     fn show_decisions(&self, registry: &mut Registry) {
         registry.register(
             "lockstep_scheduler_pass_seconds",
-            "Time that the scheduler takes to decide, by the most that a pass did and by whether anything came of it",
+            "Duration of a scheduler pass, by kind of pass and by whether it changed anything",
             self.passes.clone(),
         );
         registry.register(
@@ -288,7 +288,7 @@ impl SchedulerMetrics {
         );
         registry.register(
             "lockstep_preemption_lost_accelerator_seconds",
-            "Work that the preemptions decided destroy",
+            "Accelerator-seconds of work that decided preemptions destroy",
             self.lost.clone(),
         );
     }

@@ -236,7 +236,7 @@ impl ConditionMetrics {
         );
         registry.register(
             "lockstep_condition_seconds",
-            "How long a status that has ended had lasted",
+            "How long a condition had a status before it changed",
             metrics.lasted.clone(),
         );
         metrics

@@ -31,7 +31,7 @@ use crate::settings::SchedulerSettings;
 use crate::standing::StandingReservations;
 use crate::state::GangState;
 
-/// Plays one cycle, or goes on resting after the last one.
+/// Runs one cycle, or goes on resting after the last one.
 pub fn schedule(
     input: &SchedulingInput,
     memory: &mut Memory,

@@ -145,12 +145,16 @@ fn may_search(
         return Err(Pending::Capacity(may_not_preempt(short)));
     }
     let retried = without_rejections(context, gang, unplaced.request);
-    if let Some((again, until)) = retried
-        && let Ok(demand) = again.demand(context.cluster)
+    if let Some(rejecting) = retried
+        && let Ok(demand) = rejecting.without.demand(context.cluster)
         && place(free, &demand).is_ok()
     {
-        round.wake.at(until);
-        return Err(Pending::RejectingNodes);
+        round.wake.at(rejecting.until);
+        return Err(Pending::RejectingNodes {
+            node: rejecting.first.to_owned(),
+            others: rejecting.others,
+            next_try: rejecting.until,
+        });
     }
     if let Some(why) = why_no_preemption(context, gang) {
         return Err(Pending::NoPreemption { short, why });
@@ -356,21 +360,33 @@ fn search_victims(
     })
 }
 
-/// The request without the nodes that the workload excludes because their kubelets rejected its
-/// pods, and until when it does: what they saw and we did not has most likely passed by then. A
-/// gang that is rejected again and again does not wait for that.
-fn without_rejections(
+/// Nodes that the workload excludes because their kubelets rejected its pods.
+struct Rejecting<'g> {
+    /// The request without these exclusions.
+    without: PlacementRequest,
+    /// Until when the last of them is excluded.
+    until: DateTime<Utc>,
+    /// The first by name.
+    first: &'g str,
+    /// How many others.
+    others: usize,
+}
+
+/// Nodes whose kubelets rejected pods of the gang, with the request without their exclusion: what they
+/// saw and we did not has most likely passed when it ends. A gang that is rejected again and again does
+/// not wait for that.
+fn without_rejections<'g>(
     context: &Context<'_>,
-    gang: &GangState,
+    gang: &'g GangState,
     request: &PlacementRequest,
-) -> Option<(PlacementRequest, DateTime<Utc>)> {
+) -> Option<Rejecting<'g>> {
     let workload = &gang.input.workload;
     if workload.placement_tries > REJECTIONS {
         return None;
     }
     let refusing = &gang.status.excluded_nodes;
     let mut again = request.clone();
-    let mut latest = None;
+    let mut rejecting = BTreeMap::new();
     for avoided in &workload.avoid {
         let rejected = avoided.reason == reasons::REJECTED_BY_NODE && avoided.until > context.now;
         if !rejected || refusing.iter().any(|e| e.node == avoided.node) {
@@ -378,8 +394,14 @@ fn without_rejections(
         }
         if let Some(node) = context.cluster.ordinal(&avoided.node) {
             again.excluded.remove(node);
-            latest = latest.max(Some(avoided.until));
+            rejecting.insert(avoided.node.as_str(), avoided.until);
         }
     }
-    Some((again, latest?))
+    let (&first, _) = rejecting.first_key_value()?;
+    Some(Rejecting {
+        without: again,
+        until: rejecting.values().copied().max()?,
+        first,
+        others: rejecting.len() - 1,
+    })
 }

@@ -160,7 +160,8 @@ fn scheduled(
                 &gang.status.conditions,
                 types::POD_GROUP_INITIALLY_SCHEDULED,
             )?;
-            Some((false, reason, messages::HELD.to_owned()))
+            let again = gang.input.workload.backs_off_until;
+            Some((false, reason, messages::not_requesting(reason, again)))
         }
         (None, GangPhase::Finished) => None,
     }

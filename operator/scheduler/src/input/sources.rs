@@ -218,6 +218,7 @@ impl GangSources<'_> {
             released: ledger.and_then(|l| l.released.clone()),
             avoid: ledger.map(|l| l.avoid.clone()).unwrap_or_default(),
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
+            backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),
             ends: self.ends(),
             members: MemberLedger::read(gang, &self.workload.spec, status),
         })

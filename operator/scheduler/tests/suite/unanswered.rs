@@ -181,8 +181,8 @@ fn conditions_say_who_has_not_answered_until_when_and_what_to_change() {
     run(&mut world, 130);
     let since = progress(&world).unwrap().since;
     let waits = format!(
-        "; its victims are gone and 1 of 2 members bound since {}; given up at {} unless absent binds or \
-         refuses another",
+        "; its victims are gone and 1 of 2 members bound since {}; preemption withdrawn at {} unless \
+         absent binds or refuses a pod by then",
         time(since),
         time(since + TimeDelta::minutes(15)),
     );
@@ -192,8 +192,8 @@ fn conditions_say_who_has_not_answered_until_when_and_what_to_change() {
     given_up_in(&mut world, 1020);
     let refusal = world.status("high").refusal.unwrap();
     let said = format!(
-        "nobody has bound or refused 1 pod within 15 min, {pod} on n1 (template.spec.schedulerName of group g0: is there a \
-         scheduler absent?)"
+        "no scheduler has bound or refused 1 pod within 15 min, {pod} on n1: is scheduler absent running \
+         (template.spec.schedulerName of group g0)?"
     );
     assert_eq!((&refusal.message, refusal.unanswered), (&said, true));
     let message = world.condition("high").message;

@@ -57,7 +57,7 @@ async fn status_list_and_top_tell_who_failed_where_members_are_and_what_is_held(
         );
         says(
             &t.lockstep(&["top"]).await?,
-            &["0          1         24     0         0"],
+            &["0          1         24             0         0"],
         )?;
         Ok(())
     })

@@ -247,6 +247,7 @@ impl World {
                 released: None,
                 avoid: Vec::new(),
                 placement_tries: 0,
+                backs_off_until: None,
                 ends: (self.dice.roll(4) == 0).then(|| self.now + TimeDelta::minutes(20)),
                 members: MemberLedger {
                     domains: vec![DomainLedger {

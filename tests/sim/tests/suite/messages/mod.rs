@@ -17,6 +17,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 use std::sync::LazyLock;
 
+use chrono::{DateTime, Utc};
 use lockstep_api::condition::Condition;
 use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_lifecycle::EventType;
@@ -190,11 +191,91 @@ fn every_reason_of_the_table_is_said_in_some_story() {
     assert_eq!(missing, Vec::<String>::new());
 }
 
+/// Fields that a bare name says where they are: of the spec itself, and of the gang that the message is of.
+const BARE_FIELDS: [&str; 2] = ["activeDeadlineSeconds", "minCount"];
+
+/// Words of a promise that is kept at some time.
+const PROMISES: [&str; 8] = [
+    "retry",
+    "tried again",
+    "next try",
+    "searched again",
+    "withdrawn at",
+    "not evicted before",
+    "not requesting capacity before",
+    "not before",
+];
+
+/// The words of a message that name a field: `failurePolicy.limits.maxRestarts`.
+fn fields(message: &str) -> impl Iterator<Item = &str> {
+    let words = message.split([' ', '/', '=']);
+    let bare = words.map(|w| w.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
+    bare.filter(|w| {
+        let plain = w.chars().all(|c| c.is_ascii_alphabetic() || c == '.');
+        let starts_small = w.starts_with(|c: char| c.is_ascii_lowercase());
+        plain && starts_small && w.chars().any(|c| c.is_ascii_uppercase())
+    })
+}
+
+/// Whether a message has a time as objects have it.
+fn has_time(message: &str) -> bool {
+    let words = message.split(' ');
+    let mut words = words.map(|w| w.trim_matches(|c: char| !c.is_ascii_alphanumeric()));
+    words.any(|w| w.parse::<DateTime<Utc>>().is_ok())
+}
+
+/// What a message leaves the reader to guess, if anything: when something is tried again, which field sets a
+/// limit, or where a field is.
+fn leaves_to_guess(message: &str) -> Option<&'static str> {
+    let promises = PROMISES.iter().any(|p| message.contains(p));
+    if promises && !has_time(message) {
+        return Some("when");
+    }
+    let after = message.split(" within ").skip(1);
+    let mut limits = after.filter(|rest| rest.starts_with(|c: char| c.is_ascii_digit()));
+    if limits.next().is_some() && fields(message).next().is_none() {
+        return Some("which field sets the limit");
+    }
+    let mut brackets = message.split('(').skip(1).filter_map(|rest| {
+        let word = rest.split([' ', ')', ',']).next()?;
+        fields(word).next()
+    });
+    let bare = brackets.any(|f| !f.contains('.') && !BARE_FIELDS.contains(&f));
+    bare.then_some("where the field is")
+}
+
+#[test]
+fn a_message_that_leaves_a_time_or_a_field_to_guess_is_noticed() {
+    for (message, guess) in [
+        ("tried again after a pause", Some("when")),
+        ("tried again at 2026-11-18T11:08:47Z", None),
+        (
+            "not started within 20 min",
+            Some("which field sets the limit"),
+        ),
+        (
+            "not started within 20 min (failurePolicy.startDeadlineSeconds)",
+            None,
+        ),
+        (
+            "may not be evicted (minRuntimeSeconds)",
+            Some("where the field is"),
+        ),
+        (
+            "may not be evicted (scheduler.preemption.minRuntimeSeconds)",
+            None,
+        ),
+    ] {
+        assert_eq!(leaves_to_guess(message), guess, "{message}");
+    }
+}
+
 #[test]
 fn messages_read_well() {
     for ((place, reason, _), message) in &said().0 {
         let at = format!("{place} {reason}: {message}");
         assert!(!message.ends_with(['.', ' ']), "{at}");
+        assert_eq!(leaves_to_guess(message), None, "{at}");
         for gap in ["  ", ": ;", "()"] {
             assert!(!message.contains(gap), "{at}");
         }

@@ -8,6 +8,15 @@ use lockstep_scheduler::messages::pending;
 use lockstep_scheduler::size::TooLarge;
 use lockstep_sim::Key;
 
+/// Nodes whose kubelets rejected a pod.
+fn rejecting(others: usize) -> Pending {
+    Pending::RejectingNodes {
+        node: "n1".into(),
+        others,
+        next_try: "2026-11-18T11:08:47Z".parse().unwrap(),
+    }
+}
+
 /// Reason and message of gangs that wait.
 pub(super) fn spoken() -> Vec<(&'static str, String)> {
     let too_large = TooLarge {
@@ -18,7 +27,8 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
     };
     let waits = [
         Pending::TooLarge(too_large),
-        Pending::RejectingNodes,
+        rejecting(0),
+        rejecting(2),
         Pending::Unmet(Unmet::TopologyKey("example.com/rack".into())),
         Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
         Pending::Reserved {
