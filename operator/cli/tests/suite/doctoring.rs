@@ -210,7 +210,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
 #[test]
 fn what_is_lost_without_stopping_lockstep_is_a_warning() {
     type Change = fn(&mut InstallFacts);
-    let cases: [(&str, Change, &str); 15] = [
+    let cases: [(&str, Change, &str); 14] = [
         (
             "kubernetes",
             |f| f.kubernetes = "next".into(),
@@ -235,11 +235,6 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
             "kubernetes",
             |f| f.kubernetes = "v1.33.0".into(),
             "failed gangs without a supervisor are recreated; 1.35 can",
-        ),
-        (
-            "kubernetes",
-            |f| f.kubernetes = "v1.33.0".into(),
-            "its kube-scheduler drops nominations that others make",
         ),
         (
             "objects",
