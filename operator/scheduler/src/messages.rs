@@ -226,12 +226,12 @@ pub(crate) fn unanswered(context: &Context<'_>, gang: &GangState, unbound: &Assi
         .filter_map(|(m, n)| Some((gang.waiting_pod(m, n)?, n)));
     let first = pods.next().map(|(pod, n)| format!(", {} on {n}", pod.name));
     format!(
-        "no scheduler has bound or refused {} within {}{}: is scheduler {} running (template.spec.schedulerName of group {})?",
+        "scheduler {} (template.spec.schedulerName of group {}) has neither bound nor refused {} within {}{}",
+        schedulers(gang, unbound),
+        Vec::from_iter(groups).join(", "),
         count(unbound.len(), "pod"),
         deadline(context),
         first.unwrap_or_default(),
-        schedulers(gang, unbound),
-        Vec::from_iter(groups).join(", "),
     )
 }
 

@@ -192,8 +192,8 @@ fn conditions_say_who_has_not_answered_until_when_and_what_to_change() {
     given_up_in(&mut world, 1020);
     let refusal = world.status("high").refusal.unwrap();
     let said = format!(
-        "no scheduler has bound or refused 1 pod within 15 min, {pod} on n1: is scheduler absent running \
-         (template.spec.schedulerName of group g0)?"
+        "scheduler absent (template.spec.schedulerName of group g0) has neither bound nor refused 1 pod within 15 min, \
+         {pod} on n1"
     );
     assert_eq!((&refusal.message, refusal.unanswered), (&said, true));
     let message = world.condition("high").message;
