@@ -97,14 +97,14 @@ func TestAPodThatWaitsForAClassThatBindsLateIsBound(t *testing.T) {
 
 func TestARestartAllPodNeedsANodeThatDeclaresTheFeature(t *testing.T) {
 	k := use(t)
-	node := newNode(k.namespace, "zone-9")
+	node := ownNode(k.namespace)
 	node.Status.DeclaredFeatures = nil
 	if _, err := shared.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { k.run("delete", "node", k.namespace) })
 	rules := `"restartPolicy":"Never","restartPolicyRules":[{"action":"RestartAllContainers","exitCodes":{"operator":"In","values":[1]}}]`
-	k.apply(pod("r", "", `"nodeSelector":{"kubernetes.io/hostname":"`+k.namespace+`"}`, rules))
+	k.apply(pod("r", "", k.on(), rules))
 	k.shows("didn't match Pod's required features", "get", "pod", "r", "-o", `jsonpath={.status.conditions[?(@.type=="PodScheduled")].message}`)
 }
 

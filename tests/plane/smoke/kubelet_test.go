@@ -55,6 +55,19 @@ func newNode(name, zone string) *corev1.Node {
 	}
 }
 
+// ownNode is a node that goes with its test. Pods of other tests would go with it, so only those that
+// tolerate its taint get onto it.
+func ownNode(name string) *corev1.Node {
+	node := newNode(name, "zone-9")
+	node.Spec.Taints = []corev1.Taint{{Key: "smoke", Value: name, Effect: corev1.TaintEffectNoSchedule}}
+	return node
+}
+
+// on is what a pod says to get onto the node of its test.
+func (k kubectl) on() string {
+	return `"nodeSelector":{"kubernetes.io/hostname":"` + k.namespace + `"},"tolerations":[{"key":"smoke","operator":"Exists"}]`
+}
+
 func syncPod(ctx context.Context, client kubernetes.Interface, pod *corev1.Pod) {
 	pods := client.CoreV1().Pods(pod.Namespace)
 	if pod.DeletionTimestamp != nil {

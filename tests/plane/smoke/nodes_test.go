@@ -7,15 +7,19 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 )
 
-// silentNode creates a node whose kubelet renewed its lease once, for a second.
+// silentNode creates a node whose kubelet renewed its lease once, for a second. It has room for no pod,
+// so that none of another test is bound to it before it is tainted and goes with it.
 func silentNode(t *testing.T, name string) {
 	t.Helper()
 	nodes, leases := shared.admin.CoreV1().Nodes(), shared.admin.CoordinationV1().Leases(corev1.NamespaceNodeLease)
-	if _, err := nodes.Create(t.Context(), newNode(name, "zone-9"), metav1.CreateOptions{}); err != nil {
+	node := newNode(name, "zone-9")
+	node.Status.Capacity[corev1.ResourcePods] = resource.MustParse("0")
+	if _, err := nodes.Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = nodes.Delete(context.Background(), name, metav1.DeleteOptions{}) })

@@ -8,7 +8,7 @@ import (
 
 func TestTheBinderPreemptsOnlyWhenToldTo(t *testing.T) {
 	k := use(t)
-	node := newNode(k.namespace, "zone-9")
+	node := ownNode(k.namespace)
 	if _, err := shared.admin.CoreV1().Nodes().Create(t.Context(), node, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -16,7 +16,7 @@ func TestTheBinderPreemptsOnlyWhenToldTo(t *testing.T) {
 	class := k.namespace
 	k.run("create", "priorityclass", class, "--value=500")
 	t.Cleanup(func() { k.run("delete", "priorityclass", class) })
-	selector := `"nodeSelector":{"kubernetes.io/hostname":"` + k.namespace + `"}`
+	selector := k.on()
 	gpus := func(n string) string { return `"resources":{"limits":{"nvidia.com/gpu":"` + n + `"}}` }
 	k.apply(pod("low-1", "", selector, gpus("4")))
 	k.apply(pod("low-2", "", selector, gpus("4")))
