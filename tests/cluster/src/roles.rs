@@ -1,11 +1,13 @@
 //! Whether the shipped roles fit the calls that are made: nothing missing, nothing unused.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule, Role};
 
 use crate::audit::Call;
+use crate::cluster::repository;
 
 /// One thing that a role allows: verb on a resource of a group.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +37,23 @@ pub fn grants(rendered: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
         out.extend(rules.flatten().iter().flatten().flat_map(expand));
     }
     Ok(out)
+}
+
+/// The same of the manifests that are shipped: a file below `config/`, or all files of a folder there.
+pub fn shipped(path: &str, names: &[&str]) -> Result<BTreeSet<Grant>> {
+    let path = repository().join("config").join(path);
+    let read =
+        |path: &Path| std::fs::read_to_string(path).with_context(|| path.display().to_string());
+    if path.is_file() {
+        return grants(&read(&path)?, names);
+    }
+    let mut manifests = String::new();
+    let entries = std::fs::read_dir(&path).with_context(|| path.display().to_string())?;
+    for entry in entries {
+        manifests.push_str(&read(&entry?.path())?);
+        manifests.push_str("\n---\n");
+    }
+    grants(&manifests, names)
 }
 
 fn expand(rule: &PolicyRule) -> Vec<Grant> {

@@ -6,8 +6,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::audit::{self, AuditLog, Call};
-use lockstep_cluster::cluster::repository;
-use lockstep_cluster::roles::{grants, uncovered, unused};
+use lockstep_cluster::roles::{shipped, uncovered, unused};
 
 /// Test program without which the calls are not all there.
 const NEEDED: &str = "scenarios";
@@ -49,20 +48,13 @@ fn check(user: &str, folder: &str, roles: &[&str]) -> Result<()> {
     let Some(calls) = calls_of(user)? else {
         return Ok(());
     };
-    let folder = repository().join("config").join(folder);
-    let mut manifests = String::new();
-    let entries = std::fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
-    for entry in entries {
-        manifests.push_str(&std::fs::read_to_string(entry?.path())?);
-        manifests.push_str("\n---\n");
-    }
-    let mut granted = grants(&manifests, roles).context("roles")?;
+    let mut granted = shipped(folder, roles).context("roles")?;
     // Asked for by admission policies and never called: without them nothing is written at all.
     granted.retain(|g| g.group != "admission.lockstep.dev");
     let of_kueue =
         |verb: &str, resource: &str| user == audit::ON_CALL && (verb, resource) == OF_KUEUE;
     granted.retain(|g| !of_kueue(&g.verb, &g.resource));
-    ensure!(!granted.is_empty(), "no rule found in {}", folder.display());
+    ensure!(!granted.is_empty(), "no rule found in {folder}");
     let (missing, idle) = (uncovered(&granted, &calls), unused(&granted, &calls));
     ensure!(
         missing.is_empty(),

@@ -10,12 +10,12 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, ResourceExt};
 use lockstep_api::PodGroup;
-use lockstep_cluster::cluster::{Manager, repository};
+use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::install::Method;
 use lockstep_cluster::manifests::gang;
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::Process;
-use lockstep_cluster::roles::{Grant, grants, uncovered, unused};
+use lockstep_cluster::roles::{Grant, shipped, uncovered, unused};
 use lockstep_cluster::scenario::{PATIENCE, Scenario, uids};
 use lockstep_cluster::{Cluster, eventually, http, scenario};
 use lockstep_e2e::{installed, patient};
@@ -338,22 +338,8 @@ fn rights_suffice(
     ensure!(refused.is_empty(), "{refused:#?}");
     let calls = cluster.audit.calls_by(&user)?;
     ensure!(!calls.is_empty(), "{account} has made no call");
-    let granted = grants(&manifests(path)?, roles)?;
+    let granted = shipped(path, roles)?;
     let missing = uncovered(&granted, &calls);
     ensure!(missing.is_empty(), "{account}: no role covers {missing:#?}");
     Ok(unused(&granted, &calls))
-}
-
-/// A file of `config/`, or all files of a folder.
-fn manifests(path: &str) -> Result<String> {
-    let path = repository().join("config").join(path);
-    if path.is_file() {
-        return Ok(std::fs::read_to_string(path)?);
-    }
-    let mut out = String::new();
-    for entry in std::fs::read_dir(&path)? {
-        out.push_str(&std::fs::read_to_string(entry?.path())?);
-        out.push_str("\n---\n");
-    }
-    Ok(out)
 }
