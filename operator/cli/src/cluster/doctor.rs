@@ -1,6 +1,7 @@
 //! What `doctor` looks at.
 
 use std::collections::BTreeSet;
+use std::fmt::Debug;
 
 use k8s_openapi::api::admissionregistration::v1::{
     ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBinding,
@@ -17,6 +18,7 @@ use kube::{Api, Resource, ResourceExt};
 use lockstep_api::names::{LEASE, RESTART_ALL_FEATURE};
 use lockstep_api::time::utc_micro;
 use lockstep_api::{NodeAgent, PodGroup, RestartOrder, TrainingWorkload};
+use serde::de::DeserializeOwned;
 
 use super::ClusterReader;
 use super::install::ManagerDeployment;
@@ -106,14 +108,28 @@ impl ClusterReader {
 
     /// How many objects of Lockstep can be read, by kind; those that the manager watches.
     async fn object_facts(&self) -> Result<Vec<ObjectFacts>, Problem> {
-        let every = &self.client;
-        let kinds = [
-            facts_of(self.readable::<TrainingWorkload>(Api::all(every.clone()), None)).await?,
-            facts_of(self.readable::<PodGroup>(Api::all(every.clone()), None)).await?,
-            facts_of(self.readable::<RestartOrder>(Api::all(every.clone()), None)).await?,
-            facts_of(self.readable::<NodeAgent>(Api::all(every.clone()), None)).await?,
-        ];
-        Ok(kinds.into())
+        Ok(vec![
+            self.facts_of::<TrainingWorkload>().await?,
+            self.facts_of::<PodGroup>().await?,
+            self.facts_of::<RestartOrder>().await?,
+            self.facts_of::<NodeAgent>().await?,
+        ])
+    }
+
+    /// What a list says of a kind. What is not served has no objects: that is another line's.
+    async fn facts_of<K>(&self) -> Result<ObjectFacts, Problem>
+    where
+        K: Resource<DynamicType = ()> + DeserializeOwned + Clone + Debug,
+    {
+        let list = self.readable::<K>(Api::all(self.client.clone()), None);
+        let read = match list.await {
+            Err(Problem::NotInstalled { .. }) => Some((0, Vec::new())),
+            other => permitted(other)?.map(|(all, unreadable)| (all.len(), unreadable)),
+        };
+        Ok(ObjectFacts {
+            kind: K::plural(&()).into_owned(),
+            read,
+        })
     }
 
     async fn served(&self, groups: &BTreeSet<String>) -> Result<BTreeSet<String>, Problem> {
@@ -283,20 +299,6 @@ impl ClusterReader {
             KueueFacts::LeavesThem
         })
     }
-}
-
-/// What a list says of a kind. What is not served has no objects: that is another line's.
-async fn facts_of<K: Resource<DynamicType = ()>>(
-    list: impl Future<Output = Result<(Vec<K>, Vec<String>), Problem>>,
-) -> Result<ObjectFacts, Problem> {
-    let read = match list.await {
-        Err(Problem::NotInstalled { .. }) => Some((0, Vec::new())),
-        other => permitted(other)?.map(|(all, unreadable)| (all.len(), unreadable)),
-    };
-    Ok(ObjectFacts {
-        kind: K::plural(&()).into_owned(),
-        read,
-    })
 }
 
 /// Groups of others that have kinds called as ours.
