@@ -16,5 +16,6 @@ mod screens;
 mod server;
 mod snapshots;
 mod support;
+mod terminal;
 mod verbs;
 mod whatif;

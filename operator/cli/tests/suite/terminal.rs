@@ -1,0 +1,119 @@
+//! What a terminal shows, and what a file gets instead.
+
+use std::fs::File;
+use std::io::Read;
+use std::process::{Child, Command, Stdio};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use serde_json::{Value, json};
+
+use crate::screens::with_status;
+use crate::server::{ApiServer, look_up};
+
+const RED: &str = "\u{1b}[31mFailed\u{1b}[0m";
+const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
+
+/// A cluster with a workload that has failed.
+fn cluster() -> ApiServer {
+    let status =
+        json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1});
+    let path = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
+    let lists = [(path, vec![with_status("llama", 4, &status)])].into();
+    ApiServer::start(move |request| {
+        let path = request.path.split('?').next().unwrap_or_default();
+        match look_up(&lists, path, |_| true) {
+            (200, found) => (200, found),
+            _ => (200, json!({"metadata": {}, "items": Vec::<Value>::new()})),
+        }
+    })
+}
+
+fn command(server: &ApiServer, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep"));
+    command
+        .current_dir("/")
+        .env_clear()
+        .envs([("HOME", "/nonexistent"), ("TERM", "xterm")])
+        .args(args)
+        .args(["--server", &server.address, "-n", "ml"]);
+    command
+}
+
+/// A program that runs on a terminal of its own until it is dropped.
+struct OnTerminal {
+    child: Child,
+    screen: File,
+}
+
+impl OnTerminal {
+    fn start(mut command: Command) -> Self {
+        let terminal = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+        grantpt(&terminal).unwrap();
+        unlockpt(&terminal).unwrap();
+        let name = ptsname(&terminal, Vec::new()).unwrap();
+        let inside = File::options()
+            .write(true)
+            .open(name.to_str().unwrap())
+            .unwrap();
+        let child = command.stdout(Stdio::from(inside)).spawn().unwrap();
+        // The command holds the other end, which has to close with the program.
+        drop(command);
+        let screen = File::from(terminal);
+        Self { child, screen }
+    }
+
+    /// What is shown until that is true of it, or the program has ended.
+    fn until(&mut self, enough: impl Fn(&str) -> bool) -> String {
+        let (mut text, mut part) = (String::new(), [0; 4096]);
+        while !enough(&text) {
+            match self.screen.read(&mut part) {
+                Ok(n) if n > 0 => text.push_str(&String::from_utf8_lossy(&part[..n])),
+                // EIO: nobody holds the other end any more.
+                Ok(_) | Err(_) => break,
+            }
+        }
+        text
+    }
+}
+
+impl Drop for OnTerminal {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn only_a_terminal_gets_colours_and_none_where_no_color_is_set() {
+    let server = cluster();
+    let on_terminal = |args: &[&str], env: &[(&str, &str)]| {
+        let mut command = command(&server, args);
+        command.envs(env.iter().copied());
+        OnTerminal::start(command).until(|_| false)
+    };
+    let file = command(&server, &["list"]).output().unwrap();
+    let plain = [
+        String::from_utf8(file.stdout).unwrap(),
+        on_terminal(&["list"], &[("NO_COLOR", "1")]),
+        on_terminal(&["list"], &[("TERM", "dumb")]),
+        on_terminal(&["list", "-o", "json"], &[]),
+    ];
+    for shown in plain {
+        let escapes = shown.contains('\u{1b}');
+        assert!(shown.contains("Failed") && !escapes, "{shown:?}");
+    }
+    let shown = on_terminal(&["list"], &[]);
+    assert!(shown.contains(RED), "{shown:?}");
+}
+
+#[test]
+fn what_is_watched_stays_in_its_place_on_a_terminal() {
+    let server = cluster();
+    for args in [&["list"][..], &["status", "llama"], &["queue"]] {
+        let command = command(&server, &[args, &["--watch"]].concat());
+        let mut program = OnTerminal::start(command);
+        let shown = program.until(|shown| shown.contains("\r\n"));
+        assert!(shown.starts_with(CLEAR), "{args:?}: {shown:?}");
+        assert!(program.child.try_wait().unwrap().is_none(), "{args:?}");
+    }
+}
