@@ -11,6 +11,7 @@ use lockstep_api::words::{count, time};
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{GangLedger, Ledger};
+use crate::pods::PodView;
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
 use crate::words::of_gang;
@@ -82,7 +83,7 @@ impl Admission<'_, '_> {
             }
             let intent = group.and_then(|g| g.preemption.as_ref());
             if let Some(intent) = intent.filter(|p| p.placement == placement.id) {
-                let unbound = unbound(facts, intent, wake).unwrap_or_default();
+                let unbound = self.unbound(gang, intent, wake).unwrap_or_default();
                 let message = format!("preempting {}{unbound}", intent.explanation);
                 let message = of_gang(key, others, &message);
                 return Some(condition(false, reasons::PREEMPTING, message));
@@ -137,19 +138,38 @@ impl Admission<'_, '_> {
             }
         })
     }
-}
 
-/// That the victims of a gang are gone, and that its members are not bound for a while.
-fn unbound(facts: &Facts<'_>, intent: &Preemption, wake: &mut Wake) -> Option<String> {
-    let progress = intent.binding.as_ref()?;
-    let late = facts.due(progress.since + TO_BIND).passed(wake);
-    late.then(|| {
-        format!(
-            "; its victims are gone and {} bound since {}: is the scheduler in template.spec.schedulerName running?",
+    /// That the victims of a gang are gone, and that its members are not bound for a while. Who is to
+    /// bind them is asked for only where that is all that they wait for.
+    fn unbound(&self, gang: &Gang, intent: &Preemption, wake: &mut Wake) -> Option<String> {
+        let progress = intent.binding.as_ref()?;
+        if !self.facts.due(progress.since + TO_BIND).passed(wake) {
+            return None;
+        }
+        let may_be_bound = |pod: Option<&PodView>| pod.is_some_and(|p| !p.gated);
+        let question = if self.awaited(gang).all(may_be_bound) {
+            ": is the scheduler in template.spec.schedulerName running?"
+        } else {
+            ""
+        };
+        Some(format!(
+            "; its victims are gone and {} bound since {}{question}",
             count(progress.bound.max(0) as usize, "member"),
             time(progress.since)
-        )
-    })
+        ))
+    }
+
+    /// The pods, as far as they are there, of the members that have nodes and are not finished.
+    fn awaited<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = Option<&'s PodView>> {
+        let assigned = self.facts.assigned_nodes(&gang.key);
+        gang.domains.iter().flat_map(move |domain| {
+            let entry = self.ledger.domain(&domain.key);
+            let is_awaited =
+                |m: &&Member| assigned.contains_key(*m) && !self.ledger.completed.contains(*m);
+            let members = domain.members.iter().filter(is_awaited);
+            members.map(move |m| self.facts.current(entry?, m))
+        })
+    }
 }
 
 /// Whether a gang that is placed, and evicts nobody for it, has members on nodes. Others may have none,

@@ -2,8 +2,8 @@
 
 use chrono::TimeDelta;
 use k8s_openapi::api::core::v1::{Pod, PodCondition};
-use lockstep_api::condition::{is_true, reasons, types, upsert};
-use lockstep_api::scheduling::Preemption;
+use lockstep_api::condition::{find, is_true, reasons, types, upsert};
+use lockstep_api::scheduling::{BindingProgress, Preemption};
 use lockstep_api::workload::{CauseKind, Phase};
 use lockstep_sim::Solo;
 use lockstep_sim::pods::{condition, gated, leaving};
@@ -150,6 +150,16 @@ fn pin(pod: &Pod) -> String {
         .remove(0)
 }
 
+/// The scheduler gives the first pods of the group their nodes.
+fn nominate(w: &mut Solo, pods: i32) {
+    for i in 0..pods {
+        w.edit_pod("g", i, |p| {
+            let node = pin(p);
+            p.status.get_or_insert_default().nominated_node_name = Some(node);
+        });
+    }
+}
+
 #[test]
 fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
     let mut w = Solo::new(gang(2));
@@ -161,14 +171,39 @@ fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
     w.control();
     assert_eq!((w.pods().len(), w.pods().iter().all(gated)), (2, true));
     assert_eq!(w.condition("Admitted"), "!Preempting");
-    for i in 0..2 {
-        w.edit_pod("g", i, |p| {
-            let node = pin(p);
-            p.status.get_or_insert_default().nominated_node_name = Some(node);
-        });
-    }
+    nominate(&mut w, 2);
     w.control();
     assert!(w.pods().iter().all(|p| !gated(p)));
+}
+
+#[test]
+fn the_scheduler_is_asked_for_only_where_all_pods_wait_for_it() {
+    let mut w = Solo::new(gang(2));
+    while w.status().applied.is_none() || w.groups().is_empty() {
+        w.pass();
+    }
+    w.schedule();
+    announce_preemption(&mut w);
+    let since = w.now() - TimeDelta::minutes(2);
+    w.edit_group("workload", |group| {
+        let intent = group.status.as_mut().unwrap().preemption.as_mut().unwrap();
+        intent.binding = Some(BindingProgress { bound: 0, since });
+    });
+    let says = |w: &mut Solo, asks: bool| {
+        w.later(2);
+        w.pass();
+        let status = w.status();
+        let message = &find(&status.conditions, types::ADMITTED).unwrap().message;
+        assert!(message.contains("0 members bound since"), "{message}");
+        assert_eq!(message.contains("is the scheduler"), asks, "{message}");
+    };
+    // No pod is there yet, then all are gated.
+    says(&mut w, false);
+    w.control();
+    says(&mut w, false);
+    nominate(&mut w, 2);
+    w.control();
+    says(&mut w, true);
 }
 
 #[test]
