@@ -38,6 +38,9 @@ impl LocalSearch<'_> {
             offers = self.offers_by_worth(needed, &self.state.instance.placement.nodes);
         }
         offers.sort_by(Offer::compare_rate);
+        if self.cheapest_nodes.is_empty() {
+            self.keep_cheapest_nodes(&offers);
+        }
         let whole = offers.iter().filter(|offer| offer.frees >= needed);
         if let Some(offer) = whole.min_by_key(|offer| offer.price) {
             let price = self.state.price() + offer.price;

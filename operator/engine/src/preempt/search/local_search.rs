@@ -88,6 +88,12 @@ impl<'a> LocalSearch<'a> {
         self.repair_within(Price::MAX)
     }
 
+    /// As [`LocalSearch::repair`], with nodes that were cheap beside other victims forgotten.
+    pub fn repair_anew(&mut self) -> bool {
+        self.cheapest_nodes.clear();
+        self.repair()
+    }
+
     /// As [`LocalSearch::repair`], but ends in failure once the price is above a limit.
     fn repair_within(&mut self, limit: Price) -> bool {
         let (mut taken, mut at_once) = (Vec::new(), None);
@@ -383,13 +389,23 @@ impl<'a> LocalSearch<'a> {
             None => self.offers(shape, i64::MAX, nodes),
         };
         offers.sort_by(|a, b| a.compare_rate(b).then(a.node.cmp(&b.node)));
+        self.keep_cheapest_nodes(&offers);
+    }
+
+    /// Looks at these nodes before others from now on; `offers` have the best first.
+    pub(super) fn keep_cheapest_nodes(&mut self, offers: &[Offer]) {
+        let most = if self.thorough {
+            usize::MAX
+        } else {
+            CHEAPEST_NODES
+        };
         // A node may offer several covers; its best is what counts.
-        let mut offering = BTreeSet::new();
-        offers.retain(|offer| offering.insert(offer.node));
-        if !self.thorough {
-            offers.truncate(CHEAPEST_NODES);
-        }
-        self.cheapest_nodes = offers.into_iter().map(|offer| offer.node).collect();
+        let mut known = BTreeSet::new();
+        let nodes = offers.iter().map(|offer| offer.node);
+        self.cheapest_nodes = nodes
+            .filter(|&node| known.insert(node))
+            .take(most)
+            .collect();
     }
 
     /// What the nodes offer for a shape; a unit that is a whole cover on several nodes only once.
