@@ -72,9 +72,9 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
         (
             Phase::Preempting,
             "InProgress",
-            "2/2",
+            "0/2",
             "PreemptionByScheduler",
-            "ns/boss",
+            "Preempted by podgroup ns/boss-workload-",
         ),
         (
             Phase::Suspended,
@@ -90,7 +90,13 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
             "InvalidPriorityClass",
             "\"nobody\"",
         ),
-        (Phase::Succeeded, "Current", "2/2", "SuccessPolicy", ""),
+        (
+            Phase::Succeeded,
+            "Current",
+            "2/2",
+            "SuccessPolicy",
+            "all groups selected",
+        ),
         (Phase::Failed, "Failed", "0/2", "RestartLimitExceeded", "0"),
     ] {
         let w = in_phase(phase);
@@ -198,10 +204,11 @@ fn the_script_for_argo_cd_agrees_with_kstatus_in_every_phase_and_tells_the_messa
 }
 
 #[test]
-fn the_script_for_argo_cd_waits_where_the_status_is_not_yet_that_of_the_spec() {
+fn tools_for_gitops_wait_where_the_status_is_not_yet_that_of_the_spec() {
     let mut workload = in_phase(Phase::Running).workload().unwrap();
     assert_eq!(argo_health(&workload).0, "Healthy");
     workload.metadata.generation = Some(99);
+    assert_eq!(kstatus(&workload), "InProgress");
     assert_eq!(argo_health(&workload).0, "Progressing");
     workload.status = None;
     assert_eq!(argo_health(&workload).0, "Progressing");
