@@ -66,6 +66,16 @@ impl Watches {
         })
     }
 
+    /// Whether something of an object of this name has not been delivered yet.
+    pub(crate) fn has_news_of(&self, kind: WatchedKind, name: &str) -> bool {
+        let waiting = self.0.get(&kind).into_iter().flat_map(|d| &d.waiting);
+        let mut objects = waiting.filter_map(|(_, event)| match event {
+            Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => Some(object),
+            Event::Init | Event::InitDone => None,
+        });
+        objects.any(|object| object["metadata"]["name"] == name)
+    }
+
     /// When the next news arrive.
     pub(crate) fn due(&self) -> Option<DateTime<Utc>> {
         let open = self.0.values().filter(|d| !d.held);

@@ -9,8 +9,8 @@ use lockstep_api::workload::{SchedulingPolicy, WithoutSupervisor};
 use serde_json::Value;
 
 use super::ownership::owner;
-use crate::SimCluster;
 use crate::api::Write;
+use crate::{SimCluster, WatchedKind};
 
 pub(super) fn judge(
     write: &Write,
@@ -36,8 +36,13 @@ pub(super) fn judge(
     let (uid, domain) = (label(labels::WORKLOAD_UID), label(labels::DOMAIN));
     let mut broken = Vec::new();
     for name in cluster.node_names() {
+        // That a node is back may not have arrived yet: until then its pods are out of reach.
+        let news = cluster
+            .store()
+            .watches
+            .has_news_of(WatchedKind::Node, &name);
         let node = cluster.node(&name);
-        if !node.alive() {
+        if news || !node.alive() {
             continue;
         }
         // What runs there, whatever the API server still knows of it.

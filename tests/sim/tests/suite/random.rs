@@ -1,6 +1,6 @@
 //! Failures at random, and then none: everything comes to rest and runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use lockstep_api::workload::{Phase, TrainingWorkloadStatus};
 use lockstep_sim::api::Verb;
@@ -75,8 +75,30 @@ fn goes_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> bool {
     !attempts
         || b.attempt < a.attempt
         || b.restarts.total < a.restarts.total
-        || b.restarts.counted < a.restarts.counted
+        || b.restarts.counted + taken_back(a, b) < a.restarts.counted
         || b.observed_generation < a.observed_generation
+}
+
+/// How many open incidents are no longer charged: their pods have told since that they ended for their
+/// nodes' sake.
+fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
+    let charged = |s: &TrainingWorkloadStatus| -> BTreeSet<(String, i64)> {
+        let open = s
+            .domains
+            .iter()
+            .filter_map(|d| Some((d, d.incident.as_ref()?)));
+        let charged = open.filter(|(_, incident)| incident.counted);
+        charged
+            .map(|(d, incident)| (d.key.clone(), incident.attempt))
+            .collect()
+    };
+    let open = |key: &str, attempt: i64| {
+        let mut domains = b.domains.iter().filter(|d| d.key == key);
+        domains.any(|d| d.incident.as_ref().is_some_and(|i| i.attempt == attempt))
+    };
+    let is = charged(b);
+    let gone = charged(a).into_iter().filter(|was| !is.contains(was));
+    gone.filter(|(key, attempt)| open(key, *attempt)).count() as i64
 }
 
 fn statuses(world: &Gangs, name: &str) -> Vec<TrainingWorkloadStatus> {
