@@ -134,12 +134,13 @@ fn look_around(t: &Scenario<'_>) -> Result<()> {
     println!("\nIn another terminal:");
     println!("  export KUBECONFIG={}", t.cluster.kubeconfig().display());
     println!("  export PATH=$PATH:{folder}");
+    // Not `doctor`: it would miss the manager's pods, which are processes of this machine here.
     for command in [
         "get tw -A -o wide",
+        "lockstep list -A",
         "lockstep queue",
-        "lockstep top",
+        "lockstep top -A",
         "lockstep agents",
-        "lockstep doctor",
     ] {
         println!("  kubectl {command}");
     }
