@@ -9,6 +9,7 @@ use kube::api::{DeleteParams, ListParams};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::types;
 use lockstep_api::workload::Phase;
+use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::{gang, merge};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::pages;
@@ -22,20 +23,9 @@ use xtask::{alerts, dashboards, metrics};
 
 /// Accelerators of the four nodes.
 const ALL: i64 = 32;
-/// What the story shows of conditions: all types but `PodsNotMatchingPriority`, which needs a class
-/// that changes its value.
-const SHOWN: [&str; 10] = [
-    types::ADMITTED,
-    types::READY,
-    types::RECONCILING,
-    types::STALLED,
-    types::RESTARTING,
-    types::DISRUPTION_TARGET,
-    types::SUSPENDED,
-    types::COMPLETE,
-    types::FAILED,
-    types::RESTARTS_IN_PLACE,
-];
+/// The one type of condition that the story does not bring about: it needs a class that changes its
+/// value.
+const NOT_BROUGHT_ABOUT: &str = types::PODS_NOT_MATCHING_PRIORITY;
 /// Metrics of the manager that the story does not make: this cluster serves no pod groups of
 /// upstream.
 const NOT_SHOWN: [&str; 1] = ["lockstep_native_scheduling"];
@@ -175,9 +165,23 @@ async fn every_condition_appears(prometheus: &Prometheus) -> Result<()> {
     let seen = of(prometheus
         .query("max by (condition) (max_over_time(lockstep_workload_conditions[1h]))")
         .await?);
-    let missing: Vec<&&str> = SHOWN.iter().filter(|c| !seen.contains(**c)).collect();
+    let mut expected = condition_types()?;
+    ensure!(expected.remove(NOT_BROUGHT_ABOUT), "{expected:?}");
+    let missing: Vec<&String> = expected.difference(&seen).collect();
     ensure!(missing.is_empty(), "never seen: {missing:?}");
     Ok(())
+}
+
+/// The types of conditions that workloads have, from the page that is generated of them.
+fn condition_types() -> Result<BTreeSet<String>> {
+    let page = std::fs::read_to_string(repository().join("docs/reference/conditions.md"))?;
+    let mut kinds = page.split("\n## ");
+    let of_workloads = kinds.find(|kind| kind.starts_with("TrainingWorkload\n"));
+    let lines = of_workloads.context("workloads")?.lines();
+    Ok(lines
+        .filter_map(|l| l.strip_prefix("### "))
+        .map(str::to_owned)
+        .collect())
 }
 
 /// What the managers export is what the reference page says, with the labels that it says.

@@ -33,6 +33,17 @@ fn server() -> ApiServer {
 }
 
 #[test]
+fn a_server_that_never_answers_leaves_the_line_as_it_is_after_a_second() {
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", silent.local_addr().unwrap());
+    // It ends by itself: nothing here ends it.
+    assert_eq!(
+        complete(&["--server", &address, "status", "-n", "ml", "l"]),
+        [":4"]
+    );
+}
+
+#[test]
 fn verbs_and_flags_are_completed_without_a_cluster() {
     assert_eq!(complete(&["sta"]), ["status", ":4"]);
     assert_eq!(complete(&["list", "--all-n"]), ["--all-namespaces", ":4"]);
