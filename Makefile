@@ -190,6 +190,10 @@ bench-two-shapes: ## Victims for gangs of two shapes beside proven optima, the t
 		python3 tests/bench/quality/score.py target/two-shapes tests/bench/quality/optima.jsonl $$order target/two-shapes-$$order.jsonl; \
 	done
 
+.PHONY: bench-scrape
+bench-scrape: ## How long a leading manager takes to answer a scrape, by workloads
+	$(CARGO) run -q --release -p lockstep-bench --bin bench-scrape
+
 .PHONY: bench-containers
 bench-containers: containerd static plane ## Restarts on real containers, each tier against RecreateGang (root, container-packages): ROUNDS=30 ARMS=supervised,...
 	$(CARGO) build --release --bin lockstep-agent --bin lockstep-manager --bin lockstep-hollow --bin bench-containers
