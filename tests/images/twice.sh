@@ -5,6 +5,10 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 [ -z "$(git status --porcelain --untracked-files=no)" ] || { echo "commit first: the second build is of the last commit" >&2; exit 1; }
+commit=$(git rev-parse HEAD)
+for layout in target/images/*/; do
+  grep -rqa "image.revision\":\"$commit\"" "$layout/blobs" || { echo "$layout is of another commit than $commit: make image" >&2; exit 1; }
+done
 other=$(mktemp -d)
 trap 'git worktree remove --force "$other/a/longer/path" || true; rm -rf "$other"' EXIT
 git worktree add --quiet --detach "$other/a/longer/path"
