@@ -123,6 +123,17 @@ fn a_preemption_of_what_has_no_placement_is_withdrawn() {
     assert!(!is_true(&conditions, "DisruptionTarget"));
 }
 
+/// A gang of two that has a placement, and waits there for victims.
+fn preemptor() -> Solo {
+    let mut w = Solo::new(gang(2));
+    while w.status().applied.is_none() || w.groups().is_empty() {
+        w.pass();
+    }
+    w.schedule();
+    announce_preemption(&mut w);
+    w
+}
+
 /// The gang's placement waits for victims, as the scheduler announces it.
 fn announce_preemption(w: &mut Solo) {
     w.edit_group("workload", |group| {
@@ -162,12 +173,7 @@ fn nominate(w: &mut Solo, pods: i32) {
 
 #[test]
 fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
-    let mut w = Solo::new(gang(2));
-    while w.status().applied.is_none() || w.groups().is_empty() {
-        w.pass();
-    }
-    w.schedule();
-    announce_preemption(&mut w);
+    let mut w = preemptor();
     w.control();
     assert_eq!((w.pods().len(), w.pods().iter().all(gated)), (2, true));
     assert_eq!(w.condition("Admitted"), "!Preempting");
@@ -178,12 +184,7 @@ fn a_preemptors_pods_wait_behind_their_gate_until_they_are_nominated() {
 
 #[test]
 fn the_scheduler_is_asked_for_only_where_all_pods_wait_for_it() {
-    let mut w = Solo::new(gang(2));
-    while w.status().applied.is_none() || w.groups().is_empty() {
-        w.pass();
-    }
-    w.schedule();
-    announce_preemption(&mut w);
+    let mut w = preemptor();
     let since = w.now() - TimeDelta::minutes(2);
     w.edit_group("workload", |group| {
         let intent = group.status.as_mut().unwrap().preemption.as_mut().unwrap();
@@ -208,12 +209,7 @@ fn the_scheduler_is_asked_for_only_where_all_pods_wait_for_it() {
 
 #[test]
 fn a_withdrawn_preemption_takes_its_gated_pods_along() {
-    let mut w = Solo::new(gang(2));
-    while w.status().applied.is_none() || w.groups().is_empty() {
-        w.pass();
-    }
-    w.schedule();
-    announce_preemption(&mut w);
+    let mut w = preemptor();
     w.control();
     assert_eq!(w.pods().len(), 2);
     w.edit_group("workload", |group| {
