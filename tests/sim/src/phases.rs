@@ -1,6 +1,5 @@
 //! A workload in each phase, for what shows phases: columns, tools for GitOps.
 
-use lockstep_api::TrainingWorkload;
 use lockstep_api::workload::Phase;
 use serde_json::json;
 
@@ -60,12 +59,10 @@ pub fn in_phase(phase: Phase) -> Solo {
 /// A more important workload comes that needs every node; until the pods of the one there have gone.
 fn preempt(w: &mut Solo) {
     w.create_class("important", 100, "PreemptLowerPriority");
-    let mut boss = gang_with(8, &json!({"priorityClassName": "important"}));
-    boss["groups"][0]["name"] = json!("b");
-    let mut boss = TrainingWorkload::new("boss", serde_json::from_value(boss).unwrap());
-    boss.metadata.namespace = Some("ns".into());
-    boss.metadata.uid = Some("boss-uid".into());
-    w.cluster.create(&boss);
+    w.add_workload(
+        "boss",
+        gang_with(8, &json!({"priorityClassName": "important"})),
+    );
     w.until("it is preempted", |w| {
         w.status().phase == Some(Phase::Preempting)
     });

@@ -100,15 +100,21 @@ impl Solo {
         }
         // As in the stories: a minute is a while.
         cluster.scheduler_settings().grow_after = std::time::Duration::from_mins(1);
-        let spec: TrainingWorkloadSpec = serde_json::from_value(spec).unwrap();
-        let mut object = TrainingWorkload::new("w", spec);
-        object.metadata.namespace = Some("ns".into());
-        object.metadata.uid = Some("w-uid".into());
-        cluster.create(&object);
-        Self {
+        let mut solo = Self {
             cluster,
             key: Key::new("ns", "w"),
-        }
+        };
+        solo.add_workload("w", spec);
+        solo
+    }
+
+    /// A workload of that spec, beside that of the scenario.
+    pub fn add_workload(&mut self, name: &str, spec: Value) {
+        let spec: TrainingWorkloadSpec = serde_json::from_value(spec).unwrap();
+        let mut object = TrainingWorkload::new(name, spec);
+        object.metadata.namespace = Some("ns".into());
+        object.metadata.uid = Some(format!("{name}-uid"));
+        self.cluster.create(&object);
     }
 
     /// Namespace and name of the workload.

@@ -5,8 +5,11 @@ use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use kube::runtime::watcher::Event;
+use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
 use serde_json::Value;
+
+use super::store::key_of;
 
 /// News of one kind, oldest first, with the time at which they arrive.
 #[derive(Debug, Default)]
@@ -14,6 +17,8 @@ struct Delivery {
     waiting: VecDeque<(DateTime<Utc>, Event<Arc<Value>>)>,
     lag: TimeDelta,
     held: bool,
+    /// The last version of each object that was delivered.
+    told: BTreeMap<Key, Arc<Value>>,
 }
 
 /// The watches.
@@ -56,6 +61,13 @@ impl Watches {
     pub(crate) fn next(&mut self, kind: WatchedKind, now: DateTime<Utc>) -> Option<Event<Value>> {
         let delivery = self.0.get_mut(&kind).filter(|d| !d.held)?;
         let (_, event) = delivery.waiting.pop_front_if(|(at, _)| *at <= now)?;
+        match &event {
+            Event::Apply(object) | Event::InitApply(object) => {
+                delivery.told.insert(key_of(object), Arc::clone(object));
+            }
+            Event::Delete(object) => drop(delivery.told.remove(&key_of(object))),
+            Event::Init | Event::InitDone => {}
+        }
         let copy = |object: Arc<Value>| Value::clone(&object);
         Some(match event {
             Event::Apply(object) => Event::Apply(copy(object)),
@@ -66,14 +78,9 @@ impl Watches {
         })
     }
 
-    /// Whether something of an object of this name has not been delivered yet.
-    pub(crate) fn has_news_of(&self, kind: WatchedKind, name: &str) -> bool {
-        let waiting = self.0.get(&kind).into_iter().flat_map(|d| &d.waiting);
-        let mut objects = waiting.filter_map(|(_, event)| match event {
-            Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => Some(object),
-            Event::Init | Event::InitDone => None,
-        });
-        objects.any(|object| object["metadata"]["name"] == name)
+    /// The last version of an object that was delivered.
+    pub(crate) fn told(&self, kind: WatchedKind, key: &Key) -> Option<&Arc<Value>> {
+        self.0.get(&kind)?.told.get(key)
     }
 
     /// When the next news arrive.

@@ -9,8 +9,8 @@ use lockstep_api::workload::{SchedulingPolicy, WithoutSupervisor};
 use serde_json::Value;
 
 use super::ownership::owner;
-use crate::api::Write;
-use crate::{SimCluster, WatchedKind};
+use crate::api::{Object, Write};
+use crate::{Key, SimCluster, WatchedKind};
 
 pub(super) fn judge(
     write: &Write,
@@ -36,13 +36,9 @@ pub(super) fn judge(
     let (uid, domain) = (label(labels::WORKLOAD_UID), label(labels::DOMAIN));
     let mut broken = Vec::new();
     for name in cluster.node_names() {
-        // That a node is back may not have arrived yet: until then its pods are out of reach.
-        let news = cluster
-            .store()
-            .watches
-            .has_news_of(WatchedKind::Node, &name);
+        let unheard = is_unheard(cluster, &name);
         let node = cluster.node(&name);
-        if news || !node.alive() {
+        if unheard || !node.alive() {
             continue;
         }
         // What runs there, whatever the API server still knows of it.
@@ -60,6 +56,20 @@ pub(super) fn judge(
         }
     }
     broken
+}
+
+/// Whether a node is back and the news of it have not arrived: until then its pods are out of reach.
+fn is_unheard(cluster: &SimCluster, node: &str) -> bool {
+    let (store, key) = (cluster.store(), Key::new("", node));
+    let is_ready = |node: &Object| {
+        let mut conditions = node["status"]["conditions"]
+            .as_array()
+            .into_iter()
+            .flatten();
+        conditions.any(|c| c["type"] == "Ready" && c["status"] == "True")
+    };
+    let told = store.watches.told(WatchedKind::Node, &key);
+    store.raw(WatchedKind::Node, &key).is_some_and(is_ready) && !told.is_some_and(is_ready)
 }
 
 fn attempt(pod: &Value) -> Option<i64> {

@@ -9,6 +9,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 
 use serde_json::Value;
 
+use super::controls;
 use super::ownership::owner;
 use crate::api::{Object, Write, ended};
 
@@ -27,6 +28,25 @@ fn kueue_group(pod: &Value) -> Option<&str> {
     let alone = !owners.any(|owner| owner["controller"] == true);
     let group = labels["kueue.x-k8s.io/pod-group-name"].as_str();
     group.filter(|_| managed && alone)
+}
+
+/// Priority of a pod that is preempted by itself. A pod of a workload counts for what its pod group
+/// does: its own priority may be of a class of the same name that was made later, and "will be ignored"
+/// (KEP-5710, Pod Group priorities).
+fn victim_priority(
+    pod: &Value,
+    groups: &BTreeMap<String, PodGroup>,
+    workloads: &BTreeMap<String, TrainingWorkload>,
+) -> i64 {
+    let workload = owner(pod).filter(|uid| workloads.contains_key(*uid));
+    let of_workload = groups
+        .values()
+        .filter(|group| workload.is_some_and(|uid| controls(uid, group)));
+    let highest = of_workload
+        .map(|group| i64::from(group.spec.gang.priority))
+        .max();
+    let own = || pod["spec"]["priority"].as_i64().unwrap_or(0);
+    highest.unwrap_or_else(own)
 }
 
 /// Preemptions so far.
@@ -66,7 +86,7 @@ impl Preemptions {
             return vec!["no stored intent names it".into()];
         };
         let mut broken = Vec::new();
-        let priority = write.object["spec"]["priority"].as_i64().unwrap_or(0);
+        let priority = victim_priority(&write.object, groups, workloads);
         if priority >= i64::from(preemptor.spec.gang.priority) {
             broken.push(format!(
                 "its priority is {priority}, that of the preemptor {}",

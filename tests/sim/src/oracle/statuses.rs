@@ -49,7 +49,8 @@ fn taken_back(a: &TrainingWorkloadStatus, b: &TrainingWorkloadStatus) -> i64 {
     });
     let now = counted.filter(|(key, old)| {
         let mut open = b.domains.iter().filter(|d| d.key == **key);
-        let open = open.any(|d| d.incident.as_ref().is_some_and(|i| !i.counted));
+        let same = |i: &Incident| i.attempt == old.attempt && !i.counted;
+        let open = open.any(|d| d.incident.as_ref().is_some_and(same));
         let mut over = b.history.iter().filter(|h| h.domain == **key);
         open || over.any(|h| h.attempt == old.attempt && !h.counted)
     });
