@@ -169,6 +169,19 @@ impl<'a> Facts<'a> {
         None
     }
 
+    /// The members of a gang, each with the pod that stands for it now, if there is one.
+    pub fn current_pods<'f>(
+        &'f self,
+        ledger: &'f Ledger,
+        gang: &'f Gang,
+    ) -> impl Iterator<Item = (&'f Member, Option<&'a PodView>)> {
+        gang.domains.iter().flat_map(move |domain| {
+            let entry = ledger.domain(&domain.key);
+            let members = domain.members.iter();
+            members.map(move |m| (m, entry.and_then(|e| self.current(e, m))))
+        })
+    }
+
     /// The gang of a key.
     pub fn gang(&self, key: &str) -> Option<&Gang> {
         self.gangs.get(*self.gang_at.get(key)?)

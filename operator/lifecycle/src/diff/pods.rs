@@ -91,7 +91,9 @@ impl PlacedGang<'_, '_> {
         let misplaced = pod.node.is_none() && pod.pinned.as_deref() != node;
         // Training is over, but a sidecar keeps the pod of the last finished member running.
         let lingers = finished && !pod.terminal() && !pod.winding_up();
-        if misplaced || lingers {
+        // It has succeeded, and a kubelet that has forgotten its containers has started it again.
+        let again = self.ledger.completed.contains(member) && self.facts.running(member, pod);
+        if misplaced || lingers || again {
             out.extend(unpublish(pod));
             out.extend(delete(pod));
         } else if pod.gated && self.may_be_bound(pod, node) {

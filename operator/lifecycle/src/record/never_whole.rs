@@ -59,15 +59,8 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
     let completed = gang.members().filter(|m| ledger.completed.contains(*m));
     let minimum = (gang.min_count.max(0) as usize).saturating_sub(completed.count());
     let needed = minimum.max(facts.assigned_nodes(&gang.key).len());
-    let bound = gang.domains.iter().flat_map(|domain| {
-        let entry = ledger.domain(&domain.key);
-        let current = move |member| facts.current(entry?, member);
-        domain
-            .members
-            .iter()
-            .filter_map(current)
-            .filter(|pod| pod.node.is_some())
-    });
+    let pods = facts.current_pods(ledger, gang).filter_map(|(_, pod)| pod);
+    let bound = pods.filter(|pod| pod.node.is_some());
     let since: Vec<DateTime<Utc>> = bound.map(bound_since).collect();
     let last = since.iter().copied().max()?;
     let members = since.len();

@@ -3,7 +3,7 @@
 
 use chrono::TimeDelta;
 use lockstep_api::condition::{find, reasons, types};
-use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::gangs::Gang;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::Preemption;
 use lockstep_api::words::{count, time};
@@ -11,7 +11,6 @@ use lockstep_api::words::{count, time};
 use super::value::{ConditionValue, condition};
 use crate::facts::{Facts, PlacementState};
 use crate::ledger::{GangLedger, Ledger};
-use crate::pods::PodView;
 use crate::waiting::{dependencies_met, scheduling_timed_out};
 use crate::wake::Wake;
 use crate::words::of_gang;
@@ -146,8 +145,14 @@ impl Admission<'_, '_> {
         if !self.facts.due(progress.since + TO_BIND).passed(wake) {
             return None;
         }
-        let may_be_bound = |pod: Option<&PodView>| pod.is_some_and(|p| !p.gated);
-        let question = if self.awaited(gang).all(may_be_bound) {
+        let assigned = self.facts.assigned_nodes(&gang.key);
+        let mut pods = self.facts.current_pods(self.ledger, gang);
+        let may_be_bound = pods.all(|(member, pod)| {
+            !assigned.contains_key(member)
+                || self.ledger.completed.contains(member)
+                || pod.is_some_and(|p| !p.gated)
+        });
+        let question = if may_be_bound {
             ": is the scheduler in template.spec.schedulerName running?"
         } else {
             ""
@@ -158,18 +163,6 @@ impl Admission<'_, '_> {
             time(progress.since)
         ))
     }
-
-    /// The pods, as far as they are there, of the members that have nodes and are not finished.
-    fn awaited<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = Option<&'s PodView>> {
-        let assigned = self.facts.assigned_nodes(&gang.key);
-        gang.domains.iter().flat_map(move |domain| {
-            let entry = self.ledger.domain(&domain.key);
-            let is_awaited =
-                |m: &&Member| assigned.contains_key(*m) && !self.ledger.completed.contains(*m);
-            let members = domain.members.iter().filter(is_awaited);
-            members.map(move |m| self.facts.current(entry?, m))
-        })
-    }
 }
 
 /// Whether a gang that is placed, and evicts nobody for it, has members on nodes. Others may have none,
@@ -179,15 +172,9 @@ pub(super) fn is_coming_up(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> b
     let Some(placement) = facts.placement(ledger, &gang.key) else {
         return false;
     };
-    let is_bound = |domain: &Domain| {
-        let entry = ledger.domain(&domain.key);
-        let mut pods = domain.members.iter();
-        pods.any(|m| {
-            let pod = entry.and_then(|e| facts.current(e, m));
-            pod.is_some_and(|p| p.node.is_some())
-        })
-    };
-    !facts.is_preempting(&gang.key, &placement.id) && gang.domains.iter().any(is_bound)
+    let mut pods = facts.current_pods(ledger, gang);
+    !facts.is_preempting(&gang.key, &placement.id)
+        && pods.any(|(_, pod)| pod.is_some_and(|p| p.node.is_some()))
 }
 
 /// What is missing of gangs that are placed with some of their members only.

@@ -12,18 +12,8 @@ use crate::pods::PodView;
 
 /// Pods that stand for members of a gang and are to go on.
 fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodView> {
-    let mut out = Vec::new();
-    for domain in &gang.domains {
-        let Some(entry) = ledger.domain(&domain.key) else {
-            continue;
-        };
-        let current = domain
-            .members
-            .iter()
-            .filter_map(|m| facts.current(entry, m));
-        out.extend(current.filter(|p| !p.terminating() && !p.terminal()));
-    }
-    out
+    let pods = facts.current_pods(ledger, gang).filter_map(|(_, pod)| pod);
+    pods.filter(|p| !p.terminating() && !p.terminal()).collect()
 }
 
 /// Whether pods have another priority than their gang. Preemption goes by that of the gang,

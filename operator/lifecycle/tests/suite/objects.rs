@@ -91,20 +91,20 @@ fn a_pod_knows_its_owner_its_member_its_node_and_its_place_in_the_world() {
     );
 }
 
-/// Names in the first column of the table in docs/environment.md.
-fn documented() -> BTreeSet<String> {
-    let page = include_str!("../../../../docs/environment.md");
+const PAGE: &str = include_str!("../../../../docs/environment.md");
+
+/// Variables that members have and the first column of the table of a page has not, and the reverse.
+fn differ(page: &str, names: &BTreeSet<String>) -> Vec<String> {
     let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
-    rows.map(|row| row.split('`').next().unwrap().to_owned())
-        .collect()
+    let documented: BTreeSet<String> = rows
+        .map(|row| row.split('`').next().unwrap().to_owned())
+        .collect();
+    documented.symmetric_difference(names).cloned().collect()
 }
 
 #[test]
 fn members_have_the_environment_that_the_docs_list() {
-    let everything = documented();
-    let mut without_accelerators = everything.clone();
-    without_accelerators.remove("PET_NPROC_PER_NODE");
-    for (gpus, documented) in [(8, everything), (0, without_accelerators)] {
+    for (gpus, on_page_alone) in [(8, &[][..]), (0, &["PET_NPROC_PER_NODE"])] {
         let mut spec = gang(1);
         if gpus == 0 {
             spec["groups"][0]["template"]["spec"]["containers"][0]["resources"] = json!({});
@@ -114,7 +114,7 @@ fn members_have_the_environment_that_the_docs_list() {
         let pod = w.pod("g", 0);
         let env = pod.spec.unwrap().containers[0].env.clone().unwrap();
         let names: BTreeSet<String> = env.iter().map(|v| v.name.clone()).collect();
-        assert_eq!(names, documented, "{gpus} accelerators");
+        assert_eq!(differ(PAGE, &names), on_page_alone, "{gpus} accelerators");
         let value = |name: &str| env.iter().find(|v| v.name == name)?.value.clone();
         assert_eq!(
             value("PET_NPROC_PER_NODE"),
@@ -125,6 +125,18 @@ fn members_have_the_environment_that_the_docs_list() {
             Some("w-g-0-0.w:29500")
         );
     }
+}
+
+#[test]
+fn a_variable_that_the_docs_do_not_list_and_a_row_without_a_variable_are_noticed() {
+    let mut w = Solo::new(gang(1));
+    w.settle();
+    let env = w.pod("g", 0).spec.unwrap().containers[0].env.clone();
+    let names = env.unwrap().into_iter().map(|v| v.name).collect();
+    let without = PAGE.replace("\n| `MASTER_PORT`", "\n`MASTER_PORT`");
+    assert_eq!(differ(&without, &names), ["MASTER_PORT"]);
+    let with = format!("{PAGE}\n| `LOCKSTEP_MOOD` | good |\n");
+    assert_eq!(differ(&with, &names), ["LOCKSTEP_MOOD"]);
 }
 
 #[test]

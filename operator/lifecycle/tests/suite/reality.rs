@@ -7,7 +7,7 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::names::labels;
 use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;
-use lockstep_sim::pods::leaving;
+use lockstep_sim::pods::{leaving, node_of};
 use lockstep_sim::solo::{gang, gang_with};
 use serde_json::{Value, json};
 
@@ -142,6 +142,25 @@ fn members_of_a_basic_group_that_have_finished_stay_finished_over_a_suspension()
     w.edit(|s| s.suspend = false);
     w.settle();
     assert_eq!(w.status().groups[0].completed_indexes, "0");
+}
+
+#[test]
+fn a_member_that_has_succeeded_does_not_train_again_after_its_node_has_forgotten_it() {
+    let mut w = Solo::new(basic(2));
+    w.settle();
+    let node = node_of(&w.pod("g", 0)).expect("it is bound").to_owned();
+    w.exit("g", 0, 0);
+    // The pod has not Succeeded yet when the node comes back with an empty disk.
+    w.kubelet(&node);
+    w.pass();
+    assert_eq!(w.status().groups[0].completed_indexes, "0");
+    w.node(&node).reboot();
+    w.settle();
+    assert!(!w.exit_if_running("g", 0, 0), "it was started again");
+    assert_eq!(w.status().groups[0].completed_indexes, "0");
+    assert!(w.exit_if_running("g", 1, 0));
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Succeeded));
 }
 
 #[test]

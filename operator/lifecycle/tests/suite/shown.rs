@@ -4,7 +4,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use lockstep_api::TrainingWorkload;
-use lockstep_api::condition::{find, is_true, types};
+use lockstep_api::condition::{Condition, find, is_true, types};
 use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;
 use lockstep_sim::phases::{PHASES, in_phase};
@@ -113,6 +113,32 @@ fn every_phase_shows_why_and_tools_for_gitops_know_when_to_stop_waiting() {
         let waits = w.status().accounting.waiting_since.is_some();
         let queues = matches!(phase, Phase::Pending | Phase::Preempting);
         assert_eq!(waits, queues, "{phase:?}");
+    }
+}
+
+#[test]
+fn a_condition_that_is_missing_or_says_otherwise_makes_another_state_of_the_end() {
+    let after = |phase, change: fn(&mut Vec<Condition>)| {
+        let mut workload = in_phase(phase).workload().unwrap();
+        let before = kstatus(&workload);
+        change(&mut workload.status.as_mut().unwrap().conditions);
+        (before, kstatus(&workload))
+    };
+    // Tools would take what has failed for what is desired.
+    let without_stalled = |all: &mut Vec<Condition>| all.retain(|c| c.type_ != types::STALLED);
+    for phase in [Phase::Failed, Phase::Stalled] {
+        let state = after(phase, without_stalled);
+        assert!(state.0 == "Failed" && state.1 != "Failed", "{state:?}");
+    }
+    // And they would wait for what is at its end.
+    let not_ready = |all: &mut Vec<Condition>| {
+        all.retain(|c| c.type_ != types::READY);
+        let mut ready = all[0].clone();
+        (ready.type_, ready.status) = (types::READY.to_owned(), false.into());
+        all.push(ready);
+    };
+    for phase in [Phase::Succeeded, Phase::Suspended] {
+        assert_eq!(after(phase, not_ready), ("Current", "InProgress"));
     }
 }
 
