@@ -11,6 +11,7 @@
 //! | what a gang waits for before it is placed; what each namespace has | [`hold`], `tenants` |
 //! | the queue: which members, placed where, at the expense of which work | `cycle::{queue, place, preempt}`, [`growth`] |
 //! | what is reserved for gangs that wait | `cycle::reservation`, `standing` |
+//! | gangs that get each other's nodes | `cycle::exchange`, `waits` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests; what fits into one object | [`plan`], [`size`] |
 //! | when a cycle is not run at all; what gangs wait for that ask for the same | `rest`, `no_victims`, `asks` |
@@ -52,6 +53,7 @@ mod standing;
 mod state;
 mod tenants;
 mod unknown;
+mod waits;
 
 pub use cycle::schedule;
 pub use decision::Decision;

@@ -32,14 +32,16 @@ pub(crate) fn placed(members: usize, nodes: usize) -> String {
     )
 }
 
-/// A gang waits, and there is nothing more to say.
-pub(crate) const WAITING: &str = "waiting for capacity";
+/// A gang asks for capacity as soon as it is written that it has given back these nodes.
+pub(crate) fn queued_again(nodes: usize) -> String {
+    match nodes {
+        0 => "in the queue again".to_owned(),
+        nodes => format!("gave back {}; in the queue again", count(nodes, "node")),
+    }
+}
 
 /// A gang does not ask for capacity.
 const NOT_REQUESTING: &str = "the workload is not requesting capacity";
-
-/// What is leaving is enough.
-const TERMINATIONS: &str = "waiting for terminating pods to free enough capacity";
 
 /// No work is evicted for any gang. The key is that of the manager's configuration.
 const PREEMPTION_DISABLED: &str = "preemption is disabled (scheduler.preemption.enabled)";
@@ -66,12 +68,16 @@ pub fn pending(pending: &Pending, names: &dyn Names) -> String {
         Pending::Held(hold) => held(hold),
         Pending::BackingOff { refusal, next_try } => refused(refusal, *next_try),
         Pending::TooLarge(too_large) => does_not_fit(too_large),
-        Pending::Terminations => TERMINATIONS.to_owned(),
+        Pending::Terminations { short } => {
+            let short = short.describe(names);
+            format!("{short}; enough of it is free once terminating pods have ended")
+        }
         Pending::RejectingNodes {
             node,
             others,
             next_try,
         } => rejecting(node, *others, *next_try),
+        Pending::Exchange { to } => exchange(to),
         Pending::Reserved { gang, others } => reserved_for(gang, *others),
     }
 }
@@ -139,6 +145,14 @@ fn reserved_for(gang: &Key, others: usize) -> String {
     format!(
         "would fit, but the capacity is reserved for podgroup {}/{}, ahead of it in the queue{more}",
         gang.namespace, gang.name
+    )
+}
+
+/// Gangs get each other's nodes: the one that is told gives up its own first.
+fn exchange(to: &Key) -> String {
+    format!(
+        "its nodes go to podgroup {}/{} first; it gets others at once",
+        to.namespace, to.name
     )
 }
 

@@ -61,7 +61,10 @@ pub enum Pending {
     /// There is a placement, and it does not fit into one object.
     TooLarge(TooLarge),
     /// Pods that are terminating leave enough capacity.
-    Terminations,
+    Terminations {
+        /// What is missing until then.
+        short: Infeasible,
+    },
     /// It would fit on nodes whose kubelets have rejected its pods, and waits until they may be
     /// tried again.
     RejectingNodes {
@@ -71,6 +74,11 @@ pub enum Pending {
         others: usize,
         /// When all of them may be tried again.
         next_try: DateTime<Utc>,
+    },
+    /// It and others get each other's nodes. It gives up its own first.
+    Exchange {
+        /// The first gang that gets some of them.
+        to: Key,
     },
     /// It would fit if nothing were reserved for gangs ahead of it in the queue.
     Reserved {
@@ -121,8 +129,9 @@ impl Pending {
             Self::Held(_) => "held",
             Self::BackingOff { .. } => "backing_off",
             Self::TooLarge(_) => "too_large",
-            Self::Terminations => "terminations",
+            Self::Terminations { .. } => "terminations",
             Self::RejectingNodes { .. } => "rejecting_nodes",
+            Self::Exchange { .. } => "exchange",
             Self::Reserved { .. } => "reserved",
         }
     }

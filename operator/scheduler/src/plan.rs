@@ -9,6 +9,7 @@ use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
 
 use crate::state::GangState;
+use crate::waits::{Moves, circles, waits_for};
 
 /// What a cycle came to.
 #[derive(Clone, Debug)]
@@ -140,6 +141,13 @@ impl Step {
 }
 
 impl StatusWrite {
+    fn moves(&self) -> Moves<'_> {
+        Moves {
+            gives_up: self.gives_up(),
+            gains: self.gains(),
+        }
+    }
+
     /// Nodes on which it gives up the place of a member.
     pub fn gives_up(&self) -> BTreeSet<&str> {
         nodes_without(self.read.placement.as_ref(), self.status.placement.as_ref())
@@ -179,35 +187,32 @@ fn nodes_without<'p>(
 /// Writes that may be sent together: nobody gets a place on a node before the write that gives up
 /// a place there was answered, so that no place is promised twice, whenever the process is lost; and
 /// no victim is told before the write of its preemptor was answered.
-/// Writes that would wait for each other in a circle come last, together.
+///
+/// A cycle leaves a circle of writes that wait for each other only where pods that are bound hold the
+/// nodes, or gangs wait for victims. These are sent together.
 pub fn waves(writes: Vec<StatusWrite>) -> Vec<Vec<StatusWrite>> {
+    let moves: Vec<Moves<'_>> = writes.iter().map(StatusWrite::moves).collect();
+    let mut waits = waits_for(&moves);
+    let at: BTreeMap<&Key, usize> = writes
+        .iter()
+        .enumerate()
+        .map(|(n, w)| (&w.key, n))
+        .collect();
+    for (waits, write) in waits.iter_mut().zip(&writes) {
+        waits.extend(write.preemptor.as_ref().and_then(|key| at.get(key)));
+    }
     let mut waves = Vec::new();
-    let mut left = writes;
+    let mut left: BTreeMap<usize, StatusWrite> = writes.into_iter().enumerate().collect();
     while !left.is_empty() {
-        let mut giving_up: BTreeMap<&str, usize> = BTreeMap::new();
-        for node in left.iter().flat_map(StatusWrite::gives_up) {
-            *giving_up.entry(node).or_default() += 1;
+        let free = left.keys().copied().filter(|n| waits[*n].is_empty());
+        let mut now: BTreeSet<usize> = free.collect();
+        if now.is_empty() {
+            now = circles(&waits);
         }
-        let keys: BTreeSet<&Key> = left.iter().map(|write| &write.key).collect();
-        let waits = |write: &StatusWrite| {
-            if write.preemptor.as_ref().is_some_and(|p| keys.contains(p)) {
-                return true;
-            }
-            let own = write.gives_up();
-            let mut gains = write.gains().into_iter();
-            gains.any(|node| {
-                let all = giving_up.get(node).copied().unwrap_or_default();
-                all > usize::from(own.contains(node))
-            })
-        };
-        let waiting: Vec<bool> = left.iter().map(waits).collect();
-        let circle = waiting.iter().all(|waits| *waits);
-        let mut waiting = waiting.into_iter();
-        let (later, now) = left
-            .into_iter()
-            .partition(|_| waiting.next().unwrap_or_default() && !circle);
-        waves.push(now);
-        left = later;
+        for waits in &mut waits {
+            waits.retain(|n| !now.contains(n));
+        }
+        waves.push(now.iter().filter_map(|n| left.remove(n)).collect());
     }
     waves
 }
@@ -282,11 +287,12 @@ mod tests {
     }
 
     #[test]
-    fn gangs_that_exchange_their_nodes_are_written_together() {
+    fn who_waits_for_those_in_a_circle_is_written_after_them() {
         let writes = vec![
+            write("behind", &[], &[("n1", "g/0/1")]),
             write("a", &[("n1", "g/0/0")], &[("n2", "g/0/0")]),
             write("b", &[("n2", "g/0/0")], &[("n1", "g/0/0")]),
         ];
-        assert_eq!(names(writes), [["a", "b"]]);
+        assert_eq!(names(writes), [vec!["a", "b"], vec!["behind"]]);
     }
 }

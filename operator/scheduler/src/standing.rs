@@ -68,7 +68,7 @@ pub(crate) fn held(
 }
 
 /// The place of a gang that has reserved nodes, or has some already: only those are compared here.
-fn position(gang: &GangState) -> Position {
+pub(crate) fn position(gang: &GangState) -> Position {
     let uid = gang.uid().to_owned();
     QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
 }

@@ -18,6 +18,7 @@ use crate::growth::{MembersToPlace, Replacement};
 use crate::input::{GangInput, TemplateInput, WorkloadInput};
 use crate::pace::LimitReached;
 use crate::pending::Pending;
+use crate::waits::Moves;
 
 /// One gang within a cycle.
 #[derive(Clone, Debug)]
@@ -132,6 +133,18 @@ impl GangState {
             // The content is compared only where the cycle has touched it.
             (Some(read), Some(now)) => Arc::ptr_eq(read, now) || read == now,
             _ => false,
+        }
+    }
+
+    /// The nodes that it leaves and those that it gets.
+    pub(crate) fn moves(&self) -> Moves<'_> {
+        let (read, now) = (
+            self.input.group.assigned.as_deref(),
+            self.assigned.as_deref(),
+        );
+        Moves {
+            gives_up: nodes_without(read, now),
+            gains: nodes_without(now, read),
         }
     }
 
@@ -381,6 +394,19 @@ impl GangState {
             && self.preempted == other.preempted
             && (*status == other.status || without_words(status) == without_words(&other.status))
     }
+}
+
+/// Nodes on which the one has members that the other does not have there.
+fn nodes_without<'a>(
+    assigned: Option<&'a Assignments>,
+    other: Option<&Assignments>,
+) -> BTreeSet<&'a str> {
+    let there = |member: &Member, node: &String| other.and_then(|o| o.get(member)) == Some(node);
+    let members = assigned.into_iter().flatten();
+    members
+        .filter(|(member, node)| !there(member, node))
+        .map(|(_, node)| node.as_str())
+        .collect()
 }
 
 /// A status without what only people read.

@@ -311,7 +311,7 @@ fn round_relaxations(
         for start in starts(&relaxation, &dual) {
             repriced |= penalise_excess(instance, &start, &dual.sets, &mut penalties);
             search.set_victims(|c| start.binary_search(&c).is_ok());
-            if search.repair_anew() {
+            if search.repair() {
                 search.reprieve();
                 keep_better(best, search);
             }

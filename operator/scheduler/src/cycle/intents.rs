@@ -12,7 +12,6 @@ use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
-use lockstep_engine::queue::QueuePosition;
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::{GangPhase, Pod};
 
@@ -31,6 +30,7 @@ use crate::pace::{LimitReached, pods_of};
 use crate::pending::NoPreemption;
 use crate::plan::Step;
 use crate::refusal::{record_eviction, record_silence, record_useless_eviction, why_no_preemption};
+use crate::standing::position;
 use crate::state::GangState;
 
 /// Drops intents that are void on their face.
@@ -93,10 +93,7 @@ pub(super) fn pursue(
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
     // In the order of the queue, where those are first that hold nodes.
-    valid.sort_by_cached_key(|(at, ..)| {
-        let (gang, uid) = (&gangs[*at], gangs[*at].uid().to_owned());
-        QueuePosition::new(gang.priority(), gang.status.queued_at, uid).holding()
-    });
+    valid.sort_by_cached_key(|(at, ..)| position(&gangs[*at]));
     out.evictions = memory.evictions.clone();
     for (_, intent, found) in &valid {
         if begun(intent) {

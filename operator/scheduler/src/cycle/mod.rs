@@ -2,6 +2,7 @@
 
 mod budgets;
 mod classes;
+mod exchange;
 mod intend;
 mod intents;
 mod maintain;
@@ -70,6 +71,7 @@ pub fn schedule(
     wake.join(pursued.wake);
     let queued = queue::serve(&context, memory, &mut capacity, &mut gangs, pursued.paced);
     wake.join(queued.wake);
+    exchange::break_circles(&mut gangs);
     let written = status::write(&context, memory, &capacity, &mut gangs);
     wake.join(written.wake);
 

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 
 use lockstep_api::member::Member;
 use lockstep_engine::Amounts;
-use lockstep_engine::queue::QueuePosition;
 use lockstep_model::{Assignments, GangPhase};
 
 use super::maintain::give_up;
 use crate::context::Context;
+use crate::standing::position;
 use crate::state::GangState;
 
 /// Takes nodes away from members that are not bound and no longer fit beside the members that are;
@@ -38,14 +38,7 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
             }
         }
     }
-    waiting.sort_by_key(|(at, _)| {
-        let gang = &gangs[*at];
-        QueuePosition::new(
-            gang.priority(),
-            gang.status.queued_at,
-            gang.uid().to_owned(),
-        )
-    });
+    waiting.sort_by_cached_key(|(at, _)| position(&gangs[*at]));
     for (at, mut unbound) in waiting {
         let gang = &mut gangs[at];
         unbound.retain(|member, node| !left.take_if_it_fits(gang, member, node));

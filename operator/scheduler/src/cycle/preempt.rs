@@ -124,7 +124,9 @@ fn after_terminations(
     };
     let nodes = unplaced.request.assign(context.cluster, &placement);
     gang.decision = Decision::AfterTerminations(nodes);
-    Err(Pending::Terminations)
+    Err(Pending::Terminations {
+        short: unplaced.short,
+    })
 }
 
 /// Whether victims are searched for the gang now; if not, why it waits.

@@ -147,7 +147,9 @@ fn scheduled(
             Some((true, reasons::SCHEDULED, text))
         }
         (None, GangPhase::Active) => {
-            let text = pending.unwrap_or_else(|| messages::WAITING.to_owned());
+            let had = gang.input.group.status.placement.as_ref();
+            let nodes = had.map_or(0, |placement| placement.nodes.len());
+            let text = pending.unwrap_or_else(|| messages::queued_again(nodes));
             let reason = gang
                 .pending
                 .as_ref()

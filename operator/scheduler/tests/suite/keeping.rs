@@ -307,3 +307,76 @@ fn a_node_is_given_up_before_another_gang_gets_it() {
         assert_eq!(promised, writes - 1, "after {writes} writes");
     }
 }
+
+const ONE: Spec = Spec {
+    members: 1,
+    ..SMALL
+};
+
+/// Members that are promised each node.
+fn promised(world: &Gangs, gangs: &[&str]) -> BTreeMap<String, usize> {
+    let mut on = BTreeMap::new();
+    for node in gangs.iter().flat_map(|gang| world.nodes(gang)) {
+        *on.entry(node).or_default() += 1;
+    }
+    on
+}
+
+#[test]
+fn gangs_that_exchange_their_nodes_never_hold_one_together() {
+    for writes in 0..4 {
+        let mut world = Gangs::new(&[("n1", 1), ("n2", 1)]);
+        for gang in ["a", "b"] {
+            world.gang(gang, ONE);
+        }
+        world.pass();
+        let before = ["a", "b"].map(|gang| world.nodes(gang).remove(0));
+        assert_ne!(before[0], before[1]);
+        for (gang, node) in ["a", "b"].iter().zip(&before) {
+            avoiding(&mut world, gang, node);
+        }
+        world.crash_after(writes);
+        for _ in 0..3 {
+            world.schedule();
+            let promised = promised(&world, &["a", "b"]);
+            assert!(
+                promised.values().all(|members| *members == 1),
+                "after {writes} writes: {promised:?}"
+            );
+        }
+        let after = ["a", "b"].map(|gang| world.nodes(gang).remove(0));
+        assert_eq!((&after[0], &after[1]), (&before[1], &before[0]));
+    }
+}
+
+#[test]
+fn a_circle_is_broken_where_nothing_runs_yet() {
+    let mut world = Gangs::new(&[("n1", 1), ("n2", 1), ("n3", 1)]);
+    let two = Spec {
+        members: 2,
+        priority: 5,
+        ..SMALL
+    };
+    world.gang("runs", two);
+    world.settle();
+    world.gang("new", ONE);
+    world.pass();
+    let (member, from) = world.assigned("runs").pop_first().expect("it is placed");
+    let to = world.nodes("new").remove(0);
+    let uid = uid_of(&world, "runs", &member);
+    replacing(&mut world, "runs", &[&member.to_string()], &[&uid]);
+    for pod in world.pods_of("runs") {
+        if member_of(&pod).as_ref() == Some(&member) {
+            world.remove(WatchedKind::Pod, &Key::of(&pod));
+        }
+    }
+    avoiding(&mut world, "runs", &from);
+    avoiding(&mut world, "new", &to);
+    world.schedule();
+    assert_eq!(world.assigned("runs")[&member], to);
+    assert_eq!(world.placement("new"), None, "it goes first, and alone");
+    let message = world.condition("new").message;
+    assert!(message.contains("runs"), "{message}");
+    world.schedule();
+    assert_eq!(world.nodes("new"), [from]);
+}

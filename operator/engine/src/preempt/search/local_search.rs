@@ -83,15 +83,10 @@ impl<'a> LocalSearch<'a> {
     }
 
     /// Evicts more until the gang fits: always the cover with the least price per slot. False when
-    /// the pool is exhausted.
+    /// the pool is exhausted. Which nodes were cheap beside the victims of before is forgotten.
     pub fn repair(&mut self) -> bool {
-        self.repair_within(Price::MAX)
-    }
-
-    /// As [`LocalSearch::repair`], with nodes that were cheap beside other victims forgotten.
-    pub fn repair_anew(&mut self) -> bool {
         self.cheapest_nodes.clear();
-        self.repair()
+        self.repair_within(Price::MAX)
     }
 
     /// As [`LocalSearch::repair`], but ends in failure once the price is above a limit.
@@ -212,7 +207,7 @@ impl<'a> LocalSearch<'a> {
     pub fn avoid(&mut self, candidate: CandidateIx) -> bool {
         self.state.restore(candidate);
         self.excluded[candidate] = true;
-        let fits = self.repair();
+        let fits = self.repair_within(Price::MAX);
         self.excluded[candidate] = false;
         if fits {
             self.reprieve();

@@ -18,7 +18,7 @@ use std::path::PathBuf;
 use std::sync::LazyLock;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::condition::Condition;
+use lockstep_api::condition::{Condition, reasons};
 use lockstep_api::workload::TrainingWorkloadStatus;
 use lockstep_lifecycle::EventType;
 use lockstep_sim::api::{Verb, Write};
@@ -244,6 +244,18 @@ fn leaves_to_guess(message: &str) -> Option<&'static str> {
     bare.then_some("where the field is")
 }
 
+/// Whether a message has a number or names an object, so that somebody who waits has something to look
+/// at.
+fn is_definite(message: &str) -> bool {
+    message.contains(|c: char| c.is_ascii_digit() || c == '/')
+}
+
+#[test]
+fn a_message_without_a_number_or_an_object_is_noticed() {
+    assert!(!is_definite("waiting for capacity"));
+    assert!(is_definite("needs 8 more nvidia.com/gpu"));
+}
+
 #[test]
 fn a_message_that_leaves_a_time_or_a_field_to_guess_is_noticed() {
     for (message, guess) in [
@@ -276,6 +288,10 @@ fn messages_read_well() {
         let at = format!("{place} {reason}: {message}");
         assert!(!message.ends_with(['.', ' ']), "{at}");
         assert_eq!(leaves_to_guess(message), None, "{at}");
+        assert!(
+            reason != reasons::UNSCHEDULABLE || is_definite(message),
+            "{at}"
+        );
         for gap in ["  ", ": ;", "()"] {
             assert!(!message.contains(gap), "{at}");
         }

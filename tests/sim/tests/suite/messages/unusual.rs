@@ -35,6 +35,9 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
             gang: Key::new("ml", "large-workload-b062c2b3"),
             others: 1,
         },
+        Pending::Exchange {
+            to: Key::new("ml", "large-workload-b062c2b3"),
+        },
     ];
     let dims = Dims::new([], Vec::new());
     let words = waits.iter().map(|p| (p.reason(), pending(p, &dims)));

@@ -1,0 +1,62 @@
+//! What is to be written before what.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Nodes on which a write takes places from a gang, and nodes on which it gives it some.
+#[derive(Debug, Default)]
+pub(crate) struct Moves<'a> {
+    pub gives_up: BTreeSet<&'a str>,
+    pub gains: BTreeSet<&'a str>,
+}
+
+/// For each of these writes the others that have to be answered before it is sent: those that give
+/// up a node which it gains.
+pub(crate) fn waits_for(moves: &[Moves<'_>]) -> Vec<BTreeSet<usize>> {
+    let mut givers: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (at, moved) in moves.iter().enumerate() {
+        for &node in &moved.gives_up {
+            givers.entry(node).or_default().push(at);
+        }
+    }
+    let of = |(at, moved): (usize, &Moves<'_>)| {
+        let givers = moved.gains.iter().filter_map(|node| givers.get(node));
+        givers.flatten().copied().filter(|by| *by != at).collect()
+    };
+    moves.iter().enumerate().map(of).collect()
+}
+
+/// Those that wait for each other in circles, or in between two; empty where there is no circle.
+pub(crate) fn circles(waits_for: &[BTreeSet<usize>]) -> BTreeSet<usize> {
+    let mut left: BTreeSet<usize> = (0..waits_for.len()).collect();
+    loop {
+        let awaited: BTreeSet<usize> = left
+            .iter()
+            .flat_map(|at| &waits_for[*at])
+            .copied()
+            .collect();
+        let waits = |at: &usize| waits_for[*at].iter().any(|by| left.contains(by));
+        let kept: BTreeSet<usize> = left
+            .iter()
+            .copied()
+            .filter(|at| awaited.contains(at) && waits(at))
+            .collect();
+        if kept.len() == left.len() {
+            return left;
+        }
+        left = kept;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn those_before_and_behind_a_circle_are_not_part_of_it() {
+        // 0 waits for 1, and 1 for 2 and back; 2 for 3, which waits for nobody.
+        let waits = [vec![1], vec![2], vec![1, 3], vec![], vec![3]];
+        let waits = waits.map(BTreeSet::from_iter);
+        assert_eq!(circles(&waits), BTreeSet::from([1, 2]));
+        assert_eq!(circles(&waits[3..4]), BTreeSet::new());
+    }
+}
