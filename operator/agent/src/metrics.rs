@@ -53,6 +53,48 @@ struct RefusalLabels {
     reason: &'static str,
 }
 
+/// What comes of stops.
+const RESULTS: [&str; 2] = ["stopped", "failed"];
+
+/// Why a socket or a connection was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LinkRefusal {
+    /// What is at the socket's place is no socket.
+    Path,
+    /// No greeting came, or something else first.
+    Greeting,
+    /// The other side knows no version of ours.
+    Version,
+    /// It breaks the protocol.
+    Frame,
+    /// It sends too much.
+    Flood,
+    /// It does not read.
+    Unread,
+}
+
+impl LinkRefusal {
+    const ALL: [Self; 6] = [
+        Self::Path,
+        Self::Greeting,
+        Self::Version,
+        Self::Frame,
+        Self::Flood,
+        Self::Unread,
+    ];
+
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Path => "path",
+            Self::Greeting => "greeting",
+            Self::Version => "version",
+            Self::Frame => "frame",
+            Self::Flood => "flood",
+            Self::Unread => "unread",
+        }
+    }
+}
+
 impl Default for Metrics {
     fn default() -> Self {
         Self {
@@ -86,17 +128,25 @@ impl Metrics {
 
     /// A stop has ended.
     pub fn stopped(&self, done: bool) {
-        let result = if done { "stopped" } else { "failed" };
+        let [stopped, failed] = RESULTS;
+        let result = if done { stopped } else { failed };
         self.stops.get_or_create(&StopLabels { result }).inc();
     }
 
     /// A socket or a connection was refused, and why.
-    pub fn refused(&self, reason: &'static str) {
+    pub fn refused(&self, refusal: LinkRefusal) {
+        let reason = refusal.as_str();
         self.refused.get_or_create(&RefusalLabels { reason }).inc();
     }
 
-    /// Registers everything.
+    /// Registers everything, known values from the start.
     pub fn register(&self, registry: &mut Registry) {
+        for result in RESULTS {
+            drop(self.stops.get_or_create(&StopLabels { result }));
+        }
+        for reason in LinkRefusal::ALL.map(LinkRefusal::as_str) {
+            drop(self.refused.get_or_create(&RefusalLabels { reason }));
+        }
         let build = [
             ("version", lockstep_version::VERSION),
             ("commit", lockstep_version::COMMIT),

@@ -1,8 +1,8 @@
 //! The metrics of manager and agent, as one table: the reference page is made from it, and what
 //! dashboards and alerts ask for is checked against it.
 //!
-//! `xtask/tests/metrics.rs` compares names with those that the programs register; a test of the
-//! manager compares a scrape with the page.
+//! `xtask/tests/metrics.rs` compares names with those that the programs register; tests of manager and
+//! agent compare labels and kinds of what they show with the page.
 
 mod agent;
 mod manager;

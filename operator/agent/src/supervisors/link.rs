@@ -26,7 +26,7 @@ use tracing::{debug, info, warn};
 use super::socket::{SocketError, connect};
 use super::words::hear;
 use crate::allowance::Allowance;
-use crate::metrics::Metrics;
+use crate::metrics::{LinkRefusal, Metrics};
 
 /// From the connection to its welcome.
 const HANDSHAKE: Duration = Duration::from_secs(5);
@@ -116,17 +116,17 @@ enum LinkEnd {
 
 impl LinkEnd {
     /// In the metric of what was refused; None for what is no fault of the other side.
-    fn refusal(&self) -> Option<&'static str> {
+    fn refusal(&self) -> Option<LinkRefusal> {
         match self {
             Self::Socket(SocketError::Absent { .. } | SocketError::Failed { .. })
             | Self::Closed
             | Self::Broken(_) => None,
-            Self::Socket(SocketError::Wrong { .. }) => Some("path"),
-            Self::Silent | Self::Ungreeted => Some("greeting"),
-            Self::Version { .. } => Some("version"),
-            Self::Frame(_) | Self::Nonsense(_) => Some("frame"),
-            Self::Flood => Some("flood"),
-            Self::Unread => Some("unread"),
+            Self::Socket(SocketError::Wrong { .. }) => Some(LinkRefusal::Path),
+            Self::Silent | Self::Ungreeted => Some(LinkRefusal::Greeting),
+            Self::Version { .. } => Some(LinkRefusal::Version),
+            Self::Frame(_) | Self::Nonsense(_) => Some(LinkRefusal::Frame),
+            Self::Flood => Some(LinkRefusal::Flood),
+            Self::Unread => Some(LinkRefusal::Unread),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod agent;
 mod cri;
+mod metrics;
 mod store;
 mod supervisors;
 mod writes;

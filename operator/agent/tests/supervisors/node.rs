@@ -151,13 +151,13 @@ impl Node {
         self.sees_one(index, &running(attempt)).await;
     }
 
-    /// Value of a metric of the agent; 0 if it has counted nothing.
+    /// Value of a metric of the agent.
     pub fn counts(&self, metric: &str) -> u64 {
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &self.metrics).unwrap();
         let metric = format!("lockstep_agent_supervisor_{metric} ");
         let line = text.lines().find_map(|line| line.strip_prefix(&metric));
-        line.map_or(0, |value| value.parse().unwrap())
+        line.unwrap().parse().unwrap()
     }
 
     /// Waits until the metric is at least this.

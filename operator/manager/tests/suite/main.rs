@@ -5,5 +5,6 @@
 
 mod acting;
 mod command;
+mod documented;
 mod fake_api;
 mod smoke;

@@ -1,9 +1,9 @@
 //! The whole manager as one future over a fake API server, under paused time.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::documented::{PAGE, mistakes};
 use crate::fake_api::FakeApi;
 use chrono::{DateTime, Utc};
 use lockstep_manager::api::clients::Transports;
@@ -94,34 +94,6 @@ fn scrape(registry: &SharedRegistry) -> String {
     metrics
 }
 
-/// Series that the reference page does not have, or has with other labels.
-fn undocumented(metrics: &str) -> Vec<String> {
-    let page = include_str!("../../../../docs/reference/metrics.md");
-    let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
-    let known: BTreeMap<&str, Vec<&str>> = rows
-        .map(|row| {
-            let cells: Vec<&str> = row.split(" | ").collect();
-            let labels = cells[2].split(", ").filter(|l| !l.is_empty());
-            (cells[0].trim_end_matches('`'), labels.collect())
-        })
-        .collect();
-    let parts = ["_bucket", "_sum", "_count"];
-    let mut out = Vec::new();
-    for line in metrics.lines().filter(|l| !l.starts_with('#')) {
-        let series = line.rsplit_once(' ').unwrap().0;
-        let (name, labels) = series.split_once('{').unwrap_or((series, ""));
-        let stem = parts.iter().find_map(|p| name.strip_suffix(p));
-        // Every other piece between quotes is a value.
-        let names = labels.split('"').step_by(2);
-        let names = names.map(|n| n.trim_matches(|c: char| !c.is_ascii_alphabetic() && c != '_'));
-        let names: Vec<&str> = names.filter(|n| !n.is_empty() && *n != "le").collect();
-        if known.get(name).or(known.get(stem.unwrap_or_default())) != Some(&names) {
-            out.push(series.to_owned());
-        }
-    }
-    out
-}
-
 fn holder(leases: &[Value]) -> Option<&str> {
     leases.first()?["spec"]["holderIdentity"].as_str()
 }
@@ -183,7 +155,7 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
         ] {
             assert!(metrics.contains(line), "{line}\n{metrics}");
         }
-        assert_eq!(undocumented(&metrics), Vec::<String>::new());
+        assert_eq!(mistakes(&metrics, PAGE), Vec::<String>::new());
         stop.cancel();
     };
     tokio::select! {
@@ -353,7 +325,7 @@ async fn single_workloads_are_shown_by_the_leader_alone_and_where_that_is_config
     let [leader, follower] = registries.map(|registry| scrape(&registry));
     let info = r#"lockstep_workload_info{namespace="ml",name="llama",phase="Starting""#;
     assert!(leader.contains(info), "{leader}");
-    assert_eq!(undocumented(&leader), Vec::<String>::new());
+    assert_eq!(mistakes(&leader, PAGE), Vec::<String>::new());
     assert_eq!(follower, "# EOF\n");
     assert_eq!(scrape(&not_asked), "# EOF\n");
 }

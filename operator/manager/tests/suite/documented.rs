@@ -1,0 +1,93 @@
+//! What a process shows is what the page of metrics says. A test of the agent reads this file, too.
+
+use std::collections::BTreeMap;
+
+/// The page, generated from a table that `xtask/tests/metrics.rs` compares with the names in the sources.
+pub const PAGE: &str = include_str!("../../../../docs/reference/metrics.md");
+
+/// Kind and labels, without `le`, of each metric of the page.
+fn rows(page: &str) -> BTreeMap<&str, (&str, Vec<&str>)> {
+    let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
+    rows.map(|row| {
+        let cells: Vec<&str> = row.split(" | ").collect();
+        let labels = cells[2].split(", ").filter(|l| !l.is_empty());
+        (cells[0].trim_end_matches('`'), (cells[1], labels.collect()))
+    })
+    .collect()
+}
+
+/// Names of the labels of a series, without `le`.
+fn labels(series: &str) -> Vec<&str> {
+    // Every other piece between quotes is a value.
+    let names = series.split('"').step_by(2);
+    let names = names.map(|n| n.trim_matches(|c: char| !c.is_ascii_alphabetic() && c != '_'));
+    names.filter(|n| !n.is_empty() && *n != "le").collect()
+}
+
+/// What a scrape in the format of OpenMetrics has that the page does not have, or has with other labels or
+/// as another kind.
+pub fn mistakes(scrape: &str, page: &str) -> Vec<String> {
+    let rows = rows(page);
+    let mut out = Vec::new();
+    for line in scrape.lines() {
+        if let Some((name, kind)) = line.strip_prefix("# TYPE ").and_then(|l| l.split_once(' ')) {
+            let (suffix, kind) = match kind {
+                "counter" => ("_total", kind),
+                "info" => ("_info", "gauge"),
+                _ => ("", kind),
+            };
+            let name = format!("{name}{suffix}");
+            if rows.get(name.as_str()).is_none_or(|row| row.0 != kind) {
+                out.push(format!("{name} is a {kind}"));
+            }
+        } else if !line.starts_with('#') {
+            let series = line.rsplit_once(' ').unwrap().0;
+            let (name, rest) = series.split_once('{').unwrap_or((series, ""));
+            let parts = ["_bucket", "_sum", "_count"];
+            let stem = parts.iter().find_map(|p| name.strip_suffix(p));
+            let row = rows.get(name).or(rows.get(stem.unwrap_or_default()));
+            if row.is_none_or(|row| row.1 != labels(rest)) {
+                out.push(series.to_owned());
+            }
+        }
+    }
+    out
+}
+
+#[test]
+fn what_the_page_does_not_say_or_says_otherwise_is_found() {
+    for (scrape, said) in [
+        ("lockstep_moods 1", "lockstep_moods"),
+        ("# TYPE lockstep_moods gauge", "lockstep_moods is a gauge"),
+        ("lockstep_gangs 1", "lockstep_gangs"),
+        (
+            "lockstep_gangs{phase=\"x\"} 1",
+            "lockstep_gangs{phase=\"x\"}",
+        ),
+        (
+            "lockstep_agent_stops_total{result=\"x\",code=\"1\"} 1",
+            "lockstep_agent_stops_total{result=\"x\",code=\"1\"}",
+        ),
+        (
+            "# TYPE lockstep_placements gauge",
+            "lockstep_placements is a gauge",
+        ),
+    ] {
+        assert_eq!(mistakes(scrape, PAGE), [said]);
+    }
+    for right in [
+        "# TYPE lockstep_gangs gauge\nlockstep_gangs{state=\"x\"} 1",
+        "# TYPE lockstep_placements counter\nlockstep_placements_total 1",
+        "# TYPE lockstep_build info\nlockstep_build_info{version=\"1\",commit=\"a\"} 1",
+        "# TYPE lockstep_incident_phase_seconds histogram\n\
+            lockstep_incident_phase_seconds_bucket{phase=\"stop\",le=\"1.0\"} 1\n# EOF",
+    ] {
+        assert_eq!(mistakes(right, PAGE), Vec::<String>::new());
+    }
+    let spoilt = PAGE.replace(
+        "| `lockstep_gangs` | gauge |",
+        "| `lockstep_gangs` | counter |",
+    );
+    let found = mistakes("# TYPE lockstep_gangs gauge", &spoilt);
+    assert_eq!(found, ["lockstep_gangs is a gauge"]);
+}
