@@ -83,13 +83,13 @@ pub const WORKLOAD: Dashboard = Dashboard {
             )],
         },
         Panel {
-            title: "Work lost",
+            title: "GPU-hours lost",
             description: "Time of accelerators that failures and preemption have lost since it was created: work since the last checkpoint that was declared, and the restarts.",
-            unit: "s",
+            unit: "short",
             kind: Number,
             width: 3,
             queries: &[(
-                r#"sum(${source}_lost_accelerator_seconds{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_lost_accelerator_seconds{$scraped, namespace=~"$namespace", name=~"$workload"}) / 3600"#,
                 "lost",
             )],
         },
@@ -162,13 +162,13 @@ pub const WORKLOAD: Dashboard = Dashboard {
             ],
         },
         Panel {
-            title: "Work lost, over time",
+            title: "GPU-hours lost, over time",
             description: "Time of accelerators that failures and preemption have lost since it was created.",
-            unit: "s",
+            unit: "short",
             kind: Lines,
             width: 12,
             queries: &[(
-                r#"sum(${source}_lost_accelerator_seconds{$scraped, namespace=~"$namespace", name=~"$workload"})"#,
+                r#"sum(${source}_lost_accelerator_seconds{$scraped, namespace=~"$namespace", name=~"$workload"}) / 3600"#,
                 "lost",
             )],
         },
