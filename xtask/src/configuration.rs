@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use lockstep_manager::config::Config;
 use quote::ToTokens as _;
 use serde_json::Value;
@@ -51,18 +51,29 @@ struct Types {
 
 /// The page.
 pub fn markdown(root: &Path) -> Result<String> {
-    let mut types = Types::default();
-    for path in SOURCES {
-        let text = std::fs::read_to_string(root.join(path)).context(path)?;
-        types.read(&syn::parse_file(&text).context(path)?);
-    }
-    let defaults = serde_json::to_value(Config::default())?;
-    let mut out = HEADER.to_owned();
-    types.rows(WHOLE, "", &defaults, &mut out)?;
-    Ok(out)
+    Types::of(root)?.page()
 }
 
 impl Types {
+    fn of(root: &Path) -> Result<Self> {
+        let mut types = Self::default();
+        for path in SOURCES {
+            let text = std::fs::read_to_string(root.join(path)).context(path)?;
+            types.read(&syn::parse_file(&text).context(path)?);
+        }
+        Ok(types)
+    }
+
+    fn page(&self) -> Result<String> {
+        let defaults = serde_json::to_value(Config::default())?;
+        let mut out = HEADER.to_owned();
+        self.rows(WHOLE, "", &defaults, &mut out)?;
+        let rowless = |key: &&String| !out.contains(&format!("\n| `{key}` |"));
+        let lost: Vec<&String> = self.allowed.keys().filter(rowless).collect();
+        ensure!(lost.is_empty(), "rules for {lost:?}, which are no keys");
+        Ok(out)
+    }
+
     fn read(&mut self, file: &syn::File) {
         for item in &file.items {
             match item {
@@ -225,11 +236,12 @@ fn cell(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
-    fn page() -> String {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
-        markdown(root).unwrap()
+    fn types() -> Types {
+        Types::of(Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()).unwrap()
     }
 
     fn keys(value: &Value, prefix: &str, out: &mut Vec<String>) {
@@ -244,30 +256,85 @@ mod tests {
         }
     }
 
-    #[test]
-    fn every_key_of_the_defaults_has_a_line_with_a_meaning_and_no_other_key_has() {
-        let mut expected = Vec::new();
+    /// Rows of the page that are not of the keys, keys without one, and rows that say nothing.
+    fn mistakes(page: &str, keys: &[String]) -> Vec<String> {
+        let mut out = Vec::new();
+        let mut rowless: BTreeSet<&str> = keys.iter().map(String::as_str).collect();
+        for row in page.lines().filter_map(|l| l.strip_prefix("| `")) {
+            let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
+            let key = cells[0].trim_end_matches('`');
+            if !rowless.remove(key) {
+                out.push(format!("{key} is no key, or has two rows"));
+            }
+            if cells.len() != 5 || cells[4].len() <= 10 {
+                out.push(format!("{key} has no meaning"));
+            }
+        }
+        out.extend(rowless.iter().map(|key| format!("{key} has no row")));
+        out
+    }
+
+    /// Of the defaults.
+    fn all_keys() -> Vec<String> {
+        let mut out = Vec::new();
         keys(
             &serde_json::to_value(Config::default()).unwrap(),
             "",
-            &mut expected,
+            &mut out,
         );
-        let page = page();
-        let rows = page.lines().filter_map(|l| l.strip_prefix("| `"));
-        let mut found: Vec<String> = Vec::new();
-        for row in rows {
-            let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-            assert!(cells.len() == 5 && cells[4].len() > 10, "{row}");
-            found.push(cells[0].trim_end_matches('`').to_owned());
+        out
+    }
+
+    #[test]
+    fn every_key_of_the_defaults_has_a_line_with_a_meaning_and_no_other_key_has() {
+        let page = types().page().unwrap();
+        assert_eq!(mistakes(&page, &all_keys()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_the_page_has_wrong_is_said() {
+        let page = types().page().unwrap();
+        let row = page
+            .lines()
+            .find(|l| l.starts_with("| `client.readTimeout` |"));
+        let row = row.unwrap();
+        let another = row.replace("client.readTimeout", "client.qps");
+        let (cells, _meaning) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
+        for (instead, said) in [
+            (String::new(), "client.readTimeout has no row"),
+            (
+                format!("{row}\n{another}"),
+                "client.qps is no key, or has two rows",
+            ),
+            (
+                format!("{row}\n{row}"),
+                "client.readTimeout is no key, or has two rows",
+            ),
+            (format!("{cells} |  |"), "client.readTimeout has no meaning"),
+        ] {
+            let spoilt = page.replace(row, &instead);
+            assert_eq!(mistakes(&spoilt, &all_keys()), [said]);
         }
-        found.sort();
-        expected.sort();
-        assert_eq!(found, expected);
+    }
+
+    #[test]
+    fn a_rule_for_a_key_that_does_not_exist_is_refused() {
+        for rule in [
+            r#"ValueRule::new(holds, "client.watchBackoffmin", wait, "at least 10ms")"#,
+            r#"ValueRule::not_negative("client.watchBackoffmin", wait)"#,
+        ] {
+            let mut types = types();
+            types.read(&syn::parse_file(&format!("fn rules() {{ {rule}; }}")).unwrap());
+            assert_eq!(
+                types.page().unwrap_err().to_string(),
+                r#"rules for ["client.watchBackoffmin"], which are no keys"#
+            );
+        }
     }
 
     #[test]
     fn defaults_and_allowed_values_stand_beside_the_keys() {
-        let page = page();
+        let page = types().page().unwrap();
         for row in [
             "| `leaderElection.leaseDuration` | duration | `\"15s\"` | whole seconds, at least 1s |",
             "| `client.watchBackoffMin` | duration | `\"500ms\"` | at least 10ms; at most client.watchBackoffMax |",

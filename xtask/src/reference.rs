@@ -149,11 +149,20 @@ mod tests {
         assert!(page.contains("### spec\n\nIt has no fields.\n\n### status\n"));
     }
 
+    /// Lines with a link of rustdoc's.
+    fn links_of_rust(page: &str) -> Vec<&str> {
+        page.lines().filter(|l| l.contains("[`")).collect()
+    }
+
     #[test]
     fn no_text_has_a_link_that_only_rust_knows() {
-        let page = markdown(&lockstep_api::crds::all());
-        let links: Vec<&str> = page.lines().filter(|l| l.contains("[`")).collect();
-        assert!(links.is_empty(), "{links:#?}");
+        let mut crds = lockstep_api::crds::all();
+        let page = markdown(&crds);
+        assert!(links_of_rust(&page).is_empty(), "{page}");
         assert!(page.contains("*Ledger* marks what"));
+        let schema = crds[0].spec.versions[0].schema.as_mut().unwrap();
+        let schema = schema.open_api_v3_schema.as_mut().unwrap();
+        schema.description = Some("See [`Phase`].".into());
+        assert_eq!(links_of_rust(&markdown(&crds)), ["See [`Phase`]."]);
     }
 }

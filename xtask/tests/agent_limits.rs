@@ -1,13 +1,13 @@
 //! What a node's agent can do to its node and its cluster is on a list, and nothing else is: the calls of the
-//! container runtime that are linked into it, and the writes that its roles allow.
+//! container runtime that are linked into it, and the writes that its roles allow. Each rule is shown a mistake.
 
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Service account of the agents.
 const AGENT: &str = "lockstep-agent";
@@ -38,27 +38,68 @@ fn listed(page: &str, heading: &str) -> BTreeSet<String> {
     cells.map(str::to_owned).collect()
 }
 
-#[test]
-fn the_page_lists_the_calls_of_the_container_runtime_that_are_linked_into_the_agent() {
-    let proto = read("operator/agent/proto/api.proto");
+/// What is wrong with the page of the calls, the proto file, or the code that is generated of it.
+fn mistakes_in_calls(page: &str, proto: &str, code: &str) -> Vec<String> {
     let calls = proto.lines().filter_map(|l| l.trim().strip_prefix("rpc "));
     let calls: BTreeSet<String> = calls
         .filter_map(|l| Some(l.split_once('(')?.0.to_owned()))
         .collect();
-    let page = listed(&read("docs/images.md"), "What the agent calls");
-    assert_eq!(page, calls);
+    let page = listed(page, "What the agent calls");
+    let mut out = Vec::new();
+    let differ = page.symmetric_difference(&calls);
+    out.extend(differ.map(|c| format!("{c} is only on the page, or not there")));
     // The code has them from that file alone.
-    let code = read("operator/agent/src/cri/generated/runtime.v1.rs");
     let paths = code.split("\"/runtime.v1.").skip(1);
     let paths = paths.filter_map(|rest| rest.split('"').next()?.split_once('/'));
     let linked: BTreeSet<String> = paths.map(|(_, call)| call.to_owned()).collect();
-    assert_eq!(linked, calls);
+    let differ = linked.symmetric_difference(&calls);
+    out.extend(differ.map(|c| format!("{c} is only in the code, or not there")));
     let changing: Vec<&String> = calls
         .iter()
         .filter(|c| !["Version", "Status"].contains(&c.as_str()))
         .filter(|c| !c.starts_with("List") && !c.starts_with("Get") && !c.ends_with("Status"))
         .collect();
-    assert_eq!(changing, ["StopContainer"]);
+    if changing != ["StopContainer"] {
+        out.push(format!("{changing:?} change something"));
+    }
+    out
+}
+
+/// Page, proto file and code, as they are.
+fn calls() -> [String; 3] {
+    [
+        "docs/images.md",
+        "operator/agent/proto/api.proto",
+        "operator/agent/src/cri/generated/runtime.v1.rs",
+    ]
+    .map(read)
+}
+
+#[test]
+fn the_page_lists_the_calls_of_the_container_runtime_that_are_linked_into_the_agent() {
+    let [page, proto, code] = calls();
+    let found = mistakes_in_calls(&page, &proto, &code);
+    assert_eq!(found, Vec::<String>::new());
+}
+
+#[test]
+fn a_call_that_is_only_on_the_page_in_the_proto_file_or_in_the_code_is_noticed() {
+    let [page, proto, code] = calls();
+    let row = "\n| `StopContainer`";
+    assert!(page.contains(row), "{page}");
+    let on_page = page.replace(row, &format!("\n| `ExecSync` | x |{row}"));
+    let found = mistakes_in_calls(&on_page, &proto, &code);
+    assert_eq!(found, ["ExecSync is only on the page, or not there"]);
+    let linked = format!("{code}\"/runtime.v1.RuntimeService/ExecSync\"");
+    let found = mistakes_in_calls(&page, &proto, &linked);
+    assert_eq!(found, ["ExecSync is only in the code, or not there"]);
+    // Everywhere, and it changes something.
+    let proto = format!("{proto}\n  rpc ExecSync(A) returns (B) {{}}\n");
+    let found = mistakes_in_calls(&on_page, &proto, &linked);
+    assert_eq!(
+        found,
+        ["[\"ExecSync\", \"StopContainer\"] change something"]
+    );
 }
 
 fn yaml_below(path: &Path, out: &mut Vec<PathBuf>) {
@@ -109,38 +150,74 @@ fn roles_of_agents(manifests: &[Value]) -> BTreeSet<(String, String)> {
     to_agents.map(role).collect()
 }
 
-#[test]
-fn agents_write_node_agents_and_nothing_else() {
-    let manifests = manifests();
-    let bound = roles_of_agents(&manifests);
+/// What agents may do beside what is on the list, or may not do of it.
+fn mistakes_in_roles(manifests: &[Value]) -> Vec<String> {
+    let bound = roles_of_agents(manifests);
+    let mut out = Vec::new();
     let mut found = BTreeSet::new();
-    let mut writes: BTreeMap<(String, String, String), usize> = BTreeMap::new();
-    for object in &manifests {
+    let mut writes: BTreeSet<(String, String, String)> = BTreeSet::new();
+    for object in manifests {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let role = (text(&object["kind"]), text(&object["metadata"]["name"]));
         if !bound.contains(&role) {
             continue;
         }
-        found.insert(role);
-        assert!(
-            object["aggregationRule"].is_null(),
-            "others add rules to it"
-        );
+        if !object["aggregationRule"].is_null() {
+            out.push(format!("others add rules to {}", role.1));
+        }
         for rule in object["rules"].as_array().into_iter().flatten() {
-            assert!(rule["nonResourceURLs"].is_null());
+            if !rule["nonResourceURLs"].is_null() {
+                out.push(format!("{} has {}", role.1, rule["nonResourceURLs"]));
+            }
             for group in strings(&rule["apiGroups"]) {
                 for resource in strings(&rule["resources"]) {
-                    for verb in strings(&rule["verbs"]) {
-                        if !READS.contains(&verb.as_str()) {
-                            let right = (group.clone(), resource.clone(), verb);
-                            *writes.entry(right).or_default() += 1;
-                        }
-                    }
+                    let changing = strings(&rule["verbs"]).filter(|v| !READS.contains(&v.as_str()));
+                    writes.extend(changing.map(|verb| (group.clone(), resource.clone(), verb)));
                 }
             }
         }
+        found.insert(role);
     }
-    assert!(!bound.is_empty() && found == bound, "{bound:?}, {found:?}");
+    if bound.is_empty() || found != bound {
+        out.push(format!("{bound:?} are bound, and there are {found:?}"));
+    }
     let allowed = WRITES.map(|(g, r, v)| (g.to_owned(), r.to_owned(), v.to_owned()));
-    assert_eq!(writes.into_keys().collect::<BTreeSet<_>>(), allowed.into());
+    let allowed = BTreeSet::from(allowed);
+    let differ = writes.symmetric_difference(&allowed);
+    out.extend(differ.map(|(g, r, v)| format!("{v} {r} of {g:?}")));
+    out
+}
+
+#[test]
+fn agents_write_node_agents_and_nothing_else() {
+    assert_eq!(mistakes_in_roles(&manifests()), Vec::<String>::new());
+}
+
+/// What is found after a change to the role of the agents.
+fn after(change: fn(&mut Value)) -> Vec<String> {
+    let mut manifests = manifests();
+    let mut all = manifests.iter_mut();
+    let role = all.find(|o| o["kind"] == "ClusterRole" && o["metadata"]["name"] == AGENT);
+    change(role.unwrap());
+    mistakes_in_roles(&manifests)
+}
+
+#[test]
+fn a_right_too_many_or_one_too_few_is_noticed() {
+    let pods = after(|role| {
+        let pods = json!({"apiGroups": [""], "resources": ["pods"], "verbs": ["get", "delete"]});
+        role["rules"].as_array_mut().unwrap().push(pods);
+    });
+    assert_eq!(pods, ["delete pods of \"\""]);
+    let aggregated = after(|role| role["aggregationRule"] = json!({"clusterRoleSelectors": []}));
+    assert_eq!(aggregated, ["others add rules to lockstep-agent"]);
+    let url = after(|role| {
+        let logs = json!({"nonResourceURLs": ["/logs"], "verbs": ["get"]});
+        role["rules"].as_array_mut().unwrap().push(logs);
+    });
+    assert_eq!(url, ["lockstep-agent has [\"/logs\"]"]);
+    let none = after(|role| role["rules"] = json!([]));
+    assert_eq!(none.len(), WRITES.len(), "{none:?}");
+    let gone = after(|role| role["metadata"]["name"] = json!("another"));
+    assert!(gone[0].contains("are bound, and there are"), "{gone:?}");
 }

@@ -1,11 +1,12 @@
-//! The node agents as they are shipped: on every node, in a namespace whose quota admits them all.
+//! The node agents as they are shipped: on every node, in a namespace whose quota admits them all. Each rule
+//! is shown a mistake.
 
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Nodes of the largest clusters: what Kubernetes supports.
 const NODES: u64 = 5_000;
@@ -16,30 +17,74 @@ fn manifest(file: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-#[test]
-fn the_quota_of_the_agents_is_in_their_namespace_and_for_their_class() {
-    let (agents, quota) = (manifest("daemonset.yaml"), manifest("quota.yaml"));
+/// What is wrong with the agents, and a quota, in a namespace of this name.
+fn mistakes(agents: &Value, quota: &Value, place: &Value) -> Vec<&'static str> {
     let class = &agents["spec"]["template"]["spec"]["priorityClassName"];
-    assert_eq!(class, "system-node-critical");
-    let scopes = quota["spec"]["scopeSelector"]["matchExpressions"]
-        .as_array()
-        .unwrap();
-    assert_eq!(scopes.len(), 1, "another scope would admit fewer");
-    assert_eq!(scopes[0]["scopeName"], "PriorityClass");
-    assert_eq!(scopes[0]["operator"], "In");
-    assert_eq!(scopes[0]["values"], serde_json::json!([class]));
-    let place = &manifest("namespace.yaml")["metadata"]["name"];
-    assert_eq!(&agents["metadata"]["namespace"], place);
-    assert_eq!(&quota["metadata"]["namespace"], place);
+    let scope = json!([{"scopeName": "PriorityClass", "operator": "In", "values": [class]}]);
+    let hard = quota["spec"]["hard"].as_object();
+    let pods = quota["spec"]["hard"]["pods"].as_str();
+    let pods = pods.and_then(|p| p.strip_suffix('k')?.parse::<u64>().ok());
+    let rules = [
+        (class == "system-node-critical", "something preempts them"),
+        // Another scope beside it would admit fewer.
+        (
+            quota["spec"]["scopeSelector"]["matchExpressions"] == scope,
+            "the quota is for others",
+        ),
+        (
+            [agents, quota].map(|o| &o["metadata"]["namespace"]) == [place; 2],
+            "agents or quota are in another namespace",
+        ),
+        // A quota of memory, say, would demand it of each pod and count it.
+        (
+            hard.is_some_and(|h| h.keys().eq(["pods"])),
+            "the quota counts more than pods",
+        ),
+        // One for each node while as many are ending.
+        (
+            pods.is_some_and(|p| p * 1_000 >= 2 * NODES),
+            "the quota has no place for all",
+        ),
+    ];
+    let broken = rules.into_iter().filter(|(holds, _)| !holds);
+    broken.map(|(_, mistake)| mistake).collect()
+}
+
+/// The same of what is shipped, after a change to agents and quota.
+fn after(change: fn(&mut Value, &mut Value)) -> Vec<&'static str> {
+    let (mut agents, mut quota) = (manifest("daemonset.yaml"), manifest("quota.yaml"));
+    change(&mut agents, &mut quota);
+    mistakes(
+        &agents,
+        &quota,
+        &manifest("namespace.yaml")["metadata"]["name"],
+    )
 }
 
 #[test]
-fn the_quota_of_the_agents_admits_a_pod_for_each_node_while_as_many_are_ending() {
-    let quota = manifest("quota.yaml");
-    let hard = quota["spec"]["hard"].as_object().unwrap();
-    // A quota of memory, say, would demand it of each pod and count it.
-    assert!(hard.keys().eq(["pods"]), "{hard:?}");
-    let pods = hard["pods"].as_str().unwrap().strip_suffix('k').unwrap();
-    let pods = pods.parse::<u64>().unwrap() * 1_000;
-    assert!(pods >= 2 * NODES, "{pods} for {NODES} nodes");
+fn the_quota_of_the_agents_is_for_them_and_admits_a_pod_for_each_node_while_as_many_are_ending() {
+    assert_eq!(after(|_, _| ()), [""; 0]);
+}
+
+#[test]
+fn each_rule_finds_the_mistake_that_it_is_shown() {
+    let without_class = after(|agents, _| {
+        agents["spec"]["template"]["spec"]["priorityClassName"] = Value::Null;
+    });
+    assert_eq!(
+        without_class,
+        ["something preempts them", "the quota is for others"]
+    );
+    let another_scope = after(|_, quota| {
+        let scopes = &mut quota["spec"]["scopeSelector"]["matchExpressions"];
+        let best_effort = json!({"scopeName": "BestEffort", "operator": "Exists"});
+        scopes.as_array_mut().unwrap().push(best_effort);
+    });
+    assert_eq!(another_scope, ["the quota is for others"]);
+    let elsewhere = after(|_, quota| quota["metadata"]["namespace"] = json!("default"));
+    assert_eq!(elsewhere, ["agents or quota are in another namespace"]);
+    let memory = after(|_, quota| quota["spec"]["hard"]["limits.memory"] = json!("1Ti"));
+    assert_eq!(memory, ["the quota counts more than pods"]);
+    let few = after(|_, quota| quota["spec"]["hard"]["pods"] = json!("9k"));
+    assert_eq!(few, ["the quota has no place for all"]);
 }

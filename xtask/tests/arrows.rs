@@ -2,7 +2,7 @@
 //!
 //! Direct arrows come from `cargo metadata`. What a crate must not reach at all comes from `cargo
 //! tree` of that crate alone: metadata unifies the features of the whole workspace, so it sees
-//! dependencies that the crate does not have.
+//! dependencies that the crate does not have. Each rule is shown a mistake.
 
 use std::collections::BTreeSet;
 use std::process::Command;
@@ -120,30 +120,51 @@ fn packages() -> Result<Vec<Package>> {
         .collect())
 }
 
+/// What is wrong with the direct dependencies of a crate.
+fn mistake(package: &Package) -> Option<String> {
+    let name = &package.name;
+    let Some((_, allowed)) = ALLOWED.iter().find(|(n, _)| n == name) else {
+        let product = package.manifest.contains("/operator/");
+        return product.then(|| format!("{name} is part of the product and has no entry here"));
+    };
+    let mut wrong = package.needs.iter();
+    let wrong = wrong.find(|n| !allowed.contains(&n.as_str()))?;
+    Some(format!("{name} must not depend on {wrong}"))
+}
+
 #[test]
 fn crates_depend_on_each_other_only_along_the_allowed_arrows() -> Result<()> {
-    for package in packages()? {
-        let Some((_, allowed)) = ALLOWED.iter().find(|(name, _)| *name == package.name) else {
-            let product = package.manifest.contains("/operator/");
-            ensure!(
-                !product,
-                "{} is part of the product and has no entry here",
-                package.name
-            );
-            continue;
-        };
-        let wrong: Vec<_> = package
-            .needs
-            .iter()
-            .filter(|n| !allowed.contains(&n.as_str()))
-            .collect();
-        ensure!(
-            wrong.is_empty(),
-            "{} must not depend on {wrong:?}",
-            package.name
-        );
-    }
+    let found: Vec<String> = packages()?.iter().filter_map(mistake).collect();
+    ensure!(found.is_empty(), "{found:?}");
     Ok(())
+}
+
+#[test]
+fn an_arrow_that_is_not_allowed_and_a_crate_of_the_product_without_an_entry_are_noticed() {
+    let package = |name: &str, folder: &str, needs: &[&str]| Package {
+        name: name.to_owned(),
+        manifest: format!("/x/{folder}/Cargo.toml"),
+        needs: needs.iter().map(|n| (*n).to_owned()).collect(),
+    };
+    let upwards = package("lockstep-model", "operator/model", &["lockstep-manager"]);
+    assert_eq!(
+        mistake(&upwards).as_deref(),
+        Some("lockstep-model must not depend on lockstep-manager")
+    );
+    let new = package("lockstep-new", "operator/new", &[]);
+    assert_eq!(
+        mistake(&new).as_deref(),
+        Some("lockstep-new is part of the product and has no entry here")
+    );
+    let of_tests = package("lockstep-new", "tests/new", &["lockstep-manager"]);
+    assert_eq!(mistake(&of_tests), None);
+}
+
+/// Of these crates those that are in a tree, as `cargo tree` prints it without a prefix.
+fn reached<'a>(tree: &str, forbidden: &[&'a str]) -> Vec<&'a str> {
+    let tree: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
+    let all = forbidden.iter().copied();
+    all.filter(|f| tree.contains(f)).collect()
 }
 
 #[test]
@@ -152,11 +173,29 @@ fn pure_crates_reach_no_client_and_no_async_runtime() -> Result<()> {
         let tree = cargo(&[
             "tree", "-p", name, "-e", "normal", "--prefix", "none", "--format", "{p}",
         ])?;
-        let reached: BTreeSet<&str> = tree.lines().filter_map(|l| l.split(' ').next()).collect();
-        let bad: Vec<&&str> = forbidden.iter().filter(|f| reached.contains(**f)).collect();
+        ensure!(tree.starts_with(name), "{tree}");
+        let bad = reached(&tree, forbidden);
         ensure!(bad.is_empty(), "{name} reaches {bad:?}");
     }
     Ok(())
+}
+
+#[test]
+fn a_client_far_down_in_a_tree_is_noticed() {
+    let tree = "lockstep-model v0.1.0 (/x)\nkube-core v4.0.0\nkube-client v4.0.0\nsyn v2.0.0\n";
+    assert_eq!(reached(tree, &["kube-client", "tokio"]), ["kube-client"]);
+    assert_eq!(reached(tree, &["kube", "tokio"]), [""; 0]);
+}
+
+/// Ways to an API server through a proxy that the client in a tree lacks.
+fn lacks(tree: &str) -> Vec<&'static str> {
+    let kube = tree.lines().find(|l| l.starts_with("kube v"));
+    let features = kube.and_then(|l| l.split(' ').nth(2)).unwrap_or_default();
+    let has = |wanted: &&str| features.split(',').any(|f| f == *wanted);
+    ["http-proxy", "socks5"]
+        .into_iter()
+        .filter(|w| !has(w))
+        .collect()
 }
 
 /// Each alone, as images have it: a build of the workspace has the features of all.
@@ -166,14 +205,18 @@ fn every_client_can_reach_an_api_server_behind_a_proxy() -> Result<()> {
         let tree = cargo(&[
             "tree", "-p", name, "-e", "normal", "--prefix", "none", "--format", "{p} {f}",
         ])?;
-        let kube = tree.lines().find(|l| l.starts_with("kube v"));
-        let features = kube.and_then(|l| l.split(' ').nth(2)).context("kube")?;
-        for wanted in ["http-proxy", "socks5"] {
-            ensure!(
-                features.split(',').any(|f| f == wanted),
-                "{name} lacks {wanted}: {features}"
-            );
-        }
+        let lacks = lacks(&tree);
+        ensure!(lacks.is_empty(), "{name} lacks {lacks:?}");
     }
     Ok(())
+}
+
+#[test]
+fn a_client_without_a_proxy_or_no_client_at_all_is_noticed() {
+    let tree = |features| format!("lockstep-cli v0.1.0 (/x) \nkube v4.0.0 {features}\n");
+    assert_eq!(lacks(&tree("client,http-proxy,socks5")), [""; 0]);
+    assert_eq!(lacks(&tree("client,http-proxy")), ["socks5"]);
+    assert_eq!(lacks(&tree("client")), ["http-proxy", "socks5"]);
+    let none = "lockstep-cli v0.1.0 (/x) \nkube-core v4.0.0 http-proxy,socks5\n";
+    assert_eq!(lacks(none), ["http-proxy", "socks5"]);
 }

@@ -81,6 +81,10 @@ fn mistakes(dashboards: &[Dashboard]) -> Vec<String> {
                 ));
             }
             for (query, _) in panel.asks() {
+                // Those of many accelerators are no time that has passed.
+                if panel.unit == "s" && query.contains("accelerator_seconds") {
+                    out.push(format!("{place}: accelerator-seconds as a time"));
+                }
                 let found = from_each_source(&query);
                 out.extend(found.into_iter().map(|m| format!("{place}: {m}")));
                 let unknown = unknown_variables(dashboard, &query);
@@ -237,9 +241,23 @@ fn every_rule_about_variables_and_panels_finds_its_mistake() {
         width: 12,
         queries: &[],
     };
-    let panels: &'static [Panel] = Box::leak(Box::new([silent]));
+    let lost = Panel {
+        description: "d",
+        queries: &[(
+            "sum(lockstep_workload_lost_accelerator_seconds{$scraped})",
+            "l",
+        )],
+        ..silent
+    };
+    let panels: &'static [Panel] = Box::leak(Box::new([silent, lost]));
     let dashboard = Dashboard { panels, ..ALL[0] };
-    assert_eq!(mistakes(&[dashboard]).len(), 1);
+    assert_eq!(
+        mistakes(&[dashboard]),
+        [
+            "Lockstep / Fleet / t: title, description, unit or query is missing",
+            "Lockstep / Fleet / t: accelerator-seconds as a time"
+        ]
+    );
 }
 
 #[test]
@@ -288,28 +306,74 @@ fn every_metric_is_in_a_panel_or_a_rule_or_it_is_said_why_not() {
     assert!(unseen(&exported(), &others).contains(&"lockstep_agent_runtime_calls_total"));
 }
 
+/// Files of dashboards that a component does not bring.
+fn left_out(component: &str) -> Vec<String> {
+    let files = dashboards::files();
+    let names = files
+        .iter()
+        .map(|(path, _)| path.file_name().unwrap().to_str().unwrap());
+    names
+        .filter(|name| !component.contains(&format!("  - {name}\n")))
+        .map(str::to_owned)
+        .collect()
+}
+
 #[test]
 fn the_component_brings_every_dashboard() {
     let component = include_str!("../../config/components/dashboards/kustomization.yaml");
-    for (path, _) in dashboards::files() {
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(component.contains(&format!("  - {name}\n")), "{name}");
+    assert_eq!(left_out(component), Vec::<String>::new());
+    let without = component.replace("  - fleet.json\n", "");
+    assert_eq!(left_out(&without), ["fleet.json"]);
+}
+
+/// Panels with the id of another, in the place of another or beyond the edge.
+fn mistakes_of_places(dashboard: &Value) -> Vec<String> {
+    let mut out = Vec::new();
+    let mut taken = BTreeSet::new();
+    let mut ids = BTreeSet::new();
+    for panel in dashboard["panels"].as_array().unwrap() {
+        let title = &panel["title"];
+        if !ids.insert(panel["id"].as_u64().unwrap()) {
+            out.push(format!("{title}: an id twice"));
+        }
+        let at = |k: &str| panel["gridPos"][k].as_u64().unwrap();
+        for x in at("x")..at("x") + at("w") {
+            if x >= 24 {
+                out.push(format!("{title}: beyond the edge"));
+            }
+            if !taken.insert((x, at("y"))) {
+                out.push(format!("{title}: over another"));
+            }
+        }
     }
+    out
 }
 
 #[test]
 fn panels_have_ids_of_their_own_and_places_that_do_not_overlap() {
+    type Change = fn(&mut Value);
+    let mistakes: [(Change, &str); 3] = [
+        (
+            |panels| panels[1]["id"] = panels[0]["id"].clone(),
+            "an id twice",
+        ),
+        (
+            |panels| panels[1]["gridPos"] = panels[0]["gridPos"].clone(),
+            "over another",
+        ),
+        (
+            |panels| panels[0]["gridPos"]["x"] = json!(23),
+            "beyond the edge",
+        ),
+    ];
     for dashboard in ALL {
         let json = dashboard.json();
-        let mut taken = BTreeSet::new();
-        let mut ids = BTreeSet::new();
-        for panel in json["panels"].as_array().unwrap() {
-            assert!(ids.insert(panel["id"].as_u64().unwrap()));
-            let at = |k: &str| panel["gridPos"][k].as_u64().unwrap();
-            for x in at("x")..at("x") + at("w") {
-                assert!(x < 24, "{panel}");
-                assert!(taken.insert((x, at("y"))), "{panel}");
-            }
+        assert_eq!(mistakes_of_places(&json), Vec::<String>::new());
+        for (change, mistake) in mistakes {
+            let mut json = json.clone();
+            change(&mut json["panels"]);
+            let found = mistakes_of_places(&json);
+            assert!(found.iter().any(|m| m.ends_with(mistake)), "{found:?}");
         }
     }
 }

@@ -1,17 +1,19 @@
-//! The manager as it is shipped: nobody's victim, and with memory for the clusters that it is made for.
+//! The manager as it is shipped: nobody's victim, and with memory for the clusters that it is made for. Each
+//! rule is shown a mistake.
 
 // `cfg(test)` always holds here; it tells clippy that helpers of tests may unwrap.
 #![cfg(test)]
 
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 /// Pods of the largest clusters: what Kubernetes supports is half of that.
 const PODS: u64 = 300_000;
 /// Bytes of a pod in the index; a cycle of the scheduler looks at a copy while the index goes on.
 const POD: u64 = 1_024;
 const COPIES: u64 = 2;
+const NONE: [&str; 0] = [];
 
 fn manifest(file: &str) -> Value {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("../config/manager");
@@ -19,89 +21,212 @@ fn manifest(file: &str) -> Value {
     serde_saphyr::from_str(&text).unwrap()
 }
 
-#[test]
-fn the_manager_has_a_priority_that_nothing_preempts_and_a_quota_that_admits_it_in_its_namespace() {
-    let (manager, quota) = (manifest("deployment.yaml"), manifest("quota.yaml"));
-    let class = &manager["spec"]["template"]["spec"]["priorityClassName"];
-    assert_eq!(class, "system-cluster-critical");
-    let scope = &quota["spec"]["scopeSelector"]["matchExpressions"][0];
-    assert_eq!(scope["scopeName"], "PriorityClass");
-    assert_eq!(scope["values"], serde_json::json!([class]));
-    assert_eq!(
-        quota["metadata"]["namespace"],
-        manager["metadata"]["namespace"]
-    );
-    let pods: u64 = quota["spec"]["hard"]["pods"]
-        .as_str()
-        .unwrap()
-        .parse()
-        .unwrap();
-    let replicas = manager["spec"]["replicas"].as_u64().unwrap();
-    assert!(pods >= 2 * (replicas + 1), "a rollout adds as many");
+struct Manifests {
+    manager: Value,
+    quota: Value,
+    budget: Value,
 }
 
-/// Budget and replicas of the Deployment as `config/components/ha-3` changes them.
-fn with_three() -> (Value, Value) {
-    let patch = |file: &str| manifest(&format!("../components/ha-3/{file}"));
-    let (budget, manager) = (patch("disruption_budget.yaml"), patch("deployment.yaml"));
-    (
-        budget["spec"]["minAvailable"].clone(),
-        manager["spec"]["replicas"].clone(),
-    )
+fn shipped() -> Manifests {
+    Manifests {
+        manager: manifest("deployment.yaml"),
+        quota: manifest("quota.yaml"),
+        budget: manifest("disruption_budget.yaml"),
+    }
+}
+
+/// Budget and replicas as `config/components/ha-3` changes them.
+fn with_three() -> Manifests {
+    let patch = |file: &str| manifest(&format!("../components/ha-3/{file}"))["spec"].clone();
+    let mut three = shipped();
+    three.budget["spec"]["minAvailable"] = patch("disruption_budget.yaml")["minAvailable"].clone();
+    three.manager["spec"]["replicas"] = patch("deployment.yaml")["replicas"].clone();
+    three
+}
+
+/// What holds, and what is wrong where it does not.
+type Rule = (bool, &'static str);
+
+fn broken(rules: Vec<Rule>) -> Vec<&'static str> {
+    let broken = rules.into_iter().filter(|(holds, _)| !holds);
+    broken.map(|(_, mistake)| mistake).collect()
+}
+
+fn of_class_and_quota(m: &Manifests) -> Vec<Rule> {
+    let class = &m.manager["spec"]["template"]["spec"]["priorityClassName"];
+    let scope = &m.quota["spec"]["scopeSelector"]["matchExpressions"][0];
+    let pods = m.quota["spec"]["hard"]["pods"].as_str();
+    let pods = pods.and_then(|p| p.parse::<u64>().ok());
+    let replicas = m.manager["spec"]["replicas"].as_u64();
+    let place = &m.manager["metadata"]["namespace"];
+    vec![
+        (class == "system-cluster-critical", "something preempts it"),
+        (
+            scope["scopeName"] == "PriorityClass" && scope["values"] == json!([class]),
+            "the quota is for another class",
+        ),
+        (
+            m.quota["metadata"]["namespace"] == *place,
+            "the quota is in another namespace",
+        ),
+        // A rollout adds as many.
+        (
+            pods.zip(replicas).is_some_and(|(p, r)| p >= 2 * (r + 1)),
+            "the quota stops a rollout",
+        ),
+    ]
+}
+
+fn of_drains(m: &Manifests) -> Vec<Rule> {
+    let stay = m.budget["spec"]["minAvailable"].as_u64().unwrap_or(0);
+    let replicas = m.manager["spec"]["replicas"].as_u64().unwrap_or(0);
+    vec![
+        (stay >= 1, "a drain takes all"),
+        (replicas == stay + 1, "a drain hangs, or takes several"),
+    ]
+}
+
+fn of_budget(m: &Manifests) -> Vec<Rule> {
+    let labels = &m.manager["spec"]["template"]["metadata"]["labels"];
+    let place = &m.manager["metadata"]["namespace"];
+    vec![
+        // Not the pods of `lockstep-components`, which have the same name.
+        (
+            m.budget["spec"]["selector"]["matchLabels"] == *labels
+                && labels["app.kubernetes.io/component"] == "manager",
+            "the budget is for others",
+        ),
+        (
+            m.budget["metadata"]["namespace"] == *place,
+            "the budget is in another namespace",
+        ),
+        (
+            m.budget["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow",
+            "broken managers hold up a drain",
+        ),
+    ]
+}
+
+fn of_namespace(m: &Manifests) -> Vec<Rule> {
+    let container = &m.manager["spec"]["template"]["spec"]["containers"][0];
+    let mut env = container["env"].as_array().into_iter().flatten();
+    let own = env.find(|e| e["name"] == "POD_NAMESPACE");
+    let path = own.map(|e| &e["valueFrom"]["fieldRef"]["fieldPath"]);
+    vec![(
+        path.is_some_and(|p| p == "metadata.namespace"),
+        "it does not know its namespace",
+    )]
+}
+
+fn of_memory(m: &Manifests) -> Vec<Rule> {
+    let container = &m.manager["spec"]["template"]["spec"]["containers"][0];
+    let limit = container["resources"]["limits"]["memory"].as_str();
+    let gib = limit.and_then(|l| l.strip_suffix("Gi")?.parse::<u64>().ok());
+    let pods = COPIES * PODS * POD;
+    vec![(
+        gib.is_some_and(|gib| gib << 30 >= pods + pods / 2),
+        "memory for fewer pods, or not in Gi",
+    )]
+}
+
+#[test]
+fn the_manager_has_a_priority_that_nothing_preempts_and_a_quota_that_admits_it_in_its_namespace() {
+    for manifests in [shipped(), with_three()] {
+        assert_eq!(broken(of_class_and_quota(&manifests)), NONE);
+    }
 }
 
 #[test]
 fn the_disruption_budget_lets_a_drain_take_one_manager_and_never_the_last() {
-    let (manager, budget) = (
-        manifest("deployment.yaml"),
-        manifest("disruption_budget.yaml"),
-    );
-    let shipped = (
-        budget["spec"]["minAvailable"].clone(),
-        manager["spec"]["replicas"].clone(),
-    );
-    for (stay, replicas) in [shipped, with_three()] {
-        let (stay, replicas) = (stay.as_u64().unwrap(), replicas.as_u64().unwrap());
-        assert!(stay >= 1, "a drain takes all");
-        assert_eq!(replicas - stay, 1, "a drain hangs, or takes several");
+    for manifests in [shipped(), with_three()] {
+        assert_eq!(broken(of_drains(&manifests)), NONE);
     }
 }
 
 #[test]
 fn the_disruption_budget_is_for_the_managers_alone_and_those_that_are_broken_hold_up_no_drain() {
-    let (manager, budget) = (
-        manifest("deployment.yaml"),
-        manifest("disruption_budget.yaml"),
-    );
-    let labels = &manager["spec"]["template"]["metadata"]["labels"];
-    assert_eq!(&budget["spec"]["selector"]["matchLabels"], labels);
-    // Not the pods of `lockstep-components`, which have the same name.
-    assert_eq!(labels["app.kubernetes.io/component"], "manager");
-    assert_eq!(
-        budget["metadata"]["namespace"],
-        manager["metadata"]["namespace"]
-    );
-    assert_eq!(budget["spec"]["unhealthyPodEvictionPolicy"], "AlwaysAllow");
+    assert_eq!(broken(of_budget(&shipped())), NONE);
 }
 
 #[test]
 fn the_manager_learns_its_own_namespace_where_nothing_is_evicted() {
-    let manager = manifest("deployment.yaml");
-    let container = &manager["spec"]["template"]["spec"]["containers"][0];
-    let env = container["env"].as_array().unwrap();
-    let own = env.iter().find(|e| e["name"] == "POD_NAMESPACE").unwrap();
-    assert_eq!(
-        own["valueFrom"]["fieldRef"]["fieldPath"],
-        "metadata.namespace"
-    );
+    assert_eq!(broken(of_namespace(&shipped())), NONE);
 }
 
 #[test]
 fn the_memory_of_the_manager_is_enough_for_the_pods_of_the_largest_clusters() {
-    let manager = manifest("deployment.yaml");
-    let container = &manager["spec"]["template"]["spec"]["containers"][0];
-    let limit = container["resources"]["limits"]["memory"].as_str().unwrap();
-    let gib: u64 = limit.strip_suffix("Gi").unwrap().parse().unwrap();
-    let (limit, pods) = (gib << 30, COPIES * PODS * POD);
-    assert!(limit >= pods + pods / 2, "{limit} for {pods} of pods alone");
+    assert_eq!(broken(of_memory(&shipped())), NONE);
+}
+
+type Change = fn(&mut Manifests);
+
+const MISTAKES: [(Change, &[&str]); 12] = [
+    (
+        |m| m.manager["spec"]["template"]["spec"]["priorityClassName"] = Value::Null,
+        &["something preempts it", "the quota is for another class"],
+    ),
+    (
+        |m| m.quota["spec"]["scopeSelector"] = Value::Null,
+        &["the quota is for another class"],
+    ),
+    (
+        |m| m.quota["metadata"]["namespace"] = json!("default"),
+        &["the quota is in another namespace"],
+    ),
+    (
+        |m| m.quota["spec"]["hard"]["pods"] = json!("3"),
+        &["the quota stops a rollout"],
+    ),
+    (
+        |m| m.budget["spec"]["minAvailable"] = json!(2),
+        &["a drain hangs, or takes several"],
+    ),
+    (
+        |m| m.budget["spec"]["minAvailable"] = json!(0),
+        &["a drain takes all", "a drain hangs, or takes several"],
+    ),
+    (
+        |m| m.manager["spec"]["replicas"] = json!(3),
+        &["a drain hangs, or takes several"],
+    ),
+    (
+        |m| m.budget["spec"]["selector"]["matchLabels"] = json!({}),
+        &["the budget is for others"],
+    ),
+    (
+        |m| m.budget["metadata"]["namespace"] = json!("default"),
+        &["the budget is in another namespace"],
+    ),
+    (
+        |m| m.budget["spec"]["unhealthyPodEvictionPolicy"] = Value::Null,
+        &["broken managers hold up a drain"],
+    ),
+    (
+        |m| container(m)["env"] = json!([]),
+        &["it does not know its namespace"],
+    ),
+    (
+        |m| container(m)["resources"]["limits"]["memory"] = json!("256Mi"),
+        &["memory for fewer pods, or not in Gi"],
+    ),
+];
+
+fn container(m: &mut Manifests) -> &mut Value {
+    &mut m.manager["spec"]["template"]["spec"]["containers"][0]
+}
+
+#[test]
+fn each_rule_finds_the_mistake_that_it_is_shown() {
+    for (change, expected) in MISTAKES {
+        let mut m = shipped();
+        change(&mut m);
+        let rules = [
+            of_class_and_quota(&m),
+            of_drains(&m),
+            of_budget(&m),
+            of_namespace(&m),
+            of_memory(&m),
+        ];
+        assert_eq!(broken(rules.concat()), expected);
+    }
 }
