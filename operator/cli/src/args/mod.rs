@@ -284,22 +284,24 @@ mod tests {
         assert_eq!(commands_in(text), ["top -A", "list"]);
     }
 
+    /// What the program says of a command of a page, if that is not how it is called.
+    fn refused(command: &str) -> Option<String> {
+        // What is beside the command: a pipe, a comment, words left out.
+        let words = command.split(['|', '>', '#']).next().unwrap_or_default();
+        let words = words.split_whitespace().filter(|w| *w != "...");
+        let error = Args::try_parse_from(["kubectl-lockstep"].into_iter().chain(words)).err()?;
+        // A verb alone names the verb.
+        let incomplete = clap::error::ErrorKind::MissingRequiredArgument;
+        let verb = !command.contains(' ');
+        (!(verb && error.kind() == incomplete)).then(|| error.to_string())
+    }
+
     #[test]
     fn every_command_of_the_documentation_parses() {
         let mut seen = 0;
         for (page, text) in pages() {
             for command in commands_in(&text) {
-                // What is beside the command: a pipe, a comment, words left out.
-                let words = command.split(['|', '>', '#']).next().unwrap_or_default();
-                let words = words.split_whitespace().filter(|w| *w != "...");
-                let words = ["kubectl-lockstep"].into_iter().chain(words);
-                let parsed = Args::try_parse_from(words);
-                let said = parsed.err().map(|e| (e.kind(), e.to_string()));
-                // A verb alone names the verb.
-                let incomplete = clap::error::ErrorKind::MissingRequiredArgument;
-                let verb = !command.contains(' ');
-                let wrong = said.filter(|(kind, _)| !(verb && *kind == incomplete));
-                assert!(wrong.is_none(), "{page}: {command}: {wrong:?}");
+                assert_eq!(refused(&command), None, "{page}: {command}");
                 seen += 1;
             }
         }
@@ -307,10 +309,23 @@ mod tests {
     }
 
     #[test]
-    fn every_flag_in_the_table_of_verbs_is_one_of_its_verb() {
-        let page = include_str!("../../../../docs/cli.md");
+    fn a_command_that_does_not_exist_is_noticed() {
+        assert_eq!(refused("explain"), None);
+        assert_eq!(refused("list -A ... | grep llama"), None);
+        for (command, said) in [
+            ("list --colour", "unexpected argument '--colour'"),
+            ("lst", "unrecognized subcommand 'lst'"),
+            ("explain -n ml", "required arguments were not provided"),
+        ] {
+            let found = refused(command).unwrap_or_default();
+            assert!(found.contains(said), "{command}: {found}");
+        }
+    }
+
+    /// How many flags the table of verbs of a page has, and those that their verb has not.
+    fn flags_of_table(page: &str) -> (usize, Vec<String>) {
         let command = Args::command();
-        let mut seen = 0;
+        let (mut seen, mut unknown) = (0, Vec::new());
         for row in page.lines().filter(|l| l.starts_with("| `")) {
             let cell = row.split(" | ").next().unwrap_or_default();
             for usage in cell.split('`').skip(1).step_by(2) {
@@ -329,13 +344,38 @@ mod tests {
                 for word in words {
                     let flag = word.trim_matches(['[', ']']);
                     if flag.starts_with('-') {
-                        assert!(known(flag), "{name} {flag}");
                         seen += 1;
+                        if !known(flag) {
+                            unknown.push(format!("{name} {flag}"));
+                        }
                     }
                 }
             }
         }
-        assert!(seen > 15, "{seen} flags");
+        (seen, unknown)
+    }
+
+    #[test]
+    fn every_flag_in_the_table_of_verbs_is_one_of_its_verb() {
+        let (seen, unknown) = flags_of_table(include_str!("../../../../docs/cli.md"));
+        assert!(seen > 15 && unknown.is_empty(), "{seen}: {unknown:?}");
+        let page = "| `top [-A] [--watch]`, `list -z` | what runs |";
+        let unknown = vec!["top --watch".to_owned(), "list -z".to_owned()];
+        assert_eq!(flags_of_table(page), (3, unknown));
+    }
+
+    /// What is wrong with the examples in the help of a verb.
+    fn wrong_examples(help: &str) -> Vec<String> {
+        let lines = help.lines();
+        let examples = lines.filter_map(|line| line.strip_prefix("  kubectl lockstep "));
+        let examples: Vec<&str> = examples.collect();
+        let wrong = examples.iter().filter_map(|example| {
+            let words = example.split(['|', '>']).next()?.split_whitespace();
+            let parsed = Args::try_parse_from(["kubectl-lockstep"].into_iter().chain(words));
+            Some(format!("{example}: {}", parsed.err()?))
+        });
+        let few = (examples.len() < 2).then(|| format!("{} examples", examples.len()));
+        wrong.chain(few).collect()
     }
 
     #[test]
@@ -346,19 +386,18 @@ mod tests {
         {
             let help = verb.get_after_help().map(ToString::to_string);
             let help = help.unwrap_or_default();
-            let examples: Vec<&str> = help
-                .lines()
-                .filter_map(|line| line.strip_prefix("  kubectl lockstep "))
-                .collect();
-            assert!(examples.len() >= 2, "{}: {help}", verb.get_name());
-            for example in examples {
-                let words = example.split(['|', '>']).next().unwrap_or_default();
-                let words = ["kubectl-lockstep"]
-                    .into_iter()
-                    .chain(words.split_whitespace());
-                let parsed = Args::try_parse_from(words);
-                assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
-            }
+            assert_eq!(wrong_examples(&help), [""; 0], "{}", verb.get_name());
         }
+    }
+
+    #[test]
+    fn a_verb_with_one_example_or_one_that_does_not_parse_is_noticed() {
+        let list = "Examples:\n  kubectl lockstep list\n";
+        assert_eq!(wrong_examples(list), ["1 examples"]);
+        let found = wrong_examples(&format!("{list}  kubectl lockstep list --colour"));
+        assert!(
+            found.len() == 1 && found[0].contains("'--colour'"),
+            "{found:?}"
+        );
     }
 }

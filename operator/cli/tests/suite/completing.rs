@@ -4,9 +4,7 @@ use serde_json::{Value, json};
 
 use crate::problems::{ask, run, stdout};
 use crate::screens::with_status;
-use crate::server::{ApiServer, refusal};
-
-const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
+use crate::server::{ApiServer, WORKLOADS, refusal};
 
 /// Candidates without their descriptions, and the directive.
 fn complete(words: &[&str]) -> Vec<String> {

@@ -9,6 +9,7 @@ mod doctoring;
 mod explaining;
 mod members;
 mod mistakes;
+mod pictures;
 mod problems;
 mod program;
 mod queueing;

@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::problems::{ask, sentence, stderr, stdout};
 use crate::screens::{member_pod, with_status};
-use crate::server::{ApiServer, refusal};
+use crate::server::{ApiServer, WORKLOADS, refusal};
 use crate::support::{ago, full_cluster, gang, now, screen, workload};
 
 fn pod(value: Value) -> Pod {
@@ -172,8 +172,7 @@ fn two_workloads(names: &'static [&'static str]) -> ApiServer {
         let (path, query) = request.path.split_once('?').unwrap_or_default();
         let workload = |n: &&str| with_status(n, 2, &json!({"phase": "Running"}));
         match path {
-            "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads"
-            | "/apis/training.lockstep.dev/v1alpha1/trainingworkloads" => {
+            WORKLOADS | "/apis/training.lockstep.dev/v1alpha1/trainingworkloads" => {
                 list(names.iter().map(workload).collect())
             }
             "/api/v1/namespaces/ml/pods" => {

@@ -5,7 +5,7 @@ use std::process::{Command, Output};
 
 use serde_json::json;
 
-use crate::server::{ApiServer, refusal};
+use crate::server::{ApiServer, WORKLOADS, refusal};
 
 /// Runs the program against a server, without any kubeconfig of this machine.
 pub fn ask(server: &str, args: &[&str]) -> Output {
@@ -13,13 +13,17 @@ pub fn ask(server: &str, args: &[&str]) -> Output {
 }
 
 pub fn run(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep"))
+    command(args).output().unwrap()
+}
+
+pub fn command(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep"));
+    command
         .current_dir(Path::new("/"))
         .env_clear()
         .env("HOME", "/nonexistent")
-        .args(args)
-        .output()
-        .unwrap()
+        .args(args);
+    command
 }
 
 pub fn stderr(out: &Output) -> String {
@@ -31,27 +35,51 @@ pub fn stdout(out: &Output) -> String {
     String::from_utf8(out.stdout.clone()).unwrap()
 }
 
-/// The one line that an error is, which has none of the marks of an error of Rust.
-pub fn sentence(out: &Output) -> String {
-    let text = stderr(out);
-    assert_eq!(out.status.code(), Some(1), "{text}");
-    assert!(out.stdout.is_empty(), "{text}");
-    assert_eq!(text.lines().count(), 1, "{text}");
-    for mark in [
+/// What is wrong with an error: it is one line, has none of the marks of an error of Rust, and says nothing twice.
+fn marks(text: &str) -> Vec<String> {
+    let mut out = Vec::new();
+    if text.lines().count() != 1 {
+        out.push("not one line".to_owned());
+    }
+    let of_rust = [
         "ServiceError",
         "ApiError",
         "Os {",
         "os error",
         "Some(",
         "client error",
-    ] {
-        assert!(!text.contains(mark), "{mark:?}: {text}");
-    }
+    ];
+    let found = of_rust.iter().filter(|mark| text.contains(**mark));
+    out.extend(found.map(|mark| format!("has {mark:?}")));
     let causes: Vec<&str> = text.trim().split(": ").collect();
-    for (at, cause) in causes.iter().enumerate() {
-        assert!(!causes[at + 1..].contains(cause), "{cause:?} twice: {text}");
-    }
+    let twice = |at: usize| causes[at + 1..].contains(&causes[at]);
+    let twice = (0..causes.len()).filter(|at| twice(*at));
+    out.extend(twice.map(|at| format!("{:?} twice", causes[at])));
+    out
+}
+
+/// The one line that an error is.
+pub fn sentence(out: &Output) -> String {
+    let text = stderr(out);
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    assert!(out.stdout.is_empty(), "{text}");
+    assert_eq!(marks(&text), Vec::<String>::new(), "{text}");
     text.trim().to_owned()
+}
+
+#[test]
+fn errors_that_speak_rust_or_say_something_twice_are_noticed() {
+    assert_eq!(marks("error: a: b\n"), [""; 0]);
+    for (text, mark) in [
+        ("error: a: a", "\"a\" twice"),
+        ("error: a: b: a\n", "\"a\" twice"),
+        ("error: Os { code: 2 }", "has \"Os {\""),
+        ("error: a (os error 2)", "has \"os error\""),
+        ("error: a\ncaused by b\n", "not one line"),
+        ("", "not one line"),
+    ] {
+        assert_eq!(marks(text), [mark], "{text}");
+    }
 }
 
 #[test]
@@ -120,8 +148,7 @@ fn refusals_say_what_to_do() {
 
 #[test]
 fn a_workload_that_does_not_exist_is_told_apart_from_a_cluster_without_lockstep() {
-    let none = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
-    let server = ApiServer::with(&[(none, Vec::new())]);
+    let server = ApiServer::with(&[(WORKLOADS, Vec::new())]);
     assert_eq!(
         sentence(&ask(&server.address, &["explain", "llama", "-n", "ml"])),
         "error: there is no TrainingWorkload \"llama\" in namespace \"ml\"; `kubectl lockstep list -A` shows those that there are"

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::support::{full_cluster, gang, screen, snapshot};
 
 /// A full cluster and gangs that wait, the older ones first.
-fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
+pub fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
     let mut objects = full_cluster();
     objects.weights = [("ml".to_owned(), 2000)].into();
     for (age, (name, priority, _)) in (1i64..).zip(waiting) {
@@ -29,7 +29,8 @@ fn answer(waiting: &[(&str, i32, Value)]) -> QueueAnswer {
     queue(&snapshot(objects), &groups)
 }
 
-fn waits(reason: &str, message: &str) -> Value {
+/// What the scheduler says of a gang that is not placed.
+pub fn waits(reason: &str, message: &str) -> Value {
     json!({"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False", "reason": reason,
         "message": message, "lastTransitionTime": "2026-11-21T10:00:00Z"}]})
 }

@@ -57,7 +57,8 @@ fn incident(attempt: i64, kind: &str, cause: &Value, age: i64) -> Value {
         "time": ago(age), "recoveredAt": ago(age - 2), "lostAcceleratorSeconds": 9000})
 }
 
-fn objects(status: &Value) -> WorkloadObjects {
+/// A workload of four that is on two nodes.
+pub fn objects(status: &Value) -> WorkloadObjects {
     let pods = [("n1", true), ("n1", true), ("n2", false), ("n2", true)];
     let pods = (0..).zip(pods).map(|(index, (node, ready))| {
         serde_json::from_value::<Pod>(member_pod("llama", index, node, ready)).unwrap()
@@ -72,7 +73,8 @@ fn objects(status: &Value) -> WorkloadObjects {
     }
 }
 
-fn restarting() -> Value {
+/// The status of one that has failed before and restarts.
+pub fn restarting() -> Value {
     json!({"phase": "Restarting", "reason": "RestartGang", "message": "restarting all 4 pods in place (attempt 4, 2 of 10 restarts used): container t exited",
         "ready": "3/4", "attempt": 4, "accounting": {"accelerators": 32},
         "progress": {"step": 1200, "stepTime": ago(8), "checkpointStep": 1100, "checkpointTime": ago(190)},

@@ -8,6 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use serde_json::{Value, json};
 
+/// The workloads of the namespace that most tests ask about.
+pub const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
+
 /// A request as it arrived: method, path with query, body.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Request {

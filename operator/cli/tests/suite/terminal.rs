@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use serde_json::{Value, json};
 
+use crate::problems::command;
 use crate::screens::with_status;
-use crate::server::{ApiServer, look_up};
+use crate::server::{ApiServer, WORKLOADS, look_up};
 
 const RED: &str = "\u{1b}[31mFailed\u{1b}[0m";
 const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
@@ -17,8 +18,7 @@ const CLEAR: &str = "\u{1b}[2J\u{1b}[H";
 fn cluster() -> ApiServer {
     let status =
         json!({"phase": "Failed", "reason": "FailurePolicy", "ready": "0/4", "attempt": 1});
-    let path = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
-    let lists = [(path, vec![with_status("llama", 4, &status)])].into();
+    let lists = [(WORKLOADS, vec![with_status("llama", 4, &status)])].into();
     ApiServer::start(move |request| {
         let path = request.path.split('?').next().unwrap_or_default();
         match look_up(&lists, path, |_| true) {
@@ -28,14 +28,10 @@ fn cluster() -> ApiServer {
     })
 }
 
-fn command(server: &ApiServer, args: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_kubectl-lockstep"));
-    command
-        .current_dir("/")
-        .env_clear()
-        .envs([("HOME", "/nonexistent"), ("TERM", "xterm")])
-        .args(args)
-        .args(["--server", &server.address, "-n", "ml"]);
+/// The program on that cluster, on a terminal that has colours.
+fn colourful(server: &ApiServer, args: &[&str]) -> Command {
+    let mut command = command(&[args, &["--server", &server.address, "-n", "ml"]].concat());
+    command.env("TERM", "xterm");
     command
 }
 
@@ -87,11 +83,11 @@ impl Drop for OnTerminal {
 fn only_a_terminal_gets_colours_and_none_where_no_color_is_set() {
     let server = cluster();
     let on_terminal = |args: &[&str], env: &[(&str, &str)]| {
-        let mut command = command(&server, args);
+        let mut command = colourful(&server, args);
         command.envs(env.iter().copied());
         OnTerminal::start(command).until(|_| false)
     };
-    let file = command(&server, &["list"]).output().unwrap();
+    let file = colourful(&server, &["list"]).output().unwrap();
     let plain = [
         String::from_utf8(file.stdout).unwrap(),
         on_terminal(&["list"], &[("NO_COLOR", "1")]),
@@ -110,7 +106,7 @@ fn only_a_terminal_gets_colours_and_none_where_no_color_is_set() {
 fn what_is_watched_stays_in_its_place_on_a_terminal() {
     let server = cluster();
     for args in [&["list"][..], &["status", "llama"], &["queue"]] {
-        let command = command(&server, &[args, &["--watch"]].concat());
+        let command = colourful(&server, &[args, &["--watch"]].concat());
         let mut program = OnTerminal::start(command);
         let shown = program.until(|shown| shown.contains("\r\n"));
         assert!(shown.starts_with(CLEAR), "{args:?}: {shown:?}");

@@ -4,10 +4,9 @@ use serde_json::{Value, json};
 
 use crate::problems::{ask, stderr, stdout};
 use crate::screens::{member_pod, with_status};
-use crate::server::{ApiServer, refusal};
+use crate::server::{ApiServer, WORKLOADS, refusal};
 use crate::support::manifest;
 
-const WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/namespaces/ml/trainingworkloads";
 const ALL_WORKLOADS: &str = "/apis/training.lockstep.dev/v1alpha1/trainingworkloads";
 const ALL_GROUPS: &str = "/apis/scheduling.lockstep.dev/v1alpha1/podgroups";
 const GROUPS: &str = "/apis/scheduling.lockstep.dev/v1alpha1/namespaces/ml/podgroups";

@@ -13,8 +13,8 @@ use crate::story::SHOWN;
 /// Longest time for one command.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Where the terminal begins a new line.
-const COLUMNS: usize = 132;
+/// Columns after which a line goes on in the next. Wider pictures are too small to read on a page.
+const COLUMNS: usize = 150;
 
 /// Runs the verbs that people look at and writes a picture of each into a folder.
 pub async fn take(cluster: &Cluster, out: &Path) -> Result<()> {
@@ -38,25 +38,34 @@ pub async fn take(cluster: &Cluster, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Long lines go on in the next, as on a terminal. What sets colours takes no room.
+/// Long lines go on in the next, at a space. What sets colours takes no room.
 fn wrapped(text: &str) -> String {
     let mut out = String::new();
-    let mut column = 0;
-    let mut escape = false;
-    for c in text.chars() {
-        escape |= c == '\u{1b}';
-        if c == '\n' {
-            column = 0;
-        } else if !escape {
-            if column == COLUMNS {
+    for line in text.lines() {
+        let mut column = 0;
+        for word in line.split_inclusive(' ') {
+            let columns = shown(word);
+            if column > 0 && column + columns > COLUMNS {
                 out.push('\n');
                 column = 0;
             }
-            column += 1;
+            out.push_str(word);
+            column += columns;
         }
-        out.push(c);
+        out.push('\n');
+    }
+    out
+}
+
+/// How many columns a word takes.
+fn shown(word: &str) -> usize {
+    let mut escape = false;
+    let mut columns = 0;
+    for c in word.chars() {
+        escape |= c == '\u{1b}';
+        columns += usize::from(!escape);
         // Sequences that set colours end so.
         escape &= c != 'm';
     }
-    out
+    columns
 }
