@@ -145,6 +145,11 @@ e2e: plane ## Scenarios on a real API server; LOCKSTEP_KUBECONFIG=FILE takes a c
 	$(CARGO) build $(PROGRAMS) $(E2E_TESTS)
 	$(CARGO) test $(E2E_TESTS) -- --test-threads=$(E2E_THREADS)
 
+.PHONY: test-installations
+test-installations: plane ## The same story after six installations under other names: three by overlays, three by OLM (make test has one of each)
+	$(CARGO) build $(PROGRAMS)
+	$(CARGO) test -p lockstep-e2e --features installations --test scenarios -- elsewhere:: --test-threads=$(E2E_THREADS)
+
 .PHONY: demo
 demo: PROGRAMS += --bin lockstep-trainer --bin lockstep-demo
 demo: build plane ## Lockstep at work, live, on this machine; DEMO_KEEP=1 leaves it running, with dashboards if prometheus is on PATH

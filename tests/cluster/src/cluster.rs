@@ -179,9 +179,8 @@ impl Cluster {
                 manager,
                 agents,
             } => {
-                let root = repository();
-                let overlay =
-                    install::renamed_overlay(&root, &self.folder, prefix, manager, agents)?;
+                let names = [&**prefix, manager, agents];
+                let overlay = install::renamed_overlay(&repository(), &self.folder, names, &[])?;
                 self.apply(&overlay).await?;
             }
             Method::Olm(namespace) => olm::install(self, namespace).await?,

@@ -12,6 +12,13 @@ use k8s_openapi::api::core::v1::{
 use kube::{Api, Client, ResourceExt};
 
 const HEADER: &str = "apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\n";
+/// The layer over both: where Prometheus looks for agents follows their namespace.
+const FOLLOWS: &str = "resources: [manager, agents]
+replacements:
+- source: {kind: DaemonSet, fieldPath: metadata.namespace}
+  targets:
+  - {select: {kind: PodMonitor}, fieldPaths: [spec.namespaceSelector.matchNames.0]}
+";
 /// Namespace and name of the manager's Deployment and ServiceAccount, as shipped.
 pub const MANAGER: (&str, &str) = ("lockstep-system", "lockstep-manager");
 /// Namespace and name of the agent's DaemonSet and ServiceAccount, as shipped.
@@ -77,36 +84,60 @@ impl Method {
     }
 }
 
-/// Writes an overlay of a user's own below `folder`: the manager with everything cluster-wide under
-/// one namespace, the agents under another.
-pub fn renamed_overlay(
-    repository: &Path,
-    folder: &Path,
-    prefix: &str,
-    manager: &str,
-    agents: &str,
-) -> Result<PathBuf> {
-    let root = folder.join("overlay");
-    let config = config_from(repository, folder)?;
-    let parts = [
+/// The layers of an overlay of a user's own and what they say, as `docs/install.md` has them: the
+/// manager with everything cluster-wide under one namespace, the agents under another. `config` is the
+/// way from the overlay to `config/`; `names` are prefix, namespace of the manager and of the agents.
+/// Further components are beside the manager, but for the one whose objects are in a namespace of
+/// kube-state-metrics.
+pub fn renamed_layers(
+    config: &str,
+    [prefix, manager, agents]: [&str; 3],
+    components: &[&str],
+) -> [(&'static str, String); 3] {
+    let all = components.iter().copied();
+    let (last, beside): (Vec<_>, Vec<_>) = all.partition(|c| *c == "kube-state-metrics");
+    let joined = |config: &str, components: &[&str]| {
+        let paths = components.iter();
+        let paths = paths.map(|c| format!("{config}/components/{c}"));
+        paths.collect::<Vec<_>>().join(", ")
+    };
+    let layer = format!("namePrefix: {prefix}\nconfigurations: [names.yaml]\n");
+    let beside = [&["dashboards"][..], &beside].concat();
+    let beside = joined(&format!("../{config}"), &beside);
+    let more = match &*last {
+        [] => String::new(),
+        last => format!("components: [{}]\n", joined(config, last)),
+    };
+    [
         (
             "manager",
             format!(
-                "namespace: {manager}\nnamePrefix: {prefix}\nconfigurations: [names.yaml]\nresources: [{config}/overlays/default]\n"
+                "{HEADER}namespace: {manager}\n{layer}resources: [../{config}/overlays/default]\ncomponents: [{beside}]\n"
             ),
         ),
         (
             "agents",
             format!(
-                "namespace: {agents}\nnamePrefix: {prefix}\nconfigurations: [names.yaml]\ncomponents: [{config}/components/agent]\nimages: [{{name: lockstep-agent, newName: ghcr.io/lockstep-dev/lockstep-agent, newTag: v0.1.0}}]\n"
+                "{HEADER}namespace: {agents}\n{layer}components: [../{config}/components/agent]\nimages: [{{name: lockstep-agent, newName: ghcr.io/lockstep-dev/lockstep-agent, newTag: v0.1.0}}]\n"
             ),
         ),
-        ("", "resources: [manager, agents]\n".to_owned()),
-    ];
-    for (part, text) in parts {
+        ("", format!("{HEADER}{FOLLOWS}{more}")),
+    ]
+}
+
+/// Writes these layers below `folder`.
+pub fn renamed_overlay(
+    repository: &Path,
+    folder: &Path,
+    names: [&str; 3],
+    components: &[&str],
+) -> Result<PathBuf> {
+    let root = folder.join("overlay");
+    let config = config_from(repository, &root)?;
+    for (part, text) in renamed_layers(&config, names, components) {
         let folder = root.join(part);
         std::fs::create_dir_all(&folder)?;
-        std::fs::write(folder.join("kustomization.yaml"), format!("{HEADER}{text}"))?;
+        std::fs::write(folder.join("kustomization.yaml"), text)?;
         // kustomize reads no configuration from outside of the layer.
         std::fs::copy(
             repository.join("config/names.yaml"),
@@ -116,28 +147,35 @@ pub fn renamed_overlay(
     Ok(root)
 }
 
-/// Writes an overlay below `folder`: `config/overlays/default` with these components.
-pub fn overlay(repository: &Path, folder: &Path, components: &[&str]) -> Result<PathBuf> {
-    let config = config_from(repository, folder)?;
-    let root = folder.join("components").join(components.join("-"));
+/// Writes an overlay below `folder`: one of `config/overlays` with these components.
+pub fn overlay(
+    repository: &Path,
+    folder: &Path,
+    base: &str,
+    components: &[&str],
+) -> Result<PathBuf> {
+    let root = folder
+        .join(format!("{base}-with"))
+        .join(components.join("-"));
+    let config = config_from(repository, &root)?;
     let components = components
         .iter()
         .map(|c| format!("{config}/components/{c}"));
     let components: Vec<String> = components.collect();
     let text = format!(
-        "{HEADER}resources: [{config}/overlays/default]\ncomponents: [{}]\n",
+        "{HEADER}resources: [{config}/overlays/{base}]\ncomponents: [{}]\n",
         components.join(", ")
     );
-    std::fs::create_dir_all(&root)?;
     std::fs::write(root.join("kustomization.yaml"), text)?;
     Ok(root)
 }
 
-/// The way from two folders below this one to `config/`: kustomize takes no absolute paths.
+/// The way from a folder, which is made, to `config/`: kustomize takes no absolute paths.
 fn config_from(repository: &Path, folder: &Path) -> Result<String> {
+    std::fs::create_dir_all(folder)?;
     let from = std::fs::canonicalize(folder)?;
     let to = std::fs::canonicalize(repository.join("config"))?;
-    let up = "../".repeat(from.components().count() - 1 + 2);
+    let up = "../".repeat(from.components().count() - 1);
     Ok(format!("{up}{}", to.strip_prefix("/")?.display()))
 }
 

@@ -32,6 +32,16 @@ mod stand_in;
 mod tokens;
 pub mod wait;
 
+/// What to type after `kubectl` to look around in a cluster: the demonstration that is left running
+/// tells it. Not `doctor`: it would miss the manager's pods, which are processes of this machine here.
+pub const LOOK_AROUND: [&str; 5] = [
+    "get tw -A -o wide",
+    "lockstep list -A",
+    "lockstep queue",
+    "lockstep top -A",
+    "lockstep agents",
+];
+
 pub use cluster::{Cluster, Options};
 pub use scenario::{Scenario, scenario};
 pub use wait::eventually;

@@ -164,8 +164,10 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
         let metrics = fleet.nodes()[0].agent_metrics().await?;
         let stops = metrics
             .lines()
-            .find(|l| l.starts_with("lockstep_agent_stops_total"));
-        println!("{}", stops.context("no stops")?);
+            .find_map(|l| l.strip_prefix("lockstep_agent_stops_total{result=\"stopped\"} "))
+            .context("no metric of stops")?;
+        ensure!(stops != "0", "it stopped no container");
+        println!("{stops} containers stopped by the agent");
         Ok(())
     })
     .await

@@ -13,7 +13,7 @@ mod training;
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
-use lockstep_cluster::{Cluster, Options, Scenario, prometheus, scenario};
+use lockstep_cluster::{Cluster, LOOK_AROUND, Options, Scenario, prometheus, scenario};
 use serde_json::json;
 
 use crate::observed::Observed;
@@ -134,14 +134,7 @@ fn look_around(t: &Scenario<'_>) -> Result<()> {
     println!("\nIn another terminal:");
     println!("  export KUBECONFIG={}", t.cluster.kubeconfig().display());
     println!("  export PATH=$PATH:{folder}");
-    // Not `doctor`: it would miss the manager's pods, which are processes of this machine here.
-    for command in [
-        "get tw -A -o wide",
-        "lockstep list -A",
-        "lockstep queue",
-        "lockstep top -A",
-        "lockstep agents",
-    ] {
+    for command in LOOK_AROUND {
         println!("  kubectl {command}");
     }
     Ok(())

@@ -39,7 +39,7 @@ async fn built(cluster: &Cluster, components: &[&str]) -> Result<String> {
     if RUNTIMES.iter().any(|r| all.contains(r)) && !all.contains(&"agent") {
         all.insert(0, "agent");
     }
-    let folder = overlay(&repository(), cluster.folder(), &all)?;
+    let folder = overlay(&repository(), cluster.folder(), "default", &all)?;
     let folder = folder.display().to_string();
     let made = cluster.kubectl(&["kustomize", &folder]).await;
     made.with_context(|| all.join(" and "))

@@ -96,3 +96,28 @@ fn without_hash(word: &str) -> String {
         word.to_owned()
     }
 }
+
+#[test]
+fn a_screen_that_says_something_else_is_not_the_one_of_the_page() {
+    let page = "NAME READY QUEUED\nllama 4/4 12s\n...\npod llama-0a1b2c3d exit code 3\ndone";
+    let page: Vec<String> = page.lines().map(str::to_owned).collect();
+    let screen =
+        "NAME  READY  QUEUED\nllama  4/4  3m4s\n\nx\ny\npod llama-99999999 exit code 3\ndone\n";
+    assert!(prints(&page, screen));
+    assert!(prints(&page, &screen.replace("x\ny\n", "")));
+    for (is, instead) in [
+        ("4/4", "3/4"),
+        ("llama  4", "lama  4"),
+        ("code 3", "code 4"),
+        ("3m4s", "-"),
+        ("done\n", "done\nmore\n"),
+        ("done\n", ""),
+        ("NAME  READY  QUEUED\n", ""),
+        ("llama  4/4", "more\nllama  4/4"),
+        // What follows lines that are left out has to come.
+        ("pod llama-99999999 exit code 3\n", ""),
+    ] {
+        let spoilt = screen.replace(is, instead);
+        assert!(spoilt != screen && !prints(&page, &spoilt), "{spoilt}");
+    }
+}

@@ -1,14 +1,14 @@
-//! What the runbooks tell to look at is there: every `kubectl get`, `describe` and `auth` of theirs is
-//! run on a cluster with a gang that has been restarted.
+//! What the runbooks and the alerts tell to look at is there: every `kubectl get`, `describe` and `auth`
+//! of theirs is run on a cluster with a gang that has been restarted.
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::cluster::repository;
-use lockstep_cluster::manifests::gang;
+use lockstep_cluster::manifests::{gang, parse};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::Scenario;
 use lockstep_e2e::cluster;
-use serde_json::json;
+use serde_json::{Value, json};
 
 /// Verbs that only look.
 const VERBS: [&str; 3] = ["get", "describe", "auth"];
@@ -16,6 +16,23 @@ const VERBS: [&str; 3] = ["get", "describe", "auth"];
 const NOTHING: [&str; 3] = [" pods", "reason=Preempted", " pdb "];
 /// Stands for the gang of the test.
 const GANG: &str = "looked-at";
+/// What somebody may write by mistake, and how it is refused.
+const MISTAKES: [(&str, &str); 5] = [
+    (
+        "kubectl -n lockstep-system get lease lockstep-manager -o yaml",
+        "\"lockstep-manager\" not found",
+    ),
+    (
+        "kubectl get tw NAME -o yaml | grep Attemptt",
+        "no Attemptt in",
+    ),
+    (
+        "kubectl -n lockstep-systm get pods",
+        "\"lockstep-systm\" not found",
+    ),
+    ("kubectl get podgroop", "a resource type \"podgroop\""),
+    ("kubectl get leases -A -l a=b", "says nothing"),
+];
 
 /// A command without `kubectl`, and what its output is searched for.
 #[derive(Debug)]
@@ -55,6 +72,43 @@ fn looks(page: &str) -> Vec<Look> {
     out
 }
 
+/// Those of an alert's description, which is prose: a command ends with its clause.
+fn looks_of_alert(description: &str) -> Vec<Look> {
+    let description = description.replace("{{ $labels.namespace }}", "NAMESPACE");
+    let commands = description.match_indices("kubectl ");
+    commands
+        .filter_map(|(at, _)| {
+            let clause = description[at..].split(", ").next()?.split("; ").next()?;
+            look(clause)
+        })
+        .collect()
+}
+
+/// Those of all runbooks and alerts, each with where it is.
+fn all() -> Result<Vec<(String, Look)>> {
+    let mut out = Vec::new();
+    for page in std::fs::read_dir(repository().join("docs/runbooks"))? {
+        let page = page?.path();
+        let looks = looks(&std::fs::read_to_string(&page)?);
+        out.extend(looks.into_iter().map(|l| (page.display().to_string(), l)));
+    }
+    let of_pages = out.len();
+    let rules = repository().join("config/components/prometheus/prometheus_rule.yaml");
+    let rules: Value = parse(&std::fs::read_to_string(rules)?)?;
+    let groups = rules["spec"]["groups"].as_array().into_iter().flatten();
+    for rule in groups.flat_map(|g| g["rules"].as_array().into_iter().flatten()) {
+        let description = rule["annotations"]["description"].as_str();
+        let looks = looks_of_alert(description.unwrap_or_default());
+        out.extend(looks.into_iter().map(|l| (rule["alert"].to_string(), l)));
+    }
+    let of_alerts = out.len() - of_pages;
+    ensure!(
+        of_pages >= 20 && of_alerts >= 6,
+        "{of_pages} commands of runbooks and {of_alerts} of alerts were found"
+    );
+    Ok(out)
+}
+
 /// Runs one with the names of the test in it.
 async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
     let words = look.command.split_whitespace().map(|word| match word {
@@ -73,6 +127,11 @@ async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
     if said.trim().is_empty() {
         let expected = format!("{} ", look.command);
         ensure!(NOTHING.iter().any(|n| expected.contains(n)), "says nothing");
+        // In a namespace that does not exist there is nothing, either.
+        if let Some(at) = args.iter().position(|a| *a == "-n") {
+            let namespace = args.get(at + 1).context("a namespace")?;
+            t.cluster.kubectl(&["get", "namespace", namespace]).await?;
+        }
     } else if let Some(pattern) = &look.pattern {
         ensure!(said.contains(pattern), "no {pattern} in {said}");
     }
@@ -80,7 +139,7 @@ async fn run(t: &Scenario<'_>, look: &Look) -> Result<()> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_the_runbooks_tell_to_look_at_is_there() -> Result<()> {
+async fn what_the_runbooks_and_alerts_tell_to_look_at_is_there() -> Result<()> {
     let cluster = cluster().await?;
     if !cluster.is_ours("the names of the shipped overlay") {
         return Ok(());
@@ -94,19 +153,21 @@ async fn what_the_runbooks_tell_to_look_at_is_there() -> Result<()> {
         let pods = t.running(GANG).await?;
         t.exit(pods.first().context("a pod")?, 3).await?;
         t.restarted(GANG, 1).await?;
-        let mut looked = 0;
         let mut wrong = Vec::new();
-        for page in std::fs::read_dir(repository().join("docs/runbooks"))? {
-            let page = page?.path();
-            for look in looks(&std::fs::read_to_string(&page)?) {
-                looked += 1;
-                if let Err(error) = run(t, &look).await {
-                    wrong.push(format!("{}: {look:?}: {error:#}", page.display()));
-                }
+        for (place, look) in all()? {
+            if let Err(error) = run(t, &look).await {
+                wrong.push(format!("{place}: {look:?}: {error:#}"));
             }
         }
         ensure!(wrong.is_empty(), "{}", wrong.join("\n"));
-        ensure!(looked >= 20, "{looked} commands were found");
+        for (mistake, expected) in MISTAKES {
+            let refused = run(t, &look(mistake).context("looks at nothing")?).await;
+            let refused = refused.err().with_context(|| format!("{mistake}: taken"))?;
+            ensure!(
+                format!("{refused:#}").contains(expected),
+                "{mistake}: {refused:#}"
+            );
+        }
         Ok(())
     })
     .await
@@ -117,4 +178,21 @@ fn commands_that_write_or_are_no_commands_are_not_run() {
     let page = "`kubectl describe` and `kubectl auth can-i` say\n```sh\nkubectl -n a get lease b -o yaml | grep -A3 'holder'\nkubectl delete tw c\n```\n`kubectl get pdb -A`, `kubectl -n a delete lease b`";
     let found: Vec<String> = looks(page).into_iter().map(|l| l.command).collect();
     assert_eq!(found, ["-n a get lease b -o yaml", "get pdb -A"]);
+}
+
+#[test]
+fn a_command_in_a_description_ends_with_its_clause() {
+    let description = "Which: kubectl get tw -n {{ $labels.namespace }} -o wide; who: kubectl get pods,pdb -A, then kubectl lockstep queue. Where: kubectl -n a describe pods | grep 'b c'";
+    let found: Vec<String> = looks_of_alert(description)
+        .into_iter()
+        .map(|l| l.command)
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "get tw -n NAMESPACE -o wide",
+            "get pods,pdb -A",
+            "-n a describe pods"
+        ]
+    );
 }

@@ -1,29 +1,29 @@
 //! An installation under other names, or by OLM, has the objects of `config/overlays/full`: all of
-//! them, and in each the same, but for what is listed here with its reason.
+//! them, and in each the same, but for what is listed here with its reason. Under other names that
+//! holds for all further components, too, and nothing is meant to differ.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::apps::v1::Deployment;
 use lockstep_cluster::cluster::repository;
-use lockstep_cluster::install::renamed_overlay;
+use lockstep_cluster::install::{overlay, renamed_layers, renamed_overlay};
 use lockstep_cluster::manifests::parse;
 use lockstep_cluster::{Cluster, olm};
 use lockstep_e2e::cluster;
 use lockstep_manager::components::{AgentSettings, daemon_set, flow_control, policies};
 use serde_json::{Value, json};
 
+use crate::console::blocks;
 use crate::elsewhere::{BY_OLM, OVERLAYS};
 
 /// A difference that is meant: which object, where in it (empty: it is in one of the installations
 /// only), and why.
 type Meant = (&'static str, &'static str, &'static str);
 
-const RENAMED: &[Meant] = &[(
-    "ConfigMap lockstep-dashboards",
-    "",
-    "the overlay of the page has no dashboards",
-)];
+/// Components that are in no overlay and have objects of their own.
+const MORE: [&str; 2] = ["prometheus", "kube-state-metrics"];
 
 const OLM: &[Meant] = &[
     (
@@ -97,6 +97,9 @@ const CLUSTER_WIDE: [&str; 4] = [
     "ValidatingAdmissionPolicyBinding",
 ];
 
+/// Namespaces of the shipped overlays, and what stands for each.
+const SHIPPED: [(&str, &str); 2] = [("lockstep-system", "MANAGER"), ("lockstep-agent", "AGENTS")];
+
 /// Objects by kind and name.
 type Objects = BTreeMap<String, Value>;
 
@@ -134,7 +137,7 @@ impl Names<'_> {
 
     fn text(&self, text: &str, key: &str) -> String {
         let mut known = self.namespaces.iter();
-        if key == "namespace"
+        if ["namespace", "matchNames"].contains(&key)
             && let Some((_, stands)) = known.find(|(name, _)| *name == text)
         {
             return (*stands).to_owned();
@@ -224,38 +227,42 @@ fn differences(one: &Value, other: &Value, path: &str, out: &mut BTreeSet<String
     }
 }
 
-/// Fails unless the differences are exactly those that are meant.
-fn differ_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Result<()> {
+/// What differs and is not meant to, and what is meant to differ and does not.
+fn not_as_meant(full: &Objects, other: &Objects, meant: &[Meant]) -> Vec<String> {
     let mut found = BTreeSet::new();
     for key in full.keys().chain(other.keys()) {
         let mut paths = BTreeSet::new();
         let of = |objects: &Objects| objects.get(key).cloned().unwrap_or_default();
         differences(&of(full), &of(other), "", &mut paths);
-        found.extend(paths.into_iter().map(|path| (key.clone(), path)));
+        found.extend(paths.into_iter().map(|path| format!("{key}{path}")));
     }
-    let expected = meant.iter().map(|(o, p, _)| ((*o).into(), (*p).into()));
-    let expected: BTreeSet<(String, String)> = expected.collect();
-    let more: Vec<_> = found.difference(&expected).collect();
-    let fewer: Vec<_> = expected.difference(&found).collect();
-    ensure!(
-        more.is_empty() && fewer.is_empty(),
-        "not meant: {more:#?}; not there: {fewer:#?}"
-    );
-    Ok(())
+    let expected = meant
+        .iter()
+        .map(|(object, path, _)| format!("{object}{path}"));
+    let expected: BTreeSet<String> = expected.collect();
+    let more = found.difference(&expected);
+    let more = more.map(|at| format!("{at} differs and is not meant to"));
+    let fewer = expected.difference(&found);
+    let fewer = fewer.map(|at| format!("{at} is meant to differ and does not"));
+    more.chain(fewer).collect()
 }
 
 /// What kustomize makes of an overlay.
-async fn built(cluster: &Cluster, overlay: &std::path::Path) -> Result<Vec<Value>> {
+async fn built(cluster: &Cluster, overlay: &Path) -> Result<Vec<Value>> {
     let overlay = overlay.display().to_string();
     let made = cluster.kubectl(&["kustomize", &overlay]).await?;
     made.trim_end().split("\n---\n").map(parse).collect()
 }
 
-async fn full(cluster: &Cluster, namespaces: &[(&str, &str)]) -> Result<Objects> {
+/// The objects of an overlay that names them as shipped.
+async fn shipped(
+    cluster: &Cluster,
+    overlay: &Path,
+    namespaces: &[(&str, &str)],
+) -> Result<Objects> {
     let prefix = "";
     let names = Names { prefix, namespaces };
-    let overlay = repository().join("config/overlays/full");
-    let objects = names.objects(built(cluster, &overlay).await?)?;
+    let objects = names.objects(built(cluster, overlay).await?)?;
     ensure!(objects.len() > 30, "{:?}", objects.keys());
     Ok(objects)
 }
@@ -263,18 +270,19 @@ async fn full(cluster: &Cluster, namespaces: &[(&str, &str)]) -> Result<Objects>
 #[tokio::test(flavor = "multi_thread")]
 async fn a_renamed_overlay_has_the_objects_of_the_shipped_one_but_for_names() -> Result<()> {
     let cluster = cluster().await?;
-    let shipped = [("lockstep-system", "MANAGER"), ("lockstep-agent", "AGENTS")];
-    let full = full(cluster, &shipped).await?;
-    for [prefix, manager, agents] in OVERLAYS {
+    let with_more = overlay(&repository(), cluster.folder(), "full", &MORE)?;
+    let full = shipped(cluster, &with_more, &SHIPPED).await?;
+    for names in OVERLAYS {
+        let [prefix, manager, agents] = names;
         let folder = cluster.folder().join(format!("same-{manager}"));
-        std::fs::create_dir_all(&folder)?;
-        let overlay = renamed_overlay(&repository(), &folder, prefix, manager, agents)?;
+        let overlay = renamed_overlay(&repository(), &folder, names, &MORE)?;
         let names = Names {
             prefix,
             namespaces: &[(manager, "MANAGER"), (agents, "AGENTS")],
         };
         let renamed = names.objects(built(cluster, &overlay).await?)?;
-        differ_as_meant(&full, &renamed, RENAMED).context(manager)?;
+        let wrong = not_as_meant(&full, &renamed, &[]);
+        ensure!(wrong.is_empty(), "{manager}: {wrong:#?}");
     }
     Ok(())
 }
@@ -283,8 +291,9 @@ async fn a_renamed_overlay_has_the_objects_of_the_shipped_one_but_for_names() ->
 async fn an_installation_by_olm_has_the_objects_of_the_shipped_one_but_for_what_olm_is()
 -> Result<()> {
     // There is one namespace for manager and agents.
-    let shipped = [("lockstep-system", "HERE"), ("lockstep-agent", "HERE")];
-    let full = full(cluster().await?, &shipped).await?;
+    let here = SHIPPED.map(|(namespace, _)| (namespace, "HERE"));
+    let overlay = repository().join("config/overlays/full");
+    let full = shipped(cluster().await?, &overlay, &here).await?;
     let agent = &full["DaemonSet lockstep-agent"]["spec"]["template"]["spec"]["containers"][0];
     let runtime = agent["args"][0].as_str().context("the socket")?;
     let settings = AgentSettings {
@@ -305,7 +314,136 @@ async fn an_installation_by_olm_has_the_objects_of_the_shipped_one_but_for_what_
             prefix: "",
             namespaces: &[(namespace, "HERE")],
         };
-        differ_as_meant(&full, &names.objects(all)?, OLM).context(namespace)?;
+        let wrong = not_as_meant(&full, &names.objects(all)?, OLM);
+        ensure!(wrong.is_empty(), "{namespace}: {wrong:#?}");
+    }
+    Ok(())
+}
+
+/// The objects of the bundle, to be compared with what a mistake makes of them.
+fn bundled() -> Result<Objects> {
+    let names = Names {
+        prefix: "",
+        namespaces: &[],
+    };
+    names.objects(olm::objects(BY_OLM[0])?)
+}
+
+#[test]
+fn one_argument_that_changed_is_found() -> Result<()> {
+    let full = bundled()?;
+    let mut other = full.clone();
+    let manager = other.get_mut("Deployment lockstep-manager");
+    let manager = manager.context("the manager")?;
+    let first = manager.pointer_mut("/spec/template/spec/containers/0/args/0");
+    *first.context("an argument")? = json!("--elsewhere");
+    let wrong = not_as_meant(&full, &other, &[]);
+    let at = "Deployment lockstep-manager/spec/template/spec/containers/0/args/0";
+    ensure!(
+        wrong == [format!("{at} differs and is not meant to")],
+        "{wrong:?}"
+    );
+    Ok(())
+}
+
+#[test]
+fn an_object_that_one_of_both_lacks_is_found() -> Result<()> {
+    let full = bundled()?;
+    let mut other = full.clone();
+    other.remove("Service lockstep-metrics");
+    for (one, other) in [(&full, &other), (&other, &full)] {
+        let wrong = not_as_meant(one, other, &[]);
+        let expected = "Service lockstep-metrics differs and is not meant to";
+        ensure!(wrong == [expected], "{wrong:?}");
+    }
+    Ok(())
+}
+
+#[test]
+fn a_difference_that_is_meant_and_gone_is_found() -> Result<()> {
+    let full = bundled()?;
+    let meant = [("Deployment lockstep-manager", "/spec/replicas", "once")];
+    let wrong = not_as_meant(&full, &full, &meant);
+    let expected = "Deployment lockstep-manager/spec/replicas is meant to differ and does not";
+    ensure!(wrong == [expected], "{wrong:?}");
+    Ok(())
+}
+
+#[test]
+fn a_pod_monitor_that_looks_for_agents_where_none_are_is_found() -> Result<()> {
+    let file = repository().join("config/components/prometheus/pod_monitor.yaml");
+    let monitor: Value = parse(&std::fs::read_to_string(file)?)?;
+    let [prefix, manager, agents] = OVERLAYS[0];
+    let renamed = |looks_in: &str| {
+        let mut monitor = monitor.clone();
+        monitor["metadata"]["namespace"] = json!(manager);
+        monitor["metadata"]["name"] = json!(format!("{prefix}lockstep-agent"));
+        monitor["spec"]["namespaceSelector"]["matchNames"] = json!([looks_in]);
+        let namespaces = &[(manager, "MANAGER"), (agents, "AGENTS")];
+        Names { prefix, namespaces }.objects(vec![monitor])
+    };
+    let (prefix, namespaces) = ("", &SHIPPED);
+    let shipped = Names { prefix, namespaces }.objects(vec![monitor.clone()])?;
+    let right = not_as_meant(&shipped, &renamed(agents)?, &[]);
+    ensure!(right.is_empty(), "{right:?}");
+    let at = "PodMonitor lockstep-agent/spec/namespaceSelector/matchNames/0";
+    for elsewhere in [manager, "lockstep-agent"] {
+        let wrong = not_as_meant(&shipped, &renamed(elsewhere)?, &[]);
+        ensure!(
+            wrong == [format!("{at} differs and is not meant to")],
+            "{wrong:?}"
+        );
+    }
+    Ok(())
+}
+
+/// Layers of an overlay of which the blocks of the page say something else than those that are tried.
+fn not_as_tried(blocks: &[String]) -> Result<Vec<String>> {
+    let mut wrong = Vec::new();
+    for (part, text) in renamed_layers("../config", OVERLAYS[0], &[]) {
+        let file = Path::new(part).join("kustomization.yaml");
+        let file = file.display().to_string();
+        let first = format!("# {file}\n");
+        let block = blocks.iter().find(|b| b.starts_with(&first));
+        let mut said: Value = parse(block.context(file.clone())?)?;
+        let tried: Value = parse(&text)?;
+        // Of these kustomize knows by itself what they are.
+        for key in ["apiVersion", "kind"] {
+            said[key] = tried[key].clone();
+        }
+        if said != tried {
+            wrong.push(file);
+        }
+    }
+    Ok(wrong)
+}
+
+#[test]
+fn the_layers_of_the_page_are_those_that_are_tried() -> Result<()> {
+    let wrong = not_as_tried(&blocks("docs/install.md", "yaml")?)?;
+    ensure!(wrong.is_empty(), "{wrong:?}");
+    Ok(())
+}
+
+#[test]
+fn a_layer_of_the_page_that_says_something_else_is_found() -> Result<()> {
+    let page = blocks("docs/install.md", "yaml")?;
+    for (right, mistake, file) in [
+        (
+            "namespace: ops\n",
+            "namespace: op\n",
+            "manager/kustomization.yaml",
+        ),
+        (
+            "name: lockstep-agent",
+            "name: agent",
+            "agents/kustomization.yaml",
+        ),
+        ("matchNames.0", "matchNames", "kustomization.yaml"),
+    ] {
+        let page: Vec<String> = page.iter().map(|b| b.replace(right, mistake)).collect();
+        let wrong = not_as_tried(&page)?;
+        ensure!(wrong == [file], "{mistake}: {wrong:?}");
     }
     Ok(())
 }

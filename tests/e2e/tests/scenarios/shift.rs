@@ -2,15 +2,15 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use kube::ResourceExt;
-use lockstep_api::condition::types;
+use lockstep_api::condition::{reasons, types};
 use lockstep_api::names::annotations;
 use lockstep_cluster::audit::{ON_CALL, WHATIF};
 use lockstep_cluster::manifests::{gang, parse};
 use lockstep_cluster::nodes::Shape;
 use lockstep_cluster::process::workspace_binary;
-use lockstep_cluster::scenario;
 use lockstep_cluster::scenario::{PATIENCE, Scenario};
 use lockstep_cluster::wait::eventually;
+use lockstep_cluster::{LOOK_AROUND, scenario};
 use lockstep_e2e::cluster;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader};
@@ -153,6 +153,28 @@ async fn the_doctor_sees_what_is_installed_and_kubectl_completes_the_verbs() -> 
             )
         })
         .await
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_the_kept_demonstration_tells_to_type_shows_what_runs_and_what_waits() -> Result<()> {
+    scenario(cluster().await?, "kept", &Shape::default(), async |t| {
+        t.create(gang("llama", 3, 8, json!({}))).await?;
+        t.running("llama").await?;
+        t.create(gang("later", 2, 8, json!({}))).await?;
+        t.condition_is("later", types::ADMITTED, false, reasons::UNSCHEDULABLE)
+            .await?;
+        let program = workspace_binary("kubectl-lockstep")?;
+        let programs = program.parent().context("a folder")?.display();
+        let path = format!("{}:{programs}", std::env::var("PATH")?);
+        for command in LOOK_AROUND {
+            let words: Vec<&str> = command.split(' ').collect();
+            let said = t.cluster.kubectl_with(&words, &[("PATH", &path)]).await;
+            // The namespace, and of agents the nodes.
+            says(&said.context(command)?, &["kept"]).context(command)?;
+        }
+        Ok(())
     })
     .await
 }
