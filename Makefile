@@ -70,6 +70,7 @@ plugin: ## kubectl lockstep as a static program into target/plugin/ARCH (PLUGIN_
 image-test: image ## The images under programs of others: skopeo, qemu (container-packages), crane (on PATH or built once into the cache)
 	@command -v skopeo >/dev/null || { echo "skopeo is missing: make container-packages" >&2; exit 1; }
 	tests/images/others.sh
+	tests/images/spoilt.sh
 
 .PHONY: image-twice
 image-twice: image ## The images of the last commit again, in another folder: digests have to be equal
@@ -172,15 +173,18 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	LOCKSTEP_SILENCE_SECONDS=600 $(CARGO) test -p lockstep-e2e --test scenarios -- idle
 	for run in 1 2 3 4 5; do $(MAKE) e2e; done
 	$(MAKE) e2e & $(MAKE) e2e && wait $$!
+	$(MAKE) test-installations
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers
 	$(MAKE) demo-containers
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64
+	$(MAKE) bundle IMAGE_ARCH=amd64,arm64 MAINTAINER='Test <test@example.com>'
+	$(MAKE) plugin PLUGIN_ARCH=amd64,arm64
 	$(MAKE) demo
 
 .PHONY: bench
-bench: ## Times of the engine's decisions over RUNS runs, instruction counts, the tables of docs/benchmarks.md
+bench: ## Times of the engine's decisions over RUNS runs, instruction counts, the tables of docs/benchmarks.md (TARGET=x86_64-unknown-linux-musl: as in images)
 	tests/bench/run.sh
 
 .PHONY: bench-quality

@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
-# Reads the images in target/images (`make image`) with programs of others: skopeo inspects layouts and archives and
+# others.sh [FOLDER]: reads the images in target/images (`make image`), or in FOLDER, with programs of others: skopeo inspects layouts and archives and
 # copies them, into another layout and into a registry on this machine; crane validates what the registry holds and takes
 # the programs out of it, which are run, those for another processor by qemu. Digests stay what they are on the way, and
 # programs say the same on each processor. Leaves nothing behind.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
+images=${1:-target/images}
 crane=$(tests/images/crane.sh | tail -n 1)
 work=$(mktemp -d)
 export TMPDIR=$work DOCKER_CONFIG=$work REGISTRY_AUTH_FILE=$work/auth.json
@@ -52,7 +53,7 @@ done
 [ -n "$port" ] || fail "no registry after 10 s: $(cat "$work/registry.log")"
 
 checked=0
-for index in target/images/*/index.json; do
+for index in "$images"/*/index.json; do
   [ -f "$index" ] || fail "no images: run make image"
   layout=$(dirname "$index")
   name=$(basename "$layout")

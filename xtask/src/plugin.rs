@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::image::{Dependencies, Target, build};
+use crate::image::{Dependencies, Target, build, check};
 
 /// Package of the program.
 const PACKAGE: &str = "lockstep-cli";
@@ -20,6 +20,8 @@ pub fn plugin(root: &Path, target: Target, out: &Path) -> Result<(PathBuf, u64)>
     fs::create_dir_all(&out).with_context(|| format!("create {}", out.display()))?;
     let program = out.join(PROGRAM);
     let from = programs.join(PROGRAM);
+    let content = fs::read(&from).with_context(|| format!("read {}", from.display()))?;
+    check(&content, target).with_context(|| format!("{}", from.display()))?;
     let size = fs::copy(&from, &program).with_context(|| format!("copy {}", from.display()))?;
     fs::copy(root.join("LICENSE"), out.join("LICENSE")).context("the licence")?;
     let notices = Dependencies::of(root, target)?.notices(PACKAGE)?;

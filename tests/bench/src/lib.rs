@@ -12,6 +12,11 @@ pub mod scenes;
 
 use std::time::{Duration, Instant};
 
+/// That of the manager's image.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// What something comes to, and how long it takes.
 #[expect(clippy::disallowed_methods, reason = "a benchmark")]
 pub fn timed<T>(what: impl FnOnce() -> T) -> (T, Duration) {

@@ -6,6 +6,7 @@
 //! or the machine's names. The same program gives the same layer, whatever the commit.
 
 mod build;
+mod elf;
 mod labels;
 mod layer;
 mod notices;
@@ -18,6 +19,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, ensure};
 
 pub use self::build::{Target, build};
+pub use self::elf::check;
 pub use self::labels::{Commit, Labels, labels};
 pub use self::layer::{Entry, Layer};
 pub use self::notices::Dependencies;
@@ -93,6 +95,7 @@ impl Programs {
     fn layer(&self, name: &str, licence: &[u8]) -> Result<(Layer, u64)> {
         let program = self.folder.join(name);
         let content = fs::read(&program).with_context(|| format!("read {}", program.display()))?;
+        check(&content, self.target).with_context(|| format!("{}", program.display()))?;
         let size = content.len() as u64;
         let layer = Layer::new(vec![
             Entry::program(&path(name), content),
