@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use crate::pods::PodView;
+use crate::pods::{ContainerView, PodView, bare_id};
 use crate::view::WorkloadView;
 
 /// What agents say about the pods of a workload, by pod UID.
@@ -61,6 +61,17 @@ impl<'a> Arrivals<'a> {
     pub fn container(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
         let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
         Some(arrival.container)
+    }
+
+    /// Whether the training container that pod status shows has come to the attempt (or a later one), or
+    /// was started by the kubelet in place of one that has. Pod status may lag behind the agent and
+    /// still show the container before.
+    pub fn is_of(&self, pod: &PodView, attempt: i64, shown: &ContainerView) -> bool {
+        let arrival = self.of(pod).filter(|a| a.attempt >= attempt);
+        arrival.is_some_and(|arrival| {
+            let same = shown.runtime_id().map(bare_id) == Some(arrival.container);
+            same || shown.restart_count > arrival.restarts
+        })
     }
 
     /// Attempt that a pod has come to last, and how often its training container had been restarted

@@ -337,6 +337,11 @@ impl<'a> Facts<'a> {
         self.arrivals.container(pod, attempt)
     }
 
+    /// Whether the training container that pod status shows is of the attempt (or a later one).
+    pub fn is_container_at(&self, pod: &PodView, attempt: i64, shown: &ContainerView) -> bool {
+        self.arrivals.is_of(pod, attempt, shown)
+    }
+
     /// Whether a member's pod is at the attempt (or a later one): it has come to it, and its container
     /// has not ended since.
     pub fn is_at(&self, member: &Member, pod: &PodView, attempt: i64) -> bool {

@@ -328,6 +328,12 @@ impl ContainerView {
             _ => None,
         }
     }
+
+    /// Runtime id of the container that is shown, running or ended.
+    pub fn runtime_id(&self) -> Option<&str> {
+        let ended = || self.terminated()?.id.as_deref();
+        self.id.as_deref().or_else(ended)
+    }
 }
 
 /// A runtime id without its scheme: pod status says `containerd://4f2a`, the runtime itself `4f2a`.

@@ -227,15 +227,13 @@ pub(crate) fn exit_at_attempt(
     if known.is_some_and(|r| r.attempt < domain.attempt || r.kind == ReportKind::Stopped) {
         return None;
     }
-    // While an incident is handled, only the container that has come to its attempt can fail at it.
+    // While an incident is handled, only a container that has come to its attempt can fail at it.
     if domain
         .domain_incident()
         .is_some_and(|i| !i.replace.contains(member))
+        && !facts.is_container_at(pod, domain.attempt, container)
     {
-        let arrived = facts.arrival(pod, domain.attempt)?;
-        if down.id.as_deref().map(bare_id) != Some(arrived) {
-            return None;
-        }
+        return None;
     }
     Some(exit_failure(facts, member, pod, training, down, known))
 }

@@ -4,7 +4,7 @@ use lockstep_api::member::Member;
 
 use crate::facts::Facts;
 use crate::ledger::DomainLedger;
-use crate::pods::{ContainerView, PodView, bare_id};
+use crate::pods::{ContainerView, PodView};
 
 /// Whether the training container of a pod can be stopped and will be started again by its kubelet.
 pub(crate) fn restarts_in_place(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {
@@ -37,17 +37,8 @@ fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
     if incident.replace.contains(member) {
         return true;
     }
-    // Pod status may lag behind the agent and still show the container of the old attempt.
-    let shown = facts.trainer(member, pod).and_then(container_id);
-    let arrived = facts.arrival(pod, incident.attempt);
-    arrived.is_some() && arrived == shown.map(bare_id)
-}
-
-fn container_id(container: &ContainerView) -> Option<&str> {
-    container
-        .id
-        .as_deref()
-        .or_else(|| container.terminated()?.id.as_deref())
+    let shown = facts.trainer(member, pod);
+    shown.is_some_and(|c| facts.is_container_at(pod, incident.attempt, c))
 }
 
 /// Restarts that the kubelet has made of the training containers of the domain's present pods.

@@ -1,7 +1,7 @@
 //! What is one incident, which failure is its cause, and what it costs.
 
 use chrono::TimeDelta;
-use lockstep_api::workload::{CauseKind, FailureAction, Phase};
+use lockstep_api::workload::{CauseKind, FailureAction, IncidentStage, Phase};
 use lockstep_sim::Solo;
 use lockstep_sim::solo::{gang, gang_with};
 use serde_json::json;
@@ -210,4 +210,29 @@ fn the_earlier_of_two_failures_is_the_cause_and_the_more_severe_action_wins() {
         (h.cause.exit_code, h.action, w.status().history.len()),
         (Some(1), FailureAction::RecreateGang, 1)
     );
+}
+
+#[test]
+fn a_member_that_its_kubelet_restarts_while_another_is_made_anew_does_not_keep_the_restart_open() {
+    let by_rule = rules(&json!([on_code(42, "RestartContainer")]));
+    let alone = json!({"scheduling": {"policy": "Basic"}});
+    for (name, spec, code) in [("a rule", by_rule, 42), ("alone", alone, 1)] {
+        let mut w = Solo::new(gang_with(3, &spec));
+        w.settle();
+        w.edit(|s| s.restart_nonce += 1);
+        w.delete_pod("g", 0);
+        w.until("the others are back", |w| {
+            let incident = w.status().domains[0].incident.clone();
+            incident.is_some_and(|i| i.stage == IncidentStage::Arrived)
+        });
+        assert!(w.exit_if_running("g", 1, code), "{name}");
+        w.settle();
+        let s = w.status();
+        assert_eq!(
+            (s.phase, s.domains[0].incident.is_none()),
+            (Some(Phase::Running), true),
+            "{name}: {}",
+            s.message
+        );
+    }
 }
