@@ -158,6 +158,13 @@ pub struct Network {
     pub port: i32,
 }
 
+impl Network {
+    /// Name of the headless Service and subdomain of the pods of a workload of this name.
+    pub fn subdomain_of<'a>(&'a self, workload: &'a str) -> &'a str {
+        self.subdomain.as_deref().unwrap_or(workload)
+    }
+}
+
 impl Default for Network {
     fn default() -> Self {
         Self {

@@ -85,11 +85,7 @@ impl WorkloadView {
 
     /// Name of the headless Service and subdomain of the pods.
     pub fn subdomain(&self) -> &str {
-        self.spec()
-            .network
-            .subdomain
-            .as_deref()
-            .unwrap_or(self.name())
+        self.spec().network.subdomain_of(self.name())
     }
 }
 

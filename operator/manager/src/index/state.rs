@@ -170,6 +170,18 @@ impl State {
         }
     }
 
+    /// A Service has changed: whoever needs its name waits for it to go, if it is another's.
+    pub(super) fn touch_service(&self, service: &Key, touched: &mut Touched) {
+        let first = Key::new(&service.namespace, "");
+        let workloads = self.workloads.range(first..);
+        let there = workloads.take_while(|(key, _)| key.namespace == service.namespace);
+        let concerned =
+            there.filter(|(key, w)| w.spec.network.subdomain_of(&key.name) == service.name);
+        touched
+            .workloads
+            .extend(concerned.map(|(key, _)| key.clone()));
+    }
+
     /// A node has changed: every workload that has a pod or a placed member there needs a pass.
     pub(super) fn touch_node(&self, node: &NodeName, touched: &mut Touched) {
         for uid in self.on_node.get(node).into_iter().flat_map(HashMap::keys) {

@@ -9,7 +9,9 @@ use lockstep_lifecycle::view::Priority;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::kinds::{Agents, Nodes, Orders, PodGroups, Pods, PriorityClasses, Watched, Workloads};
+use super::kinds::{
+    Agents, Nodes, Orders, PodGroups, Pods, PriorityClasses, Services, Watched, Workloads,
+};
 use super::*;
 use crate::clock::SystemClock;
 use crate::queue::{QueueMetrics, RetryBackoff};
@@ -102,11 +104,35 @@ fn pod_group(workload: &str, node: &str) -> Value {
             "nodes": [{"node": node, "members": ["workers/0/0"]}]}}})
 }
 
+fn service(name: &str, workload: &str) -> Value {
+    json!({"metadata": {"name": name, "namespace": "ml", "uid": format!("uid-{name}"), "resourceVersion": "4",
+            "labels": {labels::WORKLOAD: workload}, "ownerReferences": owned_by(workload)},
+        "spec": {"clusterIP": "None"}})
+}
+
 fn known() -> Known {
     Known {
         dry_run: None,
         refusals: Vec::new(),
         settings: Arc::new(LifecycleSettings::default()),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_service_of_another_workload_wakes_the_one_that_needs_its_name_when_it_goes() {
+    let f = Fixture::new();
+    let mut named = workload("named");
+    named["spec"]["network"] = json!({"subdomain": "ring"});
+    for workload in [workload("llama"), named, workload("other")] {
+        f.see::<Workloads>(&workload);
+    }
+    for (name, waits) in [("llama", "llama"), ("ring", "named")] {
+        // Of one that had the name before and is deleted.
+        let left = service(name, "before");
+        f.see::<Services>(&left);
+        f.dirty().await;
+        Feed::<Services>::new().handle(&f.index, Event::Delete(wire(&left)));
+        assert_eq!(f.dirty().await, [waits]);
     }
 }
 

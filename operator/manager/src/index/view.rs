@@ -33,12 +33,7 @@ impl State {
         let pods: Vec<Arc<PodView>> = members.cloned().collect();
         let pod_groups = self.gangs_of(&id);
         let names = node_names(&pods, &pod_groups);
-        let subdomain = workload
-            .spec
-            .network
-            .subdomain
-            .clone()
-            .unwrap_or_else(|| key.name.clone());
+        let service = workload.spec.network.subdomain_of(&key.name);
         Some(WorkloadView {
             scheduling: self
                 .scheduling
@@ -48,7 +43,7 @@ impl State {
                 .orders
                 .get(key)
                 .map(|o| held(o, &id.uid, o.object.spec.clone())),
-            service: self.services.get(&Key::new(&key.namespace, subdomain)).map(
+            service: self.services.get(&Key::new(&key.namespace, service)).map(
                 |(owner, service)| Held {
                     owned: owner.as_ref() == Some(&id.uid),
                     ..service.clone()

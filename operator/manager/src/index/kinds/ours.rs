@@ -263,9 +263,7 @@ impl Watched for Services {
                 .unwrap_or_default(),
         };
         let owner = Uid::read(controller_uid(&*service.object));
-        if let Some(owner) = &owner {
-            state.touch_owner(&key.namespace, owner.as_str(), touched);
-        }
+        state.touch_service(&key, touched);
         let held = Held {
             uid: service.uid,
             resource_version: service.version,
@@ -276,8 +274,8 @@ impl Watched for Services {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some((Some(owner), _)) = state.services.remove(key) {
-            state.touch_owner(&key.namespace, owner.as_str(), touched);
+        if state.services.remove(key).is_some() {
+            state.touch_service(key, touched);
         }
     }
 
