@@ -8,7 +8,9 @@ use lockstep_api::condition::{Condition, find, is_true, types};
 use lockstep_api::workload::Phase;
 use lockstep_sim::Solo;
 use lockstep_sim::phases::{PHASES, in_phase};
+use lockstep_sim::solo::gang_with;
 use mlua::{Lua, LuaSerdeExt as _};
+use serde_json::json;
 
 /// The rules of kstatus for kinds that it does not know (cli-utils, pkg/kstatus/status:
 /// `checkGenericProperties` and `checkReadyCondition`).
@@ -238,4 +240,26 @@ fn tools_for_gitops_wait_where_the_status_is_not_yet_that_of_the_spec() {
     assert_eq!(argo_health(&workload).0, "Progressing");
     workload.status = None;
     assert_eq!(argo_health(&workload).0, "Progressing");
+}
+
+#[test]
+fn a_gang_that_has_finished_is_not_said_to_lack_members() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &json!({"scheduling": {"gang": {"scope": "Replica"}}}),
+    ));
+    w.settle();
+    w.exit("g", 1, 0);
+    w.rounds(1);
+    w.pass();
+    w.edit(|s| s.groups[0].replicas = 1);
+    w.pass();
+    w.pass();
+    // Its pod is not gone yet when there are more again.
+    w.edit(|s| s.groups[0].replicas = 4);
+    w.settle();
+    assert_eq!(w.status().groups[0].completed_indexes, "1");
+    let status = w.status();
+    let ready = find(&status.conditions, types::READY).unwrap();
+    assert_eq!(ready.message, "all members are ready or have succeeded");
 }
