@@ -72,7 +72,10 @@ pub(crate) fn restart_changed(
         }
         for domain in &gang.domains {
             let scope = DomainScope::of_restart(facts, ledger, is, gang, domain);
-            let begun = domain.members.iter().any(|m| was.contains(m));
+            // Its pods may be left from before a resize that nothing was done for yet.
+            let entry = ledger.domain(scope.key());
+            let has_pod = |m: &Member| entry.is_some_and(|e| facts.current(e, m).is_some());
+            let begun = domain.members.iter().any(|m| was.contains(m) || has_pod(m));
             let moved = scope
                 .all
                 .iter()

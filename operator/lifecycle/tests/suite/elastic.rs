@@ -4,7 +4,7 @@ use chrono::TimeDelta;
 use lockstep_api::condition::{find, types};
 use lockstep_api::workload::{CauseKind, FailureAction, Phase};
 use lockstep_sim::Solo;
-use lockstep_sim::pods::{leaving, member_of};
+use lockstep_sim::pods::{self, leaving, member_of};
 use lockstep_sim::solo::gang_with;
 use serde_json::{Value, json};
 
@@ -352,4 +352,24 @@ fn a_gang_of_mode_single_restarts_when_fewer_than_its_least_are_left_or_a_progra
     }
     w.settle();
     assert_eq!(w.status().attempt, 2);
+}
+
+#[test]
+fn a_replica_that_is_taken_away_and_given_back_at_once_learns_how_many_they_are() {
+    let mut w = Solo::new(gang_with(
+        3,
+        &json!({"scheduling": {"gang": {"scope": "Replica"}}}),
+    ));
+    w.settle();
+    w.edit(|s| s.groups[0].replicas = 1);
+    w.crash_after(1);
+    w.pass();
+    w.crash();
+    // Its pod of the world of three is still there.
+    w.edit(|s| s.groups[0].replicas = 2);
+    w.settle();
+    let pods = w.pods();
+    let sizes = pods.iter().map(|p| pods::env(p, "PET_NNODES"));
+    let two = Some("2".to_owned());
+    assert_eq!(sizes.collect::<Vec<_>>(), [two.clone(), two]);
 }
