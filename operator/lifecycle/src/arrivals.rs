@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
-use crate::pods::{ContainerView, PodView, bare_id};
+use crate::pods::PodView;
 use crate::view::WorkloadView;
 
 /// What agents say about the pods of a workload, by pod UID.
@@ -57,21 +57,11 @@ impl<'a> Arrivals<'a> {
         (pod.node.as_deref() == Some(arrival.node)).then_some(arrival)
     }
 
-    /// Runtime id of the training container that has come to the attempt (or a later one).
-    pub fn container(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
+    /// The training container that has come to the attempt (or a later one): its runtime id, and how
+    /// often the kubelet had restarted it before.
+    pub fn container(&self, pod: &PodView, attempt: i64) -> Option<(&'a str, i32)> {
         let arrival = self.of(pod).filter(|a| a.attempt >= attempt)?;
-        Some(arrival.container)
-    }
-
-    /// Whether the training container that pod status shows has come to the attempt (or a later one), or
-    /// was started by the kubelet in place of one that has. Pod status may lag behind the agent and
-    /// still show the container before.
-    pub fn is_of(&self, pod: &PodView, attempt: i64, shown: &ContainerView) -> bool {
-        let arrival = self.of(pod).filter(|a| a.attempt >= attempt);
-        arrival.is_some_and(|arrival| {
-            let same = shown.runtime_id().map(bare_id) == Some(arrival.container);
-            same || shown.restart_count > arrival.restarts
-        })
+        Some((arrival.container, arrival.restarts))
     }
 
     /// Attempt that a pod has come to last, and how often its training container had been restarted

@@ -16,7 +16,7 @@ use crate::arrivals::Arrivals;
 use crate::ledger::{DomainLedger, GangLedger, Ledger, OpenIncident};
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::objects::training::{restart_by_rule, training_container};
-use crate::pods::{ContainerView, PodPhase, PodView};
+use crate::pods::{ContainerView, PodPhase, PodView, bare_id};
 use crate::view::{RefusedRequest, Target, WorkloadView};
 use crate::wake::{Due, Wake};
 
@@ -334,12 +334,30 @@ impl<'a> Facts<'a> {
     /// Runtime id of the training container that has come to the attempt (or a later one), by the
     /// agent of its node.
     pub fn arrival(&self, pod: &PodView, attempt: i64) -> Option<&'a str> {
-        self.arrivals.container(pod, attempt)
+        let (container, _) = self.arrivals.container(pod, attempt)?;
+        Some(container)
     }
 
-    /// Whether the training container that pod status shows is of the attempt (or a later one).
-    pub fn is_container_at(&self, pod: &PodView, attempt: i64, shown: &ContainerView) -> bool {
-        self.arrivals.is_of(pod, attempt, shown)
+    /// Whether the training container that pod status shows has come to the attempt (or a later one), or
+    /// its kubelet has started it after the one that had. Pod status may lag behind the agent and
+    /// still show the container before.
+    pub fn is_container_at(
+        &self,
+        member: &Member,
+        pod: &PodView,
+        attempt: i64,
+        shown: &ContainerView,
+    ) -> bool {
+        let Some((arrived, restarts)) = self.arrivals.container(pod, attempt) else {
+            return false;
+        };
+        if shown.runtime_id().map(bare_id) == Some(arrived) || shown.restart_count > restarts {
+            return true;
+        }
+        // A kubelet on an empty disk counts anew. Pod status has whole seconds.
+        let since = shown.running_since().map(|at| at + TimeDelta::seconds(1));
+        let mut reports = self.reports(member, pod);
+        reports.any(|r| r.container_id == arrived && since.is_some_and(|since| since > r.time))
     }
 
     /// Whether a member's pod is at the attempt (or a later one): it has come to it, and its container

@@ -231,7 +231,7 @@ pub(crate) fn exit_at_attempt(
     if domain
         .domain_incident()
         .is_some_and(|i| !i.replace.contains(member))
-        && !facts.is_container_at(pod, domain.attempt, container)
+        && !facts.is_container_at(member, pod, domain.attempt, container)
     {
         return None;
     }

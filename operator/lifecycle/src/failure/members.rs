@@ -38,7 +38,7 @@ fn is_up(facts: &Facts<'_>, domain: &DomainLedger, member: &Member) -> bool {
         return true;
     }
     let shown = facts.trainer(member, pod);
-    shown.is_some_and(|c| facts.is_container_at(pod, incident.attempt, c))
+    shown.is_some_and(|c| facts.is_container_at(member, pod, incident.attempt, c))
 }
 
 /// Restarts that the kubelet has made of the training containers of the domain's present pods.

@@ -236,3 +236,23 @@ fn a_member_that_its_kubelet_restarts_while_another_is_made_anew_does_not_keep_t
         );
     }
 }
+
+#[test]
+fn a_restart_ends_where_a_node_has_forgotten_the_container_that_came_to_its_attempt() {
+    let mut w = Solo::new(gang_with(1, &json!({"scheduling": {"policy": "Basic"}})));
+    w.settle();
+    let node = w.node_of("g", 0);
+    w.edit(|s| s.restart_nonce += 1);
+    w.exit("g", 0, 1);
+    w.rounds(1);
+    // Its kubelet begins with an empty disk and counts restarts anew.
+    w.node(&node).reboot();
+    w.settle();
+    let s = w.status();
+    assert_eq!(
+        (s.phase, s.domains[0].incident.is_none()),
+        (Some(Phase::Running), true),
+        "{}",
+        s.message
+    );
+}
