@@ -169,7 +169,7 @@ impl Guard {
                 Some(_) => Answer::After(took),
                 None => Answer::Overloaded,
             };
-            pace.note(sent, sent + took, answer);
+            pace.note(answer);
         }
         // In a header, which kube would drop.
         let answer = answer?;
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn overload_is_told_with_the_time_to_come_back_and_halves_the_pace() {
+    async fn overload_is_told_with_the_time_to_come_back_and_slows_the_pace() {
         let headers = [("retry-after", "7"), ("content-type", "text/plain")];
         let clients = answering(429, &headers, "Too many requests, please try again later.");
         let api: Api<ConfigMap> = Api::default_namespaced(clients.write.clone());
@@ -294,7 +294,7 @@ mod tests {
         let error = ApiError::from(error);
         assert_eq!(error.class, ErrorClass::Throttled);
         assert_eq!(error.retry_after, Duration::from_secs(7));
-        assert_eq!(clients.pace.allows(32), 16);
+        assert_eq!(clients.pace.allows(32), 31);
     }
 
     #[tokio::test]

@@ -1,14 +1,14 @@
 //! How many requests of one pass are in flight: as many as the API server bears.
 //!
-//! Additive increase, multiplicative decrease, as in TCP: answers that come in time make room for more
-//! requests, a slow one halves it down to a quarter, a refusal down to one. A server that has too much to do gets less from us
-//! within one answer, and all of it again within seconds.
+//! A scalable congestion control, as DCTCP and TCP Prague are (RFC 9332, section 2.1): an answer that comes in time
+//! adds `1 / size`, one that says "too much" takes half a request, down to one, a slow one the same, down to a quarter of
+//! the bound. So a server that refuses all that was sent together halves the window, and one that refuses a tenth of it now and
+//! then is asked 18 things at a time instead of the three or four to which halving for each refusal leads.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use tokio::time::Instant;
 
 /// An answer that takes longer is that of a server that has too much to do. The objective of
 /// Kubernetes for writes is a second at the 99th percentile; most take a few milliseconds.
@@ -27,42 +27,31 @@ pub(crate) enum Answer {
     Overloaded,
 }
 
-/// The controller, without lock and clock.
+/// What an answer takes that tells of too much: half a request, so that a whole window of them leaves half of it.
+const TAKEN: f64 = 0.5;
+
+/// The controller, without lock.
 #[derive(Clone, Debug)]
 struct Window {
     /// Requests that may be in flight, at least 1.
     size: f64,
-    /// Answers to what was sent before this moment belong to the overload that was answered already.
-    since: Option<Instant>,
 }
 
 impl Window {
-    fn new() -> Self {
-        Self {
-            size: f64::INFINITY,
-            since: None,
-        }
-    }
-
-    /// Takes note of the answer to a request that was sent at that time. `most`: requests that are in
-    /// flight at most where nothing is slow.
-    fn note(&mut self, most: f64, sent: Instant, now: Instant, answer: Answer) {
-        self.size = self.size.clamp(1.0, most.max(1.0));
+    /// Takes note of an answer. `most`: requests that are in flight at most where nothing is slow.
+    fn note(&mut self, most: f64, answer: Answer) {
         match answer {
             Answer::After(time) if time <= SLOW => {
-                self.size = (self.size + self.size.recip()).min(most.max(1.0));
+                self.size = (self.size + self.size.recip()).min(most);
             }
-            Answer::After(_) => self.halve(most * SLOW_LEAVES, sent, now),
-            Answer::Overloaded => self.halve(1.0, sent, now),
+            Answer::After(_) => self.shrink(most * SLOW_LEAVES),
+            Answer::Overloaded => self.shrink(1.0),
         }
     }
 
-    /// Halves the window, to no less than `least`.
-    fn halve(&mut self, least: f64, sent: Instant, now: Instant) {
-        if self.since.is_none_or(|since| sent >= since) {
-            self.size = (self.size / 2.0).max(least.max(1.0)).min(self.size);
-            self.since = Some(now);
-        }
+    /// Takes a little of the window, to no less than `least`.
+    fn shrink(&mut self, least: f64) {
+        self.size = (self.size - TAKEN).max(least.max(1.0)).min(self.size);
     }
 
     #[expect(
@@ -87,7 +76,9 @@ impl Pace {
     /// At first, so many requests may be in flight; never more.
     pub fn new(most: usize) -> Self {
         Self {
-            window: Arc::new(Mutex::new(Window::new())),
+            window: Arc::new(Mutex::new(Window {
+                size: most.max(1) as f64,
+            })),
             most,
         }
     }
@@ -99,27 +90,24 @@ impl Pace {
     }
 
     /// Takes note of an answer.
-    pub(crate) fn note(&self, sent: Instant, now: Instant, answer: Answer) {
-        self.window.lock().note(self.most as f64, sent, now, answer);
+    pub(crate) fn note(&self, answer: Answer) {
+        self.window.lock().note(self.most.max(1) as f64, answer);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::clock::{Clock, SystemClock};
     use proptest::prelude::*;
 
     const MOST: usize = 32;
     const QUICK: Answer = Answer::After(Duration::from_millis(5));
 
-    /// Answers one after the other, each sent after the one before was there.
+    /// What is allowed after each of these answers.
     fn after(answers: impl IntoIterator<Item = Answer>) -> Vec<usize> {
         let pace = Pace::new(MOST);
-        let mut now = SystemClock.monotonic();
         let note = |answer| {
-            pace.note(now, now, answer);
-            now += Duration::from_millis(1);
+            pace.note(answer);
             pace.allows(MOST)
         };
         answers.into_iter().map(note).collect()
@@ -162,7 +150,7 @@ mod tests {
         #[test]
         fn overload_without_end_leaves_one_request_at_a_time(before in 0_usize..2000) {
             let quick = std::iter::repeat_n(QUICK, before);
-            let sizes = after(quick.chain(std::iter::repeat_n(Answer::Overloaded, 6)));
+            let sizes = after(quick.chain(std::iter::repeat_n(Answer::Overloaded, 2 * MOST)));
             prop_assert_eq!(sizes.last(), Some(&1));
         }
     }
@@ -171,22 +159,25 @@ mod tests {
     fn an_admission_webhook_that_takes_its_time_leaves_a_quarter() {
         let slow = std::iter::repeat_n(Answer::After(Duration::from_millis(1200)), 200);
         assert_eq!(after(slow.clone()).last(), Some(&(MOST / 4)));
-        let refused = std::iter::repeat_n(Answer::Overloaded, 3);
-        assert_eq!(after(refused.chain(slow)).last(), Some(&(MOST / 8)));
+        let refused = std::iter::repeat_n(Answer::Overloaded, 2 * MOST);
+        assert_eq!(after(refused.chain(slow)).last(), Some(&1));
     }
 
     #[test]
-    fn a_burst_that_was_sent_together_counts_as_one_overload() {
-        let pace = Pace::new(MOST);
-        let sent = SystemClock.monotonic();
-        let mut now = sent;
-        for _ in 0..MOST {
-            now += Duration::from_millis(1);
-            pace.note(sent, now, Answer::Overloaded);
-        }
-        assert_eq!(pace.allows(MOST), MOST / 2);
-        pace.note(now, now, Answer::Overloaded);
-        assert_eq!(pace.allows(MOST), MOST / 4);
+    fn a_window_that_is_refused_as_a_whole_is_halved() {
+        let refused = after(std::iter::repeat_n(Answer::Overloaded, MOST + MOST / 2));
+        assert_eq!(refused[MOST - 1], MOST / 2);
+        assert_eq!(refused.last(), Some(&(MOST / 4)));
+    }
+
+    #[test]
+    fn a_server_that_refuses_one_in_ten_is_not_asked_one_thing_after_the_other() {
+        let one_in_ten = (1..=5000).map(|n| match n % 10 {
+            0 => Answer::Overloaded,
+            _ => QUICK,
+        });
+        let settled = after(one_in_ten).split_off(4000);
+        assert!(settled.iter().all(|n| (16..=18).contains(n)), "{settled:?}");
     }
 
     #[test]
