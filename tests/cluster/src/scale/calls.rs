@@ -5,9 +5,16 @@ use std::collections::BTreeMap;
 use anyhow::Result;
 use lockstep_cluster::audit::{AGENT, Follow, MANAGER, Write};
 
+/// Agents that are named of those that wrote more than once.
+const NAMED: usize = 10;
+
 /// Writes of an arm, by who made them and of what.
 #[derive(Clone, Debug, Default)]
-pub struct Calls(BTreeMap<(&'static str, String), usize>);
+pub struct Calls {
+    counts: BTreeMap<(&'static str, String), usize>,
+    /// The answers to each agent's writes, by its node. One is the arrival.
+    by_agent: BTreeMap<String, Vec<u16>>,
+}
 
 /// Who makes writes that count: everybody but the controllers of the control plane, which are in no
 /// log, and the benchmark itself.
@@ -32,15 +39,32 @@ impl Calls {
         for write in log.added()? {
             if let Some(who) = who(&write).filter(|_| counts(&write)) {
                 let what = format!("{} {}", write.verb, write.target());
-                *calls.0.entry((who, what)).or_default() += 1;
+                *calls.counts.entry((who, what)).or_default() += 1;
+                if who == "agents" {
+                    calls
+                        .by_agent
+                        .entry(write.name)
+                        .or_default()
+                        .push(write.code);
+                }
             }
         }
         Ok(calls)
     }
 
+    /// So many of each.
+    #[cfg(test)]
+    pub fn of_these(calls: &[(&'static str, &str, usize)]) -> Self {
+        let of = |&(who, what, n): &(&'static str, &str, usize)| ((who, what.to_owned()), n);
+        Self {
+            counts: calls.iter().map(of).collect(),
+            ..Self::default()
+        }
+    }
+
     /// Those that one identity made.
     pub fn by(&self, who: &str) -> usize {
-        let mut all = self.0.iter();
+        let mut all = self.counts.iter();
         all.by_ref()
             .filter(|((by, _), _)| *by == who)
             .map(|(_, n)| n)
@@ -49,7 +73,7 @@ impl Calls {
 
     /// Writes of one verb and target.
     pub fn of(&self, who: &str, what: &str) -> usize {
-        let mut all = self.0.iter();
+        let mut all = self.counts.iter();
         all.find(|((by, of), _)| *by == who && of == what)
             .map_or(0, |(_, n)| *n)
     }
@@ -57,11 +81,23 @@ impl Calls {
     /// One line for each identity.
     pub fn lines(&self) -> Vec<String> {
         let mut by: BTreeMap<&str, Vec<String>> = BTreeMap::new();
-        for ((who, what), n) in &self.0 {
+        for ((who, what), n) in &self.counts {
             by.entry(who).or_default().push(format!("{n} {what}"));
         }
-        by.into_iter()
-            .map(|(who, all)| format!("{who} {}: {}", self.by(who), all.join(", ")))
-            .collect()
+        let lines = by
+            .into_iter()
+            .map(|(who, all)| format!("{who} {}: {}", self.by(who), all.join(", ")));
+        lines.chain(self.repeated()).collect()
+    }
+
+    /// The agents that wrote more than once, where they are few.
+    fn repeated(&self) -> Option<String> {
+        let repeated = self.by_agent.iter().filter(|(_, codes)| codes.len() > 1);
+        let names: Vec<String> = repeated
+            .map(|(node, codes)| format!("{node} {codes:?}"))
+            .collect();
+        (1..=NAMED)
+            .contains(&names.len())
+            .then(|| format!("more than once: {}", names.join(", ")))
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use lockstep_api::workload::Phases;
 
 use crate::calls::Calls;
+use crate::record::TRAIL;
 
 /// What one arm has shown in one round.
 #[derive(Default)]
@@ -22,8 +23,13 @@ pub struct Round {
 }
 
 impl Round {
+    /// For how long its writes were counted.
+    pub fn watched(&self) -> Duration {
+        self.took + TRAIL
+    }
+
     /// The 99th percentile of the ways of the order, in milliseconds.
-    fn delivered_p99(&self) -> Option<i64> {
+    pub fn delivered_p99(&self) -> Option<i64> {
         let last = self.delivered.len().checked_sub(1)?;
         self.delivered.get(last * 99 / 100).copied()
     }

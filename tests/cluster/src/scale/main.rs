@@ -18,6 +18,7 @@
 )]
 
 mod arms;
+mod budgets;
 mod calls;
 mod figures;
 mod filler;

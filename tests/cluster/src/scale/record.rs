@@ -7,14 +7,13 @@ use lockstep_cluster::Cluster;
 use lockstep_cluster::audit::Follow;
 use lockstep_cluster::cluster::Manager;
 
+use crate::budgets;
 use crate::calls::Calls;
 use crate::figures::{Arm, HEAD, Round};
 use crate::machine::{load, taken};
 
 /// Time for what trails an arm, so that it is counted there and not in the next.
-const TRAIL: Duration = Duration::from_secs(3);
-/// Writes of a supervised restart beside one of each node and the summaries.
-const BESIDE_NODES: usize = 6;
+pub const TRAIL: Duration = Duration::from_secs(3);
 /// The arm whose writes are limited.
 const SUPERVISED: &str = "supervised restart";
 
@@ -24,6 +23,8 @@ pub struct Record {
     pub manager: Manager,
     log: Follow,
     arms: Vec<Arm>,
+    /// What the manager held at most, in MB.
+    most_resident: f64,
 }
 
 impl Record {
@@ -33,6 +34,7 @@ impl Record {
             manager,
             log: cluster.audit.follow()?,
             arms: Vec::new(),
+            most_resident: 0.0,
         })
     }
 
@@ -49,6 +51,7 @@ impl Record {
             ..round
         };
         let manager = taken(self.manager.process.id())?;
+        self.most_resident = self.most_resident.max(manager.most_resident);
         println!(
             "{name}: {:.2} s; manager {:.0} MB (most {:.0}), {:.1} s of CPU so far; load {}",
             round.took.as_secs_f64(),
@@ -78,30 +81,23 @@ impl Record {
         found.with_context(|| format!("no arm {name}"))
     }
 
-    /// The table. Fails where a restart that no kubelet takes part in cost more writes than one of each
-    /// node, and a few.
+    /// The table, and what was to be kept to. Fails where something that is counted was not.
     pub fn print(&self, nodes: i32) -> Result<()> {
-        let nodes = usize::try_from(nodes)?;
         let (supervised, anew) = (self.arm(SUPERVISED)?, self.arm("RecreateGang")?);
         println!("\n{HEAD}");
         for arm in &self.arms {
             println!("{}", arm.row(anew.median()));
         }
-        println!(
-            "recreated / supervised: {:.1}",
-            anew.median() / supervised.median()
-        );
-        for round in &supervised.rounds {
-            let calls = &round.calls;
-            let summaries = calls.of("manager", "patch trainingworkloads/status");
-            let writes = calls.by("manager") + calls.by("agents");
-            println!(
-                "writes of a supervised restart: {writes}, {summaries} of them summaries, on {nodes} nodes; by kubelets {}",
-                calls.by("kubelets")
-            );
-            let within = writes - summaries <= nodes + BESIDE_NODES;
-            ensure!(within, "more than one of each node and {BESIDE_NODES}");
+        let nodes = usize::try_from(nodes)?;
+        let budgets = budgets::lines(nodes, supervised, anew, self.most_resident);
+        println!();
+        for line in &budgets {
+            println!("{}", line.show());
         }
+        ensure!(
+            !budgets.iter().any(budgets::Line::fails),
+            "a budget that is counted was missed"
+        );
         Ok(())
     }
 }

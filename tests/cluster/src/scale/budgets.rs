@@ -1,0 +1,159 @@
+//! What a large gang may cost, and whether it did.
+
+use crate::figures::Arm;
+
+/// Writes of a supervised restart beside one of each node and the summaries.
+const BESIDE_NODES: usize = 6;
+/// Within which nearly all agents have the order.
+const ORDER_MS: i64 = 2_000;
+/// How many times as long the recreation takes, at least.
+const FASTER: f64 = 10.0;
+/// What the manager holds at most, in MB.
+const MEMORY_MB: f64 = 250.0;
+
+/// One budget beside what was measured.
+#[derive(Debug)]
+pub struct Line {
+    text: String,
+    held: bool,
+    /// Whether it is counted: what is timed depends on the machine, and fails nothing.
+    counted: bool,
+}
+
+impl Line {
+    fn counted(text: String, held: bool) -> Self {
+        Self {
+            text,
+            held,
+            counted: true,
+        }
+    }
+
+    fn timed(text: String, held: bool) -> Self {
+        Self {
+            text,
+            held,
+            counted: false,
+        }
+    }
+
+    /// Whether the benchmark has failed by it.
+    pub fn fails(&self) -> bool {
+        self.counted && !self.held
+    }
+
+    /// What is printed.
+    pub fn show(&self) -> String {
+        let verdict = if self.held { "held" } else { "MISSED" };
+        format!("{verdict}: {}", self.text)
+    }
+}
+
+/// All of them, for a gang on so many nodes whose manager held so much memory at most.
+pub fn lines(nodes: usize, supervised: &Arm, anew: &Arm, memory_mb: f64) -> Vec<Line> {
+    let mut lines = Vec::new();
+    for (at, round) in supervised.rounds.iter().enumerate() {
+        let (calls, round_name) = (&round.calls, format!("supervised restart {}", at + 1));
+        let summaries = calls.of("manager", "patch trainingworkloads/status");
+        let writes = calls.by("manager") + calls.by("agents") - summaries;
+        let most = nodes + BESIDE_NODES;
+        lines.push(Line::counted(
+            format!("{round_name}: {writes} writes but summaries, {most} at most"),
+            writes <= most,
+        ));
+        // Those of the time in which the arm's writes were counted, and the one that begins it.
+        let most = 1 + round.watched().as_secs_f64().ceil() as usize;
+        lines.push(Line::counted(
+            format!("{round_name}: {summaries} summaries, {most} at most: one a second"),
+            summaries <= most,
+        ));
+        let kubelets = calls.by("kubelets");
+        lines.push(Line::counted(
+            format!("{round_name}: {kubelets} writes of kubelets, none at most"),
+            kubelets == 0,
+        ));
+        let heard = round.delivered.len();
+        lines.push(Line::counted(
+            format!("{round_name}: the order was with {heard} of {nodes} agents"),
+            heard == nodes,
+        ));
+        let p99 = round.delivered_p99().unwrap_or(i64::MAX);
+        lines.push(Line::timed(
+            format!("{round_name}: the order was with 99 % of the agents after {p99} ms, {ORDER_MS} at most"),
+            p99 < ORDER_MS,
+        ));
+    }
+    let faster = anew.median() / supervised.median();
+    lines.push(Line::timed(
+        format!("recreated / supervised: {faster:.1}, {FASTER} at least"),
+        faster >= FASTER,
+    ));
+    lines.push(Line::timed(
+        format!("memory of the manager: {memory_mb:.0} MB, {MEMORY_MB:.0} at most"),
+        memory_mb < MEMORY_MB,
+    ));
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::calls::Calls;
+    use crate::figures::Round;
+    use std::time::Duration;
+
+    fn arm(seconds: u64, agents: usize, summaries: usize, kubelets: usize, heard: i64) -> Arm {
+        let calls = [
+            ("manager", "patch restartorders", 2),
+            ("manager", "patch trainingworkloads/status", summaries),
+            ("agents", "update nodeagents/status", agents),
+            ("kubelets", "patch pods/status", kubelets),
+        ];
+        let round = Round {
+            took: Duration::from_secs(seconds),
+            calls: Calls::of_these(&calls),
+            delivered: (0..heard).collect(),
+            ..Round::default()
+        };
+        Arm {
+            name: "an arm".to_owned(),
+            rounds: vec![round],
+        }
+    }
+
+    fn missed(supervised: &Arm, anew: &Arm, memory_mb: f64) -> Vec<String> {
+        let lines = lines(100, supervised, anew, memory_mb);
+        let missed = lines.iter().filter(|line| !line.held);
+        missed.map(Line::show).collect()
+    }
+
+    #[test]
+    fn a_round_within_its_budgets_misses_none() {
+        assert!(missed(&arm(1, 104, 5, 0, 100), &arm(10, 0, 0, 0, 0), 249.0).is_empty());
+    }
+
+    #[test]
+    fn a_round_beyond_its_writes_is_refused() {
+        let anew = arm(10, 0, 0, 0, 0);
+        for (mistake, words) in [
+            (arm(1, 105, 5, 0, 100), "107 writes but summaries"),
+            (arm(1, 104, 6, 0, 100), "6 summaries, 5 at most"),
+            (arm(1, 104, 5, 1, 100), "1 writes of kubelets"),
+            (arm(1, 104, 5, 0, 99), "with 99 of 100 agents"),
+        ] {
+            let lines = lines(100, &mistake, &anew, 100.0);
+            let failed: Vec<&Line> = lines.iter().filter(|line| line.fails()).collect();
+            assert_eq!(failed.len(), 1, "{failed:?}");
+            assert!(failed[0].text.contains(words), "{failed:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_timed_is_told_and_fails_nothing() {
+        let mut late = arm(1, 104, 5, 0, 100);
+        late.rounds[0].delivered = vec![2_000; 100];
+        let lines = lines(100, &late, &arm(9, 0, 0, 0, 0), 250.0);
+        assert_eq!(lines.iter().filter(|line| !line.held).count(), 3);
+        assert!(!lines.iter().any(Line::fails));
+    }
+}
