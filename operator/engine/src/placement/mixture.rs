@@ -8,14 +8,15 @@
 //! without an answer, [`Exhaustive`] tries what is left, as long as steps are left.
 
 use std::cmp::Reverse;
+use std::rc::Rc;
 
 use super::exhaustive::Exhaustive;
 use super::instance::PlacementInstance;
 use super::kinds::Kinds;
 use super::patterns::{KindIx, Pattern, worth};
 use super::prices::{even, tightest};
-use super::want::Want;
-use crate::problem::{Amounts, Assignment, NodeIx};
+use super::repair::Rated;
+use crate::problem::{Amounts, Assignment, NodeIx, ShapeIx};
 
 /// Prices that are tried at most, with full effort and with little.
 const PRICES: usize = 48;
@@ -70,8 +71,26 @@ pub(crate) struct Mixture<'a> {
     pub(super) prices: Pattern,
     /// Another number whenever the prices change.
     prices_version: u64,
+    /// Per kind, what was said of one pod more when that was last asked for.
+    one_more: Vec<Option<OneMoreAt>>,
     changes: Vec<Change>,
+    /// Room for the exchanges of a repair.
+    pub(super) helpful: Vec<Rated>,
     pub(super) steps: u64,
+}
+
+/// What a node has to have free for a pod of a shape beside one of its patterns.
+#[derive(Debug)]
+pub(crate) struct OneMore {
+    pub shape: ShapeIx,
+    pub free: Amounts,
+}
+
+/// That for a kind of nodes, as of some prices.
+#[derive(Clone, Debug)]
+struct OneMoreAt {
+    prices_version: u64,
+    all: Rc<[OneMore]>,
 }
 
 /// The dearest pattern of a kind, as of some prices.
@@ -108,7 +127,9 @@ impl<'a> Mixture<'a> {
             surplus: None,
             missing,
             prices_version: 0,
+            one_more: Vec::new(),
             changes: Vec::new(),
+            helpful: Vec::new(),
             steps: 0,
         }
     }
@@ -204,29 +225,38 @@ impl<'a> Mixture<'a> {
     }
 
     /// What a node has to have free for one pod more than it takes now, for each shape and for its
-    /// dearest patterns.
-    pub fn one_more(&self, node: NodeIx) -> Vec<Amounts> {
-        let Some(kind) = self.kind_of[node] else {
-            return Vec::new();
-        };
+    /// dearest patterns. Not all of the shapes may be admitted there.
+    pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
+        let kind = self.kind_of[node]?;
+        self.one_more.resize(self.nodes.len(), None);
+        let known = self.one_more[kind].as_ref();
+        if let Some(known) = known.filter(|k| k.prices_version == self.prices_version) {
+            return Some(known.all.clone());
+        }
+        let all: Rc<[OneMore]> = self.one_more_of(kind).into();
+        self.one_more[kind] = Some(OneMoreAt {
+            prices_version: self.prices_version,
+            all: all.clone(),
+        });
+        Some(all)
+    }
+
+    fn one_more_of(&self, kind: KindIx) -> Vec<OneMore> {
         let mut patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
-        patterns.sort_by_key(|p| Reverse(worth(&self.prices, p)));
+        patterns.sort_by_cached_key(|p| Reverse(worth(&self.prices, p)));
         patterns.truncate(DEAREST);
-        let instance = self.kinds.instance;
-        let request = |want: &Want| &instance.demand.shapes[want.shape].request;
+        let shapes = &self.kinds.instance.demand.shapes;
         let mut all = Vec::new();
         for pattern in patterns {
             for more in &self.kinds.wanted {
-                if !instance.admits[more.shape].contains(node) {
-                    continue;
-                }
-                let mut amounts = request(more).clone();
+                let mut free = shapes[more.shape].request.clone();
                 for (want, &pods) in self.kinds.wanted.iter().zip(pattern) {
-                    for (amount, each) in amounts.iter_mut().zip(request(want)) {
-                        *amount += each * pods;
+                    for (free, each) in free.iter_mut().zip(&shapes[want.shape].request) {
+                        *free += each * pods;
                     }
                 }
-                all.push(amounts);
+                let shape = more.shape;
+                all.push(OneMore { shape, free });
             }
         }
         all

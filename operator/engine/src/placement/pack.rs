@@ -75,8 +75,14 @@ pub(super) fn pack(
     let mut order = largest_first(instance, wanted);
     let chain = is_chain(instance, &order);
     let mut first_miss = None;
+    let mut packing = Packing {
+        instance,
+        free,
+        nodes,
+        placed: Vec::new(),
+    };
     for attempt in 0..ORDERS {
-        match pack_in_order(instance, free, nodes, &order) {
+        match packing.in_order(&order) {
             Ok(assigned) => return Ok(assigned),
             Err(miss) => first_miss = first_miss.or(Some(miss)),
         }
@@ -85,6 +91,7 @@ pub(super) fn pack(
             break;
         }
     }
+    packing.take_back(0);
     match first_miss {
         Some((shape, missing)) if chain => Err(short(free, shape, missing)),
         Some(_) if instance.steps.left() == 0 => Err(Infeasible::GaveUp { steps: 0 }),
@@ -151,29 +158,44 @@ fn next_order(order: &mut [Want], attempt: usize) -> bool {
     true
 }
 
-fn pack_in_order(
-    instance: &PlacementInstance<'_>,
-    free: &mut [i64],
-    nodes: &[NodeIx],
-    order: &[Want],
-) -> Result<Vec<Assignment>, (ShapeIx, u32)> {
-    let mut assigned: Vec<Assignment> = Vec::new();
-    for &want in order {
-        let (placed, missing) = best_fit(instance, free, nodes, want);
-        assigned.extend(placed);
-        if missing > 0 {
-            for assignment in &assigned {
-                instance.take(
-                    free,
-                    assignment.node,
-                    &instance.demand.shapes[assignment.shape],
-                    -i64::from(assignment.count),
-                );
+/// Pods that are placed shape by shape. Orders that begin alike share what is placed for their
+/// beginning.
+struct Packing<'p> {
+    instance: &'p PlacementInstance<'p>,
+    free: &'p mut [i64],
+    nodes: &'p [NodeIx],
+    /// Shapes of which all that is wanted is placed, and where.
+    placed: Vec<(ShapeIx, Vec<Assignment>)>,
+}
+
+impl Packing<'_> {
+    /// Places all that is wanted in this order; else says of which shape how many are missing.
+    fn in_order(&mut self, order: &[Want]) -> Result<Vec<Assignment>, (ShapeIx, u32)> {
+        let both = self.placed.iter().zip(order);
+        let alike = both.take_while(|((shape, _), want)| *shape == want.shape);
+        self.take_back(alike.count());
+        for &want in &order[self.placed.len()..] {
+            let fits = Fits::on(self.instance, self.free, self.nodes, want);
+            if fits.missing() > 0 {
+                return Err((want.shape, fits.missing()));
             }
-            return Err((want.shape, missing));
+            let (assigned, _) = fits.put(self.instance, self.free, self.nodes);
+            self.placed.push((want.shape, assigned));
+        }
+        let placed = std::mem::take(&mut self.placed).into_iter();
+        Ok(placed.flat_map(|(_, assigned)| assigned).collect())
+    }
+
+    /// Takes back the pods of all shapes but the first so many.
+    fn take_back(&mut self, kept: usize) {
+        for (shape, assigned) in self.placed.drain(kept..) {
+            let shape = &self.instance.demand.shapes[shape];
+            for a in assigned {
+                let count = -i64::from(a.count);
+                self.instance.take(self.free, a.node, shape, count);
+            }
         }
     }
-    Ok(assigned)
 }
 
 /// How well a node suits; smaller is better, compared in this order.

@@ -27,6 +27,8 @@ pub(super) struct Kind {
     /// Pods of each wanted shape, pattern after pattern.
     counts: Vec<i64>,
     shapes: usize,
+    /// Pods of each wanted shape, at most in any pattern.
+    pub most: Pattern,
     /// How many patterns there are.
     pub len: usize,
     /// Whether these are all.
@@ -37,15 +39,18 @@ impl Kind {
     /// The kind of a node with so much free, for shapes that ask for so much, and of which at most so
     /// many pods may come; with how many patterns were looked at.
     pub fn new(requests: &[&[i64]], most: &[i64], free: &[i64]) -> (Self, u64) {
+        let mut left: SmallVec<[i64; 8]> = free.into();
+        let mut pattern = Pattern::from_elem(0, most.len());
         let mut all = Enumeration {
             requests,
             most,
-            left: free.into(),
-            pattern: Pattern::from_elem(0, most.len()),
+            left: &mut left,
+            pattern: &mut pattern,
             looked_at: 0,
             found: Self {
                 counts: Vec::new(),
                 shapes: most.len(),
+                most: Pattern::from_elem(0, most.len()),
                 len: 0,
                 complete: false,
             },
@@ -156,8 +161,8 @@ struct Enumeration<'r> {
     /// Pods of each shape, at most.
     most: &'r [i64],
     /// What is left beside the pattern.
-    left: SmallVec<[i64; 8]>,
-    pattern: Pattern,
+    left: &'r mut [i64],
+    pattern: &'r mut [i64],
     /// Patterns that were looked at, with those to which a pod can be added.
     looked_at: usize,
     /// Patterns to which none can be added.
@@ -171,21 +176,28 @@ impl Enumeration<'_> {
             return false;
         }
         if at == self.most.len() {
+            // No shapes are wanted.
             self.looked_at += 1;
-            if !self.has_room() {
-                self.found.len += 1;
-                self.found.counts.extend_from_slice(&self.pattern);
+            self.keep();
+            return true;
+        }
+        let here = i64::from(slots(self.left, self.requests[at])).min(self.most[at]);
+        if at + 1 == self.most.len() {
+            // The last shape takes all that it can: less would be a part of that.
+            self.looked_at += 1;
+            self.pattern[at] = here;
+            if !self.has_room(at, here) {
+                self.keep();
             }
             return true;
         }
-        let here = i64::from(slots(&self.left, self.requests[at])).min(self.most[at]);
-        // The last shape takes all that it can: less would be a part of that.
-        let least = if at + 1 == self.most.len() { here } else { 0 };
         let mut complete = true;
-        for count in (least..=here).rev() {
-            self.put(at, count);
+        self.put(at, here);
+        for count in (0..=here).rev() {
             complete &= self.extend(at + 1);
-            self.put(at, -count);
+            if count > 0 {
+                self.put(at, -1);
+            }
         }
         complete
     }
@@ -197,13 +209,25 @@ impl Enumeration<'_> {
         }
     }
 
-    /// Whether a pod can be added to the pattern, which is then a part of another.
-    fn has_room(&self) -> bool {
-        let mut shapes = self.requests.iter().zip(self.most).zip(&self.pattern);
-        shapes.any(|((request, most), count)| {
-            let mut amounts = self.left.iter().zip(*request);
-            count < most && amounts.all(|(left, amount)| *amount == 0 || left >= amount)
+    /// Whether a pod can be added to the pattern, which is then a part of another. The last shape has
+    /// all that it can, which is not taken from what is left.
+    fn has_room(&self, last: usize, held: i64) -> bool {
+        let by_last = self.requests[last];
+        (0..last).any(|at| {
+            let mut amounts = self.left.iter().zip(self.requests[at]).zip(by_last);
+            self.pattern[at] < self.most[at]
+                && amounts
+                    .all(|((left, amount), last)| *amount == 0 || left - last * held >= *amount)
         })
+    }
+
+    /// Keeps the pattern.
+    fn keep(&mut self) {
+        self.found.len += 1;
+        self.found.counts.extend_from_slice(self.pattern);
+        for (most, &count) in self.found.most.iter_mut().zip(&*self.pattern) {
+            *most = count.max(*most);
+        }
     }
 }
 

@@ -1,22 +1,53 @@
 //! Exchanges of patterns that bring a gang of several shapes closer to fitting.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
 use super::mixture::{Effort, Mixture};
-use super::patterns::{KindIx, Pattern};
+use super::patterns::{KindIx, Pattern, worth};
 
 /// Fraction bits of [`rate`].
 const RATE_BITS: u32 = 20;
 
 /// A node of a kind gets another pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Exchange {
     kind: KindIx,
     from: usize,
     to: usize,
+}
+
+/// What an exchange gains, with one or two that gain just that.
+struct Gain {
+    pods: Pattern,
+    worth: i64,
+    by: SmallVec<[Exchange; 2]>,
+}
+
+/// An exchange behind its rate, in one number: very many are compared. Equal rates are ordered by
+/// kind, then by the patterns, of which a kind has few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rated(i128);
+
+impl Rated {
+    fn new(rate: i64, by: Exchange) -> Self {
+        let by = (by.kind as u64) << 32 | (by.from as u64) << 16 | by.to as u64;
+        Self(i128::from(rate) << 64 | i128::from(by))
+    }
+
+    fn rate(self) -> i64 {
+        (self.0 >> 64) as i64
+    }
+
+    fn exchange(self) -> Exchange {
+        let by = self.0 as u64;
+        Exchange {
+            kind: (by >> 32) as KindIx,
+            from: (by >> 16 & 0xffff) as usize,
+            to: (by & 0xffff) as usize,
+        }
+    }
 }
 
 impl Mixture<'_> {
@@ -38,28 +69,17 @@ impl Mixture<'_> {
         }
     }
 
-    /// How far the gang is from fitting, at the present prices, when this were missing.
-    fn distance(&self, missing: impl Iterator<Item = i64>) -> i64 {
-        let each = missing.zip(&self.prices);
-        each.map(|(missing, price)| missing.max(0) * price).sum()
-    }
-
     fn gain(&self, by: Exchange) -> Pattern {
         let kind = &self.kinds.all[by.kind];
         let both = kind.pattern(by.to).iter().zip(kind.pattern(by.from));
         both.map(|(to, from)| to - from).collect()
     }
 
-    /// By how much an exchange brings the gang closer.
-    fn closer_by(&self, gain: &Pattern) -> i64 {
-        let now = self.distance(self.missing.iter().copied());
-        now - self.distance(self.missing.iter().zip(gain).map(|(m, g)| m - g))
-    }
-
     /// One round over all exchanges, those first that lose the least worth for what they bring.
     /// Whether any was made.
     fn exchange_all_that_help(&mut self, end: u64) -> bool {
-        let mut helpful: Vec<Reverse<(i64, Exchange)>> = Vec::new();
+        let mut helpful = std::mem::take(&mut self.helpful);
+        helpful.clear();
         for kind in 0..self.nodes.len() {
             if self.nodes[kind] == 0 || self.chosen[kind].len() < 2 {
                 continue;
@@ -69,13 +89,15 @@ impl Mixture<'_> {
                     continue;
                 }
                 self.steps += self.chosen[kind].len() as u64;
-                self.rates(kind, from, &mut helpful);
+                if self.another_may_help(kind, from) {
+                    self.rates(kind, from, &mut helpful);
+                }
             }
         }
-        // Few of them are made before the gang fits.
-        let mut helpful = BinaryHeap::from(helpful);
+        helpful.sort_unstable();
         let mut any = false;
-        while let Some(Reverse((expected, by))) = helpful.pop() {
+        for &rated in &helpful {
+            let (expected, by) = (rated.rate(), rated.exchange());
             while self.chosen[by.kind][by.from] > 0 {
                 // No longer as good as it was.
                 if self
@@ -84,33 +106,81 @@ impl Mixture<'_> {
                 {
                     break;
                 }
-                self.exchange(by, 1);
+                let times = self.times_alike(by);
+                self.exchange(by, times);
                 any = true;
             }
             if self.is_complete() || self.steps() >= end {
                 break;
             }
         }
+        self.helpful = helpful;
         any
+    }
+
+    /// Whether any pattern of a kind has more than this one of what is missing.
+    fn another_may_help(&self, kind: KindIx, from: usize) -> bool {
+        let kind = &self.kinds.all[kind];
+        let mut shapes = self.missing.iter().zip(&kind.most).zip(kind.pattern(from));
+        shapes.any(|((&missing, most), from)| missing > 0 && most > from)
     }
 
     /// As [`rate`], for an exchange by itself.
     fn rate(&self, by: Exchange) -> Option<i64> {
+        match self.prices.len() {
+            2 => self.rate_of::<2>(by),
+            3 => self.rate_of::<3>(by),
+            4 => self.rate_of::<4>(by),
+            _ => {
+                let kind = &self.kinds.all[by.kind];
+                let (from, to) = (kind.pattern(by.from), kind.pattern(by.to));
+                rate(from, to, &self.missing, &self.prices)
+            }
+        }
+    }
+
+    /// The same where there are so many shapes.
+    fn rate_of<const SHAPES: usize>(&self, by: Exchange) -> Option<i64> {
         let kind = &self.kinds.all[by.kind];
-        let (from, to) = (kind.pattern(by.from), kind.pattern(by.to));
-        rate(from, to, &self.missing, &self.prices)
+        rate(
+            kind.pattern(by.from).first_chunk::<SHAPES>()?,
+            kind.pattern(by.to).first_chunk::<SHAPES>()?,
+            self.missing.first_chunk::<SHAPES>()?,
+            self.prices.first_chunk::<SHAPES>()?,
+        )
+    }
+
+    /// How many times in a row an exchange brings the gang closer by as much as it does now, at least
+    /// once and no more than nodes have its pattern.
+    fn times_alike(&self, by: Exchange) -> i64 {
+        let kind = &self.kinds.all[by.kind];
+        let both = kind.pattern(by.from).iter().zip(kind.pattern(by.to));
+        let mut times = self.chosen[by.kind][by.from];
+        for ((from, to), &missing) in both.zip(&self.missing) {
+            let gain = to - from;
+            // What is more than enough, and what is taken where it is missing anyway, stays so.
+            if (gain > 0 && missing > 0) || (gain < 0 && missing < 0) {
+                times = times.min(missing / gain);
+            }
+        }
+        times.max(1)
     }
 
     /// The exchanges of a pattern that bring the gang closer, with their rates.
-    fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Reverse<(i64, Exchange)>>) {
-        let mut found = |to, rate| helpful.push(Reverse((rate, Exchange { kind, from, to })));
+    fn rates(&self, kind: KindIx, from: usize, helpful: &mut Vec<Rated>) {
+        let mut found = |to, rate| helpful.push(Rated::new(rate, Exchange { kind, from, to }));
         // Most of a search is spent here, and a number of shapes that the compiler knows halves it.
         let known = self.rates_of::<2>(kind, from, &mut found)
             || self.rates_of::<3>(kind, from, &mut found)
             || self.rates_of::<4>(kind, from, &mut found);
         if !known {
             let patterns: Vec<&[i64]> = self.kinds.all[kind].patterns().collect();
-            rates(&patterns, from, &&*self.missing, &&*self.prices, &mut found);
+            let mut without = self.missing.clone();
+            for (without, held) in without.iter_mut().zip(patterns[from]) {
+                *without += held;
+            }
+            let missing = [&&*self.missing, &&*without];
+            rates(&patterns, from, missing, &&*self.prices, &mut found);
         }
     }
 
@@ -121,12 +191,16 @@ impl Mixture<'_> {
         from: usize,
         found: &mut impl FnMut(usize, i64),
     ) -> bool {
-        let (missing, prices) = (self.missing.as_slice(), self.prices.as_slice());
-        let (Ok(missing), Ok(prices)) = (missing.try_into(), prices.try_into()) else {
+        let missing: Result<&[i64; SHAPES], _> = self.missing.as_slice().try_into();
+        let (Ok(missing), Ok(prices)) = (missing, self.prices.as_slice().try_into()) else {
             return false;
         };
         let patterns = self.kinds.all[kind].rows::<SHAPES>();
-        rates(patterns, from, missing, prices, found);
+        let mut without: [i64; SHAPES] = *missing;
+        for (without, held) in without.iter_mut().zip(&patterns[from]) {
+            *without += held;
+        }
+        rates(patterns, from, [missing, &without], prices, found);
         true
     }
 
@@ -154,41 +228,59 @@ impl Mixture<'_> {
                 }
             }
         }
-        let all: Vec<(&Pattern, &SmallVec<[Exchange; 2]>)> = by_gain.iter().collect();
-        let mut best: Option<(i64, i64, Exchange, Exchange)> = None;
-        for (at, (one, by_one)) in all.iter().enumerate() {
-            if self.steps() >= end {
-                break;
-            }
-            self.steps += (all.len() - at) as u64;
-            for (other, by_other) in &all[at..] {
-                let gain: Pattern = one.iter().zip(other.iter()).map(|(a, b)| a + b).collect();
-                let closer = self.closer_by(&gain);
-                if closer <= 0 {
-                    continue;
-                }
-                let worth = self.worth(&gain);
-                if best.as_ref().is_some_and(|b| (closer, worth) <= (b.0, b.1)) {
-                    continue;
-                }
-                let free = |a: &Exchange, b: &Exchange| {
-                    (a.kind, a.from) != (b.kind, b.from) || self.chosen[a.kind][a.from] > 1
-                };
-                let pair = by_one.iter().find_map(|a| {
-                    let second = by_other.iter().find(|b| free(a, b))?;
-                    Some((*a, *second))
-                });
-                if let Some((a, b)) = pair {
-                    best = Some((closer, worth, a, b));
-                }
-            }
-        }
-        let Some((_, _, one, other)) = best else {
+        let all: Vec<Gain> = by_gain
+            .into_iter()
+            .map(|(pods, by)| Gain {
+                worth: self.worth(&pods),
+                pods,
+                by,
+            })
+            .collect();
+        let Some((one, other)) = self.best_two(&all, end) else {
             return false;
         };
         self.exchange(one, 1);
         self.exchange(other, 1);
         true
+    }
+
+    /// Of all pairs of exchanges that are looked at before the steps are spent, the one that brings the
+    /// gang closest, and of such the one that is worth most.
+    fn best_two(&mut self, all: &[Gain], end: u64) -> Option<(Exchange, Exchange)> {
+        let now = distance(self.missing.iter().copied(), &self.prices);
+        let mut best: Option<((i64, i64), (Exchange, Exchange))> = None;
+        for (at, one) in all.iter().enumerate() {
+            if self.steps() >= end {
+                break;
+            }
+            self.steps += (all.len() - at) as u64;
+            let missing = self.missing.iter().zip(&one.pods);
+            let missing: Pattern = missing.map(|(missing, gain)| missing - gain).collect();
+            for other in &all[at..] {
+                let then = missing.iter().zip(&other.pods);
+                let then = then.map(|(missing, gain)| missing - gain);
+                let closer = now - distance(then, &self.prices);
+                let merit = (closer, one.worth + other.worth);
+                if closer <= 0 || best.is_some_and(|(known, _)| merit <= known) {
+                    continue;
+                }
+                if let Some(pair) = self.pair(&one.by, &other.by) {
+                    best = Some((merit, pair));
+                }
+            }
+        }
+        best.map(|(_, pair)| pair)
+    }
+
+    /// One exchange of each, of different nodes.
+    fn pair(&self, ones: &[Exchange], others: &[Exchange]) -> Option<(Exchange, Exchange)> {
+        let free = |a: &Exchange, b: &Exchange| {
+            (a.kind, a.from) != (b.kind, b.from) || self.chosen[a.kind][a.from] > 1
+        };
+        ones.iter().find_map(|a| {
+            let second = others.iter().find(|b| free(a, b))?;
+            Some((*a, *second))
+        })
     }
 
     fn exchange(&mut self, by: Exchange, times: i64) {
@@ -197,20 +289,34 @@ impl Mixture<'_> {
     }
 }
 
-/// Says of each exchange of one pattern that brings the gang closer its rate.
+/// Says of each exchange of one pattern that brings the gang closer its rate. `missing` is what is
+/// missing now, and without a pod of that pattern.
 fn rates<P: AsRef<[i64]>>(
     patterns: &[P],
     from: usize,
-    missing: &P,
+    missing: [&P; 2],
     prices: &P,
     found: &mut impl FnMut(usize, i64),
 ) {
-    let from = patterns[from].as_ref();
+    let [now, without] = missing;
+    let prices = prices.as_ref();
+    let now = distance(now.as_ref().iter().copied(), prices);
+    let held = worth(prices, patterns[from].as_ref());
     for (at, to) in patterns.iter().enumerate() {
-        if let Some(rate) = rate(from, to.as_ref(), missing.as_ref(), prices.as_ref()) {
-            found(at, rate);
+        let left = without.as_ref().iter().zip(to.as_ref());
+        let closer = now - distance(left.map(|(without, to)| without - to), prices);
+        // Few are, so that the loss is worked out for few.
+        if closer > 0 {
+            let loss = held - worth(prices, to.as_ref());
+            found(at, (loss << RATE_BITS) / closer);
         }
     }
+}
+
+/// How far a gang is from fitting of which so much is missing.
+fn distance(missing: impl Iterator<Item = i64>, prices: &[i64]) -> i64 {
+    let each = missing.zip(prices);
+    each.map(|(missing, price)| missing.max(0) * price).sum()
 }
 
 /// The worth that an exchange loses for bringing the gang closer by one, in fixed point; `None` if it

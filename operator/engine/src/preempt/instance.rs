@@ -188,10 +188,7 @@ impl<'a> PreemptionInstance<'a> {
     pub fn uses_on(&self, node: NodeIx) -> impl Iterator<Item = (CandidateIx, &[i64])> {
         (self.first_on[node]..self.first_on[node + 1]).map(|at| {
             let entry = self.use_of[at];
-            (
-                self.on_node[at],
-                &self.use_amount[entry * self.dims..(entry + 1) * self.dims],
-            )
+            (self.on_node[at], self.held(entry))
         })
     }
 
@@ -206,10 +203,13 @@ impl<'a> PreemptionInstance<'a> {
 
     /// As [`PreemptionInstance::uses`], with the ordinal of each entry.
     pub fn entries(&self, candidate: CandidateIx) -> impl Iterator<Item = (usize, NodeIx, &[i64])> {
-        (self.first_use[candidate]..self.first_use[candidate + 1]).map(|at| {
-            let held = &self.use_amount[at * self.dims..(at + 1) * self.dims];
-            (at, self.use_node[at], held)
-        })
+        (self.first_use[candidate]..self.first_use[candidate + 1])
+            .map(|at| (at, self.use_node[at], self.held(at)))
+    }
+
+    /// What the candidate of an entry holds on its node.
+    pub fn held(&self, entry: usize) -> &[i64] {
+        &self.use_amount[entry * self.dims..(entry + 1) * self.dims]
     }
 
     /// How many candidates hold something on a node.

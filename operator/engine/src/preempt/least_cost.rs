@@ -15,7 +15,7 @@ use super::{
     answer::{Explanation, PreemptionAnswer, PreemptionOptions, VictimOrder},
     bound::{
         branch_and_bound::prove,
-        components::{lower_bound, select},
+        components::{Selection, lower_bound, select},
         lagrangian::{DualBound, PricedSet, Relaxation},
     },
     fit::FitCondition,
@@ -219,7 +219,12 @@ fn solve(instance: &PreemptionInstance<'_>, bound: Option<i32>, budget: u64) -> 
 }
 
 /// The relaxation without penalties and its solution: the only one whose bound holds for every set.
-type Unpenalised = (Relaxation, DualBound);
+struct Unpenalised {
+    relaxation: Relaxation,
+    dual: DualBound,
+    /// What [`lower_bound`] says, where that is known.
+    bound: Option<Price>,
+}
 
 /// Solves over a pool that makes the gang fit when all of it is evicted; `state` is that.
 fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
@@ -245,10 +250,16 @@ fn solve_pool(state: VictimState<'_>, pool: &[bool], budget: u64) -> Solution {
         .then(|| without_needless(&mut search, &mut best, budget))
         .flatten();
     // No shortfall: no victims.
-    let Some((relaxation, dual)) = unpenalised else {
+    let Some(Unpenalised {
+        relaxation,
+        dual,
+        bound,
+    }) = unpenalised
+    else {
         return Solution::default();
     };
-    let least = dual.bound.max(lower_bound(&relaxation, &dual.sets));
+    let bound = bound.unwrap_or_else(|| lower_bound(&relaxation, &dual.sets));
+    let least = dual.bound.max(bound);
     let mut bound = instance.weights.split(least);
     let proven = bound >= best.cost.bounded_part()
         || prove(relaxation, &mut search, &mut best, dual.multiplier, budget);
@@ -308,7 +319,9 @@ fn round_relaxations(
         };
         let dual = relaxation.solve();
         let mut repriced = false;
-        for start in starts(&relaxation, &dual) {
+        let selection = select(&relaxation, &dual.sets);
+        let bound = selection.as_ref().and_then(|s| s.bound);
+        for start in starts(selection, &relaxation, &dual) {
             repriced |= penalise_excess(instance, &start, &dual.sets, &mut penalties);
             search.set_victims(|c| start.binary_search(&c).is_ok());
             if search.repair() {
@@ -316,7 +329,11 @@ fn round_relaxations(
                 keep_better(best, search);
             }
         }
-        unpenalised.get_or_insert((relaxation, dual));
+        unpenalised.get_or_insert(Unpenalised {
+            relaxation,
+            dual,
+            bound,
+        });
         if !repriced {
             break;
         }
@@ -326,8 +343,12 @@ fn round_relaxations(
 
 /// Victim sets to start the search from, ascending: the best combination over the components, and
 /// the cheapest solution of the relaxation that covers the need.
-fn starts(relaxation: &Relaxation, dual: &DualBound) -> Vec<Vec<CandidateIx>> {
-    let mut starts: Vec<Vec<CandidateIx>> = select(relaxation, &dual.sets).into_iter().collect();
+fn starts(
+    selection: Option<Selection>,
+    relaxation: &Relaxation,
+    dual: &DualBound,
+) -> Vec<Vec<CandidateIx>> {
+    let mut starts: Vec<Vec<CandidateIx>> = selection.into_iter().map(|s| s.units).collect();
     let covering = dual
         .sets
         .iter()

@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::lagrangian::{FRACTION, PricedSet, Relaxation, round_up};
+use super::table::{Choice, cheapest_union, least_prices};
 use crate::{objective::Price, preempt::instance::CandidateIx};
 
 /// Cells of a table beyond which it is made coarser.
@@ -35,18 +36,25 @@ struct Component {
     claims: Vec<usize>,
 }
 
+/// A union of one subset per component at most.
+pub(in crate::preempt) struct Selection {
+    /// Its candidates, ascending.
+    pub units: Vec<CandidateIx>,
+    /// What [`lower_bound`] says, where the choice was among all subsets and nothing was rounded.
+    pub bound: Option<Price>,
+}
+
 /// The cheapest union of subsets that covers the need, as far as the table is fine enough to tell;
 /// nothing when no union does. `sets` are solutions of the relaxation to choose from.
-pub(in crate::preempt) fn select(
-    relaxation: &Relaxation,
-    sets: &[PricedSet],
-) -> Option<Vec<CandidateIx>> {
+pub(in crate::preempt) fn select(relaxation: &Relaxation, sets: &[PricedSet]) -> Option<Selection> {
     let need = relaxation.need - relaxation.base;
     if need <= 0 {
         return None;
     }
+    let mut all_subsets = !relaxation.has_cascades();
     let mut choices: Vec<Vec<Subset>> = Vec::new();
     for component in components(relaxation) {
+        all_subsets &= component.units.len() <= ENUMERABLE;
         let subsets = candidate_subsets(relaxation, &component, sets);
         if !subsets.is_empty() {
             choices.push(subsets);
@@ -55,7 +63,31 @@ pub(in crate::preempt) fn select(
     // Too coarse a cell rounds capacity down; the local search repairs what is missing then.
     let cell = cell_size(need, &choices);
     let width = (need + cell - 1) / cell;
-    solve_table(&choices, width as usize, cell)
+    let in_cells = choices_in_cells(&choices, |capacity| capacity / cell);
+    let (price, union) = cheapest_union(&in_cells, width as usize)?;
+    let taken = choices.iter().zip(&union);
+    let mut units: Vec<CandidateIx> = taken
+        .filter_map(|(subsets, &taken)| Some(&subsets.get(taken?)?.units))
+        .flatten()
+        .copied()
+        .collect();
+    units.sort_unstable();
+    let is_exact = |capacity: i64| capacity % cell == 0;
+    let exact = is_exact(need) && choices.iter().flatten().all(|s| is_exact(s.capacity));
+    Some(Selection {
+        units,
+        bound: (all_subsets && exact).then_some(price),
+    })
+}
+
+/// What may be taken of each component, by the cells that a capacity comes to.
+fn choices_in_cells(choices: &[Vec<Subset>], cells: impl Fn(i64) -> i64) -> Vec<Vec<Choice>> {
+    let choice = |s: &Subset| Choice {
+        cells: cells(s.capacity) as usize,
+        price: s.price,
+    };
+    let of_component = |subsets: &Vec<Subset>| subsets.iter().map(choice).collect();
+    choices.iter().map(of_component).collect()
 }
 
 /// A lower bound of the price of every set that covers the need.
@@ -82,7 +114,8 @@ pub(super) fn bound_of_components(
         .partition(|p| p.units.len() <= enumerable);
     let choices: Vec<Vec<Subset>> = small.iter().map(|p| enumerate(relaxation, p)).collect();
     let cell = cell_size(need, &choices);
-    let least = least_price_table(&choices, (need / cell) as usize, cell);
+    let in_cells = choices_in_cells(&choices, |capacity| (capacity + cell - 1) / cell);
+    let least = least_prices(&in_cells, (need / cell) as usize);
     let lines = dual_lines(relaxation, &large, sets);
     let mut best: Option<Price> = None;
     for (have, price) in least.iter().enumerate() {
@@ -95,95 +128,11 @@ pub(super) fn bound_of_components(
         } else {
             Some(bound_at(&lines, missing))
         };
-        if let (false, Some(rest)) = (*price == UNREACHED, rest) {
+        if let (Some(price), Some(rest)) = (price, rest) {
             best = Some(best.map_or(price + rest, |known| known.min(price + rest)));
         }
     }
     best.unwrap_or(0)
-}
-
-/// The price of what no union of subsets fills. With any price added it is no less, and no overflow.
-const UNREACHED: Price = Price::MAX / 2;
-
-/// Per number of cells, the least price of a union of subsets that fills them, capacities rounded
-/// up; [`UNREACHED`] where no union fills just so many.
-fn least_price_table(choices: &[Vec<Subset>], width: usize, cell: i64) -> Vec<Price> {
-    let mut table = PriceTable::new(width);
-    for subsets in choices {
-        let cells = |s: &Subset| ((s.capacity + cell - 1) / cell) as usize;
-        let sizes: Vec<usize> = subsets.iter().map(cells).collect();
-        table.add_component(subsets, &sizes, |_, _, _| {});
-    }
-    table.least
-}
-
-/// The least prices of unions of one subset per component, by the cells that they fill; the last cell
-/// stands for all beyond it.
-struct PriceTable {
-    least: Vec<Price>,
-    /// Cells that can be filled, at most.
-    most: usize,
-}
-
-impl PriceTable {
-    /// Without components: nothing is filled.
-    fn new(width: usize) -> Self {
-        let mut least = vec![UNREACHED; width + 1];
-        least[0] = 0;
-        Self { least, most: 0 }
-    }
-
-    /// Adds a component of which one subset may be taken; `sizes` are the subsets' cells. `note` is told
-    /// of each cell that gets cheaper: the cell, the subset and the cells filled without it.
-    fn add_component(
-        &mut self,
-        subsets: &[Subset],
-        sizes: &[usize],
-        mut note: impl FnMut(usize, usize, usize),
-    ) {
-        let width = self.least.len() - 1;
-        if width == 0 {
-            return;
-        }
-        let before = self.most;
-        let largest = sizes.iter().copied().max().unwrap_or(0);
-        self.most = width.min(before + largest);
-        // From the last cell down, so that what a cell is made of is without this component.
-        if before + largest >= width {
-            for (ix, (subset, &cells)) in subsets.iter().zip(sizes).enumerate() {
-                for have in width.saturating_sub(cells)..width {
-                    let price = self.least[have] + subset.price;
-                    if price < self.least[width] {
-                        self.least[width] = price;
-                        note(width, ix, have);
-                    }
-                }
-            }
-        }
-        let last = (width - 1).min(self.most);
-        if let ([subset], &[cells]) = (subsets, sizes) {
-            for at in (cells..=last).rev() {
-                let price = self.least[at - cells] + subset.price;
-                if price < self.least[at] {
-                    self.least[at] = price;
-                    note(at, 0, at - cells);
-                }
-            }
-            return;
-        }
-        for at in (0..=last).rev() {
-            for (ix, (subset, &cells)) in subsets.iter().zip(sizes).enumerate() {
-                if cells > at {
-                    continue;
-                }
-                let price = self.least[at - cells] + subset.price;
-                if price < self.least[at] {
-                    self.least[at] = price;
-                    note(at, ix, at - cells);
-                }
-            }
-        }
-    }
 }
 
 /// A multiplier and the value of the dual function of some components at it: capacity `c` costs
@@ -246,37 +195,6 @@ fn enumerate(relaxation: &Relaxation, component: &Component) -> Vec<Subset> {
         subsets.push(subset_of(relaxation, component, units));
     }
     undominated(subsets)
-}
-
-/// The cheapest union of one subset per component at most that fills `width` cells, capacities
-/// rounded down.
-fn solve_table(choices: &[Vec<Subset>], width: usize, cell: i64) -> Option<Vec<CandidateIx>> {
-    let mut table = PriceTable::new(width);
-    // Per component and number of cells: the subset taken, and the cells filled before it.
-    let mut picked: Vec<Vec<(u32, u32)>> = Vec::with_capacity(choices.len());
-    for subsets in choices {
-        let cells = |s: &Subset| (s.capacity / cell) as usize;
-        let sizes: Vec<usize> = subsets.iter().map(cells).collect();
-        let mut from: Vec<(u32, u32)> = (0..=width as u32).map(|at| (u32::MAX, at)).collect();
-        table.add_component(subsets, &sizes, |at, ix, have| {
-            from[at] = (ix as u32, have as u32);
-        });
-        picked.push(from);
-    }
-    if table.least[width] == UNREACHED {
-        return None;
-    }
-    let mut at = width;
-    let mut units = Vec::new();
-    for (subsets, from) in choices.iter().zip(&picked).rev() {
-        let (ix, have) = from[at];
-        if let Some(subset) = subsets.get(ix as usize) {
-            units.extend(&subset.units);
-        }
-        at = have as usize;
-    }
-    units.sort_unstable();
-    Some(units)
 }
 
 /// The subsets of a component to choose from, dominated ones left out: all of a small component,

@@ -4,3 +4,4 @@ pub(super) mod branch_and_bound;
 pub(super) mod components;
 pub(super) mod lagrangian;
 mod max_flow;
+mod table;

@@ -85,11 +85,17 @@ impl LocalSearch<'_> {
         self.begin_round();
         let mut offers = Vec::new();
         for &node in nodes {
-            for wanted in self.state.one_more(node) {
+            let Some(one_more) = self.state.one_more(node) else {
+                continue;
+            };
+            for more in &*one_more {
+                if !self.state.instance.placement.admits[more.shape].contains(node) {
+                    continue;
+                }
                 self.state.steps += 1;
                 let (pool, excluded) = (self.pool, &self.excluded);
                 let may_evict = |c: CandidateIx| pool[c] && !excluded[c];
-                let Some(cover) = cover_of(&mut self.state, &wanted, node, may_evict) else {
+                let Some(cover) = cover_of(&mut self.state, &more.free, node, may_evict) else {
                     continue;
                 };
                 if self.is_known(&cover) {

@@ -1,10 +1,12 @@
 //! Several shapes that compete for nodes, while victims join and leave the set: the patterns of the
 //! nodes on which the gang fits.
 
-use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use smallvec::SmallVec;
 
 use crate::{
-    placement::mixture::{Effort, Mixture, Verdict},
+    placement::mixture::{Effort, Mixture, OneMore, Verdict},
     preempt::instance::{CandidateIx, PreemptionInstance},
     problem::{Amounts, Assignment, NodeIx},
 };
@@ -188,22 +190,26 @@ impl<'a> SeveralShapes<'a> {
     pub fn worth_together(&mut self, free: &[i64], candidates: &[CandidateIx]) -> i64 {
         self.catch_up(free);
         let instance = self.instance;
-        let mut nodes: BTreeMap<NodeIx, (u64, Amounts)> = BTreeMap::new();
+        let mut entries: SmallVec<[(NodeIx, usize); 16]> = SmallVec::new();
         for &candidate in candidates {
-            for (entry, node, held) in instance.entries(candidate) {
-                let (evicted, then) = nodes.entry(node).or_insert_with(|| {
-                    let now = instance.placement.free_on(free, node);
-                    (self.evicted_on[node], now.into())
-                });
-                *evicted ^= self.bit_of[entry];
-                for (then, held) in then.iter_mut().zip(held) {
-                    *then += held;
-                }
-            }
+            let its = instance.entries(candidate);
+            entries.extend(its.map(|(entry, node, _)| (node, entry)));
         }
+        entries.sort_unstable();
         let mut more = 0;
-        for (node, (evicted, then)) in nodes {
-            let kind = self.kind(node, evicted, || then);
+        for on_node in entries.chunk_by(|a, b| a.0 == b.0) {
+            let node = on_node[0].0;
+            let bits = on_node.iter().map(|&(_, entry)| self.bit_of[entry]);
+            let evicted = bits.fold(self.evicted_on[node], |all, bit| all ^ bit);
+            let kind = self.kind(node, evicted, || {
+                let mut then: Amounts = instance.placement.free_on(free, node).into();
+                for &(_, entry) in on_node {
+                    for (then, held) in then.iter_mut().zip(instance.held(entry)) {
+                        *then += held;
+                    }
+                }
+                then
+            });
             more += self.mixture.worth_of(kind) - self.mixture.worth_now(node);
         }
         more
@@ -219,7 +225,7 @@ impl<'a> SeveralShapes<'a> {
     }
 
     /// What a node has to have free for one pod more, beside those that it takes now.
-    pub fn one_more(&self, node: NodeIx) -> Vec<Amounts> {
+    pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
         self.mixture.one_more(node)
     }
 

@@ -3,15 +3,17 @@
 //!
 //! A *slot* is free capacity for one pod of a shape on a node.
 
+use std::rc::Rc;
+
 use super::several::SeveralShapes;
 use crate::{
     objective::{CostCounter, EvictionCost, Price},
-    placement::{merged, pack::fill, place_in, slots},
+    placement::{merged, mixture::OneMore, pack::fill, place_in, slots},
     preempt::{
         fit::FitCondition,
         instance::{CandidateIx, PreemptionInstance},
     },
-    problem::{Amounts, DomainIx, GangPlacement, NodeIx, ShapeIx},
+    problem::{DomainIx, GangPlacement, NodeIx, ShapeIx},
 };
 
 /// Steps of a visit of a node where several shapes compete for nodes: per shape, where its slots are counted.
@@ -272,10 +274,10 @@ impl<'a> VictimState<'a> {
         Some(several.missing_worth(&self.free))
     }
 
-    /// What a node has to have free for one pod more, beside those that it takes now.
-    pub fn one_more(&self, node: NodeIx) -> Vec<Amounts> {
-        let several = self.several.as_ref();
-        several.map_or_else(Vec::new, |s| s.one_more(node))
+    /// What a node has to have free for one pod more of a shape, beside those that it takes now. Not
+    /// all of the shapes may be admitted there.
+    pub fn one_more(&mut self, node: NodeIx) -> Option<Rc<[OneMore]>> {
+        self.several.as_mut()?.one_more(node)
     }
 
     /// By how much evicting these would raise the price, and what the nodes are worth to several

@@ -240,7 +240,11 @@ fn the_example_of_the_engine_page() {
     let dual = relaxation.solve();
     assert_eq!((dual.bound, dual.multiplier), (750, (900 << FRACTION) / 16));
     assert_eq!(lower_bound(&relaxation, &dual.sets), 800);
-    assert_eq!(select(&relaxation, &dual.sets), Some(vec![1, 2, 3]));
+    let selection = select(&relaxation, &dual.sets).expect("what fits is among the subsets");
+    assert_eq!(
+        (selection.units, selection.bound),
+        (vec![1, 2, 3], Some(800))
+    );
     let options = PreemptionOptions::default();
     let answer = preempt(
         &question.cluster,

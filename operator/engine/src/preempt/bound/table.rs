@@ -1,0 +1,209 @@
+//! The table of a multiple-choice knapsack: the least price of a union of one subset per component at
+//! most, by the capacity that it frees in cells.
+
+use std::cell::Cell;
+use std::ops::Add;
+
+use crate::objective::Price;
+
+/// A subset of a component that may be taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Choice {
+    /// Cells that it fills.
+    pub cells: usize,
+    pub price: Price,
+}
+
+/// Per number of cells, the least price of a union that fills them; `None` where no union fills just so
+/// many. The last cell stands for all beyond it.
+pub(super) fn least_prices(choices: &[Vec<Choice>], width: usize) -> Vec<Option<Price>> {
+    if fit_in_64_bits(choices) {
+        least_prices_in::<i64>(choices, width)
+    } else {
+        least_prices_in::<Price>(choices, width)
+    }
+}
+
+/// The least price of a union that fills all cells, and which subset it takes of each component; `None`
+/// where no union does.
+pub(super) fn cheapest_union(
+    choices: &[Vec<Choice>],
+    width: usize,
+) -> Option<(Price, Vec<Option<usize>>)> {
+    if fit_in_64_bits(choices) {
+        cheapest_union_in::<i64>(choices, width)
+    } else {
+        cheapest_union_in::<Price>(choices, width)
+    }
+}
+
+/// A number for prices. 64 bits do nearly always, and half the work.
+trait Number: Copy + Ord + Add<Output = Self> {
+    /// The price of what no union fills. With any price added it is no less, and no overflow.
+    const UNREACHED: Self;
+
+    fn from_price(price: Price) -> Self;
+    fn into_price(self) -> Price;
+}
+
+impl Number for i64 {
+    const UNREACHED: Self = Self::MAX / 2;
+
+    fn from_price(price: Price) -> Self {
+        price as Self
+    }
+
+    fn into_price(self) -> Price {
+        self.into()
+    }
+}
+
+impl Number for Price {
+    const UNREACHED: Self = Self::MAX / 2;
+
+    fn from_price(price: Price) -> Self {
+        price
+    }
+
+    fn into_price(self) -> Price {
+        self
+    }
+}
+
+/// Whether no union costs more than 64 bits can say.
+fn fit_in_64_bits(choices: &[Vec<Choice>]) -> bool {
+    let dearest = |subsets: &Vec<Choice>| subsets.iter().map(|s| s.price).max();
+    let most: Price = choices.iter().filter_map(dearest).sum();
+    most < i64::UNREACHED.into_price()
+}
+
+fn least_prices_in<N: Number>(choices: &[Vec<Choice>], width: usize) -> Vec<Option<Price>> {
+    let mut table = PriceTable::<N>::new(width);
+    for subsets in choices {
+        table.add_component(subsets, |_, _, _| {});
+    }
+    let least = table.least.into_iter();
+    least
+        .map(|price| (price != N::UNREACHED).then(|| price.into_price()))
+        .collect()
+}
+
+fn cheapest_union_in<N: Number>(
+    choices: &[Vec<Choice>],
+    width: usize,
+) -> Option<(Price, Vec<Option<usize>>)> {
+    let mut table = PriceTable::<N>::new(width);
+    // Per component and number of cells below the last, the subset taken, counted from one. The cells
+    // that were filled before it follow from its size, but for the last cell.
+    let mut taken = vec![0_u32; choices.len() * width];
+    let mut taken_last = vec![(0_u32, width); choices.len()];
+    for (ix, subsets) in choices.iter().enumerate() {
+        let taken = &mut taken[ix * width..(ix + 1) * width];
+        let last = &mut taken_last[ix];
+        table.add_component(subsets, |at, subset, have| {
+            let subset = subset as u32 + 1;
+            match taken.get_mut(at) {
+                Some(taken) => *taken = subset,
+                None => *last = (subset, have),
+            }
+        });
+    }
+    let least = table.least[width];
+    if least == N::UNREACHED {
+        return None;
+    }
+    let mut union = vec![None; choices.len()];
+    let mut at = width;
+    for (ix, subsets) in choices.iter().enumerate().rev() {
+        let (subset, have) = if at == width {
+            taken_last[ix]
+        } else {
+            let subset = taken[ix * width + at];
+            (subset, at)
+        };
+        let subset = (subset as usize).checked_sub(1);
+        at = match subset {
+            Some(subset) if at < width => at - subsets[subset].cells,
+            _ => have,
+        };
+        union[ix] = subset;
+    }
+    Some((least.into_price(), union))
+}
+
+/// The least prices of unions of one subset per component, by the cells that they fill; the last cell
+/// stands for all beyond it.
+struct PriceTable<N> {
+    least: Vec<N>,
+    /// Cells that can be filled, at most.
+    most: usize,
+}
+
+impl<N: Number> PriceTable<N> {
+    /// Without components: nothing is filled.
+    fn new(width: usize) -> Self {
+        let mut least = vec![N::UNREACHED; width + 1];
+        least[0] = N::from_price(0);
+        Self { least, most: 0 }
+    }
+
+    /// Adds a component of which one subset may be taken. `note` is told of each cell that gets
+    /// cheaper: the cell, the subset and the cells filled without it.
+    fn add_component(&mut self, subsets: &[Choice], mut note: impl FnMut(usize, usize, usize)) {
+        let width = self.least.len() - 1;
+        if width == 0 {
+            return;
+        }
+        let before = self.most;
+        let largest = subsets.iter().map(|s| s.cells).max().unwrap_or(0);
+        self.most = width.min(before + largest);
+        // From the last cell down, so that what a cell is made of is without this component.
+        if before + largest >= width {
+            for (ix, subset) in subsets.iter().enumerate() {
+                for have in width.saturating_sub(subset.cells)..width {
+                    let price = self.least[have] + N::from_price(subset.price);
+                    if price < self.least[width] {
+                        self.least[width] = price;
+                        note(width, ix, have);
+                    }
+                }
+            }
+        }
+        let last = (width - 1).min(self.most);
+        if let &[subset] = subsets {
+            self.add_single(subset, last, |at, have| note(at, 0, have));
+            return;
+        }
+        for at in (0..=last).rev() {
+            for (ix, subset) in subsets.iter().enumerate() {
+                if subset.cells > at {
+                    continue;
+                }
+                let have = at - subset.cells;
+                let price = self.least[have] + N::from_price(subset.price);
+                if price < self.least[at] {
+                    self.least[at] = price;
+                    note(at, ix, have);
+                }
+            }
+        }
+    }
+
+    /// As [`PriceTable::add_component`], for the only subset of a component and the cells up to `end`.
+    fn add_single(&mut self, subset: Choice, end: usize, mut note: impl FnMut(usize, usize)) {
+        if subset.cells > end {
+            return;
+        }
+        let price = N::from_price(subset.price);
+        // Most of the time goes here: slices of equal length need no look at their ends.
+        let least = Cell::from_mut(&mut self.least[..=end]).as_slice_of_cells();
+        let (without, with) = (&least[..=end - subset.cells], &least[subset.cells..]);
+        for (have, (without, with)) in without.iter().zip(with).enumerate().rev() {
+            let price = without.get() + price;
+            if price < with.get() {
+                with.set(price);
+                note(have + subset.cells, have);
+            }
+        }
+    }
+}
