@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::{
     ConfigMap, ConfigMapVolumeSource, Container, EnvVar, PodTemplateSpec,
 };
@@ -102,6 +102,7 @@ pub fn renamed_layers(
         paths.collect::<Vec<_>>().join(", ")
     };
     let layer = format!("namePrefix: {prefix}\nconfigurations: [names.yaml]\n");
+    let shipped = MANAGER.0;
     let beside = [&["dashboards"][..], &beside].concat();
     let beside = joined(&format!("../{config}"), &beside);
     let more = match &*last {
@@ -112,7 +113,7 @@ pub fn renamed_layers(
         (
             "manager",
             format!(
-                "{HEADER}namespace: {manager}\n{layer}resources: [../{config}/overlays/default]\ncomponents: [{beside}]\n"
+                "{HEADER}namespace: {manager}\n{layer}resources: [../{config}/overlays/default]\ncomponents: [{beside}]\nconfigMapGenerator: [{{name: lockstep-manager-config, namespace: {shipped}, behavior: replace, files: [config.yaml]}}]\n"
             ),
         ),
         (
@@ -144,7 +145,20 @@ pub fn renamed_overlay(
             folder.join("names.yaml"),
         )?;
     }
+    let file = repository.join("config/manager/config.yaml");
+    let shipped = std::fs::read_to_string(file)?;
+    let [_, _, agents] = names;
+    let config = config_of_agents_in(agents, &shipped)?;
+    std::fs::write(root.join("manager/config.yaml"), config)?;
     Ok(root)
+}
+
+/// The configuration as shipped, but for the namespace of the agents: the copy that the page asks for.
+fn config_of_agents_in(namespace: &str, shipped: &str) -> Result<String> {
+    let line = format!("\n  namespace: {}\n", AGENT.0);
+    let found = shipped.matches(&line).count();
+    ensure!(found == 1, "{found} lines of the configuration say{line}");
+    Ok(shipped.replace(&line, &format!("\n  namespace: {namespace}\n")))
 }
 
 /// Writes an overlay below `folder`: one of `config/overlays` with these components.

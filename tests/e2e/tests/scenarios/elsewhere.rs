@@ -156,9 +156,7 @@ async fn by_overlay([prefix, namespace, agents]: [&str; 3]) -> Result<()> {
         manager: namespace.into(),
         agents: agents.into(),
     };
-    let mut config = patient();
-    config["agents"] = json!({"namespace": agents});
-    let cluster = installed(&format!("overlay-{namespace}"), config, method).await?;
+    let cluster = installed(&format!("overlay-{namespace}"), patient(), method).await?;
     if !cluster.is_ours("an installation of our own") {
         return Ok(());
     }

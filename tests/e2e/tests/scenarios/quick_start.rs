@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_cluster::cluster::repository;
 use lockstep_cluster::manifests::{parse, pin_to_pool};
 use lockstep_cluster::nodes::Shape;
@@ -27,11 +28,29 @@ fn pinned(t: &Scenario<'_>, file: &str) -> Result<String> {
     Ok(path.display().to_string())
 }
 
-/// A member dies, and all go on in their pods.
+/// Arguments of the command by which the page finds the node that it kills a member on.
+fn finds_node(blocks: &[String]) -> Result<Vec<String>> {
+    let block = blocks.iter().find(|b| b.contains("pkill"));
+    let line = block.and_then(|b| b.lines().next());
+    let command = line.and_then(|l| l.strip_prefix("node=$(kubectl ")?.strip_suffix(')'));
+    let command = command.context("node=$(kubectl ...) in the first line")?;
+    let words = command.split(' ');
+    Ok(words.map(|word| word.replace('\'', "")).collect())
+}
+
+/// A member dies on the node where the page looks, and all go on in their pods.
 async fn one_dies(t: &Scenario<'_>) -> Result<()> {
     let before = t.running(NAME).await?;
-    t.exit(before.get(1).context("a second member")?, 137)
-        .await?;
+    let find = finds_node(&blocks(PAGE, "sh")?)?;
+    let find: Vec<&str> = find.iter().map(String::as_str).collect();
+    let node = t.kubectl(&find).await?;
+    let on = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
+    let there: Vec<&Pod> = before
+        .iter()
+        .filter(|pod| on(pod).as_deref() == Some(node.trim()))
+        .collect();
+    ensure!(there.len() == before.len(), "not all are on {node}");
+    t.exit(there.first().context("a member")?, 137).await?;
     t.restarted(NAME, 1).await?;
     let after = t.running(NAME).await?;
     ensure!(uids(&before) == uids(&after), "pods were replaced");

@@ -142,6 +142,13 @@ impl Names<'_> {
         {
             return (*stands).to_owned();
         }
+        // Comments of the configuration are of no account, and it names a namespace.
+        if key == "config.yaml"
+            && let Ok(mut config) = parse(text)
+        {
+            self.normalise(&mut config, "");
+            return config.to_string();
+        }
         // kustomize and the manager keep other line ends of a folded text.
         if key == "expression" {
             return text.split_whitespace().collect::<Vec<_>>().join(" ");
@@ -397,6 +404,39 @@ fn a_pod_monitor_that_looks_for_agents_where_none_are_is_found() -> Result<()> {
     Ok(())
 }
 
+#[test]
+fn a_configuration_that_looks_for_agents_where_none_are_is_found() -> Result<()> {
+    let file = repository().join("config/manager/config.yaml");
+    let shipped_text = std::fs::read_to_string(file)?;
+    let map = |text: &str, namespace: &str| {
+        json!({
+            "kind": "ConfigMap",
+            "metadata": {"name": "lockstep-manager-config", "namespace": namespace},
+            "data": {"config.yaml": text},
+        })
+    };
+    let [_, manager, agents] = OVERLAYS[0];
+    let renamed = |looks_in: &str| {
+        let line = format!("\n  namespace: {looks_in}\n");
+        let text = shipped_text.replace("\n  namespace: lockstep-agent\n", &line);
+        let namespaces = &[(manager, "MANAGER"), (agents, "AGENTS")];
+        let prefix = "";
+        Names { prefix, namespaces }.objects(vec![map(&text, manager)])
+    };
+    let (prefix, namespaces) = ("", &SHIPPED);
+    let shipped = map(&shipped_text, "lockstep-system");
+    let shipped = Names { prefix, namespaces }.objects(vec![shipped])?;
+    let right = not_as_meant(&shipped, &renamed(agents)?, &[]);
+    ensure!(right.is_empty(), "{right:?}");
+    let wrong = not_as_meant(&shipped, &renamed("lockstep-agent")?, &[]);
+    let at = "ConfigMap lockstep-manager-config/data/config.yaml";
+    ensure!(
+        wrong == [format!("{at} differs and is not meant to")],
+        "{wrong:?}"
+    );
+    Ok(())
+}
+
 /// Layers of an overlay of which the blocks of the page say something else than those that are tried.
 fn not_as_tried(blocks: &[String]) -> Result<Vec<String>> {
     let mut wrong = Vec::new();
@@ -438,6 +478,11 @@ fn a_layer_of_the_page_that_says_something_else_is_found() -> Result<()> {
             "name: lockstep-agent",
             "name: agent",
             "agents/kustomization.yaml",
+        ),
+        (
+            "behavior: replace",
+            "behavior: create",
+            "manager/kustomization.yaml",
         ),
         ("matchNames.0", "matchNames", "kustomization.yaml"),
     ] {
