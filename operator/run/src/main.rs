@@ -3,6 +3,7 @@
 mod args;
 mod child;
 mod clock;
+mod files;
 mod init;
 mod link;
 mod oom;

@@ -4,12 +4,11 @@
 //! A file, because any program can write one without waiting and without failing when nobody reads:
 //! `echo 1200 > "$LOCKSTEP_PROGRESS"`.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Read};
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags, open};
-
+use crate::files;
 use lockstep_run::machine::Event;
 
 /// File name in the supervisor's folder.
@@ -67,13 +66,8 @@ impl ProgressFile {
     }
 }
 
-/// The first bytes of a regular file. Whatever else the child has put there is not waited for.
 fn read(path: &Path) -> Option<String> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let file = File::from(open(path, flags, Mode::empty()).ok()?);
-    let mut text = String::new();
-    let regular = file.metadata().ok()?.is_file();
-    (regular && file.take(LONGEST).read_to_string(&mut text).is_ok()).then_some(text)
+    String::from_utf8(files::read(path, LONGEST)?).ok()
 }
 
 fn parse(text: &str) -> Option<Told> {
@@ -145,7 +139,12 @@ mod tests {
         std::os::unix::fs::symlink(&other, file.path()).unwrap();
         assert_eq!(file.look(), None, "a link");
         file.clear().unwrap();
-        rustix::fs::mkfifoat(rustix::fs::CWD, file.path(), Mode::RUSR | Mode::WUSR).unwrap();
+        rustix::fs::mkfifoat(
+            rustix::fs::CWD,
+            file.path(),
+            rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR,
+        )
+        .unwrap();
         assert_eq!(file.look(), None, "a pipe, which nobody writes to");
         file.clear().unwrap();
         fs::create_dir(file.path()).unwrap();

@@ -2,61 +2,107 @@
 //! attempt adds some.
 
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::fs;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::{fs, io};
 
 use rustix::process::geteuid;
 
+use crate::files;
+
 /// Inode of the IPC namespace that the machine boots with (`PROC_IPC_INIT_INO` of the kernel).
 const HOST_IPC: u64 = 0xEFFF_FFFF;
+
+/// File name in the supervisor's folder, which outlives the container as `/dev/shm` does: both are the
+/// pod's.
+const FILE: &str = "shared-memory";
+/// A list of this many bytes is not read back: some of it may be missing. Ten thousand files.
+const LONGEST: u64 = 1 << 20;
+
+/// A file: its inode and its name.
+type Entry = (u64, OsString);
 
 /// The folder, and what was in it when the child started.
 #[derive(Debug)]
 pub struct SharedMemory {
     folder: PathBuf,
-    before: BTreeSet<(OsString, u64)>,
+    /// The supervisor's folder.
+    own: PathBuf,
+    /// None: no child has started in this pod.
+    before: Option<BTreeSet<Entry>>,
 }
 
 impl SharedMemory {
-    pub fn new(folder: &Path) -> Self {
+    /// `own`: the supervisor's folder, where one before it may have left what it remembered.
+    pub fn new(folder: &Path, own: &Path) -> Self {
         Self {
             folder: folder.to_owned(),
-            before: BTreeSet::new(),
+            own: own.to_owned(),
+            before: files::read(&own.join(FILE), LONGEST)
+                .filter(|list| (list.len() as u64) < LONGEST)
+                .map(|list| parse(&list)),
         }
     }
 
     /// `/dev/shm` of a container; none in a pod with `hostIPC`, where other pods' files are in it,
     /// too.
-    pub fn of_container() -> Option<Self> {
+    pub fn of_container(own: &Path) -> Option<Self> {
         let ipc = fs::metadata("/proc/self/ns/ipc").ok()?;
-        (ipc.ino() != HOST_IPC).then(|| Self::new(Path::new("/dev/shm")))
+        (ipc.ino() != HOST_IPC).then(|| Self::new(Path::new("/dev/shm"), own))
     }
 
-    /// Remembers what is there.
-    pub fn remember(&mut self) {
-        self.before = self.own_files().collect();
+    /// Remembers what is there, for the supervisor of the next container, too: this one may be
+    /// killed together with its child.
+    pub fn remember(&mut self) -> io::Result<()> {
+        let before = self.own_files().collect();
+        let list = print(&before);
+        self.before = Some(before);
+        files::replace(&self.own, FILE, &list)
     }
 
     /// Unlinks files of this user that have appeared since [`SharedMemory::remember`], and returns
     /// how many.
     pub fn clean(&self) -> usize {
-        let new = self.own_files().filter(|file| !self.before.contains(file));
-        new.filter(|(name, _)| fs::remove_file(self.folder.join(name)).is_ok())
+        let Some(before) = &self.before else {
+            return 0;
+        };
+        let new = self.own_files().filter(|file| !before.contains(file));
+        new.filter(|(_, name)| fs::remove_file(self.folder.join(name)).is_ok())
             .count()
     }
 
     /// Names and inodes of the regular files of this user.
-    fn own_files(&self) -> impl Iterator<Item = (OsString, u64)> {
+    fn own_files(&self) -> impl Iterator<Item = Entry> {
         let user = geteuid().as_raw();
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
             let metadata = entry.metadata().ok()?;
             let own = metadata.is_file() && metadata.uid() == user;
-            own.then(|| (entry.file_name(), metadata.ino()))
+            own.then(|| (metadata.ino(), entry.file_name()))
         })
     }
+}
+
+/// Inode, a space, name; a name can have any byte but the one that ends it here.
+fn print(entries: &BTreeSet<Entry>) -> Vec<u8> {
+    let print = |(inode, name): &Entry| {
+        let inode = format!("{inode} ");
+        [inode.as_bytes(), name.as_bytes(), b"\0"].concat()
+    };
+    entries.iter().flat_map(print).collect()
+}
+
+/// What makes no sense is left out.
+fn parse(list: &[u8]) -> BTreeSet<Entry> {
+    let parse = |entry: &[u8]| {
+        let space = entry.iter().position(|byte| *byte == b' ')?;
+        let (inode, name) = entry.split_at(space);
+        let inode = std::str::from_utf8(inode).ok()?.parse().ok()?;
+        Some((inode, OsStr::from_bytes(name.get(1..)?).to_owned()))
+    };
+    list.split(|byte| *byte == 0).filter_map(parse).collect()
 }
 
 #[cfg(test)]
@@ -65,15 +111,36 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::SharedMemory;
+    use super::{FILE, SharedMemory, parse, print};
+
+    #[test]
+    fn what_is_printed_is_parsed_and_the_rest_left_out() {
+        let entries = [(1, "a b".into()), (2, "\n".into()), (2, "sem.x".into())].into();
+        assert_eq!(parse(&print(&entries)), entries);
+        let some = parse(b"7 of-another\0x nccl\0\08\09 cut");
+        assert_eq!(some, [(7, "of-another".into()), (9, "cut".into())].into());
+    }
+
+    #[test]
+    fn before_the_first_start_in_a_pod_nothing_is_unlinked() {
+        let [folder, own] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        fs::write(folder.path().join("of-another"), "").unwrap();
+        let new = || SharedMemory::new(folder.path(), own.path());
+        assert_eq!(new().clean(), 0);
+        new().remember().unwrap();
+        fs::write(folder.path().join("nccl-1"), "").unwrap();
+        assert_eq!(new().clean(), 1, "by the next container");
+        assert!(own.path().join(FILE).exists());
+    }
 
     #[test]
     fn only_files_that_appeared_since_are_unlinked() {
         let folder = tempfile::tempdir().unwrap();
         let path = |name: &str| folder.path().join(name);
         fs::write(path("before"), "").unwrap();
-        let mut memory = SharedMemory::new(folder.path());
-        memory.remember();
+        let own = tempfile::tempdir().unwrap();
+        let mut memory = SharedMemory::new(folder.path(), own.path());
+        memory.remember().unwrap();
         fs::write(path("before"), "changed").unwrap();
         fs::write(path("nccl-1"), "").unwrap();
         fs::write(path("sem.x"), "").unwrap();

@@ -1,25 +1,19 @@
 //! The file by which probes learn what the supervisor does.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Write};
+use std::fs;
+use std::io;
 use std::path::Path;
 use std::time::Duration;
 
+use crate::files;
 use lockstep_run::machine::Visible;
 
 /// File name in the supervisor's folder.
 const FILE: &str = "state";
 
-/// Replaces the file as a whole: a probe reads the old state or the new one. Nothing that the child
-/// may have put in the way is written through, since the child can be of another user.
+/// A probe reads the old state or the new one.
 pub fn write(folder: &Path, visible: Visible) -> io::Result<()> {
-    let next = folder.join(".state.next");
-    match fs::remove_file(&next) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
-    }
-    File::create_new(&next)?.write_all(print(visible).as_bytes())?;
-    fs::rename(next, folder.join(FILE))
+    files::replace(folder, FILE, print(visible).as_bytes())
 }
 
 /// What the supervisor wrote last; none if there is no such file, or none that makes sense.
@@ -47,7 +41,6 @@ fn parse(text: &str) -> Option<Visible> {
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::time::Duration;
 
     use super::{parse, print, read, write};
@@ -65,17 +58,6 @@ mod tests {
             write(folder.path(), visible).unwrap();
             assert_eq!(read(folder.path()), Some(visible), "{}", print(visible));
         }
-    }
-
-    #[test]
-    fn a_link_in_the_way_is_not_followed() {
-        let folder = tempfile::tempdir().unwrap();
-        let other = folder.path().join("other");
-        fs::write(&other, "untouched").unwrap();
-        std::os::unix::fs::symlink(&other, folder.path().join(".state.next")).unwrap();
-        write(folder.path(), Visible::Running).unwrap();
-        assert_eq!(fs::read_to_string(other).unwrap(), "untouched");
-        assert_eq!(read(folder.path()), Some(Visible::Running));
     }
 
     #[test]

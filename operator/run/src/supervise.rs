@@ -60,6 +60,8 @@ pub enum SharedMemoryFolder {
 /// Supervises until there is an exit code.
 pub fn supervise(options: SuperviseOptions) -> io::Result<u8> {
     let mut supervisor = Supervisor::new(options)?;
+    // Of a container before this one that was killed together with its supervisor.
+    supervisor.clean_shared_memory();
     loop {
         if let Some(code) = supervisor.turn() {
             supervisor.link.flush(clock::now, LAST_WORDS);
@@ -105,8 +107,10 @@ impl Supervisor {
             signals,
             link: Link::new(&options.folder, &hello, now),
             shared_memory: match &options.shared_memory {
-                SharedMemoryFolder::OfContainer => SharedMemory::of_container(),
-                SharedMemoryFolder::Folder(folder) => Some(SharedMemory::new(folder)),
+                SharedMemoryFolder::OfContainer => SharedMemory::of_container(&options.folder),
+                SharedMemoryFolder::Folder(folder) => {
+                    Some(SharedMemory::new(folder, &options.folder))
+                }
                 SharedMemoryFolder::None => None,
             },
             oom: OomCounter::find(),
@@ -245,8 +249,10 @@ impl Supervisor {
     }
 
     fn start(&mut self, release: &lockstep_wire::Release) -> Event {
-        if let Some(shared_memory) = &mut self.shared_memory {
-            shared_memory.remember();
+        if let Some(shared_memory) = &mut self.shared_memory
+            && let Err(error) = shared_memory.remember()
+        {
+            say(&format!("cannot write what is in shared memory: {error}"));
         }
         self.oom_before = self.oom.read();
         // Of what an earlier child has told nothing is left.

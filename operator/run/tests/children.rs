@@ -224,6 +224,31 @@ fn leftovers_in_shared_memory_are_unlinked_before_the_next_attempt() {
     assert!(!path("nccl-1").exists() && path("of-another").exists());
 }
 
+/// Out of memory, with the kubelet's default on cgroup v2: the kernel kills the supervisor, too. The
+/// segments are charged to the pod, whose folder outlives its containers.
+#[test]
+fn leftovers_of_a_container_that_was_killed_are_unlinked_by_the_next() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("of-another"), "").unwrap();
+    let shm = folder.path().to_str().unwrap();
+    let mut run = Run::script(
+        &["--shm", shm],
+        &format!("echo > {shm}/nccl-$LOCKSTEP_ATTEMPT; echo > ready; sleep 1000"),
+    );
+    for attempt in 1..4 {
+        run.agent().starts(attempt);
+        run.file("ready");
+        fs::remove_file(run.path("ready")).unwrap();
+        assert!(path(&format!("nccl-{attempt}")).exists());
+        run.restarts();
+        run.agent().hears_arrival(0);
+        assert!(!path(&format!("nccl-{attempt}")).exists());
+        assert!(path("of-another").exists(), "after attempt {attempt}");
+    }
+    assert!(run.log().contains("unlinked 1 file in shared memory"));
+}
+
 /// The first process of a container: signals without handler do not reach it, and orphans are its
 /// children in any case.
 #[test]

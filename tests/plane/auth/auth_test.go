@@ -52,7 +52,7 @@ func TestWildcardsAndPaths(t *testing.T) {
 
 func TestUnknownTokensAreNobody(t *testing.T) {
 	tokens := Tokens{Fixed: map[string]user.Info{"secret": &user.DefaultInfo{Name: "admin"}}}
-	for _, token := range []string{"", "secret2", "sa:", "sa:ns", "sa:ns:n:node:x", "node:", "node:a:b", "user:", "other:x"} {
+	for _, token := range []string{"", "secret2", "sa:", "sa:ns", "sa:ns:n:node:x", "sa:ns:n:node:uid:pod", "node:", "node:a:b", "user:", "other:x"} {
 		if r, ok, err := tokens.AuthenticateToken(t.Context(), token); ok || err != nil {
 			t.Errorf("%q is %v %v", token, r, err)
 		}

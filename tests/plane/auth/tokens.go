@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"k8s.io/apiserver/pkg/authentication/authenticator"
@@ -10,16 +11,14 @@ import (
 	"k8s.io/apiserver/pkg/authentication/serviceaccount"
 )
 
-// NodeNameKey is the key in a user's extra that a pod-bound token carries (KEP-4193).
-const NodeNameKey = serviceaccount.NodeNameKey
-
 // Tokens authenticates bearer tokens. Fixed ones are secret; all others spell
 // out who they are, since a test plane has nothing to protect:
 //
-//	sa:NAMESPACE:NAME          a service account
-//	sa:NAMESPACE:NAME:NODE     the same, in a pod on that node
-//	node:NAME                  a kubelet (system:node:NAME, group system:nodes)
-//	user:NAME[:GROUP,...]      anybody
+//	sa:NAMESPACE:NAME                            a service account
+//	sa:NAMESPACE:NAME:NODE                       the same, in a pod on that node
+//	sa:NAMESPACE:NAME:NODE:NODE-UID:POD:POD-UID  the same with all that a token bound to a pod claims (KEP-4193); node and UID may be empty
+//	node:NAME                                    a kubelet (system:node:NAME, group system:nodes)
+//	user:NAME[:GROUP,...]                        anybody
 type Tokens struct {
 	// Fixed maps secret tokens to their users.
 	Fixed map[string]user.Info
@@ -43,15 +42,15 @@ func spelled(token string) user.Info {
 		return nil
 	}
 	switch {
-	case kind == "sa" && (len(parts) == 2 || len(parts) == 3):
-		u := &user.DefaultInfo{
-			Name:   serviceaccount.MakeUsername(parts[0], parts[1]),
-			Groups: serviceaccount.MakeGroupNames(parts[0]),
+	case kind == "sa" && slices.Contains([]int{2, 3, 6}, len(parts)):
+		info := serviceaccount.ServiceAccountInfo{Namespace: parts[0], Name: parts[1]}
+		if len(parts) > 2 {
+			info.NodeName = parts[2]
 		}
-		if len(parts) == 3 {
-			u.Extra = map[string][]string{NodeNameKey: {parts[2]}}
+		if len(parts) > 3 {
+			info.NodeUID, info.PodName, info.PodUID = parts[3], parts[4], parts[5]
 		}
-		return u
+		return info.UserInfo()
 	case kind == "node" && len(parts) == 1:
 		return &user.DefaultInfo{Name: "system:node:" + parts[0], Groups: []string{user.NodesGroup}}
 	case kind == "user":
@@ -66,11 +65,11 @@ func spelled(token string) user.Info {
 	return nil
 }
 
-// ServiceAccountToken is the token of a service account, in a pod on the node if one is named.
-func ServiceAccountToken(namespace, name, node string) string {
-	token := "sa:" + namespace + ":" + name
-	if node != "" {
-		token += ":" + node
+// ServiceAccountToken is the token of a service account, in a pod if one is named.
+func ServiceAccountToken(of *serviceaccount.ServiceAccountInfo) string {
+	token := []string{"sa", of.Namespace, of.Name}
+	if of.PodName != "" {
+		token = append(token, of.NodeName, of.NodeUID, of.PodName, of.PodUID)
 	}
-	return token
+	return strings.Join(token, ":")
 }

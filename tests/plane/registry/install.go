@@ -59,7 +59,7 @@ func Install(server *genericapiserver.GenericAPIServer, base storagebackend.Conf
 	served.put(core, "pods/eviction", &EvictionREST{out.pods, out.podStatus, stores["poddisruptionbudgets"]})
 	served.put(core, "pods/log", notImplemented{})
 	served.put(core, "pods/exec", notImplemented{})
-	served.put(core, "serviceaccounts/token", &TokenREST{stores["serviceaccounts"], out.pods})
+	served.put(core, "serviceaccounts/token", &TokenREST{stores["serviceaccounts"], out.pods, stores["nodes"]})
 	for gvr, review := range reviews(decider, tokens) {
 		served.put(gvr.GroupVersion(), gvr.Resource, review)
 	}

@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
+	"k8s.io/apiserver/pkg/authentication/serviceaccount"
+	genericrequest "k8s.io/apiserver/pkg/endpoints/request"
 	genericregistry "k8s.io/apiserver/pkg/registry/generic/registry"
 	"k8s.io/apiserver/pkg/registry/rest"
 	"k8s.io/utils/ptr"
@@ -20,7 +22,7 @@ import (
 )
 
 // TokenREST serves serviceaccounts/token.
-type TokenREST struct{ accounts, pods *genericregistry.Store }
+type TokenREST struct{ accounts, pods, nodes *genericregistry.Store }
 
 // New is an empty object for decoding.
 func (r *TokenREST) New() runtime.Object { return &authenticationv1.TokenRequest{} }
@@ -38,7 +40,7 @@ const (
 	leastTokenSeconds   = 600
 )
 
-// Create issues a token of the service account; bound to a pod, it names the pod's node.
+// Create issues a token of the service account; bound to a pod, it names the pod and its node.
 func (r *TokenREST) Create(ctx context.Context, name string, obj runtime.Object, validate rest.ValidateObjectFunc, _ *metav1.CreateOptions) (runtime.Object, error) {
 	request := obj.(*authenticationv1.TokenRequest)
 	if validate != nil {
@@ -56,32 +58,45 @@ func (r *TokenREST) Create(ctx context.Context, name string, obj runtime.Object,
 		return nil, apierrors.NewInvalid(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest").GroupKind(), name, field.ErrorList{
 			field.Invalid(field.NewPath("spec", "expirationSeconds"), seconds, "may not specify a duration less than 10 minutes")})
 	}
-	node := ""
+	claims := serviceaccount.ServiceAccountInfo{Namespace: sa.Namespace, Name: sa.Name}
 	if ref := request.Spec.BoundObjectRef; ref != nil && ref.Kind == "Pod" {
-		if node, err = r.nodeOf(ctx, ref, name); err != nil {
+		if err := r.claim(ctx, ref, &claims); err != nil {
 			return nil, err
 		}
 	}
 	request.Spec.ExpirationSeconds = &seconds
 	request.Name, request.Namespace, request.CreationTimestamp = sa.Name, sa.Namespace, metav1.Now()
 	request.Status = authenticationv1.TokenRequestStatus{
-		Token:               auth.ServiceAccountToken(sa.Namespace, sa.Name, node),
+		Token:               auth.ServiceAccountToken(&claims),
 		ExpirationTimestamp: metav1.NewTime(time.Now().Add(time.Duration(seconds) * time.Second)),
 	}
 	return request, nil
 }
 
-func (r *TokenREST) nodeOf(ctx context.Context, ref *authenticationv1.BoundObjectReference, account string) (string, error) {
+// claim adds pod and node of a token that is bound to a pod.
+func (r *TokenREST) claim(ctx context.Context, ref *authenticationv1.BoundObjectReference, claims *serviceaccount.ServiceAccountInfo) error {
 	stored, err := r.pods.Get(ctx, ref.Name, &metav1.GetOptions{})
 	if err != nil {
-		return "", err
+		return err
 	}
 	pod := stored.(*corev1.Pod)
 	if ref.UID != "" && ref.UID != pod.UID {
-		return "", conflict("pods", ref.Name, fmt.Sprintf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
+		return conflict("pods", ref.Name, fmt.Sprintf("the UID in the bound object reference (%s) does not match the UID in record. The object might have been deleted and then recreated", ref.UID))
 	}
-	if pod.Spec.ServiceAccountName != account {
-		return "", apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", account))
+	if pod.Spec.ServiceAccountName != claims.Name {
+		return apierrors.NewBadRequest(fmt.Sprintf("cannot bind token for serviceaccount %q to pod running with different serviceaccount name.", claims.Name))
 	}
-	return pod.Spec.NodeName, nil
+	claims.PodName, claims.PodUID, claims.NodeName = pod.Name, string(pod.UID), pod.Spec.NodeName
+	if claims.NodeName == "" {
+		return nil
+	}
+	node, err := r.nodes.Get(genericrequest.WithNamespace(ctx, ""), claims.NodeName, &metav1.GetOptions{})
+	switch {
+	case err == nil:
+		claims.NodeUID = string(node.(*corev1.Node).UID)
+	// As the API server does: of a node that is gone only the name is claimed.
+	case !apierrors.IsNotFound(err):
+		return err
+	}
+	return nil
 }

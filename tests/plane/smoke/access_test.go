@@ -57,12 +57,30 @@ func TestTokensSpellOutWhoTheyAre(t *testing.T) {
 	}
 }
 
-func TestATokenBoundToAPodNamesItsNode(t *testing.T) {
+func TestATokenBoundToAPodNamesPodAndNode(t *testing.T) {
 	k := use(t)
 	k.apply(pod("p", "", "", ""))
 	k.get("Running", "pod/p", "{.status.phase}")
-	node := k.run("get", "pod", "p", "-o", "jsonpath={.spec.nodeName}")
-	k.is("sa:"+k.namespace+":default:"+node, "create", "token", "default", "--bound-object-kind=Pod", "--bound-object-name=p")
+	of := func(object, path string) string { return k.run("get", object, "-o", "jsonpath="+path) }
+	node := of("pod/p", "{.spec.nodeName}")
+	token := k.run("create", "token", "default", "--bound-object-kind=Pod", "--bound-object-name=p")
+	review, err := shared.as(t, token).AuthenticationV1().SelfSubjectReviews().Create(t.Context(), &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for claim, want := range map[string]string{
+		"node-name": node,
+		"node-uid":  of("node/"+node, "{.metadata.uid}"),
+		"pod-name":  "p",
+		"pod-uid":   of("pod/p", "{.metadata.uid}"),
+	} {
+		if got := review.Status.UserInfo.Extra["authentication.kubernetes.io/"+claim]; want == "" || !slices.Equal(got, authenticationv1.ExtraValue{want}) {
+			t.Errorf("%s: want %q, got %q", claim, want, got)
+		}
+	}
+	if got := len(review.Status.UserInfo.Extra); got != 4 {
+		t.Errorf("other claims: %v", review.Status.UserInfo.Extra)
+	}
 }
 
 func TestATokenReviewSaysWhoseATokenIs(t *testing.T) {

@@ -2,6 +2,7 @@
 
 mod hangs;
 mod property;
+mod told;
 
 use std::time::Duration;
 

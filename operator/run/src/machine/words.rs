@@ -4,17 +4,21 @@ use std::net::SocketAddr;
 
 use lockstep_wire::{ChildExit, ExitReason, Release};
 
-/// Whom an attempt meets, and where.
+/// Whom an attempt meets, and where. How many they are is not known here where the pod's environment
+/// says it, as agents have it.
 pub(super) fn rendezvous(release: &Release) -> String {
-    let members = if release.world == 1 {
-        "1 member".to_owned()
-    } else {
-        format!("{} members", release.world)
+    let members = match release.world {
+        0 => None,
+        1 => Some("1 member".to_owned()),
+        n => Some(format!("{n} members")),
     };
-    match release.coordinator {
-        Some(c) => format!(": {members}, coordinator {}", SocketAddr::new(c.ip, c.port)),
-        None => format!(": {members}"),
+    let coordinator = release.coordinator;
+    let coordinator = coordinator.map(|c| format!("coordinator {}", SocketAddr::new(c.ip, c.port)));
+    let known: Vec<String> = members.into_iter().chain(coordinator).collect();
+    if known.is_empty() {
+        return String::new();
     }
+    format!(": {}", known.join(", "))
 }
 
 /// How an attempt has ended.

@@ -44,6 +44,7 @@ pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// A supervisor.
 pub struct Run {
+    command: Vec<String>,
     process: Child,
     folder: TempDir,
     mark: String,
@@ -64,7 +65,7 @@ impl Run {
             std::process::id(),
             NEXT.fetch_add(1, Ordering::Relaxed)
         );
-        let all: Vec<&str> = [
+        let command: Vec<String> = [
             through,
             &[
                 PROGRAM,
@@ -79,21 +80,34 @@ impl Run {
         .chain(options.iter().copied())
         .chain(["--"])
         .chain(command.iter().copied())
+        .map(str::to_owned)
         .collect();
-        let process = Command::new(all[0])
-            .args(&all[1..])
-            .env(MARK, &mark)
-            .env("PET_RDZV_ID", "uid")
-            .current_dir(folder.path())
-            .stdin(Stdio::null())
-            .stderr(File::create(folder.path().join("log")).unwrap())
-            .spawn()
-            .unwrap();
         Self {
-            process,
+            process: start(&command, folder.path(), &mark),
+            command,
             folder,
             mark,
         }
+    }
+
+    /// The container is killed whole, without a word, and the kubelet starts the next one.
+    pub fn restarts(&mut self) {
+        self.kill();
+        self.process = start(&self.command, self.folder.path(), &self.mark);
+    }
+
+    fn kill(&mut self) {
+        // Both fail only for processes that have ended, which is what is wanted.
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        // Again for what was forked meanwhile.
+        until("nothing of this test is left", || {
+            let left = marked(&self.mark);
+            for pid in &left {
+                let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
+            }
+            left.is_empty()
+        });
     }
 
     /// Connects as the agent of the node does, and is heard.
@@ -189,18 +203,20 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        // Both fail only for processes that have ended, which is what is wanted.
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-        // Again for what was forked meanwhile.
-        until("nothing of this test is left", || {
-            let left = marked(&self.mark);
-            for pid in &left {
-                let _ = kill_process(Pid::from_raw(*pid).unwrap(), Signal::KILL);
-            }
-            left.is_empty()
-        });
+        self.kill();
     }
+}
+
+fn start(command: &[String], folder: &Path, mark: &str) -> Child {
+    Command::new(&command[0])
+        .args(&command[1..])
+        .env(MARK, mark)
+        .env("PET_RDZV_ID", "uid")
+        .current_dir(folder)
+        .stdin(Stdio::null())
+        .stderr(File::create(folder.join("log")).unwrap())
+        .spawn()
+        .unwrap()
 }
 
 fn marked(mark: &str) -> Vec<i32> {
