@@ -106,8 +106,7 @@ impl Mixture<'_> {
                 {
                     break;
                 }
-                let times = self.times_alike(by);
-                self.exchange(by, times);
+                self.exchange(by, self.times_alike(by));
                 any = true;
             }
             if self.is_complete() || self.steps() >= end {
@@ -150,20 +149,12 @@ impl Mixture<'_> {
         )
     }
 
-    /// How many times in a row an exchange brings the gang closer by as much as it does now, at least
-    /// once and no more than nodes have its pattern.
+    /// As [`times_alike`], for no more nodes than have the pattern.
     fn times_alike(&self, by: Exchange) -> i64 {
         let kind = &self.kinds.all[by.kind];
-        let both = kind.pattern(by.from).iter().zip(kind.pattern(by.to));
-        let mut times = self.chosen[by.kind][by.from];
-        for ((from, to), &missing) in both.zip(&self.missing) {
-            let gain = to - from;
-            // What is more than enough, and what is taken where it is missing anyway, stays so.
-            if (gain > 0 && missing > 0) || (gain < 0 && missing < 0) {
-                times = times.min(missing / gain);
-            }
-        }
-        times.max(1)
+        let (from, to) = (kind.pattern(by.from), kind.pattern(by.to));
+        let nodes = self.chosen[by.kind][by.from];
+        times_alike(from, to, &self.missing).min(nodes)
     }
 
     /// The exchanges of a pattern that bring the gang closer, with their rates.
@@ -330,4 +321,47 @@ fn rate(from: &[i64], to: &[i64], missing: &[i64], prices: &[i64]) -> Option<i64
         loss -= price * gain;
     }
     (closer > 0).then(|| (loss << RATE_BITS) / closer)
+}
+
+/// How many times in a row an exchange has the rate that it has now, at least once.
+fn times_alike(from: &[i64], to: &[i64], missing: &[i64]) -> i64 {
+    let mut times = i64::MAX;
+    for ((from, to), missing) in from.iter().zip(to).zip(missing) {
+        let gain = to - from;
+        // While so much is missing, all of a gain counts; while so much is too much, nothing of a loss.
+        if (gain > 0 && *missing > 0) || (gain < 0 && *missing < 0) {
+            times = times.min(missing / gain);
+        }
+    }
+    times.max(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Patterns of two shapes with up to so many pods of each.
+    fn patterns(most: i64) -> impl Iterator<Item = [i64; 2]> + Clone {
+        (0..=most).flat_map(move |a| (0..=most).map(move |b| [a, b]))
+    }
+
+    #[test]
+    fn an_exchange_has_the_same_rate_as_often_as_is_said() {
+        let prices = [5, 7];
+        let mut more_than_once = 0;
+        for (from, to) in patterns(3).flat_map(|from| patterns(3).map(move |to| (from, to))) {
+            for missing in patterns(20).map(|m| m.map(|m| m - 10)) {
+                let Some(now) = rate(&from, &to, &missing, &prices) else {
+                    continue;
+                };
+                let times = times_alike(&from, &to, &missing);
+                more_than_once += i32::from(times > 1);
+                for before in 0..times {
+                    let then = [0, 1].map(|at| missing[at] - before * (to[at] - from[at]));
+                    assert_eq!(rate(&from, &to, &then, &prices), Some(now));
+                }
+            }
+        }
+        assert!(more_than_once > 1_000, "{more_than_once}");
+    }
 }

@@ -207,3 +207,59 @@ impl<N: Number> PriceTable<N> {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers below `below`, the same ones every time.
+    fn dice() -> impl FnMut(u64) -> u64 {
+        let mut state = 1_u64;
+        move |below| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % below
+        }
+    }
+
+    /// The least price of what fills all cells, by trying every union.
+    fn plain(choices: &[Vec<Choice>], missing: usize) -> Option<Price> {
+        let Some((first, rest)) = choices.split_first() else {
+            return (missing == 0).then_some(0);
+        };
+        let with = |s: &Choice| Some(s.price + plain(rest, missing.saturating_sub(s.cells))?);
+        let without = plain(rest, missing);
+        first.iter().filter_map(with).chain(without).min()
+    }
+
+    #[test]
+    fn the_cheapest_union_is_found_in_numbers_of_either_size() {
+        let mut roll = dice();
+        for round in 0..400 {
+            let width = 1 + roll(9) as usize;
+            // What does not fit into 64 bits now and then.
+            let scale: Price = if round % 4 == 0 { 1 << 62 } else { 1 };
+            let mut subset = || Choice {
+                cells: roll(5) as usize,
+                price: scale * (1 + Price::from(roll(20))),
+            };
+            let sizes = [1, 1, 2, 3, 1];
+            let choices: Vec<Vec<Choice>> = sizes
+                .iter()
+                .map(|&subsets| (0..subsets).map(|_| subset()).collect())
+                .collect();
+            assert_eq!(fit_in_64_bits(&choices), scale == 1);
+            let least = plain(&choices, width);
+            assert_eq!(least_prices(&choices, width).pop(), Some(least));
+            let Some((price, union)) = cheapest_union(&choices, width) else {
+                assert_eq!(least, None);
+                continue;
+            };
+            let taken = choices.iter().zip(union);
+            let taken = taken.filter_map(|(subsets, taken)| Some(subsets[taken?]));
+            let (cells, sum) = taken.fold((0, 0), |(c, p), s| (c + s.cells, p + s.price));
+            assert!(cells >= width && sum == price && least == Some(price));
+        }
+    }
+}
