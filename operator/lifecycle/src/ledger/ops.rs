@@ -182,7 +182,7 @@ impl Ledger {
             .filter(|h| h.domain == domain)
             .find_map(|h| h.recovered_at);
         // Time in the queue is no work, and the clock of a node may be anywhere.
-        let held_since = held_since(facts, domain).or(self.started_at);
+        let held_since = self.held_since(facts, domain).or(self.started_at);
         let failed_at = held_since.map_or(failed_at, |held| failed_at.max(held));
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
         let told = self.last_saved(facts);
@@ -196,6 +196,18 @@ impl Ledger {
             idle_from = idle_from.max(counted);
         }
         accelerators.saturating_mul((facts.now - idle_from).num_seconds().max(0))
+    }
+
+    /// Since when the gang of a domain holds the capacity that it has, or has just released. A preemption's
+    /// nodes are others' until its victims have left them.
+    fn held_since(&self, facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
+        let gang = facts.gang_of(domain)?;
+        let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
+        Some(match self.gang(&gang.key)?.held_since {
+            Some(since) => since.max(placement.decided_at),
+            None if self.awaits_victims(facts, gang, placement) => facts.now,
+            None => placement.decided_at,
+        })
     }
 
     /// Releases the placement of a gang: recorded first, its pods are deleted afterwards. Incidents
@@ -434,13 +446,6 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
         (Some(from), Some(to)) => (to - from).num_milliseconds().max(0),
         _ => 0,
     }
-}
-
-/// Since when the gang of a domain holds the capacity that it has, or has just released.
-fn held_since(facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
-    let gang = facts.gang_of(domain)?;
-    let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
-    Some(placement.decided_at)
 }
 
 /// The time of the last checkpoint that an annotation tells.
