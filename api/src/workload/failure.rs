@@ -38,8 +38,9 @@ pub struct FailurePolicy {
     #[schemars(range(min = 1, max = 86_400))]
     pub node_lost_seconds: i64,
     /// Longest time from pod creation to running containers (image pull, mounts, init containers),
-    /// in seconds; 1 to 86400. After it the nodes are released, the node is avoided and the gang
-    /// queues again, uncounted.
+    /// and from then until a supervisor is at the barrier, in seconds; 1 to 86400. After it the nodes
+    /// are released, the node is avoided and the gang queues again, uncounted. In a gang that has run
+    /// the member goes elsewhere, of many a tenth at a time.
     #[serde(default = "start_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_deadline_seconds: i64,
