@@ -162,6 +162,20 @@ fn a_template_may_not_claim_what_the_operator_sets() {
             "restartPolicy must be Never or OnFailure",
         ),
         (
+            json!({"spec": {"containers": [{"name": "t", "image": "1", "restartPolicy": "Always"}]}}),
+            "restartPolicy of the training container must be Never or OnFailure",
+        ),
+        (
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "t"}},
+                "spec": {"containers": [{"name": "log"}, {"name": "t", "restartPolicy": "Always"}]}}),
+            "restartPolicy of the training container must be Never or OnFailure",
+        ),
+        (
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "absent"}},
+                "spec": {"containers": [{"name": "t", "restartPolicy": "Always"}, {"name": "log"}]}}),
+            "restartPolicy of the training container must be Never or OnFailure",
+        ),
+        (
             json!({"spec": {"priority": 7}}),
             "set spec.priorityClassName of the workload",
         ),
@@ -170,6 +184,22 @@ fn a_template_may_not_claim_what_the_operator_sets() {
         let g = merged(group("workers", 1, 1), &json!({"template": template}));
         let found = refusals(&workload(&json!({"groups": [g]})));
         assert!(found.contains(message), "{template}: {found}");
+    }
+}
+
+#[test]
+fn containers_beside_the_training_container_may_restart_always() {
+    let annotated = json!({"annotations": {"kubectl.kubernetes.io/default-container": "t"}});
+    for template in [
+        json!({"spec": {"containers": [{"name": "t"}, {"name": "log", "restartPolicy": "Always"}]}}),
+        json!({"metadata": annotated,
+            "spec": {"containers": [{"name": "log", "restartPolicy": "Always"}, {"name": "t"}]}}),
+        json!({"spec": {"containers": [{"name": "t", "restartPolicy": "Never"}],
+            "initContainers": [{"name": "log", "restartPolicy": "Always"}]}}),
+    ] {
+        let g = merged(group("workers", 1, 1), &json!({"template": template}));
+        let found = refusals(&workload(&json!({"groups": [g]})));
+        assert_eq!(found, "", "{template}");
     }
 }
 
