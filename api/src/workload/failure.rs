@@ -195,9 +195,7 @@ pub struct PodConditionMatch {
 }
 
 /// What is done about a failure, from the mildest to the most severe.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum FailureAction {
     /// Nothing; the container stays as it is.
     Ignore,
@@ -257,6 +255,50 @@ impl FailureAction {
             Self::RestartPod => ActionScope::Pod,
             Self::RestartGang | Self::RecreateGang => ActionScope::Domain,
             Self::FailWorkload => ActionScope::Workload,
+        }
+    }
+
+    /// How severe the action is. Where it stands in the list of actions decides nothing.
+    pub fn severity(self) -> u8 {
+        match self {
+            Self::Ignore => 0,
+            Self::RestartContainer => 1,
+            Self::RestartPod => 2,
+            Self::RestartGang => 3,
+            Self::RecreateGang => 4,
+            Self::FailWorkload => 5,
+        }
+    }
+
+    /// The more severe of two actions, as what several failures call for together.
+    #[must_use]
+    pub fn or_more_severe(self, other: Self) -> Self {
+        if other.severity() > self.severity() {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Whether nothing is done.
+    pub fn leaves_container(self) -> bool {
+        match self.scope() {
+            ActionScope::None => true,
+            ActionScope::Container
+            | ActionScope::Pod
+            | ActionScope::Domain
+            | ActionScope::Workload => false,
+        }
+    }
+
+    /// Whether all containers of the one pod restart.
+    pub fn restarts_pod(self) -> bool {
+        match self.scope() {
+            ActionScope::Pod => true,
+            ActionScope::None
+            | ActionScope::Container
+            | ActionScope::Domain
+            | ActionScope::Workload => false,
         }
     }
 

@@ -263,7 +263,7 @@ fn worst_report(
         .filter(|r| attempts(r.attempt) && r.kind == ReportKind::Exited && r.exit_code != 0)
         .filter(|r| !is_swept(facts, member, pod, r))
         .map(|r| reported_failure(facts, member, pod, r))
-        .min_by_key(|f| (Reverse(verdict(spec, f).action), f.cause.time))
+        .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
 /// A restart that no agent reported: the last end of a container that runs again.

@@ -390,8 +390,8 @@ pub(crate) fn join(
         ledger.avoid_node(&scope.gang.key, node, avoidance);
     }
     let mut members = response.replace;
-    let action = incident.action.max(response.action);
-    let escalates = action != incident.action && action.replaces_pods();
+    let action = incident.action.or_more_severe(response.action);
+    let escalates = action.replaces_pods() && !incident.action.replaces_pods();
     incident.action = action;
     if escalates {
         // Those that have new pods already get others: all of them meet at another address.
