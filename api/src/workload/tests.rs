@@ -4,7 +4,7 @@
 use kube::core::cel::{validate_cel, validate_cel_update};
 use serde_json::{Value, json};
 
-use super::TrainingWorkload;
+use super::{CauseKind, Phase, TrainingWorkload};
 
 fn workload(spec: &Value) -> TrainingWorkload {
     named("llama", spec)
@@ -316,4 +316,26 @@ fn as_many_domains_as_a_status_can_hold_are_accepted() {
     for parts in many {
         assert_eq!(refusals(&workload(&spec(&parts))), "");
     }
+}
+
+/// The words that the schema of an enum allows.
+fn words_of<T: schemars::JsonSchema>() -> Vec<String> {
+    let schema = schemars::schema_for!(T).to_value();
+    let listed = schema["enum"].as_array().into_iter().flatten();
+    let described = schema["oneOf"].as_array().into_iter().flatten();
+    let described = described.flat_map(|one| {
+        let plain = one["enum"].as_array().into_iter().flatten();
+        plain.chain(one.get("const"))
+    });
+    let words = listed.chain(described).filter_map(Value::as_str);
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_lists_of_causes_and_phases_have_all_that_the_schema_has() {
+    assert_eq!(
+        words_of::<CauseKind>(),
+        CauseKind::ALL.map(CauseKind::as_str)
+    );
+    assert_eq!(words_of::<Phase>(), Phase::ALL.map(Phase::as_str));
 }
