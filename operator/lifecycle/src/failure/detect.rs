@@ -59,7 +59,7 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
         let (reason, message) = said.unwrap_or_default();
         (CauseKind::PodDeleted, reason, message)
     } else if !pod.terminal() && facts.lost(node) {
-        let state = match facts.view.nodes.get(node) {
+        let state = match facts.view.nodes().get(node) {
             None => "was deleted",
             Some(n) if n.out_of_service => "is out of service",
             Some(_) => "is not ready",
@@ -163,7 +163,7 @@ fn confirmed_by(
     // may have come from a kubelet that ends the pod.
     let told_by_supervisor = r.supervised && r.exit_code != 143;
     (open && looks_killed(r.exit_code, &r.reason) && !told_by_supervisor)
-        .then(|| r.time.min(facts.now) + facts.view.settings.status_grace)
+        .then(|| r.time.min(facts.now) + facts.view.settings().status_grace)
 }
 
 /// Whether the pod whose exit was charged may yet say that its node wanted it gone. Deleted now, it
@@ -291,7 +291,7 @@ pub(crate) fn unreported_restart(
     if known.is_none() && facts.is_reported(pod) {
         // The kubelet shows no times of containers that it ended to restart all of a pod.
         let ended_by = last.finished_at.or(container.running_since());
-        let deadline = ended_by.map(|at| at + facts.view.settings.report_grace);
+        let deadline = ended_by.map(|at| at + facts.view.settings().report_grace);
         if deadline.is_some_and(|at| !facts.due(at).passed(wake)) {
             return None;
         }

@@ -110,7 +110,7 @@ impl Patience {
 /// ready, and another deadline than that of the restart is for it.
 pub(crate) fn patience(facts: &Facts<'_>, pod: &PodView, attempt: i64) -> Option<Patience> {
     let node = pod.node.as_deref()?;
-    let info = facts.view.nodes.get(node).filter(|n| n.answers())?;
+    let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
     Some(if facts.arrivals.is_late(pod, attempt) {
         // Its node says that it does not come.
         Patience {

@@ -145,7 +145,7 @@ fn avoided(
             reasons::FAILED_MEMBER,
             TimeDelta::seconds(rule.avoid_seconds),
         ),
-        (CauseKind::NodeLost, ..) => (reasons::NODE_LOST, facts.view.settings.avoid),
+        (CauseKind::NodeLost, ..) => (reasons::NODE_LOST, facts.view.settings().avoid),
         _ => return None,
     };
     let avoidance = Avoidance {

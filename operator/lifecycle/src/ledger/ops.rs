@@ -222,7 +222,7 @@ impl Ledger {
         };
         entry.released = Some(placement.id.clone());
         if let Some(ReleaseReason { reason, message }) = why {
-            let settings = &facts.view.settings;
+            let settings = facts.view.settings();
             entry.placement_tries = entry.placement_tries.saturating_add(1);
             let wait = doubling(
                 settings.placement_backoff,
@@ -450,8 +450,7 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
 
 /// The time of the last checkpoint that an annotation tells.
 fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    let annotations = facts.view.workload.metadata.annotations.as_ref()?;
-    let text = annotations.get(annotations::LAST_CHECKPOINT)?;
+    let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
     (at <= facts.now).then_some(at)
 }

@@ -88,7 +88,7 @@ fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut W
 /// What a kubelet sees at the moment and the scheduler does not will soon be seen by both; then the
 /// node is not avoided for long.
 fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
-    let settings = &facts.view.settings;
+    let settings = facts.view.settings();
     let wait = if reason == reasons::REJECTED_BY_NODE {
         settings.retry
     } else {

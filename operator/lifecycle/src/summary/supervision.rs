@@ -83,7 +83,7 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     if pods > 0 && first.is_none() {
         return None;
     }
-    if facts.view.settings.supervisor_image.is_none() {
+    if facts.view.settings().supervisor_image.is_none() {
         return Some("this installation has none (supervisor.image of the manager)".into());
     }
     if spec.failure_policy.in_place.supervisor == SupervisorMode::Never {
