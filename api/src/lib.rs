@@ -13,6 +13,7 @@
 //! | [`condition`], [`names`], [`member`] | condition types and reasons, names and labels, member addresses |
 //! | [`gangs`], [`membership`] | which members of a spec are placed and restarted together, and which of them run |
 //! | [`words`] | what messages have in common: counts, times, lost work |
+//! | [`worded!`] | enums whose variants are written as words |
 //! | [`ids`] | identities as types: UIDs, keys of gangs and restart domains, nodes, versions |
 
 pub mod admission;
@@ -29,6 +30,7 @@ pub mod restart_order;
 pub mod scheduling;
 pub mod template;
 pub mod time;
+pub mod worded;
 pub mod words;
 pub mod workload;
 

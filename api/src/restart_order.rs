@@ -85,8 +85,8 @@ pub struct DomainOrder {
     /// still be on their nodes: they neither come to the attempt nor start. The last 1000.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub replaced_pods: Vec<String>,
-    /// How long members may take to come to the attempt, in seconds; absent where nobody waits for
-    /// them. An agent says which of its members have not come when it is over.
+    /// How long members may take to come to the attempt, in seconds: `inPlace.deadlineSeconds`, and at a
+    /// first start under supervisors `startDeadlineSeconds`; absent where nobody waits for them. An agent says which of its members have not come when it is over.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline_seconds: Option<i64>,
 }

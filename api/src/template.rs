@@ -84,8 +84,27 @@ impl JsonSchema for PodTemplate {
             if let Some(Value::Object(properties)) = root.get_mut("properties") {
                 properties.insert("metadata".into(), metadata_schema());
             }
+            bound_containers(root);
         }
         Schema::try_from(value).unwrap_or_default()
+    }
+}
+
+/// Containers of a pod, at most: rules that look at each of them must have a cost.
+const MOST_CONTAINERS: u64 = 64;
+
+/// Limits the number of containers, and their names as the core API does.
+fn bound_containers(template: &mut Map<String, Value>) {
+    let template = template.get_mut("properties");
+    let containers = template.and_then(|t| t.pointer_mut("/spec/properties/containers"));
+    let Some(Value::Object(containers)) = containers else {
+        return;
+    };
+    containers.insert("maxItems".into(), json!(MOST_CONTAINERS));
+    let items = containers.get_mut("items");
+    let name = items.and_then(|i| i.pointer_mut("/properties/name"));
+    if let Some(Value::Object(name)) = name {
+        name.insert("maxLength".into(), json!(63));
     }
 }
 

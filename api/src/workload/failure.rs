@@ -38,8 +38,9 @@ pub struct FailurePolicy {
     #[schemars(range(min = 1, max = 86_400))]
     pub node_lost_seconds: i64,
     /// Longest time from pod creation to running containers (image pull, mounts, init containers),
-    /// in seconds; 1 to 86400. After it the nodes are released, the node is avoided and the gang
-    /// queues again, uncounted.
+    /// and from then until a supervisor is at the barrier, in seconds; 1 to 86400. After it the nodes
+    /// are released, the node is avoided and the gang queues again, uncounted. In a gang that has run
+    /// the member goes elsewhere, of many a tenth at a time.
     #[serde(default = "start_deadline_seconds")]
     #[schemars(range(min = 1, max = 86_400))]
     pub start_deadline_seconds: i64,
@@ -194,9 +195,7 @@ pub struct PodConditionMatch {
 }
 
 /// What is done about a failure, from the mildest to the most severe.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum FailureAction {
     /// Nothing; the container stays as it is.
     Ignore,
@@ -256,6 +255,50 @@ impl FailureAction {
             Self::RestartPod => ActionScope::Pod,
             Self::RestartGang | Self::RecreateGang => ActionScope::Domain,
             Self::FailWorkload => ActionScope::Workload,
+        }
+    }
+
+    /// How severe the action is. Where it stands in the list of actions decides nothing.
+    pub fn severity(self) -> u8 {
+        match self {
+            Self::Ignore => 0,
+            Self::RestartContainer => 1,
+            Self::RestartPod => 2,
+            Self::RestartGang => 3,
+            Self::RecreateGang => 4,
+            Self::FailWorkload => 5,
+        }
+    }
+
+    /// The more severe of two actions, as what several failures call for together.
+    #[must_use]
+    pub fn or_more_severe(self, other: Self) -> Self {
+        if other.severity() > self.severity() {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Whether nothing is done.
+    pub fn leaves_container(self) -> bool {
+        match self.scope() {
+            ActionScope::None => true,
+            ActionScope::Container
+            | ActionScope::Pod
+            | ActionScope::Domain
+            | ActionScope::Workload => false,
+        }
+    }
+
+    /// Whether all containers of the one pod restart.
+    pub fn restarts_pod(self) -> bool {
+        match self.scope() {
+            ActionScope::Pod => true,
+            ActionScope::None
+            | ActionScope::Container
+            | ActionScope::Domain
+            | ActionScope::Workload => false,
         }
     }
 

@@ -6,6 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use crate::template::PodTemplate;
 
+/// That the training container is not one that restarts always: the container that the annotation names, and
+/// the first where it names none. (Two conditions: a variable for it would cost a loop in a loop.)
+const TRAINING_ENDS: &str = "has(self.metadata) && has(self.metadata.annotations) \
+    && 'kubectl.kubernetes.io/default-container' in self.metadata.annotations \
+    && self.spec.containers.exists(c, c.name == self.metadata.annotations['kubectl.kubernetes.io/default-container']) \
+    ? self.spec.containers.all(c, c.name != self.metadata.annotations['kubectl.kubernetes.io/default-container'] \
+        || !has(c.restartPolicy) || c.restartPolicy != 'Always') \
+    : size(self.spec.containers) == 0 || !has(self.spec.containers[0].restartPolicy) \
+        || self.spec.containers[0].restartPolicy != 'Always'";
+
 /// A group: `replicas` copies of `size` identical pods.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -38,8 +48,8 @@ pub struct Group {
     #[schemars(length(max = 8))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["group".into()]))]
     pub depends_on: Vec<Dependency>,
-    /// The pods of the group. `restartPolicy` must be left out or be Never or OnFailure; the
-    /// training container is the one named by the annotation
+    /// The pods of the group. `restartPolicy`, of the pod and of the training container, must be left
+    /// out or be Never or OnFailure; the training container is the one named by the annotation
     /// `kubectl.kubernetes.io/default-container`, else the first.
     #[x_kube(
         validation = Rule::new("size(self.spec.containers) > 0").message("must have at least one container"),
@@ -51,6 +61,7 @@ pub struct Group {
         validation = Rule::new("!has(self.spec.schedulingGates) || size(self.spec.schedulingGates) == 0").message("schedulingGates are set by the operator; use spec.suspend to hold a workload back"),
         validation = Rule::new("!has(self.spec.hostname) && !has(self.spec.subdomain)").message("hostname and subdomain are set by the operator; see spec.network"),
         validation = Rule::new("!has(self.spec.restartPolicy) || self.spec.restartPolicy != 'Always'").message("restartPolicy must be Never or OnFailure: training ends"),
+        validation = Rule::new(TRAINING_ENDS).message("restartPolicy of the training container must be Never or OnFailure: training ends"),
         validation = Rule::new("!has(self.spec.priorityClassName) && !has(self.spec.priority)").message("set spec.priorityClassName of the workload: all its pods have one priority")
     )]
     pub template: PodTemplate,

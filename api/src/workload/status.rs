@@ -193,6 +193,10 @@ pub struct GangStatus {
     /// Placements in a row that ended before all members ran; the next back-off grows with it.
     #[serde(default)]
     pub placement_tries: i32,
+    /// Since when the gang holds its nodes: those of a preemption are its own when its victims have left.
+    /// Absent while it holds none, or no accelerators there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub held_since: Option<DateTime<Utc>>,
     /// Nodes that this gang stays away from for a while.
     #[serde(default)]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["node".into()]))]
@@ -335,7 +339,8 @@ pub struct GroupStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Accounting {
-    /// Ledger: accelerators that its gangs hold.
+    /// Ledger: accelerators that its gangs hold; none of a gang that waits for the victims of its preemption
+    /// to leave.
     pub accelerators: i64,
     /// Ledger: accelerator-seconds held, up to `until`; since then the gangs hold `accelerators`.
     pub held_accelerator_seconds: i64,
@@ -345,7 +350,7 @@ pub struct Accounting {
     /// Ledger: accelerator-seconds of these that incidents and preemption have lost: work since the
     /// last checkpoint, and the time until all members ran again.
     pub lost_accelerator_seconds: i64,
-    /// Ledger: seconds in which a gang wanted capacity and had none, those since `waitingSince` not
+    /// Ledger: seconds in which a gang wanted capacity and had none, or not yet, those since `waitingSince` not
     /// included.
     pub waited_seconds: i64,
     /// Ledger: since when a gang wants capacity and has none.

@@ -4,7 +4,7 @@
 use kube::core::cel::{validate_cel, validate_cel_update};
 use serde_json::{Value, json};
 
-use super::TrainingWorkload;
+use super::{CauseKind, Phase, TrainingWorkload};
 
 fn workload(spec: &Value) -> TrainingWorkload {
     named("llama", spec)
@@ -162,6 +162,20 @@ fn a_template_may_not_claim_what_the_operator_sets() {
             "restartPolicy must be Never or OnFailure",
         ),
         (
+            json!({"spec": {"containers": [{"name": "t", "image": "1", "restartPolicy": "Always"}]}}),
+            "restartPolicy of the training container must be Never or OnFailure",
+        ),
+        (
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "t"}},
+                "spec": {"containers": [{"name": "log"}, {"name": "t", "restartPolicy": "Always"}]}}),
+            "restartPolicy of the training container must be Never or OnFailure",
+        ),
+        (
+            json!({"metadata": {"annotations": {"kubectl.kubernetes.io/default-container": "absent"}},
+                "spec": {"containers": [{"name": "t", "restartPolicy": "Always"}, {"name": "log"}]}}),
+            "restartPolicy of the training container must be Never or OnFailure",
+        ),
+        (
             json!({"spec": {"priority": 7}}),
             "set spec.priorityClassName of the workload",
         ),
@@ -170,6 +184,22 @@ fn a_template_may_not_claim_what_the_operator_sets() {
         let g = merged(group("workers", 1, 1), &json!({"template": template}));
         let found = refusals(&workload(&json!({"groups": [g]})));
         assert!(found.contains(message), "{template}: {found}");
+    }
+}
+
+#[test]
+fn containers_beside_the_training_container_may_restart_always() {
+    let annotated = json!({"annotations": {"kubectl.kubernetes.io/default-container": "t"}});
+    for template in [
+        json!({"spec": {"containers": [{"name": "t"}, {"name": "log", "restartPolicy": "Always"}]}}),
+        json!({"metadata": annotated,
+            "spec": {"containers": [{"name": "log", "restartPolicy": "Always"}, {"name": "t"}]}}),
+        json!({"spec": {"containers": [{"name": "t", "restartPolicy": "Never"}],
+            "initContainers": [{"name": "log", "restartPolicy": "Always"}]}}),
+    ] {
+        let g = merged(group("workers", 1, 1), &json!({"template": template}));
+        let found = refusals(&workload(&json!({"groups": [g]})));
+        assert_eq!(found, "", "{template}");
     }
 }
 
@@ -286,4 +316,26 @@ fn as_many_domains_as_a_status_can_hold_are_accepted() {
     for parts in many {
         assert_eq!(refusals(&workload(&spec(&parts))), "");
     }
+}
+
+/// The words that the schema of an enum allows.
+fn words_of<T: schemars::JsonSchema>() -> Vec<String> {
+    let schema = schemars::schema_for!(T).to_value();
+    let listed = schema["enum"].as_array().into_iter().flatten();
+    let described = schema["oneOf"].as_array().into_iter().flatten();
+    let described = described.flat_map(|one| {
+        let plain = one["enum"].as_array().into_iter().flatten();
+        plain.chain(one.get("const"))
+    });
+    let words = listed.chain(described).filter_map(Value::as_str);
+    words.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_lists_of_causes_and_phases_have_all_that_the_schema_has() {
+    assert_eq!(
+        words_of::<CauseKind>(),
+        CauseKind::ALL.map(CauseKind::as_str)
+    );
+    assert_eq!(words_of::<Phase>(), Phase::ALL.map(Phase::as_str));
 }

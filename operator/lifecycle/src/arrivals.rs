@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 
+use crate::observed::Observed;
 use crate::pods::PodView;
-use crate::view::WorkloadView;
 
 /// What agents say about the pods of a workload, by pod UID.
 pub(crate) struct Arrivals<'a> {
@@ -24,12 +24,12 @@ struct Arrival<'a> {
 }
 
 impl<'a> Arrivals<'a> {
-    pub fn new(view: &'a WorkloadView) -> Self {
+    pub fn new(view: Observed<'a>) -> Self {
         let mut all = Self {
             by_pod: BTreeMap::new(),
             late: BTreeMap::new(),
         };
-        for (node, agent) in &view.agents {
+        for (node, agent) in view.agents() {
             let arrivals = agent.status.arrivals.iter().zip(&agent.heard_at);
             for (domain, heard_at) in arrivals.filter(|(a, _)| a.workload_uid == view.uid()) {
                 for pod in &domain.pods {

@@ -11,6 +11,7 @@
 //! | [`view`], [`pods`], [`nodes`], [`settings`] | the input: one workload and everything that belongs to it |
 //! | [`plan`] | the output: record something in the ledger, or act, never both |
 //! | `pass` | the driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
+//! | `observed` | the input without the status, which is all that decisions may look at |
 //! | `objects` | the objects that are made for a workload: pods, scheduling objects, Service, orders |
 //! | [`node`] | decisions of a node's agent |
 
@@ -24,6 +25,7 @@ mod meeting;
 pub mod node;
 pub mod nodes;
 mod objects;
+mod observed;
 mod orders;
 mod pass;
 pub mod plan;

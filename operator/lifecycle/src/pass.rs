@@ -6,6 +6,7 @@ use lockstep_api::names::MANAGED_BY;
 use crate::diff;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
+use crate::observed::Observed;
 use crate::plan::{Pass, Plan};
 use crate::record::record;
 use crate::summary::summarize;
@@ -25,7 +26,7 @@ pub fn decide(view: &WorkloadView, now: DateTime<Utc>) -> Pass {
             requeue_after: None,
         };
     }
-    let facts = Facts::new(view, now);
+    let facts = Facts::new(Observed::new(view), now);
     let known = Ledger::read(&before, view.spec());
     let mut ledger = known.clone();
     let wake = facts.node_wake.min(record(&facts, &mut ledger));

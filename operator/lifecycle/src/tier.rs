@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use lockstep_api::names::RESTART_ALL_FEATURE;
+use lockstep_api::worded;
 
 use crate::nodes::NodeInfo;
 
@@ -11,30 +12,25 @@ use crate::nodes::NodeInfo;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UnknownTier;
 
-/// Restart tier of a pod, recorded on it as an annotation.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tier {
-    /// A supervisor restarts the training process inside its container, and holds it back until
-    /// all members of the domain have stopped. What happens to the container when it ends all the
-    /// same is decided by the tier below, which the node chooses.
-    Supervised,
-    /// A restart rule restarts all containers of the pod (KEP-5532).
-    RestartAll,
-    /// A restart rule restarts the training container (KEP-5307).
-    RestartRules,
-    /// `restartPolicy: OnFailure`; the operator deletes the pod where the policy wants it replaced
-    /// or failed.
-    Plain,
+worded! {
+    /// Restart tier of a pod, recorded on it as an annotation.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Tier {
+        /// A supervisor restarts the training process inside its container, and holds it back until
+        /// all members of the domain have stopped. What happens to the container when it ends all the
+        /// same is decided by the tier below, which the node chooses.
+        Supervised = "supervised",
+        /// A restart rule restarts all containers of the pod (KEP-5532).
+        RestartAll = "restart-all",
+        /// A restart rule restarts the training container (KEP-5307).
+        RestartRules = "restart-rules",
+        /// `restartPolicy: OnFailure`; the operator deletes the pod where the policy wants it replaced
+        /// or failed.
+        Plain = "plain",
+    }
 }
 
 impl Tier {
-    const ALL: [Self; 4] = [
-        Self::Supervised,
-        Self::RestartAll,
-        Self::RestartRules,
-        Self::Plain,
-    ];
-
     /// Action of the restart rule for exits of the training container; None: there is no rule, and
     /// the kubelet follows `restartPolicy`.
     pub fn restart_action(self) -> Option<&'static str> {
@@ -68,16 +64,6 @@ impl Tier {
         match self {
             Self::Supervised => true,
             Self::RestartAll | Self::RestartRules | Self::Plain => false,
-        }
-    }
-
-    /// As in the annotation.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Supervised => "supervised",
-            Self::RestartAll => "restart-all",
-            Self::RestartRules => "restart-rules",
-            Self::Plain => "plain",
         }
     }
 
@@ -179,6 +165,11 @@ mod tests {
         for tier in Tier::ALL {
             assert_eq!(tier.to_string().parse(), Ok(tier));
         }
+        let words = Tier::ALL.map(Tier::as_str);
+        assert_eq!(
+            words,
+            ["supervised", "restart-all", "restart-rules", "plain"]
+        );
         assert_eq!("other".parse::<Tier>(), Err(UnknownTier));
     }
 }

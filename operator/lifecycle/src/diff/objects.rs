@@ -48,11 +48,11 @@ pub(super) enum DryRunFor {
 pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) -> Option<Action> {
     let spec_hash = spec_hash(facts.spec());
     let needed = purpose == DryRunFor::Pods;
-    let answer = facts.view.dry_run.as_ref();
+    let answer = facts.view.dry_run();
     let answer = answer.filter(|d| d.spec_hash == spec_hash && !(needed && d.failed));
     let known =
         answer.is_some_and(|d| !facts.due(d.until).passed(wake) && !is_refuted(facts, d.at, wake));
-    if known || facts.view.priority == Priority::Unknown {
+    if known || *facts.view.priority() == Priority::Unknown {
         return None;
     }
     let pods = dry_run_pods(facts.view, Tier::RestartRules);
@@ -68,7 +68,7 @@ pub(super) fn dry_run(facts: &Facts<'_>, purpose: DryRunFor, wake: &mut Wake) ->
 /// Whether kube-scheduler has refused pods since the API server was asked: they may not be what they
 /// were then.
 fn is_refuted(facts: &Facts<'_>, asked: DateTime<Utc>, wake: &mut Wake) -> bool {
-    let groups = facts.view.pod_groups.values();
+    let groups = facts.view.pod_groups().values();
     let mut statuses = groups.filter_map(|g| g.status.as_ref());
     let refused = statuses.any(|status| {
         match &status.refusal {
@@ -91,7 +91,7 @@ pub(super) fn ensure_all(
 ) -> bool {
     let view = facts.view;
     let mut results = vec![service(facts, out, wake)];
-    if view.priority == Priority::Unknown {
+    if *view.priority() == Priority::Unknown {
         // The class was deleted: what exists keeps the number that it was given, restarts in place
         // go on, and the API server would refuse pods that name the class.
         results.push(Ensured::Blocked);
@@ -105,9 +105,9 @@ pub(super) fn ensure_all(
     }
     let surplus = delete_surplus_pod_groups(facts, out);
     let wanted = orders::wanted(facts, ledger, membership, wake);
-    let same = view.order.as_ref().is_some_and(|h| h.content == wanted);
+    let same = view.order().is_some_and(|h| h.content == wanted);
     let object = Object::RestartOrder(Box::new(build::restart_order(view, wanted)));
-    results.push(ensure(facts, object, view.order.as_ref(), same, out, wake));
+    results.push(ensure(facts, object, view.order(), same, out, wake));
     !surplus && results.iter().all(|r| *r == Ensured::Same)
 }
 
@@ -142,14 +142,14 @@ fn ensure<T>(
 
 fn service(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
     let view = facts.view;
-    let present = view.service.as_ref();
+    let present = view.service();
     let same = present.is_some_and(|h| h.content == build::service_content(view));
     let object = Object::Service(Box::new(build::service(view)));
     ensure(facts, object, present, same, out, wake)
 }
 
 fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
-    let present = facts.view.scheduling.as_ref();
+    let present = facts.view.scheduling();
     let mut wanted = build::workload(facts.view, &facts.gangs);
     for template in &mut wanted.spec.pod_group_templates {
         let old = present
@@ -167,7 +167,7 @@ fn workload(facts: &Facts<'_>, out: &mut Vec<Action>, wake: &mut Wake) -> Ensure
 
 fn pod_group(facts: &Facts<'_>, gang: &Gang, out: &mut Vec<Action>, wake: &mut Wake) -> Ensured {
     let mut wanted = build::pod_group(facts.view, gang);
-    let Some(present) = facts.view.pod_groups.get(&gang.key) else {
+    let Some(present) = facts.view.pod_groups().get(&gang.key) else {
         let object = Object::PodGroup(Box::new(wanted));
         return ensure::<()>(facts, object, None, false, out, wake);
     };
@@ -194,7 +194,7 @@ fn held(group: &PodGroup) -> Option<Held<()>> {
 /// Pod groups that no gang needs any more. Whether there were any.
 fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     let before = out.len();
-    for (key, group) in &facts.view.pod_groups {
+    for (key, group) in facts.view.pod_groups() {
         if let (None, Some(name), Some(uid)) =
             (facts.gang(key), &group.metadata.name, &group.metadata.uid)
         {

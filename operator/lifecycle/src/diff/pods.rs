@@ -241,9 +241,9 @@ impl PlacedGang<'_, '_> {
 
     fn tier(&self, node: &str) -> Tier {
         let view = self.facts.view;
-        let server = view.dry_run.as_ref().map_or(Tier::Plain, |d| d.tier);
+        let server = view.dry_run().map_or(Tier::Plain, |d| d.tier);
         let unknown = NodeInfo::default();
-        let node = view.nodes.get(node).map_or(&unknown, AsRef::as_ref);
+        let node = view.nodes().get(node).map_or(&unknown, AsRef::as_ref);
         Tier::of(node, server)
     }
 }

@@ -59,7 +59,7 @@ pub(crate) fn pod_failure(facts: &Facts<'_>, member: &Member, pod: &PodView) -> 
         let (reason, message) = said.unwrap_or_default();
         (CauseKind::PodDeleted, reason, message)
     } else if !pod.terminal() && facts.lost(node) {
-        let state = match facts.view.nodes.get(node) {
+        let state = match facts.view.nodes().get(node) {
             None => "was deleted",
             Some(n) if n.out_of_service => "is out of service",
             Some(_) => "is not ready",
@@ -163,7 +163,7 @@ fn confirmed_by(
     // may have come from a kubelet that ends the pod.
     let told_by_supervisor = r.supervised && r.exit_code != 143;
     (open && looks_killed(r.exit_code, &r.reason) && !told_by_supervisor)
-        .then(|| r.time.min(facts.now) + facts.view.settings.status_grace)
+        .then(|| r.time.min(facts.now) + facts.view.settings().status_grace)
 }
 
 /// Whether the pod whose exit was charged may yet say that its node wanted it gone. Deleted now, it
@@ -263,7 +263,7 @@ fn worst_report(
         .filter(|r| attempts(r.attempt) && r.kind == ReportKind::Exited && r.exit_code != 0)
         .filter(|r| !is_swept(facts, member, pod, r))
         .map(|r| reported_failure(facts, member, pod, r))
-        .min_by_key(|f| (Reverse(verdict(spec, f).action), f.cause.time))
+        .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
 /// A restart that no agent reported: the last end of a container that runs again.
@@ -291,7 +291,7 @@ pub(crate) fn unreported_restart(
     if known.is_none() && facts.is_reported(pod) {
         // The kubelet shows no times of containers that it ended to restart all of a pod.
         let ended_by = last.finished_at.or(container.running_since());
-        let deadline = ended_by.map(|at| at + facts.view.settings.report_grace);
+        let deadline = ended_by.map(|at| at + facts.view.settings().report_grace);
         if deadline.is_some_and(|at| !facts.due(at).passed(wake)) {
             return None;
         }

@@ -97,7 +97,7 @@ fn supersede(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>) ->
 
 /// Restarts in a row, of which ten healthy minutes end the row.
 fn consecutive_tries(facts: &Facts<'_>, domain: &DomainLedger) -> Tries {
-    let reset = facts.view.settings.healthy_reset;
+    let reset = facts.view.settings().healthy_reset;
     let healthy = domain
         .healthy_since
         .is_some_and(|since| since + reset <= facts.now);
@@ -149,7 +149,7 @@ fn charge(
     if charged && !ledger.budget.charge(&policy.limits, facts.now) {
         return ControlFlow::Break(over_budget(facts, ledger, &response.cause));
     }
-    let most = policy.in_place.max_tries + facts.view.settings.recreate_tries;
+    let most = policy.in_place.max_tries + facts.view.settings().recreate_tries;
     let tries = superseded.tries.counted;
     if response.counted && !response.action.affects_single_pod() && tries >= most {
         let message = format!("{tries} consecutive restarts failed; {cause}");
@@ -268,7 +268,7 @@ fn repeats(cause: &Cause) -> bool {
 fn node_of(facts: &Facts<'_>, cause: &Cause) -> Option<(NodeName, Avoidance)> {
     let avoidance = Avoidance {
         reason: reasons::FAILED_MEMBER.into(),
-        until: facts.now + facts.view.settings.avoid,
+        until: facts.now + facts.view.settings().avoid,
     };
     Some((NodeName::read(Some(&cause.node))?, avoidance))
 }
@@ -297,7 +297,7 @@ fn build(
     action: FailureAction,
     tries: i32,
 ) -> OpenIncident {
-    let settings = &facts.view.settings;
+    let settings = facts.view.settings();
     let wait = doubling(
         settings.incident_backoff,
         settings.incident_backoff_max,
@@ -337,7 +337,7 @@ fn escalate(
         WithoutSupervisor::Allow => false,
     };
     let (first, longest) = KUBELET_BACKOFF;
-    let held_back = doubling(first, longest, tries) > facts.view.settings.recreate_takes;
+    let held_back = doubling(first, longest, tries) > facts.view.settings().recreate_takes;
     let slow = held_back && tiers.iter().any(|t| t.is_none_or(Tier::kubelet_backs_off));
     if denied || tries >= in_place.max_tries || slow {
         action.with_new_pods()
@@ -390,8 +390,8 @@ pub(crate) fn join(
         ledger.avoid_node(&scope.gang.key, node, avoidance);
     }
     let mut members = response.replace;
-    let action = incident.action.max(response.action);
-    let escalates = action != incident.action && action.replaces_pods();
+    let action = incident.action.or_more_severe(response.action);
+    let escalates = action.replaces_pods() && !incident.action.replaces_pods();
     incident.action = action;
     if escalates {
         // Those that have new pods already get others: all of them meet at another address.

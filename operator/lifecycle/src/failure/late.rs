@@ -1,4 +1,4 @@
-//! Members that do not come to the attempt of their incident, and which of them are given up.
+//! Members that do not come to an attempt, and which of them are given up.
 //!
 //! A deadline that runs on what has not been heard turns a slow control plane into the most expensive
 //! restart there is: news are late, members that run are replaced, and that makes the news later. So
@@ -21,22 +21,6 @@ const SHARE: usize = 10;
 /// After so many deadlines without news of anybody, silence on a node that is ready counts as well:
 /// the agent there may hang. An outage of the API server is seldom as long.
 const SILENCE: i32 = 5;
-
-/// What is known of a member that has not arrived.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Another deadline than that of the restart is for it.
-    Excused,
-    /// Its node says that it does not come, or there is no pod that could.
-    Stuck,
-    /// Nothing has been heard of it since the order, and its node is ready.
-    Unheard {
-        /// Whether there is an agent that could have said something.
-        agent: bool,
-        /// Since when the node is ready, where that is known.
-        answers: Option<DateTime<Utc>>,
-    },
-}
 
 /// Members of the domain that restart in place and have not arrived.
 pub(super) fn missing<'s>(
@@ -81,40 +65,76 @@ pub(super) fn given_up(
     let Some(ordered_at) = incident.ordered_at else {
         return Vec::new();
     };
-    let since = ordered_at.max(last_arrival(facts, scope, domain, incident));
+    let members = in_place(scope, incident);
+    let last = last_arrival(facts, domain, members, incident.attempt);
+    let since = ordered_at.max(last);
     let limit = TimeDelta::seconds(facts.spec().failure_policy.in_place.deadline_seconds);
     let mut late = Vec::new();
     for member in missing(facts, scope, domain) {
-        let deadline = match standing(facts, domain, incident, member) {
-            Standing::Excused => continue,
-            Standing::Stuck => since + limit,
-            Standing::Unheard { agent, answers } => {
-                let deadlines = if agent { SILENCE } else { 1 };
-                answers.map_or(since, |at| since.max(at)) + limit * deadlines
-            }
+        let deadline = match facts.current(domain, member) {
+            // The API server itself says that there is none.
+            None => Some(since + limit),
+            Some(pod) if !has_started(facts, member, pod) => None,
+            Some(pod) => patience(facts, pod, incident.attempt).map(|p| p.deadline(since, limit)),
         };
-        if facts.due(deadline).passed(wake) {
+        if deadline.is_some_and(|at| facts.due(at).passed(wake)) {
             late.push(member);
         }
     }
-    let at_once = scope.unfinished.len().div_ceil(SHARE);
-    let room = at_once.saturating_sub(under_way(facts, scope, domain, incident));
+    let room = at_once(scope).saturating_sub(under_way(facts, scope, domain, incident));
     late.into_iter().take(room).cloned().collect()
 }
 
-/// When news last came that a member has arrived in its pod.
-fn last_arrival(
+/// Members of a domain that are replaced at a time because they do not come.
+pub(crate) fn at_once(scope: &DomainScope<'_>) -> usize {
+    scope.unfinished.len().div_ceil(SHARE)
+}
+
+/// How long is waited for a member whose container runs on a node that is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// Deadlines until it is given up, beginning with the last arrival of another.
+    pub deadlines: i32,
+    /// Nor does its time begin before that of its node, which is ready since.
+    not_before: Option<DateTime<Utc>>,
+}
+
+impl Patience {
+    /// When it is over, if nobody arrives after `since`.
+    pub fn deadline(self, since: DateTime<Utc>, limit: TimeDelta) -> DateTime<Utc> {
+        self.not_before.map_or(since, |at| since.max(at)) + limit * self.deadlines
+    }
+}
+
+/// How long is waited for a pod that has not been heard to come to an attempt. None: its node is not
+/// ready, and another deadline than that of the restart is for it.
+pub(crate) fn patience(facts: &Facts<'_>, pod: &PodView, attempt: i64) -> Option<Patience> {
+    let node = pod.node.as_deref()?;
+    let info = facts.view.nodes().get(node).filter(|n| n.answers())?;
+    Some(if facts.arrivals.is_late(pod, attempt) {
+        // Its node says that it does not come.
+        Patience {
+            deadlines: 1,
+            not_before: None,
+        }
+    } else {
+        // Nothing has been heard of it. Is there an agent that could have said something?
+        Patience {
+            deadlines: facts.agent(node).map_or(1, |_| SILENCE),
+            not_before: info.ready_since,
+        }
+    })
+}
+
+/// When news last came that one of these members has come to an attempt in its pod.
+pub(crate) fn last_arrival<'m>(
     facts: &Facts<'_>,
-    scope: &DomainScope<'_>,
     domain: &DomainLedger,
-    incident: &OpenIncident,
+    members: impl IntoIterator<Item = &'m Member>,
+    attempt: i64,
 ) -> DateTime<Utc> {
-    let heard = |m| {
-        facts
-            .arrivals
-            .heard_at(facts.current(domain, m)?, incident.attempt)
-    };
-    let last = in_place(scope, incident).filter_map(heard).max();
+    let heard = |m| facts.arrivals.heard_at(facts.current(domain, m)?, attempt);
+    let last = members.into_iter().filter_map(heard).max();
     last.unwrap_or(DateTime::UNIX_EPOCH)
 }
 
@@ -132,32 +152,6 @@ fn under_way(
     let replaced = scope.unfinished.iter();
     let replaced = replaced.filter(|m| incident.replace.contains(m));
     replaced.filter(|m| !is_back(m)).count()
-}
-
-fn standing(
-    facts: &Facts<'_>,
-    domain: &DomainLedger,
-    incident: &OpenIncident,
-    member: &Member,
-) -> Standing {
-    let Some(pod) = facts.current(domain, member) else {
-        // The API server itself says that there is none.
-        return Standing::Stuck;
-    };
-    let Some(node) = pod.node.as_deref() else {
-        return Standing::Excused;
-    };
-    let info = facts.view.nodes.get(node);
-    let Some(info) = info.filter(|n| n.answers() && has_started(facts, member, pod)) else {
-        return Standing::Excused;
-    };
-    if facts.arrivals.is_late(pod, incident.attempt) {
-        return Standing::Stuck;
-    }
-    Standing::Unheard {
-        agent: facts.agent(node).is_some(),
-        answers: info.ready_since,
-    }
 }
 
 fn has_started(facts: &Facts<'_>, member: &Member, pod: &PodView) -> bool {

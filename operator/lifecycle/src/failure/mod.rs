@@ -17,7 +17,7 @@
 
 pub(crate) mod detect;
 pub(crate) mod incident;
-mod late;
+pub(crate) mod late;
 pub(crate) mod members;
 pub(crate) mod others;
 pub(crate) mod policy;

@@ -99,7 +99,7 @@ fn recreate(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>, mes
     if let Some(incident) = &mut domain.incident
         && !incident.affects_single_pods()
     {
-        incident.action = incident.action.max(FailureAction::RecreateGang);
+        incident.action = incident.action.or_more_severe(FailureAction::RecreateGang);
         incident.replace_members(facts, members);
         ledger.note_recreation(scope.key());
         return;

@@ -64,7 +64,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         avoid: Vec::new(),
     };
     for (f, v) in &judged {
-        response.action = response.action.max(v.action);
+        response.action = response.action.or_more_severe(v.action);
         if !f.usable || v.failed_member != FailedMember::InPlace || v.action.affects_single_pod() {
             response.replace.insert(f.member.clone());
         }
@@ -80,7 +80,7 @@ pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Respons
         }
     }
     // One pod alone is replaced: there is no rule by which it restarts.
-    response.action = response.action.max(FailureAction::RestartPod);
+    response.action = response.action.or_more_severe(FailureAction::RestartPod);
     Some(response)
 }
 
@@ -106,7 +106,7 @@ pub(super) fn began(
 /// container by its own rule.
 pub(crate) fn is_left_to_kubelet(facts: &Facts<'_>, failure: &Failure) -> bool {
     let action = verdict(facts.spec(), failure).action;
-    action == FailureAction::Ignore
+    action.leaves_container()
         || action.affects_single_pod() && failure.usable && kubelet_restarts(facts, failure, action)
 }
 
@@ -145,7 +145,7 @@ fn avoided(
             reasons::FAILED_MEMBER,
             TimeDelta::seconds(rule.avoid_seconds),
         ),
-        (CauseKind::NodeLost, ..) => (reasons::NODE_LOST, facts.view.settings.avoid),
+        (CauseKind::NodeLost, ..) => (reasons::NODE_LOST, facts.view.settings().avoid),
         _ => return None,
     };
     let avoidance = Avoidance {

@@ -20,7 +20,8 @@ const SWEEP: TimeDelta = TimeDelta::seconds(30);
 pub(super) fn sets_off(facts: &Facts<'_>, member: &Member, container: &str, code: i32) -> bool {
     let beside = container != facts.training(&member.group);
     let rule = |t| restart_by_rule(t, container, code);
-    beside && facts.template(&member.group).and_then(rule) == Some(FailureAction::RestartPod)
+    let action = facts.template(&member.group).and_then(rule);
+    beside && action.is_some_and(FailureAction::restarts_pod)
 }
 
 /// Whether a restart of all containers that began at the first time may be what ended a container at

@@ -90,6 +90,6 @@ pub(crate) fn count_kubelet_restarts(
 /// nothing.
 fn is_end_of_task(facts: &Facts<'_>, failure: &Failure) -> bool {
     let rule = facts.after_success(&failure.member.group);
-    let hidden = failure.masked && rule == Some(FailureAction::RestartPod);
+    let hidden = failure.masked && rule.is_some_and(FailureAction::restarts_pod);
     failure.cause.exit_code == Some(0) || hidden
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::ids::GangKey;
+use lockstep_api::scheduling::Placement;
 
 use super::Ledger;
 use crate::facts::Facts;
@@ -42,7 +43,7 @@ impl Ledger {
     /// Accounts for the time up to now, if the workload holds or wants something else now, or
     /// something else is recorded.
     pub fn account(&mut self, facts: &Facts<'_>, recording: bool) {
-        let holds = self.accelerators_held(facts);
+        let holds = self.note_held(facts);
         let waits = facts.gangs.iter().any(|g| self.wants_capacity(facts, g));
         let spent = &mut self.spent;
         if spent.accelerators != holds || recording {
@@ -62,15 +63,54 @@ impl Ledger {
         }
     }
 
-    fn accelerators_held(&self, facts: &Facts<'_>) -> i64 {
-        if self.ended.is_some() {
-            return 0;
+    /// Takes note of since when each gang holds its nodes; how many accelerators all of them hold.
+    fn note_held(&mut self, facts: &Facts<'_>) -> i64 {
+        let keys: Vec<GangKey> = self.gangs.keys().cloned().collect();
+        let mut all = 0_i64;
+        for key in keys {
+            let held = self.accelerators_held(facts, key.as_str());
+            let since = self.held_from(facts, key.as_str());
+            if let Some(entry) = self.gangs.get_mut(&key) {
+                entry.held_since = (held > 0).then(|| entry.held_since.unwrap_or(since));
+            }
+            all = all.saturating_add(held);
         }
-        let gangs = self.gangs.keys().map(GangKey::as_str);
-        let placed = gangs.filter(|key| facts.placement(self, key).is_some());
-        placed
-            .map(|key| assigned_accelerators(facts, key))
-            .fold(0, i64::saturating_add)
+        all
+    }
+
+    fn accelerators_held(&self, facts: &Facts<'_>, gang: &str) -> i64 {
+        if self.ended.is_none() && self.holds_nodes(facts, gang) {
+            assigned_accelerators(facts, gang)
+        } else {
+            0
+        }
+    }
+
+    /// From when on a gang holds its nodes that is seen to hold them: from now on, unless it came to run
+    /// before that was noted.
+    fn held_from(&self, facts: &Facts<'_>, key: &str) -> DateTime<Utc> {
+        let runs = facts.gang(key).is_some_and(|g| self.is_under_way(g));
+        let placement = facts.placement(self, key).filter(|_| runs);
+        placement.map_or(facts.now, |p| p.decided_at)
+    }
+
+    /// Whether the nodes of a gang are its own: it is placed, and waits for nobody to leave them.
+    fn holds_nodes(&self, facts: &Facts<'_>, key: &str) -> bool {
+        let gang = facts.gang(key);
+        facts.placement(self, key).is_some_and(|placement| {
+            gang.is_none_or(|gang| !self.awaits_victims(facts, gang, placement))
+        })
+    }
+
+    /// Whether the nodes that a gang was placed on are others' until they have left. One that runs keeps
+    /// its nodes while it preempts for more.
+    pub(super) fn awaits_victims(
+        &self,
+        facts: &Facts<'_>,
+        gang: &Gang,
+        placement: &Placement,
+    ) -> bool {
+        facts.is_preempting(&gang.key, &placement.id) && !self.is_under_way(gang)
     }
 
     /// Nobody waits for capacity while suspended, when there is no start, or for another group.
@@ -78,7 +118,7 @@ impl Ledger {
         self.ended.is_none()
             && self.started_at.is_some()
             && self.gang(&gang.key).is_some_and(|g| g.started)
-            && facts.placement(self, &gang.key).is_none()
+            && !self.holds_nodes(facts, &gang.key)
             && !self.is_done(gang)
     }
 }

@@ -74,6 +74,8 @@ pub(crate) struct GangLedger {
     pub backoff: Option<Backoff>,
     /// Placements in a row that ended before all members ran.
     pub placement_tries: i32,
+    /// Since when it holds accelerators.
+    pub held_since: Option<DateTime<Utc>>,
     /// Nodes that it stays away from.
     pub avoid: BTreeMap<NodeName, Avoidance>,
 }

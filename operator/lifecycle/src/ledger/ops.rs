@@ -182,7 +182,7 @@ impl Ledger {
             .filter(|h| h.domain == domain)
             .find_map(|h| h.recovered_at);
         // Time in the queue is no work, and the clock of a node may be anywhere.
-        let held_since = held_since(facts, domain).or(self.started_at);
+        let held_since = self.held_since(facts, domain).or(self.started_at);
         let failed_at = held_since.map_or(failed_at, |held| failed_at.max(held));
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
         let told = self.last_saved(facts);
@@ -198,6 +198,18 @@ impl Ledger {
         accelerators.saturating_mul((facts.now - idle_from).num_seconds().max(0))
     }
 
+    /// Since when the gang of a domain holds the capacity that it has, or has just released. A preemption's
+    /// nodes are others' until its victims have left them.
+    fn held_since(&self, facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
+        let gang = facts.gang_of(domain)?;
+        let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
+        Some(match self.gang(&gang.key)?.held_since {
+            Some(since) => since.max(placement.decided_at),
+            None if self.awaits_victims(facts, gang, placement) => facts.now,
+            None => placement.decided_at,
+        })
+    }
+
     /// Releases the placement of a gang: recorded first, its pods are deleted afterwards. Incidents
     /// end, and what single members have finished of an unfinished group is done again, since the
     /// gang starts over. With a reason the gang waits before it queues again.
@@ -210,7 +222,7 @@ impl Ledger {
         };
         entry.released = Some(placement.id.clone());
         if let Some(ReleaseReason { reason, message }) = why {
-            let settings = &facts.view.settings;
+            let settings = facts.view.settings();
             entry.placement_tries = entry.placement_tries.saturating_add(1);
             let wait = doubling(
                 settings.placement_backoff,
@@ -436,17 +448,9 @@ fn milliseconds(from: Option<DateTime<Utc>>, to: Option<DateTime<Utc>>) -> i64 {
     }
 }
 
-/// Since when the gang of a domain holds the capacity that it has, or has just released.
-fn held_since(facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
-    let gang = facts.gang_of(domain)?;
-    let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
-    Some(placement.decided_at)
-}
-
 /// The time of the last checkpoint that an annotation tells.
 fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
-    let annotations = facts.view.workload.metadata.annotations.as_ref()?;
-    let text = annotations.get(annotations::LAST_CHECKPOINT)?;
+    let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
     (at <= facts.now).then_some(at)
 }

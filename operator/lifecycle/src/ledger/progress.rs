@@ -57,7 +57,7 @@ fn all_told<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
 
 /// What the agent of its node told last of the process of a pod.
 fn told<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
-    let agent = facts.view.agents.get(pod.node.as_deref()?)?;
+    let agent = facts.view.agents().get(pod.node.as_deref()?)?;
     let mut told = agent.status.progress.iter();
     told.find(|p| p.pod_uid == pod.uid)
 }

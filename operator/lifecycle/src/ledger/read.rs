@@ -91,6 +91,7 @@ fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
         released,
         backoff,
         placement_tries,
+        held_since,
         avoid,
     } = status;
     let ledger = GangLedger {
@@ -98,6 +99,7 @@ fn gang(status: &GangStatus) -> Option<(GangKey, GangLedger)> {
         released: released.clone(),
         backoff: backoff.clone(),
         placement_tries: *placement_tries,
+        held_since: *held_since,
         avoid: avoid.iter().filter_map(avoidance).collect(),
     };
     Some((GangKey::read(Some(key))?, ledger))

@@ -156,6 +156,7 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
         released,
         backoff,
         placement_tries,
+        held_since,
         avoid,
     } = entry;
     let avoid = avoid.into_iter().map(|(node, avoidance)| AvoidedNode {
@@ -172,6 +173,7 @@ fn gang_status(key: GangKey, entry: GangLedger) -> GangStatus {
             ..b
         }),
         placement_tries,
+        held_since,
         avoid: avoid.collect(),
     }
 }

@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, EnvVar};
 use lockstep_api::member::Member;
 
-use crate::view::WorkloadView;
+use crate::observed::Observed;
 use lockstep_api::membership::{Membership, Rank, address};
 
 /// How many ports the meeting point rotates through.
@@ -14,7 +14,7 @@ const PORTS: i64 = 8;
 /// depends on the attempt. Port and id of the rendezvous change when all members that meet there
 /// get new pods together (docs/decisions/0021): what is left of the old ones finds no peer.
 pub(super) fn variables(
-    view: &WorkloadView,
+    view: Observed<'_>,
     membership: &Membership<'_>,
     member: &Member,
     rank: Rank,

@@ -6,11 +6,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use lockstep_api::names::labels;
 use lockstep_api::{TRAINING_GROUP, VERSION};
 
-use crate::view::WorkloadView;
+use crate::observed::Observed;
 
 /// Metadata of an object made for the workload: its namespace, its controller and the label with
 /// its UID.
-pub(super) fn metadata(view: &WorkloadView, name: String) -> ObjectMeta {
+pub(super) fn metadata(view: Observed<'_>, name: String) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: Some(view.namespace().to_owned()),

@@ -15,9 +15,9 @@ use super::restart::{Codes, compile};
 use super::supervise::{supervise, supervisor_image};
 use super::training::training_container;
 use super::{affinity, env};
+use crate::observed::Observed;
 use crate::pods::DEFAULT_CONTAINER;
 use crate::tier::Tier;
-use crate::view::WorkloadView;
 use lockstep_api::membership::Membership;
 
 /// What a pod is made from beside the spec.
@@ -47,7 +47,7 @@ pub(crate) struct PodPlan<'a> {
 
 /// Builds the pod; None when the member is not one of those that run together.
 pub(crate) fn pod(
-    view: &WorkloadView,
+    view: Observed<'_>,
     membership: &Membership<'_>,
     plan: PodPlan<'_>,
 ) -> Option<Pod> {
@@ -60,7 +60,7 @@ pub(crate) fn pod(
     let template = &group.template.0;
     let training = training_container(template)?;
     let mut spec = template.spec.clone()?;
-    let image = supervisor_image(&view.settings, view.spec(), group).filter(|_| plan.supervised);
+    let image = supervisor_image(view.settings(), view.spec(), group).filter(|_| plan.supervised);
     let tier = image.map_or(plan.tier, |_| Tier::Supervised);
     let default = FailureAction::default_for(view.spec().scheduling.policy);
     let codes = Codes::of(
@@ -77,7 +77,7 @@ pub(crate) fn pod(
     let mut containers = spec.containers.iter();
     let accelerators = containers
         .find(|c| c.name == training)
-        .map_or(0, |c| view.settings.accelerators_of(c));
+        .map_or(0, |c| view.settings().accelerators_of(c));
     let variables = env::variables(
         view,
         membership,
@@ -129,7 +129,7 @@ fn end_observably(spec: &mut PodSpec) {
 }
 
 /// Names, priority, scheduler and gate.
-fn identify(view: &WorkloadView, plan: &PodPlan<'_>, spec: &mut PodSpec) {
+fn identify(view: Observed<'_>, plan: &PodPlan<'_>, spec: &mut PodSpec) {
     spec.hostname = Some(hostname(view.name(), plan.member));
     spec.subdomain = Some(view.subdomain().to_owned());
     spec.priority_class_name
@@ -147,7 +147,7 @@ fn identify(view: &WorkloadView, plan: &PodPlan<'_>, spec: &mut PodSpec) {
 }
 
 fn pod_labels(
-    view: &WorkloadView,
+    view: Observed<'_>,
     group: &Group,
     plan: &PodPlan<'_>,
     ours: BTreeMap<String, String>,
@@ -177,7 +177,7 @@ fn pod_labels(
 }
 
 fn pod_annotations(
-    view: &WorkloadView,
+    view: Observed<'_>,
     group: &Group,
     plan: &PodPlan<'_>,
     tier: Tier,
@@ -207,7 +207,7 @@ fn pod_annotations(
 }
 
 /// One pod for each group, for a dry run that shows whether the API server keeps the rules of a tier.
-pub(crate) fn dry_run_pods(view: &WorkloadView, tier: Tier) -> Vec<Pod> {
+pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
     let membership = Membership::whole(view.spec());
     let groups = view.spec().groups.iter().filter(|g| g.members() > 0);
     groups

@@ -14,11 +14,12 @@ use lockstep_api::{
 };
 
 use super::metadata::metadata;
-use crate::view::{Priority, ServiceContent, WorkloadView};
+use crate::observed::Observed;
+use crate::view::{Priority, ServiceContent};
 use lockstep_api::gangs::Gang;
 
 /// What the Service is to contain.
-pub(crate) fn service_content(view: &WorkloadView) -> ServiceContent {
+pub(crate) fn service_content(view: Observed<'_>) -> ServiceContent {
     ServiceContent {
         selector: BTreeMap::from([(labels::PUBLISHED.to_owned(), view.uid().to_owned())]),
         publish_not_ready_addresses: view.spec().network.publish_not_ready_addresses,
@@ -26,7 +27,7 @@ pub(crate) fn service_content(view: &WorkloadView) -> ServiceContent {
 }
 
 /// The headless Service that gives members their names.
-pub(crate) fn service(view: &WorkloadView) -> Service {
+pub(crate) fn service(view: Observed<'_>) -> Service {
     let content = service_content(view);
     Service {
         metadata: metadata(view, view.subdomain().to_owned()),
@@ -41,9 +42,9 @@ pub(crate) fn service(view: &WorkloadView) -> Service {
 }
 
 /// What a gang's template and its pod group share.
-fn gang_spec(view: &WorkloadView, gang: &Gang) -> GangSpec {
+fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
     let scheduling = &view.spec().scheduling;
-    let (priority, preemption) = match view.priority {
+    let (priority, preemption) = match *view.priority() {
         Priority::Resolved { value, preemption } => (value, Some(preemption)),
         Priority::Unknown => (0, None),
     };
@@ -85,7 +86,7 @@ fn gang_spec(view: &WorkloadView, gang: &Gang) -> GangSpec {
 }
 
 /// The Workload's content: one template for each kind of gang.
-fn workload_spec(view: &WorkloadView, gangs: &[Gang]) -> WorkloadSpec {
+fn workload_spec(view: Observed<'_>, gangs: &[Gang]) -> WorkloadSpec {
     let mut templates: Vec<PodGroupTemplate> = Vec::new();
     for gang in gangs {
         if templates.iter().all(|t| t.name != gang.template) {
@@ -106,14 +107,14 @@ fn workload_spec(view: &WorkloadView, gangs: &[Gang]) -> WorkloadSpec {
 }
 
 /// The Workload.
-pub(crate) fn workload(view: &WorkloadView, gangs: &[Gang]) -> Workload {
+pub(crate) fn workload(view: Observed<'_>, gangs: &[Gang]) -> Workload {
     let mut object = Workload::new(view.name(), workload_spec(view, gangs));
     object.metadata = metadata(view, view.name().to_owned());
     object
 }
 
 /// The pod group of a gang.
-pub(crate) fn pod_group(view: &WorkloadView, gang: &Gang) -> PodGroup {
+pub(crate) fn pod_group(view: Observed<'_>, gang: &Gang) -> PodGroup {
     let name = pod_group_name(view.name(), view.uid(), &gang.key);
     let spec = PodGroupSpec {
         workload_ref: WorkloadRef {
@@ -129,7 +130,7 @@ pub(crate) fn pod_group(view: &WorkloadView, gang: &Gang) -> PodGroup {
 }
 
 /// The orders of the workload.
-pub(crate) fn restart_order(view: &WorkloadView, spec: RestartOrderSpec) -> RestartOrder {
+pub(crate) fn restart_order(view: Observed<'_>, spec: RestartOrderSpec) -> RestartOrder {
     let mut object = RestartOrder::new(view.name(), spec);
     object.metadata = metadata(view, view.name().to_owned());
     object

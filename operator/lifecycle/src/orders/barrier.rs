@@ -47,7 +47,7 @@ impl Meeting<'_> {
 /// Whether members of the domain wait for a release: they have supervisors, or will get them.
 pub(super) fn is_held(facts: &Facts<'_>, meeting: Meeting<'_>) -> bool {
     let mut groups = facts.spec().groups.iter();
-    let settings = &facts.view.settings;
+    let settings = facts.view.settings();
     let members = &meeting.domain.members;
     let may_be = meets(meeting.gang, meeting.domain)
         && groups.any(|g| {

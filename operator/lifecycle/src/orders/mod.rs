@@ -113,14 +113,15 @@ fn new_order(
     } else {
         meeting.in_place()
     };
-    let deadline_seconds = facts.spec().failure_policy.in_place.deadline_seconds;
+    let policy = &facts.spec().failure_policy;
+    let held = is_held(facts, meeting);
     let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
     DomainOrder {
         key: key.to_owned(),
         attempt: domain.attempt,
         members: members.to_ranges(),
         world: running.len() as i32,
-        released_attempt: if is_held(facts, meeting) {
+        released_attempt: if held {
             present.map_or(0, |o| o.released_attempt)
         } else {
             domain.attempt
@@ -134,7 +135,10 @@ fn new_order(
         since: incident.map(|i| i.cause.time),
         coordinator: None,
         replaced_pods: Vec::new(),
-        deadline_seconds: incident.map(|_| deadline_seconds),
+        deadline_seconds: match incident {
+            Some(_) => Some(policy.in_place.deadline_seconds),
+            None => held.then_some(policy.start_deadline_seconds),
+        },
     }
 }
 

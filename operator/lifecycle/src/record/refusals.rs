@@ -41,7 +41,7 @@ fn refused_pod<'a>(
     gang: &Gang,
     placement: &Placement,
 ) -> Option<&'a RefusedRequest> {
-    facts.view.refusals.iter().find(|refusal| {
+    facts.view.refusals().iter().find(|refusal| {
         let of_gang = match &refusal.target {
             Target::Pod(member) => gang.members().any(|m| m == member),
             Target::Object(..) => false,

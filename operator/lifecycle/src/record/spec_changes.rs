@@ -57,10 +57,10 @@ pub(super) fn follow_spec(facts: &Facts<'_>, ledger: &mut Ledger) {
 /// Whether the priority class exists and the API server accepts the pods of this spec.
 fn is_valid(facts: &Facts<'_>) -> bool {
     let hash = spec_hash(facts.spec());
-    let accepted = facts.view.dry_run.as_ref().is_some_and(|d| {
+    let accepted = facts.view.dry_run().is_some_and(|d| {
         d.spec_hash == hash && d.invalid.is_none() && !d.failed && facts.now < d.until
     });
-    accepted && facts.view.priority != Priority::Unknown
+    accepted && *facts.view.priority() != Priority::Unknown
 }
 
 fn wanted(facts: &Facts<'_>) -> AppliedSpec {

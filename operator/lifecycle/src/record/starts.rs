@@ -11,9 +11,10 @@ use lockstep_api::words::span;
 
 use crate::cause::describe;
 use crate::facts::Facts;
-use crate::failure::{detect, requested};
+use crate::failure::scope::DomainScope;
+use crate::failure::{detect, late, requested};
 use crate::ledger::ops::ReleaseReason;
-use crate::ledger::{Avoidance, Ledger};
+use crate::ledger::{Avoidance, DomainLedger, Ledger};
 use crate::orders::is_released;
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
@@ -26,28 +27,49 @@ struct StartFailure {
     message: String,
 }
 
+/// How far a member that is placed has come.
+enum Start {
+    /// Its container has started, and has come to the barrier where there is one.
+    Begun,
+    /// Neither that is so, nor is its time over.
+    UnderWay,
+    /// Its time is over.
+    Late(StartFailure),
+    /// Its node says that it does not start.
+    Failed(StartFailure),
+}
+
 /// Answers start failures of every gang that is placed.
 pub(super) fn follow_starts(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut wake = Wake::NEVER;
     for gang in &facts.gangs {
         if facts.placement(ledger, &gang.key).is_some() {
-            let failures = start_failures(facts, ledger, gang, &mut wake);
-            answer(facts, ledger, gang, &failures);
+            follow_gang(facts, ledger, gang, &mut wake);
         }
     }
     wake
 }
 
-fn answer(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, failures: &[StartFailure]) {
+fn follow_gang(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, wake: &mut Wake) {
+    // One that has never run gives all of its nodes back, whoever does not start.
+    let alone = gang.basic || ledger.is_under_way(gang);
+    let membership = ledger.membership(facts.spec());
+    let mut failures = Vec::new();
+    for domain in &gang.domains {
+        if let Some(entry) = ledger.domain(&domain.key) {
+            let scope = DomainScope::placed(facts, ledger, &membership, gang, domain);
+            failures.extend(start_failures(facts, &scope, entry, alone, wake));
+        }
+    }
     let Some(first) = failures.first() else {
         return;
     };
-    for failure in failures {
+    for failure in &failures {
         if let Some(node) = NodeName::read(Some(&failure.node)) {
             ledger.avoid_node(&gang.key, node, avoidance(facts, failure.reason));
         }
     }
-    if gang.basic || ledger.is_under_way(gang) {
+    if alone {
         let failures = failures
             .iter()
             .map(|f| detect::start_failure(&f.member, &f.node, f.reason, &f.message, facts.now))
@@ -66,7 +88,7 @@ fn answer(facts: &Facts<'_>, ledger: &mut Ledger, gang: &Gang, failures: &[Start
 /// What a kubelet sees at the moment and the scheduler does not will soon be seen by both; then the
 /// node is not avoided for long.
 fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
-    let settings = &facts.view.settings;
+    let settings = facts.view.settings();
     let wait = if reason == reasons::REJECTED_BY_NODE {
         settings.retry
     } else {
@@ -78,29 +100,32 @@ fn avoidance(facts: &Facts<'_>, reason: &str) -> Avoidance {
     }
 }
 
+/// Members of a domain that their nodes did not start. `alone`: each of them goes elsewhere while the
+/// others hold their nodes. Then only some of those that are late go at a time, and the next when they
+/// have come up: new pods cost most where there is least to give.
 fn start_failures(
     facts: &Facts<'_>,
-    ledger: &Ledger,
-    gang: &Gang,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
+    alone: bool,
     wake: &mut Wake,
 ) -> Vec<StartFailure> {
-    let assigned = facts.assigned_nodes(&gang.key);
-    let mut out = Vec::new();
-    for domain in &gang.domains {
-        let Some(entry) = ledger.domain(&domain.key) else {
-            continue;
-        };
-        for member in domain.members.iter().filter(|m| assigned.contains_key(*m)) {
-            let pod = facts.current(entry, member);
-            if let Some(pod) = pod.filter(|p| !p.terminating() && !p.gated) {
-                let evicts = facts
-                    .pod_group_status(&gang.key)
-                    .is_some_and(|s| s.preemption.is_some());
-                out.extend(start_failure(facts, &domain.key, member, pod, evicts, wake));
-            }
+    let (mut failed, mut late, mut under_way) = (Vec::new(), Vec::new(), 0);
+    for &member in &scope.unfinished {
+        match start(facts, scope, entry, member, wake) {
+            Start::Begun => {}
+            Start::UnderWay => under_way += 1,
+            Start::Late(failure) => late.push(failure),
+            Start::Failed(failure) => failed.push(failure),
         }
     }
-    out
+    let room = if alone {
+        late::at_once(scope).saturating_sub(under_way)
+    } else {
+        late.len()
+    };
+    failed.extend(late.into_iter().take(room));
+    failed
 }
 
 /// Since when a kubelet can start the pod: it was bound, or at first when it was made.
@@ -123,61 +148,112 @@ fn waiting_container(pod: &PodView) -> Option<String> {
     Some(format!(": container {name} waits: {reason}"))
 }
 
-/// `evicts`: work is being evicted for the gang, which has not been bound since.
-fn start_failure(
+/// Until when a pod may start: its container, or where that runs its supervisor, which is at the barrier
+/// when its agent has told so. News that are under way are no lateness: while others of its domain come it
+/// has all of its time, and longer where nothing is heard of it (docs/decisions/0034).
+struct Deadline {
+    at: DateTime<Utc>,
+    /// So many times `startDeadlineSeconds`.
+    deadlines: i32,
+}
+
+/// `waits`: its container runs, and has not been heard to come to the barrier. None: its node says nothing.
+fn deadline(
     facts: &Facts<'_>,
-    domain: &str,
-    member: &Member,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
     pod: &PodView,
-    evicts: bool,
+    waits: bool,
+) -> Option<Deadline> {
+    let limit = TimeDelta::seconds(facts.spec().failure_policy.start_deadline_seconds);
+    let since = may_start_since(pod);
+    if !waits {
+        return Some(Deadline {
+            at: since + limit,
+            deadlines: 1,
+        });
+    }
+    let attempt = pod.identity.attempt;
+    let members = scope.unfinished.iter().copied();
+    let since = since.max(late::last_arrival(facts, entry, members, attempt));
+    let patience = late::patience(facts, pod, attempt)?;
+    Some(Deadline {
+        at: patience.deadline(since, limit),
+        deadlines: patience.deadlines,
+    })
+}
+
+fn start(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
+    member: &Member,
     wake: &mut Wake,
-) -> Option<StartFailure> {
-    let node = pod.node.as_ref().or(pod.pinned.as_ref())?;
-    let limit = facts.spec().failure_policy.start_deadline_seconds;
-    // Arrivals are forgotten in time, releases are not.
-    let released = is_released(facts, domain, pod.identity.attempt);
-    let held = pod.is_supervised() && !facts.is_at(member, pod, pod.identity.attempt) && !released;
-    let started = !held
-        && facts
-            .trainer(member, pod)
-            .is_some_and(ContainerView::started);
-    let (reason, message) = if pod.phase == PodPhase::Failed && !pod.has_run() {
-        let message = format!("{}: {}", pod.reason, pod.message);
-        (reasons::REJECTED_BY_NODE, message)
-    } else if let Some(failure) = detect::start_error(facts, member, pod) {
-        let message = format!("cannot be started: {}", describe(&failure.cause));
-        (reasons::START_ERROR, message)
-    } else if pod.terminal() || started {
-        return None;
-    } else if pod.node.is_some() && facts.lost(node) {
-        let message = "the node was lost before the pod started".to_owned();
-        (reasons::NODE_LOST, message)
-    } else if pod.node.is_none() && evicts {
-        // Its victims may take as long as they are granted to end; the scheduler watches that.
-        return None;
-    } else if facts
-        .due(may_start_since(pod) + TimeDelta::seconds(limit))
-        .passed(wake)
-    {
-        let limit = span(limit);
-        let waits = waiting_container(pod).unwrap_or_default();
-        let message = if held {
-            format!(
-                "the supervisor did not come to the barrier within {limit} (failurePolicy.startDeadlineSeconds){waits}"
-            )
-        } else {
-            format!(
-                "containers did not start within {limit} (failurePolicy.startDeadlineSeconds){waits}"
-            )
-        };
-        (reasons::START_DEADLINE_EXCEEDED, message)
-    } else {
-        return None;
+) -> Start {
+    let pod = facts.current(entry, member);
+    let placed = scope.assigned.contains_key(member);
+    let Some(pod) = pod.filter(|p| placed && !p.terminating() && !p.gated) else {
+        return Start::UnderWay;
     };
-    Some(StartFailure {
+    let Some(node) = pod.node.as_ref().or(pod.pinned.as_ref()) else {
+        return Start::UnderWay;
+    };
+    let fails = |reason, message| StartFailure {
         member: member.clone(),
         node: node.clone(),
         reason,
         message,
-    })
+    };
+    let attempt = pod.identity.attempt;
+    // Arrivals are forgotten in time, releases are not.
+    let released = is_released(facts, scope.key(), attempt);
+    let held = pod.is_supervised() && !facts.is_at(member, pod, attempt) && !released;
+    let trainer = facts.trainer(member, pod);
+    let started = trainer.is_some_and(ContainerView::started);
+    if pod.phase == PodPhase::Failed && !pod.has_run() {
+        let message = format!("{}: {}", pod.reason, pod.message);
+        return Start::Failed(fails(reasons::REJECTED_BY_NODE, message));
+    }
+    if let Some(failure) = detect::start_error(facts, member, pod) {
+        let message = format!("cannot be started: {}", describe(&failure.cause));
+        return Start::Failed(fails(reasons::START_ERROR, message));
+    }
+    if pod.terminal() || started && !held {
+        return Start::Begun;
+    }
+    if pod.node.is_some() && facts.lost(node) {
+        let message = "the node was lost before the pod started".to_owned();
+        return Start::Failed(fails(reasons::NODE_LOST, message));
+    }
+    let intent = facts.pod_group_status(&scope.gang.key);
+    if pod.node.is_none() && intent.is_some_and(|s| s.preemption.is_some()) {
+        // Its victims may take as long as they are granted to end; the scheduler watches that.
+        return Start::UnderWay;
+    }
+    let runs = trainer.is_some_and(ContainerView::running);
+    match deadline(facts, scope, entry, pod, held && runs) {
+        Some(deadline) if facts.due(deadline.at).passed(wake) => {
+            let message = not_in_time(facts, pod, held, deadline.deadlines);
+            Start::Late(fails(reasons::START_DEADLINE_EXCEEDED, message))
+        }
+        Some(_) | None => Start::UnderWay,
+    }
+}
+
+/// What has not happened within so many deadlines.
+fn not_in_time(facts: &Facts<'_>, pod: &PodView, held: bool, deadlines: i32) -> String {
+    let limit = facts.spec().failure_policy.start_deadline_seconds;
+    let within = span(limit.saturating_mul(i64::from(deadlines)));
+    let waits = waiting_container(pod).unwrap_or_default();
+    let what = match (held, deadlines) {
+        (false, _) => "containers did not start",
+        (true, 1) => "the supervisor did not come to the barrier",
+        (true, _) => "nothing was heard of the supervisor",
+    };
+    let times = if deadlines == 1 {
+        String::new()
+    } else {
+        format!("{deadlines} times ")
+    };
+    format!("{what} within {within} ({times}failurePolicy.startDeadlineSeconds){waits}")
 }

@@ -38,7 +38,7 @@ fn stuck_nodes(
     placed: bool,
     wake: &mut Wake,
 ) -> Vec<(NodeName, Avoidance)> {
-    let settings = &facts.view.settings;
+    let settings = facts.view.settings();
     let mut awaited: Vec<&PodView> = Vec::new();
     for domain in &gang.domains {
         let entry = ledger.domain(&domain.key).filter(|_| placed);

@@ -165,13 +165,13 @@ fn stalled(
     if spec.suspend {
         return none;
     }
-    if facts.view.priority == Priority::Unknown && needs_class(ledger) {
+    if *facts.view.priority() == Priority::Unknown && needs_class(ledger) {
         let class = spec.priority_class_name.as_deref().unwrap_or_default();
         let message = format!("spec.priorityClassName: no PriorityClass \"{class}\" exists");
         return condition(true, reasons::INVALID_PRIORITY_CLASS, message);
     }
     let hash = spec_hash(spec);
-    if let Some(answer) = facts.view.dry_run.as_ref().filter(|d| d.spec_hash == hash) {
+    if let Some(answer) = facts.view.dry_run().filter(|d| d.spec_hash == hash) {
         if let Some(message) = &answer.invalid {
             return condition(true, reasons::INVALID_TEMPLATE, message);
         }
@@ -197,9 +197,9 @@ fn needs_class(ledger: &Ledger) -> bool {
 /// An object with a name that we need and that is not ours.
 fn foreign_object(facts: &Facts<'_>) -> Option<ConditionValue> {
     let view = facts.view;
-    let service = view.service.as_ref().map(|h| h.owned);
-    let workload = view.scheduling.as_ref().map(|h| h.owned);
-    let order = view.order.as_ref().map(|h| h.owned);
+    let service = view.service().map(|h| h.owned);
+    let workload = view.scheduling().map(|h| h.owned);
+    let order = view.order().map(|h| h.owned);
     for (kind, name, owned) in [
         ("Service", view.subdomain(), service),
         ("Workload", view.name(), workload),
@@ -228,14 +228,14 @@ fn advice(kind: RefusalKind) -> &'static str {
 /// An object that the API server refuses. Each is tried again after a while: a refusal that was not
 /// met again since is over.
 fn refused_object(facts: &Facts<'_>, wake: &mut Wake) -> Option<ConditionValue> {
-    let patience = facts.view.settings.retry * 2;
+    let patience = facts.view.settings().retry * 2;
     for RefusedRequest {
         target,
         kind,
         message,
         at,
         placement: _,
-    } in &facts.view.refusals
+    } in facts.view.refusals()
     {
         let Target::Object(object, name) = target else {
             continue;

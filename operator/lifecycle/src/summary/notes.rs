@@ -1,9 +1,10 @@
 //! What users may not expect of their pods.
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::api::core::v1::Lifecycle;
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::words::count;
+use lockstep_api::workload::Group;
 
 use super::value::{ConditionValue, condition};
 use crate::facts::Facts;
@@ -21,7 +22,7 @@ fn live<'f>(facts: &'f Facts<'_>, ledger: &Ledger, gang: &Gang) -> Vec<&'f PodVi
 pub(super) fn priorities(facts: &Facts<'_>, ledger: &Ledger) -> Option<ConditionValue> {
     let mut differ: Vec<(&PodView, i32, i32)> = Vec::new();
     for gang in &facts.gangs {
-        let Some(group) = facts.view.pod_groups.get(&gang.key) else {
+        let Some(group) = facts.view.pod_groups().get(&gang.key) else {
             continue;
         };
         let wanted = group.spec.gang.priority;
@@ -58,25 +59,9 @@ pub(super) fn restarting_whole(facts: &Facts<'_>, ledger: &Ledger) -> Option<Con
 /// What restarts in place make of the hooks of containers: agents stop without them, and so do
 /// kubelets that restart all of a pod. `None`: there are no hooks.
 pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
-    let (mut before_stop, mut after_start) = (Vec::new(), Vec::new());
-    for group in &facts.spec().groups {
-        for (name, stop, start) in hooks_of(&group.template.0) {
-            let container = format!("{}/{name}", group.name);
-            if stop {
-                before_stop.push(container.clone());
-            }
-            if start {
-                after_start.push(container);
-            }
-        }
-    }
-    let mut says = Vec::new();
-    if !before_stop.is_empty() {
-        says.push(format!(
-            "preStop of {} does not run",
-            before_stop.join(", ")
-        ));
-    }
+    let before_stop = containers_with(facts, |_, _, hooks| hooks.pre_stop.is_some());
+    let after_start = containers_with(facts, |_, _, hooks| hooks.post_start.is_some());
+    let mut says: Vec<String> = not_run(&before_stop).into_iter().collect();
     if !after_start.is_empty() {
         says.push(format!(
             "postStart of {} runs again",
@@ -86,15 +71,36 @@ pub(super) fn hooks(facts: &Facts<'_>) -> Option<String> {
     (!says.is_empty()).then(|| says.join(", and "))
 }
 
-/// Containers with hooks: name, whether they have preStop, and postStart.
-fn hooks_of(template: &PodTemplateSpec) -> Vec<(&str, bool, bool)> {
+/// What the restart of a training process inside its container makes of hooks: the container does not end.
+/// One with a postStart has no supervisor, and containers beside it go on. `None`: there are no hooks.
+pub(super) fn training_hooks(facts: &Facts<'_>) -> Option<String> {
+    let stops = |group: &Group, name: &str, hooks: &Lifecycle| {
+        facts.training(&group.name) == name && hooks.pre_stop.is_some()
+    };
+    not_run(&containers_with(facts, stops))
+}
+
+fn not_run(before_stop: &[String]) -> Option<String> {
+    let says = || format!("preStop of {} does not run", before_stop.join(", "));
+    (!before_stop.is_empty()).then(says)
+}
+
+/// Containers of which that holds for the hooks, each with its group.
+fn containers_with(
+    facts: &Facts<'_>,
+    holds: impl Fn(&Group, &str, &Lifecycle) -> bool,
+) -> Vec<String> {
     let mut out = Vec::new();
-    if let Some(spec) = &template.spec {
+    for group in &facts.spec().groups {
+        let Some(spec) = &group.template.0.spec else {
+            continue;
+        };
         let inits = spec.init_containers.iter().flatten();
         for container in inits.chain(&spec.containers) {
-            if let Some(hooks) = &container.lifecycle {
-                let (stop, start) = (hooks.pre_stop.is_some(), hooks.post_start.is_some());
-                out.push((container.name.as_str(), stop, start));
+            let name = container.name.as_str();
+            let hooks = container.lifecycle.as_ref();
+            if hooks.is_some_and(|hooks| holds(group, name, hooks)) {
+                out.push(format!("{}/{name}", group.name));
             }
         }
     }

@@ -17,8 +17,12 @@ pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> Condition
         return condition(false, reasons::AGENT_MISSING, message);
     }
     let Some(why) = why_unsupervised(facts, ledger) else {
-        let message = "training processes restart inside their containers; \
-             a supervisor holds each back until all have stopped";
+        let mut message = "training processes restart inside their containers; \
+             a supervisor holds each back until all have stopped"
+            .to_owned();
+        if let Some(hooks) = notes::training_hooks(facts) {
+            message = format!("{message}. In such a restart {hooks}");
+        }
         return condition(true, reasons::SUPERVISED, message);
     };
     match facts.spec().failure_policy.in_place.without_supervisor {
@@ -79,7 +83,7 @@ fn why_unsupervised(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     if pods > 0 && first.is_none() {
         return None;
     }
-    if facts.view.settings.supervisor_image.is_none() {
+    if facts.view.settings().supervisor_image.is_none() {
         return Some("this installation has none (supervisor.image of the manager)".into());
     }
     if spec.failure_policy.in_place.supervisor == SupervisorMode::Never {

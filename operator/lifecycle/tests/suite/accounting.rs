@@ -1,9 +1,11 @@
 //! Accelerator time held, lost and waited for.
 
 use chrono::TimeDelta;
-use lockstep_api::NodeAgent;
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::node_agent::MemberProgress;
-use lockstep_api::workload::Accounting;
+use lockstep_api::workload::{Accounting, Phase};
+use lockstep_api::{NodeAgent, TrainingWorkload};
+use lockstep_sim::pods::leaving;
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo};
 use serde_json::json;
@@ -129,6 +131,64 @@ fn a_preemption_that_overtakes_a_restart_loses_nothing_twice() {
     assert!(w.status().history.len() > 1, "{:?}", w.status().history);
     let more = after.lost_accelerator_seconds - after.held_accelerator_seconds;
     assert!(more < SLACK, "{after:?}");
+}
+
+/// A gang of two whose members take half an hour to leave, and a more important one that takes their place
+/// and fails a minute after it has come up.
+#[test]
+fn the_grace_period_of_its_victims_is_neither_held_nor_lost() {
+    let mut spec = gang(2);
+    let pod = &mut spec["groups"][0]["template"]["spec"];
+    pod["terminationGracePeriodSeconds"] = json!(1800);
+    pod["containers"][0]["env"] = json!([{"name": "HOLLOW_ON_TERM", "value": "ignore"}]);
+    let mut w = Solo::new(spec);
+    w.capacity("n0", 2);
+    for node in ["n1", "n2", "n3"] {
+        w.capacity(node, 0);
+    }
+    w.settle();
+    w.create_class("important", 100, "PreemptLowerPriority");
+    let rules = json!([{"name": "bad", "action": "FailWorkload"}]);
+    let more = json!({"priorityClassName": "important", "failurePolicy": {"rules": rules}});
+    w.add_workload("boss", gang_with(2, &more));
+    let boss = |w: &Solo| {
+        let found: Option<TrainingWorkload> = w.get(&Key::new("ns", "boss"));
+        found.and_then(|b| b.status).unwrap_or_default()
+    };
+    w.until("the victims are asked to leave", |w| {
+        w.pods().iter().any(leaving)
+    });
+    w.rounds(60);
+    let waits = boss(&w).accounting;
+    assert_eq!(waits.accelerators, 0, "its nodes are others' still");
+    assert!(waits.waiting_since.is_some(), "{waits:?}");
+    for _ in 0..2000 {
+        if boss(&w).phase == Some(Phase::Running) {
+            break;
+        }
+        w.rounds(1);
+    }
+    assert_eq!(boss(&w).phase, Some(Phase::Running), "{}", w.story(20));
+    let waited = boss(&w).accounting.waited_seconds;
+    assert!(about(waited, 1800), "{waited}");
+    w.rounds(60);
+    let pods = w.pods();
+    let of_boss = |p: &&Pod| {
+        p.metadata
+            .name
+            .as_ref()
+            .is_some_and(|n| n.starts_with("boss-"))
+    };
+    let failing = pods.iter().find(of_boss).cloned().unwrap();
+    assert!(w.exit_pod(&failing, 1));
+    w.settle();
+    let s = boss(&w);
+    assert_eq!(s.phase, Some(Phase::Failed));
+    let lost = s.history[0].lost_accelerator_seconds / ACCELERATORS;
+    assert!(about(lost, 60), "{lost}");
+    let held = s.accounting.held_accelerator_seconds / ACCELERATORS;
+    assert!(about(held, 60), "{held}");
+    assert!(s.accounting.lost_accelerator_seconds <= s.accounting.held_accelerator_seconds);
 }
 
 #[test]

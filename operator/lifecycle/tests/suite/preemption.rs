@@ -192,18 +192,17 @@ fn the_scheduler_is_asked_for_only_where_all_pods_wait_for_it() {
     });
     let says = |w: &mut Solo, asks: bool| {
         w.later(2);
-        w.pass();
+        w.control();
         let status = w.status();
         let message = &find(&status.conditions, types::ADMITTED).unwrap().message;
         assert!(message.contains("0 members bound since"), "{message}");
         assert_eq!(message.contains("is the scheduler"), asks, "{message}");
     };
-    // No pod is there yet, then all are gated.
+    // All are gated, then one of them.
     says(&mut w, false);
-    w.control();
+    nominate(&mut w, 1);
     says(&mut w, false);
     nominate(&mut w, 2);
-    w.control();
     says(&mut w, true);
 }
 

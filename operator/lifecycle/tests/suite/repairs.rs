@@ -168,6 +168,23 @@ fn hooks_that_a_restart_in_place_does_not_run_are_named() {
 }
 
 #[test]
+fn a_supervised_restart_names_the_pre_stop_that_it_does_not_run() {
+    let mut spec = gang(2);
+    let hook = json!({"exec": {"command": ["save"]}});
+    let containers = &mut spec["groups"][0]["template"]["spec"]["containers"];
+    containers[0]["lifecycle"] = json!({"preStop": hook});
+    // It goes on while the training process starts again.
+    let beside = json!({"name": "log", "image": "i", "lifecycle": {"preStop": hook}});
+    containers.as_array_mut().unwrap().push(beside);
+    let mut w = Solo::supervised(spec);
+    w.settle();
+    assert_eq!(w.condition("RestartsInPlace"), "Supervised");
+    let says = message(&w, "RestartsInPlace");
+    assert!(says.contains("preStop of g/t does not run"), "{says}");
+    assert!(!says.contains("g/log"), "{says}");
+}
+
+#[test]
 fn a_restart_of_all_containers_of_a_pod_is_shown_while_it_lasts() {
     let rule = json!([{"name": "pod", "action": "RestartPod"}]);
     let mut spec = gang_with(2, &json!({"failurePolicy": {"rules": rule}}));

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use lockstep_api::NodeAgent;
 use lockstep_api::workload::Phase;
 use lockstep_sim::clock::api_time;
-use lockstep_sim::pods::{condition, leaving};
+use lockstep_sim::pods::{condition, leaving, node_of};
 use lockstep_sim::solo::{gang, gang_with};
 use lockstep_sim::{Key, Solo, WatchedKind};
 use serde_json::json;
@@ -28,6 +28,29 @@ fn running(supervised: bool) -> Solo {
     w.settle();
     w.patience = TimeDelta::seconds(400);
     w
+}
+
+/// A supervised gang of eight whose members may take a minute to start.
+fn impatient() -> Solo {
+    let rules = json!([{"name": "bad", "action": "RecreateGang",
+        "match": {"exitCodes": {"operator": "In", "values": [9]}}}]);
+    let more = json!({"failurePolicy": {"startDeadlineSeconds": 60, "rules": rules}});
+    let mut w = Solo::supervised(gang_with(8, &more));
+    w.patience = TimeDelta::seconds(400);
+    // Agents tell first what they can do.
+    for node in w.node_names() {
+        w.capacity(&node, 0);
+    }
+    w.settle();
+    w
+}
+
+/// There is capacity for it on four nodes, and its pods are made.
+fn starts(w: &mut Solo) {
+    for node in w.node_names() {
+        w.capacity(&node, 2);
+    }
+    w.until("its pods are made", |w| w.pods().len() == 8);
 }
 
 /// Members whose pod is on its way out, or has not come up.
@@ -179,6 +202,104 @@ fn of_a_domain_a_bounded_share_is_replaced_at_a_time() {
     }
     assert_eq!(replaced.len(), 7, "all that hung have new pods");
     assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+}
+
+#[test]
+fn a_first_start_whose_news_are_late_keeps_its_nodes() {
+    let mut w = impatient();
+    w.faults(|f| f.news_take = SLOW);
+    starts(&mut w);
+    let before = w.uids();
+    w.settle();
+    let s = w.status();
+    assert_eq!(w.uids(), before, "{}", w.story(30));
+    assert_eq!(s.phase, Some(Phase::Running), "{}", w.story(30));
+    assert!(s.gangs.iter().all(|g| g.avoid.is_empty()), "{:?}", s.gangs);
+}
+
+#[test]
+fn while_members_arrive_nobody_of_a_first_start_is_given_up() {
+    let mut w = impatient();
+    for (node, seconds) in [("n0", 150), ("n1", 330), ("n2", 500), ("n3", 700)] {
+        w.fault(node, |f| f.news_take = TimeDelta::seconds(seconds));
+    }
+    starts(&mut w);
+    let before = w.uids();
+    w.settle();
+    assert_eq!(w.uids(), before, "{}", w.story(30));
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(30));
+}
+
+#[test]
+fn a_supervisor_that_does_not_come_at_a_first_start_is_given_up_at_its_deadline() {
+    let mut w = impatient();
+    // Its agent is well, and its supervisors hear nothing of it.
+    w.fault("n0", |f| f.unkillable = true);
+    starts(&mut w);
+    w.rounds(55);
+    assert_eq!(w.status().gangs[0].placement_tries, 0, "{}", w.story(20));
+    w.rounds(20);
+    assert_eq!(w.status().gangs[0].placement_tries, 1, "{}", w.story(20));
+    w.capacity("n3", 8);
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running));
+}
+
+#[test]
+fn an_agent_that_says_nothing_of_a_first_start_is_given_up_in_the_end() {
+    let mut w = impatient();
+    w.fault("n0", |f| f.silent_agent = true);
+    starts(&mut w);
+    w.rounds(280);
+    assert_eq!(w.status().gangs[0].placement_tries, 0, "{}", w.story(20));
+    w.rounds(40);
+    let written = w.written();
+    let mut backoffs = written.iter().flat_map(|s| &s.gangs);
+    let why = backoffs.find_map(|g| Some(g.backoff.as_ref()?.message.clone()));
+    let why = why.expect("it backed off");
+    let says = "nothing was heard of the supervisor within 5 min (5 times";
+    assert!(why.contains(says), "{why}");
+}
+
+#[test]
+fn of_a_recreated_gang_a_bounded_share_is_placed_elsewhere() {
+    let mut w = impatient();
+    for node in w.node_names() {
+        w.capacity(&node, 8);
+    }
+    w.settle();
+    let home = w.node_of("g", 0);
+    assert!((1..8).all(|i| w.node_of("g", i) == home));
+    w.exit("g", 7, 9);
+    let is_anew = |w: &mut Solo| {
+        let pods = w.pods();
+        pods.iter().filter(|p| !leaving(p)).count() == 8 && w.status().attempt == 2
+    };
+    w.fault(&home, |f| f.starts_nothing = true);
+    w.until("all have new pods", is_anew);
+    let first: BTreeSet<String> = w.uids().into_values().collect();
+    w.rounds(50);
+    let mut replaced = BTreeSet::new();
+    for _ in 0..200 {
+        w.rounds(1);
+        let up = |p: &&Pod| {
+            let uid = p.metadata.uid.as_ref();
+            let anew = uid.is_some_and(|u| !first.contains(u));
+            anew && !leaving(p) && node_of(p).is_some_and(|n| n != home)
+        };
+        let gone = first.len() - w.uids().values().filter(|u| first.contains(*u)).count();
+        let up = w.pods().iter().filter(up).count();
+        assert!(
+            gone <= up + 1,
+            "{gone} of which {up} are up:\n{}",
+            w.story(30)
+        );
+        replaced.extend(w.uids().into_values().filter(|u| !first.contains(u)));
+    }
+    assert_eq!(replaced.len(), 8, "all of them have come up elsewhere");
+    w.settle();
+    assert_eq!(w.status().phase, Some(Phase::Running), "{}", w.story(20));
+    assert_eq!(w.status().attempt, 2);
 }
 
 #[test]

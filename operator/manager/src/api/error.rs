@@ -3,66 +3,37 @@
 use std::time::Duration;
 
 use kube::error::Status;
+use lockstep_api::worded;
 use lockstep_process::api_server::{ComeBack, asked_wait};
 use thiserror::Error;
 
 use super::deadline::DeadlineExceeded;
 use crate::lease::NotLeading;
 
-/// What the failure of a request means to the sender.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ErrorClass {
-    /// The object has changed since it was read, or its UID is another.
-    Conflict,
-    /// An object of that name exists.
-    AlreadyExists,
-    /// The object does not exist.
-    NotFound,
-    /// Quota, policy, Pod Security or RBAC.
-    Forbidden,
-    /// The object is not valid.
-    Invalid,
-    /// The server asks to come back later.
-    Throttled,
-    /// A disruption budget does not allow the eviction.
-    Budget,
-    /// No answer in time: the effect is unknown.
-    Timeout,
-    /// This process may not write any more.
-    NotLeading,
-    /// Anything else.
-    Other,
-}
-
-impl ErrorClass {
-    /// All classes.
-    pub const ALL: [Self; 10] = [
-        Self::Conflict,
-        Self::AlreadyExists,
-        Self::NotFound,
-        Self::Forbidden,
-        Self::Invalid,
-        Self::Throttled,
-        Self::Budget,
-        Self::Timeout,
-        Self::NotLeading,
-        Self::Other,
-    ];
-
-    /// The word for metrics.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Conflict => "conflict",
-            Self::AlreadyExists => "already_exists",
-            Self::NotFound => "not_found",
-            Self::Forbidden => "forbidden",
-            Self::Invalid => "invalid",
-            Self::Throttled => "throttled",
-            Self::Budget => "budget",
-            Self::Timeout => "timeout",
-            Self::NotLeading => "not_leading",
-            Self::Other => "other",
-        }
+worded! {
+    /// What the failure of a request means to the sender. The words are those of metrics.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum ErrorClass {
+        /// The object has changed since it was read, or its UID is another.
+        Conflict = "conflict",
+        /// An object of that name exists.
+        AlreadyExists = "already_exists",
+        /// The object does not exist.
+        NotFound = "not_found",
+        /// Quota, policy, Pod Security or RBAC.
+        Forbidden = "forbidden",
+        /// The object is not valid.
+        Invalid = "invalid",
+        /// The server asks to come back later.
+        Throttled = "throttled",
+        /// A disruption budget does not allow the eviction.
+        Budget = "budget",
+        /// No answer in time: the effect is unknown.
+        Timeout = "timeout",
+        /// This process may not write any more.
+        NotLeading = "not_leading",
+        /// Anything else.
+        Other = "other",
     }
 }
 

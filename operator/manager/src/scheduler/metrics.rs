@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::scheduling::{PodGroupStatus, Preemption};
+use lockstep_api::worded;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -37,29 +38,18 @@ struct WithdrawnLabel {
     reason: &'static str,
 }
 
-/// Why an intent was given up.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Withdrawal {
-    /// Its victims did not leave in time.
-    Overdue,
-    /// Nobody has bound or refused its pods.
-    Unanswered,
-    /// Capacity elsewhere has become free meanwhile.
-    Moved,
-    /// The gang or its victims have changed or ended.
-    Void,
-}
-
-impl Withdrawal {
-    const ALL: [Self; 4] = [Self::Overdue, Self::Unanswered, Self::Moved, Self::Void];
-
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Overdue => "overdue",
-            Self::Unanswered => "unanswered",
-            Self::Moved => "moved",
-            Self::Void => "void",
-        }
+worded! {
+    /// Why an intent was given up.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Withdrawal {
+        /// Its victims did not leave in time.
+        Overdue = "overdue",
+        /// Nobody has bound or refused its pods.
+        Unanswered = "unanswered",
+        /// Capacity elsewhere has become free meanwhile.
+        Moved = "moved",
+        /// The gang or its victims have changed or ended.
+        Void = "void",
     }
 }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use lockstep_api::TrainingWorkloadStatus;
 use lockstep_api::condition::{Condition, find};
+use lockstep_api::worded;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -52,27 +53,16 @@ impl WorkloadMetrics {
     }
 }
 
-/// Result of a pass.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PassResult {
-    /// Something was written.
-    Changed,
-    /// Nothing to do.
-    Unchanged,
-    /// It failed.
-    Error,
-}
-
-impl PassResult {
-    const ALL: [Self; 3] = [Self::Changed, Self::Unchanged, Self::Error];
-
-    /// The word of controller-runtime.
-    fn as_str(self) -> &'static str {
-        match self {
-            Self::Changed => "requeue",
-            Self::Unchanged => "success",
-            Self::Error => "error",
-        }
+worded! {
+    /// Result of a pass, in the words of controller-runtime.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum PassResult {
+        /// Something was written.
+        Changed = "requeue",
+        /// Nothing to do.
+        Unchanged = "success",
+        /// It failed.
+        Error = "error",
     }
 }
 

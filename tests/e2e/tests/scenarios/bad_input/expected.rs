@@ -161,6 +161,11 @@ pub(super) const REFUSED: &[(&str, u16, &str)] = &[
     ),
     ("19-chosen-node", 422, "nodeName is chosen by the operator"),
     (
+        "19-restarts-always",
+        422,
+        "restartPolicy of the training container must be Never or OnFailure",
+    ),
+    (
         "19-scheduling-gate",
         422,
         "schedulingGates are set by the operator",

@@ -72,6 +72,22 @@ pub(super) const STORIES: &[Story] = &[
         w.wait(200);
         w
     }),
+    ("is not heard of at the barrier", || {
+        let more = json!({"failurePolicy": {"startDeadlineSeconds": 60}});
+        let mut w = Solo::supervised(gang_with(2, &more));
+        // Agents tell first what they can do, and then nothing.
+        let nodes = w.node_names();
+        for node in &nodes {
+            w.capacity(node, 0);
+        }
+        w.settle();
+        w.faults(|f| f.silent_agent = true);
+        for node in &nodes {
+            w.capacity(node, 2);
+        }
+        w.rounds(330);
+        w
+    }),
     ("does not start again", || {
         let mut more = rule("RestartPod");
         more["failurePolicy"]["startDeadlineSeconds"] = json!(60);

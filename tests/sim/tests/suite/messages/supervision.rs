@@ -55,6 +55,10 @@ pub(super) const STORIES: &[Story] = &[
         spec["groups"][0]["template"]["spec"]["containers"][0]["lifecycle"] = hooks;
         after(spec, 30)
     }),
+    ("has a hook that a supervised restart leaves out", || {
+        let hook = json!({"preStop": {"exec": {"command": ["save"]}}});
+        obstructed(&json!({"lifecycle": hook}), &json!({}))
+    }),
 ];
 
 /// A gang in an installation with supervisors, with more in its training container and in its pods.

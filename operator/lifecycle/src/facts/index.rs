@@ -1,0 +1,85 @@
+//! Indexes over a view, and what time makes of its nodes.
+
+use std::collections::BTreeMap;
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::node_agent::Report;
+use lockstep_api::scheduling::Placement;
+use lockstep_api::workload::TrainingWorkloadSpec;
+
+use crate::nodes::NodeInfo;
+use crate::objects::training::training_container;
+use crate::observed::Observed;
+use crate::pods::PodView;
+use crate::wake::{Due, Wake};
+
+/// How long pods may be shown unready after their node has come back: the node controller has said so
+/// of all of them, and the kubelet corrects it pod by pod.
+const READINESS_LAGS: TimeDelta = TimeDelta::seconds(10);
+
+/// The node of each member that a placement assigns.
+pub(crate) type AssignedNodes<'a> = BTreeMap<Member, &'a str>;
+
+/// The node of each member. A placement that does not parse places no member; the scheduler
+/// writes it again.
+pub(super) fn assigned_nodes(placement: &Placement) -> AssignedNodes<'_> {
+    let mut out = AssignedNodes::new();
+    for n in &placement.nodes {
+        for member in MemberSet::parse(&n.members).unwrap_or_default() {
+            out.insert(member, n.node.as_str());
+        }
+    }
+    out
+}
+
+pub(super) fn is_lost(
+    node: &NodeInfo,
+    limit: TimeDelta,
+    now: DateTime<Utc>,
+    wake: &mut Wake,
+) -> bool {
+    let not_ready = node.not_ready_since;
+    node.out_of_service || not_ready.is_some_and(|at| Due::of(at + limit, now).passed(wake))
+}
+
+/// Whether what is shown of the readiness of a node's pods comes from the node itself.
+pub(super) fn shows_readiness(node: &NodeInfo, now: DateTime<Utc>, wake: &mut Wake) -> bool {
+    let settled = node.ready_since.map(|at| at + READINESS_LAGS);
+    node.answers() && settled.is_none_or(|at| Due::of(at, now).passed(wake))
+}
+
+/// Pods of ours by member, oldest first, and those whose labels name none.
+pub(super) fn pods_of_ours(
+    view: Observed<'_>,
+) -> (BTreeMap<&Member, Vec<&PodView>>, Vec<&PodView>) {
+    let mut by_member: BTreeMap<&Member, Vec<&PodView>> = BTreeMap::new();
+    let mut strays = Vec::new();
+    for pod in view.pods().iter().filter(|p| p.owner_uid == view.uid()) {
+        match &pod.identity.member {
+            Some(member) => by_member.entry(member).or_default().push(pod),
+            None => strays.push(&**pod),
+        }
+    }
+    for pods in by_member.values_mut() {
+        pods.sort_by_key(|p| (p.created_at, &p.uid));
+    }
+    (by_member, strays)
+}
+
+pub(super) fn reports_by_pod(view: Observed<'_>) -> BTreeMap<&str, Vec<(&str, &Report)>> {
+    let mut out: BTreeMap<&str, Vec<(&str, &Report)>> = BTreeMap::new();
+    for (node, agent) in view.agents() {
+        for report in &agent.status.reports {
+            out.entry(&report.pod_uid).or_default().push((node, report));
+        }
+    }
+    out
+}
+
+pub(super) fn training_containers(spec: &TrainingWorkloadSpec) -> BTreeMap<&str, &str> {
+    spec.groups
+        .iter()
+        .filter_map(|g| Some((g.name.as_str(), training_container(&g.template.0)?)))
+        .collect()
+}

@@ -1,0 +1,284 @@
+//! The view of a workload, indexed for decisions.
+
+mod index;
+mod members;
+mod nodes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::condition::{find, is_true, types};
+use lockstep_api::gangs::{Domain, Gang, gangs};
+use lockstep_api::member::Member;
+use lockstep_api::node_agent::Report;
+use lockstep_api::restart_order::DomainOrder;
+use lockstep_api::scheduling::{Placement, PodGroupStatus};
+use lockstep_api::workload::TrainingWorkloadSpec;
+
+use crate::arrivals::Arrivals;
+use crate::ledger::{DomainLedger, GangLedger, Ledger};
+use crate::nodes::AgentInfo;
+use crate::observed::Observed;
+use crate::pods::PodView;
+use crate::view::{RefusedRequest, Target};
+use crate::wake::{Due, Wake};
+use index::{
+    assigned_nodes, is_lost, pods_of_ours, reports_by_pod, shows_readiness, training_containers,
+};
+
+pub(crate) use index::AssignedNodes;
+
+/// A view with its indexes.
+pub(crate) struct Facts<'a> {
+    /// All that was seen, but the status.
+    pub view: Observed<'a>,
+    pub now: DateTime<Utc>,
+    /// Gangs of the spec.
+    pub gangs: Vec<Gang>,
+    /// When time alone changes what nodes are taken for: lost, or able to say that their agent is gone.
+    pub node_wake: Wake,
+    pods: BTreeMap<&'a Member, Vec<&'a PodView>>,
+    /// Pods of ours whose labels name no member any more.
+    strays: Vec<&'a PodView>,
+    reports: BTreeMap<&'a str, Vec<(&'a str, &'a Report)>>,
+    /// What agents say of the way of pods to an attempt.
+    pub arrivals: Arrivals<'a>,
+    training: BTreeMap<&'a str, &'a str>,
+    assigned: BTreeMap<&'a str, AssignedNodes<'a>>,
+    nowhere: AssignedNodes<'a>,
+    lost: BTreeSet<&'a str>,
+    /// Agents that are not known to be gone, by node.
+    agents: BTreeMap<&'a str, &'a AgentInfo>,
+    /// Positions of gangs, and of domains in them, by key.
+    gang_at: BTreeMap<String, usize>,
+    domain_at: BTreeMap<String, (usize, usize)>,
+    orders: BTreeMap<&'a str, &'a DomainOrder>,
+    refusals: BTreeMap<&'a Target, Vec<&'a RefusedRequest>>,
+}
+
+/// How far the placement of a gang is.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum PlacementState<'a> {
+    /// There is none.
+    Unplaced,
+    /// The gang has released it.
+    Released,
+    /// The gang is placed.
+    Placed(&'a Placement),
+}
+
+impl<'a> Facts<'a> {
+    pub fn new(view: Observed<'a>, now: DateTime<Utc>) -> Self {
+        let (pods, strays) = pods_of_ours(view);
+        let mut node_wake = Wake::NEVER;
+        let mut lost = BTreeSet::new();
+        let limit = TimeDelta::seconds(view.spec().failure_policy.node_lost_seconds);
+        for (name, node) in view.nodes() {
+            if is_lost(node, limit, now, &mut node_wake) {
+                lost.insert(name.as_str());
+            }
+        }
+        let mut agents = BTreeMap::new();
+        for (name, agent) in view.agents() {
+            let node = view.nodes().get(name);
+            if agent.ready || node.is_some_and(|n| !shows_readiness(n, now, &mut node_wake)) {
+                agents.insert(name.as_str(), agent.as_ref());
+            }
+        }
+        let gangs = gangs(view.spec());
+        let mut gang_at = BTreeMap::new();
+        let mut domain_at = BTreeMap::new();
+        for (g, gang) in gangs.iter().enumerate() {
+            gang_at.insert(gang.key.clone(), g);
+            for (d, domain) in gang.domains.iter().enumerate() {
+                domain_at.insert(domain.key.clone(), (g, d));
+            }
+        }
+        let mut refusals: BTreeMap<&Target, Vec<&RefusedRequest>> = BTreeMap::new();
+        for refusal in view.refusals() {
+            refusals.entry(&refusal.target).or_default().push(refusal);
+        }
+        let order = view.order().filter(|o| o.owned);
+        let orders = order.into_iter().flat_map(|o| &o.content.domains);
+        Self {
+            view,
+            now,
+            gangs,
+            gang_at,
+            domain_at,
+            orders: orders.map(|o| (o.key.as_str(), o)).collect(),
+            refusals,
+            node_wake,
+            pods,
+            strays,
+            reports: reports_by_pod(view),
+            arrivals: Arrivals::new(view),
+            training: training_containers(view.spec()),
+            assigned: view
+                .pod_groups()
+                .iter()
+                .filter_map(|(key, g)| {
+                    let placement = g.status.as_ref()?.placement.as_ref()?;
+                    Some((key.as_str(), assigned_nodes(placement)))
+                })
+                .collect(),
+            nowhere: AssignedNodes::new(),
+            lost,
+            agents,
+        }
+    }
+
+    /// The workload's spec.
+    pub fn spec(&self) -> &'a TrainingWorkloadSpec {
+        self.view.spec()
+    }
+
+    /// A deadline.
+    pub fn due(&self, at: DateTime<Utc>) -> Due {
+        Due::of(at, self.now)
+    }
+
+    /// Pods of ours, by member; those that name none come last.
+    pub fn pods(&self) -> impl Iterator<Item = &'a PodView> {
+        let of_members = self.pods.values().flatten().copied();
+        of_members.chain(self.strays.iter().copied())
+    }
+
+    /// Whether pods of ours are left whose labels name no member: they are deleted, and their names
+    /// may be those of the pods to be made.
+    pub fn has_strays(&self) -> bool {
+        !self.strays.is_empty()
+    }
+
+    /// Pods of a member, oldest first.
+    pub fn pods_of(&self, member: &Member) -> &[&'a PodView] {
+        self.pods.get(member).map_or(&[], Vec::as_slice)
+    }
+
+    /// The pod that stands for a member now: the newest that is not being replaced. Before all
+    /// members ran for the first time a terminating pod is on its way out as well: nothing has
+    /// happened yet that its deletion could interrupt.
+    pub fn current(&self, domain: &DomainLedger, member: &Member) -> Option<&'a PodView> {
+        for pod in self.pods_of(member).iter().rev() {
+            let replaced = match &domain.incident {
+                Some(incident) => incident.replaces_pod(pod),
+                None => domain.healthy_since.is_none() && pod.terminating(),
+            };
+            if !replaced {
+                return Some(pod);
+            }
+        }
+        None
+    }
+
+    /// The members of a gang, each with the pod that stands for it now, if there is one.
+    pub fn current_pods<'f>(
+        &'f self,
+        ledger: &'f Ledger,
+        gang: &'f Gang,
+    ) -> impl Iterator<Item = (&'f Member, Option<&'a PodView>)> {
+        gang.domains.iter().flat_map(move |domain| {
+            let entry = ledger.domain(&domain.key);
+            let members = domain.members.iter();
+            members.map(move |m| (m, entry.and_then(|e| self.current(e, m))))
+        })
+    }
+
+    /// The gang of a key.
+    pub fn gang(&self, key: &str) -> Option<&Gang> {
+        self.gangs.get(*self.gang_at.get(key)?)
+    }
+
+    /// The gang of a restart domain.
+    pub fn gang_of(&self, domain: &str) -> Option<&Gang> {
+        self.gangs.get(self.domain_at.get(domain)?.0)
+    }
+
+    /// The order that is out for a restart domain.
+    pub fn order(&self, domain: &str) -> Option<&'a DomainOrder> {
+        self.orders.get(domain).copied()
+    }
+
+    /// Whether an attempt of a domain was released at a barrier.
+    pub fn is_barrier_open(&self, domain: &str, attempt: i64) -> bool {
+        let order = self.order(domain);
+        order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty())
+    }
+
+    /// Whether it was, and none of the domain's pods does without.
+    pub fn is_past_barrier(&self, domain: &str, attempt: i64) -> bool {
+        let members = self.domain(domain).map_or(&[][..], |d| &d.members);
+        let mut pods = members.iter().flat_map(|m| self.pods_of(m));
+        self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
+    }
+
+    /// Whether a member's pod is ready, and has been let go once. Of a container without a readiness
+    /// probe the kubelet says so as soon as its supervisor runs.
+    pub fn is_ready(&self, domain: &str, pod: &PodView) -> bool {
+        let begun = |o: &DomainOrder| o.released_attempt >= pod.identity.attempt;
+        pod.ready() && (!pod.is_supervised() || self.order(domain).is_some_and(begun))
+    }
+
+    /// Refusals of a request.
+    pub fn refusals(&self, target: &Target) -> &[&'a RefusedRequest] {
+        self.refusals.get(target).map_or(&[], Vec::as_slice)
+    }
+
+    /// The restart domain of a key.
+    pub fn domain(&self, key: &str) -> Option<&Domain> {
+        let (gang, at) = *self.domain_at.get(key)?;
+        self.gangs.get(gang)?.domains.get(at)
+    }
+
+    /// Status of a gang's pod group.
+    pub fn pod_group_status(&self, gang: &str) -> Option<&'a PodGroupStatus> {
+        self.view.pod_groups().get(gang)?.status.as_ref()
+    }
+
+    /// How far the placement of a gang is.
+    pub fn placement_state(&self, key: &str, gang: &GangLedger) -> PlacementState<'a> {
+        let placement = self
+            .pod_group_status(key)
+            .and_then(|s| s.placement.as_ref());
+        match placement {
+            None => PlacementState::Unplaced,
+            Some(p) if gang.released.as_ref() == Some(&p.id) => PlacementState::Released,
+            Some(p) => PlacementState::Placed(p),
+        }
+    }
+
+    /// The placement that a gang holds.
+    pub fn placement(&self, ledger: &Ledger, key: &str) -> Option<&'a Placement> {
+        match self.placement_state(key, ledger.gang(key)?) {
+            PlacementState::Placed(placement) => Some(placement),
+            PlacementState::Unplaced | PlacementState::Released => None,
+        }
+    }
+
+    /// Where the placement of a gang, released or not, assigns its members.
+    pub fn assigned_nodes(&self, key: &str) -> &AssignedNodes<'a> {
+        self.assigned.get(key).unwrap_or(&self.nowhere)
+    }
+
+    /// Where members are while it does not matter.
+    pub fn nowhere(&self) -> &AssignedNodes<'a> {
+        &self.nowhere
+    }
+
+    /// Whether victims of the gang's own preemption still have to leave its placement.
+    pub fn is_preempting(&self, key: &str, placement: &str) -> bool {
+        self.pod_group_status(key)
+            .and_then(|s| s.preemption.as_ref())
+            .is_some_and(|p| p.placement == placement)
+    }
+
+    /// The message of the pod group's `DisruptionTarget`. It is about the placement that is there: the
+    /// scheduler takes both back in one write.
+    pub fn preemptor(&self, gang: &str) -> Option<String> {
+        let status = self.pod_group_status(gang)?;
+        status.placement.as_ref()?;
+        let condition = find(&status.conditions, types::DISRUPTION_TARGET)?;
+        let present = is_true(&status.conditions, types::DISRUPTION_TARGET);
+        present.then(|| condition.message.clone())
+    }
+}
