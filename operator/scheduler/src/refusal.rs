@@ -30,6 +30,9 @@ use crate::state::GangState;
 /// How long the claims of a large gang's own volumes may take to be made: those of 5,000 pods, 20 a second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
+/// What only kube-scheduler knows of a claim that others mount.
+const CLAIM_IN_USE: &str = "ReadWriteOncePod claim, which another pod mounts,";
+
 /// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
 /// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
 pub(crate) fn note_refusals(
@@ -155,6 +158,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
         Some(NoPreemption::Missing(missing.clone()))
     } else if let Some(what) = gang.not_modelled() {
         Some(NoPreemption::NotModelled(what.to_owned()))
+    } else if mounts_claim_in_use(context, gang) {
+        Some(NoPreemption::NotModelled(CLAIM_IN_USE.to_owned()))
     } else if let Some(refusal) = &gang.status.refusal {
         Some(NoPreemption::Refused(Box::new(refusal.clone())))
     } else if last.is_some_and(|p| p.useless) {
@@ -163,6 +168,21 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
         let unknown = gang.not_admitted()?;
         Some(NoPreemption::NotAdmitted(unknown.to_owned()))
     }
+}
+
+/// Whether a claim that one pod at a time may mount is mounted by a pod of somebody else. That it would
+/// go, with whom is evicted or by itself, is not known here.
+fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
+    let group = &gang.input.key;
+    let of_others = |pod: &Arc<Pod>| {
+        let own = pod.owner.as_deref() == Some(gang.input.workload.uid.as_str())
+            && pod.pod_group.as_ref() == Some(&group.name);
+        !own && pod.alive()
+    };
+    let mut pods = gang
+        .one_pod_claims()
+        .flat_map(|claim| context.cluster.pods_mounting(&group.namespace, claim));
+    pods.any(of_others)
 }
 
 /// Notes that an intent has evicted work: should that turn out useless, there is no second one.
