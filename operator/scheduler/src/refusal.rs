@@ -17,7 +17,7 @@ use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
-use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only};
+use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
 use lockstep_model::{Assignments, GangPhase, Pod};
 
 use crate::backoff::backoff;
@@ -30,6 +30,9 @@ use crate::state::GangState;
 /// How long the claims of a large gang's own volumes may take to be made: those of 5,000 pods, 20 a second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
 
+/// Placements in a row that are refused before nothing is reserved for a gang any more: a node that is
+/// tainted just then refuses once.
+const REFUSALS: i32 = 3;
 /// What only kube-scheduler knows of a claim that others mount.
 const CLAIM_IN_USE: &str = "ReadWriteOncePod claim, which another pod mounts,";
 
@@ -55,7 +58,8 @@ pub(crate) fn note_refusals(
         };
         refused.insert(pod.uid.clone());
         let ordinal = context.cluster.ordinal(node);
-        if ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
+        let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
+        if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
             // What was refused while there was no capacity is tried again when there is: that takes
             // a moment, too, and counts from the first look at the node without them.
             memory.refused_since.remove(&pod.uid);
@@ -147,6 +151,13 @@ pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
     }
     gang.status.excluded_nodes.clear();
     true
+}
+
+/// Whether kube-scheduler has refused a gang so often that nothing is kept for it: it may never run. A
+/// scheduler that does not answer would have others wait for ever.
+pub(crate) fn may_never_run(gang: &GangState) -> bool {
+    let refusal = gang.status.refusal.as_ref();
+    refusal.is_some_and(|r| r.unanswered || r.tries >= REFUSALS)
 }
 
 /// Why no work may be preempted for a gang, whatever its priority.
