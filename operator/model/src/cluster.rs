@@ -1,5 +1,7 @@
 //! All nodes and pods, kept up to date event by event, and snapshots of them.
 
+mod mounting;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, OnceLock};
 
@@ -13,6 +15,7 @@ use crate::pod::Pod;
 use crate::pod_list::ListedPod;
 use crate::resources::Resources;
 use crate::slots::{MOST, is_slot};
+use mounting::Mounting;
 
 /// Nodes and pods as of one moment. Cloning costs a few reference counts: the model copies what it
 /// changes while a snapshot is alive, and no more than that.
@@ -32,6 +35,8 @@ pub struct Snapshot {
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
     /// Groups of kube-scheduler's, by namespace and name.
     native_groups: Arc<BTreeMap<(String, String), NativeGroup>>,
+    /// Pods by the claims that they mount, once somebody has asked for them.
+    mounting: Arc<Mounting>,
 }
 
 /// One node and the pods that take capacity on it.
@@ -175,6 +180,7 @@ impl Default for ClusterModel {
                 listed: Arc::default(),
                 owned: Arc::default(),
                 native_groups: Arc::default(),
+                mounting: Arc::default(),
             },
             pods: HashMap::new(),
             labels: Shared::default(),
@@ -369,6 +375,7 @@ impl ClusterModel {
 
     /// Or are numbered anew with their nodes.
     fn pods_changed(&mut self) {
+        self.now.mounting = Arc::default();
         self.now.version += 1;
         self.now.listed = Arc::default();
     }

@@ -62,6 +62,8 @@ pub struct Pod {
     pub nominated: Option<String>,
     /// What it holds.
     pub requests: Arc<Resources>,
+    /// Names of the claims for volumes that it mounts; `None`: it mounts none.
+    pub claims: Option<Arc<[String]>>,
     /// Priority.
     pub priority: i32,
     /// Whether it may preempt.
@@ -169,6 +171,7 @@ impl Pod {
                 .clone()
                 .filter(|n| !held_back && !n.is_empty()),
             requests: Arc::new(pod_takes(spec)?),
+            claims: spec.claims(),
             priority,
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             protected: owner.is_some_and(is_daemon_set)

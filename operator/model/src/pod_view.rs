@@ -1,6 +1,7 @@
 //! The parts of a pod's `spec` and `status` that are read, from the watch or from a template.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{
     Affinity, Container, ContainerPort, PodSchedulingGate, PodSpec, ResourceRequirements,
@@ -41,6 +42,24 @@ pub struct PodSpecView {
     pub host_network: bool,
     /// `spec.schedulingGroup`.
     pub scheduling_group: Option<SchedulingGroupView>,
+    /// `spec.volumes`.
+    pub volumes: Vec<VolumeView>,
+}
+
+/// The parts of a pod's volume that are read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct VolumeView {
+    /// The claim that it stands for.
+    pub persistent_volume_claim: Option<ClaimView>,
+}
+
+/// The part of a mounted claim that is read.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClaimView {
+    /// Its name.
+    pub claim_name: String,
 }
 
 /// The part of a pod's `spec.schedulingGroup` that is read.
@@ -56,6 +75,14 @@ impl PodSpecView {
     pub(crate) fn group(&self) -> Option<&str> {
         let group = self.scheduling_group.as_ref()?;
         group.pod_group_name.as_deref()
+    }
+
+    /// Names of the claims that it mounts.
+    pub(crate) fn claims(&self) -> Option<Arc<[String]>> {
+        let mounted = self.volumes.iter();
+        let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
+        let names: Vec<String> = mounted.map(|claim| claim.claim_name.clone()).collect();
+        (!names.is_empty()).then(|| names.into())
     }
 }
 
@@ -132,6 +159,17 @@ impl From<&ContainerPort> for PortView {
     }
 }
 
+fn volumes_of(spec: &PodSpec) -> Vec<VolumeView> {
+    let mounted = spec.volumes.iter().flatten();
+    let mounted = mounted.filter_map(|v| v.persistent_volume_claim.as_ref());
+    let view = |claim_name: String| VolumeView {
+        persistent_volume_claim: Some(ClaimView { claim_name }),
+    };
+    mounted
+        .map(|claim| view(claim.claim_name.clone()))
+        .collect()
+}
+
 impl From<&PodSpec> for PodSpecView {
     fn from(spec: &PodSpec) -> Self {
         let all = |c: &[Container]| c.iter().map(ContainerResources::from).collect();
@@ -151,6 +189,7 @@ impl From<&PodSpec> for PodSpecView {
             host_network: spec.host_network.unwrap_or_default(),
             // No pod of ours is in one.
             scheduling_group: None,
+            volumes: volumes_of(spec),
         }
     }
 }

@@ -13,11 +13,32 @@ const RULED_OUT: [&str; 2] = [
     "node(s) didn't match Pod's node affinity/selector",
 ];
 
+/// What other pods have besides capacity: plugins `NodePorts`, `VolumeRestrictions`, `NodeVolumeLimits`,
+/// `PodTopologySpread` and `InterPodAffinity`.
+const HELD: [&str; 7] = [
+    "node(s) didn't have free ports for the requested pod ports",
+    "node(s) had no available disk",
+    "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode",
+    "node(s) exceed max volume count",
+    "node(s) didn't match pod topology spread constraints",
+    "node(s) didn't satisfy existing pods anti-affinity rules",
+    "node(s) didn't match pod anti-affinity rules",
+];
+
 /// Whether a pinned pod was refused for lack of capacity alone, which eviction can mend. What is
 /// not known counts as another cause: evicting for it could be of no use.
 pub fn lacks_capacity_only(message: &str) -> bool {
     let candidate = on_pinned_node(message);
     !candidate.is_empty() && candidate.iter().all(|reason| lack_of_capacity(reason))
+}
+
+/// Whether a pinned pod may have been refused for what pods on its node have that are about to leave:
+/// capacity, host ports, places apart from each other, claims and volumes. Nobody's end mends a taint, and of
+/// devices (DRA) it is not known who has them.
+pub fn may_end_with_others(message: &str) -> bool {
+    let candidate = on_pinned_node(message);
+    let held = |reason: &&str| lack_of_capacity(reason) || HELD.contains(&uncounted(reason));
+    !candidate.is_empty() && candidate.iter().all(held)
 }
 
 /// Whether a pod was refused for the claims for volumes that it names (`VolumeBinding`, before any
@@ -161,6 +182,14 @@ mod tests {
             );
         }
         assert!(!lacks_capacity_only(""));
+    }
+
+    #[test]
+    fn what_others_have_may_be_left_by_them_and_nothing_else() {
+        let may_end = RECORDED.map(|(message, ..)| may_end_with_others(message));
+        let expected = [true, true, true, false, false, true, true, false, false];
+        assert_eq!(may_end, expected);
+        assert!(!may_end_with_others(""));
     }
 
     #[test]

@@ -22,6 +22,8 @@ pub struct Claim {
     pub volume: String,
     /// Name of its storage class; empty: none.
     pub class: String,
+    /// Whether one pod at a time may mount it (access mode `ReadWriteOncePod`).
+    pub one_pod: bool,
 }
 
 /// A volume.
@@ -36,11 +38,16 @@ pub struct Volume {
 }
 
 /// A storage class.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct StorageClass {
     /// Whether its claims are bound once a pod that needs them has a node
     /// (`volumeBindingMode: WaitForFirstConsumer`).
     pub waits_for_consumer: bool,
+    /// Whether volumes are made for its claims; if not, they get those that administrators make.
+    pub provisions: bool,
+    /// Terms, of which a node must match one for a volume to be made for it (`allowedTopologies`); `None`:
+    /// every node will do.
+    pub nodes: Option<Vec<NodeSelectorTerm>>,
 }
 
 /// All claims, volumes and storage classes of the cluster.
@@ -72,6 +79,10 @@ pub struct VolumeAnswer {
     pub nodes: Vec<Vec<NodeSelectorTerm>>,
     /// UIDs of its claims that are there.
     pub uids: BTreeSet<String>,
+    /// Names of its claims that one pod at a time may mount.
+    pub one_pod: BTreeSet<String>,
+    /// What of its volumes only kube-scheduler knows.
+    pub not_modelled: Option<String>,
 }
 
 /// What keeps a pod from every node, in kube-scheduler's words and with what to do about it.
@@ -117,6 +128,23 @@ pub enum MissingVolume {
         "storageclass.storage.k8s.io {0:?} of an ephemeral volume not found: create it, or name another in the template"
     )]
     NoClass(String),
+    /// Nobody makes volumes of the storage class, and none is free.
+    #[error(
+        "node(s) didn't find available persistent volumes to bind: storageclass.storage.k8s.io {0:?} makes no volumes and \
+         none of its volumes is free: create one"
+    )]
+    NoVolume(String),
+    /// Several members have to run that mount a claim of which one pod at a time may.
+    #[error(
+        "node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode: {members} members mount \
+         persistentvolumeclaim {claim:?}: let one of them mount it, or use access mode ReadWriteMany"
+    )]
+    OnePod {
+        /// Name of the claim.
+        claim: String,
+        /// Members that mount it.
+        members: usize,
+    },
 }
 
 impl From<&PodSpec> for VolumeNeeds {
@@ -150,22 +178,64 @@ impl Storage {
     pub fn answer(&self, namespace: &str, needs: &VolumeNeeds) -> VolumeAnswer {
         let mut out = VolumeAnswer::default();
         for name in &needs.claims {
-            let Some(claim) = self.claims.get(&Key::new(namespace, name)) else {
+            let key = Key::new(namespace, name);
+            let Some(claim) = self.claims.get(&key) else {
                 out.missing.push(MissingVolume::NoClaim(name.clone()));
                 continue;
             };
             out.uids.insert(claim.uid.clone());
-            out.missing.extend(self.missing(name, claim));
+            if claim.one_pod {
+                out.one_pod.insert(name.clone());
+            }
             let volume = self.volumes.get(&claim.volume).filter(|_| claim.bound);
             out.nodes.extend(volume.and_then(|v| v.nodes.clone()));
+            let missing = self.missing(name, claim);
+            if missing.is_none() && !claim.bound {
+                self.find(&claim.class, Some(&key), &mut out);
+            }
+            out.missing.extend(missing);
         }
         for class in &needs.classes {
             let statically = self.volumes.values().any(|v| v.class == *class);
             if !self.classes.contains_key(class) && !statically {
                 out.missing.push(MissingVolume::NoClass(class.clone()));
             }
+            self.find(class, None, &mut out);
         }
         out
+    }
+
+    /// Whether it matters to claims of a class which of its volumes are free: none is made for them, or
+    /// not for every node.
+    pub fn is_choosy(&self, class: &str) -> bool {
+        let class = self.classes.get(class);
+        class.is_some_and(|class| !class.provisions || class.nodes.is_some())
+    }
+
+    /// Whether there is a volume of a class that any claim may get.
+    pub fn has_free(&self, class: &str) -> bool {
+        let mut volumes = self.volumes.values();
+        volumes.any(|volume| volume.class == class && volume.claim.is_none())
+    }
+
+    /// Where a claim gets its volume that is bound once its pod has a node, as `FindPodVolumes` of
+    /// kube-scheduler's volume binder says: one that is there and free, or else a new one on a node that its
+    /// class allows. Which of those that are there will do is not known here.
+    fn find(&self, name: &str, claim: Option<&Key>, out: &mut VolumeAnswer) {
+        let Some(class) = self.classes.get(name).filter(|_| self.is_choosy(name)) else {
+            return;
+        };
+        let mut volumes = self.volumes.values();
+        let is_its_own = |volume: &Volume| claim.is_some() && volume.claim.as_ref() == claim;
+        if self.has_free(name) || volumes.any(is_its_own) {
+            out.not_modelled = Some(format!(
+                "claim for one of the volumes of storageclass {name:?}"
+            ));
+        } else if class.provisions {
+            out.nodes.extend(class.nodes.clone());
+        } else {
+            out.missing.push(MissingVolume::NoVolume(name.to_owned()));
+        }
     }
 
     /// As `GetPodVolumeClaims` of kube-scheduler's volume binder tells the claims apart.
@@ -242,7 +312,14 @@ mod tests {
             ]
             .into(),
             classes: classes
-                .map(|(n, waits_for_consumer)| (n.to_owned(), StorageClass { waits_for_consumer }))
+                .map(|(n, waits_for_consumer)| {
+                    let class = StorageClass {
+                        waits_for_consumer,
+                        provisions: true,
+                        nodes: None,
+                    };
+                    (n.to_owned(), class)
+                })
                 .into(),
         }
     }
@@ -302,6 +379,61 @@ mod tests {
             let spec: PodSpec = serde_json::from_value(spec).unwrap();
             let missing = storage().answer("ml", &VolumeNeeds::from(&spec)).missing;
             assert_eq!(missing.is_empty(), found, "{class}");
+        }
+    }
+
+    /// The answer to a claim that waits for its pod, of a class that makes volumes or does not, in zone a
+    /// only or anywhere, of which there is a volume for this claim.
+    fn waiting(provisions: bool, zonal: bool, volume: Option<Option<&str>>) -> VolumeAnswer {
+        let mut storage = storage();
+        let terms = storage.volumes["zonal"].nodes.clone();
+        let class = StorageClass {
+            waits_for_consumer: true,
+            provisions,
+            nodes: terms.filter(|_| zonal),
+        };
+        storage.classes.insert("later".into(), class);
+        if let Some(claim) = volume {
+            let volume = Volume {
+                claim: claim.map(|name| Key::new("ml", name)),
+                class: "later".into(),
+                nodes: None,
+            };
+            storage.volumes.insert("local".into(), volume);
+        }
+        let needs = VolumeNeeds {
+            claims: ["later".to_owned()].into(),
+            ..VolumeNeeds::default()
+        };
+        storage.answer("ml", &needs)
+    }
+
+    #[test]
+    fn a_claim_that_waits_for_its_pod_gets_a_volume_that_is_free_or_a_new_one_where_its_class_allows_it()
+     {
+        let (none, free) = (None, Some(None));
+        let (its_own, of_others) = (Some(Some("later")), Some(Some("other")));
+        // Whether it is held, bound to nodes, and known to kube-scheduler alone.
+        for (provisions, zonal, volume, expected) in [
+            (true, false, none, (false, false, false)),
+            (true, false, free, (false, false, false)),
+            (true, true, none, (false, true, false)),
+            (true, true, of_others, (false, true, false)),
+            (true, true, free, (false, false, true)),
+            (false, false, none, (true, false, false)),
+            (false, false, of_others, (true, false, false)),
+            (false, false, free, (false, false, true)),
+            (false, false, its_own, (false, false, true)),
+        ] {
+            let answer = waiting(provisions, zonal, volume);
+            let held = answer.missing == [MissingVolume::NoVolume("later".into())];
+            assert_eq!(held, !answer.missing.is_empty());
+            let is = (
+                held,
+                !answer.nodes.is_empty(),
+                answer.not_modelled.is_some(),
+            );
+            assert_eq!(is, expected, "{provisions} {zonal} {volume:?}");
         }
     }
 }

@@ -14,6 +14,10 @@ use crate::wire::{Unreadable, present, trimmed};
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";
 /// Where the storage class stood before it was a field.
 const CLASS_ANNOTATION: &str = "volume.beta.kubernetes.io/storage-class";
+/// Access mode of a claim that one pod at a time may mount.
+const ONE_POD: &str = "ReadWriteOncePod";
+/// Provisioner of classes whose volumes administrators make.
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
 
 /// A claim for a volume.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
@@ -32,6 +36,7 @@ pub struct ClaimWire {
 struct ClaimSpecWire {
     volume_name: String,
     storage_class_name: Option<String>,
+    access_modes: Vec<String>,
 }
 
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -58,6 +63,7 @@ impl ClaimWire {
             bound: !volume.is_empty() && note(BIND_COMPLETED).is_some(),
             volume,
             class: class.cloned().unwrap_or_default(),
+            one_pod: self.spec.access_modes.iter().any(|mode| mode == ONE_POD),
         })
     }
 }
@@ -106,6 +112,8 @@ pub struct StorageClassWire {
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     volume_binding_mode: Option<String>,
+    provisioner: String,
+    allowed_topologies: Vec<core::TopologySelectorTerm>,
 }
 
 impl StorageClassWire {
@@ -113,9 +121,26 @@ impl StorageClassWire {
     pub fn scheduling(&self) -> Result<StorageClass, Unreadable> {
         present("name", self.metadata.name.as_ref())?;
         let mode = self.volume_binding_mode.as_deref();
+        let topologies = &self.allowed_topologies;
         Ok(StorageClass {
             waits_for_consumer: mode == Some("WaitForFirstConsumer"),
+            provisions: !self.provisioner.is_empty() && self.provisioner != NO_PROVISIONER,
+            nodes: (!topologies.is_empty()).then(|| topologies.iter().map(node_term).collect()),
         })
+    }
+}
+
+/// A term about where volumes may be made as one about nodes. Both match nothing when they are empty.
+fn node_term(term: &core::TopologySelectorTerm) -> core::NodeSelectorTerm {
+    let labels = term.match_label_expressions.iter().flatten();
+    let expressions = labels.map(|label| core::NodeSelectorRequirement {
+        key: label.key.clone(),
+        operator: "In".to_owned(),
+        values: Some(label.values.clone()),
+    });
+    core::NodeSelectorTerm {
+        match_expressions: Some(expressions.collect()),
+        match_fields: None,
     }
 }
 
@@ -169,6 +194,31 @@ mod tests {
                 .unwrap()
                 .scheduling();
             assert_eq!(class.unwrap().waits_for_consumer, waits, "{mode:?}");
+        }
+    }
+
+    #[test]
+    fn a_class_says_who_makes_its_volumes_and_for_which_nodes() {
+        let read = |object| {
+            let class: StorageClassWire = serde_json::from_value(object).unwrap();
+            class.scheduling().unwrap()
+        };
+        let local = json!({"metadata": {"name": "local"}, "provisioner": NO_PROVISIONER});
+        assert_eq!(read(local), StorageClass::default());
+        let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a", "b"]}]}]);
+        let zonal = json!({"metadata": {"name": "zonal"}, "provisioner": "csi.example", "allowedTopologies": zones});
+        let zonal = read(zonal);
+        let terms = json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a", "b"]}]}]);
+        let terms: Vec<core::NodeSelectorTerm> = serde_json::from_value(terms).unwrap();
+        assert!(zonal.provisions && zonal.nodes == Some(terms));
+    }
+
+    #[test]
+    fn a_claim_says_whether_one_pod_at_a_time_may_mount_it() {
+        for (modes, one_pod) in [(json!(["ReadWriteMany"]), false), (json!([ONE_POD]), true)] {
+            let object = json!({"metadata": {"name": "data", "namespace": "ml", "uid": "u"}, "spec": {"accessModes": modes}});
+            let claim: ClaimWire = serde_json::from_value(object).unwrap();
+            assert_eq!(claim.scheduling().unwrap().one_pod, one_pod);
         }
     }
 }

@@ -17,7 +17,7 @@ use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::{ExcludedNode, LastPreemption, Preemption, Refusal};
 use lockstep_engine::NodeIx;
 use lockstep_model::pod::Stage;
-use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only};
+use lockstep_model::refusal::{awaits_own_claim, lacks_capacity_only, may_end_with_others};
 use lockstep_model::{Assignments, GangPhase, Pod};
 
 use crate::backoff::backoff;
@@ -29,6 +29,12 @@ use crate::state::GangState;
 
 /// How long the claims of a large gang's own volumes may take to be made: those of 5,000 pods, 20 a second.
 const OWN_CLAIMS: Duration = Duration::from_mins(5);
+
+/// Placements in a row that are refused before nothing is reserved for a gang any more: a node that is
+/// tainted just then refuses once.
+const REFUSALS: i32 = 3;
+/// What only kube-scheduler knows of a claim that others mount.
+const CLAIM_IN_USE: &str = "ReadWriteOncePod claim, which another pod mounts,";
 
 /// Excludes nodes whose pinned pods kube-scheduler refuses for longer than it takes to make up its
 /// mind, and notes what for. Adds the UIDs of all refused pods to `refused`.
@@ -52,7 +58,8 @@ pub(crate) fn note_refusals(
         };
         refused.insert(pod.uid.clone());
         let ordinal = context.cluster.ordinal(node);
-        if ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
+        let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
+        if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
             // What was refused while there was no capacity is tried again when there is: that takes
             // a moment, too, and counts from the first look at the node without them.
             memory.refused_since.remove(&pod.uid);
@@ -146,6 +153,13 @@ pub(crate) fn retry_excluded_nodes(gang: &mut GangState) -> bool {
     true
 }
 
+/// Whether kube-scheduler has refused a gang so often that nothing is kept for it: it may never run. A
+/// scheduler that does not answer would have others wait for ever.
+pub(crate) fn may_never_run(gang: &GangState) -> bool {
+    let refusal = gang.status.refusal.as_ref();
+    refusal.is_some_and(|r| r.unanswered || r.tries >= REFUSALS)
+}
+
 /// Why no work may be preempted for a gang, whatever its priority.
 pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Option<NoPreemption> {
     let last = gang.status.last_preemption.as_ref();
@@ -155,6 +169,8 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
         Some(NoPreemption::Missing(missing.clone()))
     } else if let Some(what) = gang.not_modelled() {
         Some(NoPreemption::NotModelled(what.to_owned()))
+    } else if mounts_claim_in_use(context, gang) {
+        Some(NoPreemption::NotModelled(CLAIM_IN_USE.to_owned()))
     } else if let Some(refusal) = &gang.status.refusal {
         Some(NoPreemption::Refused(Box::new(refusal.clone())))
     } else if last.is_some_and(|p| p.useless) {
@@ -163,6 +179,21 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
         let unknown = gang.not_admitted()?;
         Some(NoPreemption::NotAdmitted(unknown.to_owned()))
     }
+}
+
+/// Whether a claim that one pod at a time may mount is mounted by a pod of somebody else. That it would
+/// go, with whom is evicted or by itself, is not known here.
+fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
+    let group = &gang.input.key;
+    let of_others = |pod: &Arc<Pod>| {
+        let own = pod.owner.as_deref() == Some(gang.input.workload.uid.as_str())
+            && pod.pod_group.as_ref() == Some(&group.name);
+        !own && pod.alive()
+    };
+    let mut pods = gang
+        .one_pod_claims()
+        .flat_map(|claim| context.cluster.pods_mounting(&group.namespace, claim));
+    pods.any(of_others)
 }
 
 /// Notes that an intent has evicted work: should that turn out useless, there is no second one.

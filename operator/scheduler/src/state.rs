@@ -262,6 +262,12 @@ impl GangState {
             .find_map(|t| t.not_modelled.as_deref())
     }
 
+    /// Claims of its members that are to be placed that one pod at a time may mount.
+    pub(crate) fn one_pod_claims(&self) -> impl Iterator<Item = &str> {
+        let templates = self.needed_templates();
+        templates.flat_map(|t| t.storage.one_pod.iter().map(String::as_str))
+    }
+
     /// Why it is not known what the API server makes of pods of members that are to be placed.
     pub(crate) fn not_admitted(&self) -> Option<&str> {
         self.needed_templates()
@@ -275,6 +281,7 @@ impl GangState {
         let placed = self.assigned.as_ref().filter(|_| preempts);
         templates.filter(move |t| {
             let asks = !t.storage.missing.is_empty()
+                || !t.storage.one_pod.is_empty()
                 || t.not_modelled.is_some()
                 || t.not_admitted.is_some();
             let concerned = |m: &&Member| placed.is_none_or(|placed| placed.contains_key(*m));
@@ -378,6 +385,7 @@ impl GangState {
             && status.refusal.is_none()
             && status.last_preemption.is_none()
             && self.not_modelled().is_none()
+            && self.one_pod_claims().next().is_none()
             && self.not_admitted().is_none()
     }
 

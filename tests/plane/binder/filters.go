@@ -30,6 +30,7 @@ var filters = []struct {
 	{"NodeAffinity", matchesNodeAffinity},
 	{"NodePorts", hasFreePorts},
 	{"NodeResourcesFit", hasCapacity},
+	{"VolumeRestrictions", mountsAlone},
 	{"VolumeBinding", reachesVolumes},
 	{"PodTopologySpread", keepsSpread},
 	{"InterPodAffinity", matchesPodAffinity},

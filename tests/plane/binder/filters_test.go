@@ -246,6 +246,13 @@ func TestClaimsHaveToBeThereAndBoundToAVolumeOfTheNode(t *testing.T) {
 		Required: &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{
 			{Key: "zone", Operator: corev1.NodeSelectorOpIn, Values: []string{"c"}}}}}}}}}
 	late := &storagev1.StorageClass{ObjectMeta: metav1.ObjectMeta{Name: "late"}, VolumeBindingMode: ptr.To(storagev1.VolumeBindingWaitForFirstConsumer)}
+	local := late.DeepCopy()
+	local.Provisioner = "kubernetes.io/no-provisioner"
+	elsewhere := late.DeepCopy()
+	elsewhere.AllowedTopologies = []corev1.TopologySelectorTerm{{MatchLabelExpressions: []corev1.TopologySelectorLabelRequirement{{Key: "zone", Values: []string{"c"}}}}}
+	free := &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "free"}, Spec: corev1.PersistentVolumeSpec{StorageClassName: "late"}}
+	taken := free.DeepCopy()
+	taken.Spec.ClaimRef = &corev1.ObjectReference{Name: "other"}
 	anywhere := zonal.DeepCopy()
 	anywhere.Spec.NodeAffinity = nil
 	asIs := func(*corev1.PersistentVolumeClaim) {}
@@ -264,6 +271,10 @@ func TestClaimsHaveToBeThereAndBoundToAVolumeOfTheNode(t *testing.T) {
 		{"going", []runtime.Object{claim(func(c *corev1.PersistentVolumeClaim) { c.DeletionTimestamp = &metav1.Time{} })}, `persistentvolumeclaim "data" is being deleted`},
 		{"unbound", []runtime.Object{claim(unbound("now"))}, "pod has unbound immediate PersistentVolumeClaims"},
 		{"unbound, and to be bound for a pod", []runtime.Object{claim(unbound("late")), late}, ""},
+		{"of a class that makes no volumes", []runtime.Object{claim(unbound("late")), local}, "2 node(s) didn't find available persistent volumes to bind"},
+		{"of such a class whose volume is another's", []runtime.Object{claim(unbound("late")), local, taken}, "2 node(s) didn't find available persistent volumes to bind"},
+		{"of such a class that has a free volume", []runtime.Object{claim(unbound("late")), local, free}, ""},
+		{"of a class that makes volumes elsewhere", []runtime.Object{claim(unbound("late")), elsewhere}, "2 node(s) didn't find available persistent volumes to bind"},
 		{"half bound", []runtime.Object{claim(func(c *corev1.PersistentVolumeClaim) { c.Annotations = nil }), late}, "pod has unbound immediate PersistentVolumeClaims"},
 		{"bound to nothing", []runtime.Object{claim(asIs)}, `persistentvolume "pv" not found`},
 		{"bound to a volume elsewhere", []runtime.Object{claim(asIs), zonal}, "2 node(s) didn't match PersistentVolume's node affinity"},
@@ -275,4 +286,18 @@ func TestClaimsHaveToBeThereAndBoundToAVolumeOfTheNode(t *testing.T) {
 		claims(pod, "data")
 		says(t, c.what, s, pod, c.want)
 	}
+}
+
+func TestAClaimOfOnePodKeepsOthersOff(t *testing.T) {
+	s := zones()
+	s.storage = shelf(t,
+		&corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: "pv"}},
+		&corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Name: "data", Annotations: map[string]string{volume.AnnBindCompleted: "yes"}},
+			Spec: corev1.PersistentVolumeClaimSpec{VolumeName: "pv", AccessModes: []corev1.PersistentVolumeAccessMode{corev1.ReadWriteOncePod}}})
+	pod, other := makePod("p", "1", 0), makePod("other", "1", 0)
+	claims(pod, "data")
+	claims(other, "data")
+	says(t, "nobody mounts it", s, pod, "")
+	s.place(other, "a")
+	says(t, "another pod mounts it", s, pod, "2 node has pod using PersistentVolumeClaim with the same name and ReadWriteOncePod access mode")
 }

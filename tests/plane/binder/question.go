@@ -31,7 +31,7 @@ type question struct {
 	affinity nodeaffinity.RequiredNodeAffinity
 	pins     sets.Set[string] // the only nodes that may match; nil for any
 	features nodedeclaredfeatures.FeatureSet
-	volumes  []*corev1.PersistentVolume // of its claims, as far as they are bound
+	volumes  podVolumes
 	terms    podAffinityTerms
 	// hopeless is why no node can take the pod whatever its state; "" if one might.
 	hopeless string
@@ -41,6 +41,7 @@ type question struct {
 	// What follows from the pods that are there.
 	neighbours func() *neighbours
 	spread     func() []*spreadRule
+	claimInUse func() bool
 }
 
 func (s *state) ask(pod *corev1.Pod, switches *Switches) *question {
@@ -65,6 +66,7 @@ func (s *state) ask(pod *corev1.Pod, switches *Switches) *question {
 func (q *question) look() *question {
 	q.neighbours = sync.OnceValue(func() *neighbours { return findNeighbours(q) })
 	q.spread = sync.OnceValue(func() []*spreadRule { return countSpread(q) })
+	q.claimInUse = sync.OnceValue(func() bool { return findClaimInUse(q) })
 	return q
 }
 

@@ -4,14 +4,11 @@
 //! Each filter says why a node is out. What a test needs besides is one more filter.
 
 mod neighbours;
+mod volumes;
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::api::core::v1::{
-    Node, NodeSelectorRequirement, NodeSelectorTerm, PersistentVolume, PersistentVolumeClaim, Pod,
-    PodSpec,
-};
-use k8s_openapi::api::storage::v1::StorageClass;
+use k8s_openapi::api::core::v1::{Node, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec};
 use lockstep_api::key::Key;
 use lockstep_api::names::RESTART_ALL_FEATURE;
 use lockstep_manager::stepped::WatchedKind;
@@ -52,6 +49,10 @@ pub(crate) fn turn(store: &mut Store) -> bool {
     for at in waiting {
         match judge(&pods[at], &nodes, &pods, store) {
             Ok(node) => {
+                let on = nodes
+                    .iter()
+                    .find(|n| n.metadata.name.as_ref() == Some(&node));
+                volumes::bind(store, &pods[at], on);
                 bind(store, &pods[at], &node);
                 pods[at].spec.get_or_insert_default().node_name = Some(node);
             }
@@ -92,7 +93,7 @@ fn priority(pod: &Pod) -> i32 {
 /// The node for a pod, or why there is none.
 fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<String, String> {
     let total = nodes.len();
-    if let Some(why) = missing_claim(pod, store) {
+    if let Some(why) = volumes::missing_claim(pod, store) {
         return Err(format!("0/{total} nodes are available: {why}. not found"));
     }
     let spec = pod.spec.clone().unwrap_or_default();
@@ -133,50 +134,6 @@ fn judge(pod: &Pod, nodes: &[Node], pods: &[Pod], store: &Store) -> Result<Strin
     ))
 }
 
-/// What is wrong with a claim that the pod names.
-fn missing_claim(pod: &Pod, store: &Store) -> Option<String> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let volumes = pod.spec.iter().flat_map(|s| s.volumes.iter().flatten());
-    let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
-    let mut wrong = named.filter_map(|name| {
-        let claim = Key::new(namespace, name);
-        let Some(claim) = store.get::<PersistentVolumeClaim>(&claim) else {
-            return Some(format!("persistentvolumeclaim {name:?} not found"));
-        };
-        let class = claim
-            .spec
-            .as_ref()
-            .and_then(|s| s.storage_class_name.as_ref());
-        let class = class.and_then(|name| store.get::<StorageClass>(&Key::new("", name)));
-        let later =
-            class.and_then(|c| c.volume_binding_mode).as_deref() == Some("WaitForFirstConsumer");
-        let immediate = volume_of(&claim).is_none() && !later;
-        immediate.then(|| "pod has unbound immediate PersistentVolumeClaims".to_owned())
-    });
-    wrong.next()
-}
-
-/// The volume that a claim is bound to.
-fn volume_of(claim: &PersistentVolumeClaim) -> Option<String> {
-    let notes = claim.metadata.annotations.as_ref()?;
-    notes.get("pv.kubernetes.io/bind-completed")?;
-    claim.spec.as_ref()?.volume_name.clone()
-}
-
-/// Whether a node reaches the volumes of a pod that are bound.
-fn reaches_volumes(spec: &PodSpec, namespace: &str, node: &Node, store: &Store) -> bool {
-    let volumes = spec.volumes.iter().flatten();
-    let named = volumes.filter_map(|v| Some(&v.persistent_volume_claim.as_ref()?.claim_name));
-    let mut bound = named.filter_map(|name| {
-        let claim = store.get::<PersistentVolumeClaim>(&Key::new(namespace, name))?;
-        store.get::<PersistentVolume>(&Key::new("", volume_of(&claim)?))
-    });
-    bound.all(|volume| {
-        let affinity = volume.spec.and_then(|s| s.node_affinity?.required);
-        affinity.is_none_or(|a| matches_any(&a.node_selector_terms, node))
-    })
-}
-
 /// Why a node is out: the reasons of the first filter that says no.
 fn filter(around: Around<'_>, node: &Node, store: &Store) -> Vec<String> {
     let Around {
@@ -209,9 +166,8 @@ fn filter(around: Around<'_>, node: &Node, store: &Store) -> Vec<String> {
     if !short.is_empty() {
         return short;
     }
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    if !reaches_volumes(spec, namespace, node, store) {
-        return vec!["node(s) had volume node affinity conflict".into()];
+    if let Some(reason) = volumes::filter(pod, node, pods, store) {
+        return vec![reason.into()];
     }
     let apart = neighbours::spread(around, node);
     let apart = apart.or_else(|| neighbours::affinity(around, node).map(str::to_owned));

@@ -186,6 +186,7 @@ impl PodRecord {
             pinned: self.pinned.clone(),
             nominated: self.nominated.clone(),
             requests: Arc::new(resources(&self.requests)),
+            claims: None,
             priority: self.priority,
             preempts: self.preempts,
             protected: self.protected,

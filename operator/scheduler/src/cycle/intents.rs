@@ -13,7 +13,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::{GangPhase, Pod};
+use lockstep_model::{Assignments, GangPhase, Pod};
 
 use super::budgets::{BudgetAnswer, budgets_allow, guarded_pods};
 use super::place::place_in_free;
@@ -45,6 +45,14 @@ pub(super) fn drop_void(context: &Context<'_>, capacity: &mut Capacity, gangs: &
             withdraw(context, capacity, gang);
         }
     }
+}
+
+/// An intent that holds, with its victims.
+struct Valid {
+    /// Position of its gang.
+    at: usize,
+    intent: Preemption,
+    found: Vec<Found>,
 }
 
 /// Carries intents on. Runs after capacity is reserved.
@@ -88,27 +96,25 @@ pub(super) fn pursue(
         capacity
             .evicting
             .extend(there.map(|f| f.victim.uid.clone()));
-        valid.push((at, intent, found));
+        valid.push(Valid { at, intent, found });
     }
     let intents = gangs.iter().filter_map(|g| g.status.preemption.as_ref());
     memory.evictions.read(intents, context.now);
     // In the order of the queue, where those are first that hold nodes.
-    valid.sort_by_cached_key(|(at, ..)| position(&gangs[*at]));
+    valid.sort_by_cached_key(|valid| position(&gangs[valid.at]));
     out.evictions = memory.evictions.clone();
-    for (_, intent, found) in &valid {
+    for Valid { intent, found, .. } in &valid {
         if begun(intent) {
             out.spend(&guarded_pods(context, gangs, found));
         }
     }
-    for (at, intent, found) in &valid {
-        pursue_one(
-            context, memory, capacity, gangs, *at, intent, found, &mut out,
-        );
+    for valid in &valid {
+        pursue_one(context, memory, capacity, gangs, valid, &mut out);
     }
     // Victims that were only going to be told, of an intent that has just been dropped or
     // shortened, stay: to count their capacity as leaving would make the next intent one victim
     // short, and so on for ever.
-    for (at, _, found) in &valid {
+    for Valid { at, found, .. } in &valid {
         let intent = gangs[*at].status.preemption.iter();
         let victims = intent.flat_map(|intent| &intent.victims);
         let kept: HashSet<&str> = victims.map(|v| v.uid.as_str()).collect();
@@ -122,33 +128,28 @@ pub(super) fn pursue(
     out
 }
 
-#[expect(
-    clippy::too_many_arguments,
-    reason = "the parts of a cycle, and one of its intents"
-)]
 fn pursue_one(
     context: &Context<'_>,
     memory: &mut Memory,
     capacity: &mut Capacity,
     gangs: &mut [GangState],
-    at: usize,
-    intent: &Preemption,
-    found: &[Found],
+    valid: &Valid,
     out: &mut Pursued,
 ) {
-    let unbound = gangs[at].unbound();
+    let Valid { at, intent, found } = valid;
+    let gang = &mut gangs[*at];
+    let unbound = gang.unbound();
     if unbound.is_empty() {
-        gangs[at].status.preemption = None;
+        gang.status.preemption = None;
         return;
     }
     let gone = found.iter().all(|f| f.progress == Progress::Gone);
-    if gone && is_unanswered(context, memory, &mut gangs[at], &unbound, &mut out.wake) {
-        record_useless_eviction(&mut gangs[at], intent);
-        record_silence(context, &mut gangs[at], &unbound);
-        withdraw(context, capacity, &mut gangs[at]);
+    if gone && is_unanswered(context, memory, gang, &unbound, &mut out.wake) {
+        record_useless_eviction(gang, intent);
+        record_silence(context, gang, &unbound);
+        withdraw(context, capacity, gang);
         return;
     }
-    let gang = &gangs[at];
     let pods: Option<Vec<(Arc<Pod>, String)>> = unbound
         .iter()
         .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
@@ -157,62 +158,84 @@ fn pursue_one(
     // is evicted in vain.
     let Some(pods) = pods else {
         if overdue(context, intent, found, &mut out.wake) {
-            withdraw(context, capacity, &mut gangs[at]);
+            withdraw(context, capacity, gang);
         }
         return;
     };
-    let here: Vec<&Found> = found
-        .iter()
-        .filter(|f| f.progress == Progress::Here)
-        .collect();
-    if here.is_empty() {
-        // While a victim runs, kube-scheduler would preempt by itself for pods that it sees.
-        let early = context.settings.keeps_nominations;
-        if found.iter().all(|f| f.progress.makes_way(early)) {
-            nominate(&pods, out);
-        }
+    if found.iter().any(|f| f.progress == Progress::Here) {
+        pursue_victims(context, memory, capacity, gangs, valid, &unbound, out);
         return;
     }
+    // While a victim runs, kube-scheduler would preempt by itself for pods that it sees.
+    let early = context.settings.keeps_nominations;
+    if found.iter().all(|f| f.progress.makes_way(early)) {
+        nominate(&pods, out);
+    }
+}
+
+/// Evicts the victims of an intent that are here, unless the gang fits without, or with fewer of them.
+fn pursue_victims(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    valid: &Valid,
+    unbound: &Assignments,
+    out: &mut Pursued,
+) {
+    let Valid { at, intent, found } = valid;
     let nodes: BTreeSet<NodeIx> = unbound
         .values()
         .filter_map(|n| context.cluster.ordinal(n))
         .collect();
-    let after = free_after_terminations(context, capacity, gangs, at, &nodes, out);
+    let after = free_after_terminations(context, capacity, gangs, *at, &nodes, out);
     if !fits(&after) {
-        withdraw(context, capacity, &mut gangs[at]);
+        withdraw(context, capacity, &mut gangs[*at]);
         return;
     }
-    let begun = begun(intent);
-    if !begun && move_to_free_capacity(context, memory, capacity, &mut gangs[at]) {
+    if !begun(intent) && move_to_free_capacity(context, memory, capacity, &mut gangs[*at]) {
         return;
     }
+    let here = found.iter().filter(|f| f.progress == Progress::Here);
+    let here: Vec<&Found> = here.collect();
     let spared = can_stay(intent, &here, after);
-    if spared.is_empty() {
-        match budgets_allow(context, memory, gangs, intent, &here, out) {
-            BudgetAnswer::Yes => {}
-            BudgetAnswer::Asked => {
-                if overdue(context, intent, found, &mut out.wake) {
-                    withdraw(context, capacity, &mut gangs[at]);
-                }
-                return;
-            }
-            BudgetAnswer::No => {
-                withdraw(context, capacity, &mut gangs[at]);
-                return;
-            }
-        }
-        if !begun && !in_pace(context, &mut gangs[at], intent, out) {
-            return;
-        }
-        record_eviction(&mut gangs[at], intent);
-        note_request(context, &mut gangs[at], &here);
-        for victim in here {
-            evict(context, memory, gangs, at, intent, victim, out);
-        }
-    } else {
+    if !spared.is_empty() {
         let victims = intent.victims.iter();
         let left = victims.filter(|v| !spared.contains(v.uid.as_str()));
-        gangs[at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
+        gangs[*at].status.preemption = Some(reduced(intent.clone(), left.cloned().collect()));
+        return;
+    }
+    let refused = match budgets_allow(context, memory, gangs, intent, &here, out) {
+        BudgetAnswer::Yes => {
+            evict_in_pace(context, memory, gangs, valid, here, out);
+            false
+        }
+        BudgetAnswer::Asked => overdue(context, intent, found, &mut out.wake),
+        BudgetAnswer::No => true,
+    };
+    if refused {
+        withdraw(context, capacity, &mut gangs[*at]);
+    }
+}
+
+/// Evicts these victims as soon as the limit allows it.
+fn evict_in_pace(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gangs: &mut [GangState],
+    valid: &Valid,
+    here: Vec<&Found>,
+    out: &mut Pursued,
+) {
+    let Valid { at, intent, .. } = valid;
+    let gang = &mut gangs[*at];
+    if !begun(intent) && !in_pace(context, gang, intent, out) {
+        return;
+    }
+    record_eviction(gang, intent);
+    note_request(context, gang, &here);
+    for victim in here {
+        evict(context, memory, gangs, *at, intent, victim, out);
     }
 }
 

@@ -18,6 +18,7 @@ use super::round::Round;
 use crate::capacity::Capacity;
 use crate::context::Context;
 use crate::occupancy::occupancy;
+use crate::refusal::may_never_run;
 use crate::size::fits;
 use crate::standing::{amounts, held, may_preempt, wanted};
 use crate::state::GangState;
@@ -42,8 +43,8 @@ pub(super) fn reserve_for(
     round: &mut Round,
 ) {
     let gang = &gangs[at];
-    // Whose scheduler does not answer would keep others waiting for ever: it may have what is free.
-    if gang.status.refusal.as_ref().is_some_and(|r| r.unanswered) {
+    // It may have what is free.
+    if may_never_run(gang) {
         return;
     }
     let equals = round.ahead.iter().filter(|r| r.priority == gang.priority());

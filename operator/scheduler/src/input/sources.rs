@@ -1,6 +1,6 @@
 //! A gang as it is read from its objects.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -13,6 +13,7 @@ use lockstep_api::workload::{DisruptionMode, Group};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::neighbours::{apart_from, keeps_from_other_gangs, neighbours};
 use lockstep_model::pod::{DEFAULT_GRACE, checkpoint};
+use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{
     AdmittedPods, GangPhase, QuotaCharge, Storage, Template, VolumeAnswer, VolumeNeeds,
 };
@@ -22,6 +23,9 @@ use crate::growth::MemberLedger;
 
 /// What is said of pods that were not sent to the API server yet.
 const NOT_ASKED: &str = "it has not been asked yet";
+
+/// What only kube-scheduler knows of a claim that several pods mount.
+const ONE_POD: &str = "ReadWriteOncePod claim, which several members mount,";
 
 /// What the pods of a workload are taken to be.
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +96,10 @@ impl GangSources<'_> {
             None => Arc::new(self.gang()),
         };
         let templates = match unchanged_spec {
-            Some(previous) if self.answers_are_the_same(previous) => {
+            Some(previous) if self.answers_are_the_same(&gang, previous) => {
                 Arc::clone(&previous.workload.templates)
             }
-            _ => self.templates(),
+            _ => self.templates(&gang),
         };
         Some(GangInput {
             key: self.key.clone(),
@@ -136,16 +140,20 @@ impl GangSources<'_> {
         })
     }
 
-    fn templates(&self) -> Arc<[TemplateInput]> {
+    fn templates(&self, gang: &Gang) -> Arc<[TemplateInput]> {
         let spec = &self.workload.spec;
         let neighbours = neighbours(self.workload, self.pods.admitted());
-        let templates = spec.groups.iter().zip(&neighbours).map(|(group, pods)| {
+        let needs = neighbours.iter().map(|pods| VolumeNeeds::from(pods.spec));
+        let needs: Vec<VolumeNeeds> = needs.collect();
+        let asking = spec.groups.iter().map(|g| g.name.as_str()).zip(&needs);
+        let answers = self.storage_answers(gang, asking);
+        let groups = spec.groups.iter().zip(&neighbours);
+        let templates = groups.zip(needs.into_iter().zip(answers));
+        let templates = templates.map(|((group, pods), (volumes, storage))| {
             let Template {
                 requests,
                 constraints,
             } = Template::from(pods.spec);
-            let volumes = VolumeNeeds::from(pods.spec);
-            let storage = self.storage_answer(&volumes);
             let charge = QuotaCharge::new(pods.spec, spec.priority_class_name.as_deref());
             let not_modelled = pods.not_modelled(&neighbours);
             TemplateInput {
@@ -153,13 +161,14 @@ impl GangSources<'_> {
                 labels: self.labels(group),
                 requests,
                 nodes: TemplateNodes::Satisfying(constraints.with_volumes(storage.nodes.clone())),
+                not_modelled: not_modelled
+                    .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
+                    .map(str::to_owned)
+                    .or_else(|| storage.not_modelled.clone()),
                 volumes,
                 storage,
                 charge: charge.ok().map(Arc::new),
                 apart: apart_from(pods, &neighbours),
-                not_modelled: not_modelled
-                    .or_else(|| keeps_from_other_gangs(pods, gangs(spec).len()))
-                    .map(str::to_owned),
                 scheduler_name: pods
                     .spec
                     .scheduler_name
@@ -181,19 +190,34 @@ impl GangSources<'_> {
         labels.cloned().unwrap_or_default()
     }
 
-    fn storage_answer(&self, needs: &VolumeNeeds) -> VolumeAnswer {
-        let storage = self.storage.filter(|_| !needs.is_empty());
-        storage.map_or_else(VolumeAnswer::default, |storage| {
-            storage.answer(&self.key.namespace, needs)
-        })
+    /// What storage says to what each group asks of it.
+    fn storage_answers<'n>(
+        &self,
+        gang: &Gang,
+        asking: impl Iterator<Item = (&'n str, &'n VolumeNeeds)>,
+    ) -> Vec<VolumeAnswer> {
+        let answer = |(group, needs): (&'n str, &VolumeNeeds)| {
+            let storage = self.storage.filter(|_| !needs.is_empty());
+            let answer = storage.map(|storage| storage.answer(&self.key.namespace, needs));
+            (group, answer.unwrap_or_default())
+        };
+        let mut answers: Vec<_> = asking.map(answer).collect();
+        one_pod_claims(gang, &mut answers);
+        answers.into_iter().map(|(_, answer)| answer).collect()
     }
 
     /// Whether storage and the API server say of the templates what they said before.
-    fn answers_are_the_same(&self, previous: &GangInput) -> bool {
-        let mut templates = previous.workload.templates.iter();
-        previous.workload.admitted == self.pods.revision()
-            && templates
-                .all(|t| t.volumes.is_empty() || t.storage == self.storage_answer(&t.volumes))
+    fn answers_are_the_same(&self, gang: &Gang, previous: &GangInput) -> bool {
+        if previous.workload.admitted != self.pods.revision() {
+            return false;
+        }
+        let templates = &previous.workload.templates;
+        let asking = templates.iter().map(|t| (t.group.as_str(), &t.volumes));
+        templates.iter().all(|t| t.volumes.is_empty())
+            || templates
+                .iter()
+                .map(|t| &t.storage)
+                .eq(&self.storage_answers(gang, asking))
     }
 
     fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
@@ -251,6 +275,36 @@ impl GangSources<'_> {
             Some(ledger) if ledger.backoff.is_some() => GangPhase::Held(reasons::BACKING_OFF),
             Some(ledger) if ledger.started => GangPhase::Active,
             _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
+        }
+    }
+}
+
+/// Claims that several members mount although one pod at a time may: where the gang needs more than one of
+/// these, it cannot run, and else only kube-scheduler knows which of them does.
+fn one_pod_claims(gang: &Gang, answers: &mut [(&str, VolumeAnswer)]) {
+    let claims: BTreeSet<String> = answers
+        .iter()
+        .flat_map(|(_, answer)| answer.one_pod.iter().cloned())
+        .collect();
+    for claim in claims {
+        let mounting = answers.iter().filter(|(_, a)| a.one_pod.contains(&claim));
+        let mounting: BTreeSet<&str> = mounting.map(|(group, _)| *group).collect();
+        let members = gang.members().filter(|m| mounting.contains(&*m.group));
+        let members = members.count();
+        let dispensable = gang.size().saturating_sub(gang.min_count.max(0) as usize);
+        let needed = members.saturating_sub(if gang.basic { members } else { dispensable });
+        for (_, answer) in answers.iter_mut() {
+            if !answer.one_pod.contains(&claim) {
+                continue;
+            }
+            if needed > 1 {
+                answer.missing.push(MissingVolume::OnePod {
+                    claim: claim.clone(),
+                    members,
+                });
+            } else if members > 1 {
+                answer.not_modelled = Some(ONE_POD.to_owned());
+            }
         }
     }
 }

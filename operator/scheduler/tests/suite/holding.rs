@@ -1,8 +1,8 @@
 //! A gang that lacks storage is held before it is placed.
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
 use lockstep_api::condition::reasons;
-use lockstep_sim::{Gangs, Key, WatchedKind};
+use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
 
 use crate::{HIGH, LOW, run};
@@ -188,4 +188,163 @@ fn a_gang_that_needs_all_its_members_waits_for_the_claim_of_one_group() {
     run(&mut world, 60);
     assert_eq!(world.pods_of("half").len(), 0);
     assert_eq!(world.condition("half").reason, reasons::VOLUME_MISSING);
+}
+
+/// A class of volumes for claims that wait for their first pod.
+fn class(world: &mut Gangs, name: &str, provisioner: &str, more: &Value) {
+    let mut class = json!({"metadata": {"name": name}, "provisioner": provisioner,
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    for (field, value) in more.as_object().into_iter().flatten() {
+        class[field] = value.clone();
+    }
+    create(world, WatchedKind::StorageClass, class);
+}
+
+/// The claim of gang `high`, not bound yet.
+fn claim_of_class(world: &mut Gangs, class: &str) {
+    let claim = json!({"metadata": {"name": "data-high", "namespace": "ml"}, "spec": {"storageClassName": class}});
+    create(world, WatchedKind::PersistentVolumeClaim, claim);
+}
+
+/// A volume of class `local` that one node reaches.
+fn local_volume(world: &mut Gangs, name: &str, zone: &str) {
+    let terms =
+        json!([{"matchExpressions": [{"key": "zone", "operator": "In", "values": [zone]}]}]);
+    let volume = json!({"metadata": {"name": name}, "spec": {"storageClassName": "local",
+        "nodeAffinity": {"required": {"nodeSelectorTerms": terms}}}});
+    create(world, WatchedKind::PersistentVolume, volume);
+}
+
+/// A node in each of two zones, full of a gang of low priority each: the one in zone b has just begun, so
+/// that it costs less.
+fn full_zones() -> Gangs {
+    let mut world = Gangs::new(&[]);
+    for (name, zone) in [("n1", "a"), ("n2", "b")] {
+        world.zone(name, 2, &json!({"zone": zone}));
+    }
+    world.gang("a", LOW);
+    world.settle();
+    run(&mut world, 600);
+    world.gang("b", LOW);
+    world.settle();
+    assert_eq!(world.nodes("b"), ["n2", "n2"]);
+    world
+}
+
+const NO_PROVISIONER: &str = "kubernetes.io/no-provisioner";
+
+#[test]
+fn a_gang_whose_unbound_claim_no_node_can_serve_evicts_nobody() {
+    let mut world = full_zones();
+    class(&mut world, "local", NO_PROVISIONER, &json!({}));
+    claim_of_class(&mut world, "local");
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 600);
+    assert_eq!(harm(&world), (0, 0, 4));
+    let condition = world.condition("high");
+    assert_eq!(condition.reason, reasons::VOLUME_MISSING);
+    let expected = "didn't find available persistent volumes to bind: storageclass.storage.k8s.io \"local\" makes no volumes";
+    assert!(
+        condition.message.contains(expected),
+        "{}",
+        condition.message
+    );
+}
+
+#[test]
+fn a_gang_whose_claim_gets_one_of_the_volumes_that_are_there_is_placed_and_evicts_nobody() {
+    let mut world = full_zones();
+    class(&mut world, "local", NO_PROVISIONER, &json!({}));
+    claim_of_class(&mut world, "local");
+    local_volume(&mut world, "disk", "a");
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 600);
+    assert_eq!(harm(&world), (0, 0, 4));
+    let message = world.condition("high").message;
+    let expected = "only kube-scheduler knows whether its claim for one of the volumes of storageclass \"local\"";
+    assert!(message.contains(expected), "{message}");
+    let running = Key::new("ml", "a");
+    world.remove(WatchedKind::TrainingWorkload, &running);
+    run(&mut world, 60);
+    assert_eq!(world.running("high"), 2);
+}
+
+#[test]
+fn a_gang_that_waits_for_a_volume_is_placed_as_soon_as_one_is_made() {
+    let mut world = Gangs::new(&[]);
+    world.zone("n1", 2, &json!({"zone": "a"}));
+    class(&mut world, "local", NO_PROVISIONER, &json!({}));
+    claim_of_class(&mut world, "local");
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 60);
+    assert_eq!(world.placement("high"), None);
+    local_volume(&mut world, "disk", "a");
+    run(&mut world, 10);
+    assert_eq!(world.running("high"), 2);
+}
+
+#[test]
+fn a_gang_evicts_only_where_a_volume_may_be_made_for_its_claim() {
+    let mut world = full_zones();
+    let zones = json!([{"matchLabelExpressions": [{"key": "zone", "values": ["a"]}]}]);
+    class(
+        &mut world,
+        "zonal",
+        "csi.example",
+        &json!({"allowedTopologies": zones}),
+    );
+    claim_of_class(&mut world, "zonal");
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 2));
+    assert_eq!(world.nodes("high"), ["n1", "n1"]);
+}
+
+/// The claim of gang `high` is there, and one pod at a time may mount it.
+fn one_pod_claim(world: &mut Gangs) {
+    world.make_claim("high");
+    let claim = Key::new("ml", "data-high");
+    world
+        .cluster
+        .edit::<PersistentVolumeClaim>(&claim, |claim| {
+            claim.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".into()]);
+        });
+}
+
+#[test]
+fn a_gang_whose_members_mount_a_claim_that_one_pod_may_mount_is_held() {
+    let mut world = full();
+    one_pod_claim(&mut world);
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 60);
+    assert_eq!(harm(&world), (0, 0, 4));
+    let message = world.condition("high").message;
+    assert!(
+        message.contains("2 members mount persistentvolumeclaim"),
+        "{message}"
+    );
+}
+
+#[test]
+fn a_gang_whose_claim_another_pod_mounts_evicts_nobody_until_that_has_gone() {
+    let one = Spec {
+        members: 1,
+        gpus: 2,
+        ..HIGH
+    };
+    let mut world = full();
+    one_pod_claim(&mut world);
+    let volume = json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-high"}}]}});
+    world.foreign_with("reader", "n1", 1000, 0, &volume);
+    world.gang_with_claim("high", one);
+    run(&mut world, 600);
+    assert_eq!(harm(&world), (0, 0, 4));
+    let message = world.condition("high").message;
+    assert!(
+        message.contains("ReadWriteOncePod claim, which another pod mounts"),
+        "{message}"
+    );
+    world.remove(WatchedKind::Pod, &Key::new("ml", "reader"));
+    run(&mut world, 60);
+    assert_eq!((world.preemptions("high"), world.running("high")), (1, 1));
 }

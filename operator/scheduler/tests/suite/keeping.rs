@@ -103,6 +103,23 @@ fn a_refusal_does_not_count_while_somebody_is_leaving_the_node() {
 }
 
 #[test]
+fn a_refusal_that_no_termination_mends_counts_although_somebody_leaves() {
+    let (mut world, first) = refused();
+    let grace = json!({"spec": {"terminationGracePeriodSeconds": 3600}});
+    world.foreign_with("leaving", &first, 0, 1, &grace);
+    world.delete(WatchedKind::Pod, &Key::new("ml", "leaving"));
+    let words = "0/2 nodes are available: 1 node(s) had untolerated taint(s), 1 node(s) didn't satisfy plugin(s) \
+        [NodeAffinity]. no new claims to deallocate";
+    world.refuse_pods("a", words);
+    world.schedule();
+    world.later(5);
+    world.schedule();
+    let refusal = world.status("a").refusal.expect("it is noted");
+    assert_eq!(refusal.message, words);
+    assert_ne!(world.nodes("a"), [first]);
+}
+
+#[test]
 fn a_pod_that_is_bound_just_when_its_member_is_moved_keeps_its_node() {
     let (mut world, first) = refused();
     world.schedule();

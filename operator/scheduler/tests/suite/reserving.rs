@@ -218,6 +218,50 @@ fn a_gang_that_is_refused_for_another_reason_than_capacity_reserves_nothing_mean
     assert_eq!(world.running("small"), 1);
 }
 
+/// A gang of two whole nodes, of which kube-scheduler refuses the pods so many times before somebody takes
+/// one of the nodes for good.
+fn refused_before_it_waits(times: i32) -> Gangs {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    world.obstructed_gang("broken", whole_nodes(2));
+    let tries = |world: &Gangs| world.status("broken").refusal.map_or(0, |r| r.tries);
+    for _ in 0..600 {
+        world.round();
+        world.later(1);
+        if tries(&world) == times && world.pods_of("broken").is_empty() {
+            break;
+        }
+    }
+    assert_eq!(tries(&world), times);
+    world.foreign_with("on-n2", "n2", 1000, 4, &ends());
+    for _ in 0..360 {
+        world.round();
+        world.later(1);
+    }
+    assert!(
+        world.nodes("broken").is_empty(),
+        "there is no capacity for it"
+    );
+    world
+}
+
+#[test]
+fn a_gang_that_was_refused_again_and_again_reserves_nothing_after_its_back_off_either() {
+    let mut world = refused_before_it_waits(3);
+    assert_eq!(reserved(&world, "broken"), [""; 0]);
+    let low = Spec {
+        priority: 1,
+        ..SMALL
+    };
+    later(&mut world, "small", low);
+    assert_eq!(world.running("small"), 1);
+}
+
+#[test]
+fn a_gang_that_was_refused_once_still_reserves_what_it_waits_for() {
+    let world = refused_before_it_waits(1);
+    assert_eq!(reserved(&world, "broken"), ["n1", "n2"]);
+}
+
 #[test]
 fn a_forged_reservation_is_dropped() {
     let forged = [

@@ -17,24 +17,31 @@ use lockstep_cluster::scenario::{PATIENCE, Scenario, node, restarts, uids};
 use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 
-/// One test each; that of the last one is the quick start.
-const SAMPLES: [&str; 6] = [
+use crate::preemption::{evicted_and_spared, two_low};
+
+/// One test each; that of `06-without-accelerators` is the quick start.
+const SAMPLES: [&str; 7] = [
     "01-minimal",
     "02-topology",
     "03-failure-policy",
     "04-elastic",
     "05-depends-on",
     "06-without-accelerators",
+    "07-preemption-by-cost",
 ];
 
 fn folder() -> PathBuf {
     repository().join("samples")
 }
 
-/// Creates a sample and returns its name.
+/// Creates the objects of a sample and returns the name of the last, which is its workload.
 async fn apply(t: &Scenario<'_>, sample: &str) -> Result<String> {
     let text = std::fs::read_to_string(folder().join(format!("{sample}.yaml")))?;
-    Ok(t.create(parse(&text)?).await?.name_any())
+    let mut name = String::new();
+    for object in text.split("\n---\n") {
+        name = t.create(parse(object)?).await?.name_any();
+    }
+    Ok(name)
 }
 
 /// Waits until a group has this many running pods, and returns them.
@@ -249,6 +256,34 @@ async fn sample_depends_on_goes_from_data_to_training_to_evaluation() -> Result<
         t.nodes.exit(&t.name, &pod, "evaluate", 0).await?;
         let (reason, _) = t.condition(&name, types::COMPLETE).await?;
         ensure!(reason == reasons::SUCCESS_POLICY, "{reason}");
+        Ok(())
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn sample_preemption_by_cost_displaces_one_gang_and_lets_kube_scheduler_preempt_for_no_pod()
+-> Result<()> {
+    scenario(cluster().await?, "by-cost", &Shape::default(), async |t| {
+        let before = two_low(t).await?;
+        let name = apply(t, SAMPLES[6]).await?;
+        let pods = t.running(&name).await?;
+        for pod in &pods {
+            let policy = pod
+                .spec
+                .as_ref()
+                .and_then(|s| s.preemption_policy.as_deref());
+            ensure!(policy == Some("Never"), "{}: {policy:?}", pod.name_any());
+        }
+        let (evicted, _) = evicted_and_spared(t, &before).await?;
+        ensure!(
+            t.pods(evicted).await?.is_empty(),
+            "{evicted} was not evicted whole"
+        );
+        for (workload, needed) in [(name.as_str(), "Preempting"), (evicted, "Preempted")] {
+            let events = t.event_reasons(workload).await?;
+            ensure!(events.iter().any(|r| r == needed), "{workload}: {events:?}");
+        }
         Ok(())
     })
     .await

@@ -67,16 +67,19 @@ impl Watched for Volumes {
         touched: &mut Touched,
     ) {
         if state.storage.volumes.get(&name) != Some(&volume) {
+            let free = has_free(state, &volume.class);
             let old = state.storage.volumes.insert(name, volume.clone());
             for volume in old.into_iter().chain([volume]) {
-                volume_changed(state, &volume, touched);
+                volume_changed(state, &volume, free, touched);
             }
         }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
+        let class = state.storage.volumes.get(&key.name).map(|v| &v.class);
+        let free = class.and_then(|class| has_free(state, class));
         if let Some(old) = state.storage.volumes.remove(&key.name) {
-            volume_changed(state, &old, touched);
+            volume_changed(state, &old, free, touched);
         }
     }
 
@@ -85,11 +88,21 @@ impl Watched for Volumes {
     }
 }
 
+/// Whether there is a free volume of a class to whose claims that matters.
+fn has_free(state: &State, class: &str) -> Option<bool> {
+    let storage = &state.storage;
+    storage.is_choosy(class).then(|| storage.has_free(class))
+}
+
 /// The gangs of its claim, and those with ephemeral volumes of its class, to which it matters while
-/// there is no such class.
-fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
+/// there is no such class. And all that may wait for a volume of its class, of which there was a free one
+/// or not.
+fn volume_changed(state: &mut State, volume: &Volume, free: Option<bool>, touched: &mut Touched) {
     if let Some(claim) = &volume.claim {
         claim_changed(state, claim, touched);
+    }
+    if has_free(state, &volume.class) != free {
+        state.read_gangs_with(None, |v| !v.is_empty(), touched);
     }
     if !volume.class.is_empty() && !state.storage.classes.contains_key(&volume.class) {
         state.read_gangs_with(None, |v| v.classes.contains(&volume.class), touched);
@@ -115,7 +128,8 @@ impl Watched for StorageClasses {
         class: StorageClass,
         touched: &mut Touched,
     ) {
-        if state.storage.classes.insert(key.name, class) != Some(class) {
+        if state.storage.classes.get(&key.name) != Some(&class) {
+            state.storage.classes.insert(key.name, class);
             state.read_gangs_with(None, |v| !v.is_empty(), touched);
         }
     }

@@ -84,6 +84,39 @@ pub(super) const STORIES: &[Story] = &[
     ("has a claim of a class that is not there", || {
         claims(|world| claim_of_class(world, "none"))
     }),
+    ("has a claim of a class that makes no volumes", || {
+        claims(|world| {
+            class_without_provisioner(world);
+            claim_of_class(world, "local");
+        })
+    }),
+    ("has a claim for one of the volumes that are there", || {
+        mounts_and_may_preempt(2, |world| {
+            class_without_provisioner(world);
+            let claim = json!({"metadata": {"name": "data-high", "namespace": "ml"}, "spec": {"storageClassName": "local"}});
+            create(world, WatchedKind::PersistentVolumeClaim, claim);
+            let volume =
+                json!({"metadata": {"name": "disk"}, "spec": {"storageClassName": "local"}});
+            create(world, WatchedKind::PersistentVolume, volume);
+        })
+    }),
+    ("has several members with a claim of one pod", || {
+        mounts_and_may_preempt(2, one_pod_claim)
+    }),
+    ("has a claim of one pod that another pod mounts", || {
+        mounts_and_may_preempt(1, |world| {
+            one_pod_claim(world);
+            let claim =
+                json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-high"}});
+            world.foreign_with(
+                "reader",
+                "n0",
+                1000,
+                0,
+                &json!({"spec": {"volumes": [claim]}}),
+            );
+        })
+    }),
     (
         "has an ephemeral volume of a class that is not there",
         || {
@@ -193,6 +226,40 @@ fn claims(amiss: impl FnOnce(&mut Gangs)) -> Gangs {
     world.gang_with_claim("data", LOW);
     lasts(&mut world, 10);
     world
+}
+
+/// A gang of so many members with claim `data-high` that could preempt.
+fn mounts_and_may_preempt(members: i32, there: impl FnOnce(&mut Gangs)) -> Gangs {
+    let mut world = full(1);
+    there(&mut world);
+    let gpus = 2 / i64::from(members);
+    world.gang_with_claim(
+        "high",
+        Spec {
+            members,
+            gpus,
+            ..HIGH
+        },
+    );
+    lasts(&mut world, 120);
+    world
+}
+
+fn class_without_provisioner(world: &mut Gangs) {
+    let class = json!({"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
+        "volumeBindingMode": "WaitForFirstConsumer"});
+    create(world, WatchedKind::StorageClass, class);
+}
+
+/// Claim `data-high`, which one pod at a time may mount.
+fn one_pod_claim(world: &mut Gangs) {
+    world.make_claim("high");
+    let claim = Key::new("ml", "data-high");
+    world
+        .cluster
+        .edit::<PersistentVolumeClaim>(&claim, |claim| {
+            claim.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".into()]);
+        });
 }
 
 fn claim_of_class(world: &mut Gangs, class: &str) {

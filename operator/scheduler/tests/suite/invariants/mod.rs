@@ -1,21 +1,28 @@
 //! What holds whatever happens.
 
+mod seen;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::workload::GangStatus;
 use lockstep_api::{PodGroup, TrainingWorkload};
-use lockstep_model::Rules;
 use lockstep_sim::gangs::assigned;
+use lockstep_sim::nodes::node;
 use lockstep_sim::{Actor, Gangs, Key, Spec, WatchedKind};
 use proptest::prelude::*;
 use proptest::test_runner::{RngSeed, TestRunner};
+use seen::{
+    Amounts, Seen, Shape, kept_waiting, out_of_reach, overcommitted, partly_placed, reserved_twice,
+};
+use serde_json::{Value, json};
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 enum Event {
     Gang(Spec),
+    /// A gang of several groups, each of pods of its own shape.
+    Shapes(i32, Vec<Shape>),
     /// A gang that kube-scheduler refuses for a claim that does not exist.
     Broken(Spec),
     /// A gang that is held for such a claim.
@@ -44,9 +51,19 @@ fn specs() -> impl Strategy<Value = Spec> {
     (1..4i32, 1..6i32, 1..3i64).prop_map(|(p, members, gpus)| spec(p * 10, members, gpus))
 }
 
+/// Two to four groups, some of whose pods ask for adapters, too.
+fn shapes() -> impl Strategy<Value = Vec<Shape>> {
+    let shape = (1..3i32, 1..3i64, 0..3i64).prop_map(|(members, gpus, adapters)| Shape {
+        members,
+        each: [gpus, adapters],
+    });
+    prop::collection::vec(shape, 2..5)
+}
+
 fn events() -> impl Strategy<Value = Vec<Event>> {
     let event = prop_oneof![
         3 => specs().prop_map(Event::Gang),
+        2 => (1..4i32, shapes()).prop_map(|(p, shapes)| Event::Shapes(p * 10, shapes)),
         1 => specs().prop_map(Event::Broken),
         1 => specs().prop_map(Event::Claimless),
         1 => (0..8usize, 5..40i32).prop_map(|(n, priority)| Event::Sticky(n, priority)),
@@ -66,15 +83,42 @@ fn events() -> impl Strategy<Value = Vec<Event>> {
 /// Turns, each of a second, after which the scheduler must have come to rest.
 const MOST_TURNS: usize = 60;
 
-const NODES: [(&str, i64); 4] = [("n0", 4), ("n1", 4), ("n2", 2), ("n3", 3)];
+/// What a node has of each, and a pod asks for.
+const RESOURCES: [&str; 2] = ["nvidia.com/gpu", "example.com/adapter"];
+
+const NODES: [(&str, Amounts); 4] = [
+    ("n0", [4, 2]),
+    ("n1", [4, 4]),
+    ("n2", [2, 0]),
+    ("n3", [3, 1]),
+];
+
+/// The resources of these amounts, as objects name them.
+fn named(amounts: Amounts) -> Vec<(&'static str, String)> {
+    let amounts = RESOURCES.into_iter().zip(amounts);
+    amounts.map(|(name, n)| (name, n.to_string())).collect()
+}
+
+/// The groups of a gang: the first is `s0`.
+fn groups(shapes: &[Shape]) -> Value {
+    let group = |(at, shape): (usize, &Shape)| {
+        let limits: BTreeMap<&str, String> = named(shape.each)
+            .into_iter()
+            .filter(|(_, n)| n != "0")
+            .collect();
+        let container = json!({"name": "c", "resources": {"limits": limits}});
+        json!({"name": format!("s{at}"), "replicas": shape.members, "template": {"spec": {"containers": [container]}}})
+    };
+    shapes.iter().enumerate().map(group).collect()
+}
 
 /// A cluster in which events happen, and what they have made.
 struct Story {
     world: Gangs,
     /// Gangs ever made.
     made: usize,
-    /// Accelerators of one member, by gang.
-    gangs: BTreeMap<String, i64>,
+    /// The members of each group, by gang.
+    gangs: BTreeMap<String, Vec<Shape>>,
     /// Gangs whose claim does not exist.
     broken: BTreeSet<String>,
     /// Gangs whose claims do not exist.
@@ -88,8 +132,11 @@ struct Story {
 }
 
 /// What stories must be made of: each event, and what the invariants are about.
-const MIX: [&str; 19] = [
+const MIX: [&str; 23] = [
     "gang",
+    "two shapes",
+    "three or more shapes",
+    "adapters",
     "broken",
     "claimless",
     "sticky",
@@ -104,6 +151,7 @@ const MIX: [&str; 19] = [
     "node back",
     "later",
     "placed",
+    "several shapes placed",
     "intent",
     "reservation",
     "refused",
@@ -112,8 +160,15 @@ const MIX: [&str; 19] = [
 
 impl Story {
     fn new() -> Self {
+        let mut world = Gangs::new(&[]);
+        for (name, amounts) in NODES {
+            let amounts = named(amounts);
+            let amounts: Vec<(&str, &str)> =
+                amounts.iter().map(|(r, n)| (*r, n.as_str())).collect();
+            world.cluster.add_node(node(name, &amounts, &json!({})));
+        }
         Self {
-            world: Gangs::new(&NODES),
+            world,
             made: 0,
             gangs: BTreeMap::new(),
             broken: BTreeSet::new(),
@@ -128,10 +183,10 @@ impl Story {
         *self.seen.entry(what).or_default() += times;
     }
 
-    fn name_next(&mut self, spec: Spec) -> String {
+    fn name_next(&mut self, shapes: Vec<Shape>) -> String {
         let name = format!("g{}", self.made);
         self.made += 1;
-        self.gangs.insert(name.clone(), spec.gpus);
+        self.gangs.insert(name.clone(), shapes);
         name
     }
 
@@ -143,9 +198,11 @@ impl Story {
     }
 
     fn happen(&mut self, event: Event) {
-        let there = |n: usize| self.gangs.contains_key(&format!("g{n}"));
-        let (name, happened) = match event {
+        let there = |n: &usize| self.gangs.contains_key(&format!("g{n}"));
+        let (name, happened) = match &event {
             Event::Gang(_) => ("gang", true),
+            Event::Shapes(_, shapes) if shapes.len() == 2 => ("two shapes", true),
+            Event::Shapes(..) => ("three or more shapes", true),
             Event::Broken(_) => ("broken", true),
             Event::Claimless(_) => ("claimless", true),
             Event::Sticky(n, _) => ("sticky", there(n)),
@@ -164,18 +221,26 @@ impl Story {
         let world = &mut self.world;
         match event {
             Event::Gang(spec) => {
-                let name = self.name_next(spec);
+                let name = self.name_next(vec![spec.into()]);
                 self.world.gang(&name, spec);
                 self.admit(&name);
             }
+            Event::Shapes(priority, shapes) => {
+                let adapters = shapes.iter().any(|shape| shape.each[1] > 0);
+                self.note("adapters", usize::from(adapters));
+                let more = json!({"groups": groups(&shapes)});
+                let name = self.name_next(shapes);
+                self.world.gang_with(&name, spec(priority, 0, 0), &more);
+                self.admit(&name);
+            }
             Event::Broken(spec) => {
-                let name = self.name_next(spec);
+                let name = self.name_next(vec![spec.into()]);
                 self.world.obstructed_gang(&name, spec);
                 self.admit(&name);
                 self.broken.insert(name);
             }
             Event::Claimless(spec) => {
-                let name = self.name_next(spec);
+                let name = self.name_next(vec![spec.into()]);
                 self.world.gang_with_claim(&name, spec);
                 self.admit(&name);
                 self.broken.insert(name.clone());
@@ -199,7 +264,8 @@ impl Story {
             }
             Event::Node(n, ready) => {
                 self.lost |= !ready;
-                world.node(NODES[n].0, NODES[n].1, ready);
+                let (name, [gpus, _]) = NODES[n];
+                world.node(name, gpus, ready);
             }
             Event::Later(seconds) => world.later(seconds),
         }
@@ -235,9 +301,12 @@ impl Story {
             let placement = status.placement.as_ref().map(|p| p.id.clone());
             let released = ledger.get(&name).and_then(|gang| gang.released.clone());
             Some(Seen {
-                each: *self.gangs.get(&name)?,
+                shapes: self.gangs.get(&name)?.clone(),
                 released: released.is_some() && released == placement,
-                assigned: assigned(&status).into_values().collect(),
+                assigned: assigned(&status)
+                    .into_iter()
+                    .map(|(member, node)| (member.group.to_string(), node))
+                    .collect(),
                 needed: group
                     .spec
                     .gang
@@ -256,6 +325,8 @@ impl Story {
         let seen = self.look();
         let count = |which: fn(&Seen) -> bool| seen.iter().filter(|g| which(g)).count();
         self.note("placed", count(|g| !g.assigned.is_empty()));
+        let several = count(|g| g.shapes.len() > 1 && !g.assigned.is_empty());
+        self.note("several shapes placed", several);
         self.note("intent", count(|g| g.status.preemption.is_some()));
         self.note("reservation", count(|g| g.status.reservation.is_some()));
         self.note("refused", count(|g| g.status.refusal.is_some()));
@@ -289,129 +360,6 @@ impl Story {
     }
 }
 
-/// One gang as the oracles see it.
-struct Seen {
-    name: String,
-    /// Accelerators of one member.
-    each: i64,
-    /// Members that a gang needs; none where they go one by one.
-    needed: Option<usize>,
-    priority: i32,
-    status: PodGroupStatus,
-    /// Whether its workload has released its placement.
-    released: bool,
-    /// Node of each member that is placed.
-    assigned: Vec<String>,
-}
-
-impl Seen {
-    /// Members without which it does not run.
-    fn members(&self) -> usize {
-        self.needed.unwrap_or(1)
-    }
-}
-
-/// Accelerators that placements without an intent need on each node, against what it has. Members
-/// that wait for victims overlap with these victims, and with nobody else.
-fn overcommitted(seen: &[Seen]) -> Option<String> {
-    let mut promised: BTreeMap<&str, i64> = BTreeMap::new();
-    let holding = seen
-        .iter()
-        .filter(|g| g.status.preemption.is_none() && !g.released);
-    for (gang, node) in holding.flat_map(|g| g.assigned.iter().map(move |node| (g, node))) {
-        *promised.entry(node).or_default() += gang.each;
-    }
-    let offered: BTreeMap<&str, i64> = NODES.into_iter().collect();
-    promised.into_iter().find_map(|(node, promised)| {
-        let offered = offered[node];
-        (promised > offered).then(|| format!("{node}: {promised} of {offered} promised"))
-    })
-}
-
-/// A gang holds at least what it needs, or nothing; unless members were lost while it runs.
-fn partly_placed(seen: &[Seen]) -> Option<String> {
-    seen.iter().find_map(|gang| {
-        let (placed, needed) = (gang.assigned.len(), gang.needed?);
-        (placed > 0 && placed < needed).then(|| format!("{}: {placed} of {needed}", gang.name))
-    })
-}
-
-/// A victim that counts for as much as its preemptor.
-fn out_of_reach(seen: &[Seen]) -> Option<String> {
-    seen.iter().find_map(|gang| {
-        let intent = gang.status.preemption.as_ref()?;
-        let victim = intent
-            .victims
-            .iter()
-            .find(|v| v.priority >= gang.priority)?;
-        let (name, priority) = (&victim.name, victim.priority);
-        Some(format!(
-            "{} evicts {name} of priority {priority}",
-            gang.name
-        ))
-    })
-}
-
-/// Accelerators that are reserved by name on each node.
-fn reserved<'s>(seen: impl Iterator<Item = &'s Seen>) -> BTreeMap<&'s str, i64> {
-    let mut reserved: BTreeMap<&str, i64> = BTreeMap::new();
-    for gang in seen {
-        for on_node in gang.status.reservation.iter().flat_map(|r| &r.nodes) {
-            let members: i32 = on_node.members.values().sum();
-            *reserved.entry(&on_node.node).or_default() += i64::from(members) * gang.each;
-        }
-    }
-    reserved
-}
-
-/// A node of which more is reserved than it has, a gang that runs and reserves all the same, or too
-/// many that reserve.
-fn reserved_twice(seen: &[Seen]) -> Option<String> {
-    let offered: BTreeMap<&str, i64> = NODES.into_iter().collect();
-    let mut twice = reserved(seen.iter()).into_iter();
-    let twice = twice.find(|(node, reserved)| *reserved > offered[node]);
-    if let Some((node, reserved)) = twice {
-        return Some(format!("{node}: {reserved} of {} reserved", offered[node]));
-    }
-    let mut holders: BTreeMap<i32, usize> = BTreeMap::new();
-    for gang in seen.iter().filter(|g| g.status.reservation.is_some()) {
-        *holders.entry(gang.priority).or_default() += 1;
-        if gang.assigned.len() >= gang.members() || gang.status.preemption.is_some() {
-            return Some(format!("{} is placed and reserves", gang.name));
-        }
-    }
-    let most = Rules::default().reservations_per_priority;
-    let many = holders.into_iter().find(|(_, holders)| *holders > most);
-    many.map(|(priority, holders)| format!("{holders} of priority {priority} reserve"))
-}
-
-/// A gang that waits, although what others do not hold and have not reserved by name would be
-/// enough (I13). Holds once everything is at rest.
-fn kept_waiting(seen: &[Seen], held_back: &BTreeSet<String>) -> Option<String> {
-    let mut held: BTreeMap<&str, i64> = BTreeMap::new();
-    for (gang, node) in seen
-        .iter()
-        .flat_map(|g| g.assigned.iter().map(move |n| (g, n)))
-    {
-        *held.entry(node).or_default() += gang.each;
-    }
-    let waits = |gang: &&Seen| {
-        let status = &gang.status;
-        let runs_elsewhere = status.refusal.is_none() && status.excluded_nodes.is_empty();
-        gang.assigned.is_empty() && runs_elsewhere && !held_back.contains(&gang.name)
-    };
-    seen.iter().filter(waits).find_map(|gang| {
-        let others = seen.iter().filter(|other| other.name != gang.name);
-        let reserved = reserved(others);
-        let left = NODES.map(|(node, offered)| {
-            let on = |of: &BTreeMap<&str, i64>| of.get(node).copied().unwrap_or(0);
-            (offered - on(&held) - on(&reserved)).max(0) / gang.each
-        });
-        let enough = left.iter().sum::<i64>() >= gang.members() as i64;
-        enough.then(|| format!("{} waits, and {left:?} of its members would fit", gang.name))
-    })
-}
-
 /// Plays the events, holding the invariants after each, and lets the world come to rest with all
 /// nodes ready.
 fn play(events: Vec<Event>) -> Story {
@@ -420,7 +368,7 @@ fn play(events: Vec<Event>) -> Story {
         story.happen(event);
         story.hold_invariants();
     }
-    for (name, gpus) in NODES {
+    for (name, [gpus, _]) in NODES {
         story.world.node(name, gpus, true);
     }
     story.take_turns();
