@@ -308,8 +308,8 @@ fn a_namespace_that_is_gone_leaves_no_series() {
     let series = leading.series();
     let shown = (0..4).map(|n| {
         let label = format!("namespace=\"{}\"", namespace(n));
-        let counters = series.iter().filter(|s| s.contains("_total{"));
-        counters.filter(|s| s.contains(&label)).count() > 0
+        let mut counters = series.iter().filter(|s| s.contains("_total{"));
+        counters.any(|s| s.contains(&label))
     });
     assert_eq!(shown.collect::<Vec<_>>(), [false, true, true, true]);
 }

@@ -64,8 +64,8 @@ pub fn mistakes(scrape: &str, page: &str) -> Vec<String> {
             let (name, rest) = series.split_once('{').unwrap_or((series, ""));
             let parts = ["_bucket", "_sum", "_count"];
             let stem = parts.iter().find_map(|p| name.strip_suffix(p));
-            let found = [Some(name), stem].into_iter().flatten();
-            let found = found.filter_map(|n| rows.get_key_value(n)).next();
+            let mut names = [Some(name), stem].into_iter().flatten();
+            let found = names.find_map(|n| rows.get_key_value(n));
             let labels = labels(rest);
             let has = |name: &str, says: &[&str]| {
                 let listed = |(label, value): &(&str, &str)| {
