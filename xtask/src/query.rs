@@ -7,7 +7,7 @@ use promql_parser::label::{MatchOp, Matcher};
 use promql_parser::parser::{self, AggregateExpr, Expr, LabelModifier, VectorSelector};
 
 use crate::metric::Kind;
-use crate::metrics::{OF_THE_SCRAPE, of_series};
+use crate::metrics::{OF_THE_SCRAPE, of_series, values};
 
 /// What stands for Grafana's `$__rate_interval`, which is no PromQL; nobody writes it.
 const RATE_INTERVAL: Duration = Duration::from_secs(86_413);
@@ -107,7 +107,33 @@ fn of_selector(asked: &Asked<'_>, recorded: &[(&str, &[&str])]) -> Vec<String> {
     for label in matched.iter().filter(|l| !known.contains(**l)) {
         out.push(format!("{name} has no label {label}"));
     }
+    for matcher in &asked.selector.matchers.matchers {
+        out.extend(unknown_values(&name, matcher));
+    }
     out
+}
+
+/// Values of a label that no series of the metric ever has.
+fn unknown_values(name: &str, matcher: &Matcher) -> Vec<String> {
+    let label = matcher.name.as_str();
+    let Some(known) = of_series(name).and_then(|metric| values::of(metric, label)) else {
+        return Vec::new();
+    };
+    let asked: Vec<&str> = match matcher.op {
+        MatchOp::Equal | MatchOp::NotEqual => vec![&matcher.value],
+        MatchOp::Re(_) | MatchOp::NotRe(_) => matcher.value.split('|').collect(),
+    };
+    let plain = |value: &&str| {
+        value
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "-_".contains(c))
+    };
+    let unknown = asked
+        .into_iter()
+        .filter(|value| plain(value) && !known.contains(value));
+    unknown
+        .map(|value| format!("{name}: no {label} is {value:?}"))
+        .collect()
 }
 
 /// The labels that a series has, those of the scrape included; `None` where there is no such series.

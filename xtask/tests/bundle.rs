@@ -174,6 +174,13 @@ const CONTENT: &[Mistake] = &[
         "/description is empty",
     ),
     (
+        |b| {
+            let fields = described(b, "TrainingWorkload", "statusDescriptors");
+            fields[0]["description"] = json!("Ledger: one entry per gang.");
+        },
+        "is of the ledger, which consoles do not explain",
+    ),
+    (
         |b| *at(b, &format!("{OWNED}/0/resources")) = json!([]),
         "lists no resources",
     ),

@@ -215,6 +215,55 @@ fn every_rule_about_queries_finds_its_mistake() {
 }
 
 #[test]
+fn a_label_value_that_no_series_has_is_found() {
+    let of = |query: &str| query::mistakes(query, &[], Place::Rule);
+    for (query, mistake) in [
+        (
+            r#"rate(lockstep_write_errors_total{class="denied"}[5m])"#,
+            r#"lockstep_write_errors_total: no class is "denied""#,
+        ),
+        (
+            r#"rate(lockstep_write_errors_total{class=~"invalid|denied"}[5m])"#,
+            r#"lockstep_write_errors_total: no class is "denied""#,
+        ),
+        (
+            r#"lockstep_gangs{state!="queued"}"#,
+            r#"lockstep_gangs: no state is "queued""#,
+        ),
+        (
+            r#"lockstep_workload_conditions{condition="Broken", reason="Any"}"#,
+            r#"lockstep_workload_conditions: no condition is "Broken""#,
+        ),
+        (
+            r#"rate(lockstep_recovery_seconds_count{action="Restart"}[5m])"#,
+            r#"lockstep_recovery_seconds_count: no action is "Restart""#,
+        ),
+        (
+            r#"lockstep_accelerators{state="placed"}"#,
+            r#"lockstep_accelerators: no state is "placed""#,
+        ),
+    ] {
+        assert_eq!(of(query), [mistake], "{query}");
+    }
+    for right in [
+        r#"rate(lockstep_write_errors_total{class=~"invalid|forbidden"}[5m])"#,
+        r#"lockstep_workloads{phase=~"New|Run.+"}"#,
+        r#"lockstep_waiting_gangs{reason="Any"}"#,
+    ] {
+        assert_eq!(of(right), Vec::<String>::new(), "{right}");
+    }
+}
+
+#[test]
+fn the_conditions_that_queries_may_name_are_those_of_workloads() {
+    let page = include_str!("../../docs/reference/conditions.md");
+    let mut kinds = page.split("\n## ");
+    let of_workloads = kinds.find(|k| k.starts_with("TrainingWorkload\n")).unwrap();
+    let headings = of_workloads.lines().filter_map(|l| l.strip_prefix("### "));
+    assert_eq!(headings.collect::<Vec<_>>(), metrics::values::OF_WORKLOADS);
+}
+
+#[test]
 fn every_rule_about_variables_and_panels_finds_its_mistake() {
     assert_eq!(
         unknown_variables(&ALL[0], r#"${source}_info{job=~"$job"}"#),

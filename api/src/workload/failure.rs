@@ -227,6 +227,16 @@ pub enum ActionScope {
 }
 
 impl FailureAction {
+    /// Every action.
+    pub const ALL: [Self; 6] = [
+        Self::Ignore,
+        Self::RestartContainer,
+        Self::RestartPod,
+        Self::RestartGang,
+        Self::RecreateGang,
+        Self::FailWorkload,
+    ];
+
     /// As the API writes it; label values and messages use it, never the Debug form.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -20,6 +20,7 @@ pub mod agent;
 mod allowance;
 pub mod args;
 pub mod cri;
+mod grpc_code;
 pub mod guard;
 pub mod health;
 pub mod metrics;

@@ -11,6 +11,8 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 use tonic::Code;
 
+use crate::grpc_code;
+
 /// Counters of one agent. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -35,7 +37,7 @@ pub struct Metrics {
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct CallLabels {
     call: &'static str,
-    code: String,
+    code: &'static str,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -118,7 +120,7 @@ impl Metrics {
         self.calls
             .get_or_create(&CallLabels {
                 call,
-                code: format!("{code:?}"),
+                code: grpc_code::name(code),
             })
             .inc();
         self.call_time

@@ -172,7 +172,7 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
         .map(|p| p.name.as_str())
         .collect();
     match (pods.len(), ready) {
-        (0, _) => fail("no pod has the manager's labels: nobody acts on workloads"),
+        (0, _) => fail("no pod has the manager's labels: no manager acts on workloads"),
         (1, 0) => fail(format!(
             "the only one is not ready: `kubectl logs -n {} {}`",
             pods[0].namespace, pods[0].name
@@ -181,7 +181,7 @@ fn managers(pods: Option<&[ManagerPod]>) -> Finding {
             "none of {all} is ready: `kubectl logs -n {} {}`",
             pods[0].namespace, pods[0].name
         )),
-        (1, _) => warn("1 is ready: while it is away nobody acts; two take turns"),
+        (1, _) => warn("1 is ready: while it is away no manager acts on workloads; run two"),
         (all, ready) if ready < all => warn(format!(
             "{ready} of {all} {} ready; not {}",
             are(ready),
@@ -207,7 +207,7 @@ fn lease(facts: &InstallFacts, now: DateTime<Utc>) -> Finding {
             let expired = renewed.is_none_or(|at| at + TimeDelta::seconds(*duration_seconds) < now);
             if expired {
                 fail(format!(
-                    "{holder} has not renewed it for {ago} ({duration_seconds}s allowed): nobody leads"
+                    "{holder} has not renewed it for {ago} ({duration_seconds}s allowed): no manager leads"
                 ))
             } else {
                 ok(format!("{holder} leads, renewed {ago} ago"))

@@ -85,7 +85,7 @@ pub enum Problem {
     },
     /// Somebody else wrote the object first.
     #[error(
-        "somebody else has changed {name:?} meanwhile: nothing was written; look again and repeat the command"
+        "{name:?} has been changed meanwhile: nothing was written; look again and repeat the command"
     )]
     Changed {
         /// Name of the object.

@@ -27,7 +27,7 @@ pub async fn kube_config(kubeconfig: Option<&Path>) -> Result<Config> {
 
 /// The server, or what stands before it, was too busy, and says when to come back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("status {status}; the server asks to come back in {wait:?}")]
+#[error("status {status}; the server asks to come back in {}s", .wait.as_secs())]
 pub struct ComeBack {
     /// HTTP status. Only 429 says that the request was not carried out.
     pub status: u16,

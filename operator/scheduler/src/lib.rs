@@ -60,7 +60,7 @@ pub use decision::Decision;
 pub use input::{GangInput, GangSources, PodSource, SchedulingInput};
 pub use intent_id::intent_id;
 pub use memory::Memory;
-pub use pending::Pending;
+pub use pending::{GangName, Pending};
 pub use plan::{QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves};
 pub use settings::SchedulerSettings;
 pub use state::GangState;

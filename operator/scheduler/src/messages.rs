@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
-use lockstep_api::condition::reasons;
-use lockstep_api::key::Key;
+use lockstep_api::condition::{is_true, reasons, types};
+use lockstep_api::names::WHOLE;
 use lockstep_api::scheduling::{
     BindingProgress, NextBest, Preemption, Refusal, Reservation, Victim,
 };
@@ -16,7 +16,7 @@ use lockstep_model::refusal::why_refused;
 use crate::context::Context;
 use crate::hold::Hold;
 use crate::pace::LimitReached;
-use crate::pending::{NoPreemption, Pending};
+use crate::pending::{GangName, NoPreemption, Pending};
 use crate::size::TooLarge;
 use crate::state::GangState;
 
@@ -33,10 +33,33 @@ pub(crate) fn placed(members: usize, nodes: usize) -> String {
 }
 
 /// A gang asks for capacity as soon as it is written that it has given back these nodes.
-pub(crate) fn queued_again(nodes: usize) -> String {
-    match nodes {
-        0 => "in the queue again".to_owned(),
-        nodes => format!("gave back {}; in the queue again", count(nodes, "node")),
+pub(crate) fn queued_again(gang: &GangState) -> String {
+    let before = &gang.input.group.status;
+    let nodes = before.placement.as_ref().map_or(0, |p| p.nodes.len());
+    if nodes == 0 {
+        return "in the queue again".to_owned();
+    }
+    let nodes = count(nodes, "node");
+    let why = if is_true(&before.conditions, types::DISRUPTION_TARGET) {
+        "preempted, "
+    } else if gang.input.released() {
+        "all its pods have ended, "
+    } else {
+        ""
+    };
+    format!("{why}gave back {nodes}; in the queue again")
+}
+
+/// A gang as its users know it. `PodGroup`s have names with hashes, and a workload may have many.
+fn gang_name(gang: &GangName) -> String {
+    let GangName {
+        namespace,
+        workload,
+        key,
+    } = gang;
+    match key.as_str() {
+        WHOLE => format!("workload {namespace}/{workload}"),
+        key => format!("gang {key} of workload {namespace}/{workload}"),
     }
 }
 
@@ -137,22 +160,22 @@ fn unknown(steps: u64, next_try: DateTime<Utc>) -> String {
 
 /// Nodes look free and the gang waits all the same: who reads it should not look for missing
 /// capacity.
-fn reserved_for(gang: &Key, others: usize) -> String {
+fn reserved_for(gang: &GangName, others: usize) -> String {
     let more = match others {
         0 => String::new(),
         n => format!(" and for {} more", count(n, "gang")),
     };
     format!(
-        "would fit, but the capacity is reserved for podgroup {}/{}, ahead of it in the queue{more}",
-        gang.namespace, gang.name
+        "would fit, but the capacity is reserved for {}, ahead of it in the queue{more}",
+        gang_name(gang)
     )
 }
 
 /// Gangs get each other's nodes: the one that is told gives up its own first.
-fn exchange(to: &Key) -> String {
+fn exchange(to: &GangName) -> String {
     format!(
-        "its nodes go to podgroup {}/{} first; it gets others at once",
-        to.namespace, to.name
+        "its nodes go to {} first; it gets others at once",
+        gang_name(to)
     )
 }
 

@@ -2,7 +2,6 @@
 
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
-use lockstep_api::key::Key;
 use lockstep_api::scheduling::Refusal;
 use lockstep_engine::Infeasible;
 use lockstep_model::Unmet;
@@ -10,6 +9,7 @@ use lockstep_model::quantity::InvalidQuantity;
 use lockstep_model::volumes::MissingVolume;
 
 use crate::hold::Hold;
+use crate::input::GangInput;
 use crate::pace::LimitReached;
 use crate::size::TooLarge;
 
@@ -78,15 +78,36 @@ pub enum Pending {
     /// It and others get each other's nodes. It gives up its own first.
     Exchange {
         /// The first gang that gets some of them.
-        to: Key,
+        to: GangName,
     },
     /// It would fit if nothing were reserved for gangs ahead of it in the queue.
     Reserved {
         /// The first of them.
-        gang: Key,
+        gang: GangName,
         /// How many others.
         others: usize,
     },
+}
+
+/// Another gang, as messages name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GangName {
+    /// Namespace.
+    pub namespace: String,
+    /// Name of the workload.
+    pub workload: String,
+    /// Key of the gang within the workload.
+    pub key: String,
+}
+
+impl GangName {
+    pub(crate) fn of(gang: &GangInput) -> Self {
+        Self {
+            namespace: gang.key.namespace.clone(),
+            workload: gang.workload.name.clone(),
+            key: gang.gang.key.clone(),
+        }
+    }
 }
 
 /// Why no work is preempted for a gang, whatever its priority.

@@ -9,7 +9,7 @@ use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
-use lockstep_api::names::labels;
+use lockstep_api::names::{WHOLE, labels, pod_group_name};
 use lockstep_api::scheduling::{NodePlacement, Placement, PodGroupStatus, Preemption, Refusal};
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::gang::assignments;
@@ -241,7 +241,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             members: member_ledger(record),
         }),
         gang: Arc::new(Gang {
-            key: record.name.clone(),
+            key: gang_key(record),
             template: String::new(),
             basic: record.basic,
             min_count: record.min_count,
@@ -363,6 +363,16 @@ fn ranges<'m>(members: impl IntoIterator<Item = &'m Member>) -> Vec<String> {
 fn members(ranges: &[String]) -> BTreeSet<Member> {
     let set = MemberSet::parse(ranges).unwrap_or_default();
     set.into_iter().collect()
+}
+
+/// Records have the name of the pod group and not the key of the gang; that of a whole workload is told by it.
+fn gang_key(record: &GangRecord) -> String {
+    let whole = pod_group_name(&record.workload, &record.workload_uid, WHOLE);
+    if record.name == whole {
+        WHOLE.to_owned()
+    } else {
+        record.name.clone()
+    }
 }
 
 /// Members in the order of the groups in the workload's spec, then by number.

@@ -145,6 +145,20 @@ pub enum FromSupervisor {
     Progress(Progress),
 }
 
+impl FromSupervisor {
+    /// Its name in `docs/wire.md`, for messages.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Hello { .. } => "Hello",
+            Self::Arrived { .. } => "Arrived",
+            Self::Started { .. } => "Started",
+            Self::Exited(_) => "Exited",
+            Self::Survivors { .. } => "Survivors",
+            Self::Progress(_) => "Progress",
+        }
+    }
+}
+
 /// From the agent to the supervisor.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FromAgent {

@@ -1,5 +1,7 @@
 //! What the scenarios share: one cluster per test program, with one manager.
 
+pub mod wrapped;
+
 use std::fmt::Display;
 use std::str::FromStr;
 

@@ -20,6 +20,7 @@ use lockstep_cluster::{Scenario, eventually, scenario};
 use lockstep_e2e::{fresh, patient};
 use serde_json::{Value, json};
 use xtask::dashboards::Panel;
+use xtask::metric::{Kind, Metric};
 use xtask::{alerts, dashboards, metrics};
 
 /// Accelerators of the four nodes.
@@ -166,6 +167,8 @@ async fn sums_are_right(t: &Scenario<'_>, prometheus: &Prometheus) -> Result<()>
     are(prometheus.query(query).await?, &names, &conditions)?;
     for (query, expected) in [
         ("sum(lockstep_workloads)", objects.len() as i64),
+        // `kept` and `vip`: what has ended is in no state.
+        (r#"sum(lockstep_gangs{state="placed"})"#, 2),
         ("sum(leader_election_master_status)", 1),
         ("count(lockstep_build_info)", 2),
         ("sum(lockstep_accelerators)", ALL),
@@ -207,15 +210,34 @@ async fn sums_are_right(t: &Scenario<'_>, prometheus: &Prometheus) -> Result<()>
 }
 
 async fn every_condition_appears(prometheus: &Prometheus) -> Result<()> {
-    let of = |samples: Vec<Sample>| -> BTreeSet<String> {
-        by(samples, &["condition"]).into_keys().flatten().collect()
-    };
-    let seen = of(prometheus
-        .query("max by (condition) (max_over_time(lockstep_workload_conditions[1h]))")
-        .await?);
-    let expected = condition_types()?;
-    let missing: Vec<&String> = expected.difference(&seen).collect();
+    let query = "max by (condition) (max_over_time(lockstep_workload_conditions[1h]))";
+    let missing = never_seen(prometheus.query(query).await?, condition_types()?);
     ensure!(missing.is_empty(), "never seen: {missing:?}");
+    Ok(())
+}
+
+/// Conditions that no workload had at any time.
+fn never_seen(samples: Vec<Sample>, mut expected: BTreeSet<String>) -> BTreeSet<String> {
+    for seen in by(samples, &["condition"]).into_keys().flatten() {
+        expected.remove(&seen);
+    }
+    expected
+}
+
+#[test]
+fn a_condition_that_no_workload_had_is_noticed() -> Result<()> {
+    let all = condition_types()?;
+    ensure!(all.len() > 8, "{all:?}");
+    let had = |n: f64| move |c: &String| (BTreeMap::from([("condition".to_owned(), c.clone())]), n);
+    let samples: Vec<Sample> = all.iter().map(had(1.0)).collect();
+    ensure!(never_seen(samples.clone(), all.clone()).is_empty());
+    let last = all.iter().next_back().context("a condition")?;
+    let missing = BTreeSet::from([last.clone()]);
+    let without = samples[..samples.len() - 1].to_vec();
+    ensure!(never_seen(without.clone(), all.clone()) == missing);
+    // A series that was 0 all the time is of no workload.
+    let zero = [&without[..], &[had(0.0)(last)]].concat();
+    ensure!(never_seen(zero, all.clone()) == missing);
     Ok(())
 }
 
@@ -234,9 +256,16 @@ fn condition_types() -> Result<BTreeSet<String>> {
 /// What the managers export is what the reference page says, with the labels that it says.
 async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
     let series = prometheus.series().await?;
+    let wrong = not_as_documented(&series);
+    ensure!(wrong.is_empty(), "{wrong:#?}");
+    Ok(series.len())
+}
+
+/// Series that the page does not have, or with other labels, and metrics of the page without series.
+fn not_as_documented(series: &[BTreeMap<String, String>]) -> BTreeSet<String> {
     let mut shown = BTreeSet::new();
     let mut wrong = BTreeSet::new();
-    for labels in &series {
+    for labels in series {
         let name = labels["__name__"].as_str();
         if name == "up" || name.starts_with("scrape_") {
             continue;
@@ -254,14 +283,64 @@ async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
             wrong.insert(format!("{name}: {has:?} instead of {says:?}"));
         }
     }
-    ensure!(wrong.is_empty(), "{wrong:#?}");
-    let of_manager = metrics::all().filter(|m| !m.name.starts_with("lockstep_agent_"));
-    let missing: Vec<&str> = of_manager
-        .map(|m| m.name)
-        .filter(|name| !shown.contains(name) && !NOT_SHOWN.contains(name))
-        .collect();
-    ensure!(missing.is_empty(), "never exported: {missing:?}");
-    Ok(series.len())
+    let missing = of_managers().filter(|m| !shown.contains(m.name));
+    wrong.extend(missing.map(|m| format!("{} is never exported", m.name)));
+    wrong
+}
+
+/// Metrics of the page that the story makes managers show.
+fn of_managers() -> impl Iterator<Item = &'static Metric> {
+    metrics::all()
+        .filter(|m| !m.name.starts_with("lockstep_agent_") && !NOT_SHOWN.contains(&m.name))
+}
+
+#[test]
+fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
+    let series = |metric: &Metric| {
+        let name = match metric.kind {
+            Kind::Histogram => format!("{}_count", metric.name),
+            Kind::Counter | Kind::Gauge => metric.name.to_owned(),
+        };
+        let labels = metric
+            .labels
+            .iter()
+            .map(|l| ((*l).to_owned(), "x".to_owned()));
+        let all = labels.chain([
+            ("__name__".to_owned(), name),
+            ("job".to_owned(), "lockstep".to_owned()),
+        ]);
+        all.collect::<BTreeMap<_, _>>()
+    };
+    let all: Vec<_> = of_managers().map(series).collect();
+    assert_eq!(not_as_documented(&all), BTreeSet::new());
+    let at = all
+        .iter()
+        .position(|s| s["__name__"] == "lockstep_gangs")
+        .unwrap_or_default();
+    let said = |spoil: &dyn Fn(&mut Vec<BTreeMap<String, String>>)| {
+        let mut spoilt = all.clone();
+        spoil(&mut spoilt);
+        Vec::from_iter(not_as_documented(&spoilt)).join("; ")
+    };
+    let insert = |key: &'static str, value: &'static str| {
+        move |s: &mut Vec<BTreeMap<String, String>>| drop(s[at].insert(key.into(), value.into()))
+    };
+    assert_eq!(
+        said(&insert("__name__", "lockstep_moods")),
+        "lockstep_gangs is never exported; lockstep_moods is not documented"
+    );
+    assert_eq!(
+        said(&insert("queue", "x")),
+        r#"lockstep_gangs: {"queue", "state"} instead of {"state"}"#
+    );
+    assert_eq!(
+        said(&|s| drop(s[at].remove("state"))),
+        r#"lockstep_gangs: {} instead of {"state"}"#
+    );
+    assert_eq!(
+        said(&|s| drop(s.remove(at))),
+        "lockstep_gangs is never exported"
+    );
 }
 
 /// Every query of the dashboards and of the rules is answered. Returns how many there are, and those
@@ -287,25 +366,62 @@ async fn queries_are_answered(prometheus: &Prometheus) -> Result<(usize, Vec<Str
             .fold(query, |q, (name, _)| q.replace(&format!("${name}"), ".*"));
         let samples = prometheus.query(&query).await?;
         sent += 1;
-        if feeds && samples.is_empty() {
-            empty.push(query);
-        }
+        empty.extend(unanswered(query, feeds, &samples));
     }
     Ok((sent, empty))
 }
 
+/// A query that has no data although the story feeds it.
+fn unanswered(query: String, feeds: bool, samples: &[Sample]) -> Option<String> {
+    Some(query).filter(|_| feeds && samples.is_empty())
+}
+
+#[test]
+fn a_query_without_data_is_noticed_where_the_story_feeds_it() {
+    let some = [(BTreeMap::new(), 0.0)];
+    let said = |feeds, samples: &[Sample]| unanswered("up".to_owned(), feeds, samples);
+    assert_eq!(said(true, &[]).as_deref(), Some("up"));
+    assert_eq!(said(true, &some), None);
+    assert_eq!(said(false, &[]), None);
+}
+
 /// Exactly these alerts fire, and their words are complete.
 async fn fire(prometheus: &Prometheus, expected: &[&str]) -> Result<()> {
-    let firing = prometheus.firing().await?;
+    fires(&prometheus.firing().await?, expected)
+}
+
+fn fires(firing: &BTreeMap<String, Value>, expected: &[&str]) -> Result<()> {
     let names: BTreeSet<&str> = firing.keys().map(String::as_str).collect();
     ensure!(
         names == expected.iter().copied().collect(),
         "{names:?} fire"
     );
-    for (name, words) in &firing {
+    for (name, words) in firing {
         let text = words.to_string();
         let filled = !text.contains("no value") && !text.contains("error") && !text.contains("{{");
         ensure!(filled, "{name}: {text}");
+    }
+    Ok(())
+}
+
+#[test]
+fn an_alert_too_many_or_too_few_and_words_that_are_not_filled_in_are_noticed() -> Result<()> {
+    let firing = |alerts: &[(&str, &str)]| -> BTreeMap<String, Value> {
+        let words = |text: &str| json!({"summary": "s", "description": text});
+        let alerts = alerts
+            .iter()
+            .map(|(name, text)| ((*name).to_owned(), words(text)));
+        alerts.collect()
+    };
+    fires(&firing(&[("A", "3 in ml"), ("B", "b")]), &["A", "B"])?;
+    for (is, expected) in [
+        (firing(&[("A", "a")]), &["A", "B"][..]),
+        (firing(&[("A", "a"), ("B", "b")]), &["A"]),
+        (firing(&[("A", "<no value> in ml")]), &["A"]),
+        (firing(&[("A", "{{ $labels.x }}")]), &["A"]),
+        (firing(&[("A", "<error expanding template>")]), &["A"]),
+    ] {
+        ensure!(fires(&is, expected).is_err(), "{is:?}");
     }
     Ok(())
 }

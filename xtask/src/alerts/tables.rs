@@ -156,7 +156,7 @@ pub const ALERTS: [Alert; 19] = [
         expr: r#"sum(increase(lockstep_write_errors_total{class="forbidden"}[15m])) > 3"#,
         hold: "1m",
         summary: "The API server forbids the Lockstep manager to write",
-        description: "The manager's service account lacks a right, to write or one that an admission policy asks for, or somebody's policy forbids what it writes. Look with: kubectl lockstep doctor",
+        description: "The manager's service account lacks a right, to write or one that an admission policy asks for, or an admission policy that is not Lockstep's forbids what it writes. Look with: kubectl lockstep doctor",
         fires: Case {
             series: &[(
                 r#"lockstep_write_errors_total{job="lockstep", instance="a", class="forbidden"}"#,

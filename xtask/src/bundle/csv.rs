@@ -71,6 +71,8 @@ const OWNED: &[(&str, &str, &[Related])] = &[
         &[("PodGroup", "podgroups.scheduling.lockstep.dev", "v1alpha1")],
     ),
 ];
+/// What descriptions of fields that later decisions depend on begin with.
+pub(super) const LEDGER: &str = "Ledger: ";
 /// The one kind that people write.
 const WRITTEN_BY_PEOPLE: &str = "TrainingWorkload";
 
@@ -193,8 +195,18 @@ fn owned(crds: &[Value]) -> Result<Vec<Value>> {
 /// One for each field of the first level.
 fn descriptors(schema: &Value) -> Vec<Value> {
     let fields = schema["properties"].as_object().into_iter().flatten();
-    let descriptor = |(name, field): (&String, &Value)| json!({"path": name, "displayName": words(name), "description": field["description"]});
+    let descriptor = |(name, field): (&String, &Value)| json!({"path": name, "displayName": words(name), "description": described(&field["description"])});
     fields.map(descriptor).collect()
+}
+
+/// A description without what it is in the status: consoles show one field, and do not tell what the ledger is.
+fn described(description: &Value) -> Value {
+    let Some(rest) = description.as_str().and_then(|d| d.strip_prefix(LEDGER)) else {
+        return description.clone();
+    };
+    let mut rest = rest.chars();
+    let first = rest.next().into_iter().flat_map(char::to_uppercase);
+    json!(first.chain(rest).collect::<String>())
 }
 
 /// `activeDeadlineSeconds` as `Active Deadline Seconds`.

@@ -142,7 +142,7 @@ const CAPACITY: Section = Section {
             "lockstep_gangs",
             Gauge,
             &["state"],
-            "gangs: waiting for capacity, held (suspended, backing off, waiting for something else), placed, preempting",
+            "gangs that have not ended: waiting for capacity, held (suspended, backing off, waiting for something else), placed, preempting",
         ),
         metric(
             "lockstep_waiting_gangs",

@@ -6,6 +6,7 @@
 
 mod agent;
 mod manager;
+pub mod values;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
@@ -85,6 +86,7 @@ pub fn page() -> (PathBuf, String) {
         &mut out,
         custom_resource_state::FAMILIES.iter().map(|f| &f.metric),
     );
+    values::write(&mut out);
     (PathBuf::from("docs/reference/metrics.md"), out)
 }
 

@@ -16,6 +16,7 @@ use super::api::{
     ListContainersRequest, ListPodSandboxRequest, PodSandbox, StatusRequest, StopContainerRequest,
     VersionRequest,
 };
+use crate::grpc_code;
 use crate::metrics::Metrics;
 use crate::runtime::RuntimeError;
 
@@ -89,7 +90,7 @@ impl Failure {
             Code::DeadlineExceeded => RuntimeError::Deadline { call },
             code => RuntimeError::Refused {
                 call,
-                message: format!("{code:?}: {}", self.message),
+                message: format!("{}: {}", grpc_code::name(code), self.message),
             },
         }
     }

@@ -107,7 +107,7 @@ enum LinkEnd {
     #[error("{0}")]
     Frame(#[from] FrameError),
     #[error("a frame that makes no sense here: {0}")]
-    Nonsense(String),
+    Nonsense(&'static str),
     #[error("frames come without end")]
     Flood,
     #[error("the supervisor does not read")]
@@ -193,7 +193,7 @@ impl Linking {
                     let frame = frame?;
                     self.survivors(&frame, &mut survivors);
                     state = hear(&state, &frame)
-                        .ok_or_else(|| LinkEnd::Nonsense(format!("{frame:?}")))?;
+                        .ok_or_else(|| LinkEnd::Nonsense(frame.name()))?;
                     if shown.up || state.held.is_some() || state.running.is_some() {
                         shown.show(&state);
                     }

@@ -101,7 +101,7 @@ async fn rules_of_manager(cluster: &ClusterReader, args: &WhatifArgs) -> Result<
     };
     if !found.evicts {
         eprintln!(
-            "warning: the manager evicts nobody (scheduler.preemption.enabled is false): a gang that needs victims waits"
+            "warning: the manager does not preempt (scheduler.preemption.enabled is false): a gang that needs victims waits"
         );
     }
     let mut rules = found.rules;

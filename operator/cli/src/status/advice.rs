@@ -85,7 +85,7 @@ fn waiting(reason: &str, explain: &str, namespace: &str) -> String {
         }
         reasons::BACKING_OFF => "nothing: it is tried again after a pause".to_owned(),
         _ => format!(
-            "nothing, or make room: {explain} says what is short, `kubectl lockstep queue` who is ahead"
+            "nothing, or free capacity: {explain} says what is short, `kubectl lockstep queue` who is ahead"
         ),
     }
 }

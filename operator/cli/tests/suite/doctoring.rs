@@ -154,7 +154,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
         (
             "managers",
             |f| f.managers = Some(Vec::new()),
-            "nobody acts on workloads",
+            "no manager acts on workloads",
         ),
         (
             "managers",
@@ -175,7 +175,7 @@ fn each_thing_that_stops_lockstep_fails_its_check() {
                     .flatten()
                     .for_each(|l| l.renewed = Some(now() - TimeDelta::seconds(90)));
             },
-            "a_1 has not renewed it for 90s (15s allowed): nobody leads",
+            "a_1 has not renewed it for 90s (15s allowed): no manager leads",
         ),
         (
             "policies",
@@ -219,7 +219,7 @@ fn what_is_lost_without_stopping_lockstep_is_a_warning() {
         (
             "managers",
             |f| f.managers = Some(vec![manager("a")]),
-            "1 is ready: while it is away nobody acts",
+            "1 is ready: while it is away no manager acts",
         ),
         (
             "your rights",

@@ -279,7 +279,7 @@ const MISTAKES: &[Mistake] = &[
         "lease",
         |c| c.list(LEASES)[0]["spec"]["renewTime"] = json!("2026-01-01T00:00:00.000000Z"),
         "Fail",
-        "nobody leads",
+        "no manager leads",
     ),
     (
         "versions",

@@ -199,7 +199,7 @@ fn a_workload_that_was_changed_meanwhile_is_not_written() {
     let out = ask(&server.address, &["suspend", "llama", "-n", "ml"]);
     assert_eq!(
         stderr(&out),
-        "error: somebody else has changed \"llama\" meanwhile: nothing was written; look again and repeat the command\n"
+        "error: \"llama\" has been changed meanwhile: nothing was written; look again and repeat the command\n"
     );
 }
 
@@ -253,7 +253,7 @@ fn whatif_decides_by_the_managers_configuration_and_says_where_flags_differ() {
             vec![config("scheduler: {preemption: {enabled: false}}")],
             &[]
         ),
-        "warning: the manager evicts nobody (scheduler.preemption.enabled is false): a gang that needs victims waits\n"
+        "warning: the manager does not preempt (scheduler.preemption.enabled is false): a gang that needs victims waits\n"
     );
     assert_eq!(
         said(Vec::new(), &[]),

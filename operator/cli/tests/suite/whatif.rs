@@ -193,7 +193,7 @@ fn a_gang_that_waits_longer_is_not_overtaken() {
     assert_eq!(answer.gangs[0].verdict, Verdict::DoesNotFit);
     let reason = answer.gangs[0].reason.as_deref().unwrap();
     assert!(
-        reason.contains("is reserved for podgroup ml/first"),
+        reason.contains("is reserved for workload ml/first"),
         "{reason}"
     );
 }

@@ -181,6 +181,36 @@ fn accelerators_are_held_leaving_reserved_unusable_or_free_and_who_waits_is_told
 }
 
 #[test]
+fn a_gang_that_has_finished_is_in_no_state() {
+    let mut world = World::new();
+    let placed = json!({"placement": {"id": "p", "members": 1, "nodes": [{"node": "n1", "members": ["workers/0/0"]}]}});
+    world.gang("placed", "low", 10, &placed);
+    let waits = json!({"conditions": [{"type": "PodGroupInitiallyScheduled", "status": "False", "reason": "Unschedulable",
+        "message": "", "lastTransitionTime": "2026-11-18T11:05:20Z"}]});
+    world.gang("done", "low", 10, &placed);
+    world.gang("given-up", "low", 10, &waits);
+    for (name, type_) in [("done", "Complete"), ("given-up", "Failed")] {
+        let mut object = workload("ml", name, "low");
+        object["metadata"]["resourceVersion"] = json!("2");
+        object["status"] = json!({"conditions": [{"type": type_, "status": "True", "reason": "R", "message": "",
+            "lastTransitionTime": "2026-11-18T11:06:00Z"}], "gangs": [{"key": WHOLE, "started": true}]});
+        world.see(WatchedKind::TrainingWorkload, object);
+    }
+    let shown = world.shows();
+    for (state, n) in [
+        ("placed", 1),
+        ("waiting", 0),
+        ("held", 0),
+        ("preempting", 0),
+    ] {
+        let line = format!("lockstep_gangs{{state=\"{state}\"}} {n}");
+        assert!(shown.contains(&line), "{line}\n{shown:#?}");
+    }
+    let reason = "lockstep_waiting_gangs{";
+    assert!(!shown.iter().any(|l| l.starts_with(reason)), "{shown:#?}");
+}
+
+#[test]
 fn what_victims_still_hold_is_not_held_by_their_preemptor_as_well() {
     let mut world = World::new();
     world.node("n1", false);

@@ -59,8 +59,12 @@ impl WaitingCounts {
             ..Self::default()
         };
         for (key, group) in &state.pod_groups {
-            counts.add_state(&key.namespace, group);
             let input = state.gang_inputs.get(key);
+            // The pod group keeps its last placement, of which nothing is held any more.
+            if input.is_some_and(|input| input.phase() == GangPhase::Finished) {
+                continue;
+            }
+            counts.add_state(&key.namespace, group);
             if let Some(input) = input.filter(|input| waits(input)) {
                 let class = group.spec.gang.priority_class_name.as_deref();
                 let tenant = TenantLabels::new(&key.namespace, class);
@@ -100,7 +104,7 @@ impl WaitingCounts {
         gauge(
             encoder,
             "lockstep_gangs",
-            "Gangs by state of their placement",
+            "Gangs that have not ended, by state of their placement",
             self.gangs
                 .into_iter()
                 .map(|(state, n)| ([("state", state)], n)),

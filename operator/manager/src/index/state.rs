@@ -111,6 +111,12 @@ impl State {
         Uid::read(self.workloads.get(key)?.metadata.uid.as_deref())
     }
 
+    /// Whether there is such a namespace, or a workload that is in one.
+    pub fn has_namespace(&self, name: &str) -> bool {
+        let mut from = self.workloads.range(Key::new(name, "")..);
+        self.namespaces.contains(name) || from.next().is_some_and(|(key, _)| key.namespace == name)
+    }
+
     /// The pods of the workload's own namespace that carry its label, in the order of their names.
     ///
     /// The API server does not check that the owner of a pod lives in the pod's namespace, and UIDs

@@ -147,7 +147,10 @@ impl Leading {
         self.world
             .see(WatchedKind::TrainingWorkload, object(name, n));
         let namespace = namespace(n);
-        self.metrics.workloads.known(&namespace);
+        let index = &self.world.index;
+        self.metrics
+            .workloads
+            .known(&namespace, |n| index.read().has_namespace(n));
         let mut old = None;
         for new in &self.statuses[n] {
             self.metrics.workloads.wrote(&namespace, old, new);
@@ -280,4 +283,33 @@ fn a_scrape_stays_small_and_ten_thousand_workloads_that_come_and_go_do_not_make_
     }
     let (first, last) = (&after[0], &after[9]);
     assert_eq!(first, last);
+}
+
+#[test]
+fn a_namespace_that_is_gone_leaves_no_series() {
+    let mut leading = Leading::new();
+    let of = |name: &str| json!({"metadata": {"name": name, "uid": name, "resourceVersion": "1"}});
+    for n in 0..3 {
+        leading.world.see(WatchedKind::Namespace, of(&namespace(n)));
+        leading.comes(&format!("job-{n}"), n);
+    }
+    // Of the second only the workload goes, of the third only the namespace.
+    for n in [0, 1] {
+        let gone = workload(&namespace(n), &format!("job-{n}"), "");
+        leading.world.forget(WatchedKind::TrainingWorkload, gone);
+    }
+    for n in [0, 2] {
+        leading
+            .world
+            .forget(WatchedKind::Namespace, of(&namespace(n)));
+    }
+    leading.world.see(WatchedKind::Namespace, of(&namespace(3)));
+    leading.comes("job-3", 3);
+    let series = leading.series();
+    let shown = (0..4).map(|n| {
+        let label = format!("namespace=\"{}\"", namespace(n));
+        let mut counters = series.iter().filter(|s| s.contains("_total{"));
+        counters.any(|s| s.contains(&label))
+    });
+    assert_eq!(shown.collect::<Vec<_>>(), [false, true, true, true]);
 }

@@ -44,6 +44,25 @@ struct IncidentLabels {
     counted: &'static str,
 }
 
+impl IncidentLabels {
+    fn of(namespace: &str, action: FailureAction, cause: CauseKind, counted: bool) -> Self {
+        Self {
+            namespace: namespace.to_owned(),
+            action: action.as_str(),
+            cause: cause.as_str(),
+            counted: if counted { "true" } else { "false" },
+        }
+    }
+}
+
+/// How incidents may end.
+fn all_incidents() -> impl Iterator<Item = (FailureAction, CauseKind, bool)> {
+    FailureAction::ALL.into_iter().flat_map(|action| {
+        let causes = CauseKind::ALL.into_iter();
+        causes.flat_map(move |cause| [true, false].map(|counted| (action, cause, counted)))
+    })
+}
+
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct PhaseLabel {
     phase: &'static str,
@@ -105,11 +124,16 @@ fn same(one: &HistoryEntry, other: &HistoryEntry) -> bool {
 
 impl IncidentMetrics {
     /// Shows the series of a namespace from the start, so that the first incident is an increase.
-    /// Those of every action and cause would be ten times as many, most of them never used.
-    pub fn known(&self, namespace: &str) {
+    /// Those of every action and cause would be ten times as many, most of them never used. When a
+    /// namespace comes, the series of those that do not exist any more go: were a namespace made for
+    /// each job, they would be more every day.
+    pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
         let mut namespaces = self.namespaces.lock();
         if namespaces.contains(namespace) {
             return;
+        }
+        for gone in namespaces.extract_if(.., |known| !exists(known)) {
+            self.forget(&gone);
         }
         namespaces.insert(namespace.to_owned());
         for cause in CauseKind::ALL {
@@ -117,6 +141,18 @@ impl IncidentMetrics {
             for action in ANSWERS {
                 drop(self.finished_as(namespace, action, cause, cause.is_counted()));
             }
+        }
+    }
+
+    fn forget(&self, namespace: &str) {
+        for cause in CauseKind::ALL {
+            let namespace = namespace.to_owned();
+            let cause = cause.as_str();
+            self.lost.remove(&LostLabels { namespace, cause });
+        }
+        for (action, cause, counted) in all_incidents() {
+            let labels = IncidentLabels::of(namespace, action, cause, counted);
+            self.finished.remove(&labels);
         }
     }
 
@@ -166,12 +202,8 @@ impl IncidentMetrics {
         cause: CauseKind,
         counted: bool,
     ) -> Counter {
-        self.finished.get_or_create_owned(&IncidentLabels {
-            namespace: namespace.to_owned(),
-            action: action.as_str(),
-            cause: cause.as_str(),
-            counted: if counted { "true" } else { "false" },
-        })
+        let labels = IncidentLabels::of(namespace, action, cause, counted);
+        self.finished.get_or_create_owned(&labels)
     }
 
     fn lost_to(&self, namespace: &str, cause: CauseKind) -> Counter {

@@ -34,9 +34,10 @@ impl WorkloadMetrics {
         }
     }
 
-    /// Shows what is known of a namespace with workloads before anything has happened in it.
-    pub fn known(&self, namespace: &str) {
-        self.incidents.known(namespace);
+    /// Shows what is known of a namespace with workloads before anything has happened in it. The first
+    /// time takes away what is shown of those that are no more.
+    pub fn known(&self, namespace: &str, exists: impl Fn(&str) -> bool) {
+        self.incidents.known(namespace, exists);
     }
 
     /// Counts what a written status of a workload in this namespace has that the one before had
@@ -338,7 +339,7 @@ mod tests {
     fn the_first_incident_of_a_namespace_is_an_increase() {
         let mut registry = Registry::default();
         let metrics = WorkloadMetrics::register(&mut registry);
-        metrics.known("ml");
+        metrics.known("ml", |_| true);
         let mut text = String::new();
         prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
         for line in [

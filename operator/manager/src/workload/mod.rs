@@ -198,7 +198,8 @@ impl Controller {
             self.memories.forget(key);
             return Ok(PassResult::Unchanged);
         };
-        self.parts.metrics.known(&key.namespace);
+        let exists = |namespace: &str| self.parts.index.read().has_namespace(namespace);
+        self.parts.metrics.known(&key.namespace, exists);
         let memory = self.memories.of(key, &uid);
         if !self.parts.index.caught_up(&mut memory.lock().writes) {
             self.parts.queue.add_after(key.clone(), CATCH_UP);

@@ -16,12 +16,31 @@ fn rows(page: &str) -> BTreeMap<&str, (&str, Vec<&str>)> {
     .collect()
 }
 
-/// Names of the labels of a series, without `le`.
-fn labels(series: &str) -> Vec<&str> {
+/// Names and values of the labels of a series, without `le`.
+fn labels(series: &str) -> Vec<(&str, &str)> {
     // Every other piece between quotes is a value.
-    let names = series.split('"').step_by(2);
-    let names = names.map(|n| n.trim_matches(|c: char| !c.is_ascii_alphabetic() && c != '_'));
-    names.filter(|n| !n.is_empty() && *n != "le").collect()
+    let pieces: Vec<&str> = series.split('"').collect();
+    let (pairs, _) = pieces.as_chunks::<2>();
+    let no_letter = |c: char| !c.is_ascii_alphabetic() && c != '_';
+    pairs
+        .iter()
+        .map(|[name, value]| (name.trim_matches(no_letter), *value))
+        .filter(|(name, _)| *name != "le")
+        .collect()
+}
+
+/// The values that a label of a metric may have; `None` where the page does not list them.
+fn values<'p>(page: &'p str, metric: &str, label: &str) -> Option<Vec<&'p str>> {
+    let rows = page.lines().map(|row| row.split(" | ").collect::<Vec<_>>());
+    let of_metric = |cell: &str| cell == "all" || cell.contains(&format!("`{metric}`"));
+    let mut found = rows.filter_map(|row| match row.as_slice() {
+        [name, metrics, values] if name.strip_prefix("| ") == Some(label) => {
+            let values = values.trim_end_matches(" |").split(", ");
+            of_metric(metrics).then(|| values.collect())
+        }
+        _ => None,
+    });
+    found.next()
 }
 
 /// What a scrape in the format of OpenMetrics has that the page does not have, or has with other labels or
@@ -45,8 +64,16 @@ pub fn mistakes(scrape: &str, page: &str) -> Vec<String> {
             let (name, rest) = series.split_once('{').unwrap_or((series, ""));
             let parts = ["_bucket", "_sum", "_count"];
             let stem = parts.iter().find_map(|p| name.strip_suffix(p));
-            let row = rows.get(name).or(rows.get(stem.unwrap_or_default()));
-            if row.is_none_or(|row| row.1 != labels(rest)) {
+            let mut names = [Some(name), stem].into_iter().flatten();
+            let found = names.find_map(|n| rows.get_key_value(n));
+            let labels = labels(rest);
+            let has = |name: &str, says: &[&str]| {
+                let listed = |(label, value): &(&str, &str)| {
+                    values(page, name, label).is_none_or(|v| v.contains(value))
+                };
+                labels.iter().map(|l| l.0).eq(says.iter().copied()) && labels.iter().all(listed)
+            };
+            if found.is_none_or(|(name, (_, says))| !has(name, says)) {
                 out.push(series.to_owned());
             }
         }
@@ -65,8 +92,16 @@ fn what_the_page_does_not_say_or_says_otherwise_is_found() {
             "lockstep_gangs{phase=\"x\"}",
         ),
         (
-            "lockstep_agent_stops_total{result=\"x\",code=\"1\"} 1",
-            "lockstep_agent_stops_total{result=\"x\",code=\"1\"}",
+            "lockstep_agent_stops_total{result=\"failed\",code=\"1\"} 1",
+            "lockstep_agent_stops_total{result=\"failed\",code=\"1\"}",
+        ),
+        (
+            "lockstep_write_errors_total{class=\"denied\"} 1",
+            "lockstep_write_errors_total{class=\"denied\"}",
+        ),
+        (
+            "lockstep_recovery_seconds_count{action=\"Restart\",result=\"in_place\"} 1",
+            "lockstep_recovery_seconds_count{action=\"Restart\",result=\"in_place\"}",
         ),
         (
             "# TYPE lockstep_placements gauge",
@@ -76,9 +111,10 @@ fn what_the_page_does_not_say_or_says_otherwise_is_found() {
         assert_eq!(mistakes(scrape, PAGE), [said]);
     }
     for right in [
-        "# TYPE lockstep_gangs gauge\nlockstep_gangs{state=\"x\"} 1",
+        "# TYPE lockstep_gangs gauge\nlockstep_gangs{state=\"held\"} 1",
         "# TYPE lockstep_placements counter\nlockstep_placements_total 1",
         "# TYPE lockstep_build info\nlockstep_build_info{version=\"1\",commit=\"a\"} 1",
+        "lockstep_recovery_seconds_count{action=\"RestartPod\",result=\"in_place\"} 1",
         "# TYPE lockstep_incident_phase_seconds histogram\n\
             lockstep_incident_phase_seconds_bucket{phase=\"stop\",le=\"1.0\"} 1\n# EOF",
     ] {

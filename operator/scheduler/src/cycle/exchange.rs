@@ -12,7 +12,7 @@ use lockstep_api::member::Member;
 
 use super::maintain::give_up;
 use crate::decision::Decision;
-use crate::pending::Pending;
+use crate::pending::{GangName, Pending};
 use crate::standing::position;
 use crate::state::GangState;
 use crate::waits::{circles, waits_for};
@@ -42,7 +42,7 @@ pub(super) fn break_circles(gangs: &mut [GangState]) {
         let Some(&next) = behind.next() else {
             return;
         };
-        let to = gangs[positions[next]].input.key.clone();
+        let to = GangName::of(&gangs[positions[next]].input);
         give_up_first(&mut gangs[positions[first]], Pending::Exchange { to });
     }
 }

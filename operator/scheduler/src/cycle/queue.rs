@@ -25,7 +25,7 @@ use crate::hold::Hold;
 use crate::memory::Memory;
 use crate::occupancy::asked_amounts;
 use crate::pace::LimitReached;
-use crate::pending::Pending;
+use crate::pending::{GangName, Pending};
 use crate::plan::QueuePlace;
 use crate::refusal::{backs_off, retry_excluded_nodes};
 use crate::size;
@@ -361,7 +361,7 @@ fn in_free_capacity_or_reserved_for_later(
 fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
     let (first, others) = by.split_first()?;
     Some(Pending::Reserved {
-        gang: gangs.get(first.gang)?.input.key.clone(),
+        gang: GangName::of(&gangs.get(first.gang)?.input),
         others: others.len(),
     })
 }

@@ -147,9 +147,7 @@ fn scheduled(
             Some((true, reasons::SCHEDULED, text))
         }
         (None, GangPhase::Active) => {
-            let had = gang.input.group.status.placement.as_ref();
-            let nodes = had.map_or(0, |placement| placement.nodes.len());
-            let text = pending.unwrap_or_else(|| messages::queued_again(nodes));
+            let text = pending.unwrap_or_else(|| messages::queued_again(gang));
             let reason = gang
                 .pending
                 .as_ref()

@@ -7,6 +7,7 @@ use anstyle_svg::{Term, WIN10_CONSOLE};
 use anyhow::Result;
 use lockstep_cluster::Cluster;
 use lockstep_cluster::process::{run, workspace_binary};
+use lockstep_e2e::wrapped::wrapped;
 
 use crate::story::SHOWN;
 
@@ -32,40 +33,8 @@ pub async fn take(cluster: &Cluster, out: &Path) -> Result<()> {
         let screen = format!("$ kubectl lockstep {}\n{said}", args.join(" "));
         let path = out.join(format!("{file}.svg"));
         let term = Term::new().palette(WIN10_CONSOLE);
-        std::fs::write(&path, term.render_svg(&wrapped(&screen)))?;
+        std::fs::write(&path, term.render_svg(&wrapped(&screen, COLUMNS)))?;
         println!("{}", path.display());
     }
     Ok(())
-}
-
-/// Long lines go on in the next, at a space. What sets colours takes no room.
-fn wrapped(text: &str) -> String {
-    let mut out = String::new();
-    for line in text.lines() {
-        let mut column = 0;
-        for word in line.split_inclusive(' ') {
-            let columns = shown(word);
-            if column > 0 && column + columns > COLUMNS {
-                out.push('\n');
-                column = 0;
-            }
-            out.push_str(word);
-            column += columns;
-        }
-        out.push('\n');
-    }
-    out
-}
-
-/// How many columns a word takes.
-fn shown(word: &str) -> usize {
-    let mut escape = false;
-    let mut columns = 0;
-    for c in word.chars() {
-        escape |= c == '\u{1b}';
-        columns += usize::from(!escape);
-        // Sequences that set colours end so.
-        escape &= c != 'm';
-    }
-    columns
 }

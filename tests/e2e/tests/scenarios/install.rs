@@ -14,6 +14,8 @@ use lockstep_cluster::{eventually, scenario};
 use lockstep_e2e::cluster;
 use serde_json::json;
 
+use crate::console::blocks;
+
 #[tokio::test(flavor = "multi_thread")]
 async fn kube_state_metrics_may_read_workloads_and_definitions_and_nothing_else() -> Result<()> {
     let cluster = cluster().await?;
@@ -217,6 +219,54 @@ async fn nobody_but_the_manager_writes_scheduling_objects_even_with_a_role_for_e
             .await
         },
     )
+    .await
+}
+
+/// The role and binding of the page for who repairs what the manager writes, as a file.
+fn repair_role(cluster: &Cluster) -> Result<String> {
+    let blocks = blocks("docs/install.md", "yaml")?;
+    let block = blocks.iter().find(|b| b.contains("lockstep-repair"));
+    let path = cluster.folder().join("repair.yaml");
+    std::fs::write(&path, block.context("a role on the page")?)?;
+    Ok(path.display().to_string())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn who_has_the_role_of_the_page_repairs_what_else_only_the_manager_writes() -> Result<()> {
+    let cluster = cluster().await?;
+    if !cluster.is_ours("tokens of other identities") {
+        return Ok(());
+    }
+    let shape = Shape {
+        nodes: 1,
+        ..Shape::default()
+    };
+    scenario(cluster, "repair", &shape, async |t| {
+        t.create(gang("g", 1, 8, json!({}))).await?;
+        t.running("g").await?;
+        let group = t.pod_group("g").await?.name_any();
+        let file = repair_role(t.cluster)?;
+        let strict = ["--validate=strict", "-f", &file];
+        t.cluster
+            .kubectl(&[&["apply"][..], &strict].concat())
+            .await?;
+        let client = t.cluster.client_as("user:somebody:lockstep-repair").await?;
+        let groups: Api<PodGroup> = Api::namespaced(client.clone(), &t.name);
+        let workloads: Api<TrainingWorkload> = Api::namespaced(client, &t.name);
+        let params = PatchParams {
+            dry_run: true,
+            ..PatchParams::default()
+        };
+        let repaired = Patch::Merge(json!({"status": {"message": "repaired"}}));
+        let withdrawn = Patch::Merge(json!({"status": {"preemption": null}}));
+        eventually("the right to be in force", PATIENCE, async || {
+            groups.patch_status(&group, &params, &withdrawn).await?;
+            workloads.patch_status("g", &params, &repaired).await?;
+            Ok(())
+        })
+        .await?;
+        t.cluster.kubectl(&["delete", "-f", &file]).await.map(drop)
+    })
     .await
 }
 

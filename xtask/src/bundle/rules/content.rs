@@ -8,6 +8,7 @@ use flate2::write::GzEncoder;
 use serde_json::Value;
 
 use super::{Bundle, expect, items, text};
+use crate::bundle::csv::LEDGER;
 
 /// Kinds beside the ClusterServiceVersion and definitions. No DaemonSet, no admission policy, no
 /// Namespace.
@@ -110,6 +111,14 @@ fn owned(bundle: &Bundle, out: &mut Vec<String>) {
         expect(!items(one, "/resources").is_empty(), out, || {
             format!("owned {name}: lists no resources")
         });
+        for part in ["/specDescriptors", "/statusDescriptors"] {
+            for field in items(one, part) {
+                let (path, says) = (text(field, "/path"), text(field, "/description"));
+                expect(!says.starts_with(LEDGER), out, || {
+                    format!("owned {name}: {path} is of the ledger, which consoles do not explain")
+                });
+            }
+        }
     }
 }
 

@@ -2,11 +2,10 @@
 
 use lockstep_model::volumes::MissingVolume;
 use lockstep_model::{Dims, Unmet};
-use lockstep_scheduler::Pending;
 use lockstep_scheduler::hold::Hold;
 use lockstep_scheduler::messages::pending;
 use lockstep_scheduler::size::TooLarge;
-use lockstep_sim::Key;
+use lockstep_scheduler::{GangName, Pending};
 
 /// Nodes whose kubelets rejected a pod.
 fn rejecting(others: usize) -> Pending {
@@ -14,6 +13,15 @@ fn rejecting(others: usize) -> Pending {
         node: "n1".into(),
         others,
         next_try: "2026-11-18T11:08:47Z".parse().unwrap(),
+    }
+}
+
+/// A gang of workload `large`.
+fn large(key: &str) -> GangName {
+    GangName {
+        namespace: "ml".into(),
+        workload: "large".into(),
+        key: key.into(),
     }
 }
 
@@ -32,11 +40,11 @@ pub(super) fn spoken() -> Vec<(&'static str, String)> {
         Pending::Unmet(Unmet::TopologyKey("example.com/rack".into())),
         Pending::Held(Hold::Volume(MissingVolume::Deleting("data".into()))),
         Pending::Reserved {
-            gang: Key::new("ml", "large-workload-b062c2b3"),
+            gang: large("workload"),
             others: 1,
         },
         Pending::Exchange {
-            to: Key::new("ml", "large-workload-b062c2b3"),
+            to: large("workers.1"),
         },
     ];
     let dims = Dims::new([], Vec::new());
