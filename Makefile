@@ -105,6 +105,10 @@ static: ## Supervisor and trainer as static programs for the containers of tests
 containerd:
 	@command -v $(or $(LOCKSTEP_CONTAINERD:%=%/containerd),containerd) >/dev/null || { echo "containerd is missing: make container-packages" >&2; exit 1; }
 
+.PHONY: containerd2
+containerd2: ## containerd 2 with its shim and ctr, built once into the cache (Go); for LOCKSTEP_CONTAINERD
+	tests/containerd/build.sh
+
 CONTAINER_TESTS := --features lockstep-containers/containers --test agent --test image --test supervised
 
 .PHONY: test-containers
@@ -176,6 +180,8 @@ test-full: test ## The long and privileged rest, hours: ten times the random tes
 	$(MAKE) test-installations
 	$(MAKE) test-prometheus
 	$(MAKE) test-containers
+	$(MAKE) containerd2
+	LOCKSTEP_CONTAINERD="$$(tests/containerd/build.sh | tail -n 1)" $(MAKE) test-containers
 	$(MAKE) demo-containers
 	$(MAKE) image-test IMAGE_ARCH=amd64,arm64
 	$(MAKE) image-twice IMAGE_ARCH=amd64,arm64

@@ -23,7 +23,9 @@ mod words;
 
 use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, Release, Text};
 
-pub use event::{Effect, Ending, Event, Moment, ProgressSeen, SignalNumber, Visible, Waits};
+pub use event::{
+    Effect, Ending, Event, Moment, OwnExit, ProgressSeen, SignalNumber, Visible, Waits,
+};
 use progress::Watch;
 use words::{ended, rendezvous};
 
@@ -56,13 +58,6 @@ enum Phase {
     Leaving { code: u8 },
     /// Out.
     Left,
-}
-
-/// A child that ended by itself.
-#[derive(Clone, Debug)]
-struct OwnExit {
-    exit: ChildExit,
-    at: Moment,
 }
 
 /// State of one supervisor.
@@ -152,10 +147,7 @@ impl Machine {
         if self.agent_away.take().is_some() {
             self.print("the agent is connected");
         }
-        if let Some(own) = &self.exit {
-            self.actions
-                .push(Effect::Send(FromSupervisor::Exited(own.exit.clone())));
-        }
+        self.actions.extend(self.exit.clone().map(Effect::SendExit));
         if let Tree::Dying { reported: true, .. } = self.tree {
             self.actions
                 .push(Effect::ReportSurvivors { attempt: self.ran });
@@ -405,8 +397,9 @@ impl Machine {
         self.print(&ended(&exit));
         // What it has done last is known before it is known to have failed.
         self.send_progress(self.watch.untold(self.ran), now);
-        self.send(FromSupervisor::Exited(exit.clone()));
-        self.exit = Some(OwnExit { exit, at: now });
+        let own = OwnExit { exit, at: now };
+        self.actions.push(Effect::SendExit(own.clone()));
+        self.exit = Some(own);
     }
 
     fn tree_gone(&mut self) {

@@ -240,6 +240,7 @@ impl Supervisor {
                     message: Text::cut(text),
                 });
             }
+            Effect::SendExit(own) => self.link.send(&own.told(time_of_day)),
             Effect::SendProgress(seen) => self.link.send(&seen.told(time_of_day)),
             Effect::Print(line) => say(&line),
             // Ends the loop that calls this.
@@ -332,8 +333,8 @@ impl Supervisor {
     }
 }
 
-/// A moment by the node's clock, in seconds since 1970.
-fn time_of_day(at: Moment) -> u64 {
+/// A moment by the node's clock: time since 1970.
+fn time_of_day(at: Moment) -> Duration {
     let ago = clock::now().saturating_sub(at);
-    clock::time_of_day().saturating_sub(ago).as_secs()
+    clock::time_of_day().saturating_sub(ago)
 }

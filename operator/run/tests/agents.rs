@@ -4,6 +4,7 @@ mod support;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
+use std::time::UNIX_EPOCH;
 
 use lockstep_wire::{ExitReason, FromAgent, FromSupervisor, MAX_BODY, Message, SOCKET};
 
@@ -46,6 +47,29 @@ fn an_agent_that_restarts_hears_how_things_are() {
     fourth.hears_arrival(2);
     fourth.says(&release(2));
     assert_eq!(fourth.hears(), FromSupervisor::Started { attempt: 2 });
+}
+
+#[test]
+fn when_a_child_ended_is_said_by_the_nodes_clock_however_late_it_is_heard() {
+    let millis_of = |path| {
+        let modified = fs::metadata(path).unwrap().modified().unwrap();
+        let since = modified.duration_since(UNIX_EPOCH).unwrap();
+        u64::try_from(since.as_millis()).unwrap()
+    };
+    let run = Run::script(&[], "echo > ready; exit 42");
+    let mut agent = run.agent();
+    agent.starts(1);
+    let at_once = agent.hears_time_of_exit();
+    drop(agent);
+    // Another file, so that it is later by the clock of files, which is a few milliseconds coarse.
+    until("some time has passed", || {
+        fs::write(run.path("later"), "").unwrap();
+        millis_of(run.path("later")) > at_once + 100
+    });
+    let late = run.agent().hears_time_of_exit();
+    assert!(at_once.abs_diff(late) <= 1, "{at_once}, then {late}");
+    let started = millis_of(run.path("ready"));
+    assert!(started <= at_once && at_once < millis_of(run.path("later")));
 }
 
 #[test]

@@ -310,7 +310,7 @@ fn a_child_that_stops_telling_its_progress_is_ended_even_if_it_is_stopped_itself
                     steps.push((told.step, told.checkpoint.map(|c| c.step)));
                     fs::write(run.path("seen"), "").unwrap();
                 }
-                FromSupervisor::Exited(end) => break end,
+                FromSupervisor::Exited { exit, .. } => break exit,
                 other => panic!("{other:?}"),
             }
         };

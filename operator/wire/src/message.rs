@@ -130,7 +130,13 @@ pub enum FromSupervisor {
         attempt: u64,
     },
     /// The child has ended by itself, without an order.
-    Exited(ChildExit),
+    Exited {
+        /// How.
+        exit: ChildExit,
+        /// When, in milliseconds since 1970 by the node's clock: an agent that has been away hears
+        /// of it late, and which member of a gang failed first is to be known all the same.
+        time: u64,
+    },
     /// Processes of this attempt are still alive although they were killed some time ago: the node
     /// cannot be used.
     Survivors {
@@ -309,7 +315,10 @@ impl Message for FromSupervisor {
             kind::STARTED => Self::Started {
                 attempt: attempt(&mut fields)?,
             },
-            kind::EXITED => Self::Exited(exit(&mut fields)?),
+            kind::EXITED => Self::Exited {
+                exit: exit(&mut fields)?,
+                time: fields.u64()?,
+            },
             kind::SURVIVORS => Self::Survivors {
                 attempt: attempt(&mut fields)?,
                 count: fields.u32()?,
@@ -335,20 +344,25 @@ impl Message for FromSupervisor {
                 .u64(*start_id),
             Self::Arrived { attempt } => Writer::new(kind::ARRIVED).u64(*attempt),
             Self::Started { attempt } => Writer::new(kind::STARTED).u64(*attempt),
-            Self::Exited(ChildExit {
-                attempt,
-                code,
-                signal,
-                oom_kills,
-                reason,
-                message,
-            }) => Writer::new(kind::EXITED)
+            Self::Exited {
+                exit:
+                    ChildExit {
+                        attempt,
+                        code,
+                        signal,
+                        oom_kills,
+                        reason,
+                        message,
+                    },
+                time,
+            } => Writer::new(kind::EXITED)
                 .u64(*attempt)
                 .u8(*code)
                 .optional(*signal, Writer::u8)
                 .u32(*oom_kills)
                 .u8(number_of(*reason))
-                .text(message),
+                .text(message)
+                .u64(*time),
             Self::Survivors {
                 attempt,
                 count,

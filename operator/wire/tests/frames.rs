@@ -53,18 +53,22 @@ fn from_supervisor() -> impl Strategy<Value = FromSupervisor> {
             option::of(any::<u8>()),
             any::<u32>(),
             reasons(),
-            text()
+            text(),
+            any::<u64>()
         )
-            .prop_map(|(attempt, code, signal, oom_kills, reason, message)| {
-                FromSupervisor::Exited(ChildExit {
-                    attempt,
-                    code,
-                    signal,
-                    oom_kills,
-                    reason,
-                    message,
-                })
-            }),
+            .prop_map(
+                |(attempt, code, signal, oom_kills, reason, message, time)| {
+                    let exit = ChildExit {
+                        attempt,
+                        code,
+                        signal,
+                        oom_kills,
+                        reason,
+                        message,
+                    };
+                    FromSupervisor::Exited { exit, time }
+                }
+            ),
         (attempt(), any::<u32>(), text()).prop_map(|(attempt, count, message)| {
             FromSupervisor::Survivors {
                 attempt,

@@ -27,10 +27,10 @@ pub fn hear(state: &SupervisorState, frame: &FromSupervisor) -> Option<Superviso
             // Said again of a child that runs already, it takes nothing back.
             progress: (state.progress).filter(|p| p.attempt.unsigned_abs() == *attempt),
         },
-        FromSupervisor::Exited(exit) => SupervisorState {
+        FromSupervisor::Exited { exit, time } => SupervisorState {
             held: None,
             running: None,
-            exit: Some(end(exit)?),
+            exit: Some(end(exit, *time)?),
             ..state.clone()
         },
         FromSupervisor::Survivors { .. } => state.clone(),
@@ -62,9 +62,11 @@ fn time(seconds: u64) -> Option<DateTime<Utc>> {
     DateTime::from_timestamp(seconds.try_into().ok()?, 0)
 }
 
-fn end(exit: &ChildExit) -> Option<ChildEnd> {
+/// `millis`: when, since 1970.
+fn end(exit: &ChildExit, millis: u64) -> Option<ChildEnd> {
     Some(ChildEnd {
         attempt: number(exit.attempt)?,
+        at: DateTime::from_timestamp_millis(millis.try_into().ok()?)?,
         code: exit.code.into(),
         reason: reason(exit.reason).to_owned(),
         message: Text::<MESSAGE>::cut(&*exit.message).to_string(),
@@ -157,14 +159,19 @@ mod tests {
     use super::*;
 
     fn exited(attempt: u64, code: u8, reason: ExitReason) -> FromSupervisor {
-        FromSupervisor::Exited(ChildExit {
+        exited_at(attempt, code, reason, 1_000_000_250)
+    }
+
+    fn exited_at(attempt: u64, code: u8, reason: ExitReason, time: u64) -> FromSupervisor {
+        let exit = ChildExit {
             attempt,
             code,
             signal: None,
             oom_kills: 0,
             reason,
             message: Text::default(),
-        })
+        };
+        FromSupervisor::Exited { exit, time }
     }
 
     fn after(frames: &[FromSupervisor]) -> Option<SupervisorState> {
@@ -178,6 +185,7 @@ mod tests {
     fn end(attempt: i64, code: i32, reason: &str) -> ChildEnd {
         ChildEnd {
             attempt,
+            at: DateTime::from_timestamp_millis(1_000_000_250).unwrap(),
             code,
             reason: reason.to_owned(),
             message: String::new(),
@@ -291,6 +299,7 @@ mod tests {
             FromSupervisor::Arrived { attempt: beyond },
             FromSupervisor::Started { attempt: beyond },
             exited(beyond, 1, ExitReason::Error),
+            exited_at(1, 1, ExitReason::Error, u64::MAX),
             told(beyond, 1, None),
             told(
                 1,

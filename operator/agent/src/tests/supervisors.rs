@@ -107,6 +107,7 @@ async fn restarts_while(fails: impl FnOnce(&mut World)) -> Rig {
     rig.pass(10).await;
     let failed = ChildEnd {
         attempt: 1,
+        at: start_time(),
         code: 9,
         reason: "Error".into(),
         message: String::new(),

@@ -137,7 +137,9 @@ fn fresh(container: &SeenContainer, attempt: i64, now: DateTime<Utc>) -> Record 
     }
 }
 
-/// The end of the child, told once for each attempt of a container.
+/// The end of the child, told once for each attempt of a container. The agent may have been away when it
+/// came, so the time is the supervisor's; what comes from a container may be anything, but its child has
+/// ended since the container was made, and not later than now.
 fn child_end(
     pod: &NodePod,
     record: &Record,
@@ -149,10 +151,14 @@ fn child_end(
         attempt: end.attempt,
         ..record.clone()
     };
+    let mut containers = pod.containers.iter();
+    let since = containers
+        .find(|c| c.id == record.container_id)
+        .map(|c| c.created_at);
     let exit = Exit {
         code: end.code,
         reason: end.reason.clone(),
-        at: now,
+        at: since.map_or(end.at, |made| end.at.max(made)).min(now),
     };
     let new = Report {
         supervised: true,

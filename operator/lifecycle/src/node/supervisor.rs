@@ -36,6 +36,8 @@ pub struct ChildProgress {
 pub struct ChildEnd {
     /// Its attempt.
     pub attempt: i64,
+    /// When, by the node's clock and the word of its supervisor. The agent may hear of it much later.
+    pub at: DateTime<Utc>,
     /// Exit code; 128 + number for a signal.
     pub code: i32,
     /// Reason in the words of a container status, such as `OOMKilled`, or `Hang`.

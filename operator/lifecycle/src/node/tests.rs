@@ -477,6 +477,7 @@ fn however_many_end_in_one_look_the_end_of_each_is_told_and_kept_while_its_pod_i
                 n.pods[pod].supervisor = Some(SupervisorState {
                     exit: Some(ChildEnd {
                         attempt: 1,
+                        at: at(n.now),
                         code,
                         reason: "Error".into(),
                         message: String::new(),

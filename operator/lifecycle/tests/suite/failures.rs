@@ -427,3 +427,37 @@ fn a_container_that_its_own_rule_restarts_after_success_has_not_succeeded() {
     );
     assert_eq!(w.restarts(), [1, 1]);
 }
+
+#[test]
+fn who_failed_while_its_agent_was_away_is_the_cause() {
+    let rule = json!({"name": "free", "counted": false, "action": "RestartGang",
+        "match": {"exitCodes": {"operator": "In", "values": [42]}}});
+    let policy =
+        json!({"failurePolicy": {"rules": [rule], "inPlace": {"withoutSupervisor": "Deny"}}});
+    // For so many seconds after its member has failed.
+    for away in [2, 15, 45] {
+        let mut w = Solo::supervised(gang_with(4, &policy));
+        w.settle();
+        let uids = w.uids();
+        let node = w.node_of("g", 0);
+        let peer = (1..4).find(|i| w.node_of("g", *i) != node).unwrap();
+        w.fault(&node, |f| f.silent_agent = true);
+        w.exit("g", 0, 42);
+        w.rounds(1);
+        // It has lost its peer.
+        w.exit("g", peer, 1);
+        w.rounds(away);
+        assert_eq!(w.status().restarts.counted, 1, "as far as is known");
+        w.fault(&node, |f| f.silent_agent = false);
+        w.settle();
+        let s = w.status();
+        let cause = &s.history[0].cause;
+        assert_eq!(
+            (cause.exit_code, cause.rule.as_str(), s.restarts.counted),
+            (Some(42), "free", 0),
+            "after {away} s\n{}",
+            w.story(20)
+        );
+        assert_eq!((s.history.len(), s.attempt, w.uids()), (1, 2, uids));
+    }
+}

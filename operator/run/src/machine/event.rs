@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use lockstep_wire::{Checkpoint, FromAgent, FromSupervisor, Progress, Release};
+use lockstep_wire::{Checkpoint, ChildExit, FromAgent, FromSupervisor, Progress, Release};
 
 /// Time since the machine booted.
 pub type Moment = Duration;
@@ -96,6 +96,8 @@ pub enum Effect {
     CleanSharedMemory,
     /// Send to the agent. Lost if there is none: what matters is said again when one comes.
     Send(FromSupervisor),
+    /// Send how the child has ended by itself. Lost if there is no agent.
+    SendExit(OwnExit),
     /// Send which descendants of this attempt are still alive.
     ReportSurvivors {
         /// The attempt.
@@ -107,6 +109,25 @@ pub enum Effect {
     Print(String),
     /// Exit. The last action there is.
     Exit(u8),
+}
+
+/// How a child ended by itself, and when.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OwnExit {
+    /// How.
+    pub exit: ChildExit,
+    /// When.
+    pub at: Moment,
+}
+
+impl OwnExit {
+    /// For the agent; `time_of_day`: a moment as time since 1970.
+    pub fn told(self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+        FromSupervisor::Exited {
+            exit: self.exit,
+            time: u64::try_from(time_of_day(self.at).as_millis()).unwrap_or(u64::MAX),
+        }
+    }
 }
 
 /// How far a child has come, and when that was seen.
@@ -123,15 +144,16 @@ pub struct ProgressSeen {
 }
 
 impl ProgressSeen {
-    /// For the agent; `time_of_day`: a moment in seconds since 1970.
-    pub fn told(&self, time_of_day: impl Fn(Moment) -> u64) -> FromSupervisor {
+    /// For the agent; `time_of_day`: a moment as time since 1970.
+    pub fn told(&self, time_of_day: impl Fn(Moment) -> Duration) -> FromSupervisor {
+        let seconds = |at| time_of_day(at).as_secs();
         FromSupervisor::Progress(Progress {
             attempt: self.attempt,
             step: self.step,
-            step_time: time_of_day(self.step_at),
+            step_time: seconds(self.step_at),
             checkpoint: self.checkpoint.map(|(step, at)| Checkpoint {
                 step,
-                time: time_of_day(at),
+                time: seconds(at),
             }),
         })
     }

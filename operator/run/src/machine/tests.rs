@@ -10,7 +10,7 @@ use lockstep_wire::{
     ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits, Release, Text,
 };
 
-use super::{Effect, Ending, Event, Machine, Moment, Visible, Waits};
+use super::{Effect, Ending, Event, Machine, Moment, OwnExit, Visible, Waits};
 
 const TERM: u8 = 15;
 const USR1: u8 = 10;
@@ -102,15 +102,24 @@ fn started(attempt: u64) -> Effect {
     Effect::Send(FromSupervisor::Started { attempt })
 }
 
+/// The end of a child in the second in which the supervisor started: no test begins later.
 fn exited(attempt: u64, code: u8, signal: Option<u8>, reason: ExitReason) -> Effect {
-    Effect::Send(FromSupervisor::Exited(ChildExit {
-        attempt,
-        code,
-        signal,
-        oom_kills: 0,
-        reason,
-        message: Text::default(),
-    }))
+    sent_exit(
+        ChildExit {
+            attempt,
+            code,
+            signal,
+            oom_kills: 0,
+            reason,
+            message: Text::default(),
+        },
+        START,
+    )
+}
+
+fn sent_exit(exit: ChildExit, second: u64) -> Effect {
+    let at = Duration::from_secs(second);
+    Effect::SendExit(OwnExit { exit, at })
 }
 
 #[test]
@@ -476,7 +485,7 @@ fn a_kill_for_memory_is_named() {
         reason: ExitReason::OomKilled,
         message: Text::default(),
     };
-    assert_eq!(actions[0], Effect::Send(FromSupervisor::Exited(expected)));
+    assert_eq!(actions[0], sent_exit(expected, START));
 }
 
 #[test]
@@ -496,7 +505,7 @@ fn a_child_that_cannot_start_has_failed() {
         reason: ExitReason::StartError,
         message: Text::cut("no such file"),
     };
-    assert_eq!(actions, [Effect::Send(FromSupervisor::Exited(expected))]);
+    assert_eq!(actions, [sent_exit(expected, START)]);
     assert_eq!(
         scene.order(FromAgent::Exit { attempt: 1 }),
         [Effect::Exit(127)],

@@ -285,15 +285,27 @@ impl Agent {
         assert_eq!(self.hears(), FromSupervisor::Started { attempt });
     }
 
+    /// Waits for the child's end, and returns when it was, in milliseconds since 1970.
+    pub fn hears_time_of_exit(&mut self) -> u64 {
+        match self.hears() {
+            FromSupervisor::Exited { time, .. } => time,
+            other => panic!("{other:?} instead of an exit"),
+        }
+    }
+
     /// Waits for the child's end, and returns its code and what it means.
     pub fn hears_exit(&mut self, attempt: u64) -> (u8, ExitReason) {
         let heard = self.hears();
-        let FromSupervisor::Exited(ChildExit {
-            attempt: ended,
-            code,
-            reason,
+        let FromSupervisor::Exited {
+            exit:
+                ChildExit {
+                    attempt: ended,
+                    code,
+                    reason,
+                    ..
+                },
             ..
-        }) = heard
+        } = heard
         else {
             panic!("{heard:?} instead of an exit");
         };

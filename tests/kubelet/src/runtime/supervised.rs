@@ -191,7 +191,8 @@ impl Supervised {
                     Effect::Forward(_) => out.extend(self.forwarded()),
                     Effect::KillTree => out.push((self.kill, Later::TreeGone)),
                     Effect::Send(said) => self.say(&said),
-                    Effect::SendProgress(seen) => self.say(&seen.told(|at| at.as_secs())),
+                    Effect::SendExit(own) => self.say(&own.told(|at| at)),
+                    Effect::SendProgress(seen) => self.say(&seen.told(|at| at)),
                     Effect::Exit(code) => {
                         out.push((Duration::ZERO, Later::Exits(code.into())));
                     }

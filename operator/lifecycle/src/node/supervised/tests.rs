@@ -41,10 +41,15 @@ fn runs(attempt: i64) -> SupervisorState {
 }
 
 fn ended(attempt: i64, code: i32) -> SupervisorState {
+    ended_at(attempt, code, at(9))
+}
+
+fn ended_at(attempt: i64, code: i32, at: DateTime<Utc>) -> SupervisorState {
     SupervisorState {
         exit: Some(ChildEnd {
             message: String::new(),
             attempt,
+            at,
             code,
             reason: "Error".into(),
         }),
@@ -284,6 +289,19 @@ fn an_end_that_was_told_is_not_told_again_when_the_report_was_driven_out() {
     agent.reports.clear();
     agent.step(&pod(0, ended(1, 0)), &order(1, 1));
     assert!(agent.reports.is_empty());
+}
+
+#[test]
+fn an_end_that_was_heard_late_is_dated_by_its_supervisor() {
+    // It is second 9, and the container was created in second 2.
+    for (told, dated) in [(4, 4), (9, 9), (10, 9), (3600, 9), (1, 2), (-1, 2)] {
+        let mut pod = pod(0, ended_at(1, 42, at(told)));
+        pod.containers[0].created_at = at(2);
+        let mut agent = Agent::default();
+        agent.step(&pod, &order(1, 1));
+        let times: Vec<_> = agent.reports.iter().map(|r| r.time).collect();
+        assert_eq!(times, [at(dated)], "told as of second {told}");
+    }
 }
 
 #[test]

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use lockstep_wire::{ChildExit, ExitReason, FromAgent, FromSupervisor, ProgressLimits, Text};
+use lockstep_wire::{ChildExit, ExitReason, FromAgent, ProgressLimits, Text};
 
-use super::{START, Scene, TERM, arrived, release_with, started};
+use super::{START, Scene, TERM, arrived, release_with, sent_exit, started};
 use crate::machine::{Effect, Ending, Event, ProgressSeen};
 
 const LIMITS: ProgressLimits = ProgressLimits {
@@ -42,7 +42,7 @@ fn sent(step: u64, second: u64, checkpoint: Option<(u64, u64)>) -> Effect {
     })
 }
 
-fn hung(attempt: u64, message: &str) -> [Effect; 2] {
+fn hung(second: u64, attempt: u64, message: &str) -> [Effect; 2] {
     let exit = ChildExit {
         attempt,
         code: 137,
@@ -51,7 +51,7 @@ fn hung(attempt: u64, message: &str) -> [Effect; 2] {
         reason: ExitReason::Hang,
         message: Text::cut(message),
     };
-    [Effect::Send(FromSupervisor::Exited(exit)), Effect::KillTree]
+    [sent_exit(exit, second), Effect::KillTree]
 }
 
 #[test]
@@ -68,7 +68,10 @@ fn a_child_that_stops_making_progress_has_failed_and_is_killed() {
         [sent(2, 658, None)],
         "told again, the same step"
     );
-    assert_eq!(scene.after(1), hung(1, "no progress for 60 s after step 2"));
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 1, "no progress for 60 s after step 2")
+    );
     assert_eq!(
         scene.ends(Ending::Signal(9)),
         [],
@@ -98,7 +101,7 @@ fn the_first_step_has_the_time_of_the_start() {
     assert_eq!(scene.after(589), []);
     assert_eq!(
         scene.after(1),
-        hung(1, "no progress for 590 s after step 0")
+        hung(scene.second, 1, "no progress for 590 s after step 0")
     );
 }
 
@@ -112,7 +115,7 @@ fn nobody_hangs_while_it_starts_whatever_it_tells_meanwhile() {
     assert_eq!(scene.after(569), [], "it compiles");
     assert_eq!(
         scene.after(1),
-        hung(1, "no progress for 570 s after step 1201")
+        hung(scene.second, 1, "no progress for 570 s after step 1201")
     );
 }
 
@@ -122,17 +125,18 @@ fn the_last_step_is_told_before_the_end() {
     tells(&mut scene, 1);
     scene.after(2);
     assert_eq!(tells(&mut scene, 2), []);
-    let exit = FromSupervisor::Exited(ChildExit {
+    let exit = ChildExit {
         attempt: 1,
         code: 7,
         signal: None,
         oom_kills: 0,
         reason: ExitReason::Error,
         message: Text::default(),
-    });
+    };
+    let ended = sent_exit(exit, scene.second);
     assert_eq!(
         scene.ends(Ending::Code(7)),
-        [sent(2, 2, None), Effect::Send(exit), Effect::KillTree]
+        [sent(2, 2, None), ended, Effect::KillTree]
     );
 }
 
@@ -142,7 +146,10 @@ fn a_first_step_that_is_told_late_has_the_time_of_any_other() {
     scene.after(590);
     tells(&mut scene, 1);
     assert_eq!(scene.after(59), []);
-    assert_eq!(scene.after(1), hung(1, "no progress for 60 s after step 1"));
+    assert_eq!(
+        scene.after(1),
+        hung(scene.second, 1, "no progress for 60 s after step 1")
+    );
 }
 
 #[test]
@@ -157,7 +164,7 @@ fn who_tells_nothing_is_left_alone_until_it_has_told_something_once() {
     assert_eq!(scene.after(599), []);
     assert_eq!(
         scene.after(1),
-        hung(2, "no progress for 600 s after it started")
+        hung(scene.second, 2, "no progress for 600 s after it started")
     );
 }
 

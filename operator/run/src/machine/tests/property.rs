@@ -7,7 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::{START, USR1, release, release_with};
-use crate::machine::{Effect, Ending, Event, Machine, Moment, Waits};
+use crate::machine::{Effect, Ending, Event, Machine, Moment, OwnExit, Waits};
 
 /// What can happen from outside. What cannot happen in the state of the world is left out when it
 /// is its turn.
@@ -94,6 +94,8 @@ struct World {
     step: Option<u64>,
     /// Codes that the supervisor may exit with.
     codes: Vec<u8>,
+    /// The attempt whose end was told, and when it was.
+    ended: Option<(u64, Moment)>,
     /// The attempt that failed by itself and has not been followed by another, and its code.
     failed: Option<(u64, u8)>,
     exited: Option<u8>,
@@ -118,6 +120,7 @@ impl World {
             moved_at: now,
             step: None,
             codes: Vec::new(),
+            ended: None,
             failed: None,
             exited: None,
         }
@@ -224,6 +227,7 @@ impl World {
                     prop_assert!(self.tree == Tree::Gone, "shared memory of living processes");
                 }
                 Effect::Send(message) => self.hears(&message)?,
+                Effect::SendExit(own) => self.hears_exit(&own)?,
                 // The last that a child has told is told at its end, which may have been ordered.
                 Effect::SendProgress(seen) => {
                     prop_assert!(self.tree != Tree::Gone);
@@ -263,6 +267,23 @@ impl World {
         Ok(())
     }
 
+    /// Told when it happens, and with that time whenever it is told again.
+    fn hears_exit(&mut self, own: &OwnExit) -> Result<(), TestCaseError> {
+        let exit = &own.exit;
+        prop_assert_eq!(exit.attempt, self.started);
+        let known = self.ended.filter(|(attempt, _)| *attempt == exit.attempt);
+        prop_assert_eq!(own.at, known.map_or(self.now, |(_, at)| at));
+        self.ended = Some((exit.attempt, own.at));
+        if exit.reason == ExitReason::Hang {
+            self.hangs()?;
+        } else {
+            prop_assert!(!self.child);
+        }
+        self.codes.push(exit.code);
+        self.failed = (exit.code != 0).then_some((exit.attempt, exit.code));
+        Ok(())
+    }
+
     fn start(&mut self) -> Event {
         if std::mem::take(&mut self.breaks) {
             return Event::NotStarted {
@@ -283,17 +304,8 @@ impl World {
             FromSupervisor::Started { attempt } => {
                 prop_assert!(self.child && *attempt == self.started);
             }
-            FromSupervisor::Exited(exit) => {
-                prop_assert_eq!(exit.attempt, self.started);
-                if exit.reason == ExitReason::Hang {
-                    self.hangs()?;
-                } else {
-                    prop_assert!(!self.child);
-                }
-                self.codes.push(exit.code);
-                self.failed = (exit.code != 0).then_some((exit.attempt, exit.code));
-            }
             FromSupervisor::Hello { .. }
+            | FromSupervisor::Exited { .. }
             | FromSupervisor::Survivors { .. }
             | FromSupervisor::Progress(_) => {
                 prop_assert!(false, "not the machine's");

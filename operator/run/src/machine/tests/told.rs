@@ -1,9 +1,31 @@
-//! What is printed.
+//! What is told after the fact: to an agent that was away, and to people.
 
-use lockstep_wire::{FromAgent, Release, Rendezvous, Text};
+use std::time::Duration;
 
-use super::Scene;
-use crate::machine::{Effect, Event};
+use lockstep_wire::{FromAgent, FromSupervisor, Release, Rendezvous, Text};
+
+use super::{START, Scene};
+use crate::machine::{Effect, Ending, Event};
+
+#[test]
+fn an_agent_that_comes_late_hears_when_the_child_ended() {
+    let mut scene = Scene::running(1);
+    scene.gives(Event::AgentWent);
+    scene.second += 5;
+    scene.ends(Ending::Code(42));
+    scene.gives(Event::TreeGone);
+    scene.second += 15;
+    let told = scene.gives(Event::AgentCame);
+    let [Effect::SendExit(own)] = &told[..] else {
+        panic!("{told:?}");
+    };
+    assert_eq!(own.at, Duration::from_secs(START + 5));
+    let booted = Duration::from_millis(1_000_000_250);
+    let FromSupervisor::Exited { exit, time } = own.clone().told(|at| booted + at) else {
+        panic!("another frame");
+    };
+    assert_eq!((exit.code, time), (42, 1_001_005_250));
+}
 
 #[test]
 fn a_start_says_how_many_meet_where_that_is_told_and_where() {
