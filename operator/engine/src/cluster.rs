@@ -1,6 +1,8 @@
 //! The nodes, what they have and what is left of it, kept up to date pod by pod.
 
-use crate::problem::{Amounts, DomainIx, GangPlacement, KeyIx, NodeIx, NodeSet, Shape};
+use std::sync::Arc;
+
+use crate::problem::{Amounts, DimIx, DomainIx, GangPlacement, KeyIx, NodeIx, NodeSet, Shape};
 
 /// What the cluster knows of one node.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,17 +15,24 @@ pub struct ClusterNode {
     pub schedulable: bool,
 }
 
-/// Nodes with their free capacity. Every change costs O(dimensions), a copy costs a few flat
-/// vectors.
+/// Nodes with their free capacity. Every change costs O(dimensions); a copy costs nothing before one of
+/// the two changes, and one flat vector then.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
     dims: usize,
     keys: usize,
-    /// Offered, node after node.
-    allocatable: Vec<i64>,
     /// Offered less held, node after node. Below zero where pods were counted before their node, or
     /// a node shrank.
-    free: Vec<i64>,
+    free: Arc<Vec<i64>>,
+    /// Apart from what is free: that changes with every pod.
+    nodes: Arc<Nodes>,
+}
+
+/// The nodes, whatever runs on them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Nodes {
+    /// Offered, node after node.
+    allocatable: Vec<i64>,
     /// Domain per key, node after node.
     domains: Vec<Option<DomainIx>>,
     schedulable: NodeSet,
@@ -35,10 +44,8 @@ impl Cluster {
         Self {
             dims,
             keys: topology_keys,
-            allocatable: Vec::new(),
-            free: Vec::new(),
-            domains: Vec::new(),
-            schedulable: NodeSet::new(),
+            free: Arc::default(),
+            nodes: Arc::default(),
         }
     }
 
@@ -54,23 +61,27 @@ impl Cluster {
 
     /// One more than the largest node ordinal seen; removed nodes leave a hole that offers nothing.
     pub fn node_count(&self) -> usize {
-        self.schedulable.len()
+        self.nodes.schedulable.len()
     }
 
     /// Adds a node or changes what it offers; pods already counted on it stay counted. Missing
     /// dimensions are zero.
     pub fn upsert_node(&mut self, node: NodeIx, spec: &ClusterNode) {
         self.grow(node);
+        let (free, nodes) = (
+            Arc::make_mut(&mut self.free),
+            Arc::make_mut(&mut self.nodes),
+        );
         let base = node * self.dims;
         for dim in 0..self.dims {
             let new = spec.allocatable.get(dim).copied().unwrap_or(0);
-            self.free[base + dim] += new - self.allocatable[base + dim];
-            self.allocatable[base + dim] = new;
+            free[base + dim] += new - nodes.allocatable[base + dim];
+            nodes.allocatable[base + dim] = new;
         }
         for key in 0..self.keys {
-            self.domains[node * self.keys + key] = spec.domains.get(key).copied().flatten();
+            nodes.domains[node * self.keys + key] = spec.domains.get(key).copied().flatten();
         }
-        self.schedulable.set(node, spec.schedulable);
+        nodes.schedulable.set(node, spec.schedulable);
     }
 
     /// Takes a node away. Its pods stay counted until they are removed, so that its ordinal may
@@ -113,9 +124,21 @@ impl Cluster {
 
     /// What a node offers, one amount per dimension.
     pub fn allocatable(&self, node: NodeIx) -> &[i64] {
-        self.allocatable
+        let offered = &self.nodes.allocatable;
+        offered
             .get(node * self.dims..(node + 1) * self.dims)
             .unwrap_or(&[])
+    }
+
+    /// What all nodes offer of one resource.
+    pub fn offered(&self, dim: DimIx) -> i128 {
+        let of_nodes = self
+            .nodes
+            .allocatable
+            .iter()
+            .skip(dim)
+            .step_by(self.dims.max(1));
+        of_nodes.map(|&amount| i128::from(amount)).sum()
     }
 
     /// The domain of a node for a key.
@@ -123,7 +146,8 @@ impl Cluster {
         if key >= self.keys {
             return None;
         }
-        self.domains.get(node * self.keys + key).copied().flatten()
+        let domain = self.nodes.domains.get(node * self.keys + key);
+        domain.copied().flatten()
     }
 
     /// One more than the largest domain ordinal of a key.
@@ -136,27 +160,31 @@ impl Cluster {
 
     /// Whether a node takes new pods.
     pub fn schedulable(&self, node: NodeIx) -> bool {
-        self.schedulable.contains(node)
+        self.nodes.schedulable.contains(node)
     }
 
     /// The nodes that take new pods.
     pub(crate) fn schedulable_nodes(&self) -> &NodeSet {
-        &self.schedulable
+        &self.nodes.schedulable
     }
 
     /// These nodes as a cluster of their own, numbered in the order given.
     pub(crate) fn part(&self, nodes: &[NodeIx]) -> Self {
-        let mut part = Self::new(self.dims, self.keys);
+        let (mut free, mut part) = (Vec::new(), Nodes::default());
         for &node in nodes {
             part.allocatable.extend_from_slice(self.allocatable(node));
-            part.free.extend_from_slice(self.free(node));
+            free.extend_from_slice(self.free(node));
             part.domains
                 .extend((0..self.keys).map(|key| self.domain(node, key)));
         }
         part.schedulable.grow(nodes.len());
         part.schedulable
             .extend((0..nodes.len()).filter(|&at| self.schedulable(nodes[at])));
-        part
+        Self {
+            free: Arc::new(free),
+            nodes: Arc::new(part),
+            ..Self::new(self.dims, self.keys)
+        }
     }
 
     /// All free vectors, node after node: the starting point of a decision.
@@ -179,17 +207,19 @@ impl Cluster {
     fn hold(&mut self, node: NodeIx, request: &[i64], times: i64) {
         self.grow(node);
         let base = node * self.dims;
-        for (free, amount) in self.free[base..base + self.dims].iter_mut().zip(request) {
+        let free = Arc::make_mut(&mut self.free);
+        for (free, amount) in free[base..base + self.dims].iter_mut().zip(request) {
             *free -= amount * times;
         }
     }
 
     fn grow(&mut self, node: NodeIx) {
-        if node >= self.schedulable.len() {
-            self.schedulable.grow(node + 1);
-            self.allocatable.resize((node + 1) * self.dims, 0);
-            self.free.resize((node + 1) * self.dims, 0);
-            self.domains.resize((node + 1) * self.keys, None);
+        if node >= self.node_count() {
+            Arc::make_mut(&mut self.free).resize((node + 1) * self.dims, 0);
+            let nodes = Arc::make_mut(&mut self.nodes);
+            nodes.schedulable.grow(node + 1);
+            nodes.allocatable.resize((node + 1) * self.dims, 0);
+            nodes.domains.resize((node + 1) * self.keys, None);
         }
     }
 }

@@ -63,7 +63,8 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
 }
 
 /// Whether a reservation can still become the gang's: it is for the members that the gang needs, on
-/// nodes that admit them, and has the capacity once all blockers are gone.
+/// nodes that admit them, and has the capacity once all blockers are gone. Those on other nodes need
+/// not be among them.
 ///
 /// `cluster` is what is free for the gang less what those ahead of it reserve.
 pub fn is_possible(
@@ -73,30 +74,36 @@ pub fn is_possible(
     reserved: &GangPlacement,
 ) -> bool {
     let demand = needed_only(demand);
-    let mut left = cluster.clone();
-    for blocker in blockers {
-        left.remove_pod(blocker.node, &blocker.request);
-    }
     let admitted = reserved.assignments.iter().all(|a| {
         demand
             .shapes
             .get(a.shape)
-            .is_some_and(|shape| left.schedulable(a.node) && demand.admits(shape, a.node))
+            .is_some_and(|shape| cluster.schedulable(a.node) && demand.admits(shape, a.node))
     });
     if !admitted || reserved.assignments.is_empty() {
         return false;
     }
-    left.reserve(&demand.shapes, reserved);
     let asked = amounts_by_node(&demand.shapes, reserved);
-    let fits = asked.iter().all(|(&node, amounts)| {
-        let mut each = amounts.iter().zip(left.free(node));
+    let mut left: BTreeMap<NodeIx, Amounts> = BTreeMap::new();
+    for (&node, amounts) in &asked {
+        let free = cluster.free(node).iter().zip(amounts);
+        left.insert(node, free.map(|(free, asked)| free - asked).collect());
+    }
+    for blocker in blockers {
+        let left = left.get_mut(&blocker.node).into_iter().flatten();
+        for (left, amount) in left.zip(&blocker.request) {
+            *left += amount;
+        }
+    }
+    let fits = asked.iter().zip(left.values()).all(|((_, asked), left)| {
+        let mut each = asked.iter().zip(left);
         each.all(|(&asked, &left)| asked == 0 || left >= 0)
     });
     fits && is_complete(cluster, &demand, reserved, &asked)
 }
 
 /// When a reservation can be used at the latest: once all whose end is known has ended. `None` if
-/// that is not enough, or nothing has to end.
+/// that is not enough, or nothing has to end. Blockers on other nodes need not be among them.
 ///
 /// `cluster` is what is free for the gang less what those ahead of it reserve.
 pub fn starts_at(

@@ -38,7 +38,21 @@ pub struct BackfillPlacement<'a> {
 impl<'a> PlacementAttempt<'a> {
     /// In what is free.
     pub fn in_free_capacity(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
-        self.place(&self.behind(free.clone()))
+        self.place(&self.left_over(free))
+    }
+
+    /// What of the free capacity others have not reserved.
+    pub fn left_over(&self, free: &Cluster) -> Cluster {
+        let mut left = free.clone();
+        for reservation in self.ahead.binding(&self.asking) {
+            reservation.take(&mut left);
+        }
+        left
+    }
+
+    /// In what was [left over](Self::left_over).
+    pub fn in_left_over(&self, left: &Cluster) -> Result<GangPlacement, Infeasible> {
+        self.place(left)
     }
 
     /// In what is free until others can use what they have reserved: the gang will have ended by
@@ -76,19 +90,21 @@ impl<'a> PlacementAttempt<'a> {
         binding.into_iter().filter(in_way).collect()
     }
 
-    /// What is free once everything that is leaving has left, and the gang's placement there if it
-    /// has one.
+    /// What is left over once everything that is leaving has left, and the gang's placement there if it
+    /// has one. `left` is what is [left over](Self::left_over) now, where it has none.
     pub fn after_terminations(
         &self,
-        mut free: Cluster,
+        mut left: Cluster,
         leaving: &[(NodeIx, Amounts)],
     ) -> (Cluster, Option<GangPlacement>) {
-        for (node, amounts) in leaving {
-            free.remove_pod(*node, amounts);
+        if leaving.is_empty() {
+            return (left, None);
         }
-        let free = self.behind(free);
-        let placement = self.place(&free).ok();
-        (free, placement)
+        for (node, amounts) in leaving {
+            left.remove_pod(*node, amounts);
+        }
+        let placement = self.place(&left).ok();
+        (left, placement)
     }
 
     /// At the expense of others. `free` is that of [`PlacementAttempt::after_terminations`].
@@ -111,13 +127,6 @@ impl<'a> PlacementAttempt<'a> {
 
     fn place(&self, free: &Cluster) -> Result<GangPlacement, Infeasible> {
         place_within(free, self.demand, self.placement_steps)
-    }
-
-    fn behind(&self, mut free: Cluster) -> Cluster {
-        for reservation in self.ahead.binding(&self.asking) {
-            reservation.take(&mut free);
-        }
-        free
     }
 }
 
@@ -296,7 +305,7 @@ mod tests {
         let soon = |case: &Case| {
             case.ask(|attempt, free| {
                 attempt
-                    .after_terminations(free.clone(), &leaving)
+                    .after_terminations(attempt.left_over(free), &leaving)
                     .1
                     .is_some()
             })

@@ -3,7 +3,7 @@
 mod mounting;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
@@ -12,8 +12,9 @@ use crate::foreign::{NativeGroup, UnitMode};
 use crate::node::Node;
 use crate::node_class::{ClassId, NodeClass};
 use crate::pod::Pod;
-use crate::pod_list::ListedPod;
+use crate::pod_list::{ListedPod, PodPart, PodRow};
 use crate::resources::Resources;
+use crate::shared::Shared;
 use crate::slots::{MOST, is_slot};
 use mounting::Mounting;
 
@@ -28,9 +29,9 @@ pub struct Snapshot {
     nodes_version: u64,
     /// Another number whenever a node or a pod has changed, come or gone.
     version: u64,
-    ordinals: Arc<BTreeMap<String, NodeIx>>,
+    ordinals: Arc<HashMap<String, NodeIx>>,
     /// All pods in a row, once somebody has asked for them.
-    listed: Arc<OnceLock<Vec<ListedPod>>>,
+    listed: PodRow,
     /// Pods by the UID of their controlling owner, for the owners that were asked for.
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
     /// Groups of kube-scheduler's, by namespace and name.
@@ -115,15 +116,14 @@ impl Snapshot {
     }
 
     /// All pods that take capacity, by node, and on a node by namespace and name.
-    pub fn listed_pods(&self) -> &[ListedPod] {
-        self.listed.get_or_init(|| {
-            let nodes = self.nodes.iter().enumerate();
-            let on = |(ix, node): (NodeIx, &Arc<NodeEntry>)| {
-                let pods = node.pods.iter();
-                pods.map(|pod| ListedPod::new(ix, pod)).collect::<Vec<_>>()
-            };
-            nodes.flat_map(on).collect()
-        })
+    pub fn listed_pods(&self) -> impl Iterator<Item = &ListedPod> + Clone {
+        self.pod_parts().flat_map(|part| &part.pods)
+    }
+
+    /// The same in parts.
+    pub(crate) fn pod_parts(&self) -> impl Iterator<Item = &PodPart> + Clone {
+        let on = |ix: NodeIx| self.nodes.get(ix).map_or(&[][..], |node| &node.pods);
+        self.listed.parts(on)
     }
 
     /// What of the work of others that a pod belongs to is evicted with it; `None`: it is on its own. A
@@ -148,7 +148,12 @@ impl Snapshot {
 
     /// Pods controlled by an owner.
     pub fn pods_of(&self, owner: &str) -> &[Arc<Pod>] {
-        self.owned.get(owner).map_or(&[], |pods| pods)
+        self.list_of(owner).map_or(&[], |pods| pods)
+    }
+
+    /// The same as a list that is another one as soon as it says something else; `None` without pods.
+    pub fn list_of(&self, owner: &str) -> Option<&Arc<Vec<Arc<Pod>>>> {
+        self.owned.get(owner)
     }
 }
 
@@ -177,7 +182,7 @@ impl Default for ClusterModel {
                 nodes_version: 0,
                 version: 0,
                 ordinals: Arc::default(),
-                listed: Arc::default(),
+                listed: PodRow::default(),
                 owned: Arc::default(),
                 native_groups: Arc::default(),
                 mounting: Arc::default(),
@@ -256,6 +261,7 @@ impl ClusterModel {
             let there = &mut Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods;
             let at = there.partition_point(|other| order(other) < order(&pod));
             there.insert(at, Arc::clone(&pod));
+            self.now.listed.forget(ix);
             Arc::make_mut(&mut self.now.engine).add_pod(ix, &self.now.dims.amounts(&pod.requests));
         }
         if let Some(owner) = pod.owner.as_ref().filter(|_| pod.member.is_some()) {
@@ -277,6 +283,7 @@ impl ClusterModel {
         if let Some(ix) = pod.holds().and_then(|node| self.now.ordinal(node)) {
             let entry = Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]);
             entry.pods.retain(|p| p.uid != uid);
+            self.now.listed.forget(ix);
             Arc::make_mut(&mut self.now.engine)
                 .remove_pod(ix, &self.now.dims.amounts(&pod.requests));
         }
@@ -373,11 +380,9 @@ impl ClusterModel {
         self.pods_changed();
     }
 
-    /// Or are numbered anew with their nodes.
     fn pods_changed(&mut self) {
         self.now.mounting = Arc::default();
         self.now.version += 1;
-        self.now.listed = Arc::default();
     }
 
     fn entry(&mut self, name: &str) -> NodeIx {
@@ -390,6 +395,7 @@ impl ClusterModel {
             ..NodeEntry::default()
         }));
         Arc::make_mut(&mut self.now.ordinals).insert(name.to_owned(), nodes.len() - 1);
+        self.now.listed.grow(nodes.len());
         nodes.len() - 1
     }
 
@@ -459,6 +465,9 @@ impl ClusterModel {
                     .add_pod(ix, &self.now.dims.amounts(&pod.requests));
             }
         }
+        // The pods are numbered anew with their nodes.
+        self.now.listed = PodRow::default();
+        self.now.listed.grow(entries.len());
         self.now.nodes = Arc::new(entries);
     }
 }
@@ -466,38 +475,6 @@ impl ClusterModel {
 /// By namespace and name, and between two of one name by UID.
 fn order(pod: &Pod) -> (&str, &str, &str) {
     (&pod.namespace, &pod.name, &pod.uid)
-}
-
-/// Values of which equal ones are held once.
-#[derive(Debug)]
-struct Shared<T> {
-    values: BTreeSet<Arc<T>>,
-    /// Number of values at which those that nobody holds any more are dropped.
-    limit: usize,
-}
-
-impl<T> Default for Shared<T> {
-    fn default() -> Self {
-        Self {
-            values: BTreeSet::new(),
-            limit: 1024,
-        }
-    }
-}
-
-impl<T: Ord> Shared<T> {
-    /// Replaces a value by the equal one that is held, or holds it.
-    fn share(&mut self, value: &mut Arc<T>) {
-        if let Some(held) = self.values.get(value) {
-            *value = Arc::clone(held);
-            return;
-        }
-        if self.values.len() >= self.limit {
-            self.values.retain(|v| Arc::strong_count(v) > 1);
-            self.limit = 1024.max(2 * self.values.len());
-        }
-        self.values.insert(Arc::clone(value));
-    }
 }
 
 #[cfg(test)]

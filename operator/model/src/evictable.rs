@@ -153,7 +153,8 @@ impl<'a> Occupancy<'a> {
     /// Work of others that goes whole or not at all: its pods that hold capacity and go on.
     fn whole_units(&self) -> BTreeMap<(&'a str, &'a str), Vec<&'a ListedPod>> {
         let mut units: BTreeMap<_, Vec<&ListedPod>> = BTreeMap::new();
-        let listed = self.cluster.listed_pods().iter();
+        let parts = self.cluster.pod_parts().filter(|part| part.in_units);
+        let listed = parts.flat_map(|part| &part.pods);
         for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
             if let Some(unit) = &listed.pod.unit
                 && self.cluster.goes_whole(&listed.pod)

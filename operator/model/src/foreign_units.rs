@@ -25,7 +25,8 @@ impl<'a> ForeignUnits<'a> {
     /// Those that run.
     pub fn new(cluster: &'a Snapshot, costs: &CostModel, now: DateTime<Utc>) -> Self {
         let mut units: HashMap<_, ForeignUnit> = HashMap::new();
-        let listed = cluster.listed_pods().iter();
+        let parts = cluster.pod_parts().filter(|part| part.in_units);
+        let listed = parts.flat_map(|part| &part.pods);
         for listed in listed.filter(|l| l.in_unit && l.bound && !l.terminating) {
             let Some(key) = key(&listed.pod) else {
                 continue;

@@ -51,6 +51,7 @@ pub mod reservation;
 pub mod resources;
 pub mod rules;
 pub mod share;
+mod shared;
 pub mod slots;
 pub mod snapshot;
 #[cfg(test)]

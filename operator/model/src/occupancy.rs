@@ -203,7 +203,8 @@ pub fn reservations<'s>(
 
 /// What kube-scheduler keeps free, and for which priority.
 pub fn nominations(cluster: &Snapshot) -> Vec<Nomination> {
-    let listed = cluster.listed_pods().iter().filter(|p| !p.bound);
+    let parts = cluster.pod_parts().filter(|part| part.unbound);
+    let listed = parts.flat_map(|part| &part.pods).filter(|p| !p.bound);
     let waiting = listed.filter(|p| p.pod.pinned.is_none());
     waiting
         .map(|p| Nomination {
@@ -224,20 +225,40 @@ pub fn ignore_lesser(free: &mut Cluster, nominations: &[Nomination], priority: i
 
 /// What is said of pods by what they request, which the many pods of a cluster share.
 #[derive(Debug)]
-pub(crate) struct ByRequests<T>(HashMap<*const Resources, T>);
+pub(crate) struct ByRequests<T> {
+    known: Vec<(*const Resources, T)>,
+    /// Where in `known` each is.
+    at: HashMap<*const Resources, usize>,
+    /// What was asked last: neighbours in the list of pods are mostly alike.
+    last: usize,
+}
 
 impl<T> Default for ByRequests<T> {
     fn default() -> Self {
-        Self(HashMap::new())
+        Self {
+            known: Vec::new(),
+            at: HashMap::new(),
+            last: 0,
+        }
     }
 }
 
 impl<T> ByRequests<T> {
     /// What is said of these.
     pub fn of(&mut self, requests: &Arc<Resources>, say: impl FnOnce(&Resources) -> T) -> &T {
-        self.0
-            .entry(Arc::as_ptr(requests))
-            .or_insert_with(|| say(requests))
+        let key = Arc::as_ptr(requests);
+        if self
+            .known
+            .get(self.last)
+            .is_none_or(|(last, _)| *last != key)
+        {
+            let known = &mut self.known;
+            self.last = *self.at.entry(key).or_insert_with(|| {
+                known.push((key, say(requests)));
+                known.len() - 1
+            });
+        }
+        &self.known[self.last].1
     }
 }
 
@@ -264,7 +285,11 @@ impl<'a> Occupancy<'a> {
             out.held
                 .extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
         }
-        for listed in self.cluster.listed_pods() {
+        // None other than these go.
+        let all = !self.evicting.is_empty();
+        let parts = self.cluster.pod_parts();
+        let parts = parts.filter(|part| all || part.terminating);
+        for listed in parts.flat_map(|part| &part.pods) {
             let (node, pod) = (listed.node, &listed.pod);
             let evicted = self.is_being_evicted(pod);
             if !(evicted || listed.terminating) || counted.contains(pod.uid.as_str()) {
@@ -287,7 +312,7 @@ impl<'a> Occupancy<'a> {
     pub(crate) fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
         let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
         let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &***pod));
-        let listed = self.cluster.listed_pods().iter();
+        let listed = self.cluster.listed_pods();
         let evicted = listed.filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty());
         let evicted = evicted.map(|listed| &*listed.pod);
         let evicted = evicted.filter(|pod| self.is_being_evicted(pod));
@@ -328,7 +353,7 @@ impl<'a> Occupancy<'a> {
             let owner = pod.owner.as_deref();
             owner.is_some_and(|o| managed.contains(&(pod.namespace.as_str(), o)))
         };
-        let pods = self.cluster.listed_pods().iter();
+        let pods = self.cluster.listed_pods();
         pods.filter(move |listed| {
             listed.evictable
                 && listed.priority < priority

@@ -1,9 +1,10 @@
 //! All pods in a row.
 //!
 //! A cycle goes through all pods of the cluster many times, and to follow the pointer to each is most
-//! of what that costs. So what is asked of all of them stands in the row.
+//! of what that costs. So what is asked of all of them stands in the row. To make it costs as much, so a
+//! pod that comes or goes has only the part of its node made anew.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use lockstep_engine::NodeIx;
 
@@ -55,5 +56,68 @@ impl ListedPod {
             in_unit: pod.unit.is_some(),
             pod: Arc::clone(pod),
         }
+    }
+}
+
+/// Nodes of one part of the row.
+const NODES: usize = 64;
+
+/// The pods of a few nodes, and whether some of them are of kinds that are rarely there.
+#[derive(Debug)]
+pub(crate) struct PodPart {
+    pub pods: Vec<ListedPod>,
+    /// Some are not bound.
+    pub unbound: bool,
+    /// Some are about to end.
+    pub terminating: bool,
+    /// Some belong to work of others that is of use only together.
+    pub in_units: bool,
+}
+
+/// All pods in a row, in parts that are made once somebody asks for them. Cloning costs a reference
+/// count.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct PodRow(Arc<Vec<Arc<OnceLock<PodPart>>>>);
+
+impl PodPart {
+    fn new(pods: Vec<ListedPod>) -> Self {
+        let any = |is: fn(&ListedPod) -> bool| pods.iter().any(is);
+        Self {
+            unbound: any(|pod| !pod.bound),
+            terminating: any(|pod| pod.terminating),
+            in_units: any(|pod| pod.in_unit),
+            pods,
+        }
+    }
+}
+
+impl PodRow {
+    /// Has room for so many nodes.
+    pub fn grow(&mut self, nodes: usize) {
+        let parts = nodes.div_ceil(NODES);
+        if self.0.len() < parts {
+            Arc::make_mut(&mut self.0).resize_with(parts, Arc::default);
+        }
+    }
+
+    /// Forgets what stands there of a node.
+    pub fn forget(&mut self, node: NodeIx) {
+        if let Some(part) = Arc::make_mut(&mut self.0).get_mut(node / NODES) {
+            *part = Arc::default();
+        }
+    }
+
+    /// All parts, by node; `on` says which pods are on a node.
+    pub fn parts<'r, 'p>(
+        &'r self,
+        on: impl Fn(NodeIx) -> &'p [Arc<Pod>] + Copy + 'r,
+    ) -> impl Iterator<Item = &'r PodPart> + Clone {
+        let listed = move |ix: NodeIx| on(ix).iter().map(move |pod| ListedPod::new(ix, pod));
+        let make = move |at: usize| {
+            let nodes = at * NODES..(at + 1) * NODES;
+            PodPart::new(nodes.flat_map(listed).collect())
+        };
+        let parts = self.0.iter().enumerate();
+        parts.map(move |(at, part)| part.get_or_init(|| make(at)))
     }
 }

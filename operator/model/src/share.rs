@@ -8,6 +8,7 @@ use lockstep_api::names::annotations;
 use crate::cluster::Snapshot;
 use crate::quantity::milli;
 use crate::resources::Resources;
+use crate::slots::is_slot;
 use crate::victims::is_extended;
 
 /// One, in the unit of shares: a namespace of weight 1 that has all of a resource.
@@ -36,17 +37,13 @@ pub struct Shares<'w> {
 impl<'w> Shares<'w> {
     /// Nobody has anything yet of what the nodes of the cluster offer.
     pub fn new(cluster: &Snapshot, weights: &'w Weights) -> Self {
-        let mut allocatable: BTreeMap<String, i128> = BTreeMap::new();
-        let nodes = (0..cluster.node_count()).filter_map(|ix| cluster.node(ix));
-        let offered = nodes.flat_map(|node| node.allocatable.iter());
-        for (name, amount) in offered.filter(|(name, _)| is_extended(name)) {
-            match allocatable.get_mut(name) {
-                Some(sum) => *sum += i128::from(amount),
-                None => drop(allocatable.insert(name.to_owned(), i128::from(amount))),
-            }
-        }
+        let names = cluster.dims().resources().enumerate();
+        let names = names.filter(|(_, name)| is_extended(name) && !is_slot(name));
+        let offered = |dim: usize| cluster.free_capacity().offered(dim);
         Self {
-            allocatable,
+            allocatable: names
+                .map(|(dim, name)| (name.to_owned(), offered(dim)))
+                .collect(),
             held: BTreeMap::new(),
             weights: Some(weights),
         }

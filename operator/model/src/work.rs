@@ -182,13 +182,15 @@ fn waits(pod: &Pod) -> Option<AwaitedNode> {
     pod.bound.is_none().then_some(awaited)
 }
 
-/// What stands in the way of a gang for a while only; ends are in milliseconds.
+/// What stands in the way of a gang for a while only, on the nodes that it is asked for; ends are in
+/// milliseconds.
 pub fn blockers(
     work: &[PassingWork],
     blocked: BlockedGang<'_>,
+    on: impl Fn(NodeIx) -> bool,
     promised: impl Fn(usize) -> Option<DateTime<Utc>>,
 ) -> Vec<Blocker> {
-    let each = work.iter();
+    let each = work.iter().filter(|w| on(w.node));
     each.filter_map(|w| w.as_blocker(blocked, &promised))
         .collect()
 }
@@ -238,7 +240,7 @@ mod tests {
             }),
         };
         let gpu = cluster.dims().len() - 1;
-        let found = blockers(&occupancy.passing_work(), blocked, |_| None);
+        let found = blockers(&occupancy.passing_work(), blocked, |_| true, |_| None);
         let seconds = |b: &Blocker| (b.request[gpu], b.ends.map(|ms| ms / 1000));
         let mut found: Vec<_> = found.iter().map(seconds).collect();
         found.sort_unstable();

@@ -4,7 +4,7 @@
 //! | stage | module |
 //! |---|---|
 //! | what is read of nodes, pods and gangs; the same from a snapshot file | [`input`], [`snapshot`] |
-//! | one gang within a cycle, and what is free | `state`, `capacity` |
+//! | one gang within a cycle, its pods, and what is free | `state`, `member_pods`, `capacity` |
 //! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
 //! | preemptions under way, and how many pods they may evict in a minute | `cycle::intents`, `cycle::victims`, [`pace`] |
@@ -14,7 +14,7 @@
 //! | gangs that get each other's nodes | `cycle::exchange`, `waits` |
 //! | the status of each gang, written where it differs | `cycle::status`, [`messages`] |
 //! | the decision as a list of requests; what fits into one object | [`plan`], [`size`] |
-//! | when a cycle is not run at all; what gangs wait for that ask for the same | `rest`, `no_victims`, `asks` |
+//! | when a cycle is not run at all, or not for a gang; what gangs wait for that ask for the same | `rest`, `cycle::judged`, `no_victims`, `asks` |
 //!
 //! A cycle is a function of what is seen and of the time. Its memory ([`Memory`]) may be lost at
 //! any moment: what must survive is in the status of the pod groups: the placement, the nodes that
@@ -37,6 +37,7 @@ pub mod growth;
 pub mod hold;
 pub mod input;
 mod intent_id;
+mod member_pods;
 mod memory;
 pub mod messages;
 mod no_victims;

@@ -14,6 +14,7 @@ use lockstep_model::{Snapshot, Verdicts};
 
 use crate::claims::ClaimMemory;
 use crate::input::{GangInput, PodGroupInput, TemplateInput, TemplateNodes};
+use crate::member_pods::MemberPods;
 use crate::no_victims::NoVictimsCache;
 use crate::pace::Evictions;
 use crate::rest::Rest;
@@ -45,6 +46,7 @@ pub struct Memory {
     pub(crate) told: HashMap<String, DateTime<Utc>>,
     /// The last cycle, if it left nothing to do.
     pub(crate) rest: Option<Rest>,
+    pub(crate) pods: MemberPods,
     verdicts: Verdicts,
 }
 
@@ -170,5 +172,6 @@ impl Memory {
         self.unknown.retain(|uid| uids.contains(uid));
         self.told.retain(|uid, _| uids.contains(uid.as_str()));
         self.no_victims.retain(|uid| uids.contains(uid));
+        self.pods.retain(|uid| uids.contains(uid));
     }
 }

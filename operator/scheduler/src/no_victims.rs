@@ -49,6 +49,16 @@ struct NoVictims {
     pending: Pending,
     /// Whether anybody has asked since the last cycle.
     used: bool,
+    /// What came of it for those for whom was searched.
+    verdict: Option<Verdict>,
+}
+
+/// Why they wait, free capacity and reservations looked at, too.
+#[derive(Debug)]
+struct Verdict {
+    /// UIDs of the pod groups whose reservations are ahead of them.
+    behind: Vec<String>,
+    pending: Pending,
 }
 
 impl NoVictims {
@@ -120,14 +130,7 @@ impl NoVictimsCache {
 
     /// What the last search for a gang found, or for one that asks for the same, while it holds.
     pub fn known(&mut self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
-        let known = match who {
-            Searcher::Alone(uid) => self.gangs.get_mut(uid),
-            Searcher::OneOf(asks) => {
-                let mut classes = self.classes.iter_mut();
-                let class = classes.find(|(class, _)| class == asks);
-                class.map(|(_, found)| found)
-            }
-        };
+        let known = self.found_for(who);
         let known = known.filter(|known| known.holds(now))?;
         known.used = true;
         Some(&known.pending)
@@ -146,6 +149,7 @@ impl NoVictimsCache {
             until,
             pending: pending.clone(),
             used: true,
+            verdict: None,
         };
         match who {
             Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), found)),
@@ -155,6 +159,57 @@ impl NoVictimsCache {
             }
         }
         pending
+    }
+
+    /// Takes note of why they wait behind the reservations of these, where the last search found no victims
+    /// as things are now.
+    pub fn judged<'u>(
+        &mut self,
+        who: Searcher<'_>,
+        behind: impl Iterator<Item = &'u str>,
+        pending: &Pending,
+    ) {
+        let version = self.version;
+        let found = self.found_for(who).filter(|found| {
+            found.version == version && matches!(found.pending, Pending::NoVictims { .. })
+        });
+        if let Some(found) = found {
+            found.verdict = Some(Verdict {
+                behind: behind.map(str::to_owned).collect(),
+                pending: pending.clone(),
+            });
+        }
+    }
+
+    /// Why they wait behind the reservations of these, as long as nothing has changed that makes a
+    /// difference.
+    pub fn verdict<'u>(
+        &mut self,
+        who: Searcher<'_>,
+        mut behind: impl Iterator<Item = &'u str>,
+        now: DateTime<Utc>,
+    ) -> Option<&Pending> {
+        let version = self.version;
+        let found = self.found_for(who)?;
+        let current = found.version == version && found.holds(now);
+        let verdict = found.verdict.as_ref().filter(|_| current)?;
+        let mut then = verdict.behind.iter();
+        if !then.all(|uid| behind.next() == Some(uid)) || behind.next().is_some() {
+            return None;
+        }
+        found.used = true;
+        Some(&verdict.pending)
+    }
+
+    fn found_for(&mut self, who: Searcher<'_>) -> Option<&mut NoVictims> {
+        match who {
+            Searcher::Alone(uid) => self.gangs.get_mut(uid),
+            Searcher::OneOf(asks) => {
+                let mut classes = self.classes.iter_mut();
+                let class = classes.find(|(class, _)| class == asks);
+                class.map(|(_, found)| found)
+            }
+        }
     }
 
     /// Forgets what may be different now.

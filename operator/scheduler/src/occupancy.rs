@@ -39,7 +39,9 @@ pub(crate) fn occupancy_with_nodes<'a>(
 ) -> Occupancy<'a> {
     let mut all = occupancy(context, capacity, gangs);
     if context.settings.rules.follow_on_depth > 0 {
-        for (placed, gang) in all.gangs.iter_mut().zip(gangs) {
+        let each = all.gangs.iter_mut().zip(gangs);
+        // Who only waits holds nothing that could be taken.
+        for (placed, gang) in each.filter(|(_, gang)| !gang.only_waits()) {
             placed.eligible = nodes_of_one_template(context, memory, gang);
         }
     }

@@ -11,11 +11,12 @@ use lockstep_api::names::short_hash;
 use lockstep_api::scheduling::{Backfill, NodePlacement, ObservedSpec, Placement, PodGroupStatus};
 use lockstep_api::workload::TopologyScope;
 use lockstep_model::volumes::MissingVolume;
-use lockstep_model::{Assignments, GangPhase, Occupant, Pod, Snapshot};
+use lockstep_model::{Assignments, GangPhase, Occupant, Pod};
 
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
-use crate::input::{GangInput, TemplateInput, WorkloadInput};
+use crate::input::{GangInput, TemplateInput};
+use crate::member_pods::PodsByMember;
 use crate::pace::LimitReached;
 use crate::pending::Pending;
 use crate::waits::Moves;
@@ -26,7 +27,7 @@ pub struct GangState {
     /// What was read of it.
     pub input: Arc<GangInput>,
     /// Pods of its members, of the controlling workload by owner UID.
-    pub pods: Arc<BTreeMap<Member, Vec<Arc<Pod>>>>,
+    pub pods: Arc<PodsByMember>,
     /// Nodes that its workload keeps it away from now.
     pub avoided: BTreeSet<String>,
     /// Which members are to be placed.
@@ -64,12 +65,12 @@ pub(crate) struct RequestedMembers {
 }
 
 impl GangState {
-    /// The gang at the beginning of a cycle.
-    pub fn new(input: Arc<GangInput>, cluster: &Snapshot, now: DateTime<Utc>) -> Self {
+    /// The gang at the beginning of a cycle, with its pods.
+    pub(crate) fn new(input: Arc<GangInput>, pods: Arc<PodsByMember>, now: DateTime<Utc>) -> Self {
         let placed = input.group.status.placement.as_ref();
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
         Self {
-            pods: Arc::new(pods_of(&input, cluster)),
+            pods,
             avoided: avoid.map(|a| a.node.clone()).collect(),
             to_place: MembersToPlace::default(),
             assigned: input.group.assigned.clone(),
@@ -113,12 +114,8 @@ impl GangState {
             .filter(move |m| !finished.contains(*m))
     }
 
-    /// The placement as it is to be: the one that was read while the nodes are the same, else a new
-    /// decision.
+    /// The placement as a new decision: for a gang whose nodes are no longer those that were read.
     pub fn to_placement(&self, now: DateTime<Utc>) -> Option<Placement> {
-        if self.unmoved() {
-            return self.input.group.status.placement.clone();
-        }
         let assigned = self.assigned.as_ref()?;
         Some(Placement {
             backfill: self.backfill.clone(),
@@ -427,19 +424,6 @@ pub(crate) fn without_words(status: &PodGroupStatus) -> PodGroupStatus {
         conditions: conditions.collect(),
         ..status.clone()
     }
-}
-
-fn pods_of(input: &GangInput, cluster: &Snapshot) -> BTreeMap<Member, Vec<Arc<Pod>>> {
-    let GangInput { key, workload, .. } = input;
-    let WorkloadInput { uid, .. } = &**workload;
-    let mut out: BTreeMap<Member, Vec<Arc<Pod>>> = BTreeMap::new();
-    for pod in cluster.pods_of(uid.as_str()) {
-        let ours = pod.pod_group.as_ref() == Some(&key.name) && pod.namespace == key.namespace;
-        if let Some(member) = pod.member.as_ref().filter(|_| ours) {
-            out.entry(member.clone()).or_default().push(Arc::clone(pod));
-        }
-    }
-    out
 }
 
 /// The nodes as a decision of this moment. Another decision of the same gang has another id.

@@ -10,6 +10,7 @@ use lockstep_model::quota::{QuotaAmounts, QuotaExcess};
 use lockstep_model::{Assignments, GangPhase, Quota, QuotaCharge, Shares, Snapshot, Weights};
 
 use crate::input::SchedulingInput;
+use crate::member_pods::MemberPods;
 use crate::state::GangState;
 
 /// What namespaces have.
@@ -108,8 +109,9 @@ impl<'i> Tenants<'i> {
 /// [`Shares::of`].
 pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap<String, u64> {
     let gangs = input.gangs.iter();
+    let mut pods = MemberPods::default();
     let gangs: Vec<GangState> = gangs
-        .map(|gang| GangState::new(Arc::clone(gang), &input.cluster, now))
+        .map(|gang| GangState::new(Arc::clone(gang), pods.of(gang, &input.cluster), now))
         .collect();
     let tenants = Tenants::new(&input.cluster, &input.weights, &input.quotas, &gangs);
     let namespaces = input.gangs.iter().map(|gang| &gang.key.namespace);

@@ -2,6 +2,8 @@
 
 use std::cell::RefCell;
 
+use smallvec::SmallVec;
+
 use super::patterns::KindTable;
 use super::slots::slots;
 use super::steps::{PLACEMENT_STEPS, Steps};
@@ -148,22 +150,34 @@ impl<'a> PlacementInstance<'a> {
         nodes: &[NodeIx],
         missing: u32,
     ) -> Shortfall {
-        let admitted = || nodes.iter().filter(|&&n| self.admits[shape_ix].contains(n));
-        let alone = |dim: usize| -> i64 {
-            let asked = shape.request[dim];
-            let left = admitted().map(|&n| self.free_on(free, n)[dim]);
-            // Most nodes have no room: comparing is much cheaper than dividing.
-            left.filter(|&left| left >= asked)
-                .map(|left| left / asked)
-                .sum()
-        };
+        let asked: SmallVec<[DimIx; 6]> = (0..shape.request.len())
+            .filter(|&dim| shape.request[dim] > 0)
+            .collect();
+        // Pods that would fit if this dimension alone counted; all in one way over the nodes.
+        let mut alone: SmallVec<[i64; 6]> = asked.iter().map(|_| 0).collect();
+        for &node in nodes {
+            if !self.admits[shape_ix].contains(node) {
+                continue;
+            }
+            let left = self.free_on(free, node);
+            for (alone, &dim) in alone.iter_mut().zip(&asked) {
+                let (left, each) = (left[dim], shape.request[dim]);
+                // Most nodes have no room, and of pods one is asked for: dividing is what costs.
+                *alone += match each {
+                    1 => left.max(0),
+                    _ if left < each => 0,
+                    _ => left / each,
+                };
+            }
+        }
         // A later dimension wins a tie: accelerators come after CPU and memory, and are what people
         // look for.
-        let dim = (0..shape.request.len())
+        let tightest = asked
+            .iter()
+            .zip(&alone)
             .rev()
-            .filter(|&dim| shape.request[dim] > 0)
-            .min_by_key(|&dim| alone(dim))
-            .unwrap_or(0);
+            .min_by_key(|(_, alone)| **alone);
+        let dim = tightest.map_or(0, |(&dim, _)| dim);
         Shortfall {
             shape: shape_ix,
             pods: missing,

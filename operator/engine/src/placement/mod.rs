@@ -57,7 +57,16 @@ pub fn place_within(
     check(cluster, demand)?;
     let mut instance = PlacementInstance::new(cluster, demand);
     instance.steps = Steps::new(steps);
-    place_in(&instance, cluster.free_table().to_vec())
+    place_in_free(&instance)
+}
+
+/// As [`place_in`], in what is free now. Most gangs that wait are refused before that is copied.
+pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlacement, Infeasible> {
+    let free = instance.cluster.free_table();
+    if instance.demand.topology.is_none() {
+        pack::refuse_one_shape(instance, free, &instance.nodes)?;
+    }
+    place_in(instance, free.to_vec())
 }
 
 /// As [`place`], in the free capacity given: what a cluster would have after evictions. The demand

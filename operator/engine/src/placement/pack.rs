@@ -43,6 +43,29 @@ pub(crate) fn fill(
     }
 }
 
+/// Refuses a gang that needs pods of one shape only, where [`pack`] would. Looks at no more nodes than
+/// it needs for those that fit, and writes nothing.
+pub(super) fn refuse_one_shape(
+    instance: &PlacementInstance<'_>,
+    free: &[i64],
+    nodes: &[NodeIx],
+) -> Result<(), Infeasible> {
+    let wanted = wants(&instance.demand.needed());
+    let &[want] = &*wanted else {
+        return Ok(());
+    };
+    let shape = &instance.demand.shapes[want.shape];
+    let mut missing = want.count;
+    for &node in nodes {
+        missing = missing.saturating_sub(instance.slots_on(free, want.shape, shape, node));
+        if missing == 0 {
+            return Ok(());
+        }
+    }
+    let shortfall = instance.shortfall(free, want.shape, shape, nodes, missing);
+    Err(Infeasible::InsufficientCapacity(shortfall))
+}
+
 /// Packs all that is wanted onto the nodes, or leaves `free` as it was.
 pub(super) fn pack(
     instance: &PlacementInstance<'_>,

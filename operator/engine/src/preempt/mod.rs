@@ -31,7 +31,7 @@ pub use explain::{Reasons, RunnerUp, Spared, Taken, explain};
 use crate::{
     cluster::Cluster,
     infeasible::Infeasible,
-    placement::{PlacementInstance, Steps, check, place_in},
+    placement::{PlacementInstance, Steps, check, place_in_free},
     problem::{Demand, EvictionPolicy, NodeIx, Units},
 };
 use instance::PreemptionInstance;
@@ -90,7 +90,7 @@ fn decide(
     check(cluster, demand)?;
     let mut placing = PlacementInstance::new(cluster, demand);
     placing.steps = Steps::new(work_budget);
-    let short = match place_in(&placing, cluster.free_table().to_vec()) {
+    let short = match place_in_free(&placing) {
         Ok(placement) => return Ok(PreemptionAnswer::without_victims(placement)),
         // Nobody is evicted for a gang that may fit as it is.
         Err(unknown @ Infeasible::GaveUp { .. }) => return Err(unknown),

@@ -49,12 +49,32 @@ fn pods_of_one_family_hold_their_labels_and_requests_once() {
 }
 
 #[test]
-fn shared_values_that_nobody_holds_are_dropped_in_time() {
-    let mut shared = Shared::default();
-    for n in 0..5000 {
-        shared.share(&mut Arc::new(n));
+fn a_pod_that_comes_or_goes_stands_in_the_row_of_all_pods_and_in_no_earlier_one() {
+    let mut model = ClusterModel::default();
+    let names: Vec<String> = (0..200).map(|n| format!("n{n:03}")).collect();
+    for name in &names {
+        model.upsert_node(mk_node(name, 8));
+        model.upsert_pod(mk_pod(&format!("on-{name}"), name, 1));
     }
-    assert!(shared.values.len() <= 1024);
+    let row = |s: &Snapshot| -> Vec<(String, String)> {
+        let name = |l: &ListedPod| (s.node_name(l.node).to_owned(), l.pod.uid.clone());
+        s.listed_pods().map(name).collect()
+    };
+    let first = model.snapshot();
+    let before = row(&first);
+    assert_eq!(before.len(), 200);
+    model.upsert_pod(mk_pod("new", "n150", 1));
+    model.remove_pod("on-n003");
+    // A topology key numbers the nodes anew.
+    model.upsert_node(mk_node("a", 8));
+    model.use_topology_key("rack");
+    let now = row(&model.snapshot());
+    assert!(now.contains(&("n150".to_owned(), "new".to_owned())));
+    assert!(
+        now.iter()
+            .all(|(node, uid)| uid != "on-n003" && node != "a")
+    );
+    assert_eq!((now.len(), row(&first)), (200, before));
 }
 
 #[test]

@@ -5,6 +5,7 @@ mod classes;
 mod exchange;
 mod intend;
 mod intents;
+mod judged;
 mod maintain;
 mod order;
 mod overlap;
@@ -55,7 +56,10 @@ pub fn schedule(
     let mut gangs: Vec<GangState> = input
         .gangs
         .iter()
-        .map(|gang| GangState::new(memory.latest(gang), &input.cluster, now))
+        .map(|gang| {
+            let pods = memory.pods.of(gang, &input.cluster);
+            GangState::new(memory.latest(gang), pods, now)
+        })
         .collect();
     let mut capacity = Capacity::new(&context);
     let mut wake = Wake::default();

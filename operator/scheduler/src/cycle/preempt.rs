@@ -55,7 +55,7 @@ pub(super) struct Unplaced<'q> {
 
 impl<'q> Unplaced<'q> {
     /// For whom victims are searched.
-    fn searcher<'s>(&self, gangs: &'s [GangState]) -> Searcher<'s>
+    pub fn searcher<'s>(&self, gangs: &'s [GangState]) -> Searcher<'s>
     where
         'q: 's,
     {
@@ -64,17 +64,17 @@ impl<'q> Unplaced<'q> {
     }
 }
 
-/// Finds capacity that others leave, or have to leave. `free`: the cluster as the gang sees it.
+/// Finds capacity that others leave, or have to leave. `left`: what the gang may have now.
 pub(super) fn make_capacity(
     context: &Context<'_>,
     memory: &mut Memory,
     capacity: &mut Capacity,
     gangs: &mut [GangState],
     unplaced: Unplaced<'_>,
-    free: Cluster,
+    left: Cluster,
     round: &mut Round,
 ) -> Result<(), Pending> {
-    let free = after_terminations(context, capacity, gangs, unplaced, free, round)?;
+    let free = after_terminations(context, capacity, gangs, unplaced, left, round)?;
     may_search(context, memory, gangs, unplaced, &free, round)?;
     let eviction = search(context, memory, capacity, gangs, unplaced, &free, round)?;
     let Unplaced {
@@ -102,7 +102,7 @@ fn after_terminations(
     capacity: &mut Capacity,
     gangs: &mut [GangState],
     unplaced: Unplaced<'_>,
-    free: Cluster,
+    left: Cluster,
     round: &mut Round,
 ) -> Result<Cluster, Pending> {
     let leaving = if let Some(leaving) = round.leaving.take() {
@@ -117,7 +117,7 @@ fn after_terminations(
     let gang = &mut gangs[unplaced.at];
     let input = Arc::clone(&gang.input);
     let attempt = attempt_of(context, &input, unplaced, round);
-    let (free, soon) = attempt.after_terminations(free, &leaving);
+    let (free, soon) = attempt.after_terminations(left, &leaving);
     round.leaving = Some(leaving);
     let Some(placement) = soon else {
         return Ok(free);

@@ -11,6 +11,7 @@ use lockstep_engine::{Cluster, GangPlacement, Infeasible};
 use lockstep_model::{BackfillPlacement, GangPhase, PlacementAttempt, QueueReservation};
 
 use super::classes::promised_to;
+use super::judged::{judged_before, uids};
 use super::order::{Queueing, order, reorder, request_of};
 use super::place::{attempt, by_name, capacity_for, placement_request};
 use super::preempt::{Unplaced, make_capacity};
@@ -266,11 +267,15 @@ fn serve_one(
     let wanted = placement_request(context, memory, &gangs[at], request)?;
     let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
     let ahead = round.ahead.iter().count();
-    let has_reserved = round.before.contains_key(&at);
     let asks = round.classes.asks(gangs, at, request, &demand, ahead);
-    let asks = asks.filter(|_| !has_reserved && !memory.unknown.knows(gangs[at].uid()));
+    let asks = asks.filter(|_| !memory.unknown.knows(gangs[at].uid()));
+    let plain = asks.is_some();
+    let asks = asks.filter(|_| !round.before.contains_key(&at));
     if let Some(known) = asks.as_ref().and_then(|a| round.classes.pending(a)) {
         return Err(known.clone());
+    }
+    if plain && let Some(known) = judged_before(context, memory, gangs, at, asks.as_ref(), round) {
+        return Err(known);
     }
     round.judged += 1;
     let free = capacity_for(context, capacity, &gangs[at]);
@@ -279,7 +284,8 @@ fn serve_one(
         .unknown
         .effort(gangs[at].uid(), context.now, &mut round.longer);
     let attempt = attempt(context, &input, &wanted, &demand, &round.ahead, effort);
-    let short = match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free) {
+    let left = attempt.left_over(&free);
+    let short = match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free, &left) {
         Ok((placement, promise)) => {
             let nodes = wanted.assign(context.cluster, &placement);
             let named = by_name(context, &nodes);
@@ -290,7 +296,7 @@ fn serve_one(
             gangs[at].decision = Decision::Placed(nodes);
             memory.unknown.settle(gangs[at].uid());
             round.work = None;
-            round.classes.forget();
+            round.disturb();
             return Ok(());
         }
         Err(_) if retry_excluded_nodes(&mut gangs[at]) => {
@@ -311,16 +317,26 @@ fn serve_one(
         effort,
         asks: asks.as_ref(),
     };
-    let answer = make_capacity(context, memory, capacity, gangs, unplaced, free, round);
+    let answer = make_capacity(context, memory, capacity, gangs, unplaced, left, round);
     if answer.is_err() {
         reserve_for(context, capacity, gangs, at, &wanted, &demand, round);
+        round.disturbed |= round.before.get(&at) != gangs[at].status.reservation.as_ref();
     }
     let answer = match reserved {
         Some(reserved) => answer.map_err(|_| reserved),
         None => answer,
     };
+    if let Err(pending) = &answer
+        && plain
+        && !round.disturbed
+    {
+        let behind = uids(gangs, &round.ahead).take(ahead);
+        memory
+            .no_victims
+            .judged(unplaced.searcher(gangs), behind, pending);
+    }
     match (&answer, asks) {
-        (Ok(()), _) => round.classes.forget(),
+        (Ok(()), _) => round.disturb(),
         // One that was left without a search stands for the others, too: none is left for them.
         (Err(pending), Some(asks)) if round.ahead.iter().count() == ahead => {
             round.classes.waits(asks, pending);
@@ -330,14 +346,15 @@ fn serve_one(
     answer
 }
 
-/// Where a gang fits into free capacity, and by when it has to have ended if that is capacity that
+/// Where a gang fits into what is left over, and by when it has to have ended if it needs capacity that
 /// others have reserved for later.
 fn in_free_capacity_or_reserved_for_later(
     attempt: &PlacementAttempt<'_>,
     gangs: &[GangState],
     free: &Cluster,
+    left: &Cluster,
 ) -> Result<(GangPlacement, Option<Backfill>), Infeasible> {
-    let short = match attempt.in_free_capacity(free) {
+    let short = match attempt.in_left_over(left) {
         Ok(placement) => return Ok((placement, None)),
         Err(short) => short,
     };

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::DateTime;
 use lockstep_api::scheduling::{Reservation, ReservedNode};
 use lockstep_engine::{
-    Assignment, Blocker, Cluster, Demand, GangPlacement, NodeIx, amounts_by_node, is_possible,
-    reserve, starts_at,
+    Assignment, Blocker, Cluster, Demand, GangPlacement, NodeIx, NodeSet, amounts_by_node,
+    is_possible, reserve, starts_at,
 };
 use lockstep_model::{BlockedGang, PlacementRequest, VictimFilter, blockers};
 
@@ -55,15 +55,21 @@ pub(super) fn reserve_for(
     for ahead in round.ahead.iter() {
         ahead.take(&mut free);
     }
-    let blockers = blockers_of(context, capacity, gangs, at, demand, round);
     let before = round.before.get(&at);
-    let kept = before.and_then(|r| Some((placement(context, request, r)?, r.since)));
-    let kept = kept.filter(|(kept, _)| is_possible(&free, &blockers, demand, kept));
-    let found = kept.or_else(|| {
-        let found = choose(context, gangs, at, &free, &blockers, demand, round)?;
-        Some((found, context.now))
+    let before = before.and_then(|r| Some((placement(context, request, r)?, r.since)));
+    let kept = before.and_then(|(kept, since)| {
+        // Of what is in its way only that on its own nodes matters.
+        let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
+        let on = |node| own.contains(node);
+        let blockers = blockers_of(context, capacity, gangs, at, demand, on, round);
+        is_possible(&free, &blockers, demand, &kept).then_some((kept, since, blockers))
     });
-    let Some((found, since)) = found else {
+    let found = kept.or_else(|| {
+        let blockers = blockers_of(context, capacity, gangs, at, demand, |_| true, round);
+        let found = choose(context, gangs, at, &free, &blockers, demand, round)?;
+        Some((found, context.now, blockers))
+    });
+    let Some((found, since, blockers)) = found else {
         return;
     };
     let start = starts_at(&free, &blockers, &demand.shapes, &found)
@@ -83,13 +89,29 @@ pub(super) fn reserve_for(
     });
 }
 
-/// What is in the way of a gang for a while only.
+/// Keeps what a gang had reserved, as it was.
+pub(super) fn keep(
+    context: &Context<'_>,
+    gangs: &mut [GangState],
+    at: usize,
+    reserved: Reservation,
+    round: &mut Round,
+) {
+    let gang = &gangs[at];
+    let nodes = amounts(context, gang, &reserved);
+    let kept = held(context, gang, at, reserved.starts_at, nodes);
+    round.ahead.push(kept);
+    gangs[at].status.reservation = Some(reserved);
+}
+
+/// What is in the way of a gang for a while only, on these nodes.
 fn blockers_of(
     context: &Context<'_>,
     capacity: &Capacity,
     gangs: &[GangState],
     at: usize,
     demand: &Demand,
+    on: impl Fn(NodeIx) -> bool,
     round: &mut Round,
 ) -> Vec<Blocker> {
     let work = round
@@ -110,7 +132,7 @@ fn blockers_of(
         priority: demand.priority,
         victims,
     };
-    blockers(work, blocked, |other| {
+    blockers(work, blocked, on, |other| {
         let backfill = gangs.get(other)?.backfill.as_ref()?;
         let promised = backfill.reserved_for.iter().any(|uid| uid == gang.uid());
         promised.then_some(backfill.ends_by)

@@ -20,6 +20,9 @@ pub(super) struct Round {
     pub judged: usize,
     /// What is known of gangs that ask for the same.
     pub classes: WaitingClasses,
+    /// Whether somebody has got capacity or reserved other nodes, or is to give up some: less is free then
+    /// than what was read says, or something else is kept.
+    pub disturbed: bool,
     /// Longer searches for gangs of which it is not known whether they fit.
     pub longer: usize,
     /// That a preemption waits for the limit of evictions: none overtakes it.
@@ -41,6 +44,12 @@ pub(super) struct Round {
 }
 
 impl Round {
+    /// Somebody has got capacity, or is to give it up.
+    pub fn disturb(&mut self) {
+        self.disturbed = true;
+        self.classes.forget();
+    }
+
     /// Takes note of a gang that waits for the limit of evictions, if it does.
     pub fn note_paced(&mut self, pending: &Pending) {
         if let Pending::NoPreemption {

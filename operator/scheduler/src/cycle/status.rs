@@ -44,7 +44,9 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
         return;
     }
     gang.assigned = gang.assigned.take().filter(|a| !a.is_empty());
-    gang.status.placement = gang.to_placement(context.now);
+    if !gang.unmoved() {
+        gang.status.placement = gang.to_placement(context.now);
+    }
     let (generation, now) = (gang.input.group.generation, context.now);
     // Also where there is no placement (any more): nothing else would take the condition back, and
     // the gang does not queue while it has it.

@@ -92,7 +92,7 @@ impl<'c> NamedVictims<'c> {
         if named.is_empty() {
             return out;
         }
-        let bound = context.cluster.listed_pods().iter().filter(|l| l.bound);
+        let bound = context.cluster.listed_pods().filter(|l| l.bound);
         let bound = bound.map(|listed| (listed.pod.uid.as_str(), listed));
         out.bound = bound.filter(|(uid, _)| named.contains(uid)).collect();
         for (at, gang) in gangs.iter().enumerate() {

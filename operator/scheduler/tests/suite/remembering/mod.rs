@@ -86,6 +86,8 @@ struct Mix {
     rested_all_the_same: usize,
     /// Steps with fewer searches than without memory.
     searches_saved: usize,
+    /// Steps at which fewer gangs were looked at than without memory, though some were.
+    looks_saved: usize,
     preemptions: usize,
 }
 
@@ -104,6 +106,8 @@ impl Mix {
         self.rested += usize::from(rested);
         self.rested_all_the_same += usize::from(rested && happened);
         self.searches_saved += usize::from(saved);
+        let looked = 1..fresh.plan.judged;
+        self.looks_saved += usize::from(looked.contains(&kept.plan.judged));
         self.preemptions += fresh.gangs.iter().filter(preempts).count();
     }
 }
@@ -158,6 +162,7 @@ fn what_is_remembered_never_changes_what_is_decided() {
         rested,
         rested_all_the_same,
         searches_saved,
+        looks_saved,
         preemptions,
     } = mix;
     let asserted = [
@@ -165,6 +170,7 @@ fn what_is_remembered_never_changes_what_is_decided() {
         ("rested_all_the_same", rested_all_the_same, steps / 30),
         ("busy", busy, steps / 30),
         ("searches_saved", searches_saved, steps / 100),
+        ("looks_saved", looks_saved, steps / 100),
         ("preemptions", preemptions, steps / 500),
     ];
     for (what, seen, least) in asserted {

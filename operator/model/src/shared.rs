@@ -1,0 +1,50 @@
+//! Values that many pods have in common.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+/// Values of which equal ones are held once.
+#[derive(Debug)]
+pub(crate) struct Shared<T> {
+    values: BTreeSet<Arc<T>>,
+    /// Number of values at which those that nobody holds any more are dropped.
+    limit: usize,
+}
+
+impl<T> Default for Shared<T> {
+    fn default() -> Self {
+        Self {
+            values: BTreeSet::new(),
+            limit: 1024,
+        }
+    }
+}
+
+impl<T: Ord> Shared<T> {
+    /// Replaces a value by the equal one that is held, or holds it.
+    pub fn share(&mut self, value: &mut Arc<T>) {
+        if let Some(held) = self.values.get(value) {
+            *value = Arc::clone(held);
+            return;
+        }
+        if self.values.len() >= self.limit {
+            self.values.retain(|v| Arc::strong_count(v) > 1);
+            self.limit = 1024.max(2 * self.values.len());
+        }
+        self.values.insert(Arc::clone(value));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shared_values_that_nobody_holds_are_dropped_in_time() {
+        let mut shared = Shared::default();
+        for n in 0..5000 {
+            shared.share(&mut Arc::new(n));
+        }
+        assert!(shared.values.len() <= 1024);
+    }
+}

@@ -1,0 +1,46 @@
+//! Gangs that wait as they did: nothing has changed since they were looked at, and nothing has happened
+//! in this cycle before their turn.
+
+use lockstep_model::ReservationsAhead;
+
+use super::reservation::keep;
+use super::round::Round;
+use crate::asks::Asks;
+use crate::context::Context;
+use crate::memory::Memory;
+use crate::no_victims::Searcher;
+use crate::pending::Pending;
+use crate::state::GangState;
+
+/// Why a gang waits, if to look at it would come to what it came to before. It keeps what it has reserved,
+/// or has none again. It has no history of its own; `asks` is for what it asks, unless it has reserved
+/// something.
+pub(super) fn judged_before(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    gangs: &mut [GangState],
+    at: usize,
+    asks: Option<&Asks>,
+    round: &mut Round,
+) -> Option<Pending> {
+    let reserved = round.before.get(&at);
+    let starts = reserved.and_then(|r| r.starts_at);
+    if round.disturbed || starts.is_some_and(|start| start <= context.now) {
+        return None;
+    }
+    let who = asks.map_or(Searcher::Alone(gangs[at].uid()), Searcher::OneOf);
+    let behind = uids(gangs, &round.ahead);
+    let known = memory.no_victims.verdict(who, behind, context.now)?.clone();
+    if let Some(reserved) = reserved.cloned() {
+        keep(context, gangs, at, reserved, round);
+    }
+    Some(known)
+}
+
+/// UIDs of the pod groups that have reserved something.
+pub(super) fn uids<'g>(
+    gangs: &'g [GangState],
+    ahead: &'g ReservationsAhead,
+) -> impl Iterator<Item = &'g str> {
+    ahead.iter().filter_map(|r| Some(gangs.get(r.gang)?.uid()))
+}
