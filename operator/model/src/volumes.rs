@@ -8,6 +8,10 @@ use lockstep_api::key::Key;
 use thiserror::Error;
 
 /// A claim for a volume.
+#[expect(
+    clippy::struct_excessive_bools,
+    reason = "facts of the object that have nothing to do with each other"
+)]
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Claim {
     /// UID.
@@ -383,8 +387,8 @@ mod tests {
     }
 
     /// The answer to a claim that waits for its pod, of a class that makes volumes or does not, in zone a
-    /// only or anywhere, of which there is a volume for this claim.
-    fn waiting(provisions: bool, zonal: bool, volume: Option<Option<&str>>) -> VolumeAnswer {
+    /// only or anywhere, of which there are volumes for these claims, or free ones.
+    fn waiting(provisions: bool, zonal: bool, volumes: &[Option<&str>]) -> VolumeAnswer {
         let mut storage = storage();
         let terms = storage.volumes["zonal"].nodes.clone();
         let class = StorageClass {
@@ -393,7 +397,7 @@ mod tests {
             nodes: terms.filter(|_| zonal),
         };
         storage.classes.insert("later".into(), class);
-        if let Some(claim) = volume {
+        for claim in volumes {
             let volume = Volume {
                 claim: claim.map(|name| Key::new("ml", name)),
                 class: "later".into(),
@@ -411,10 +415,11 @@ mod tests {
     #[test]
     fn a_claim_that_waits_for_its_pod_gets_a_volume_that_is_free_or_a_new_one_where_its_class_allows_it()
      {
-        let (none, free) = (None, Some(None));
-        let (its_own, of_others) = (Some(Some("later")), Some(Some("other")));
+        let (none, free): (&[Option<&str>], &[Option<&str>]) = (&[], &[None]);
+        let (its_own, of_others): (&[Option<&str>], &[Option<&str>]) =
+            (&[Some("later")], &[Some("other")]);
         // Whether it is held, bound to nodes, and known to kube-scheduler alone.
-        for (provisions, zonal, volume, expected) in [
+        for (provisions, zonal, volumes, expected) in [
             (true, false, none, (false, false, false)),
             (true, false, free, (false, false, false)),
             (true, true, none, (false, true, false)),
@@ -425,7 +430,7 @@ mod tests {
             (false, false, free, (false, false, true)),
             (false, false, its_own, (false, false, true)),
         ] {
-            let answer = waiting(provisions, zonal, volume);
+            let answer = waiting(provisions, zonal, volumes);
             let held = answer.missing == [MissingVolume::NoVolume("later".into())];
             assert_eq!(held, !answer.missing.is_empty());
             let is = (
@@ -433,7 +438,7 @@ mod tests {
                 !answer.nodes.is_empty(),
                 answer.not_modelled.is_some(),
             );
-            assert_eq!(is, expected, "{provisions} {zonal} {volume:?}");
+            assert_eq!(is, expected, "{provisions} {zonal} {volumes:?}");
         }
     }
 }

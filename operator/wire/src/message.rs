@@ -158,7 +158,7 @@ impl FromSupervisor {
             Self::Hello { .. } => "Hello",
             Self::Arrived { .. } => "Arrived",
             Self::Started { .. } => "Started",
-            Self::Exited(_) => "Exited",
+            Self::Exited { .. } => "Exited",
             Self::Survivors { .. } => "Survivors",
             Self::Progress(_) => "Progress",
         }

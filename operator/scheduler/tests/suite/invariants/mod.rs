@@ -305,7 +305,7 @@ impl Story {
                 released: released.is_some() && released == placement,
                 assigned: assigned(&status)
                     .into_iter()
-                    .map(|(member, node)| (member.group.to_string(), node))
+                    .map(|(member, node)| (member.group.clone(), node))
                     .collect(),
                 needed: group
                     .spec
