@@ -36,7 +36,7 @@ pub struct Snapshot {
     owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
     /// Groups of kube-scheduler's, by namespace and name.
     native_groups: Arc<BTreeMap<(String, String), NativeGroup>>,
-    /// Pods by the claims that they mount, once somebody has asked for them.
+    /// Pods by the claims that they mount.
     mounting: Arc<Mounting>,
 }
 
@@ -51,6 +51,12 @@ struct NodeEntry {
 }
 
 impl Snapshot {
+    /// Pods that take capacity and mount a claim.
+    pub fn pods_mounting(&self, namespace: &str, claim: &str) -> &[Arc<Pod>] {
+        let all = self.nodes.iter().flat_map(|node| &node.pods);
+        self.mounting.of((namespace, claim), all)
+    }
+
     /// Free capacity by node ordinal, pods counted where they hold capacity.
     pub fn free_capacity(&self) -> &Cluster {
         &self.engine

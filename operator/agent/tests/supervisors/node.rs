@@ -138,7 +138,7 @@ impl Node {
     /// Orders the pod to an attempt and lets it start.
     pub async fn starts(&mut self, index: usize, attempt: i64) {
         self.tell(index, Word::Hold { attempt });
-        let exit = self.pods[index].supervisor.clone().and_then(|s| s.exit);
+        let exit = state(&self.pods[index]).and_then(|s| s.exit);
         self.sees_one(
             index,
             &SupervisorState {

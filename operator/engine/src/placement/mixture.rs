@@ -10,12 +10,12 @@
 use std::cmp::Reverse;
 use std::rc::Rc;
 
+use super::exchange::Rated;
 use super::exhaustive::Exhaustive;
 use super::instance::PlacementInstance;
 use super::kinds::Kinds;
 use super::patterns::{KindIx, Pattern, worth};
 use super::prices::{even, tightest};
-use super::repair::Rated;
 use crate::problem::{Amounts, Assignment, NodeIx, ShapeIx};
 
 /// Prices that are tried at most, with full effort and with little.

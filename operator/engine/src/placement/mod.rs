@@ -5,6 +5,7 @@
 //! in other orders, then by a bounded search.
 
 pub(crate) mod domains;
+mod exchange;
 mod exhaustive;
 mod instance;
 mod kinds;

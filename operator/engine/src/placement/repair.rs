@@ -4,50 +4,18 @@ use std::collections::BTreeMap;
 
 use smallvec::SmallVec;
 
+use super::exchange::{Exchange, Rated};
 use super::mixture::{Effort, Mixture};
 use super::patterns::{KindIx, Pattern, worth};
 
 /// Fraction bits of [`rate`].
 const RATE_BITS: u32 = 20;
 
-/// A node of a kind gets another pattern.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Exchange {
-    kind: KindIx,
-    from: usize,
-    to: usize,
-}
-
 /// What an exchange gains, with one or two that gain just that.
 struct Gain {
     pods: Pattern,
     worth: i64,
     by: SmallVec<[Exchange; 2]>,
-}
-
-/// An exchange behind its rate, in one number: very many are compared. Equal rates are ordered by
-/// kind, then by the patterns, of which a kind has few.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Rated(i128);
-
-impl Rated {
-    fn new(rate: i64, by: Exchange) -> Self {
-        let by = (by.kind as u64) << 32 | (by.from as u64) << 16 | by.to as u64;
-        Self(i128::from(rate) << 64 | i128::from(by))
-    }
-
-    fn rate(self) -> i64 {
-        (self.0 >> 64) as i64
-    }
-
-    fn exchange(self) -> Exchange {
-        let by = self.0 as u64;
-        Exchange {
-            kind: (by >> 32) as KindIx,
-            from: (by >> 16 & 0xffff) as usize,
-            to: (by & 0xffff) as usize,
-        }
-    }
 }
 
 impl Mixture<'_> {

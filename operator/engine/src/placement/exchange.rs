@@ -1,0 +1,36 @@
+//! An exchange of patterns, and how exchanges are ordered.
+
+use super::patterns::KindIx;
+
+/// A node of a kind gets another pattern.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Exchange {
+    pub kind: KindIx,
+    pub from: usize,
+    pub to: usize,
+}
+
+/// An exchange behind its rate, in one number: very many are compared. Equal rates are ordered by
+/// kind, then by the patterns, of which a kind has few.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Rated(i128);
+
+impl Rated {
+    pub fn new(rate: i64, by: Exchange) -> Self {
+        let by = (by.kind as u64) << 32 | (by.from as u64) << 16 | by.to as u64;
+        Self(i128::from(rate) << 64 | i128::from(by))
+    }
+
+    pub fn rate(self) -> i64 {
+        (self.0 >> 64) as i64
+    }
+
+    pub fn exchange(self) -> Exchange {
+        let by = self.0 as u64;
+        Exchange {
+            kind: (by >> 32) as KindIx,
+            from: (by >> 16 & 0xffff) as usize,
+            to: (by & 0xffff) as usize,
+        }
+    }
+}
