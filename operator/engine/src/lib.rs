@@ -70,7 +70,7 @@ mod test_runner;
 pub use cluster::{Cluster, ClusterNode};
 pub use infeasible::{Infeasible, Names, Shortfall};
 pub use objective::{Bound, EvictionCost};
-pub use placement::{PLACEMENT_STEPS, place, place_within};
+pub use placement::{PLACEMENT_STEPS, place, place_if_it_fits, place_within};
 pub use preempt::{
     Algorithm, Explanation, FollowOn, PreemptionAnswer, PreemptionOptions, Reasons, RunnerUp,
     Spared, Taken, VictimOrder, explain, preempt, preempt_kep_in_order,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     cluster::{Cluster, ClusterNode},
-    placement::place,
+    placement::{PLACEMENT_STEPS, place, place_if_it_fits},
     problem::{Amounts, Demand, GangPlacement, NodeIx, Scope, Shape, TopologyStrictness},
 };
 
@@ -40,7 +40,7 @@ pub fn reserve(cluster: &Cluster, blockers: &[Blocker], demand: &Demand) -> Opti
         for blocker in gone {
             free.remove_pod(blocker.node, &blocker.request);
         }
-        place(&free, &demand).ok()
+        place_if_it_fits(&free, &demand, PLACEMENT_STEPS)
     };
     let mut found = attempt(&order)?;
     let unknown = held_for_long(cluster, &order, &demand);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use lockstep_engine::{
     Amounts, Cluster, Demand, GangPlacement, Infeasible, NodeIx, PreemptionAnswer, Reasons,
-    explain, place_within, preempt,
+    explain, place_if_it_fits, place_within, preempt,
 };
 
 use crate::reservation::{AskingGang, QueueReservation, ReservationsAhead};
@@ -66,7 +66,7 @@ impl<'a> PlacementAttempt<'a> {
         for reservation in now {
             reservation.take(&mut left);
         }
-        let placement = self.place(&left).ok()?;
+        let placement = place_if_it_fits(&left, self.demand, self.placement_steps)?;
         let used = nodes(&placement);
         let touched = |r: &&QueueReservation| r.nodes.keys().any(|n| used.contains(n));
         Some(BackfillPlacement {
@@ -82,7 +82,7 @@ impl<'a> PlacementAttempt<'a> {
         if binding.is_empty() {
             return binding;
         }
-        let Ok(placement) = self.place(free) else {
+        let Some(placement) = place_if_it_fits(free, self.demand, self.placement_steps) else {
             return Vec::new();
         };
         let wanted = nodes(&placement);
@@ -103,7 +103,7 @@ impl<'a> PlacementAttempt<'a> {
         for (node, amounts) in leaving {
             left.remove_pod(*node, amounts);
         }
-        let placement = self.place(&left).ok();
+        let placement = place_if_it_fits(&left, self.demand, self.placement_steps);
         (left, placement)
     }
 

@@ -11,7 +11,7 @@ use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 use crate::cluster::Snapshot;
 use crate::pdb::Budget;
 use crate::pod::Pod;
-use crate::pod_list::ListedPod;
+use crate::pod_list::{ListedPod, tags};
 use crate::resources::Resources;
 use crate::rules::Rules;
 use crate::units::Occupant;
@@ -289,9 +289,10 @@ impl<'a> Occupancy<'a> {
         let all = !self.evicting.is_empty();
         let parts = self.cluster.pod_parts();
         let parts = parts.filter(|part| all || part.terminating);
+        let is_evicted = self.is_evicted();
         for listed in parts.flat_map(|part| &part.pods) {
             let (node, pod) = (listed.node, &listed.pod);
-            let evicted = self.is_being_evicted(pod);
+            let evicted = is_evicted(listed);
             if !(evicted || listed.terminating) || counted.contains(pod.uid.as_str()) {
                 continue;
             }
@@ -353,11 +354,11 @@ impl<'a> Occupancy<'a> {
             let owner = pod.owner.as_deref();
             owner.is_some_and(|o| managed.contains(&(pod.namespace.as_str(), o)))
         };
-        let pods = self.cluster.listed_pods();
+        let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {
             listed.evictable
                 && listed.priority < priority
-                && !self.is_being_evicted(&listed.pod)
+                && !is_evicted(listed)
                 && !(listed.owned && managed(&listed.pod))
         })
     }
@@ -368,6 +369,14 @@ impl<'a> Occupancy<'a> {
 
     pub(crate) fn evictable(&self, pod: &Pod) -> bool {
         pod.bound.is_some() && pod.alive() && !pod.protected && !self.is_being_evicted(pod)
+    }
+
+    /// Tells of many pods whether an intent in force names the pod itself.
+    pub(crate) fn is_evicted(&self) -> impl Fn(&ListedPod) -> bool {
+        let named = tags(self.evicting.iter().map(String::as_str));
+        move |listed| {
+            !named.is_empty() && named.contains(&listed.tag) && self.is_being_evicted(&listed.pod)
+        }
     }
 
     /// Whether an intent in force names the pod itself.

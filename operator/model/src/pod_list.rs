@@ -4,6 +4,8 @@
 //! of what that costs. So what is asked of all of them stands in the row. To make it costs as much, so a
 //! pod that comes or goes has only the part of its node made anew.
 
+use std::collections::HashSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
 use lockstep_engine::NodeIx;
@@ -38,6 +40,21 @@ pub struct ListedPod {
     pub owned: bool,
     /// Whether it belongs to work of others that is of use only together.
     pub in_unit: bool,
+    /// The [`tag`] of its UID.
+    pub tag: u64,
+}
+
+/// A number for a UID: where it differs, so does the UID. To look for a few UIDs among those of all pods
+/// would be to follow the pointer to each.
+pub fn tag(uid: &str) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    uid.hash(&mut hasher);
+    hasher.finish()
+}
+
+/// The tags of these UIDs, to look for pods by them.
+pub fn tags<'u>(uids: impl IntoIterator<Item = &'u str>) -> HashSet<u64> {
+    uids.into_iter().map(tag).collect()
 }
 
 impl ListedPod {
@@ -54,6 +71,7 @@ impl ListedPod {
             endless: !terminating && !pod.may_end,
             owned: pod.owner.is_some(),
             in_unit: pod.unit.is_some(),
+            tag: tag(&pod.uid),
             pod: Arc::clone(pod),
         }
     }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use lockstep_engine::{Amounts, Blocker, NodeIx};
+use lockstep_engine::{Amounts, Blocker, NodeIx, NodeSet};
 
 use crate::occupancy::{ByRequests, Occupancy, PlacedGang};
 use crate::pod::Pod;
@@ -58,7 +58,7 @@ pub struct BlockedGang<'a> {
 }
 
 impl Occupancy<'_> {
-    /// All that holds capacity for a while only.
+    /// All that holds capacity for a while only, by node.
     pub fn passing_work(&self) -> Vec<PassingWork> {
         let mut out = Vec::new();
         let mut counted: HashSet<&str> = HashSet::new();
@@ -76,9 +76,10 @@ impl Occupancy<'_> {
                 });
             }
         }
+        let is_evicted = self.is_evicted();
         for listed in self.cluster.listed_pods() {
             let (node, pod) = (listed.node, &listed.pod);
-            if listed.endless && !self.is_being_evicted(pod) {
+            if listed.endless && !is_evicted(listed) {
                 let rules = &self.rules.victims;
                 let reach = |requests: &Resources| rules.reach(requests);
                 let in_scope = listed.evictable && *in_reach.of(&listed.requests, reach);
@@ -98,6 +99,7 @@ impl Occupancy<'_> {
                 pod: Some(Arc::clone(pod)),
             });
         }
+        out.sort_by_cached_key(|work| work.node);
         out
     }
 
@@ -182,16 +184,26 @@ fn waits(pod: &Pod) -> Option<AwaitedNode> {
     pod.bound.is_none().then_some(awaited)
 }
 
-/// What stands in the way of a gang for a while only, on the nodes that it is asked for; ends are in
-/// milliseconds.
+/// What stands in the way of a gang for a while only, on these nodes or on all; ends are in milliseconds.
+/// `work` is by node.
 pub fn blockers(
     work: &[PassingWork],
     blocked: BlockedGang<'_>,
-    on: impl Fn(NodeIx) -> bool,
+    on: Option<&NodeSet>,
     promised: impl Fn(usize) -> Option<DateTime<Utc>>,
 ) -> Vec<Blocker> {
-    let each = work.iter().filter(|w| on(w.node));
-    each.filter_map(|w| w.as_blocker(blocked, &promised))
+    let as_blocker = |work: &PassingWork| work.as_blocker(blocked, &promised);
+    let Some(nodes) = on else {
+        return work.iter().filter_map(as_blocker).collect();
+    };
+    let on_node = |node: NodeIx| {
+        let behind = &work[work.partition_point(|w| w.node < node)..];
+        behind.iter().take_while(move |w| w.node == node)
+    };
+    nodes
+        .ones()
+        .flat_map(on_node)
+        .filter_map(as_blocker)
         .collect()
 }
 
@@ -240,7 +252,7 @@ mod tests {
             }),
         };
         let gpu = cluster.dims().len() - 1;
-        let found = blockers(&occupancy.passing_work(), blocked, |_| true, |_| None);
+        let found = blockers(&occupancy.passing_work(), blocked, None, |_| None);
         let seconds = |b: &Blocker| (b.request[gpu], b.ends.map(|ms| ms / 1000));
         let mut found: Vec<_> = found.iter().map(seconds).collect();
         found.sort_unstable();

@@ -11,6 +11,14 @@ use crate::input::GangInput;
 /// Pods of a gang by member.
 pub(crate) type PodsByMember = BTreeMap<Member, Vec<Arc<Pod>>>;
 
+/// The pods of a gang.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct GangPods {
+    pub by_member: Arc<PodsByMember>,
+    /// Those that are not bound: mostly there are none.
+    pub unbound: Arc<[Arc<Pod>]>,
+}
+
 /// What was found in the last cycle, by the UID of the pod group.
 #[derive(Debug, Default)]
 pub(crate) struct MemberPods(HashMap<String, Found>);
@@ -19,23 +27,28 @@ pub(crate) struct MemberPods(HashMap<String, Found>);
 struct Found {
     /// The pods of the workload among which they are.
     among: Arc<Vec<Arc<Pod>>>,
-    pods: Arc<PodsByMember>,
+    pods: GangPods,
 }
 
 impl MemberPods {
     /// The pods of a gang.
-    pub fn of(&mut self, gang: &GangInput, cluster: &Snapshot) -> Arc<PodsByMember> {
+    pub fn of(&mut self, gang: &GangInput, cluster: &Snapshot) -> GangPods {
         let Some(among) = cluster.list_of(gang.workload.uid.as_str()) else {
-            return Arc::default();
+            return GangPods::default();
         };
         let uid = gang.group.uid.as_str();
         if let Some(found) = self.0.get(uid).filter(|f| Arc::ptr_eq(&f.among, among)) {
-            return Arc::clone(&found.pods);
+            return found.pods.clone();
         }
-        let pods = Arc::new(by_member(gang, among));
+        let by_member = by_member(gang, among);
+        let unbound = by_member.values().flatten().filter(|p| p.bound.is_none());
+        let pods = GangPods {
+            unbound: unbound.cloned().collect(),
+            by_member: Arc::new(by_member),
+        };
         let found = Found {
             among: Arc::clone(among),
-            pods: Arc::clone(&pods),
+            pods: pods.clone(),
         };
         self.0.insert(uid.to_owned(), found);
         pods

@@ -61,10 +61,7 @@ pub(crate) fn victim_priority(context: &Context<'_>, gang: &GangState) -> i32 {
 fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a> {
     let input = &gang.input;
     let finished = gang.phase() == GangPhase::Finished;
-    let stray = gang
-        .all_pods()
-        .filter(|p| p.bound.is_none() && !gang.on_assigned_node(p))
-        .map(|p| p.uid.as_str());
+    let stray = gang.stray_pods().map(|pod| pod.uid.as_str());
     PlacedGang {
         uid: gang.uid(),
         namespace: &input.key.namespace,

@@ -16,7 +16,7 @@ use lockstep_model::{Assignments, GangPhase, Occupant, Pod};
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
 use crate::input::{GangInput, TemplateInput};
-use crate::member_pods::PodsByMember;
+use crate::member_pods::{GangPods, PodsByMember};
 use crate::pace::LimitReached;
 use crate::pending::Pending;
 use crate::waits::Moves;
@@ -28,6 +28,8 @@ pub struct GangState {
     pub input: Arc<GangInput>,
     /// Pods of its members, of the controlling workload by owner UID.
     pub pods: Arc<PodsByMember>,
+    /// Those of them that are not bound.
+    unbound_pods: Arc<[Arc<Pod>]>,
     /// Nodes that its workload keeps it away from now.
     pub avoided: BTreeSet<String>,
     /// Which members are to be placed.
@@ -66,11 +68,12 @@ pub(crate) struct RequestedMembers {
 
 impl GangState {
     /// The gang at the beginning of a cycle, with its pods.
-    pub(crate) fn new(input: Arc<GangInput>, pods: Arc<PodsByMember>, now: DateTime<Utc>) -> Self {
+    pub(crate) fn new(input: Arc<GangInput>, pods: GangPods, now: DateTime<Utc>) -> Self {
         let placed = input.group.status.placement.as_ref();
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
         Self {
-            pods,
+            pods: pods.by_member,
+            unbound_pods: pods.unbound,
             avoided: avoid.map(|a| a.node.clone()).collect(),
             to_place: MembersToPlace::default(),
             assigned: input.group.assigned.clone(),
@@ -205,6 +208,12 @@ impl GangState {
     pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
         let pods = self.pods.get(member)?;
         pods.iter().find(|p| p.holds() == Some(node))
+    }
+
+    /// Pods that wait for other nodes than their members have: they go anyway.
+    pub(crate) fn stray_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
+        let unbound = self.unbound_pods.iter();
+        unbound.filter(|pod| !self.on_assigned_node(pod))
     }
 
     /// Whether a pod is on, or waits for, the node of its member.

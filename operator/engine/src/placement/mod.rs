@@ -61,11 +61,22 @@ pub fn place_within(
     place_in_free(&instance)
 }
 
+/// As [`place_within`], for who does not ask what is missing.
+pub fn place_if_it_fits(cluster: &Cluster, demand: &Demand, steps: u64) -> Option<GangPlacement> {
+    check(cluster, demand).ok()?;
+    let mut instance = PlacementInstance::new(cluster, demand);
+    if demand.topology.is_none() && !pack::has_slots(&instance, cluster.free_table()) {
+        return None;
+    }
+    instance.steps = Steps::new(steps);
+    place_in(&instance, cluster.free_table().to_vec()).ok()
+}
+
 /// As [`place_in`], in what is free now. Most gangs that wait are refused before that is copied.
 pub(crate) fn place_in_free(instance: &PlacementInstance<'_>) -> Result<GangPlacement, Infeasible> {
     let free = instance.cluster.free_table();
     if instance.demand.topology.is_none() {
-        pack::refuse_one_shape(instance, free, &instance.nodes)?;
+        pack::refuse_one_shape(instance, free)?;
     }
     place_in(instance, free.to_vec())
 }

@@ -43,27 +43,43 @@ pub(crate) fn fill(
     }
 }
 
-/// Refuses a gang that needs pods of one shape only, where [`pack`] would. Looks at no more nodes than
-/// it needs for those that fit, and writes nothing.
+/// Refuses a gang that needs pods of one shape only, where [`pack`] would on all nodes. Looks at no more
+/// of them than it needs for those that fit, and writes nothing.
 pub(super) fn refuse_one_shape(
     instance: &PlacementInstance<'_>,
     free: &[i64],
-    nodes: &[NodeIx],
 ) -> Result<(), Infeasible> {
-    let wanted = wants(&instance.demand.needed());
-    let &[want] = &*wanted else {
+    let Some(Want { shape, count }) = missing_of_one_shape(instance, free) else {
         return Ok(());
     };
-    let shape = &instance.demand.shapes[want.shape];
-    let mut missing = want.count;
-    for &node in nodes {
-        missing = missing.saturating_sub(instance.slots_on(free, want.shape, shape, node));
+    let (spec, nodes) = (&instance.demand.shapes[shape], &instance.nodes);
+    let shortfall = instance.shortfall(free, shape, spec, nodes, count);
+    Err(Infeasible::InsufficientCapacity(shortfall))
+}
+
+/// Whether a gang is not refused for too few slots of its only shape.
+pub(super) fn has_slots(instance: &PlacementInstance<'_>, free: &[i64]) -> bool {
+    missing_of_one_shape(instance, free).is_none()
+}
+
+/// How many pods find no slot, of a gang that needs pods of one shape only.
+fn missing_of_one_shape(instance: &PlacementInstance<'_>, free: &[i64]) -> Option<Want> {
+    let wanted = wants(&instance.demand.needed());
+    let &[Want { shape, count }] = &*wanted else {
+        return None;
+    };
+    let spec = &instance.demand.shapes[shape];
+    let mut missing = count;
+    for &node in &instance.nodes {
+        missing = missing.saturating_sub(instance.slots_on(free, shape, spec, node));
         if missing == 0 {
-            return Ok(());
+            return None;
         }
     }
-    let shortfall = instance.shortfall(free, want.shape, shape, nodes, missing);
-    Err(Infeasible::InsufficientCapacity(shortfall))
+    Some(Want {
+        shape,
+        count: missing,
+    })
 }
 
 /// Packs all that is wanted onto the nodes, or leaves `free` as it was.

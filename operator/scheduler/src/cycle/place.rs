@@ -90,10 +90,7 @@ pub(super) fn capacity_for(
     gang: &GangState,
 ) -> Cluster {
     let mut free = capacity.visible_to(context, gang.priority());
-    for pod in gang
-        .all_pods()
-        .filter(|p| p.bound.is_none() && !gang.on_assigned_node(p))
-    {
+    for pod in gang.stray_pods() {
         if let Some(node) = pod.holds().and_then(|n| context.cluster.ordinal(n)) {
             free.remove_pod(node, &context.amounts(&pod.requests));
         }

@@ -60,12 +60,11 @@ pub(super) fn reserve_for(
     let kept = before.and_then(|(kept, since)| {
         // Of what is in its way only that on its own nodes matters.
         let own: NodeSet = kept.assignments.iter().map(|a| a.node).collect();
-        let on = |node| own.contains(node);
-        let blockers = blockers_of(context, capacity, gangs, at, demand, on, round);
+        let blockers = blockers_of(context, capacity, gangs, at, demand, Some(&own), round);
         is_possible(&free, &blockers, demand, &kept).then_some((kept, since, blockers))
     });
     let found = kept.or_else(|| {
-        let blockers = blockers_of(context, capacity, gangs, at, demand, |_| true, round);
+        let blockers = blockers_of(context, capacity, gangs, at, demand, None, round);
         let found = choose(context, gangs, at, &free, &blockers, demand, round)?;
         Some((found, context.now, blockers))
     });
@@ -104,14 +103,14 @@ pub(super) fn keep(
     gangs[at].status.reservation = Some(reserved);
 }
 
-/// What is in the way of a gang for a while only, on these nodes.
+/// What is in the way of a gang for a while only, on these nodes or on all.
 fn blockers_of(
     context: &Context<'_>,
     capacity: &Capacity,
     gangs: &[GangState],
     at: usize,
     demand: &Demand,
-    on: impl Fn(NodeIx) -> bool,
+    on: Option<&NodeSet>,
     round: &mut Round,
 ) -> Vec<Blocker> {
     let work = round
