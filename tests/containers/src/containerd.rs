@@ -156,7 +156,7 @@ impl Containerd {
         }
         self.process = Some(Process::start(&launch, &self.folder)?);
         let kubelet = self.kubelet()?;
-        let log = self.folder.join("containerd.log");
+        let log = self.log();
         eventually("containerd to answer", START, async || {
             kubelet.version().await
         })
@@ -168,6 +168,16 @@ impl Containerd {
     /// SIGKILL. Containers go on.
     pub fn kill(&mut self) -> Result<()> {
         self.process.take().context("it runs")?.kill()
+    }
+
+    /// How often it has sent SIGKILL to each container that it was told to stop, by id, as its log says:
+    /// all of its log, before and after [`Containerd::kill`].
+    pub fn kills(&self) -> Result<BTreeMap<String, usize>> {
+        Ok(kills(&fs::read_to_string(self.log())?))
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.join("containerd.log")
     }
 
     /// A kubelet of this runtime.
@@ -259,6 +269,17 @@ impl Drop for Containerd {
     }
 }
 
+/// Both versions log it as `msg="Kill container \"ID\""` before they send the signal, and nothing of
+/// the kind for a container that has ended.
+fn kills(log: &str) -> BTreeMap<String, usize> {
+    let mut kills = BTreeMap::new();
+    for rest in log.split(r#"msg="Kill container \""#).skip(1) {
+        let id = rest.split('\\').next().unwrap_or_default();
+        *kills.entry(id.to_owned()).or_default() += 1;
+    }
+    kills
+}
+
 /// A shell and its tools, for a layer of an image.
 pub fn tools() -> Result<Vec<Entry>> {
     let busybox = fs::read(BUSYBOX).context("busybox-static is not installed")?;
@@ -282,4 +303,21 @@ pub fn image(
         labels: Labels::new(),
         layers: BTreeMap::from([(Target::here(), Layer::new(entries)?)]),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::kills;
+
+    #[test]
+    fn a_container_that_is_killed_twice_is_counted_twice() {
+        let log = r#"time="t" level=info msg="StopContainer for \"c1\" with timeout 0 (s)"
+time="t" level=info msg="Kill container \"c1\""
+time="t" level=info msg="StopContainer for \"c1\" returns successfully"
+time="t" level=info msg="Kill container \"c2\"" runtime=x
+time="t" level=info msg="Kill container \"c1\""
+"#;
+        let expected = [("c1".to_owned(), 2), ("c2".to_owned(), 1)].into();
+        assert_eq!(kills(log), expected);
+    }
 }

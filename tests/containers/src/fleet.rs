@@ -69,27 +69,54 @@ impl Fleet {
     /// Starts the runtimes of nodes that will be called `<pool>-0000` and up, with the images of the
     /// supervisor and the trainer in them.
     pub async fn start(cluster: &Cluster, pool: &str, nodes: i32) -> Result<Self> {
+        let supervisor = containerd::image(
+            &supervisor_image(cluster).await?,
+            &["/usr/bin/lockstep-run"],
+            NONROOT,
+            vec![program(SUPERVISOR)?],
+        )?;
+        Self::with(cluster, pool, nodes, async |containerd| {
+            containerd.import(&supervisor).await
+        })
+        .await
+    }
+
+    /// The same with the supervisor as `make image` has written it.
+    pub async fn start_from(
+        cluster: &Cluster,
+        pool: &str,
+        nodes: i32,
+        supervisor: &Built,
+    ) -> Result<Self> {
+        let named = supervisor_image(cluster).await?;
+        ensure!(
+            named == supervisor.name,
+            "{named} is not {}",
+            supervisor.name
+        );
+        Self::with(cluster, pool, nodes, async |containerd| {
+            containerd.import_archive(&supervisor.archive).await
+        })
+        .await
+    }
+
+    async fn with(
+        cluster: &Cluster,
+        pool: &str,
+        nodes: i32,
+        import_supervisor: impl AsyncFn(&Containerd) -> Result<()>,
+    ) -> Result<Self> {
         let folder = cluster.folder().join(pool);
-        let images = [
-            containerd::image(
-                &supervisor_image(cluster).await?,
-                &["/usr/bin/lockstep-run"],
-                NONROOT,
-                vec![program(SUPERVISOR)?],
-            )?,
-            containerd::image(TRAINER_IMAGE, &["/usr/bin/lockstep-trainer"], NONROOT, {
-                let mut entries = containerd::tools()?;
-                entries.push(program(TRAINER)?);
-                entries
-            })?,
-        ];
+        let mut entries = containerd::tools()?;
+        entries.push(program(TRAINER)?);
+        let trainer = ["/usr/bin/lockstep-trainer"];
+        let trainer = containerd::image(TRAINER_IMAGE, &trainer, NONROOT, entries)?;
         let start = async |name: String| {
             let root = folder.join(&name);
             let containerd =
                 Containerd::start(&root.join("containerd"), &root.join(SOCKET)).await?;
-            for image in &images {
-                containerd.import(image).await?;
-            }
+            import_supervisor(&containerd).await?;
+            containerd.import(&trainer).await?;
             anyhow::Ok(RealNode {
                 name,
                 containerd,
@@ -229,7 +256,7 @@ pub async fn kill_container(t: &Scenario<'_>, pod: &Pod) -> Result<()> {
 }
 
 /// The first process of a member's training container.
-async fn first_process(t: &Scenario<'_>, pod: &Pod) -> Result<u32> {
+pub async fn first_process(t: &Scenario<'_>, pod: &Pod) -> Result<u32> {
     let (nodes, name) = (&t.nodes, pod.name_any());
     let first = nodes.pid(&t.name, &name, TRAINER_CONTAINER).await?;
     Ok(u32::try_from(first)?)
@@ -314,18 +341,23 @@ async fn supervisor_image(cluster: &Cluster) -> Result<String> {
     Ok(image.context("supervisor.image")?.to_owned())
 }
 
-/// A static program of the workspace, for an image (`make static`).
+/// A static program of the workspace, for an image.
 fn program(name: &str) -> Result<Entry> {
+    let path = static_program(name)?;
+    let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
+    Ok(Entry::program(&format!("usr/bin/{name}"), bytes))
+}
+
+/// Where `make static` has put a program of the workspace.
+pub fn static_program(name: &str) -> Result<PathBuf> {
     let exe = std::env::current_exe().context("path of this program")?;
     let below = format!(
         "{}-unknown-linux-gnu/release/{name}",
         std::env::consts::ARCH
     );
     let found = exe.ancestors().map(|folder| folder.join(&below));
-    let path = found
+    found
         .into_iter()
         .find(|path| path.is_file())
-        .with_context(|| format!("{name} is not built: run `make static`"))?;
-    let bytes = std::fs::read(&path).with_context(|| path.display().to_string())?;
-    Ok(Entry::program(&format!("usr/bin/{name}"), bytes))
+        .with_context(|| format!("{name} is not built: run `make static`"))
 }

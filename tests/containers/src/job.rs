@@ -12,6 +12,9 @@ use serde_json::{Value, json};
 pub const TRAINER: &str = "lockstep-trainer";
 /// Its image, with a shell beside it.
 pub const TRAINER_IMAGE: &str = "lockstep.test/trainer:1";
+/// Where rank 0 of every attempt listens. A supervisor gives each attempt a port of its own, so that a
+/// process of an old one finds nobody; here it has to be seen if there is one.
+pub const PORT: u16 = 29_500;
 /// Time of a step and steps between two checkpoints.
 const STEP_MILLIS: u32 = 10;
 const CHECKPOINT_EVERY: u32 = 20;
@@ -60,6 +63,11 @@ impl Job {
         })
     }
 
+    /// The folder that its members share.
+    pub fn folder(&self) -> &Path {
+        &self.folder
+    }
+
     /// The workload: two members fill a node. `spec` is merged into its spec, `container` into the
     /// training container.
     pub fn manifest(&self, spec: Value, container: Value) -> Result<Value> {
@@ -82,6 +90,7 @@ impl Job {
                 "command": [format!("/usr/bin/{TRAINER}")],
                 "volumeMounts": [{"name": "job", "mountPath": "/job"}],
                 "env": [
+                    variable("MASTER_PORT", &PORT.to_string()),
                     variable("CHECKPOINT_DIR", "/job"),
                     variable("CHECKPOINT_EVERY", &CHECKPOINT_EVERY.to_string()),
                     variable("STEP_MILLIS", &STEP_MILLIS.to_string()),
@@ -113,10 +122,12 @@ impl Job {
         text.lines().filter_map(note).collect()
     }
 
-    /// How often members of two attempts have met.
+    /// How often two attempts were seen at once: a member of one came to rank 0 of another, or noted
+    /// something when a process of a later one had started anywhere. Attempts are known where there
+    /// are supervisors.
     pub fn mixed(&self) -> usize {
-        let all = (0..self.members).flat_map(|rank| self.journal(rank));
-        all.filter(|e| e.event == "mixed").count()
+        let journals = (0..self.members).map(|rank| self.journal(rank));
+        mixed(&journals.collect::<Vec<_>>().concat())
     }
 
     /// How far all members have got since a time; an error says who has not.
@@ -172,6 +183,20 @@ impl Job {
     }
 }
 
+fn mixed(notes: &[Note]) -> usize {
+    let starts = || notes.iter().filter(|n| n.event == "started");
+    let is_late = |note: &Note| {
+        let later = starts().filter(|s| s.attempt > note.attempt);
+        note.attempt > 0
+            && later
+                .map(|s| s.micros)
+                .min()
+                .is_some_and(|first| first < note.micros)
+    };
+    let bad = |note: &&Note| note.event == "mixed" || is_late(note);
+    notes.iter().filter(bad).count()
+}
+
 fn note(line: &str) -> Option<Note> {
     let mut words = line.split(' ');
     let (micros, event) = (words.next()?.parse().ok()?, words.next()?.to_owned());
@@ -191,4 +216,31 @@ fn note(line: &str) -> Option<Note> {
 pub fn now() -> Result<u64> {
     let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?;
     Ok(u64::try_from(since.as_micros())?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{mixed, note};
+
+    fn mixed_in(journal: &str) -> usize {
+        let notes: Vec<_> = journal.lines().map(|line| note(line).unwrap()).collect();
+        mixed(&notes)
+    }
+
+    #[test]
+    fn attempts_that_follow_each_other_are_not_mixed() {
+        let journal = "1 started 1\n2 started 1\n3 met 1\n4 stepped 1\n\
+            5 started 2\n6 started 3\n7 started 3\n8 met 3\n9 stepped 3";
+        assert_eq!(mixed_in(journal), 0);
+        let unknown = "1 started 0\n2 started 0\n3 met 0\n4 started 0";
+        assert_eq!(mixed_in(unknown), 0);
+    }
+
+    #[test]
+    fn what_a_member_of_an_attempt_does_after_the_start_of_the_next_is_noticed() {
+        for late in ["started 1", "met 1", "stepped 1"] {
+            assert_eq!(mixed_in(&format!("1 started 1\n5 started 2\n6 {late}")), 1);
+        }
+        assert_eq!(mixed_in("1 started 1\n2 mixed 1"), 1);
+    }
 }

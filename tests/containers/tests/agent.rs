@@ -434,6 +434,12 @@ async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_kills_nothing_twice
         rig.kubelet.runs(&main).await?,
         "the new container was stopped"
     );
+    let once = [member.main, member.side].map(|id| (id, 1)).into();
+    let kills = rig.containerd.kills()?;
+    ensure!(
+        kills == once,
+        "the runtime has killed {kills:?}, not {once:?}"
+    );
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! Manager and agents out of their images (`make image`), under containerd: the manager read-only, as the
+//! Manager, agents and supervisors out of their images (`make image`), under containerd: the manager read-only, as the
 //! image's own user without capabilities, with the configuration that is installed; an agent in the pod
 //! that its `DaemonSet` describes. Jobs run and restart by them. Needs root: `make test-containers`.
 
@@ -9,7 +9,7 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_cluster::scenario::{Scenario, kept, scenario, uids};
 use lockstep_cluster::{Cluster, Options, eventually, http, install, process};
 use lockstep_containers::containerd::Run;
-use lockstep_containers::fleet::{LIMIT, kill_container, signal};
+use lockstep_containers::fleet::{LIMIT, first_process, kill_container, signal};
 use lockstep_containers::images::built;
 use lockstep_containers::job::now;
 use lockstep_containers::{Fleet, Job};
@@ -24,6 +24,8 @@ const FILTERED: &str = "2";
 /// Members on the node of an agent whose memory is measured, and the most that it may hold, in bytes.
 const MEMBERS: usize = 8;
 const MOST_RESIDENT: u64 = 12_000_000;
+/// The most that the supervisor of a member may hold, in bytes.
+const MOST_OF_SUPERVISOR: u64 = 1_500_000;
 
 /// What the kernel says of a process.
 fn field(pid: u32, name: &str) -> Result<String> {
@@ -63,7 +65,8 @@ async fn the_manager_in_its_image_places_a_job_and_restarts_it_in_its_containers
         ..Options::named("image")
     })
     .await?;
-    let mut fleet = Fleet::start(&cluster, "image", 2).await?;
+    let supervisor = built("lockstep-run")?;
+    let mut fleet = Fleet::start_from(&cluster, "image", 2, &supervisor).await?;
     let manager = cluster.manager_launch("a").await?;
     let machine = fleet.nodes().first().context("a node")?;
     machine.containerd.import_archive(&image.archive).await?;
@@ -137,7 +140,8 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
     };
     let cluster = Cluster::start(&options).await?;
     let _manager = cluster.start_manager("a").await?;
-    let mut fleet = Fleet::start(&cluster, "agent", 1).await?;
+    let supervisor = built("lockstep-run")?;
+    let mut fleet = Fleet::start_from(&cluster, "agent", 1, &supervisor).await?;
     let shape = fleet.shape(&[]);
     scenario(&cluster, "agent", &shape, async |t| {
         let agents = fleet.start_agents_from(t, &image).await?;
@@ -184,8 +188,20 @@ async fn inside_its_containers(t: &Scenario<'_>) -> Result<()> {
     signal(t, before.get(3).context("a fourth")?, Signal::KILL).await?;
     eventually("all members to step", LIMIT, async || job.since(killed)).await?;
     t.restarted("gpt", 1).await?;
-    kept(&before, &t.running("gpt").await?, 0)?;
+    let after = t.running("gpt").await?;
+    kept(&before, &after, 0)?;
     ensure!(job.mixed() == 0, "two attempts have met");
+    let mut most = 0;
+    for pod in &after {
+        let supervisor = first_process(t, pod).await?;
+        ensure!(
+            field(supervisor, "Name")? == "lockstep-run",
+            "another pid 1"
+        );
+        most = most.max(resident(supervisor)?);
+    }
+    println!("the supervisors: at most {most} bytes resident");
+    ensure!(most < MOST_OF_SUPERVISOR, "{most} bytes are resident");
     Ok(())
 }
 

@@ -2,6 +2,7 @@
 //! that the manager puts into pods: a distributed training job on several nodes of this machine.
 //! Needs root: `make test-containers`.
 
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, RandomState};
 use std::time::Duration;
 
@@ -13,10 +14,11 @@ use lockstep_api::condition::{reasons, types};
 use lockstep_api::workload::{Cause, CauseKind, Phase};
 use lockstep_cluster::cluster::Manager;
 use lockstep_cluster::manifests::merge;
+use lockstep_cluster::process::{Launch, Process};
 use lockstep_cluster::scenario::{Scenario, node, restarts, scenario, uids};
 use lockstep_cluster::{Cluster, Options, eventually};
-use lockstep_containers::fleet::{LIMIT, machine_of, signal};
-use lockstep_containers::job::now;
+use lockstep_containers::fleet::{self, LIMIT, machine_of, signal};
+use lockstep_containers::job::{PORT, TRAINER, now};
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
 use serde_json::{Value, json};
@@ -71,6 +73,15 @@ fn job(t: &Scenario<'_>, name: &str, nodes: usize) -> Result<Job> {
 /// In place, however often.
 fn lasting() -> Value {
     json!({"failurePolicy": {"limits": {"maxRestarts": 100, "windowSeconds": 60}, "inPlace": {"maxTries": 100}}})
+}
+
+/// How often the runtimes have killed each container that was to be stopped.
+fn kills(fleet: &mut Fleet) -> Result<BTreeMap<String, usize>> {
+    let mut all = BTreeMap::new();
+    for node in fleet.nodes() {
+        all.extend(node.containerd.kills()?);
+    }
+    Ok(all)
 }
 
 async fn trains(t: &Scenario<'_>, name: &str, job: &Job, since: u64) -> Result<Vec<Pod>> {
@@ -177,6 +188,52 @@ async fn whoever_dies_meanwhile_no_two_attempts_ever_meet() -> Result<()> {
         Ok(())
     })
     .await
+}
+
+/// That no two attempts meet is worth something only where they could: rank 0 of the next attempt listens
+/// where a process of an old one looks for it.
+#[tokio::test(flavor = "multi_thread")]
+async fn two_attempts_that_meet_are_noticed() -> Result<()> {
+    let (cluster, _manager) = cluster("noticed").await?;
+    on_nodes(&cluster, "noticed", 1, async |t, _| {
+        let job = job(t, "gpt", 1)?;
+        // So that the straggler comes first.
+        let slow = "[ $PET_NODE_RANK = 0 ] || sleep 1; exec /usr/bin/lockstep-trainer";
+        let slow = json!({"command": ["/bin/sh", "-c", slow]});
+        t.create(job.manifest(lasting(), slow)?).await?;
+        let before = trains(t, "gpt", &job, 0).await?;
+        let status = before[0].status.as_ref();
+        let leader = status.and_then(|s| s.pod_ip.clone()).context("an IP")?;
+        // Rank 1 of attempt 1, which no supervisor holds.
+        let _straggler = Process::start(&straggler(&job, &leader)?, t.cluster.folder())?;
+        let killed = now()?;
+        signal(t, &before[1], Signal::KILL).await?;
+        eventually("the two attempts to be noticed", LIMIT, async || {
+            ensure!(job.mixed() > 0, "{:?}", job.since(killed));
+            Ok(())
+        })
+        .await
+    })
+    .await
+}
+
+fn straggler(job: &Job, leader: &str) -> Result<Launch> {
+    let folder = job.folder().display().to_string();
+    let env = [
+        ("PET_NODE_RANK", "1"),
+        ("PET_NNODES", "2"),
+        ("LOCKSTEP_ATTEMPT", "1"),
+        ("MASTER_ADDR", leader),
+        ("MASTER_PORT", &PORT.to_string()),
+        ("CHECKPOINT_DIR", &folder),
+    ];
+    let owned = env.map(|(name, value)| (name.to_owned(), value.to_owned()));
+    Ok(Launch {
+        name: "straggler".into(),
+        program: fleet::static_program(TRAINER)?,
+        args: Vec::new(),
+        env: Some(owned.into()),
+    })
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -378,6 +435,8 @@ async fn a_runtime_that_is_killed_in_the_middle_of_a_restart_holds_nobody_up_for
             after.iter().all(|p| restarts(p) == 0),
             "containers were restarted"
         );
+        let kills = kills(fleet)?;
+        ensure!(kills.is_empty(), "runtimes have killed {kills:?}");
         Ok(())
     })
     .await
@@ -415,6 +474,12 @@ async fn a_runtime_that_is_killed_before_it_has_stopped_its_members_stops_each_o
             after.iter().all(|p| restarts(p) == 1),
             "containers were restarted {:?} times",
             after.iter().map(restarts).collect::<Vec<_>>()
+        );
+        // Who has ended by itself by then is not killed.
+        let kills = kills(fleet)?;
+        ensure!(
+            !kills.is_empty() && kills.values().all(|times| *times == 1),
+            "runtimes have killed {kills:?}"
         );
         Ok(())
     })

@@ -43,7 +43,8 @@ async fn main() -> Result<()> {
         // After each arm, so that a run that is broken off has shown something.
         println!("{}", table(&measured));
     }
-    println!("members of two attempts have met {mixed} times");
+    println!("two attempts were seen at once {mixed} times");
+    ensure!(mixed == 0, "two attempts were seen at once");
     Ok(())
 }
 
