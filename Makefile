@@ -133,9 +133,10 @@ test-prometheus: build plane prometheus ## Alerts in promtool; objects and dashb
 CHROMIUM ?= chromium
 
 .PHONY: pictures
-pictures: ## docs/pictures: the dashboards drawn by a browser over a real Prometheus, screens of kubectl lockstep (chromium, npm, pngquant; about ten minutes)
+pictures: containerd ## docs/pictures: the dashboards drawn by a browser over a real Prometheus, screens of kubectl lockstep (root, container-packages, chromium, npm, pngquant; about fifteen minutes)
 	@for tool in "$(CHROMIUM)" npm pngquant; do command -v "$$tool" >/dev/null || { echo "$$tool is missing: apt-get install chromium npm pngquant, or CHROMIUM=path" >&2; exit 1; }; done
-	$(MAKE) build plane prometheus
+	$(MAKE) build plane prometheus static
+	$(CARGO) build --bin lockstep-agent
 	$(CARGO) run -q -p lockstep-e2e --features pictures --bin lockstep-pictures -- "$$(command -v $(CHROMIUM))" "$$(tests/pictures/uplot.sh)" "$(CURDIR)/docs/pictures"
 
 .PHONY: plane-test

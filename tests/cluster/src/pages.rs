@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::cluster::repository;
 use crate::process::run;
 
-/// The dashboards that a Prometheus over managers has data for; agents of hollow nodes are not scraped.
+/// The dashboards that a Prometheus over managers has data for. That of agents needs real ones, which hollow nodes have not.
 pub const SHOWN: [&str; 3] = ["fleet", "workload", "manager"];
 /// The page of each dashboard, in a folder of its name.
 pub const PAGE: &str = "page.html";

@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes managers.
+//! A Prometheus that scrapes managers or agents.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde_json::{Value, json};
 
-use crate::cluster::{Cluster, Manager, repository};
+use crate::cluster::{Cluster, repository};
 use crate::http;
 use crate::process::{Launch, Process, free_port, run};
 use crate::wait::eventually;
@@ -74,18 +74,17 @@ fn rules(hold: Hold) -> Result<Value> {
 }
 
 impl Prometheus {
-    /// Starts it with the shipped rules; it scrapes these managers every second. What lies in
-    /// [`Prometheus::pages`] it serves at `/user/`.
+    /// Starts it with the shipped rules; it scrapes the managers or agents of these addresses every
+    /// second. What lies in [`Prometheus::pages`] it serves at `/user/`.
     pub async fn start(
         program: &Path,
         cluster: &Cluster,
-        managers: &[Manager],
+        targets: &[&str],
         hold: Hold,
     ) -> Result<Self> {
         let folder = cluster.folder().join("prometheus");
         let pages = folder.join("pages");
         std::fs::create_dir_all(&pages)?;
-        let targets: Vec<&String> = managers.iter().map(|m| &m.metrics).collect();
         let config = json!({
             "global": {"scrape_interval": "1s", "evaluation_interval": "1s"},
             "rule_files": ["rules.json"],

@@ -236,10 +236,14 @@ impl RealNode {
         Ok(())
     }
 
-    /// What its agent has counted and measured, as Prometheus reads it.
+    /// Where its agent tells Prometheus what it has counted and measured.
+    pub fn agent_metrics_address(&self) -> Result<&str> {
+        Ok(&self.agent.as_ref().context("an agent")?.metrics)
+    }
+
+    /// What Prometheus reads there.
     pub async fn agent_metrics(&self) -> Result<String> {
-        let agent = self.agent.as_ref().context("an agent")?;
-        http::get(&agent.metrics, "/metrics").await
+        http::get(self.agent_metrics_address()?, "/metrics").await
     }
 }
 

@@ -2,6 +2,8 @@
 //! image's own user without capabilities, with the configuration that is installed; an agent in the pod
 //! that its `DaemonSet` describes. Jobs run and restart by them. Needs root: `make test-containers`.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Context, Result, ensure};
 use kube::ResourceExt;
 use kube::api::DeleteParams;
@@ -15,6 +17,7 @@ use lockstep_containers::job::now;
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
 use serde_json::{Value, json};
+use xtask::dashboards;
 
 /// User of the image, as its configuration has it.
 const NONROOT: &str = "65532";
@@ -172,9 +175,36 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
             .context("no metric of stops")?;
         ensure!(stops != "0", "it stopped no container");
         println!("{stops} containers stopped by the agent");
+        let missing = missing_in(&metrics);
+        ensure!(missing.is_empty(), "shown, not told: {missing:?}");
         Ok(())
     })
     .await
+}
+
+/// Series that the dashboard of agents asks for and an agent that has restarted gangs does not have. Of what it has not
+/// counted yet it tells the type.
+fn missing_in(metrics: &str) -> Vec<String> {
+    let of_agents = dashboards::ALL.iter().filter(|d| d.name == "agents");
+    let queries = of_agents.flat_map(|d| d.panels).flat_map(|p| p.queries);
+    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let words = queries.flat_map(|(query, _)| query.split(move |c| !is_of_name(c)));
+    let series: BTreeSet<&str> = words.filter(|w| w.starts_with("lockstep_agent_")).collect();
+    series
+        .into_iter()
+        .filter(|name| !tells(metrics, name))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn tells(metrics: &str, name: &str) -> bool {
+    let uncounted = name
+        .strip_suffix("_total")
+        .map(|family| format!("# TYPE {family} counter"));
+    metrics.lines().any(|line| {
+        let rest = line.strip_prefix(name);
+        rest.is_some_and(|r| r.starts_with(['{', ' '])) || uncounted.as_deref() == Some(line)
+    })
 }
 
 /// A gang under supervisors, of which a member is killed.

@@ -438,10 +438,11 @@ async fn a_real_prometheus_knows_of_two_managers_what_the_api_server_has() -> Re
         cluster.start_manager("a").await?,
         cluster.start_manager("b").await?,
     ];
+    let targets: Vec<&str> = managers.iter().map(|m| m.metrics.as_str()).collect();
     let prometheus = Prometheus::start(
         &prometheus::built().await?,
         &cluster,
-        &managers,
+        &targets,
         Hold::Seconds,
     )
     .await?;

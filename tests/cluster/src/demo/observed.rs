@@ -20,7 +20,8 @@ pub struct Observed {
 
 impl Observed {
     pub async fn start(program: &Path, cluster: &Cluster, managers: &[Manager]) -> Result<Self> {
-        let prometheus = Prometheus::start(program, cluster, managers, Hold::Shipped).await?;
+        let targets: Vec<&str> = managers.iter().map(|m| m.metrics.as_str()).collect();
+        let prometheus = Prometheus::start(program, cluster, &targets, Hold::Shipped).await?;
         let since = eventually("the first scrape", PATIENCE, async || {
             prometheus.begin().await
         })

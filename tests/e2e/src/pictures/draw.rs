@@ -18,6 +18,7 @@ const WIDTH: u64 = 1400;
 const ROW: u64 = 30;
 const HEAD: u64 = 62;
 /// Who draws, and from what.
+#[derive(Clone)]
 pub struct Artist {
     /// The browser.
     pub chromium: PathBuf,
@@ -32,18 +33,23 @@ pub struct Artist {
 }
 
 impl Artist {
-    /// Draws every dashboard into a folder.
+    /// Draws every dashboard of a Prometheus over managers into a folder.
     pub async fn draw_all(&self, out: &Path) -> Result<()> {
         for name in pages::SHOWN {
-            let dashboard = pages::dashboard(name)?;
-            self.draw(name, &dashboard, &out.join(format!("{name}.png")))
-                .await
-                .with_context(|| format!("the picture of {name}"))?;
+            self.draw(name, out).await?;
         }
         Ok(())
     }
 
-    async fn draw(&self, name: &str, dashboard: &Value, out: &Path) -> Result<()> {
+    /// Draws a dashboard into a folder.
+    pub async fn draw(&self, name: &str, out: &Path) -> Result<()> {
+        let dashboard = pages::dashboard(name)?;
+        self.draw_to(name, &dashboard, &out.join(format!("{name}.png")))
+            .await
+            .with_context(|| format!("the picture of {name}"))
+    }
+
+    async fn draw_to(&self, name: &str, dashboard: &Value, out: &Path) -> Result<()> {
         let folder = self.folder.join(name);
         let picture = Picture {
             dashboard,

@@ -1,14 +1,17 @@
 //! `make pictures`: plays some minutes of a small cluster under a real Prometheus, has the
-//! dashboards drawn by a browser, and `kubectl lockstep` say what it says on a terminal.
+//! dashboards drawn by a browser, and `kubectl lockstep` say what it says on a terminal. The dashboard of
+//! agents is drawn after a few minutes on real containers.
 //!
 //! `lockstep-pictures CHROMIUM UPLOT OUT`: the browser, the folder of uPlot, and the folder for the
 //! pictures.
 
+mod agents;
 mod draw;
 mod screens;
 mod story;
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use lockstep_cluster::nodes::{Nodes, Shape};
@@ -40,10 +43,11 @@ async fn main() -> Result<()> {
         cluster.start_manager("a").await?,
         cluster.start_manager("b").await?,
     ];
+    let targets: Vec<&str> = managers.iter().map(|m| m.metrics.as_str()).collect();
     let prometheus = Prometheus::start(
         &prometheus::built().await?,
         &cluster,
-        &managers,
+        &targets,
         Hold::Seconds,
     )
     .await?;
@@ -64,5 +68,11 @@ async fn main() -> Result<()> {
         prometheus: prometheus.address.clone(),
         since: prometheus.begin().await?,
     };
-    artist.draw_all(&out).await
+    artist.draw_all(&out).await?;
+    agents::draw(artist, &out).await
+}
+
+/// Lets the cluster be seen as it is for a while.
+async fn pause(seconds: u64) {
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
 }

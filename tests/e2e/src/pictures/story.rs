@@ -1,8 +1,6 @@
 //! Some minutes in the life of a small cluster: gangs wait, run, fail, restart, are preempted,
 //! complete, and three need somebody.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, ensure};
 use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::api::{ListParams, PostParams};
@@ -16,6 +14,8 @@ use lockstep_cluster::nodes::Nodes;
 use lockstep_cluster::scenario::{PATIENCE, hostname};
 use lockstep_cluster::{Cluster, eventually};
 use serde_json::{Value, json};
+
+use crate::pause;
 
 /// Nodes of eight accelerators.
 pub const NODES: i32 = 8;
@@ -245,8 +245,4 @@ impl<'a> Story<'a> {
             .await
             .map(drop)
     }
-}
-
-async fn pause(seconds: u64) {
-    tokio::time::sleep(Duration::from_secs(seconds)).await;
 }
