@@ -83,7 +83,7 @@ bundle: image ## The bundle for OLM with those images, by digest, into target/bu
 .PHONY: lint
 lint: ## Formatting, clippy, stale generated files
 	$(CARGO) fmt --all -- --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+	$(CARGO) clippy --workspace --all-targets --all-features -- -D warnings
 	$(CARGO) run -q --bin xtask -- generate --check
 
 .PHONY: unit
@@ -114,7 +114,6 @@ CONTAINER_TESTS := --features lockstep-containers/containers --test agent --test
 .PHONY: test-containers
 test-containers: containerd static plane image ## Agent, supervisor and manager on real containers, agent and manager out of their images, too (root, container-packages); LOCKSTEP_CONTAINERD=DIR takes another containerd
 	$(CARGO) build --bin lockstep-agent --bin lockstep-run --bin lockstep-manager --bin lockstep-hollow $(CONTAINER_TESTS)
-	$(CARGO) clippy -p lockstep-containers --features containers --all-targets -- -D warnings
 	$(CARGO) test $(CONTAINER_TESTS) -- --test-threads=2
 
 .PHONY: prometheus
@@ -126,7 +125,6 @@ test-prometheus: build plane prometheus ## Alerts in promtool; objects and dashb
 	tests/prometheus/rules.sh
 	tests/prometheus/objects.sh
 	tests/prometheus/dashboards.sh
-	$(CARGO) clippy -p lockstep-e2e --features pictures --all-targets -- -D warnings
 	$(CARGO) test -p lockstep-e2e --features prometheus --test prometheus -- --nocapture
 
 # Or google-chrome.

@@ -29,6 +29,9 @@ const ALL: i64 = 32;
 /// upstream.
 const NOT_SHOWN: [&str; 1] = ["lockstep_native_scheduling"];
 
+/// A series: its labels and its name.
+type Series = BTreeMap<String, String>;
+
 /// Labels that may be empty: no class, no status yet.
 const EMPTY: [&str; 2] = ["priority_class", "reason"];
 
@@ -104,7 +107,7 @@ async fn workloads(t: &Scenario<'_>) -> Result<Vec<TrainingWorkload>> {
 
 /// Numbers by label values, in the order of `names`.
 fn by(samples: Vec<Sample>, names: &[&str]) -> BTreeMap<Vec<String>, i64> {
-    let key = |labels: &BTreeMap<String, String>| {
+    let key = |labels: &Series| {
         let of = |name: &&str| labels.get(*name).cloned().unwrap_or_default();
         names.iter().map(of).collect()
     };
@@ -262,7 +265,7 @@ async fn series_are_documented(prometheus: &Prometheus) -> Result<usize> {
 }
 
 /// Series that the page does not have, or with other labels, and metrics of the page without series.
-fn not_as_documented(series: &[BTreeMap<String, String>]) -> BTreeSet<String> {
+fn not_as_documented(series: &[Series]) -> BTreeSet<String> {
     let mut shown = BTreeSet::new();
     let mut wrong = BTreeSet::new();
     for labels in series {
@@ -309,7 +312,7 @@ fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
             ("__name__".to_owned(), name),
             ("job".to_owned(), "lockstep".to_owned()),
         ]);
-        all.collect::<BTreeMap<_, _>>()
+        all.collect::<Series>()
     };
     let all: Vec<_> = of_managers().map(series).collect();
     assert_eq!(not_as_documented(&all), BTreeSet::new());
@@ -317,13 +320,13 @@ fn a_series_that_the_page_does_not_have_and_a_row_without_series_are_noticed() {
         .iter()
         .position(|s| s["__name__"] == "lockstep_gangs")
         .unwrap_or_default();
-    let said = |spoil: &dyn Fn(&mut Vec<BTreeMap<String, String>>)| {
+    let said = |spoil: &dyn Fn(&mut Vec<Series>)| {
         let mut spoilt = all.clone();
         spoil(&mut spoilt);
         Vec::from_iter(not_as_documented(&spoilt)).join("; ")
     };
     let insert = |key: &'static str, value: &'static str| {
-        move |s: &mut Vec<BTreeMap<String, String>>| drop(s[at].insert(key.into(), value.into()))
+        move |s: &mut Vec<Series>| drop(s[at].insert(key.into(), value.into()))
     };
     assert_eq!(
         said(&insert("__name__", "lockstep_moods")),
