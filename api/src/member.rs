@@ -179,29 +179,31 @@ const MAX_INDEXES: usize = 20_000;
 pub fn format_indexes(ascending: &[i32]) -> String {
     let mut out = String::new();
     let mut run: Option<(i32, i32)> = None;
-    let mut flush = |run: Option<(i32, i32)>| {
-        if let Some((first, last)) = run {
-            if !out.is_empty() {
-                out.push(',');
-            }
-            out.push_str(&first.to_string());
-            if last > first {
-                out.push('-');
-                out.push_str(&last.to_string());
-            }
-        }
-    };
     for &i in ascending {
         run = match run {
             Some((first, last)) if i == last.saturating_add(1) => Some((first, i)),
             other => {
-                flush(other);
+                push_run(&mut out, other);
                 Some((i, i))
             }
         };
     }
-    flush(run);
+    push_run(&mut out, run);
     out
+}
+
+fn push_run(out: &mut String, run: Option<(i32, i32)>) {
+    let Some((first, last)) = run else {
+        return;
+    };
+    if !out.is_empty() {
+        out.push(',');
+    }
+    out.push_str(&first.to_string());
+    if last > first {
+        out.push('-');
+        out.push_str(&last.to_string());
+    }
 }
 
 /// Reads the range format; None when it is malformed, has negative or descending bounds, or is too

@@ -124,12 +124,17 @@ pub fn hostname(workload: &str, member: &Member) -> String {
 }
 
 /// Name of a member's pod: the hostname and a hash of workload UID, member and the UID of the pod
-/// that it replaces (empty for the first). The same step of the same history always names the same
+/// that it replaces, if there was one. The same step of the same history always names the same
 /// pod, so a repeated create is a 409 on our own object; a new incarnation never collides with an
 /// old one that is still terminating.
-pub fn pod_name(workload: &str, workload_uid: &str, member: &Member, replaces: &str) -> String {
+pub fn pod_name(
+    workload: &str,
+    workload_uid: &str,
+    member: &Member,
+    replaces: Option<&str>,
+) -> String {
     let host = hostname(workload, member);
-    let hash = short_hash(&[workload_uid, &host, replaces]);
+    let hash = short_hash(&[workload_uid, &host, replaces.unwrap_or_default()]);
     format!("{host}-{hash}")
 }
 
@@ -186,8 +191,8 @@ mod tests {
             pod_group_name("a-b", "u2", "c")
         );
         assert_ne!(
-            pod_name("a", "u1", &Member::new("b-c", 0, 0), ""),
-            pod_name("a-b", "u2", &Member::new("c", 0, 0), "")
+            pod_name("a", "u1", &Member::new("b-c", 0, 0), None),
+            pod_name("a-b", "u2", &Member::new("c", 0, 0), None)
         );
     }
 
@@ -209,7 +214,10 @@ mod tests {
     #[test]
     fn a_replacement_has_another_name_and_a_repeated_create_the_same() {
         let m = Member::new("workers", 0, 3);
-        assert_eq!(pod_name("w", "u", &m, ""), pod_name("w", "u", &m, ""));
-        assert_ne!(pod_name("w", "u", &m, ""), pod_name("w", "u", &m, "old"));
+        assert_eq!(pod_name("w", "u", &m, None), pod_name("w", "u", &m, None));
+        assert_ne!(
+            pod_name("w", "u", &m, None),
+            pod_name("w", "u", &m, Some("old"))
+        );
     }
 }

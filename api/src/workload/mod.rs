@@ -1,5 +1,6 @@
 //! `TrainingWorkload`: spec, status and the CEL rules of its schema.
 
+mod action;
 mod failure;
 mod group;
 mod incident;
@@ -10,10 +11,11 @@ mod status;
 #[cfg(test)]
 mod tests;
 
+pub use action::{ActionScope, FailureAction};
 pub use failure::{
-    ActionScope, ExitCodeOperator, ExitCodes, FailedMember, FailureAction, FailureMatch,
-    FailurePolicy, FailureRule, InPlace, PodConditionMatch, ProgressPolicy, RestartLimits,
-    RestartScope, SupervisorMode, WithoutSupervisor,
+    ExitCodeOperator, ExitCodes, FailedMember, FailureMatch, FailurePolicy, FailureRule, InPlace,
+    PodConditionMatch, ProgressPolicy, RestartLimits, RestartScope, SupervisorMode,
+    WithoutSupervisor,
 };
 pub use group::{Dependency, DependencyCondition, Group};
 pub use incident::{Cause, CauseKind, HistoryEntry, Incident, IncidentStage, Phases};

@@ -40,7 +40,7 @@ pub struct FieldChange {
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
 pub enum Declined {
     /// It is over.
-    #[error("{0:?} has ended ({1}) and does not start again; delete it and apply it anew")]
+    #[error("{0:?} has ended ({1}) and does not start again; delete it and apply it again")]
     Ended(String, &'static str),
     /// Somebody else acts on it.
     #[error("spec.managedBy of {0:?} is {1:?}: Lockstep leaves it alone")]
@@ -176,7 +176,7 @@ mod tests {
         };
         assert_eq!(
             declined(&json!({}), Some("Failed"), Wish::Restart),
-            "\"llama\" has ended (Failed) and does not start again; delete it and apply it anew"
+            "\"llama\" has ended (Failed) and does not start again; delete it and apply it again"
         );
         assert_eq!(
             declined(&json!({"managedBy": "kueue"}), None, Wish::Suspend),

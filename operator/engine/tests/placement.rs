@@ -53,7 +53,7 @@ fn within_racks(scope: Scope, demand: Demand) -> Demand {
 }
 
 /// Node and count of each assignment.
-fn seats(cluster: &Cluster, demand: &Demand) -> Vec<(usize, u32)> {
+fn placed(cluster: &Cluster, demand: &Demand) -> Vec<(usize, u32)> {
     place(cluster, demand)
         .expect("it fits")
         .assignments
@@ -142,7 +142,7 @@ fn running_members_in_two_racks_cannot_be_kept_in_one() {
     }
     demand.shapes[0].running[1].replica = 1;
     assert_eq!(
-        seats(&cluster, &within_racks(Scope::Replica, demand)),
+        placed(&cluster, &within_racks(Scope::Replica, demand)),
         [(0, 1), (1, 1)],
         "each replica where it is"
     );
@@ -164,15 +164,15 @@ fn a_gang_that_runs_whole_needs_no_room_in_a_rack_whose_nodes_are_all_excluded()
         count: 1,
     }];
     demand.excluded = NodeSet::from_iter([1]);
-    assert_eq!(seats(&cluster, &demand), []);
+    assert_eq!(placed(&cluster, &demand), []);
 }
 
 #[test]
 fn accelerators_decide_which_node_fits_best_and_not_the_cpus_beside_them() {
     let cluster = cluster(&[(4, 8), (64, 2), (4, 6)], &[]);
-    assert_eq!(seats(&cluster, &gang(vec![shape(4, 2, 1)])), [(1, 1)]);
+    assert_eq!(placed(&cluster, &gang(vec![shape(4, 2, 1)])), [(1, 1)]);
     assert_eq!(
-        seats(&cluster, &gang(vec![shape(4, 0, 1)])),
+        placed(&cluster, &gang(vec![shape(4, 0, 1)])),
         [(0, 1)],
         "a pod without any is judged by its CPUs"
     );
@@ -181,36 +181,36 @@ fn accelerators_decide_which_node_fits_best_and_not_the_cpus_beside_them() {
 #[test]
 fn the_node_that_is_filled_without_a_rest_comes_before_the_smaller_one() {
     let cluster = cluster(&[(64, 4), (64, 6), (64, 8)], &[]);
-    assert_eq!(seats(&cluster, &gang(vec![shape(1, 3, 2)])), [(1, 2)]);
+    assert_eq!(placed(&cluster, &gang(vec![shape(1, 3, 2)])), [(1, 2)]);
 }
 
 #[test]
 fn the_best_fit_is_the_fullest_node_and_the_fullest_rack() {
     let nodes = cluster(&[(8, 8), (8, 1), (8, 8), (8, 8)], &[]);
     let mut demand = gang(vec![shape(1, 1, 1)]);
-    assert_eq!(seats(&nodes, &demand), [(1, 1)], "the best fit");
+    assert_eq!(placed(&nodes, &demand), [(1, 1)], "the best fit");
     demand.excluded.grow(3);
     demand.excluded.insert(1);
-    assert_eq!(seats(&nodes, &demand), [(0, 1)]);
+    assert_eq!(placed(&nodes, &demand), [(0, 1)]);
     let racks = cluster(&[(8, 1), (8, 1), (8, 8), (8, 8)], &[0, 0, 1, 1]);
     let together = within_racks(Scope::Gang, gang(vec![shape(1, 1, 2)]));
-    assert_eq!(seats(&racks, &together), [(0, 1), (1, 1)]);
+    assert_eq!(placed(&racks, &together), [(0, 1), (1, 1)]);
     let mut replicas = within_racks(Scope::Replica, together);
     replicas.shapes[0].replica_size = 2;
-    assert_eq!(seats(&racks, &replicas), [(0, 1), (1, 1)]);
+    assert_eq!(placed(&racks, &replicas), [(0, 1), (1, 1)]);
 }
 
 #[test]
 fn a_gang_takes_the_rack_where_most_of_it_fits_then_the_one_with_least_left_over() {
     let racks = cluster(&[(8, 8), (8, 4), (8, 5), (8, 2)], &[0, 1, 2, 3]);
     let mut demand = within_racks(Scope::Gang, gang(vec![shape(1, 1, 4)]));
-    assert_eq!(seats(&racks, &demand), [(1, 4)], "rack 1 is filled");
+    assert_eq!(placed(&racks, &demand), [(1, 4)], "rack 1 is filled");
     demand.shapes[0] = Shape {
         min: 2,
         ..shape(1, 1, 6)
     };
     assert_eq!(
-        seats(&racks, &demand),
+        placed(&racks, &demand),
         [(0, 6)],
         "rack 3 would be filled, but holds only two"
     );
@@ -244,7 +244,7 @@ fn shapes_in_each_others_way_are_packed_in_another_order_or_searched_for() {
     // Largest first by GPUs would put the three on the node that only the four CPUs need.
     let nodes = cluster(&[(4, 3), (1, 4)], &[]);
     let demand = gang(vec![shape(1, 3, 1), shape(4, 0, 1)]);
-    assert_eq!(seats(&nodes, &demand), [(1, 1), (0, 1)]);
+    assert_eq!(placed(&nodes, &demand), [(1, 1), (0, 1)]);
     let both = cluster(&[(4, 4)], &[]);
     let Err(Infeasible::InsufficientCapacity(short)) = place(&both, &demand) else {
         panic!("there is one node for two")
@@ -264,7 +264,7 @@ fn shapes_that_no_order_packs_are_searched_for_until_the_steps_are_spent() {
         shape(1, 2, 3),
     ]);
     assert_eq!(
-        seats(&nodes, &demand),
+        placed(&nodes, &demand),
         [(0, 1), (1, 1), (0, 2), (1, 1)],
         "what is needed before what is wanted besides"
     );
@@ -488,5 +488,5 @@ fn a_pod_goes_to_the_node_that_its_accelerators_fill_whatever_network_devices_ar
     }
     cluster.add_pod(1, &[1_000, 1 << 20, 1, 6, 1]);
     let demand = Demand::homogeneous([1_000, 1 << 20, 1, 2, 1].as_slice(), 1, 0);
-    assert_eq!(seats(&cluster, &demand), [(1, 1)]);
+    assert_eq!(placed(&cluster, &demand), [(1, 1)]);
 }

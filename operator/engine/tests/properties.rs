@@ -85,11 +85,11 @@ struct Group {
 
 /// Pods placed of one shape.
 fn count_of(placement: &GangPlacement, shape: usize) -> u32 {
-    let seats = placement.assignments.iter().filter(|s| s.shape == shape);
-    seats.map(|s| s.count).sum()
+    let assigned = placement.assignments.iter().filter(|s| s.shape == shape);
+    assigned.map(|s| s.count).sum()
 }
 
-/// Whether the seats exist in the cluster, and hold what the gang asks.
+/// Whether the assigned nodes exist in the cluster, and hold what the gang asks.
 fn check_placement(
     question: &Question,
     victims: &[usize],
@@ -257,7 +257,12 @@ fn a_gang_is_placed_exactly_when_trying_everything_finds_it_room() {
                 check_placement(question, &some, &placement)?;
                 if let (None, [shape]) = (demand.topology, demand.shapes.as_slice()) {
                     let more = |n| {
-                        oracle::has_room(&filled(&cluster, demand, &placement), demand, shape, n)
+                        oracle::one_more_fits(
+                            &filled(&cluster, demand, &placement),
+                            demand,
+                            shape,
+                            n,
+                        )
                     };
                     let full = placement.count() == demand.wanted()[0];
                     prop_assert!(
@@ -546,15 +551,15 @@ fn where_the_answer_is_proven_another_free_node_never_makes_it_costlier() {
         let Ok(answer) = ask(question) else {
             return Ok(());
         };
-        let mut roomier = question.clone();
-        let node = roomier.cluster.node_count();
+        let mut larger = question.clone();
+        let node = larger.cluster.node_count();
         let spec = ClusterNode {
             allocatable: smallvec![8, 4],
             domains: vec![Some(0)],
             schedulable: true,
         };
-        roomier.cluster.upsert_node(node, &spec);
-        let more = ask(&roomier);
+        larger.cluster.upsert_node(node, &spec);
+        let more = ask(&larger);
         if let (true, Ok(more)) = (answer.proven, more)
             && more.proven
         {

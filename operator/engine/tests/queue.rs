@@ -79,12 +79,12 @@ fn share(ix: usize) -> u64 {
 /// Runs a queue in discrete time from free room alone, and holds that what is reserved is disjoint,
 /// beside all that stays. `known` is the longest run time that is known before.
 fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known: u32) -> Run {
-    let mut room = cluster(nodes);
+    let mut free = cluster(nodes);
     let mut ends: Vec<(u32, Demand, GangPlacement, bool)> = Vec::new();
     for &job in running {
         let demand = demand(job, 0);
-        if let Ok(placement) = place(&room, &demand) {
-            room.reserve(&demand.shapes, &placement);
+        if let Ok(placement) = place(&free, &demand) {
+            free.reserve(&demand.shapes, &placement);
             ends.push((job.3, demand, placement, job.3 <= known));
         }
     }
@@ -94,7 +94,7 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known:
     for now in 0..rounds {
         ends.retain(|(end, demand, placement, _)| {
             if *end == now {
-                room.release(&demand.shapes, placement);
+                free.release(&demand.shapes, placement);
             }
             *end != now
         });
@@ -116,9 +116,9 @@ fn run(nodes: usize, running: &[Job], queued: &[(Job, u32)], rounds: u32, known:
         let blockers: Vec<Blocker> = runs.collect();
         let time = |ix: usize| queued[ix].0.3;
         let end = |ix: usize| (time(ix) <= known).then_some(i64::from(now + time(ix)));
-        for (ix, served) in serve(&room, &blockers, &waiting, &mut reserved, end) {
+        for (ix, served) in serve(&free, &blockers, &waiting, &mut reserved, end) {
             if let Served::Placed(placement) = served {
-                room.reserve(&demands[ix].shapes, &placement);
+                free.reserve(&demands[ix].shapes, &placement);
                 out.started.insert(ix, now);
                 let demand = demands[ix].clone();
                 ends.push((now + time(ix), demand, placement, time(ix) <= known));
@@ -229,22 +229,22 @@ fn a_large_gang_starts_once_what_ran_before_it_has_ended_however_many_small_ones
 
 #[test]
 fn a_gang_that_no_empty_cluster_could_hold_blocks_nobody() {
-    let room = cluster(2);
+    let free = cluster(2);
     let giant = Demand::homogeneous([1, GPUS].as_slice(), 3, 10);
     let small = Demand::homogeneous([1, 1].as_slice(), 2, 10);
     let queue = [
         (QueuePosition::new(10, 0, 0), &giant, true),
         (QueuePosition::new(10, 1, 1), &small, true),
     ];
-    let served = serve(&room, &[], &queue, &mut BTreeMap::new(), |_| None);
+    let served = serve(&free, &[], &queue, &mut BTreeMap::new(), |_| None);
     assert!(matches!(served[0], (0, Served::Impossible(_))));
     assert!(matches!(served[1], (1, Served::Placed(_))));
 }
 
 #[test]
 fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back() {
-    let mut room = cluster(2);
-    room.add_pod(0, &[0, GPUS]);
+    let mut free = cluster(2);
+    free.add_pod(0, &[0, GPUS]);
     let runs = Blocker {
         node: 0,
         request: smallvec![0, GPUS],
@@ -258,7 +258,7 @@ fn work_of_lower_priority_may_use_the_room_that_the_blocked_gang_can_take_back()
     ];
     let second = |queue: &[_]| {
         let (runs, mut reserved) = (std::slice::from_ref(&runs), BTreeMap::new());
-        let served = serve(&room, runs, queue, &mut reserved, |_| None);
+        let served = serve(&free, runs, queue, &mut reserved, |_| None);
         served[1].1.clone()
     };
     assert!(matches!(second(&queue), Served::Placed(_)));
@@ -331,8 +331,8 @@ struct Gang {
 }
 
 fn unit(gang: &Gang) -> Unit {
-    let seats = gang.placed.iter().flat_map(|p| &p.assignments);
-    let nodes: Vec<NodeIx> = seats
+    let assigned = gang.placed.iter().flat_map(|p| &p.assignments);
+    let nodes: Vec<NodeIx> = assigned
         .flat_map(|s| std::iter::repeat_n(s.node, s.count as usize))
         .collect();
     Unit {
@@ -378,7 +378,7 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
                 placed: None,
             })
             .collect();
-        let mut room = cluster(nodes);
+        let mut free = cluster(nodes);
         let mut evicted: BTreeSet<(usize, usize)> = BTreeSet::new();
         let mut quiet = false;
         for _ in 0..=gangs.len() * gangs.len() {
@@ -397,7 +397,7 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
                     units: running.iter().map(|&g| unit(&gangs[g])).collect(),
                     ..Units::default()
                 };
-                let Ok(answer) = preempt(&room, &units, &gangs[turn.id].demand, &options) else {
+                let Ok(answer) = preempt(&free, &units, &gangs[turn.id].demand, &options) else {
                     continue;
                 };
                 quiet = false;
@@ -410,9 +410,9 @@ fn over_long_runs_nobody_evicts_whom_it_was_evicted_by_and_the_evictions_come_to
                     );
                     evicted.insert((turn.id, victim));
                     let placed = gangs[victim].placed.take();
-                    room.release(&gangs[victim].demand.shapes, &placed.unwrap_or_default());
+                    free.release(&gangs[victim].demand.shapes, &placed.unwrap_or_default());
                 }
-                room.reserve(&gangs[turn.id].demand.shapes, &answer.placement);
+                free.reserve(&gangs[turn.id].demand.shapes, &answer.placement);
                 gangs[turn.id].placed = Some(answer.placement);
             }
             if quiet {

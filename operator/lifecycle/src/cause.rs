@@ -10,12 +10,6 @@ pub(crate) fn looks_killed(code: i32, reason: &str) -> bool {
 
 /// What happened, where, and by which rule it was judged.
 pub(crate) fn describe(cause: &Cause) -> String {
-    let place = |before: &str| match (cause.pod.as_str(), cause.node.as_str()) {
-        ("", "") => String::new(),
-        (pod, "") => format!("{before}pod {pod}"),
-        ("", node) => format!("{before}a pod on node {node}"),
-        (pod, node) => format!("{before}pod {pod} on node {node}"),
-    };
     let container = match cause.container.as_str() {
         "" => "a container".to_owned(),
         name => format!("container {name}"),
@@ -24,12 +18,12 @@ pub(crate) fn describe(cause: &Cause) -> String {
         CauseKind::ContainerExit => {
             let code = cause.exit_code;
             let code = code.map_or(String::new(), |code| format!(" with exit code {code}"));
-            format!("{container}{} ended{code}", place(" of "))
+            format!("{container}{} ended{code}", place(cause, " of "))
         }
-        CauseKind::Hang => format!("{container}{} hangs", place(" of ")),
-        CauseKind::NodeLost => format!("{} is lost with its node", place("")),
-        CauseKind::PodDeleted => format!("{} was deleted", place("")),
-        CauseKind::PodFailed => format!("{} failed", place("")),
+        CauseKind::Hang => format!("{container}{} hangs", place(cause, " of ")),
+        CauseKind::NodeLost => format!("{} is lost with its node", place(cause, "")),
+        CauseKind::PodDeleted => format!("{} was deleted", place(cause, "")),
+        CauseKind::PodFailed => format!("{} failed", place(cause, "")),
         CauseKind::Requested | CauseKind::Resize | CauseKind::Preempted => {
             let known = !cause.message.is_empty();
             let says = if known {
@@ -52,6 +46,16 @@ pub(crate) fn describe(cause: &Cause) -> String {
         text = format!("{text}, rule {}", cause.rule);
     }
     text
+}
+
+/// The pod and its node, after a word that leads to them; empty where neither is known.
+fn place(cause: &Cause, before: &str) -> String {
+    match (cause.pod.as_str(), cause.node.as_str()) {
+        ("", "") => String::new(),
+        (pod, "") => format!("{before}pod {pod}"),
+        ("", node) => format!("{before}a pod on node {node}"),
+        (pod, node) => format!("{before}pod {pod} on node {node}"),
+    }
 }
 
 #[cfg(test)]

@@ -11,12 +11,14 @@
 //! | [`view`], [`pods`], [`nodes`], [`settings`] | the input: one workload and everything that belongs to it |
 //! | [`plan`] | the output: record something in the ledger, or act, never both |
 //! | `pass` | the driver: `facts` -> `ledger` -> `record` -> `diff`, `summary` |
+//! | `changes`, `status` | what stages change in the ledger in common; ledger and summary as a status |
 //! | `observed` | the input without the status, which is all that decisions may look at |
 //! | `objects` | the objects that are made for a workload: pods, scheduling objects, Service, orders |
 //! | [`node`] | decisions of a node's agent |
 
 mod arrivals;
 mod cause;
+mod changes;
 mod diff;
 mod facts;
 mod failure;
@@ -32,6 +34,7 @@ pub mod plan;
 pub mod pods;
 mod record;
 pub mod settings;
+mod status;
 mod summary;
 pub mod tier;
 mod transitions;

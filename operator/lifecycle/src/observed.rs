@@ -10,7 +10,9 @@ use lockstep_api::{RestartOrderSpec, WorkloadSpec};
 use crate::nodes::{AgentInfo, NodeInfo};
 use crate::pods::PodView;
 use crate::settings::LifecycleSettings;
-use crate::view::{DryRun, Held, Priority, RefusedRequest, ServiceContent, WorkloadView};
+use crate::view::{
+    DryRun, Held, Priority, RefusedRequest, ServiceContent, WorkloadId, WorkloadView,
+};
 
 /// A view without the status in it. What decisions remember of that is the ledger; the rest is a summary
 /// for people, and must not become a reason for anything (docs/decisions/0012).
@@ -37,6 +39,11 @@ impl<'a> Observed<'a> {
     /// Namespace of the workload.
     pub fn namespace(self) -> &'a str {
         self.view.namespace()
+    }
+
+    /// Which workload it is.
+    pub fn id(self) -> &'a WorkloadId {
+        &self.view.id
     }
 
     /// UID of the workload.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Pod, Service};
+use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkloadStatus, Workload};
 
@@ -45,16 +46,16 @@ pub enum Action {
         /// The wanted content.
         object: Object,
         /// UID of the object.
-        uid: String,
+        uid: Uid,
         /// Version that the difference was seen at.
-        resource_version: String,
+        resource_version: ResourceVersion,
     },
     /// Take the label off that the Service selects by. Best effort when the pod is deleted next.
     Unpublish {
         /// Name of the pod.
         name: String,
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Add the pod condition `DisruptionTarget=True` with reason `PreemptionByScheduler`. Best
     /// effort.
@@ -62,7 +63,7 @@ pub enum Action {
         /// Name of the pod.
         name: String,
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
         /// Message of the condition: who preempts.
         message: String,
     },
@@ -71,7 +72,7 @@ pub enum Action {
         /// Name of the pod.
         name: String,
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
         /// Grace period in seconds, which shortens one that runs already; None: the pod's own. 0
         /// takes the object away whether its containers have ended or not.
         grace: Option<u32>,
@@ -81,14 +82,14 @@ pub enum Action {
         /// Name of the pod.
         name: String,
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Put the label back that the Service selects by, which somebody has taken off.
     Publish {
         /// Name of the pod.
         name: String,
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Create the pod of a member.
     CreatePod {
@@ -102,13 +103,13 @@ pub enum Action {
         /// Name of the pod group.
         name: String,
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Delete the workload itself, in the background, with the UID as precondition: its time to
     /// live is over.
     DeleteWorkload {
         /// UID, a precondition.
-        uid: String,
+        uid: Uid,
     },
     /// Ask whether pods of this spec are valid, and what the API server makes of them: create each with
     /// `dryRun=All`, for the view's `dry_run` and for the scheduler.

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
 use lockstep_api::names::{annotations, labels, member_of};
 
@@ -15,14 +16,14 @@ pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
 /// A pod with the workload's label, trimmed to what decisions read.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     /// Name.
     pub name: String,
     /// UID.
-    pub uid: String,
-    /// UID of the controlling owner.
-    pub owner_uid: String,
+    pub uid: Uid,
+    /// UID of the workload that controls it.
+    pub owner_uid: Uid,
     /// Labels and annotations of ours.
     pub identity: Identity,
     /// Node that it is bound to.

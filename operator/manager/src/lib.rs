@@ -16,6 +16,7 @@ pub mod api;
 pub mod clock;
 pub mod components;
 pub mod config;
+mod deadline;
 mod encode;
 mod events;
 mod gauges;

@@ -5,6 +5,7 @@ mod mounting;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
+use lockstep_api::ids::Uid;
 use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
 use crate::dims::Dims;
@@ -33,7 +34,7 @@ pub struct Snapshot {
     /// All pods in a row, once somebody has asked for them.
     listed: PodRow,
     /// Pods by the UID of their controlling owner, for the owners that were asked for.
-    owned: Arc<BTreeMap<String, Arc<Vec<Arc<Pod>>>>>,
+    owned: Arc<BTreeMap<Uid, Arc<Vec<Arc<Pod>>>>>,
     /// Groups of kube-scheduler's, by namespace and name.
     native_groups: Arc<BTreeMap<(String, String), NativeGroup>>,
     /// Pods by the claims that they mount.
@@ -168,7 +169,7 @@ impl Snapshot {
 #[derive(Debug)]
 pub struct ClusterModel {
     now: Snapshot,
-    pods: HashMap<String, Arc<Pod>>,
+    pods: HashMap<Uid, Arc<Pod>>,
     /// Equal labels and requests are held once: pods come in large families.
     labels: Shared<BTreeMap<String, String>>,
     requests: Shared<Resources>,
@@ -257,7 +258,7 @@ impl ClusterModel {
         if self.pods.get(&pod.uid).is_some_and(|old| **old == pod) {
             return false;
         }
-        self.remove_pod(&pod.uid);
+        self.remove_pod(pod.uid.as_str());
         self.pods_changed();
         self.labels.share(&mut pod.labels);
         self.requests.share(&mut pod.requests);
@@ -480,7 +481,7 @@ impl ClusterModel {
 
 /// By namespace and name, and between two of one name by UID.
 fn order(pod: &Pod) -> (&str, &str, &str) {
-    (&pod.namespace, &pod.name, &pod.uid)
+    (&pod.namespace, &pod.name, pod.uid.as_str())
 }
 
 #[cfg(test)]

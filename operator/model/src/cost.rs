@@ -124,7 +124,7 @@ mod tests {
         Pod {
             requests: mk_resources(&[("nvidia.com/gpu", gpus)]).into(),
             started: Some(at(started)),
-            ..Pod::default()
+            ..Pod::bare("ml", "p", "u".parse().unwrap())
         }
     }
 

@@ -113,7 +113,7 @@ impl<'a> Occupancy<'a> {
         let loss = losses.fold(0, u64::saturating_add);
         let cascade = together.then(|| builder.cascade(loss));
         for pod in running {
-            if filter.refused.contains(&pod.uid) {
+            if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded(1);
             } else if together || !self.shielded(pod.started, builder) {
                 let (loss, eligible) = (self.loss(gang, pod), gang.eligible.clone());
@@ -140,7 +140,7 @@ impl<'a> Occupancy<'a> {
             let in_scope = *kinds.of(&listed.requests, |held| filter.holds_in_scope(held));
             if !in_scope || filter.rules.leave_alone(pod) {
                 builder.out_of_reach(1);
-            } else if filter.refused.contains(&pod.uid) {
+            } else if filter.refused.contains(pod.uid.as_str()) {
                 builder.guarded(1);
             } else if !self.shielded(pod.started, builder) {
                 let loss = costs.loss_of_pod(pod, self.now);
@@ -183,7 +183,10 @@ impl<'a> Occupancy<'a> {
         let in_scope = unit.iter().any(|l| filter.holds_in_scope(&l.requests));
         if !in_scope || pods.iter().any(|pod| filter.rules.leave_alone(pod)) {
             builder.out_of_reach(pods.len());
-        } else if pods.iter().any(|pod| filter.refused.contains(&pod.uid)) {
+        } else if pods
+            .iter()
+            .any(|pod| filter.refused.contains(pod.uid.as_str()))
+        {
             builder.guarded(pods.len());
         } else if !self.shielded(pods.iter().filter_map(|p| p.started).min(), builder) {
             let costs = &self.rules.costs;

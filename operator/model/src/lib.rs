@@ -57,6 +57,7 @@ pub mod snapshot;
 #[cfg(test)]
 mod test_support;
 pub mod units;
+pub mod unreadable;
 pub mod victims;
 pub mod volumes;
 pub mod volumes_wire;

@@ -7,8 +7,8 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::Deserialize;
 
-use crate::quantity::InvalidQuantity;
 use crate::resources::Resources;
+use crate::unreadable::{Unreadable, present};
 
 /// A node as the scheduler sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -57,9 +57,9 @@ impl Node {
         spec: &NodeSpecView,
         status: &NodeStatusView,
         ready: bool,
-    ) -> Result<Self, InvalidQuantity> {
+    ) -> Result<Self, Unreadable> {
         Ok(Self {
-            name: metadata.name.clone().unwrap_or_default(),
+            name: present("name", metadata.name.as_ref())?.clone(),
             allocatable: Resources::parse(&status.allocatable)?,
             labels: metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.clone(),

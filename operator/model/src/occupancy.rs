@@ -323,8 +323,8 @@ impl<'a> Occupancy<'a> {
 
     /// What would be free for a gang of this priority with everything gone that anybody could evict for
     /// it, whatever protects that from eviction now.
-    pub fn room_at_most(&self, asking: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
-        let mut room = free.clone();
+    pub fn free_at_most(&self, asking: Option<usize>, priority: i32, free: &Cluster) -> Cluster {
+        let mut most = free.clone();
         let mut kinds = ByRequests::default();
         let preemptor = asking.and_then(|number| self.gangs.get(number));
         for (number, gang) in self.gangs.iter().enumerate() {
@@ -334,14 +334,14 @@ impl<'a> Occupancy<'a> {
             }
             for held in gang.holds(self.cluster) {
                 let amounts = kinds.of(&held.requests, |requests| self.amounts(requests));
-                room.remove_pod(held.node, amounts);
+                most.remove_pod(held.node, amounts);
             }
         }
         for pod in self.foreign_pods(priority) {
             let amounts = kinds.of(&pod.requests, |requests| self.amounts(requests));
-            room.remove_pod(pod.node, amounts);
+            most.remove_pod(pod.node, amounts);
         }
-        room
+        most
     }
 
     /// Pods below a priority that belong to no gang and that the API server would evict.
@@ -351,8 +351,8 @@ impl<'a> Occupancy<'a> {
         let owners = self.gangs.iter().map(|t| (t.namespace, t.workload_uid));
         let managed: HashSet<(&str, &str)> = owners.collect();
         let managed = move |pod: &Pod| {
-            let owner = pod.owner.as_deref();
-            owner.is_some_and(|o| managed.contains(&(pod.namespace.as_str(), o)))
+            let owner = pod.owner.as_ref();
+            owner.is_some_and(|o| managed.contains(&(pod.namespace.as_str(), o.as_str())))
         };
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {
@@ -381,7 +381,7 @@ impl<'a> Occupancy<'a> {
 
     /// Whether an intent in force names the pod itself.
     pub(crate) fn is_being_evicted(&self, pod: &Pod) -> bool {
-        !self.evicting.is_empty() && self.evicting.contains(&pod.uid)
+        !self.evicting.is_empty() && self.evicting.contains(pod.uid.as_str())
     }
 
     pub(crate) fn amounts(&self, requests: &Resources) -> Amounts {

@@ -59,9 +59,8 @@ mod tests {
     #[test]
     fn a_budget_guards_what_its_selector_matches_in_its_namespace() {
         let pod = Pod {
-            namespace: "ml".into(),
             labels: std::sync::Arc::new([("app".to_owned(), "web".to_owned())].into()),
-            ..Pod::default()
+            ..Pod::bare("ml", "p", "u".parse().unwrap())
         };
         let guards = |namespace: &str, selector: Option<Value>| {
             let selector = selector.map(|s| serde_json::from_value(s).unwrap());

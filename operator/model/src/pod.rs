@@ -10,14 +10,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
+use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels, member_of};
 use lockstep_api::time::utc;
 
 use crate::foreign::{PodUnit, unit_of};
 use crate::pod_view::{PodSpecView, PodStatusView};
-use crate::quantity::InvalidQuantity;
 use crate::resources::{Resources, pod_takes};
+use crate::unreadable::{Unreadable, present};
 
 /// Annotation of a static pod's mirror: the API server cannot evict the pod behind it.
 const MIRROR: &str = "kubernetes.io/config.mirror";
@@ -29,14 +30,14 @@ const SCHEDULER_ERROR: &str = "SchedulerError";
 pub const DEFAULT_GRACE: i64 = 30;
 
 /// A pod as the scheduler sees it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 #[expect(
     clippy::struct_excessive_bools,
     reason = "each is a field of the object it was read from"
 )]
 pub struct Pod {
     /// UID.
-    pub uid: String,
+    pub uid: Uid,
     /// Namespace.
     pub namespace: String,
     /// Name.
@@ -44,7 +45,7 @@ pub struct Pod {
     /// Labels, for disruption budgets.
     pub labels: Arc<BTreeMap<String, String>>,
     /// UID of the workload that controls it, from [`workload_of`].
-    pub owner: Option<String>,
+    pub owner: Option<Uid>,
     /// Work of others that it belongs to, by a key that no other of its namespace has: when it goes,
     /// all of that restarts or waits.
     pub unit: Option<PodUnit>,
@@ -107,13 +108,47 @@ pub enum Stage {
 }
 
 impl Pod {
-    /// A pod from the parts of its object that are read. A quantity that does not parse makes it
-    /// unreadable: the API server does not store such a pod.
+    /// A pod that asks for nothing and is nowhere.
+    pub fn bare(namespace: impl Into<String>, name: impl Into<String>, uid: Uid) -> Self {
+        Self {
+            uid,
+            namespace: namespace.into(),
+            name: name.into(),
+            labels: Arc::default(),
+            owner: None,
+            unit: None,
+            pod_group: None,
+            member: None,
+            placement: None,
+            bound: None,
+            pinned: None,
+            nominated: None,
+            requests: Arc::default(),
+            claims: None,
+            priority: 0,
+            preempts: false,
+            protected: false,
+            stage: Stage::Open,
+            refusal: None,
+            grace: Duration::ZERO,
+            terminating: None,
+            disrupted: false,
+            started: None,
+            last_checkpoint: None,
+            may_end: false,
+            ends: None,
+        }
+    }
+
+    /// A pod from the parts of its object that are read.
     pub fn new(
         metadata: &ObjectMeta,
         spec: &PodSpecView,
         status: &PodStatusView,
-    ) -> Result<Self, InvalidQuantity> {
+    ) -> Result<Self, Unreadable> {
+        let name = present("name", metadata.name.as_ref())?;
+        let namespace = present("namespace", metadata.namespace.as_ref())?;
+        let uid = Uid::read(metadata.uid.as_deref()).ok_or(Unreadable::Missing("uid"))?;
         let label = |name: &str| metadata.labels.as_ref().and_then(|l| l.get(name));
         let annotation = |name: &str| metadata.annotations.as_ref().and_then(|a| a.get(name));
         let owner = metadata
@@ -151,11 +186,11 @@ impl Pod {
             .map(Arc::from);
         let created = metadata.creation_timestamp.as_ref();
         Ok(Self {
-            uid: metadata.uid.clone().unwrap_or_default(),
-            namespace: metadata.namespace.clone().unwrap_or_default(),
-            name: metadata.name.clone().unwrap_or_default(),
+            uid,
+            namespace: namespace.clone(),
+            name: name.clone(),
             labels: Arc::new(shared_labels(metadata)),
-            owner: workload_of(metadata).map(|o| o.uid.clone()),
+            owner: workload_of(metadata).and_then(|o| Uid::read(Some(&o.uid))),
             unit: unit_of(metadata, spec.group()),
             pod_group: label(labels::POD_GROUP).cloned(),
             member: metadata.labels.as_ref().and_then(member_of),
@@ -320,8 +355,12 @@ mod tests {
 
     fn pod(object: &Value) -> Pod {
         let part = |name: &str| object.get(name).cloned().unwrap_or_else(|| json!({}));
+        let mut metadata = json!({"uid": "u", "namespace": "ml", "name": "p"});
+        for (field, value) in part("metadata").as_object().unwrap() {
+            metadata[field] = value.clone();
+        }
         Pod::new(
-            &serde_json::from_value(part("metadata")).unwrap(),
+            &serde_json::from_value(metadata).unwrap(),
             &serde_json::from_value(part("spec")).unwrap(),
             &serde_json::from_value(part("status")).unwrap(),
         )
@@ -369,7 +408,7 @@ mod tests {
         assert_eq!(p.member, Some(Member::new("workers", 1, 2)));
         assert_eq!(
             (
-                p.owner.as_deref(),
+                p.owner.as_ref().map(Uid::as_str),
                 p.pod_group.as_deref(),
                 p.placement.as_deref()
             ),

@@ -71,7 +71,7 @@ impl ListedPod {
             endless: !terminating && !pod.may_end,
             owned: pod.owner.is_some(),
             in_unit: pod.unit.is_some(),
-            tag: tag(&pod.uid),
+            tag: tag(pod.uid.as_str()),
             pod: Arc::clone(pod),
         }
     }
@@ -110,7 +110,7 @@ impl PodPart {
 }
 
 impl PodRow {
-    /// Has room for so many nodes.
+    /// Holds so many nodes from now on.
     pub fn grow(&mut self, nodes: usize) {
         let parts = nodes.div_ceil(NODES);
         if self.0.len() < parts {

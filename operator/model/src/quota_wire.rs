@@ -11,7 +11,8 @@ use serde::Deserialize;
 use crate::quantity::{InvalidQuantity, milli, units};
 use crate::quota::{Quota, QuotaAmounts, QuotaScope, in_milli};
 use crate::share;
-use crate::wire::{Unreadable, present, trimmed};
+use crate::unreadable::{Unreadable, present};
+use crate::wire::trimmed;
 
 /// A resource quota.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]

@@ -42,11 +42,8 @@ pub(crate) fn mk_pod(uid: &str, node: &str, gpus: i64) -> Pod {
         ("nvidia.com/gpu", &gpus.to_string()),
     ]);
     Pod {
-        uid: uid.to_owned(),
-        namespace: "ml".to_owned(),
-        name: uid.to_owned(),
         bound: Some(node.to_owned()),
         requests: Arc::new(requests),
-        ..Pod::default()
+        ..Pod::bare("ml", uid, uid.parse().unwrap())
     }
 }

@@ -292,7 +292,7 @@ mod tests {
         for pod in [
             guarded.clone(),
             Pod {
-                uid: "b".into(),
+                uid: "b".parse().unwrap(),
                 ..guarded
             },
             mk_pod("c", "n1", 2),

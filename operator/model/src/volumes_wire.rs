@@ -7,8 +7,9 @@ use kube::Resource;
 use lockstep_api::key::Key;
 use serde::Deserialize;
 
+use crate::unreadable::{Unreadable, present};
 use crate::volumes::{Claim, StorageClass, Volume};
-use crate::wire::{Unreadable, present, trimmed};
+use crate::wire::trimmed;
 
 /// Annotation of a claim whose binding is complete (`pkg/controller/volume/persistentvolume`).
 const BIND_COMPLETED: &str = "pv.kubernetes.io/bind-completed";

@@ -22,36 +22,14 @@ use kube::Resource;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::time::utc;
 use serde::{Deserialize, Deserializer};
-use thiserror::Error;
 
 use crate::gang::preemption_priority;
 use crate::node::{NodeSpecView, NodeStatusView};
 use crate::pdb::Budget;
 use crate::pod_view::{PodConditionView, PodSpecView, PodStatusView};
 use crate::priority_class::PriorityClass;
-use crate::quantity::InvalidQuantity;
+use crate::unreadable::{Unreadable, present};
 use crate::{Node, Pod};
-
-/// Why an object cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum Unreadable {
-    /// The API server gives every object this field.
-    #[error("metadata.{0} is missing")]
-    Missing(&'static str),
-    /// A quantity that the API server would not have stored.
-    #[error(transparent)]
-    Quantity(#[from] InvalidQuantity),
-}
-
-/// Checks that an identity is there.
-pub fn present<'m>(
-    field: &'static str,
-    value: Option<&'m String>,
-) -> Result<&'m String, Unreadable> {
-    value
-        .filter(|text| !text.is_empty())
-        .ok_or(Unreadable::Missing(field))
-}
 
 /// A pod.
 #[derive(Clone, Debug, Default, Deserialize, Resource)]
@@ -143,16 +121,13 @@ pub struct StateWire {
 impl PodWire {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Pod, Unreadable> {
-        present("name", self.metadata.name.as_ref())?;
-        present("namespace", self.metadata.namespace.as_ref())?;
-        present("uid", self.metadata.uid.as_ref())?;
         let status = PodStatusView {
             phase: Some(self.status.phase.clone()).filter(|p| !p.is_empty()),
             start_time: self.status.start_time.clone(),
             nominated_node_name: self.status.nominated_node_name.clone(),
             conditions: self.status.conditions.iter().map(condition).collect(),
         };
-        Ok(Pod::new(&self.metadata, &self.spec, &status)?)
+        Pod::new(&self.metadata, &self.spec, &status)
     }
 
     /// Whether the pod's Ready condition is True and it is not being deleted.
@@ -210,13 +185,12 @@ pub struct NodeInfoWire {
 impl NodeWire {
     /// As the scheduler sees it.
     pub fn scheduling(&self) -> Result<Node, Unreadable> {
-        present("name", self.metadata.name.as_ref())?;
         let status = NodeStatusView {
             allocatable: self.status.allocatable.clone(),
             declared_features: self.status.declared_features.clone(),
         };
         let ready = self.not_ready_since().is_none();
-        Ok(Node::new(&self.metadata, &self.spec, &status, ready)?)
+        Node::new(&self.metadata, &self.spec, &status, ready)
     }
 
     /// When the Ready condition became True, by the node's clock; none: it is not, or does not say.

@@ -114,7 +114,7 @@ impl Occupancy<'_> {
     }
 
     fn end_of_pod(&self, pod: &Pod) -> WorkEnd {
-        if self.evicting.contains(&pod.uid) {
+        if self.evicting.contains(pod.uid.as_str()) {
             WorkEnd::Leaving(self.now)
         } else if let Some(end) = pod.terminating {
             self.terminating(end)

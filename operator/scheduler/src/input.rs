@@ -11,7 +11,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
 use lockstep_api::gangs::Gang;
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::scheduling::{PodGroupStatus, PreemptionPolicy, TopologyConstraint};
 use lockstep_api::workload::AvoidedNode;
@@ -62,7 +62,7 @@ pub struct PodGroupInput {
     /// UID.
     pub uid: Uid,
     /// Version, a precondition of writes.
-    pub resource_version: String,
+    pub resource_version: Option<ResourceVersion>,
     /// Generation of the spec.
     pub generation: i64,
     /// Whether it is being deleted.
@@ -220,7 +220,7 @@ impl PodGroupInput {
         };
         Some(Self {
             uid: Uid::read(meta.uid.as_deref())?,
-            resource_version: meta.resource_version.clone().unwrap_or_default(),
+            resource_version: ResourceVersion::read(meta.resource_version.as_deref()),
             generation: meta.generation.unwrap_or_default(),
             deleting: meta.deletion_timestamp.is_some(),
             priority: spec.priority,

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstep_api::ids::ResourceVersion;
 use lockstep_api::key::Key;
 use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
@@ -110,7 +111,7 @@ pub struct StatusWrite {
     /// UID, a precondition.
     pub uid: String,
     /// Version that the decision was made from, a precondition.
-    pub resource_version: String,
+    pub resource_version: Option<ResourceVersion>,
     /// The status as read.
     pub read: PodGroupStatus,
     /// The status as it is to be.
@@ -245,7 +246,7 @@ mod tests {
         StatusWrite {
             key: Key::new("ml", name),
             uid: name.to_owned(),
-            resource_version: "1".to_owned(),
+            resource_version: "1".parse().ok(),
             read: status(from),
             status: status(to),
             vacated: None,

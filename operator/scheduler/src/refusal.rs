@@ -56,18 +56,18 @@ pub(crate) fn note_refusals(
         let Some(node) = pod.pinned.as_deref() else {
             continue;
         };
-        refused.insert(pod.uid.clone());
+        refused.insert(pod.uid.to_string());
         let ordinal = context.cluster.ordinal(node);
         let may_end = pod.refusal.as_deref().is_none_or(may_end_with_others);
         if may_end && ordinal.is_some_and(|n| terminating_on(context, n, wake)) {
             // What was refused while there was no capacity is tried again when there is: that takes
             // a moment, too, and counts from the first look at the node without them.
-            memory.refused_since.remove(&pod.uid);
+            memory.refused_since.remove(pod.uid.as_str());
             continue;
         }
         let since = *memory
             .refused_since
-            .entry(pod.uid.clone())
+            .entry(pod.uid.to_string())
             .or_insert(context.now);
         let waits = pod.refusal.as_deref().is_some_and(awaits_own_claim);
         let patience = if waits {
@@ -186,7 +186,7 @@ pub(crate) fn why_no_preemption(context: &Context<'_>, gang: &GangState) -> Opti
 fn mounts_claim_in_use(context: &Context<'_>, gang: &GangState) -> bool {
     let group = &gang.input.key;
     let of_others = |pod: &Arc<Pod>| {
-        let own = pod.owner.as_deref() == Some(gang.input.workload.uid.as_str())
+        let own = pod.owner.as_ref() == Some(&gang.input.workload.uid)
             && pod.pod_group.as_ref() == Some(&group.name);
         !own && pod.alive()
     };

@@ -44,14 +44,8 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
         .iter()
         .map(|template| template_record(template, nodes))
         .collect();
-    let domains = shape.domains.iter().map(|domain| DomainRecord {
-        ledger: ledger
-            .domains
-            .iter()
-            .find(|l| l.key == domain.key)
-            .map(domain_ledger_record),
-        members: ranges(&domain.members),
-    });
+    let domains = shape.domains.iter();
+    let domains = domains.map(|domain| domain_record(domain, ledger));
     let status = &group.status;
     Ok(GangRecord {
         namespace: key.namespace.clone(),
@@ -85,32 +79,58 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
         avoid: workload.avoid.clone(),
         placement_tries: workload.placement_tries,
         queued_at: status.queued_at,
-        placement: status.placement.as_ref().map(|p| PlacementRecord {
-            decided_at: p.decided_at,
-            nodes: p
-                .nodes
-                .iter()
-                .map(|n| (n.node.clone(), n.members.clone()))
-                .collect(),
-            released: gang.released(),
-            backfill: p.backfill.clone(),
-        }),
-        preemption: status.preemption.as_ref().map(|intent| PreemptionRecord {
-            decided_at: intent.decided_at,
-            victims: intent.victims.clone(),
-            genuine: is_own(group, intent),
-        }),
+        placement: status
+            .placement
+            .as_ref()
+            .map(|p| placement_record(p, gang.released())),
+        preemption: status
+            .preemption
+            .as_ref()
+            .map(|intent| preemption_record(intent, is_own(group, intent))),
         disrupted: is_true(&status.conditions, types::DISRUPTION_TARGET),
-        refusal: status.refusal.as_ref().map(|refusal| RefusalRecord {
-            at: refusal.at,
-            tries: refusal.tries,
-            observed: refusal.observed,
-        }),
+        refusal: status.refusal.as_ref().map(refusal_record),
         last_preemption: status.last_preemption.clone(),
         excluded_nodes: status.excluded_nodes.clone(),
         reservation: status.reservation.clone(),
         ends: workload.ends,
     })
+}
+
+fn domain_record(domain: &Domain, ledger: &MemberLedger) -> DomainRecord {
+    let own = ledger.domains.iter().find(|l| l.key == domain.key);
+    DomainRecord {
+        ledger: own.map(domain_ledger_record),
+        members: ranges(&domain.members),
+    }
+}
+
+fn placement_record(placement: &Placement, released: bool) -> PlacementRecord {
+    PlacementRecord {
+        decided_at: placement.decided_at,
+        nodes: placement
+            .nodes
+            .iter()
+            .map(|n| (n.node.clone(), n.members.clone()))
+            .collect(),
+        released,
+        backfill: placement.backfill.clone(),
+    }
+}
+
+fn preemption_record(intent: &Preemption, genuine: bool) -> PreemptionRecord {
+    PreemptionRecord {
+        decided_at: intent.decided_at,
+        victims: intent.victims.clone(),
+        genuine,
+    }
+}
+
+fn refusal_record(refusal: &Refusal) -> RefusalRecord {
+    RefusalRecord {
+        at: refusal.at,
+        tries: refusal.tries,
+        observed: refusal.observed,
+    }
 }
 
 /// Whether the scheduler has said that something is missing which the file does not have: claims and
@@ -211,7 +231,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
         key: Key::new(&record.namespace, &record.name),
         group: PodGroupInput {
             uid,
-            resource_version: String::new(),
+            resource_version: None,
             generation: record.spec.generation,
             deleting: false,
             priority: record.priority,

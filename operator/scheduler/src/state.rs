@@ -359,7 +359,7 @@ impl GangState {
         let domains = &self.input.workload.members.domains;
         let mut incidents = domains.iter().filter_map(|d| d.incident.as_ref());
         incidents.any(|Replacement { members, old_pods }| {
-            members.contains(member) && old_pods.contains(&pod.uid)
+            members.contains(member) && old_pods.contains(pod.uid.as_str())
         })
     }
 

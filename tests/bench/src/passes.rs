@@ -66,13 +66,10 @@ impl World {
         for number in 0..pods {
             let uid = format!("single-{number}");
             world.model.upsert_pod(Pod {
-                uid: uid.clone(),
-                namespace: "web".to_owned(),
-                name: uid,
                 bound: Some(node_name(number % nodes)),
                 requests: Arc::clone(&holds),
                 started: Some(world.now),
-                ..Pod::default()
+                ..pod("web", &uid)
             });
         }
         world.gang("wants-all", 100, nodes, &Arc::new(requests(8)), None);
@@ -151,11 +148,13 @@ impl World {
             };
             let old = &**gang;
             let assigned = write.status.placement.as_ref().map(assignments);
-            let version = old.group.resource_version.parse::<u64>().unwrap_or(0) + 1;
+            let version = old.group.resource_version.as_ref();
+            let version = version.and_then(|v| v.as_str().parse::<u64>().ok());
+            let version = version.unwrap_or(0) + 1;
             let group = PodGroupInput {
                 status: write.status.clone(),
                 assigned: assigned.map(Arc::new),
-                resource_version: version.to_string(),
+                resource_version: version.to_string().parse().ok(),
                 ..old.group.clone()
             };
             *gang = Arc::new(GangInput {
@@ -213,13 +212,10 @@ impl World {
         let uid = format!("small-{}", self.pods);
         let requests = resources(&[("cpu", "200m"), ("memory", "512Mi"), ("pods", "1")]);
         self.model.upsert_pod(Pod {
-            uid: uid.clone(),
-            namespace: "web".to_owned(),
-            name: uid.clone(),
             bound: Some(node_name(node)),
             requests: Arc::new(requests),
             started: Some(self.now),
-            ..Pod::default()
+            ..pod("web", &uid)
         });
         uid
     }
@@ -277,7 +273,7 @@ impl World {
             key: key.clone(),
             group: PodGroupInput {
                 uid: uid("group"),
-                resource_version: "1".to_owned(),
+                resource_version: "1".parse().ok(),
                 generation: 1,
                 deleting: false,
                 priority,
@@ -336,18 +332,20 @@ fn member_pod(
 ) -> Pod {
     let uid = format!("{gang}-{member}");
     Pod {
-        uid: uid.clone(),
-        namespace: "ml".to_owned(),
-        name: uid,
-        owner: Some(format!("{gang}-uid")),
+        owner: format!("{gang}-uid").parse().ok(),
         pod_group: Some(gang.to_owned()),
         member: Some(member.clone()),
         pinned: Some(node.to_owned()),
         requests: Arc::clone(holds),
         priority,
         may_end: true,
-        ..Pod::default()
+        ..pod("ml", &uid)
     }
+}
+
+/// A pod whose UID is its name.
+fn pod(namespace: &str, name: &str) -> Pod {
+    Pod::bare(namespace, name, name.parse().expect("a UID"))
 }
 
 fn placement(

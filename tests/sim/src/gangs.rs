@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Deref, DerefMut};
 
 use chrono::{DateTime, Utc};
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::condition::{Condition, find, is_true, types};
@@ -172,6 +172,15 @@ impl Gangs {
     pub fn make_claim(&mut self, name: &str) {
         let claim = Key::new(NAMESPACE, format!("data-{name}"));
         self.cluster.store().make_claim(&claim, true);
+    }
+
+    /// The claim of a gang comes into being, and one pod at a time may mount it.
+    pub fn make_one_pod_claim(&mut self, name: &str) {
+        self.make_claim(name);
+        let claim = Key::new(NAMESPACE, format!("data-{name}"));
+        self.cluster.edit::<PersistentVolumeClaim>(&claim, |claim| {
+            claim.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".into()]);
+        });
     }
 
     /// Priority that a gang has as a victim, once it runs. It may be said before there is the gang.

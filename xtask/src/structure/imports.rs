@@ -1,4 +1,4 @@
-//! Which file of a crate needs which, and where that goes in a circle.
+//! Which file and which module of a crate needs which, and where that goes in a circle.
 //!
 //! A file needs the file that *defines* what it names: `use crate::Plan` is followed through
 //! `pub use plan::Plan` in `lib.rs` to `plan.rs`. A re-export is a signpost and needs nothing.
@@ -16,19 +16,52 @@ type ModulePath = Vec<String>;
 
 /// Groups of files of one crate that need each other in a circle, by path.
 pub fn cycles(krate: &Crate) -> Vec<Vec<String>> {
-    let modules = Modules::of(krate);
-    let mut graph: DiGraph<usize, ()> = DiGraph::new();
-    let nodes: Vec<NodeIndex> = (0..krate.files.len())
-        .map(|ix| graph.add_node(ix))
+    let needs = needs(krate);
+    let names = krate.files.iter().map(|f| f.path.display().to_string());
+    circles(&names.collect::<Vec<_>>(), &needs)
+}
+
+/// Groups of modules of one crate that need each other in a circle, by name: a folder with all that
+/// is in it is one.
+pub fn module_cycles(krate: &Crate) -> Vec<Vec<String>> {
+    let of_file = |ix: usize| krate.files[ix].module.first();
+    let names: BTreeSet<String> = (0..krate.files.len())
+        .filter_map(of_file)
+        .cloned()
         .collect();
-    for (ix, file) in krate.files.iter().enumerate() {
+    let names: Vec<String> = names.into_iter().collect();
+    let position = |ix: usize| names.binary_search(of_file(ix)?).ok();
+    let mut needed_by_module = vec![BTreeSet::new(); names.len()];
+    for (ix, needed) in needs(krate).into_iter().enumerate() {
+        if let Some(module) = position(ix) {
+            needed_by_module[module].extend(needed.into_iter().filter_map(position));
+        }
+    }
+    circles(&names, &needed_by_module)
+}
+
+/// Which files each file of a crate needs.
+fn needs(krate: &Crate) -> Vec<BTreeSet<usize>> {
+    let modules = Modules::of(krate);
+    let files = krate.files.iter();
+    let needs = files.map(|file| {
         let mut needs = Needs {
             modules: &modules,
             module: file.module.clone(),
             files: BTreeSet::new(),
         };
         needs.visit_file(&file.syntax);
-        for needed in needs.files.into_iter().filter(|needed| *needed != ix) {
+        needs.files
+    });
+    needs.collect()
+}
+
+/// Groups of those that need each other in a circle, where each names what it needs by position.
+fn circles(names: &[String], needs: &[BTreeSet<usize>]) -> Vec<Vec<String>> {
+    let mut graph: DiGraph<usize, ()> = DiGraph::new();
+    let nodes: Vec<NodeIndex> = (0..names.len()).map(|ix| graph.add_node(ix)).collect();
+    for (ix, needed) in needs.iter().enumerate() {
+        for &needed in needed.iter().filter(|needed| **needed != ix) {
             graph.add_edge(nodes[ix], nodes[needed], ());
         }
     }
@@ -36,12 +69,12 @@ pub fn cycles(krate: &Crate) -> Vec<Vec<String>> {
         .into_iter()
         .filter(|circle| circle.len() > 1)
         .map(|circle| {
-            let mut paths: Vec<String> = circle
+            let mut names: Vec<String> = circle
                 .into_iter()
-                .map(|node| krate.files[graph[node]].path.display().to_string())
+                .map(|node| names[graph[node]].clone())
                 .collect();
-            paths.sort();
-            paths
+            names.sort();
+            names
         })
         .collect();
     circles.sort();
@@ -261,6 +294,19 @@ mod tests {
             ("act.rs", "use crate::Plan; pub fn send() {}"),
         ]));
         assert_eq!(found, [["act.rs", "plan.rs"]]);
+    }
+
+    #[test]
+    fn folders_are_in_a_circle_where_no_files_are() {
+        let krate = krate(&[
+            ("lib.rs", "mod plan; mod act;"),
+            ("plan/mod.rs", "pub mod decide; pub mod word;"),
+            ("plan/decide.rs", "use crate::act::Request;"),
+            ("plan/word.rs", "pub struct Word;"),
+            ("act.rs", "use crate::plan::word::Word; pub struct Request;"),
+        ]);
+        assert_eq!(cycles(&krate), Vec::<Vec<String>>::new());
+        assert_eq!(module_cycles(&krate), [["act", "plan"]]);
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The structure of the product's sources, read from their syntax: import cycles between the files
-//! of a crate, public type names that occur twice, and how dense the code is.
+//! and between the modules of a crate, public type names that occur twice, and how dense the code is.
 //!
 //! The product is `api` and the crates below `operator/`. Code under `#[cfg(test)]` is left out.
 
@@ -8,7 +8,7 @@ mod measures;
 mod names;
 mod source;
 
-pub use imports::cycles;
+pub use imports::{cycles, module_cycles};
 pub use measures::{Function, Measures, measure};
 pub use names::duplicate_types;
 pub use source::{Crate, load};

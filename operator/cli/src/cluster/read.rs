@@ -9,7 +9,8 @@ use lockstep_api::time::{utc, utc_micro};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::quota_wire::NamespaceWire;
 use lockstep_model::snapshot::PriorityClassRecord;
-use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire, Unreadable};
+use lockstep_model::unreadable::Unreadable;
+use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire};
 use lockstep_model::{Budget, Node, Pod, Weights};
 
 use super::ClusterReader;
@@ -105,14 +106,14 @@ impl ClusterReader {
     /// What status and events say about a workload.
     pub async fn story(&self, namespace: &str, name: &str) -> Result<Story, Problem> {
         let workload = self.workload(namespace, name).await?;
-        let uid = workload.metadata.uid.clone().unwrap_or_default();
+        let own = workload.metadata.uid.clone();
         let groups = self.groups_of(&workload).await?;
         let mut events = Vec::new();
         let of_groups = groups
             .iter()
             .filter_map(|g| g.metadata.uid.clone())
             .take(GANGS_WITH_EVENTS);
-        for uid in std::iter::once(uid).chain(of_groups) {
+        for uid in own.into_iter().chain(of_groups) {
             events.extend(self.events(namespace, &uid).await?);
         }
         Ok(Story {

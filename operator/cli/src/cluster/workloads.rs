@@ -101,7 +101,9 @@ impl ClusterReader {
 
     /// The pods of a workload, those that are ending last.
     pub async fn pods_of(&self, workload: &TrainingWorkload) -> Result<Vec<Pod>, Problem> {
-        let uid = workload.metadata.uid.as_deref().unwrap_or_default();
+        let Some(uid) = &workload.metadata.uid else {
+            return Ok(Vec::new());
+        };
         let labels = format!("{}={uid}", labels::WORKLOAD_UID);
         let namespace = workload.metadata.namespace.as_deref();
         let pods: Vec<Pod> = self.list(self.scoped(namespace), Some(&labels)).await?;

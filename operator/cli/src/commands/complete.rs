@@ -135,21 +135,22 @@ fn typed(line: &[OsString]) -> Typed {
 
 /// The command with candidates that only the cluster and the kubeconfig know.
 fn with_live(command: clap::Command, typed: &Typed) -> clap::Command {
-    let live = |arg: clap::Arg| match Live::of(arg.get_id().as_str()) {
-        Some(live) => {
-            let typed = typed.clone();
-            arg.add(ArgValueCandidates::new(move || {
-                let names = candidates(live, &typed);
-                names.into_iter().map(CompletionCandidate::new).collect()
-            }))
-        }
-        None => arg,
-    };
-    let mut command = command.mut_args(live);
+    let mut command = command.mut_args(|arg| live_arg(arg, typed));
     for verb in command.get_subcommands_mut() {
-        *verb = std::mem::take(verb).mut_args(live);
+        *verb = std::mem::take(verb).mut_args(|arg| live_arg(arg, typed));
     }
     command
+}
+
+fn live_arg(arg: clap::Arg, typed: &Typed) -> clap::Arg {
+    let Some(live) = Live::of(arg.get_id().as_str()) else {
+        return arg;
+    };
+    let typed = typed.clone();
+    arg.add(ArgValueCandidates::new(move || {
+        let names = candidates(live, &typed);
+        names.into_iter().map(CompletionCandidate::new).collect()
+    }))
 }
 
 /// None where the cluster does not answer in time: a shell is no place for errors.

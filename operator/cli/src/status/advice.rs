@@ -51,7 +51,7 @@ pub fn next(
         ],
         Some(Phase::Failed) => vec![
             format!("{} has the log of the member that failed", failed_log()),
-            "a workload that has failed does not start again: delete it and apply it anew"
+            "a workload that has failed does not start again: delete it and apply it again"
                 .to_owned(),
         ],
         Some(Phase::Succeeded) => vec!["nothing: it is complete".to_owned()],

@@ -147,7 +147,7 @@ fn training(progress: &TrainingProgress, look: &Look) -> String {
         (Some(saved), Some(time)) => {
             format!("{step}; checkpoint of step {saved}, {} ago", ago(time))
         }
-        _ => format!("{step}; no checkpoint was told"),
+        _ => format!("{step}; no checkpoint reported"),
     }
 }
 

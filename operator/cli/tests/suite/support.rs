@@ -111,16 +111,16 @@ pub fn gang(
     value["metadata"]["uid"] = json!(uid);
     value["status"] = json!({"gangs": [{"key": "workload", "started": true}]});
     let group_name = pod_group_name(name, &uid, "workload");
-    let seats: Vec<Value> = (0..)
+    let placed: Vec<Value> = (0..)
         .zip(nodes)
         .map(|(i, n)| json!({"node": n, "members": [format!("workers/0/{i}")]}))
         .collect();
     let owner = json!([{"apiVersion": "training.lockstep.dev/v1alpha1", "kind": "TrainingWorkload", "name": name,
         "uid": uid, "controller": true}]);
     let mut status = json!({"queuedAt": ago(age)});
-    if !nodes.is_empty() {
+    if !placed.is_empty() {
         status["placement"] =
-            json!({"id": "p", "decidedAt": ago(age), "members": members, "nodes": seats});
+            json!({"id": "p", "decidedAt": ago(age), "members": members, "nodes": placed});
     }
     let group: PodGroup = serde_json::from_value(json!({
         "apiVersion": "scheduling.lockstep.dev/v1alpha1", "kind": "PodGroup",

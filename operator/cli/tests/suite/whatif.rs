@@ -153,7 +153,7 @@ workload: needs 16 more nvidia.com/gpu for 2 pods; the gang may not preempt: pre
 }
 
 #[test]
-fn free_room_is_taken_before_anybody_leaves() {
+fn free_capacity_is_taken_before_anybody_leaves() {
     let mut objects = full_cluster();
     objects.nodes.push(node("n5", "b", 8));
     let answer = ask(objects, 1, 8, &json!({}));
@@ -167,7 +167,7 @@ fn free_room_is_taken_before_anybody_leaves() {
 }
 
 #[test]
-fn room_that_is_being_left_is_waited_for() {
+fn capacity_that_is_being_left_is_waited_for() {
     let mut objects = full_cluster();
     let ending = json!({"deletionTimestamp": ago(-30)});
     objects.nodes.push(node("n5", "b", 8));
@@ -367,7 +367,7 @@ fn live(
         .filter(|p| p.owner.is_none())
     {
         builder.add_pod(pod, pod.priority, costs.loss_of_pod(pod, now()), None, None);
-        uids.push(pod.uid.clone());
+        uids.push(pod.uid.to_string());
     }
     let request = snapshot
         .dims()
@@ -381,10 +381,10 @@ fn live(
     )
     .ok()?;
     let mut nodes = BTreeMap::new();
-    for seat in &answer.placement.assignments {
+    for assignment in &answer.placement.assignments {
         *nodes
-            .entry(snapshot.node_name(seat.node).to_owned())
-            .or_default() += seat.count as usize;
+            .entry(snapshot.node_name(assignment.node).to_owned())
+            .or_default() += assignment.count as usize;
     }
     Some((
         answer.victims.iter().map(|&v| uids[v].clone()).collect(),

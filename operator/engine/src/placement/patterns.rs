@@ -186,7 +186,7 @@ impl Enumeration<'_> {
             // The last shape takes all that it can: less would be a part of that.
             self.looked_at += 1;
             self.pattern[at] = here;
-            if !self.has_room(at, here) {
+            if !self.takes_more(at, here) {
                 self.keep();
             }
             return true;
@@ -211,7 +211,7 @@ impl Enumeration<'_> {
 
     /// Whether a pod can be added to the pattern, which is then a part of another. The last shape has
     /// all that it can, which is not taken from what is left.
-    fn has_room(&self, last: usize, held: i64) -> bool {
+    fn takes_more(&self, last: usize, held: i64) -> bool {
         let by_last = self.requests[last];
         (0..last).any(|at| {
             let mut amounts = self.left.iter().zip(self.requests[at]).zip(by_last);

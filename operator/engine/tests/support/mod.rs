@@ -250,7 +250,7 @@ fn run_member(cluster: &mut Cluster, demand: &mut Demand, shape: usize, node: No
         .iter()
         .flat_map(|s| &s.running)
         .any(|r| domain(r.node) != domain(node));
-    if !oracle::has_room(cluster, demand, spec, node) || (bound(Scope::Gang) && elsewhere) {
+    if !oracle::one_more_fits(cluster, demand, spec, node) || (bound(Scope::Gang) && elsewhere) {
         return;
     }
     let (replicas, size) = match demand.topology {

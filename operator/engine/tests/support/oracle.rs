@@ -27,7 +27,7 @@ pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
             .collect::<Vec<Lot>>()
     };
     match key {
-        None => seat(&mut cluster.clone(), demand, &lots(None)),
+        None => place_all(&mut cluster.clone(), demand, &lots(None)),
         Some((key, Scope::Gang)) => {
             let pin = demand
                 .shapes
@@ -37,7 +37,7 @@ pub fn fits(cluster: &Cluster, demand: &Demand) -> bool {
             let domains = (0..cluster.domain_count(key)).filter(|&d| pin.is_none_or(|p| p == d));
             domains
                 .into_iter()
-                .any(|d| seat(&mut cluster.clone(), demand, &lots(Some(d))))
+                .any(|d| place_all(&mut cluster.clone(), demand, &lots(Some(d))))
         }
         Some((key, Scope::Replica)) => {
             let replicas: Vec<Lot> = (0..demand.shapes.len())
@@ -85,7 +85,7 @@ fn together(
     chosen: &mut Vec<Lot>,
 ) -> bool {
     let Some((first, rest)) = left.split_first() else {
-        return seat(&mut cluster.clone(), demand, chosen);
+        return place_all(&mut cluster.clone(), demand, chosen);
     };
     (0..cluster.domain_count(key))
         .filter(|&d| first.domain.is_none_or(|f| f == d))
@@ -101,12 +101,12 @@ fn together(
 }
 
 /// Tries every node for every member.
-fn seat(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
+fn place_all(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
     let Some((lot, rest)) = lots.split_first() else {
         return true;
     };
     if lot.count == 0 {
-        return seat(cluster, demand, rest);
+        return place_all(cluster, demand, rest);
     }
     let shape = &demand.shapes[lot.shape];
     let fewer: Vec<Lot> = std::iter::once(Lot {
@@ -119,23 +119,23 @@ fn seat(cluster: &mut Cluster, demand: &Demand, lots: &[Lot]) -> bool {
     (0..cluster.node_count()).any(|node| {
         let here =
             lot.domain.is_none() || key.is_some_and(|key| cluster.domain(node, key) == lot.domain);
-        if !here || !has_room(cluster, demand, shape, node) {
+        if !here || !one_more_fits(cluster, demand, shape, node) {
             return false;
         }
         cluster.add_pod(node, &shape.request);
-        let fits = seat(cluster, demand, &fewer);
+        let fits = place_all(cluster, demand, &fewer);
         cluster.remove_pod(node, &shape.request);
         fits
     })
 }
 
 /// Whether one more pod of the shape may go to a node.
-pub fn has_room(cluster: &Cluster, demand: &Demand, shape: &Shape, node: NodeIx) -> bool {
+pub fn one_more_fits(cluster: &Cluster, demand: &Demand, shape: &Shape, node: NodeIx) -> bool {
     let eligible = shape.eligible.as_ref().is_none_or(|set| set.contains(node));
-    let room = cluster
+    let fits = cluster
         .free(node)
         .iter()
         .zip(&shape.request)
         .all(|(&free, &asked)| asked == 0 || free >= asked);
-    cluster.schedulable(node) && eligible && !demand.excluded.contains(node) && room
+    cluster.schedulable(node) && eligible && !demand.excluded.contains(node) && fits
 }

@@ -60,7 +60,7 @@ fn clean_up(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mu
         && facts.due(end + TimeDelta::seconds(ttl)).passed(wake)
     {
         out.push(Action::DeleteWorkload {
-            uid: facts.view.uid().to_owned(),
+            uid: facts.view.id().uid.clone(),
         });
     }
 }

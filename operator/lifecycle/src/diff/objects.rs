@@ -132,8 +132,8 @@ fn ensure<T>(
     out.push(match present {
         Some(held) => Action::Update {
             object,
-            uid: held.uid.to_string(),
-            resource_version: held.resource_version.to_string(),
+            uid: held.uid.clone(),
+            resource_version: held.resource_version.clone(),
         },
         None => Action::Create(object),
     });
@@ -195,12 +195,11 @@ fn held(group: &PodGroup) -> Option<Held<()>> {
 fn delete_surplus_pod_groups(facts: &Facts<'_>, out: &mut Vec<Action>) -> bool {
     let before = out.len();
     for (key, group) in facts.view.pod_groups() {
-        if let (None, Some(name), Some(uid)) =
-            (facts.gang(key), &group.metadata.name, &group.metadata.uid)
-        {
+        let uid = Uid::read(group.metadata.uid.as_deref());
+        if let (None, Some(name), Some(uid)) = (facts.gang(key), &group.metadata.name, uid) {
             out.push(Action::DeletePodGroup {
                 name: name.clone(),
-                uid: uid.clone(),
+                uid,
             });
         }
     }

@@ -13,7 +13,6 @@ use crate::ledger::{DomainLedger, GangLedger, Ledger};
 use crate::meeting::{meets, meets_alone};
 use crate::nodes::NodeInfo;
 use crate::objects::pod::{PodPlan, pod};
-use crate::orders::is_ordered;
 use crate::plan::Action;
 use crate::pods::{PodView, bare_id};
 use crate::tier::Tier;
@@ -130,7 +129,7 @@ impl PlacedGang<'_, '_> {
         // A gang that has not run yet was answered by releasing its placement.
         let holds = self.gang.basic || self.ledger.is_under_way(self.gang);
         for (domain, entry) in self.active_domains() {
-            if !is_ordered(self.facts, &domain.key, entry.attempt)
+            if !self.facts.is_ordered(&domain.key, entry.attempt)
                 || self.old_attempt_runs(domain, entry, wake)
             {
                 continue;
@@ -160,7 +159,7 @@ impl PlacedGang<'_, '_> {
                         attempt: entry.attempt,
                         recreations,
                         place: None,
-                        replaces: "",
+                        replaces: None,
                         gated,
                         tier: Tier::Plain,
                         supervised: meets(self.gang, domain),
@@ -217,7 +216,7 @@ impl PlacedGang<'_, '_> {
         }
         let plan = PodPlan {
             place: Some((node, self.placement)),
-            replaces: old_pods.last().map_or("", |p| &p.uid),
+            replaces: old_pods.last().map(|p| p.uid.as_str()),
             tier: self.tier(node),
             supervised: plan.supervised && facts.can_supervise(node),
             ..plan

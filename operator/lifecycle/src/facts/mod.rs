@@ -199,6 +199,17 @@ impl<'a> Facts<'a> {
         self.orders.get(domain).copied()
     }
 
+    /// Whether the order for an attempt of a domain is out.
+    pub fn is_ordered(&self, domain: &str, attempt: i64) -> bool {
+        self.order(domain).is_some_and(|o| o.attempt >= attempt)
+    }
+
+    /// Whether the members of a domain may run an attempt.
+    pub fn is_released(&self, domain: &str, attempt: i64) -> bool {
+        self.order(domain)
+            .is_some_and(|o| o.released_attempt >= attempt)
+    }
+
     /// Whether an attempt of a domain was released at a barrier.
     pub fn is_barrier_open(&self, domain: &str, attempt: i64) -> bool {
         let order = self.order(domain);

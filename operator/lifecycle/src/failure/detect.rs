@@ -391,7 +391,7 @@ fn failure(member: &Member, pod: &PodView, cause: Cause, usable: bool) -> Failur
         .collect();
     Failure {
         member: member.clone(),
-        pod_uid: pod.uid.clone(),
+        pod_uid: Some(pod.uid.clone()),
         cause,
         usable,
         masked: false,
@@ -444,7 +444,7 @@ pub(crate) fn start_failure(
 pub(crate) fn vanished(member: &Member, node: &str, now: DateTime<Utc>) -> Failure {
     Failure {
         member: member.clone(),
-        pod_uid: String::new(),
+        pod_uid: None,
         cause: Cause {
             node: node.to_owned(),
             message: format!("the pod of member {member} is gone"),

@@ -81,8 +81,8 @@ pub(super) fn given_up(
             late.push(member);
         }
     }
-    let room = at_once(scope).saturating_sub(under_way(facts, scope, domain, incident));
-    late.into_iter().take(room).cloned().collect()
+    let allowed = at_once(scope).saturating_sub(under_way(facts, scope, domain, incident));
+    late.into_iter().take(allowed).cloned().collect()
 }
 
 /// Members of a domain that are replaced at a time because they do not come.

@@ -1,6 +1,7 @@
 //! What the failure policy makes of a failure.
 
 use chrono::{DateTime, Utc};
+use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
 use lockstep_api::workload::{
     Cause, CauseKind, ExitCodes, FailedMember, FailureAction, FailureRule, PodConditionMatch,
@@ -25,8 +26,8 @@ pub(crate) enum Reach {
 pub(crate) struct Failure {
     /// The member.
     pub member: Member,
-    /// UID of its pod; empty when it is gone.
-    pub pod_uid: String,
+    /// UID of its pod; `None` when it is gone.
+    pub pod_uid: Option<Uid>,
     /// For the ledger.
     pub cause: Cause,
     /// Whether the pod can go on: its container restarts.

@@ -12,7 +12,6 @@ use super::members::{all_up, restart_count};
 use super::scope::{Consequence, DomainScope};
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, Ledger};
-use crate::orders::{is_ordered, is_released};
 use crate::view::{RefusedRequest, Target};
 use crate::wake::Wake;
 
@@ -47,7 +46,7 @@ fn note_order(
     domain: &mut DomainLedger,
     wake: &mut Wake,
 ) {
-    let ordered = is_ordered(facts, scope.key(), domain.attempt);
+    let ordered = facts.is_ordered(scope.key(), domain.attempt);
     if let Some(incident) = &mut domain.incident
         && incident.stage == IncidentStage::Decided
         && ordered
@@ -146,7 +145,7 @@ fn note_recovery(facts: &Facts<'_>, ledger: &mut Ledger, scope: &DomainScope<'_>
     if domain.healthy_since.is_some() || !begun || scope.unfinished.is_empty() {
         return;
     }
-    if !is_released(facts, scope.key(), domain.attempt) {
+    if !facts.is_released(scope.key(), domain.attempt) {
         return;
     }
     // All were at the barrier when it opened: what happens to one now is a failure.

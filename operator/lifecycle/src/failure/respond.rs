@@ -116,7 +116,7 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
     let pod = facts
         .pods_of(&failure.member)
         .iter()
-        .find(|p| p.uid == failure.pod_uid)
+        .find(|p| Some(&p.uid) == failure.pod_uid.as_ref())
         .copied();
     match action.scope() {
         ActionScope::None | ActionScope::Container => true,

@@ -1,20 +1,17 @@
 //! What the operator must remember to finish what it began, and all that its decisions read of a
 //! status.
 //!
-//! It is read once, at the border, and written in one place (`write`); inside there are
+//! It is read once, at the border, and written in one place (`status`); inside there are
 //! identities, maps and sets. The rest of a status is a summary, which no decision can read,
-//! because it is not in here. `ops` has the changes that stages have in common; they call nothing
-//! above.
+//! because it is not in here.
 
-mod accounting;
-pub(crate) mod ops;
-mod progress;
+mod budget;
 mod read;
 #[cfg(test)]
 mod sizes;
+mod spent;
 #[cfg(test)]
 mod tests;
-mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +25,7 @@ use lockstep_api::workload::{
     TrainingWorkloadSpec,
 };
 
-pub(crate) use accounting::Spent;
+pub(crate) use spent::Spent;
 
 /// The ledger of one workload.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -35,8 +35,8 @@ pub(crate) struct PodPlan<'a> {
     pub recreations: i64,
     /// Node that it is pinned to, with the id of the placement; None for a dry run.
     pub place: Option<(&'a str, &'a str)>,
-    /// UID of the pod that it replaces, or empty.
-    pub replaces: &'a str,
+    /// UID of the pod that it replaces.
+    pub replaces: Option<&'a str>,
     /// Whether it waits for the victims of a preemption.
     pub gated: bool,
     /// Restart tier of the container.
@@ -220,7 +220,7 @@ pub(crate) fn dry_run_pods(view: Observed<'_>, tier: Tier) -> Vec<Pod> {
                 attempt: 1,
                 recreations: 0,
                 place: None,
-                replaces: "dry-run",
+                replaces: Some("dry-run"),
                 gated: false,
                 tier,
                 supervised: true,

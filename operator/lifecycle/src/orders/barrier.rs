@@ -153,8 +153,8 @@ fn replaced_pods(facts: &Facts<'_>, meeting: Meeting<'_>, order: &DomainOrder) -
         let others = facts.pods_of(member).iter();
         for pod in others.filter(|p| Some(&p.uid) != current && !p.terminal()) {
             let comes = pod.identity.attempt == order.attempt || in_place(member);
-            if comes && pod.is_supervised() && !all.contains(&pod.uid) {
-                all.push(pod.uid.clone());
+            if comes && pod.is_supervised() && all.iter().all(|uid| pod.uid != **uid) {
+                all.push(pod.uid.to_string());
             }
         }
     }

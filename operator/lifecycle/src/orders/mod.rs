@@ -17,18 +17,6 @@ use crate::ledger::{DomainLedger, Ledger};
 use crate::wake::Wake;
 use barrier::{Meeting, all_are_held, is_held, listed};
 
-/// Whether the order for an attempt of a domain is out.
-pub(crate) fn is_ordered(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
-    facts.order(domain).is_some_and(|o| o.attempt >= attempt)
-}
-
-/// Whether the members of a domain may run an attempt.
-pub(crate) fn is_released(facts: &Facts<'_>, domain: &str, attempt: i64) -> bool {
-    facts
-        .order(domain)
-        .is_some_and(|o| o.released_attempt >= attempt)
-}
-
 /// What the order should say.
 pub(crate) fn wanted(
     facts: &Facts<'_>,

@@ -1,6 +1,7 @@
 //! Stage 08: Failures of the members of every gang that is placed, and the progress of their
 //! incidents.
 
+use crate::changes::ReleaseReason;
 use crate::facts::Facts;
 use crate::failure::incident::{join, open, over_budget};
 use crate::failure::others::{beside_training, follows};
@@ -10,9 +11,7 @@ use crate::failure::respond::respond;
 use crate::failure::scope::{Consequence, DomainScope};
 use crate::failure::unreported::{Unreported, count_kubelet_restarts};
 use crate::failure::{detect, progress};
-use crate::ledger::ops::ReleaseReason;
 use crate::ledger::{DomainLedger, Ledger, Outcome};
-use crate::orders::is_released;
 use crate::wake::Wake;
 
 /// Looks for failures in every domain whose gang is placed, and moves its incident on.
@@ -58,7 +57,7 @@ fn step(
     late.retain(|f| !waits_for_status(facts, ledger, f, wake));
     new.retain(|f| !waits_for_status(facts, ledger, f, wake));
     let limits = &facts.spec().failure_policy.limits;
-    if before > late.len() + new.len() && !ledger.budget.has_room(limits, facts.now) {
+    if before > late.len() + new.len() && !ledger.budget.has_unit_left(limits, facts.now) {
         // Whatever else has failed may have done so because of what is still unclear.
         return None;
     }
@@ -124,7 +123,7 @@ fn waits_for_status(
     };
     let verdict = verdict(facts.spec(), failure);
     let limits = &facts.spec().failure_policy.limits;
-    let spent = verdict.counted && !ledger.budget.has_room(limits, facts.now);
+    let spent = verdict.counted && !ledger.budget.has_unit_left(limits, facts.now);
     let action = verdict.action;
     (action.ends_workload() || action.replaces_pods() || spent) && !facts.due(by).passed(wake)
 }
@@ -173,7 +172,7 @@ fn failures(
             new.extend(others);
         } else if let Some(dead) = detect::pod_failure(facts, member, pod) {
             // The others have been released, and run without it.
-            if pod.is_supervised() && is_released(facts, scope.key(), incident.attempt) {
+            if pod.is_supervised() && facts.is_released(scope.key(), incident.attempt) {
                 new.push(dead);
             } else {
                 late.push(dead);

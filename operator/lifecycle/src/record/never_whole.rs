@@ -6,9 +6,9 @@ use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::words::span;
 
+use crate::changes::ReleaseReason;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
-use crate::ledger::ops::ReleaseReason;
 use crate::pods::PodView;
 use crate::wake::Wake;
 

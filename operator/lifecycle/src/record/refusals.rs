@@ -6,9 +6,9 @@ use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
 use lockstep_api::scheduling::Placement;
 
+use crate::changes::ReleaseReason;
 use crate::facts::Facts;
 use crate::ledger::Ledger;
-use crate::ledger::ops::ReleaseReason;
 use crate::view::{RefusalKind, RefusedRequest, Target};
 
 /// Releases the placements of gangs of which a pod was refused.

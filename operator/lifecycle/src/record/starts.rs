@@ -10,12 +10,11 @@ use lockstep_api::member::Member;
 use lockstep_api::words::span;
 
 use crate::cause::describe;
+use crate::changes::ReleaseReason;
 use crate::facts::Facts;
 use crate::failure::scope::DomainScope;
 use crate::failure::{detect, late, requested};
-use crate::ledger::ops::ReleaseReason;
 use crate::ledger::{Avoidance, DomainLedger, Ledger};
-use crate::orders::is_released;
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView};
 use crate::wake::Wake;
 
@@ -119,12 +118,12 @@ fn start_failures(
             Start::Failed(failure) => failed.push(failure),
         }
     }
-    let room = if alone {
+    let allowed = if alone {
         late::at_once(scope).saturating_sub(under_way)
     } else {
         late.len()
     };
-    failed.extend(late.into_iter().take(room));
+    failed.extend(late.into_iter().take(allowed));
     failed
 }
 
@@ -206,7 +205,7 @@ fn start(
     };
     let attempt = pod.identity.attempt;
     // Arrivals are forgotten in time, releases are not.
-    let released = is_released(facts, scope.key(), attempt);
+    let released = facts.is_released(scope.key(), attempt);
     let held = pod.is_supervised() && !facts.is_at(member, pod, attempt) && !released;
     let trainer = facts.trainer(member, pod);
     let started = trainer.is_some_and(ContainerView::started);

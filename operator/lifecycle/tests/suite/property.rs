@@ -381,7 +381,7 @@ fn check_end(w: &mut Solo) -> Result<(), TestCaseError> {
             let runs = |p: &Pod| {
                 running
                     .iter()
-                    .any(|r| p.metadata.uid.as_ref() == Some(&r.uid))
+                    .any(|r| p.metadata.uid.as_deref() == Some(r.uid.as_str()))
             };
             let knows = |p: &Pod| env(p, "PET_NNODES").as_ref() == Some(&size);
             // Members that stand alone are not restarted when others join.

@@ -19,10 +19,10 @@ use lockstep_process::api_server::{ComeBack, is_overload};
 use lockstep_process::connection;
 use tower::{BoxError, ServiceBuilder, service_fn};
 
-use super::deadline::in_time;
 use super::metrics::RequestMetrics;
 use super::pace::{Answer, Pace};
 use crate::clock::Clock;
+use crate::deadline::in_time;
 use crate::lease::Tenure;
 
 /// Unguarded clients, as a process or a simulation provides them.

@@ -7,7 +7,7 @@ use lockstep_api::worded;
 use lockstep_process::api_server::{ComeBack, asked_wait};
 use thiserror::Error;
 
-use super::deadline::DeadlineExceeded;
+use crate::deadline::DeadlineExceeded;
 use crate::lease::NotLeading;
 
 worded! {

@@ -10,7 +10,6 @@
 
 pub(crate) mod actor;
 pub mod clients;
-pub(crate) mod deadline;
 pub mod error;
 pub(crate) mod metrics;
 pub(crate) mod pace;

@@ -30,13 +30,18 @@ pub struct Precondition {
 }
 
 impl Precondition {
+    /// The object of this UID at this version.
+    pub fn new(uid: Uid, version: ResourceVersion) -> Self {
+        Self { uid, version }
+    }
+
     /// From what a decision carries along.
     ///
     /// # Errors
     /// Without UID or version there is nothing to hold the patch to, so it is not sent.
     pub fn read(uid: Option<&str>, version: Option<&str>) -> Result<Self, ApiError> {
         match (Uid::read(uid), ResourceVersion::read(version)) {
-            (Some(uid), Some(version)) => Ok(Self { uid, version }),
+            (Some(uid), Some(version)) => Ok(Self::new(uid, version)),
             _ => Err(ApiError::new(
                 ErrorClass::Other,
                 "a change without the UID and resourceVersion of its object is not sent",

@@ -30,7 +30,7 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     let view = PodView {
         name: pod.name.clone(),
         uid: pod.uid.clone(),
-        owner_uid: pod.owner.clone().unwrap_or_default(),
+        owner_uid: workload.clone(),
         identity: Identity::read(pod_labels, annotations),
         node: pod.bound.clone(),
         pinned: pod.pinned.clone(),

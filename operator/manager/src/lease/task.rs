@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use super::{ElectionStep, HeldLease, Leadership, Observed, Timing, decide};
-use crate::api::deadline::{DeadlineExceeded, in_time};
 use crate::clock::Clock;
+use crate::deadline::{DeadlineExceeded, in_time};
 use crate::time_conversion::to_jiff;
 
 /// The election was lost; the process has to end, so that nothing of it acts any more.

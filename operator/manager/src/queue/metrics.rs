@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use lockstep_api::key::Key;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::DescriptorEncoder;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +12,6 @@ use prometheus_client::registry::Registry;
 
 use super::Queue;
 use crate::encode::gauge;
-use crate::index::Key;
 use crate::metrics::{CONTROLLER, decisions};
 
 /// The work queue.

@@ -13,6 +13,7 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
+use lockstep_api::ids::ResourceVersion;
 use lockstep_api::names::labels;
 use lockstep_model::pod::workload_of;
 use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated, waves};
@@ -238,7 +239,8 @@ impl StepSender {
                 Err(error) => return settled(&key.to_string(), "list pods", Err::<(), _>(error)),
             }
         }
-        let on = match Precondition::read(Some(&uid), Some(&resource_version)) {
+        let version = resource_version.as_ref().map(ResourceVersion::as_str);
+        let on = match Precondition::read(Some(&uid), version) {
             Ok(on) => on,
             Err(error) => return settled(&key.to_string(), "status write", Err::<(), _>(error)),
         };

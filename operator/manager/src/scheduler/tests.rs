@@ -92,7 +92,7 @@ fn write(vacated: Option<Vacated>) -> Step {
     Step::Status(Box::new(StatusWrite {
         key: Key::new("ml", "a"),
         uid: "pg-a".into(),
-        resource_version: "1".into(),
+        resource_version: "1".parse().ok(),
         read: PodGroupStatus::default(),
         status: PodGroupStatus {
             placement: Some(placement),
@@ -106,7 +106,7 @@ fn write(vacated: Option<Vacated>) -> Step {
 /// The version of our own write that is remembered.
 fn remembered(memory: &Memory) -> Option<&str> {
     let group = memory.written(&Key::new("ml", "a"))?;
-    Some(&group.resource_version)
+    Some(group.resource_version.as_ref()?.as_str())
 }
 
 fn now() -> DateTime<Utc> {
@@ -264,7 +264,7 @@ fn moves(name: &str, from: Option<&str>, to: Option<&str>) -> Step {
     Step::Status(Box::new(StatusWrite {
         key: Key::new("ml", name),
         uid: name.into(),
-        resource_version: "1".into(),
+        resource_version: "1".parse().ok(),
         read: status(from),
         status: status(to),
         vacated: None,

@@ -8,6 +8,7 @@ use crate::fake_api::FakeApi;
 use chrono::{DateTime, Utc};
 use http::StatusCode;
 use k8s_openapi::api::core::v1::Pod;
+use lockstep_api::ids::Uid;
 use lockstep_api::member::Member;
 use lockstep_api::names::labels;
 use lockstep_api::scheduling::PreemptionPolicy;
@@ -168,7 +169,7 @@ async fn a_name_left_over_from_an_earlier_workload_or_on_its_way_out_is_waited_f
 async fn a_pod_that_has_taken_the_name_meanwhile_is_not_touched() {
     let api = FakeApi::new();
     api.put(PODS, pod(0, "w"));
-    let (name, uid) = ("p0".to_owned(), "another".to_owned());
+    let (name, uid) = ("p0".to_owned(), "another".parse::<Uid>().unwrap());
     let before = api.all(PODS);
     let acted = act(
         &api,
@@ -304,8 +305,8 @@ async fn a_change_that_is_refused_is_remembered_until_it_is_accepted() {
         let object = Object::RestartOrder(Box::new(order.clone()));
         vec![Action::Update {
             object,
-            uid: "uid-llama".into(),
-            resource_version: "1".into(),
+            uid: "uid-llama".parse().unwrap(),
+            resource_version: "1".parse().unwrap(),
         }]
     };
     api.refuse(
@@ -344,8 +345,8 @@ async fn an_object_that_was_recreated_under_its_name_is_not_patched_and_nothing_
     // A server restored from a backup counts its versions again.
     let update = Action::Update {
         object: Object::RestartOrder(Box::new(order)),
-        uid: "first".into(),
-        resource_version: "1".into(),
+        uid: "first".parse().unwrap(),
+        resource_version: "1".parse().unwrap(),
     };
     let acted = act(&api, 1, vec![update]).await;
     assert_eq!(api.all(resource), before);

@@ -21,11 +21,9 @@ fn resources([cpu, memory, pods, gpus]: Numbers) -> crate::Resources {
 
 fn pod(uid: &str, holds: Numbers) -> Pod {
     Pod {
-        uid: uid.to_owned(),
-        name: uid.to_owned(),
         bound: Some("n".to_owned()),
         requests: Arc::new(resources(holds)),
-        ..Pod::default()
+        ..Pod::bare("ml", uid, uid.parse().unwrap())
     }
 }
 
@@ -101,7 +99,7 @@ fn what_takes_accelerators_or_is_a_member_or_waits_makes_a_difference() {
     let comes = |pod| comes_unnoticed(vec![pod], &[TRAINER], &[]);
     assert!(!comes(pod("p", TRAINER)));
     assert!(!comes(Pod {
-        owner: Some("w".to_owned()),
+        owner: Some("w".parse().unwrap()),
         member: Some(Member::new("g", 0, 0)),
         ..pod("p", SMALL)
     }));

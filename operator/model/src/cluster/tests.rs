@@ -57,7 +57,7 @@ fn a_pod_that_comes_or_goes_stands_in_the_row_of_all_pods_and_in_no_earlier_one(
         model.upsert_pod(mk_pod(&format!("on-{name}"), name, 1));
     }
     let row = |s: &Snapshot| -> Vec<(String, String)> {
-        let name = |l: &ListedPod| (s.node_name(l.node).to_owned(), l.pod.uid.clone());
+        let name = |l: &ListedPod| (s.node_name(l.node).to_owned(), l.pod.uid.to_string());
         s.listed_pods().map(name).collect()
     };
     let first = model.snapshot();
@@ -90,7 +90,7 @@ fn pods_are_found_by_owner_until_they_are_gone() {
     let mut model = ClusterModel::default();
     let member = Some(lockstep_api::member::Member::new("g", 0, 0));
     model.upsert_pod(Pod {
-        owner: Some("w".into()),
+        owner: Some("w".parse().unwrap()),
         member,
         ..mk_pod("p", "n1", 1)
     });

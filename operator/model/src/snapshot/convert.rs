@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use lockstep_api::ids::Uid;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_engine::NodeSet;
@@ -42,8 +43,8 @@ impl SnapshotFile {
         for node in &self.nodes {
             model.upsert_node(node.to_node());
         }
-        for pod in &self.pods {
-            model.upsert_pod(pod.to_pod());
+        for pod in self.pods.iter().filter_map(PodRecord::to_pod) {
+            model.upsert_pod(pod);
         }
         model
     }
@@ -58,6 +59,9 @@ impl SnapshotFile {
             })
         };
         for (ix, pod) in self.pods.iter().enumerate() {
+            if pod.uid.is_empty() {
+                return bad(format!("pods[{ix}].uid"), "", "a UID");
+            }
             if let Some(text) = pod.member.as_deref().filter(|m| member(m).is_none()) {
                 return bad(format!("pods[{ix}].member"), text, "a member range of one");
             }
@@ -131,11 +135,11 @@ impl PodRecord {
             .chain([&opt_out])
             .filter_map(|&key| Some((key.to_owned(), pod.labels.get(key)?.clone())));
         Some(Self {
-            uid: pod.uid.clone(),
+            uid: pod.uid.as_str().to_owned(),
             namespace: pod.namespace.clone(),
             name: pod.name.clone(),
             labels: labels.collect(),
-            owner: pod.owner.clone(),
+            owner: pod.owner.clone().map(String::from),
             unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
             whole: pod
                 .unit
@@ -163,14 +167,14 @@ impl PodRecord {
         })
     }
 
-    /// The pod as the scheduler holds it.
-    fn to_pod(&self) -> Pod {
-        Pod {
-            uid: self.uid.clone(),
+    /// The pod as the scheduler holds it; `None` without a UID.
+    fn to_pod(&self) -> Option<Pod> {
+        Some(Pod {
+            uid: Uid::read(Some(&self.uid))?,
             namespace: self.namespace.clone(),
             name: self.name.clone(),
             labels: self.labels.clone().into(),
-            owner: self.owner.clone(),
+            owner: Uid::read(self.owner.as_deref()),
             unit: self.unit.as_deref().map(|key| PodUnit {
                 key: key.into(),
                 mode: if self.whole {
@@ -199,7 +203,7 @@ impl PodRecord {
             last_checkpoint: self.last_checkpoint,
             may_end: self.may_end,
             ends: self.ends,
-        }
+        })
     }
 }
 

@@ -60,7 +60,7 @@ pub(super) fn budgets_allow(
     let since = intent.decided_at.max(context.ago(ANSWER_HOLDS));
     let mut answer = BudgetAnswer::Yes;
     for pod in guarded {
-        match memory.may_evict(&pod.uid, since) {
+        match memory.may_evict(pod.uid.as_str(), since) {
             Some(true) => {}
             Some(false) => return BudgetAnswer::No,
             None => {
@@ -68,7 +68,7 @@ pub(super) fn budgets_allow(
                 out.steps.push(Step::AskEviction {
                     namespace: pod.namespace.clone(),
                     name: pod.name.clone(),
-                    uid: pod.uid.clone(),
+                    uid: pod.uid.to_string(),
                 });
                 // Then there is an answer, or it is asked for again.
                 out.wake.at(context.now + context.settings.retry);

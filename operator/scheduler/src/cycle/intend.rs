@@ -146,7 +146,7 @@ fn pod_victim(pod: &Pod, cost: u64) -> Victim {
         kind: "Pod".to_owned(),
         namespace: pod.namespace.clone(),
         name: pod.name.clone(),
-        uid: pod.uid.clone(),
+        uid: pod.uid.to_string(),
         priority: pod.priority,
         pods: 1,
         cost: i64::try_from(cost).unwrap_or(i64::MAX),

@@ -472,7 +472,7 @@ fn nominate(pods: &[(Arc<Pod>, String)], out: &mut Pursued) {
             out.steps.push(Step::Nominate {
                 namespace: pod.namespace.clone(),
                 name: pod.name.clone(),
-                uid: pod.uid.clone(),
+                uid: pod.uid.to_string(),
                 node: node.clone(),
             });
         }

@@ -322,9 +322,9 @@ fn search_victims(
     };
     // Who reads why the gang waits should know when it is the configuration.
     let enough = || {
-        let room = everything.room_at_most(Some(at), attempt.demand.priority, free);
+        let most = everything.free_at_most(Some(at), attempt.demand.priority, free);
         !matches!(
-            place(&room, attempt.demand),
+            place(&most, attempt.demand),
             Err(Infeasible::InsufficientCapacity(_))
         )
     };

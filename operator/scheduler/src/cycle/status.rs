@@ -102,7 +102,7 @@ fn write_of(
         status: gang.status.clone(),
         vacated: gone.then(|| Vacated {
             workload_uid: gang.input.workload.uid.as_str().to_owned(),
-            seen: gang.all_pods().map(|p| p.uid.clone()).collect(),
+            seen: gang.all_pods().map(|p| p.uid.to_string()).collect(),
         }),
         preemptor: gang.preempted.as_ref().map(|(by, _)| by.clone()),
     })

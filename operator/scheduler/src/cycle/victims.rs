@@ -205,7 +205,7 @@ impl<'s> Pursuit<'s, '_> {
         let Some(ListedPod { node, pod, .. }) = self.pod_to_go(victim) else {
             return Some(Found::gone(victim));
         };
-        let at = self.named.gangs.get(&pod.uid).copied();
+        let at = self.named.gangs.get(pod.uid.as_str()).copied();
         let gang = at.map(|at| &self.gangs[at]);
         let priority = gang.map_or(pod.priority, |gang| victim_priority(context, gang));
         let lower =

@@ -1,6 +1,6 @@
 //! A gang that lacks storage is held before it is placed.
 
-use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim};
+use k8s_openapi::api::core::v1::PersistentVolume;
 use lockstep_api::condition::reasons;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
@@ -300,21 +300,10 @@ fn a_gang_evicts_only_where_a_volume_may_be_made_for_its_claim() {
     assert_eq!(world.nodes("high"), ["n1", "n1"]);
 }
 
-/// The claim of gang `high` is there, and one pod at a time may mount it.
-fn one_pod_claim(world: &mut Gangs) {
-    world.make_claim("high");
-    let claim = Key::new("ml", "data-high");
-    world
-        .cluster
-        .edit::<PersistentVolumeClaim>(&claim, |claim| {
-            claim.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".into()]);
-        });
-}
-
 #[test]
 fn a_gang_whose_members_mount_a_claim_that_one_pod_may_mount_is_held() {
     let mut world = full();
-    one_pod_claim(&mut world);
+    world.make_one_pod_claim("high");
     world.gang_with_claim("high", HIGH);
     run(&mut world, 60);
     assert_eq!(harm(&world), (0, 0, 4));
@@ -333,7 +322,7 @@ fn a_gang_whose_claim_another_pod_mounts_evicts_nobody_until_that_has_gone() {
         ..HIGH
     };
     let mut world = full();
-    one_pod_claim(&mut world);
+    world.make_one_pod_claim("high");
     let volume = json!({"spec": {"volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data-high"}}]}});
     world.foreign_with("reader", "n1", 1000, 0, &volume);
     world.gang_with_claim("high", one);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use lockstep_api::ids::{NodeName, Uid};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::NodeInfo;
-use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire, Unreadable};
+use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire};
 use lockstep_model::{Budget, Node, Pod, PriorityClass};
 
 use super::super::state::{Key, PodEntry, State, Touched, node_key};
@@ -31,10 +31,8 @@ impl Watched for Pods {
 
     fn read(wire: PodWire) -> Result<PodObject, String> {
         let pod = wire.scheduling().map_err(|error| error.to_string())?;
-        let uid =
-            Uid::read(Some(&pod.uid)).ok_or_else(|| Unreadable::Missing("uid").to_string())?;
         Ok(PodObject {
-            uid,
+            uid: pod.uid.clone(),
             member: member(&wire, &pod),
             ready: wire.ready(),
             pod,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use lockstep_model::Quota;
 use lockstep_model::quota_wire::{NamespaceWire, QuotaWire};
+use lockstep_model::unreadable::present;
 use lockstep_model::volumes::{Claim, StorageClass, Volume};
 use lockstep_model::volumes_wire::{ClaimWire, StorageClassWire, VolumeWire};
 
@@ -56,7 +57,9 @@ impl Watched for Volumes {
 
     fn read(wire: VolumeWire) -> Result<Self::Object, String> {
         let volume = wire.scheduling().map_err(|error| error.to_string())?;
-        Ok((wire.metadata.name.unwrap_or_default(), volume))
+        let name =
+            present("name", wire.metadata.name.as_ref()).map_err(|error| error.to_string())?;
+        Ok((name.clone(), volume))
     }
 
     fn apply(

@@ -5,6 +5,7 @@ use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::api::{DeleteParams, Patch};
 use kube::{Api, Resource, ResourceExt};
+use lockstep_api::ids::Uid;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels};
 use lockstep_api::{PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::view::{RefusalKind, RefusedRequest, Target};
@@ -36,10 +37,10 @@ impl ActionSender {
                 object,
                 uid,
                 resource_version,
-            } => match Precondition::read(Some(&uid), Some(&resource_version)) {
-                Ok(on) => self.update(view, &object, &on, now).await,
-                Err(error) => ActionResult::Failed(error),
-            },
+            } => {
+                let on = Precondition::new(uid, resource_version);
+                self.update(view, &object, &on, now).await
+            }
             Action::Unpublish { name, uid } => {
                 best_effort(self.label_published(view, &name, &uid, None).await)
             }
@@ -49,7 +50,7 @@ impl ActionSender {
             }
             Action::MarkDisrupted { name, uid, message } => {
                 let pods = self.actor.writes(view.namespace());
-                best_effort(mark_disrupted(&pods, &name, &uid, &message, now).await)
+                best_effort(mark_disrupted(&pods, &name, uid.as_str(), &message, now).await)
             }
             Action::DeletePod { name, uid, grace } => {
                 let params = DeleteParams {
@@ -97,7 +98,7 @@ impl ActionSender {
         &self,
         view: &WorkloadView,
         name: &str,
-        uid: &str,
+        uid: &Uid,
         label: Option<&str>,
     ) -> Result<Written, ApiError> {
         let patch = json!({"metadata": {"uid": uid, "labels": {labels::PUBLISHED: label}}});
@@ -110,7 +111,7 @@ impl ActionSender {
         &self,
         view: &WorkloadView,
         name: &str,
-        uid: &str,
+        uid: &Uid,
     ) -> Result<Written, ApiError> {
         let gate = json!([{"$patch": "delete", "name": PREEMPTION_GATE}]);
         let patch = json!({"metadata": {"uid": uid}, "spec": {"schedulingGates": gate}});
@@ -275,7 +276,7 @@ impl ActionSender {
         &self,
         view: &WorkloadView,
         name: &str,
-        uid: &str,
+        uid: &Uid,
         params: DeleteParams,
         kind: WatchedKind,
     ) -> ActionResult
@@ -286,7 +287,7 @@ impl ActionSender {
             + DeserializeOwned,
     {
         let api: Api<K> = self.actor.writes(view.namespace());
-        match delete(&api, name, uid, params).await {
+        match delete(&api, name, uid.as_str(), params).await {
             Ok(Some(version)) => ActionResult::Wrote(kind, version),
             Ok(None) => ActionResult::Nothing,
             Err(error) if gone(&error) => ActionResult::Nothing,

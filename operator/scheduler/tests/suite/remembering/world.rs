@@ -33,7 +33,7 @@ const NODES: usize = 5;
 /// The cluster and its gangs.
 pub struct World {
     model: ClusterModel,
-    pods: BTreeMap<String, Pod>,
+    pods: BTreeMap<Uid, Pod>,
     pub gangs: BTreeMap<Key, Arc<GangInput>>,
     budgets: Vec<Arc<Budget>>,
     quotas: Vec<Arc<Quota>>,
@@ -121,11 +121,10 @@ impl World {
         let node = self.dice.roll(NODES);
         let bound = self.dice.roll(20) > 0;
         let ends = TimeDelta::seconds(self.dice.one(&[5, 60, 600]));
+        let namespace = self.dice.one(&["a", "b", "web"]);
+        let uid = name.parse().expect("a UID");
         let pod = Pod {
-            uid: name.clone(),
-            namespace: self.dice.one(&["a", "b", "web"]).to_owned(),
             labels: Arc::new([("app".to_owned(), self.dice.one(&["x", "y"]).to_owned())].into()),
-            name,
             bound: bound.then(|| node_name(node)),
             nominated: (!bound).then(|| node_name(node)),
             requests: Arc::new(requests),
@@ -134,7 +133,7 @@ impl World {
             may_end: self.dice.roll(3) == 0,
             ends: (self.dice.roll(4) == 0).then(|| self.now + ends),
             started: Some(self.now),
-            ..Pod::default()
+            ..Pod::bare(namespace, name, uid)
         };
         self.upsert(pod);
     }
@@ -162,16 +161,16 @@ impl World {
     }
 
     fn pod_goes(&mut self, prefix: &str) -> &'static str {
-        let all: Vec<&String> = self
+        let all: Vec<&Uid> = self
             .pods
             .keys()
-            .filter(|uid| uid.starts_with(prefix))
+            .filter(|uid| uid.as_str().starts_with(prefix))
             .collect();
         let Some(uid) = self.dice.pick(&all).map(|uid| (*uid).clone()) else {
             return "no pod goes";
         };
         if self.dice.roll(2) == 0 {
-            self.remove(&uid);
+            self.remove(uid.as_str());
             return "a pod goes";
         }
         let mut pod = self.pods[&uid].clone();
@@ -222,7 +221,7 @@ impl World {
             key: key.clone(),
             group: PodGroupInput {
                 uid: uid("group"),
-                resource_version: "1".to_owned(),
+                resource_version: "1".parse().ok(),
                 generation: 1,
                 deleting: false,
                 priority: self.dice.one(&[10, 10, 50, 90]),
@@ -374,16 +373,14 @@ impl World {
             };
             let waits = gang.group.status.preemption.is_some();
             for (member, node) in assigned.iter() {
-                let uid = format!("{}-{member}", gang.key.name);
+                let name = format!("{}-{member}", gang.key.name);
+                let uid: Uid = name.parse().expect("a UID");
                 if waits && self.pods.contains_key(&uid) {
                     continue;
                 }
                 let requests = gang.requests(&member.group).cloned().unwrap_or_default();
                 self.upsert(Pod {
-                    uid: uid.clone(),
-                    namespace: gang.key.namespace.clone(),
-                    name: uid,
-                    owner: Some(gang.workload.uid.as_str().to_owned()),
+                    owner: Some(gang.workload.uid.clone()),
                     pod_group: Some(gang.key.name.clone()),
                     member: Some(member.clone()),
                     bound: (!waits).then(|| node.clone()),
@@ -393,7 +390,7 @@ impl World {
                     stage: if waits { Stage::Gated } else { Stage::Open },
                     started: Some(self.now),
                     may_end: true,
-                    ..Pod::default()
+                    ..Pod::bare(&gang.key.namespace, name, uid)
                 });
             }
         }
@@ -402,14 +399,14 @@ impl World {
 
     fn drop_pods(&mut self, key: &Key) {
         let of = |pod: &&Pod| pod.pod_group.as_ref() == Some(&key.name);
-        let uids: Vec<String> = self
+        let uids: Vec<Uid> = self
             .pods
             .values()
             .filter(of)
             .map(|p| p.uid.clone())
             .collect();
         for uid in uids {
-            self.remove(&uid);
+            self.remove(uid.as_str());
         }
     }
 
@@ -447,7 +444,7 @@ impl World {
                 };
                 self.upsert(refused);
             } else {
-                self.remove(&pod.uid);
+                self.remove(pod.uid.as_str());
             }
         }
         "members end"
@@ -496,7 +493,7 @@ impl World {
                 Step::Status(write) => self.write(write),
                 Step::Evict { uid, .. } if self.dice.roll(2) == 0 => self.remove(uid),
                 Step::Nominate { uid, node, .. } => {
-                    let mut pod = self.pods[uid].clone();
+                    let mut pod = self.pods[uid.as_str()].clone();
                     pod.nominated = Some(node.clone());
                     self.upsert(pod);
                 }
@@ -507,16 +504,13 @@ impl World {
 
     fn write(&mut self, write: &StatusWrite) {
         let gang = self.gangs.get_mut(&write.key).expect("it was read");
-        let version = gang
-            .group
-            .resource_version
-            .parse::<u64>()
-            .expect("a number")
-            + 1;
+        let version = gang.group.resource_version.as_ref();
+        let version = version.and_then(|v| v.as_str().parse::<u64>().ok());
+        let version = version.expect("a number") + 1;
         let assigned = write.status.placement.as_ref().map(assignments);
         let group = &mut Arc::make_mut(gang).group;
         group.status = write.status.clone();
         group.assigned = assigned.map(Arc::new);
-        group.resource_version = version.to_string();
+        group.resource_version = version.to_string().parse().ok();
     }
 }

@@ -101,11 +101,11 @@ pub(super) const STORIES: &[Story] = &[
         })
     }),
     ("has several members with a claim of one pod", || {
-        mounts_and_may_preempt(2, one_pod_claim)
+        mounts_and_may_preempt(2, |world| world.make_one_pod_claim("high"))
     }),
     ("has a claim of one pod that another pod mounts", || {
         mounts_and_may_preempt(1, |world| {
-            one_pod_claim(world);
+            world.make_one_pod_claim("high");
             let claim =
                 json!({"name": "data", "persistentVolumeClaim": {"claimName": "data-high"}});
             world.foreign_with(
@@ -249,17 +249,6 @@ fn class_without_provisioner(world: &mut Gangs) {
     let class = json!({"metadata": {"name": "local"}, "provisioner": "kubernetes.io/no-provisioner",
         "volumeBindingMode": "WaitForFirstConsumer"});
     create(world, WatchedKind::StorageClass, class);
-}
-
-/// Claim `data-high`, which one pod at a time may mount.
-fn one_pod_claim(world: &mut Gangs) {
-    world.make_claim("high");
-    let claim = Key::new("ml", "data-high");
-    world
-        .cluster
-        .edit::<PersistentVolumeClaim>(&claim, |claim| {
-            claim.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".into()]);
-        });
 }
 
 fn claim_of_class(world: &mut Gangs, class: &str) {

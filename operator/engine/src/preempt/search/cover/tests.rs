@@ -19,7 +19,7 @@ fn cover_of_question(question: &Question) -> (Cover, u64) {
 }
 
 #[test]
-fn a_seat_is_won_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
+fn a_node_is_freed_by_the_cheapest_units_that_are_enough_and_each_unit_weighed_is_a_step() {
     let mut question = Question::new(&[8], 1, 4);
     for (cost, amount) in [(1, 1), (50, 3), (20, 4)] {
         question.unit(cost, amount, &[0]);

@@ -1,4 +1,4 @@
-//! From the ledger to a status: the only place where its ledger part is written.
+//! From the ledger and the summary to a status: the only place where its ledger part is written.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use lockstep_api::workload::{
     HistoryEntry, Incident, Restarts, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
-use super::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Spent};
+use crate::ledger::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Spent};
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
 

@@ -1,19 +1,22 @@
 //! The changes of the ledger that stages have in common. They call nothing above, and each leaves
 //! the ledger as a whole consistent.
 
+mod accounting;
+mod progress;
+
 use std::collections::BTreeSet;
 
-use chrono::{DateTime, TimeDelta, Utc};
+use chrono::{DateTime, Utc};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_api::names::annotations;
 use lockstep_api::workload::{
-    Backoff, Cause, FailureAction, HistoryEntry, Phases, RestartLimits, TrainingWorkloadSpec,
+    Backoff, Cause, FailureAction, HistoryEntry, Phases, TrainingWorkloadSpec,
 };
 
-use super::{Avoidance, Budget, DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::facts::{Facts, PlacementState};
+use crate::ledger::{Avoidance, DomainLedger, End, Ledger, OpenIncident, Outcome};
 use crate::settings::doubling;
 
 /// Incidents that the history keeps.
@@ -368,46 +371,11 @@ impl OpenIncident {
         for member in members {
             for pod in facts.pods_of(&member) {
                 if !self.knows_by_attempt(pod) {
-                    self.old_pods.extend(pod.uid.parse().ok());
+                    self.old_pods.insert(pod.uid.clone());
                 }
             }
             self.replace.insert(member);
         }
-    }
-}
-
-impl Budget {
-    /// Whether a unit is left in the window.
-    pub fn has_room(&self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
-        self.used(limits, now) < limits.max_restarts.max(0) as usize
-    }
-
-    /// Units that are used in the window that ends at a time.
-    pub fn used(&self, limits: &RestartLimits, at: DateTime<Utc>) -> usize {
-        let window = TimeDelta::seconds(limits.window_seconds);
-        let used = self.counted_at.iter().filter(|used| **used + window > at);
-        used.count()
-    }
-
-    /// Gives back the unit that was taken at that time, or the last.
-    pub fn take_back(&mut self, charged_at: DateTime<Utc>) {
-        let at = self.counted_at.iter().rposition(|at| *at == charged_at);
-        if let Some(at) = at.or(self.counted_at.len().checked_sub(1)) {
-            self.counted_at.remove(at);
-        }
-        self.counted = (self.counted - 1).max(0);
-    }
-
-    /// Takes a unit of the budget; false when none is left in the window.
-    pub fn charge(&mut self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
-        let window = TimeDelta::seconds(limits.window_seconds);
-        self.counted_at.retain(|at| *at + window > now);
-        if !self.has_room(limits, now) {
-            return false;
-        }
-        self.counted_at.push(now);
-        self.counted += 1;
-        true
     }
 }
 
@@ -453,36 +421,4 @@ fn last_checkpoint(facts: &Facts<'_>) -> Option<DateTime<Utc>> {
     let text = facts.view.annotation(annotations::LAST_CHECKPOINT)?;
     let at = DateTime::parse_from_rfc3339(text).ok()?.with_timezone(&Utc);
     (at <= facts.now).then_some(at)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_budget_counts_in_a_sliding_window() {
-        let at = |s| DateTime::from_timestamp(s, 0).unwrap();
-        let limits = RestartLimits {
-            max_restarts: 2,
-            window_seconds: 100,
-        };
-        let mut budget = Budget::default();
-        assert!(budget.charge(&limits, at(0)));
-        assert!(budget.charge(&limits, at(50)));
-        assert!(!budget.charge(&limits, at(99)), "two units within 100 s");
-        assert!(
-            budget.charge(&limits, at(100)),
-            "the first has left the window"
-        );
-        assert_eq!((budget.counted, budget.counted_at.len()), (3, 2));
-    }
-
-    #[test]
-    fn a_budget_of_zero_allows_no_incident() {
-        let limits = RestartLimits {
-            max_restarts: 0,
-            window_seconds: 100,
-        };
-        assert!(!Budget::default().charge(&limits, DateTime::UNIX_EPOCH));
-    }
 }

@@ -4,8 +4,8 @@ use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::node_agent::MemberProgress;
 use lockstep_api::workload::TrainingProgress;
 
-use super::Ledger;
 use crate::facts::Facts;
+use crate::ledger::Ledger;
 use crate::pods::PodView;
 
 /// Between two records of progress alone. Agents tell of each member about once a minute.
@@ -59,7 +59,7 @@ fn all_told<'a>(facts: &Facts<'a>) -> Vec<&'a MemberProgress> {
 fn told<'a>(facts: &Facts<'a>, pod: &PodView) -> Option<&'a MemberProgress> {
     let agent = facts.view.agents().get(pod.node.as_deref()?)?;
     let mut told = agent.status.progress.iter();
-    told.find(|p| p.pod_uid == pod.uid)
+    told.find(|p| pod.uid == *p.pod_uid)
 }
 
 /// Of the checkpoint that is noted the time is known: a manager that has just started hears of it anew,

@@ -1,0 +1,187 @@
+//! What is done about a failure.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::SchedulingPolicy;
+use crate::condition::reasons;
+
+/// What is done about a failure, from the mildest to the most severe.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FailureAction {
+    /// Nothing; the container stays as it is.
+    Ignore,
+    /// The kubelet restarts the one container.
+    RestartContainer,
+    /// All containers of that pod restart in place.
+    RestartPod,
+    /// Every member of the restart domain restarts in place; pods that cannot are replaced.
+    RestartGang,
+    /// All pods of the restart domain are replaced; their nodes stay reserved.
+    RecreateGang,
+    /// The workload fails.
+    FailWorkload,
+}
+
+/// How far an action reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ActionScope {
+    /// Nothing is restarted.
+    None,
+    /// The one container.
+    Container,
+    /// The one pod.
+    Pod,
+    /// Every member of the restart domain.
+    Domain,
+    /// The workload ends.
+    Workload,
+}
+
+impl FailureAction {
+    /// Every action.
+    pub const ALL: [Self; 6] = [
+        Self::Ignore,
+        Self::RestartContainer,
+        Self::RestartPod,
+        Self::RestartGang,
+        Self::RecreateGang,
+        Self::FailWorkload,
+    ];
+
+    /// As the API writes it; label values and messages use it, never the Debug form.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ignore => "Ignore",
+            Self::RestartContainer => "RestartContainer",
+            Self::RestartPod => "RestartPod",
+            Self::RestartGang => "RestartGang",
+            Self::RecreateGang => "RecreateGang",
+            Self::FailWorkload => "FailWorkload",
+        }
+    }
+
+    /// The action for failures that no rule matches.
+    pub fn default_for(policy: SchedulingPolicy) -> Self {
+        match policy {
+            SchedulingPolicy::Gang => Self::RestartGang,
+            SchedulingPolicy::Basic => Self::RestartContainer,
+        }
+    }
+
+    /// How far the action reaches.
+    pub fn scope(self) -> ActionScope {
+        match self {
+            Self::Ignore => ActionScope::None,
+            Self::RestartContainer => ActionScope::Container,
+            Self::RestartPod => ActionScope::Pod,
+            Self::RestartGang | Self::RecreateGang => ActionScope::Domain,
+            Self::FailWorkload => ActionScope::Workload,
+        }
+    }
+
+    /// How severe the action is. Where it stands in the list of actions decides nothing.
+    pub fn severity(self) -> u8 {
+        match self {
+            Self::Ignore => 0,
+            Self::RestartContainer => 1,
+            Self::RestartPod => 2,
+            Self::RestartGang => 3,
+            Self::RecreateGang => 4,
+            Self::FailWorkload => 5,
+        }
+    }
+
+    /// The more severe of two actions, as what several failures call for together.
+    #[must_use]
+    pub fn or_more_severe(self, other: Self) -> Self {
+        if other.severity() > self.severity() {
+            other
+        } else {
+            self
+        }
+    }
+
+    /// Whether nothing is done.
+    pub fn leaves_container(self) -> bool {
+        match self.scope() {
+            ActionScope::None => true,
+            ActionScope::Container
+            | ActionScope::Pod
+            | ActionScope::Domain
+            | ActionScope::Workload => false,
+        }
+    }
+
+    /// Whether all containers of the one pod restart.
+    pub fn restarts_pod(self) -> bool {
+        match self.scope() {
+            ActionScope::Pod => true,
+            ActionScope::None
+            | ActionScope::Container
+            | ActionScope::Domain
+            | ActionScope::Workload => false,
+        }
+    }
+
+    /// Whether the other members of the restart domain go on as if nothing had happened.
+    pub fn affects_single_pod(self) -> bool {
+        match self.scope() {
+            ActionScope::None | ActionScope::Container | ActionScope::Pod => true,
+            ActionScope::Domain | ActionScope::Workload => false,
+        }
+    }
+
+    /// Whether the workload fails.
+    pub fn ends_workload(self) -> bool {
+        match self.scope() {
+            ActionScope::Workload => true,
+            ActionScope::None | ActionScope::Container | ActionScope::Pod | ActionScope::Domain => {
+                false
+            }
+        }
+    }
+
+    /// Whether every pod of the restart domain is replaced, whatever state it is in.
+    pub fn replaces_pods(self) -> bool {
+        match self {
+            Self::RecreateGang => true,
+            Self::Ignore
+            | Self::RestartContainer
+            | Self::RestartPod
+            | Self::RestartGang
+            | Self::FailWorkload => false,
+        }
+    }
+
+    /// Whether an incident with this action leads its restart domain to a new attempt.
+    pub fn raises_attempt(self) -> bool {
+        match self {
+            Self::RestartGang | Self::RecreateGang => true,
+            Self::Ignore | Self::RestartContainer | Self::RestartPod | Self::FailWorkload => false,
+        }
+    }
+
+    /// The action that does the same with new pods, for where a restart in place is not possible.
+    #[must_use]
+    pub fn with_new_pods(self) -> Self {
+        match self {
+            Self::RestartGang => Self::RecreateGang,
+            Self::Ignore
+            | Self::RestartContainer
+            | Self::RestartPod
+            | Self::RecreateGang
+            | Self::FailWorkload => self,
+        }
+    }
+
+    /// Reason in conditions and events.
+    pub fn reason(self) -> &'static str {
+        match self {
+            Self::RestartGang => reasons::RESTART_GANG,
+            Self::RecreateGang => reasons::RECREATE_GANG,
+            Self::FailWorkload => reasons::FAILURE_POLICY,
+            Self::Ignore | Self::RestartContainer | Self::RestartPod => reasons::RESTART_POD,
+        }
+    }
+}
