@@ -130,8 +130,9 @@ pub(super) fn serve(
 /// Notes when a gang first asked for capacity since it last held some.
 fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
-        if gang.phase() == GangPhase::Active && gang.assigned.is_none() {
-            gang.status.queued_at.get_or_insert(context.now);
+        let asks = gang.phase() == GangPhase::Active && gang.assigned.is_none();
+        if asks && gang.status.queued_at.is_none() {
+            gang.status.queued_at = Some(context.now);
         }
     }
 }
