@@ -98,7 +98,7 @@ impl<'a> Occupancy<'a> {
         filter: VictimFilter<'_>,
         builder: &mut UnitsBuilder<'_>,
     ) {
-        let pods = gang.pods.iter().copied();
+        let pods = gang.pods.iter();
         let running: Vec<&Arc<Pod>> = pods.filter(|p| self.evictable(p)).collect();
         let requests = running.iter().map(|p| &*p.requests);
         if gang.spared(filter.rules) || !filter.admits_gang(gang.namespace, requests) {
@@ -197,7 +197,7 @@ impl<'a> Occupancy<'a> {
     }
 
     fn unit(&self, number: usize, gang: &PlacedGang<'_>, priority: i32) -> GangUnit {
-        let mut holds = gang.holds(self.cluster);
+        let mut holds = gang.holds(self.cluster).into_owned();
         holds.retain(|h| {
             h.pod
                 .as_ref()

@@ -1,5 +1,6 @@
 //! What holds capacity, and what is about to leave.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use lockstep_engine::{Amounts, Cluster, NodeIx, NodeSet};
 use crate::cluster::Snapshot;
 use crate::pdb::Budget;
 use crate::pod::Pod;
-use crate::pod_list::{ListedPod, tags};
+use crate::pod_list::{ListedPod, Tags};
 use crate::resources::Resources;
 use crate::rules::Rules;
 use crate::units::Occupant;
@@ -44,7 +45,10 @@ pub struct PlacedGang<'a> {
     /// When its last incident was over.
     pub resumed: Option<DateTime<Utc>>,
     /// Its pods.
-    pub pods: Vec<&'a Arc<Pod>>,
+    pub pods: &'a [Arc<Pod>],
+    /// What it holds, where it is known that all of its pods are bound and none is about to end, and
+    /// nothing is reserved for others.
+    pub bound: Option<&'a [Occupant]>,
     /// Its pods that wait for a node that their member no longer has: they go anyway.
     pub stray: HashSet<&'a str>,
     /// Its members with a node whose pods do not hold capacity yet.
@@ -116,17 +120,14 @@ pub struct Leaving {
 
 impl PlacedGang<'_> {
     /// Its pods where they hold capacity, and what is reserved for members without pods.
-    pub fn holds(&self, cluster: &Snapshot) -> Vec<Occupant> {
+    pub fn holds(&self, cluster: &Snapshot) -> Cow<'_, [Occupant]> {
+        if let Some(held) = self.bound {
+            return Cow::Borrowed(held);
+        }
         let mut out = self.reserved.clone();
-        out.extend(self.pods.iter().filter_map(|pod| {
-            let node = cluster.ordinal(pod.holds()?)?;
-            Some(Occupant {
-                node,
-                requests: Arc::clone(&pod.requests),
-                pod: Some(Arc::clone(pod)),
-            })
-        }));
-        out
+        let pods = self.pods.iter();
+        out.extend(pods.filter_map(|pod| Occupant::of(pod, cluster)));
+        Cow::Owned(out)
     }
 
     /// Whether labels of its templates or of its pods, or the grace period of one of them, put it out
@@ -280,10 +281,11 @@ impl<'a> Occupancy<'a> {
                     .filter(|p| p.holds().is_some())
                     .map(|p| p.uid.as_str()),
             );
-            let mut held = gang.holds(self.cluster);
-            held.retain(|h| h.pod.as_ref().is_none_or(|pod| in_time(pod)));
+            let held = gang.holds(self.cluster);
+            let held = held.iter();
+            let held = held.filter(|h| h.pod.as_ref().is_none_or(|pod| in_time(pod)));
             out.held
-                .extend(held.iter().map(|h| (h.node, self.amounts(&h.requests))));
+                .extend(held.map(|h| (h.node, self.amounts(&h.requests))));
         }
         // None other than these go.
         let all = !self.evicting.is_empty();
@@ -312,7 +314,7 @@ impl<'a> Occupancy<'a> {
     /// Pods that disruption budgets count as there, of gangs and intents in force that have them go.
     pub(crate) fn about_to_go(&self) -> impl Iterator<Item = &Pod> {
         let gangs = self.gangs.iter().filter(|gang| self.goes(gang));
-        let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &***pod));
+        let members = gangs.flat_map(|gang| gang.pods.iter().map(|pod| &**pod));
         let listed = self.cluster.listed_pods();
         let evicted = listed.filter(|_| !self.budgets.is_empty() && !self.evicting.is_empty());
         let evicted = evicted.map(|listed| &*listed.pod);
@@ -332,7 +334,7 @@ impl<'a> Occupancy<'a> {
             if Some(number) == asking || counts >= priority || self.goes(gang) {
                 continue;
             }
-            for held in gang.holds(self.cluster) {
+            for held in &*gang.holds(self.cluster) {
                 let amounts = kinds.of(&held.requests, |requests| self.amounts(requests));
                 most.remove_pod(held.node, amounts);
             }
@@ -373,10 +375,8 @@ impl<'a> Occupancy<'a> {
 
     /// Tells of many pods whether an intent in force names the pod itself.
     pub(crate) fn is_evicted(&self) -> impl Fn(&ListedPod) -> bool {
-        let named = tags(self.evicting.iter().map(String::as_str));
-        move |listed| {
-            !named.is_empty() && named.contains(&listed.tag) && self.is_being_evicted(&listed.pod)
-        }
+        let named = Tags::of(self.evicting.iter().map(String::as_str));
+        move |listed| named.contains(listed.tag) && self.is_being_evicted(&listed.pod)
     }
 
     /// Whether an intent in force names the pod itself.

@@ -4,7 +4,6 @@
 //! of what that costs. So what is asked of all of them stands in the row. To make it costs as much, so a
 //! pod that comes or goes has only the part of its node made anew.
 
-use std::collections::HashSet;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::{Arc, OnceLock};
 
@@ -52,9 +51,23 @@ pub fn tag(uid: &str) -> u64 {
     hasher.finish()
 }
 
-/// The tags of these UIDs, to look for pods by them.
-pub fn tags<'u>(uids: impl IntoIterator<Item = &'u str>) -> HashSet<u64> {
-    uids.into_iter().map(tag).collect()
+/// The tags of a few UIDs, to look for pods by them. Each pod of the cluster is looked for among them, and a
+/// tag need not be hashed again for that.
+#[derive(Clone, Debug)]
+pub struct Tags(Vec<u64>);
+
+impl Tags {
+    /// The tags of these.
+    pub fn of<'u>(uids: impl IntoIterator<Item = &'u str>) -> Self {
+        let mut tags: Vec<u64> = uids.into_iter().map(tag).collect();
+        tags.sort_unstable();
+        Self(tags)
+    }
+
+    /// Whether it is the tag of one of them.
+    pub fn contains(&self, tag: u64) -> bool {
+        self.0.binary_search(&tag).is_ok()
+    }
 }
 
 impl ListedPod {

@@ -77,6 +77,17 @@ pub struct UnitsBuilder<'a> {
     table: UnitTable,
 }
 
+impl Occupant {
+    /// A pod where it holds capacity.
+    pub fn of(pod: &Arc<Pod>, cluster: &Snapshot) -> Option<Self> {
+        Some(Self {
+            node: cluster.ordinal(pod.holds()?)?,
+            requests: Arc::clone(&pod.requests),
+            pod: Some(Arc::clone(pod)),
+        })
+    }
+}
+
 impl<'a> UnitsBuilder<'a> {
     /// No units yet. Without `beyond_budgets` units are left out that go beyond a disruption budget
     /// by themselves.

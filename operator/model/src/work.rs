@@ -20,7 +20,7 @@ pub struct PassingWork {
     /// Its gang: the caller's number of it.
     gang: Option<usize>,
     end: WorkEnd,
-    /// The pod, if there is one.
+    /// The pod, if it belongs to no gang.
     pod: Option<Arc<Pod>>,
     /// For what node its pod waits; `None`: it is bound, or there is none.
     waits: Option<AwaitedNode>,
@@ -61,18 +61,20 @@ impl Occupancy<'_> {
     /// All that holds capacity for a while only, by node.
     pub fn passing_work(&self) -> Vec<PassingWork> {
         let mut out = Vec::new();
-        let mut counted: HashSet<&str> = HashSet::new();
+        let mut counted: HashSet<*const Pod> = HashSet::new();
         let (mut amounts, mut in_reach) = (ByRequests::default(), ByRequests::default());
         for (number, gang) in self.gangs.iter().enumerate() {
-            counted.extend(gang.pods.iter().map(|p| p.uid.as_str()));
-            for held in gang.holds(self.cluster) {
+            counted.extend(gang.pods.iter().map(Arc::as_ptr));
+            for held in &*gang.holds(self.cluster) {
+                // None of those that are all bound waits or is about to end.
+                let pod = held.pod.as_deref().filter(|_| gang.bound.is_none());
                 out.push(PassingWork {
                     node: held.node,
                     amounts: amounts.of(&held.requests, |r| self.amounts(r)).clone(),
                     gang: Some(number),
-                    end: self.end_of_member(gang, held.pod.as_deref()),
-                    waits: held.pod.as_deref().and_then(waits),
-                    pod: held.pod,
+                    end: self.end_of_member(gang, pod),
+                    waits: pod.and_then(waits),
+                    pod: None,
                 });
             }
         }
@@ -87,7 +89,7 @@ impl Occupancy<'_> {
                     continue;
                 }
             }
-            if counted.contains(pod.uid.as_str()) {
+            if counted.contains(&Arc::as_ptr(pod)) {
                 continue;
             }
             out.push(PassingWork {

@@ -4,7 +4,7 @@
 //! | stage | module |
 //! |---|---|
 //! | what is read of nodes, pods and gangs; the same from a snapshot file | [`input`], [`snapshot`] |
-//! | one gang within a cycle, its pods, and what is free | `state`, `member_pods`, `capacity` |
+//! | one gang within a cycle, its pods, and what is free | `state`, `status_to_be`, `member_pods`, `capacity` |
 //! | placements that exist: kept, lost, adopted | `cycle::{maintain, overlap}`, `refusal`, `claims` |
 //! | what is reserved for pods that do not exist yet | `cycle::reserve` |
 //! | preemptions under way, and how many pods they may evict in a minute | `cycle::intents`, `cycle::victims`, [`pace`] |
@@ -52,6 +52,7 @@ pub mod size;
 pub mod snapshot;
 mod standing;
 mod state;
+mod status_to_be;
 mod tenants;
 mod unknown;
 mod waits;
@@ -65,4 +66,5 @@ pub use pending::{GangName, Pending};
 pub use plan::{QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves};
 pub use settings::SchedulerSettings;
 pub use state::GangState;
+pub use status_to_be::StatusToBe;
 pub use tenants::namespace_shares;

@@ -1,10 +1,11 @@
 //! The pods of each gang, by member. Most gangs have the pods that they had in the last cycle.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use lockstep_api::member::Member;
-use lockstep_model::{Pod, Snapshot};
+use lockstep_model::pod::Stage;
+use lockstep_model::{Assignments, Occupant, Pod, Snapshot};
 
 use crate::input::GangInput;
 
@@ -15,8 +16,25 @@ pub(crate) type PodsByMember = BTreeMap<Member, Vec<Arc<Pod>>>;
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GangPods {
     pub by_member: Arc<PodsByMember>,
+    /// The same in a row.
+    pub all: Arc<[Arc<Pod>]>,
     /// Those that are not bound: mostly there are none.
     pub unbound: Arc<[Arc<Pod>]>,
+    /// That all is as it was placed, if it is.
+    pub fully_bound: Option<Arc<FullyBound>>,
+}
+
+/// A gang of which each member has one pod, bound to the node that it is to have, and none is about to
+/// end. Most gangs that run are like that, and what each stage of a cycle asks of each of their pods has
+/// one answer then.
+#[derive(Debug)]
+pub(crate) struct FullyBound {
+    /// The nodes for which that holds.
+    assigned: Arc<Assignments>,
+    /// How many nodes these are.
+    pub nodes: usize,
+    /// What its pods hold.
+    pub holds: Vec<Occupant>,
 }
 
 /// What was found in the last cycle, by the UID of the pod group.
@@ -28,28 +46,26 @@ struct Found {
     /// The pods of the workload among which they are.
     among: Arc<Vec<Arc<Pod>>>,
     pods: GangPods,
+    /// What it was compared with, and the version of the nodes: their ordinals may change.
+    compared: Option<(Arc<GangInput>, u64)>,
 }
 
 impl MemberPods {
     /// The pods of a gang.
-    pub fn of(&mut self, gang: &GangInput, cluster: &Snapshot) -> GangPods {
+    pub fn of(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) -> GangPods {
         let Some(among) = cluster.list_of(gang.workload.uid.as_str()) else {
             return GangPods::default();
         };
         let uid = gang.group.uid.as_str();
-        if let Some(found) = self.0.get(uid).filter(|f| Arc::ptr_eq(&f.among, among)) {
+        if let Some(found) = self.0.get_mut(uid)
+            && Arc::ptr_eq(&found.among, among)
+        {
+            found.compare(gang, cluster);
             return found.pods.clone();
         }
-        let by_member = by_member(gang, among);
-        let unbound = by_member.values().flatten().filter(|p| p.bound.is_none());
-        let pods = GangPods {
-            unbound: unbound.cloned().collect(),
-            by_member: Arc::new(by_member),
-        };
-        let found = Found {
-            among: Arc::clone(among),
-            pods: pods.clone(),
-        };
+        let mut found = Found::new(gang, among);
+        found.compare(gang, cluster);
+        let pods = found.pods.clone();
         self.0.insert(uid.to_owned(), found);
         pods
     }
@@ -57,6 +73,76 @@ impl MemberPods {
     /// Forgets gangs that are gone.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.0.retain(|uid, _| there(uid));
+    }
+}
+
+impl Found {
+    fn new(gang: &GangInput, among: &Arc<Vec<Arc<Pod>>>) -> Self {
+        let by_member = by_member(gang, among);
+        let all: Arc<[Arc<Pod>]> = by_member.values().flatten().cloned().collect();
+        let unbound = all.iter().filter(|p| p.bound.is_none());
+        Self {
+            among: Arc::clone(among),
+            pods: GangPods {
+                unbound: unbound.cloned().collect(),
+                by_member: Arc::new(by_member),
+                all,
+                fully_bound: None,
+            },
+            compared: None,
+        }
+    }
+
+    /// Finds out whether all is as it was placed, unless it is known of these.
+    fn compare(&mut self, gang: &Arc<GangInput>, cluster: &Snapshot) {
+        let version = cluster.nodes_version();
+        let known = self.compared.as_ref().is_some_and(|(with, nodes)| {
+            // The pods and the object are the same ones, so what was read of them is the same.
+            Arc::ptr_eq(with, gang) && *nodes == version
+        });
+        if !known {
+            let found = FullyBound::find(gang, &self.pods, cluster);
+            self.pods.fully_bound = found.map(Arc::new);
+            self.compared = Some((Arc::clone(gang), version));
+        }
+    }
+}
+
+impl FullyBound {
+    fn find(input: &GangInput, pods: &GangPods, cluster: &Snapshot) -> Option<Self> {
+        let assigned = input.group.assigned.as_ref()?;
+        let (gang, ledger) = (&input.gang, &input.workload.members);
+        let members: BTreeSet<&Member> = gang.members().collect();
+        let replaced = ledger.domains.iter().any(|d| d.incident.is_some());
+        let enough = usize::try_from(gang.min_count).unwrap_or_default() <= assigned.len();
+        if replaced
+            || !enough
+            || !ledger.finished.is_empty()
+            || !members.into_iter().eq(assigned.keys())
+        {
+            return None;
+        }
+        let there = |pods: &Vec<Arc<Pod>>, node: &String| match pods.as_slice() {
+            [pod] => pod.alive() && pod.stage != Stage::Refused && pod.bound.as_ref() == Some(node),
+            _ => false,
+        };
+        let mut each = pods.by_member.iter().zip(assigned.iter());
+        let bound = pods.by_member.len() == assigned.len()
+            && each.all(|((of, pods), (member, node))| of == member && there(pods, node));
+        bound.then(|| Self {
+            assigned: Arc::clone(assigned),
+            nodes: assigned.values().collect::<BTreeSet<_>>().len(),
+            holds: pods
+                .all
+                .iter()
+                .filter_map(|pod| Occupant::of(pod, cluster))
+                .collect(),
+        })
+    }
+
+    /// Whether it is about these nodes, and not about those that were read before they changed.
+    pub fn is_of(&self, assigned: &Arc<Assignments>) -> bool {
+        Arc::ptr_eq(&self.assigned, assigned)
     }
 }
 

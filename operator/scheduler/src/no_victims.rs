@@ -24,6 +24,8 @@ pub(crate) struct NoVictimsCache {
     gangs: HashMap<String, NoVictims>,
     /// For all others: one search for those that ask for the same.
     classes: Vec<(Asks, NoVictims)>,
+    /// Who was left without a search since the last change.
+    left_out: LeftOut,
     /// Whether the last cycle left gangs for which it did not search: they come before those that
     /// were searched for.
     pub unfinished: bool,
@@ -67,6 +69,50 @@ impl NoVictims {
     }
 }
 
+/// Why those wait for whom no search was left.
+#[derive(Debug, Default)]
+struct LeftOut {
+    gangs: HashMap<String, Verdict>,
+    classes: Vec<(Asks, Verdict)>,
+}
+
+impl LeftOut {
+    fn remember(&mut self, who: Searcher<'_>, verdict: Verdict) {
+        match who {
+            Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), verdict)),
+            Searcher::OneOf(asks) => {
+                self.classes.retain(|(class, _)| class != asks);
+                self.classes.push((asks.clone(), verdict));
+            }
+        }
+    }
+
+    fn verdict(&self, who: Searcher<'_>) -> Option<&Verdict> {
+        match who {
+            Searcher::Alone(uid) => self.gangs.get(uid),
+            Searcher::OneOf(asks) => {
+                let mut classes = self.classes.iter();
+                let class = classes.find(|(class, _)| class == asks);
+                class.map(|(_, verdict)| verdict)
+            }
+        }
+    }
+}
+
+impl Verdict {
+    fn new<'u>(behind: impl Iterator<Item = &'u str>, pending: &Pending) -> Self {
+        Self {
+            behind: behind.map(str::to_owned).collect(),
+            pending: pending.clone(),
+        }
+    }
+
+    fn is_behind<'u>(&self, mut these: impl Iterator<Item = &'u str>) -> bool {
+        let mut then = self.behind.iter();
+        then.all(|uid| these.next() == Some(uid)) && these.next().is_none()
+    }
+}
+
 /// Everything that the result of a search for victims depends on, beside time and who asks.
 #[derive(Debug)]
 struct Searched {
@@ -99,6 +145,7 @@ impl NoVictimsCache {
         });
         if !unchanged {
             self.version += 1;
+            self.left_out = LeftOut::default();
             self.searched = Some(Searched {
                 settings: context.settings.clone(),
                 cluster: context.cluster.clone(),
@@ -174,10 +221,7 @@ impl NoVictimsCache {
             found.version == version && matches!(found.pending, Pending::NoVictims { .. })
         });
         if let Some(found) = found {
-            found.verdict = Some(Verdict {
-                behind: behind.map(str::to_owned).collect(),
-                pending: pending.clone(),
-            });
+            found.verdict = Some(Verdict::new(behind, pending));
         }
     }
 
@@ -186,19 +230,51 @@ impl NoVictimsCache {
     pub fn verdict<'u>(
         &mut self,
         who: Searcher<'_>,
-        mut behind: impl Iterator<Item = &'u str>,
+        behind: impl Iterator<Item = &'u str>,
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
         let version = self.version;
         let found = self.found_for(who)?;
         let current = found.version == version && found.holds(now);
         let verdict = found.verdict.as_ref().filter(|_| current)?;
-        let mut then = verdict.behind.iter();
-        if !then.all(|uid| behind.next() == Some(uid)) || behind.next().is_some() {
+        if !verdict.is_behind(behind) {
             return None;
         }
         found.used = true;
         Some(&verdict.pending)
+    }
+
+    /// Takes note of why they wait behind the reservations of these, for whom no search was left.
+    pub fn leave_out<'u>(
+        &mut self,
+        who: Searcher<'_>,
+        behind: impl Iterator<Item = &'u str>,
+        pending: &Pending,
+    ) {
+        self.left_out.remember(who, Verdict::new(behind, pending));
+    }
+
+    /// Why they wait behind the reservations of these if no search is left for them again. Not where
+    /// they were searched for meanwhile.
+    pub fn left_out<'u>(
+        &mut self,
+        who: Searcher<'_>,
+        behind: impl Iterator<Item = &'u str>,
+        now: DateTime<Utc>,
+    ) -> Option<&Pending> {
+        if self.found_for(who).is_some_and(|found| found.holds(now)) {
+            return None;
+        }
+        let verdict = self.left_out.verdict(who)?;
+        verdict.is_behind(behind).then_some(&verdict.pending)
+    }
+
+    /// Takes note of whether gangs were left for which there was no search.
+    pub fn finish(&mut self, unfinished: bool) {
+        self.unfinished = unfinished;
+        if !unfinished {
+            self.left_out = LeftOut::default();
+        }
     }
 
     fn found_for(&mut self, who: Searcher<'_>) -> Option<&mut NoVictims> {
@@ -235,7 +311,7 @@ impl NoVictimsCache {
         self.gangs.clear();
         self.classes.clear();
         self.searched = None;
-        self.unfinished = false;
+        self.finish(false);
     }
 
     /// Forgets gangs that are gone, and what nobody has asked for since the last call.

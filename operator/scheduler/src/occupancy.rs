@@ -50,7 +50,9 @@ pub(crate) fn occupancy_with_nodes<'a>(
 
 /// What a gang holds: its pods where they take capacity, and its assigned members without pods.
 pub(crate) fn holds(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
-    placed_gang(context, gang).holds(context.cluster)
+    placed_gang(context, gang)
+        .holds(context.cluster)
+        .into_owned()
 }
 
 /// Priority of a gang when others want its capacity.
@@ -74,7 +76,8 @@ fn placed_gang<'a>(context: &Context<'_>, gang: &'a GangState) -> PlacedGang<'a>
         leaves: finished || input.released() || gang.disrupted(),
         checkpoint: input.workload.checkpoint,
         resumed: input.resumed(),
-        pods: gang.all_pods().collect(),
+        pods: gang.all_pods().as_slice(),
+        bound: gang.fully_bound().map(|bound| bound.holds.as_slice()),
         stray: stray.collect(),
         reserved: reserved(context, gang),
         eligible: None,
@@ -107,7 +110,8 @@ fn nodes_of_one_template(
 /// Assigned members whose pods do not hold their capacity yet. A gang that has finished, or has
 /// released its placement, keeps none.
 pub(crate) fn reserved(context: &Context<'_>, gang: &GangState) -> Vec<Occupant> {
-    if gang.phase() == GangPhase::Finished || gang.input.released() {
+    let bound = gang.fully_bound().is_some();
+    if bound || gang.phase() == GangPhase::Finished || gang.input.released() {
         return Vec::new();
     }
     match (&gang.reserved, &gang.assigned) {

@@ -47,6 +47,9 @@ pub(crate) fn note_refusals(
 ) {
     forget_refusals(gang, memory.claims.settle(gang));
     expire_exclusions(context, gang, wake);
+    if gang.fully_bound().is_some() {
+        return;
+    }
     let pods: Vec<Arc<Pod>> = gang
         .all_pods()
         .filter(|p| p.stage == Stage::Refused && p.alive())
@@ -99,7 +102,7 @@ fn terminating_on(context: &Context<'_>, node: NodeIx, wake: &mut Wake) -> bool 
 }
 
 fn expire_exclusions(context: &Context<'_>, gang: &mut GangState, wake: &mut Wake) {
-    if gang.phase() == GangPhase::Finished {
+    if gang.phase() == GangPhase::Finished || gang.status.excluded_nodes.is_empty() {
         return;
     }
     gang.status.excluded_nodes.retain(|e| e.until > context.now);

@@ -16,9 +16,10 @@ use lockstep_model::{Assignments, GangPhase, Occupant, Pod};
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
 use crate::input::{GangInput, TemplateInput};
-use crate::member_pods::{GangPods, PodsByMember};
+use crate::member_pods::{FullyBound, GangPods, PodsByMember};
 use crate::pace::LimitReached;
 use crate::pending::Pending;
+use crate::status_to_be::StatusToBe;
 use crate::waits::Moves;
 
 /// One gang within a cycle.
@@ -28,8 +29,12 @@ pub struct GangState {
     pub input: Arc<GangInput>,
     /// Pods of its members, of the controlling workload by owner UID.
     pub pods: Arc<PodsByMember>,
+    /// All of them, in the order of their members.
+    all_pods: Arc<[Arc<Pod>]>,
     /// Those of them that are not bound.
     unbound_pods: Arc<[Arc<Pod>]>,
+    /// That all of them were where the gang was placed, as it was read.
+    fully_bound: Option<Arc<FullyBound>>,
     /// Nodes that its workload keeps it away from now.
     pub avoided: BTreeSet<String>,
     /// Which members are to be placed.
@@ -41,7 +46,7 @@ pub struct GangState {
     /// By when it has to have ended, where it runs on nodes that are reserved for others.
     pub backfill: Option<Backfill>,
     /// The status as it is to be.
-    pub status: PodGroupStatus,
+    pub status: StatusToBe,
     /// The gang that it is preempted for, and the message of the condition DisruptionTarget that it is
     /// to get.
     pub preempted: Option<(Key, String)>,
@@ -73,13 +78,15 @@ impl GangState {
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
         Self {
             pods: pods.by_member,
+            all_pods: pods.all,
             unbound_pods: pods.unbound,
+            fully_bound: pods.fully_bound,
             avoided: avoid.map(|a| a.node.clone()).collect(),
             to_place: MembersToPlace::default(),
             assigned: input.group.assigned.clone(),
             reserved: None,
             backfill: placed.and_then(|p| p.backfill.clone()),
-            status: input.group.status.clone(),
+            status: StatusToBe::read(&input),
             preempted: None,
             pending: None,
             paced: None,
@@ -200,8 +207,14 @@ impl GangState {
     }
 
     /// All pods of the gang.
-    pub fn all_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        self.pods.values().flatten()
+    pub fn all_pods(&self) -> std::slice::Iter<'_, Arc<Pod>> {
+        self.all_pods.iter()
+    }
+
+    /// What all members have in common that have one pod each, on the nodes that the gang has now.
+    pub(crate) fn fully_bound(&self) -> Option<&FullyBound> {
+        let (bound, assigned) = (self.fully_bound.as_deref()?, self.assigned.as_ref()?);
+        bound.is_of(assigned).then_some(bound)
     }
 
     /// The pod of a member that takes capacity on a node.
@@ -231,6 +244,9 @@ impl GangState {
 
     /// Members with a node whose pods are not bound yet.
     pub fn unbound(&self) -> Assignments {
+        if self.fully_bound().is_some() {
+            return Assignments::new();
+        }
         self.unfinished_assigned()
             .filter(|(m, n)| !self.bound(m, n))
             .map(|(m, n)| (m.clone(), n.clone()))

@@ -49,9 +49,10 @@ impl<'i> Tenants<'i> {
         let is_new = |m: &Member| before.is_none_or(|b| !b.contains_key(m));
         let mut members: BTreeMap<&str, usize> = BTreeMap::new();
         let mut without_pod: BTreeMap<&str, usize> = BTreeMap::new();
+        let lacks_pod = |m: &Member| gang.fully_bound().is_none() && !has_pod(gang, m);
         for (member, _) in gang.unfinished_assigned().filter(|(m, _)| is_new(m)) {
             *members.entry(&member.group).or_default() += 1;
-            *without_pod.entry(&member.group).or_default() += usize::from(!has_pod(gang, member));
+            *without_pod.entry(&member.group).or_default() += usize::from(lacks_pod(member));
         }
         for (group, pods) in members {
             if let Some(requests) = gang.input.requests(group) {

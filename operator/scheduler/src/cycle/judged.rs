@@ -29,8 +29,18 @@ pub(super) fn judged_before(
         return None;
     }
     let who = asks.map_or(Searcher::Alone(gangs[at].uid()), Searcher::OneOf);
-    let behind = uids(gangs, &round.ahead);
-    let known = memory.no_victims.verdict(who, behind, context.now)?.clone();
+    let behind = || uids(gangs, &round.ahead);
+    let cache = &mut memory.no_victims;
+    let known = match cache.verdict(who, behind(), context.now).cloned() {
+        Some(known) => known,
+        None if round.searches < context.settings.searches_per_cycle => return None,
+        // Its turn has not come.
+        None => {
+            let known = cache.left_out(who, behind(), context.now)?.clone();
+            round.left_out += 1;
+            known
+        }
+    };
     if let Some(reserved) = reserved.cloned() {
         keep(context, gangs, at, reserved, round);
     }

@@ -38,7 +38,8 @@ pub(super) fn maintain_placements(
             adopt_running_pods(gang);
         } else if gang.input.released() {
             clear_when_empty(context, gang, &mut wake);
-        } else if !gang.disrupted() {
+        } else if !gang.disrupted() && gang.fully_bound().is_none() {
+            // Pods that are bound and go on keep their nodes, whatever becomes of those.
             follow_bound_pods(gang);
             give_up_lost_nodes(context, memory, gang);
         }

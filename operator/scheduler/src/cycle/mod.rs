@@ -57,8 +57,9 @@ pub fn schedule(
         .gangs
         .iter()
         .map(|gang| {
-            let pods = memory.pods.of(gang, &input.cluster);
-            GangState::new(memory.latest(gang), pods, now)
+            let gang = memory.latest(gang);
+            let pods = memory.pods.of(&gang, &input.cluster);
+            GangState::new(gang, pods, now)
         })
         .collect();
     let mut capacity = Capacity::new(&context);

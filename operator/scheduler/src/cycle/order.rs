@@ -78,7 +78,8 @@ fn sort(queue: &mut [Queueing]) {
 /// What a gang asks for; `None` when it does not ask.
 pub(super) fn request_of(gang: &GangState) -> Option<Request> {
     let busy = gang.input.released() || gang.disrupted() || gang.status.preemption.is_some();
-    if gang.phase() != GangPhase::Active || busy {
+    let has_all = gang.fully_bound().is_some();
+    if gang.phase() != GangPhase::Active || busy || has_all {
         return None;
     }
     let placed = gang.unfinished_assigned().count();

@@ -27,6 +27,9 @@ pub(super) fn give_up_overlaps(context: &Context<'_>, gangs: &mut [GangState]) {
         .map(|(at, gang)| (at, gang.unbound()))
         .filter(|(_, unbound)| !unbound.is_empty())
         .collect();
+    if waiting.is_empty() {
+        return;
+    }
     let mut left = Left::of(
         context,
         waiting.iter().flat_map(|(_, unbound)| unbound.values()),

@@ -118,7 +118,7 @@ pub(super) fn serve(
     for until in cache.ends() {
         round.wake.at(until);
     }
-    cache.unfinished = round.left_out > 0;
+    cache.finish(round.left_out > 0);
     Queued {
         places,
         judged: round.judged,
@@ -130,8 +130,9 @@ pub(super) fn serve(
 /// Notes when a gang first asked for capacity since it last held some.
 fn note_queue_time(context: &Context<'_>, gangs: &mut [GangState]) {
     for gang in gangs {
-        if gang.phase() == GangPhase::Active && gang.assigned.is_none() {
-            gang.status.queued_at.get_or_insert(context.now);
+        let asks = gang.phase() == GangPhase::Active && gang.assigned.is_none();
+        if asks && gang.status.queued_at.is_none() {
+            gang.status.queued_at = Some(context.now);
         }
     }
 }
@@ -317,6 +318,7 @@ fn serve_one(
         effort,
         asks: asks.as_ref(),
     };
+    let left_out = round.left_out;
     let answer = make_capacity(context, memory, capacity, gangs, unplaced, left, round);
     if answer.is_err() {
         reserve_for(context, capacity, gangs, at, &wanted, &demand, round);
@@ -331,9 +333,12 @@ fn serve_one(
         && !round.disturbed
     {
         let behind = uids(gangs, &round.ahead).take(ahead);
-        memory
-            .no_victims
-            .judged(unplaced.searcher(gangs), behind, pending);
+        let (cache, who) = (&mut memory.no_victims, unplaced.searcher(gangs));
+        if round.left_out > left_out {
+            cache.leave_out(who, behind, pending);
+        } else {
+            cache.judged(who, behind, pending);
+        }
     }
     match (&answer, asks) {
         (Ok(()), _) => round.disturb(),

@@ -27,7 +27,9 @@ use crate::state::GangState;
 /// it back.
 pub(super) fn collect(gangs: &mut [GangState]) -> BTreeMap<usize, Reservation> {
     let each = gangs.iter_mut().enumerate();
-    each.filter_map(|(at, gang)| Some((at, gang.status.reservation.take()?)))
+    let holding = each.filter(|(_, gang)| gang.status.reservation.is_some());
+    holding
+        .filter_map(|(at, gang)| Some((at, gang.status.reservation.take()?)))
         .collect()
 }
 

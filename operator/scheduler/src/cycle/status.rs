@@ -65,11 +65,15 @@ fn compose(context: &Context<'_>, capacity: &Capacity, gang: &mut GangState, wak
         (types::DISRUPTION_TARGET, disruption),
         (types::POD_GROUP_INITIALLY_SCHEDULED, scheduled),
     ];
+    let mut conditions = gang.status.conditions.clone();
     for (type_, change) in changes {
         if let Some((status, reason, text)) = change {
-            let conditions = &mut gang.status.conditions;
-            upsert(conditions, type_, status, reason, text, generation, now);
+            let all = &mut conditions;
+            upsert(all, type_, status, reason, text, generation, now);
         }
+    }
+    if conditions != gang.status.conditions {
+        gang.status.conditions = conditions;
     }
 }
 
@@ -82,7 +86,7 @@ fn write_of(
     wake: &mut Wake,
 ) -> Option<StatusWrite> {
     let group = &gang.input.group;
-    if gang.status == group.status {
+    if !gang.status.differs() {
         return None;
     }
     let interval = context.settings.message_interval;
@@ -99,7 +103,7 @@ fn write_of(
         uid: gang.uid().to_owned(),
         resource_version: group.resource_version.clone(),
         read: group.status.clone(),
-        status: gang.status.clone(),
+        status: (*gang.status).clone(),
         vacated: gone.then(|| Vacated {
             workload_uid: gang.input.workload.uid.as_str().to_owned(),
             seen: gang.all_pods().map(|p| p.uid.to_string()).collect(),
@@ -136,14 +140,16 @@ fn scheduled(
     match (&gang.assigned, gang.phase()) {
         (Some(_), _) if gang.input.released() => None,
         (Some(assigned), _) => {
-            let nodes = assigned.values().collect::<BTreeSet<_>>().len();
+            let count = || assigned.values().collect::<BTreeSet<_>>().len();
+            let bound = gang.fully_bound();
+            let nodes = bound.map_or_else(count, |bound| bound.nodes);
             let mut text = messages::placed(assigned.len(), nodes);
             if let Some(pending) = pending {
                 text = format!("{text}; more members wait: {pending}");
             }
             // Not before the gang has enough members for the first time.
-            let lacks = gang.unfinished_assigned().count() < gang.min_count() as usize;
-            if lacks && !gang.input.gang.basic && !gang.under_way() {
+            let lacks = || gang.unfinished_assigned().count() < gang.min_count() as usize;
+            if bound.is_none() && lacks() && !gang.input.gang.basic && !gang.under_way() {
                 return Some((false, reasons::UNSCHEDULABLE, text));
             }
             Some((true, reasons::SCHEDULED, text))

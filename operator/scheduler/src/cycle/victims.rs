@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, Utc};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
-use lockstep_model::pod_list::tags;
+use lockstep_model::pod_list::Tags;
 use lockstep_model::victims::extended_resources;
 use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
 
@@ -93,9 +93,9 @@ impl<'c> NamedVictims<'c> {
         if named.is_empty() {
             return out;
         }
-        let tags = tags(named.iter().copied());
+        let tags = Tags::of(named.iter().copied());
         let listed = context.cluster.listed_pods();
-        let bound = listed.filter(|l| l.bound && tags.contains(&l.tag));
+        let bound = listed.filter(|l| l.bound && tags.contains(l.tag));
         let bound = bound.map(|listed| (listed.pod.uid.as_str(), listed));
         out.bound = bound.filter(|(uid, _)| named.contains(uid)).collect();
         for (at, gang) in gangs.iter().enumerate() {

@@ -354,3 +354,30 @@ fn gangs_of_which_it_is_not_known_whether_they_fit_do_not_take_the_searches_of_a
     let searches = world.pass().searches;
     assert_eq!(searches, 0, "each waits for its next, longer search");
 }
+
+#[test]
+fn a_gang_that_no_search_is_left_for_is_not_looked_at_before_its_turn() {
+    let mut world = Gangs::new(&[("n1", 4)]);
+    world.foreign("service", "n1", 1000, 4);
+    let searches = world.scheduler_settings().searches_per_cycle;
+    for members in 1..=20 {
+        // More than the node has, so that none reserves anything.
+        let members = 4 + members;
+        let spec = Spec { members, ..HIGH };
+        world.gang(&format!("waits-{members:02}"), spec);
+    }
+    world.decide();
+    let mut looked_at = Vec::new();
+    loop {
+        let cycle = world.pass();
+        if cycle.searches == 0 {
+            break;
+        }
+        looked_at.push(cycle.judged);
+    }
+    assert!(!looked_at.is_empty(), "all were searched for");
+    assert!(
+        looked_at.iter().all(|&judged| judged <= searches),
+        "{looked_at:?}"
+    );
+}

@@ -1,15 +1,17 @@
-//! Prints how long the scheduler's cycles take over a large cluster with gangs that wait, without an
-//! API server: with what changed before each, how many gangs were looked at, and beside the first; then
-//! a minute of ten pod events a second, and how soon a preemption is decided that becomes possible. Last,
+//! Prints how much CPU the scheduler's cycles take over a large cluster with gangs that wait, without an
+//! API server: with what changed before each, how many gangs were looked at, and beside the first, and a
+//! number that is the same in two versions that request the same; then a minute of ten pod events a second, and how soon a preemption is decided that becomes possible. Last,
 //! the cycles of a preemption of many single pods.
 //!
 //! `bench-passes [NODES [GANGS]]`
 
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use anyhow::Result;
 use lockstep_bench::passes::World;
-use lockstep_bench::timed;
+use lockstep_bench::timed_on_cpu;
+use lockstep_scheduler::SchedulingPlan;
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
@@ -17,19 +19,20 @@ fn main() -> Result<()> {
     let waiting: usize = args.next().map_or(Ok(500), |a| a.parse())?;
     let mut world = World::new(nodes, waiting);
     println!(
-        "| {nodes} nodes, {waiting} gangs wait | time | beside the first | looked at | searches | preempting |"
+        "| {nodes} nodes, {waiting} gangs wait | CPU | beside the first | looked at | searches | preempting | requests |"
     );
-    println!("|---|---|---|---|---|---|");
+    println!("|---|---|---|---|---|---|---|");
     let mut first = None;
     let mut row = |world: &mut World, what: &str| {
-        let (plan, time) = timed(|| world.pass());
+        let (plan, time) = timed_on_cpu(|| world.pass());
         let first = *first.get_or_insert(time);
         let ratio = time.as_secs_f64() / first.as_secs_f64();
         println!(
-            "| {what} | {time:.1?} | {ratio:.3} | {} | {} | {} |",
+            "| {what} | {time:.1?} | {ratio:.3} | {} | {} | {} | {:08x} |",
             plan.judged,
             plan.searches,
-            world.preempting()
+            world.preempting(),
+            fingerprint(&plan)
         );
         world.later();
         plan
@@ -47,7 +50,7 @@ fn main() -> Result<()> {
     let busy = minute(&mut world);
     world.uncordon();
     let before = world.preempting();
-    let (passes, decided) = timed(|| {
+    let (passes, decided) = timed_on_cpu(|| {
         let mut passes = 0;
         while passes == 0 || world.preempting() == before {
             row(&mut world, "64 nodes were uncordoned");
@@ -66,31 +69,42 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-/// How long the cycles take in which a gang preempts many single pods: their number is what fits into one
+/// A number for what a cycle requests and when the next one is due.
+fn fingerprint(plan: &SchedulingPlan) -> u32 {
+    let mut hasher = DefaultHasher::new();
+    format!("{:?} {:?}", plan.steps, plan.wake_after).hash(&mut hasher);
+    hasher.finish() as u32
+}
+
+/// How much CPU the cycles take in which a gang preempts many single pods: their number is what fits into one
 /// object.
 fn single_victims() {
     let (mut world, pods) = World::of_single_pods(400);
-    println!("\n| 400 members, {pods} single pods | time | requests |\n|---|---|---|");
+    println!("\n| 400 members, {pods} single pods | CPU | requests | which |\n|---|---|---|---|");
     for what in [
         "the victims are found",
         "the pods of the gang are there: the victims are evicted",
         "the victims are still there",
     ] {
-        let (plan, time) = timed(|| world.pass());
-        println!("| {what} | {time:.1?} | {} |", plan.steps.len());
+        let (plan, time) = timed_on_cpu(|| world.pass());
+        let which = fingerprint(&plan);
+        println!(
+            "| {what} | {time:.1?} | {} | {which:08x} |",
+            plan.steps.len()
+        );
         world.make_pods();
         world.later();
     }
 }
 
-/// A minute of ten pod events a second with a pass after each: how long the passes take, and what
+/// A minute of ten pod events a second with a pass after each: how much CPU the passes take, and what
 /// part of a core they are.
 fn minute(world: &mut World) -> String {
     const PASSES: usize = 600;
     let mut times: Vec<Duration> = Vec::new();
     for _ in 0..PASSES {
         world.pod_event();
-        times.push(timed(|| world.pass()).1);
+        times.push(timed_on_cpu(|| world.pass()).1);
         world.later();
     }
     let all: Duration = times.iter().sum();

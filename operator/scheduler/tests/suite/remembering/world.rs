@@ -192,6 +192,9 @@ impl World {
             2 => drop(node.labels.insert(ZONE.to_owned(), "c".to_owned())),
             3 => {
                 self.model.remove_node(&node.name);
+                // All others may have other ordinals then.
+                let key = self.name("key-");
+                self.model.use_topology_key(&key);
                 return "a node goes";
             }
             _ => {}
