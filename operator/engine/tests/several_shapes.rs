@@ -2,8 +2,8 @@
 //! construction, and hardly in any other way.
 
 use lockstep_engine::{
-    Amounts, Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionOptions, Shape, Unit, Units,
-    place, place_within, preempt,
+    Amounts, Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionOptions, Scope, Shape,
+    TopologyDemand, TopologyStrictness, Unit, Units, place, place_within, preempt,
 };
 use smallvec::smallvec;
 
@@ -166,6 +166,59 @@ fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_as_it_i
     let more = PreemptionOptions::default();
     let answer = preempt(&question.cluster, &units, &question.demand, &more).unwrap();
     assert_eq!(answer.victims, Vec::<usize>::new());
+}
+
+#[test]
+fn victims_in_one_domain_are_not_proven_the_best_while_it_is_not_known_whether_another_holds_the_gang()
+ {
+    let Planted {
+        cluster: hard,
+        demand,
+        held,
+    } = hard();
+    let mut cluster = Cluster::new(2, 1);
+    let mut units = Units::default();
+    let nodes = hard.node_count();
+    for (node, held) in held.iter().enumerate() {
+        let spec = ClusterNode {
+            allocatable: hard.free(node).into(),
+            domains: vec![Some(0)],
+            schedulable: true,
+        };
+        cluster.upsert_node(node, &spec);
+        if held.iter().any(|&h| h > 0) {
+            cluster.add_pod(node, held);
+            units.units.push(unit(vec![(node, held.clone())], 1));
+        }
+    }
+    let spec = ClusterNode {
+        allocatable: smallvec![64_000, 8_000],
+        domains: vec![Some(1)],
+        schedulable: true,
+    };
+    cluster.upsert_node(nodes, &spec);
+    cluster.add_pod(nodes, &[64_000, 8_000]);
+    let dear = unit(vec![(nodes, smallvec![64_000, 8_000])], 1_000_000);
+    units.units.push(dear);
+    let demand = Demand {
+        topology: Some(TopologyDemand {
+            key: 0,
+            mode: TopologyStrictness::Required,
+            scope: Scope::Gang,
+        }),
+        ..demand
+    };
+    let with = |work_budget| {
+        let options = PreemptionOptions {
+            work_budget,
+            ..PreemptionOptions::default()
+        };
+        preempt(&cluster, &units, &demand, &options).unwrap()
+    };
+    let (little, much) = (with(2), with(10_000_000));
+    assert_eq!(little.victims, [units.units.len() - 1]);
+    assert!(much.cost < little.cost);
+    assert!(!little.proven && little.bound.lost <= much.cost.lost);
 }
 
 #[test]

@@ -341,7 +341,7 @@ impl<'a> Mixture<'a> {
             &self.wanted(),
             &self.prices,
             rounds,
-            end - self.steps(),
+            end.saturating_sub(self.steps()),
         );
         self.steps += spent;
         let Some((surplus, least)) = tried.first() else {

@@ -82,15 +82,19 @@ fn in_best_domain(
         })
         .collect();
     let mut questions = Vec::new();
+    let mut all_known = true;
     for (domain, placement) in placements.iter().enumerate() {
         let Some(placement) = placement else { continue };
         let instance = domains.preemption(instance, placement, domain);
-        if let Ok(priority_bound) = priority_bound(&instance, options.order) {
-            questions.push(DomainQuestion {
+        match priority_bound(&instance, options.order) {
+            Ok(priority_bound) => questions.push(DomainQuestion {
                 domain,
                 priority_bound,
                 instance,
-            });
+            }),
+            // It may hold the gang, for less.
+            Err(Infeasible::GaveUp { .. }) => all_known = false,
+            Err(_) => {}
         }
     }
     let Some(bound) = questions.iter().map(|q| q.priority_bound).min() else {
@@ -102,7 +106,11 @@ fn in_best_domain(
         .iter()
         .map(|q| solve(&q.instance, bound, budget))
         .collect();
-    let (bounds, all_proven) = bound_over_domains(&solutions);
+    let (bounds, all_proven) = if all_known {
+        bound_over_domains(&solutions)
+    } else {
+        (Bound::default(), false)
+    };
     let best = solutions
         .into_iter()
         .zip(&questions)

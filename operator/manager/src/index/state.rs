@@ -1,10 +1,12 @@
 //! What is held of the cluster: one table per kind, and the ways from one object to another.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::hash::Hash;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
+use lockstep_api::scheduling::NodePlacement;
 use lockstep_api::{NodeAgentStatus, PodGroup, RestartOrder, TrainingWorkload, Workload};
 use lockstep_lifecycle::PodView;
 use lockstep_lifecycle::nodes::{AgentInfo, NodeInfo};
@@ -58,8 +60,12 @@ pub struct State {
     pub workloads: BTreeMap<Key, Arc<TrainingWorkload>>,
     /// Workloads by UID.
     pub(super) workload_keys: HashMap<Uid, Key>,
+    /// Workloads by the name of the Service that they need.
+    pub(super) in_need_of: HashMap<Key, BTreeSet<Key>>,
     /// Our pod groups.
     pub pod_groups: BTreeMap<Key, Arc<PodGroup>>,
+    /// Pod groups by the nodes on which they have members placed.
+    pub(super) placed_on: HashMap<NodeName, BTreeSet<Key>>,
     /// What the API server makes of the pods of workloads, by their UID, and of which specs.
     pub(super) admitted: HashMap<Uid, AdmittedSpec>,
     /// The last revision that was given to what the API server makes of pods.
@@ -178,14 +184,36 @@ impl State {
 
     /// A Service has changed: whoever needs its name waits for it to go, if it is another's.
     pub(super) fn touch_service(&self, service: &Key, touched: &mut Touched) {
-        let first = Key::new(&service.namespace, "");
-        let workloads = self.workloads.range(first..);
-        let there = workloads.take_while(|(key, _)| key.namespace == service.namespace);
-        let concerned =
-            there.filter(|(key, w)| w.spec.network.subdomain_of(&key.name) == service.name);
-        touched
-            .workloads
-            .extend(concerned.map(|(key, _)| key.clone()));
+        let concerned = self.in_need_of.get(service).into_iter().flatten();
+        touched.workloads.extend(concerned.cloned());
+    }
+
+    /// Takes a workload in; `None`: it is gone. Returns what was there.
+    pub(super) fn set_workload(
+        &mut self,
+        key: &Key,
+        workload: Option<Arc<TrainingWorkload>>,
+    ) -> Option<Arc<TrainingWorkload>> {
+        let service = |w: &TrainingWorkload| {
+            let name = w.spec.network.subdomain_of(&key.name);
+            Key::new(&key.namespace, name)
+        };
+        let now = workload.as_deref().map(service);
+        let old = match workload {
+            Some(workload) => self.workloads.insert(key.clone(), workload),
+            None => self.workloads.remove(key),
+        };
+        let before = old.as_deref().map(service);
+        if before == now {
+            return old;
+        }
+        if let Some(before) = before {
+            remove_from(&mut self.in_need_of, &before, key);
+        }
+        if let Some(now) = now {
+            self.in_need_of.entry(now).or_default().insert(key.clone());
+        }
+        old
     }
 
     /// A node has changed: every workload that has a pod or a placed member there needs a pass.
@@ -195,13 +223,34 @@ impl State {
                 .workloads
                 .extend(self.workload_keys.get(uid.as_str()).cloned());
         }
-        for (key, group) in &self.pod_groups {
-            let placement = group.status.as_ref().and_then(|s| s.placement.as_ref());
-            if placement.is_some_and(|p| p.nodes.iter().any(|n| *node == *n.node))
-                && let Some(uid) = controller_uid(&**group)
-            {
+        for key in self.placed_on.get(node).into_iter().flatten() {
+            if let Some(uid) = self.pod_groups.get(key).and_then(|g| controller_uid(&**g)) {
                 self.touch_owner(&key.namespace, uid, touched);
             }
+        }
+    }
+
+    /// Takes a pod group in; `None`: it is gone. Returns what was there.
+    pub(super) fn set_pod_group(
+        &mut self,
+        key: &Key,
+        group: Option<Arc<PodGroup>>,
+    ) -> Option<Arc<PodGroup>> {
+        let before = self.pod_groups.get(key).map(|g| &**g);
+        // Most changes are of something else, and the names of thousands of nodes are not copied for them.
+        if placed_nodes(before) != placed_nodes(group.as_deref()) {
+            let (before, now) = (node_names(before), node_names(group.as_deref()));
+            for node in before.difference(&now) {
+                remove_from(&mut self.placed_on, node, key);
+            }
+            for node in now.difference(&before) {
+                let groups = self.placed_on.entry(node.clone()).or_default();
+                groups.insert(key.clone());
+            }
+        }
+        match group {
+            Some(group) => self.pod_groups.insert(key.clone(), group),
+            None => self.pod_groups.remove(key),
         }
     }
 
@@ -215,12 +264,7 @@ impl State {
     }
 
     pub(super) fn unlink_member(&mut self, key: &Key, workload: &Uid, view: &PodView) {
-        if let Some(keys) = self.members.get_mut(workload) {
-            keys.remove(key);
-            if keys.is_empty() {
-                self.members.remove(workload);
-            }
-        }
+        remove_from(&mut self.members, workload, key);
         for node in member_nodes(view) {
             let Some(workloads) = self.on_node.get_mut(&node) else {
                 continue;
@@ -304,6 +348,30 @@ impl State {
         self.agents.insert(node.clone(), Arc::new(agent));
         true
     }
+}
+
+/// Takes a key out of the set of another, and the set out with its last.
+fn remove_from<K: Eq + Hash>(sets: &mut HashMap<K, BTreeSet<Key>>, of: &K, key: &Key) {
+    if let Some(set) = sets.get_mut(of) {
+        set.remove(key);
+        if set.is_empty() {
+            sets.remove(of);
+        }
+    }
+}
+
+/// Where the members of a pod group are placed.
+fn placed_nodes(group: Option<&PodGroup>) -> &[NodePlacement] {
+    let status = group.and_then(|g| g.status.as_ref());
+    let placement = status.and_then(|s| s.placement.as_ref());
+    placement.map_or(&[], |p| &p.nodes)
+}
+
+fn node_names(group: Option<&PodGroup>) -> BTreeSet<NodeName> {
+    let nodes = placed_nodes(group).iter();
+    nodes
+        .filter_map(|n| NodeName::read(Some(&n.node)))
+        .collect()
 }
 
 /// Nodes on which a member's pod is, or is to be: each once.

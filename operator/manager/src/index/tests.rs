@@ -1,5 +1,6 @@
 //! Events in, tables and wake-ups out.
 
+mod rebuild;
 mod scheduler;
 
 use kube::runtime::watcher::Event;

@@ -54,13 +54,13 @@ impl Watched for Workloads {
             state.forget_other_spec(&workload.uid, &workload.object);
         }
         state.workload_keys.insert(workload.uid, key.clone());
-        state.workloads.insert(key.clone(), workload.object);
+        state.set_workload(&key, Some(workload.object));
         state.read_gangs_of(&key, touched);
         touched.workloads.insert(key);
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some(old) = state.workloads.remove(key) {
+        if let Some(old) = state.set_workload(key, None) {
             if let Some(uid) = old.metadata.uid.as_deref() {
                 state.workload_keys.remove(uid);
                 state.admitted.remove(uid);
@@ -105,12 +105,12 @@ impl Watched for PodGroups {
         if let Some(uid) = controller_uid(&*group) {
             state.touch_owner(&key.namespace, uid, touched);
         }
-        state.pod_groups.insert(key.clone(), group);
+        state.set_pod_group(&key, Some(group));
         state.read_gang(&key, touched);
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some(old) = state.pod_groups.remove(key) {
+        if let Some(old) = state.set_pod_group(key, None) {
             if let Some(uid) = controller_uid(&*old) {
                 state.touch_owner(&key.namespace, uid, touched);
             }

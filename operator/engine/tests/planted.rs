@@ -1,0 +1,487 @@
+//! Gangs of two to four shapes over two to four resources that fit, by construction: none is refused. That
+//! it is not known whether one fits may be said of a few.
+//!
+//! What varies: sizes from a few accelerators to thousands of cores, how much nodes have to spare, nodes that
+//! are of no use, shapes that some nodes refuse, elastic gangs, members that run already, topologies of the
+//! gang and of replicas, few steps, and whether what the gang needs is free or held by others.
+
+#[path = "../src/test_runner.rs"]
+mod runs;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use lockstep_engine::{
+    Algorithm, Amounts, Cluster, ClusterNode, Demand, GangPlacement, Infeasible, NodeSet, Pods,
+    PreemptionOptions, RunningMembers, Scope, Shape, TopologyDemand, TopologyStrictness, Unit,
+    Units, place_if_it_fits, place_within, preempt,
+};
+use proptest::prelude::*;
+use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use runs::runner;
+use smallvec::smallvec;
+
+const DOMAINS: usize = 3;
+const PRIORITY: i32 = 100;
+/// Below, it may well be that a search ends without an answer.
+const FEW: u64 = 3_000;
+
+/// A node, and what of the gang is planted there.
+#[derive(Clone, Debug)]
+struct RawNode {
+    /// Shapes of the pods; none: a decoy.
+    pods: Vec<usize>,
+    /// What it has beyond that.
+    spare: Vec<i64>,
+    domain: usize,
+    /// Whether shapes that are not planted here are refused.
+    choosy: bool,
+    /// Of a decoy: whether the gang must not use it.
+    excluded: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Raw {
+    requests: Vec<Vec<i64>>,
+    nodes: Vec<RawNode>,
+    /// Pods of each shape that the gang could do without.
+    elastic: Vec<u32>,
+    topology: Option<TopologyDemand>,
+    /// Whether the first pod of each node runs already.
+    running: bool,
+    steps: u64,
+}
+
+fn topologies() -> impl Strategy<Value = Option<TopologyDemand>> {
+    let scopes = prop::sample::select(vec![Scope::Gang, Scope::Replica]);
+    let modes = prop::sample::select(vec![
+        TopologyStrictness::Required,
+        TopologyStrictness::Preferred,
+    ]);
+    let some = (scopes, modes).prop_map(|(scope, mode)| TopologyDemand {
+        key: 0,
+        mode,
+        scope,
+    });
+    prop::option::weighted(0.5, some)
+}
+
+fn nodes(shapes: usize, dims: usize) -> impl Strategy<Value = Vec<RawNode>> {
+    let pods = prop_oneof![
+        4 => prop::collection::vec(0..shapes, 1..6),
+        1 => prop::collection::vec(0..shapes, 6..20),
+        1 => Just(Vec::new()),
+    ];
+    let spare = prop_oneof![
+        4 => Just(vec![0; dims]),
+        3 => prop::collection::vec(0..3i64, dims),
+        1 => prop::collection::vec(0..40i64, dims),
+    ];
+    let flags = (prop::bool::weighted(0.1), prop::bool::weighted(0.3));
+    let node =
+        (pods, spare, 0..DOMAINS, flags).prop_map(|(pods, spare, domain, (choosy, excluded))| {
+            RawNode {
+                pods,
+                spare,
+                domain,
+                choosy,
+                excluded,
+            }
+        });
+    prop_oneof![
+        4 => prop::collection::vec(node.clone(), 1..8),
+        1 => prop::collection::vec(node, 8..40),
+    ]
+}
+
+/// What one pod asks for: of some resources nothing, of some a few, of some many.
+fn requests(shapes: usize, dims: usize) -> impl Strategy<Value = Vec<Vec<i64>>> {
+    let amount = prop_oneof![
+        1 => Just(0),
+        3 => 1..5i64,
+        2 => 1..17i64,
+        1 => 1..1_000i64,
+    ];
+    let request = prop::collection::vec(amount, dims).prop_map(|mut request| {
+        if request.iter().all(|&a| a == 0) {
+            request[0] = 1;
+        }
+        request
+    });
+    prop::collection::vec(request, shapes)
+}
+
+fn raws() -> impl Strategy<Value = Raw> {
+    (2..5usize, 2..5usize).prop_flat_map(|(shapes, dims)| {
+        (
+            requests(shapes, dims),
+            nodes(shapes, dims),
+            prop::collection::vec(0..3u32, shapes),
+            topologies(),
+            prop::bool::weighted(0.2),
+            prop_oneof![3 => Just(1_000_000), 1 => 0..FEW],
+        )
+            .prop_map(|(requests, nodes, elastic, topology, running, steps)| Raw {
+                requests,
+                nodes,
+                elastic,
+                topology,
+                running,
+                steps,
+            })
+    })
+}
+
+/// A gang that fits, and where what it needs is not free: who holds it.
+struct Question {
+    cluster: Cluster,
+    demand: Demand,
+    units: Units,
+}
+
+fn scope_of(raw: &Raw) -> Option<Scope> {
+    let required = raw
+        .topology
+        .filter(|t| t.mode == TopologyStrictness::Required);
+    required.map(|t| t.scope)
+}
+
+/// None: nothing is planted.
+fn question(mut raw: Raw, held: bool) -> Option<Question> {
+    let dims = raw.requests[0].len();
+    let shapes = raw.requests.len();
+    let scope = scope_of(&raw);
+    if scope == Some(Scope::Gang) {
+        // All that is planted is in one domain; elsewhere there are decoys.
+        for node in raw.nodes.iter_mut().filter(|n| n.domain != 0) {
+            node.pods.clear();
+        }
+    }
+    if scope == Some(Scope::Replica) {
+        raw.running = false;
+    }
+    let mut per_domain = vec![[0_u32; DOMAINS]; shapes];
+    for node in &raw.nodes {
+        for &shape in &node.pods {
+            per_domain[shape][node.domain] += 1;
+        }
+    }
+    let count = |shape: usize| per_domain[shape].iter().sum::<u32>();
+    let planted: Vec<usize> = (0..shapes).filter(|&s| count(s) > 0).collect();
+    let ordinal = |shape: usize| planted.partition_point(|&s| s < shape);
+    if planted.is_empty() {
+        return None;
+    }
+    let mut wanted: Vec<Shape> = planted
+        .iter()
+        .map(|&shape| {
+            let mut all = Shape::new(raw.requests[shape].as_slice(), count(shape));
+            all.min = all.count.saturating_sub(raw.elastic[shape]);
+            all.replica_size = per_domain[shape].into_iter().fold(0, gcd);
+            let refuse = |n: &RawNode| n.choosy && !n.pods.contains(&shape);
+            let admitted: NodeSet = (0..raw.nodes.len())
+                .filter(|&n| !refuse(&raw.nodes[n]))
+                .collect();
+            all.eligible = raw.nodes.iter().any(refuse).then(|| Arc::new(admitted));
+            all
+        })
+        .collect();
+    let mut cluster = Cluster::new(dims, 1);
+    let mut units = Units::default();
+    let mut excluded = NodeSet::with_capacity(raw.nodes.len());
+    for (ix, node) in raw.nodes.iter().enumerate() {
+        let mut held_there: Amounts = smallvec![0; dims];
+        for &shape in &node.pods {
+            for (held, each) in held_there.iter_mut().zip(&raw.requests[shape]) {
+                *held += each;
+            }
+        }
+        let allocatable: Amounts = held_there
+            .iter()
+            .zip(&node.spare)
+            .map(|(h, s)| h + s)
+            .collect();
+        let spec = ClusterNode {
+            allocatable,
+            domains: vec![Some(node.domain)],
+            schedulable: true,
+        };
+        cluster.upsert_node(ix, &spec);
+        if node.pods.is_empty() && node.excluded {
+            excluded.grow_and_insert(ix);
+        }
+        if let Some(&first) = node.pods.first().filter(|_| raw.running) {
+            let request = &raw.requests[first];
+            cluster.add_pod(ix, request);
+            held_there
+                .iter_mut()
+                .zip(request)
+                .for_each(|(h, r)| *h -= r);
+            wanted[ordinal(first)].running.push(RunningMembers {
+                replica: 0,
+                node: ix,
+                count: 1,
+            });
+        }
+        if held && held_there.iter().any(|&h| h > 0) {
+            cluster.add_pod(ix, &held_there);
+            units
+                .units
+                .push(unit(ix, held_there, 10 + ix as u64 * 37 % 50));
+        }
+    }
+    let demand = Demand {
+        min_count: wanted.iter().map(|s| s.min).sum(),
+        shapes: wanted,
+        topology: raw.topology,
+        excluded,
+        ..Demand::homogeneous([1].as_slice(), 1, PRIORITY)
+    };
+    Some(Question {
+        cluster,
+        demand,
+        units,
+    })
+}
+
+fn gcd(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { gcd(b, a % b) }
+}
+
+fn unit(node: usize, request: Amounts, cost: u64) -> Unit {
+    Unit {
+        gang: false,
+        pods: vec![Pods {
+            request,
+            nodes: vec![node],
+        }],
+        priority: 10,
+        cost,
+        pdbs: smallvec![],
+        start: 0,
+        cascade: None,
+        eligible: None,
+        preempts: false,
+    }
+}
+
+/// Whether a placement is one: room, admission, and what the gang needs, together where it has to be.
+fn is_right(cluster: &Cluster, demand: &Demand, placement: &GangPlacement) -> Result<(), String> {
+    let mut after = cluster.clone();
+    after.reserve(&demand.shapes, placement);
+    for node in 0..after.node_count() {
+        let used = placement.assignments.iter().any(|a| a.node == node);
+        if used && after.free(node).iter().any(|&f| f < 0) {
+            return Err(format!("node {node} has no room"));
+        }
+    }
+    let refused = |a: &lockstep_engine::Assignment| !demand.admits(&demand.shapes[a.shape], a.node);
+    if let Some(wrong) = placement.assignments.iter().find(|a| refused(a)) {
+        return Err(format!("{wrong:?} is not admitted"));
+    }
+    for (shape, needed) in demand.needed().into_iter().enumerate() {
+        let of_shape = placement.assignments.iter().filter(|a| a.shape == shape);
+        let count: u32 = of_shape.map(|a| a.count).sum();
+        if count < needed {
+            return Err(format!("{count} of {needed} of shape {shape}"));
+        }
+    }
+    let Some(topology) = demand
+        .topology
+        .filter(|t| t.mode == TopologyStrictness::Required)
+    else {
+        return Ok(());
+    };
+    let mut domains: BTreeMap<(usize, u32), usize> = BTreeMap::new();
+    let running = demand
+        .shapes
+        .iter()
+        .flat_map(|s| &s.running)
+        .map(|r| r.node);
+    let mut all: Vec<usize> = running.filter_map(|n| cluster.domain(n, 0)).collect();
+    for a in &placement.assignments {
+        let Some(domain) = cluster.domain(a.node, 0) else {
+            return Err(format!("{a:?} is in no domain"));
+        };
+        all.push(domain);
+        let known = domains.entry((a.shape, a.replica)).or_insert(domain);
+        if topology.scope == Scope::Replica && *known != domain {
+            return Err(format!("{a:?} is apart from its replica"));
+        }
+    }
+    all.dedup();
+    if topology.scope == Scope::Gang && all.len() > 1 {
+        return Err("the gang is spread".to_owned());
+    }
+    Ok(())
+}
+
+/// Of what the questions were made, and how many were not answered.
+#[derive(Default)]
+struct Seen {
+    asked: usize,
+    /// Answers that had the usual steps, and how many of these were that it is not known.
+    answers: usize,
+    unknown: usize,
+    parts: BTreeMap<&'static str, usize>,
+}
+
+impl Seen {
+    fn note(&mut self, raw: &Raw, question: &Question) {
+        self.asked += 1;
+        let shapes = question.demand.shapes.len();
+        let part = match raw.topology {
+            None => "no topology",
+            Some(TopologyDemand {
+                mode: TopologyStrictness::Preferred,
+                ..
+            }) => "preferred",
+            Some(TopologyDemand {
+                scope: Scope::Gang, ..
+            }) => "gang together",
+            Some(_) => "replicas together",
+        };
+        let number = match shapes {
+            1 => "one shape",
+            2 => "two shapes",
+            3 => "three shapes",
+            _ => "four shapes",
+        };
+        let some = |holds: bool, name: &'static str| holds.then_some(name);
+        let all = [
+            Some(part),
+            Some(number),
+            some(raw.requests[0].len() == 4, "four resources"),
+            some(raw.nodes.len() >= 8, "many nodes"),
+            some(raw.running, "running"),
+            some(raw.elastic.iter().any(|&e| e > 0), "elastic"),
+            some(raw.steps < FEW, "few steps"),
+            some(
+                question.demand.shapes.iter().any(|s| s.eligible.is_some()),
+                "choosy",
+            ),
+            some(question.demand.excluded.count_ones(..) > 0, "excluded"),
+        ];
+        for part in all.into_iter().flatten() {
+            *self.parts.entry(part).or_default() += 1;
+        }
+    }
+
+    /// An answer to a question with so many steps.
+    fn count<T>(&mut self, steps: u64, answer: &Result<T, Infeasible>) {
+        let unknown = matches!(answer, Err(Infeasible::GaveUp { .. }));
+        if steps >= FEW {
+            self.answers += 1;
+            self.unknown += usize::from(unknown);
+        }
+    }
+
+    /// Two of a hundred are not known at most, and of each part there was some.
+    fn assert_mixed(self) {
+        let Self {
+            answers, unknown, ..
+        } = self;
+        println!("{unknown} of {answers} unknown; {:?}", self.parts);
+        for part in MIX {
+            let times = self.parts.get(part).copied().unwrap_or_default();
+            assert!(times >= self.asked / 30, "hardly any is {part}: {times}");
+        }
+        assert!(
+            unknown <= 1 + answers / 50,
+            "{unknown} of {answers} unknown"
+        );
+    }
+}
+
+const MIX: [&str; 12] = [
+    "no topology",
+    "preferred",
+    "gang together",
+    "replicas together",
+    "two shapes",
+    "three shapes",
+    "four shapes",
+    "four resources",
+    "many nodes",
+    "running",
+    "elastic",
+    "choosy",
+];
+
+/// Runs questions, a part of those of the other suites.
+fn over(part: u32, check: impl Fn(Raw, &mut Seen) -> Result<(), TestCaseError>) {
+    let mut config = runner().config().clone();
+    config.cases = config.cases / part + 1;
+    let rng = TestRng::deterministic_rng(RngAlgorithm::ChaCha);
+    let seen = RefCell::new(Seen::default());
+    let held = TestRunner::new_with_rng(config, rng)
+        .run(&raws(), |raw| check(raw, &mut seen.borrow_mut()));
+    assert_eq!(held.map_err(|why| why.to_string()), Ok(()));
+    seen.into_inner().assert_mixed();
+}
+
+#[test]
+fn no_gang_that_fits_is_refused() {
+    over(3, |raw, seen| {
+        let Some(question) = question(raw.clone(), false) else {
+            return Ok(());
+        };
+        seen.note(&raw, &question);
+        let Question {
+            cluster, demand, ..
+        } = &question;
+        let answer = place_within(cluster, demand, raw.steps);
+        seen.count(raw.steps, &answer);
+        match &answer {
+            Ok(placement) => {
+                prop_assert_eq!(is_right(cluster, demand, placement), Ok(()));
+            }
+            Err(Infeasible::GaveUp { .. }) => {}
+            Err(no) => prop_assert!(false, "it fits: {no}"),
+        }
+        let quick = place_if_it_fits(cluster, demand, raw.steps);
+        prop_assert_eq!(quick, answer.ok());
+        Ok(())
+    });
+}
+
+#[test]
+fn no_gang_that_fits_without_its_victims_is_refused() {
+    // Each costs as much as ten without victims.
+    over(10, |raw, seen| {
+        let Some(question) = question(raw.clone(), true) else {
+            return Ok(());
+        };
+        seen.note(&raw, &question);
+        let Question {
+            cluster,
+            demand,
+            units,
+        } = &question;
+        for algorithm in [Algorithm::LeastCost, Algorithm::Kep] {
+            let usual = PreemptionOptions::default();
+            let options = PreemptionOptions {
+                algorithm,
+                work_budget: raw.steps.min(usual.work_budget),
+                ..usual
+            };
+            let answer = preempt(cluster, units, demand, &options);
+            seen.count(raw.steps, &answer);
+            match answer {
+                Ok(answer) => {
+                    let mut after = cluster.clone();
+                    for &victim in &answer.victims {
+                        for pods in &units.units[victim].pods {
+                            after.remove_pod(pods.nodes[0], &pods.request);
+                        }
+                    }
+                    prop_assert_eq!(is_right(&after, demand, &answer.placement), Ok(()));
+                }
+                Err(Infeasible::GaveUp { .. }) => {}
+                Err(no) => prop_assert!(false, "{algorithm:?}: it fits: {no}"),
+            }
+        }
+        Ok(())
+    });
+}
