@@ -9,10 +9,10 @@ use std::collections::BTreeSet;
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::{Domain, Gang};
 use lockstep_api::ids::NodeName;
-use lockstep_api::member::Member;
+use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
 use lockstep_api::workload::{
-    Backoff, Cause, FailureAction, HistoryEntry, Phases, TrainingWorkloadSpec,
+    Backoff, Cause, CauseKind, FailureAction, HistoryEntry, Phases, TrainingWorkloadSpec,
 };
 
 use crate::facts::{Facts, PlacementState};
@@ -83,6 +83,7 @@ impl Ledger {
         }
         self.budget.recreated += i64::from(recreated);
         let recovered_at = recovered.then_some(facts.now);
+        let alone = incident.affects_single_pods().then_some(&incident.replace);
         let entry = HistoryEntry {
             domain: domain.to_owned(),
             attempt: incident.attempt,
@@ -97,7 +98,7 @@ impl Ledger {
                 recovered_at,
                 facts.is_past_barrier(domain, incident.attempt),
             ),
-            lost_accelerator_seconds: self.count_lost(facts, domain, incident.cause.time),
+            lost_accelerator_seconds: self.count_lost(facts, domain, &incident.cause, alone),
         };
         self.push_history(entry);
         Some(incident)
@@ -115,7 +116,7 @@ impl Ledger {
             return;
         };
         let entry = HistoryEntry {
-            lost_accelerator_seconds: self.count_lost(facts, domain, cause.time),
+            lost_accelerator_seconds: self.count_lost(facts, domain, cause, None),
             ..history_entry(domain, attempt, cause, action)
         };
         self.push_history(entry);
@@ -161,9 +162,16 @@ impl Ledger {
     }
 
     /// The accelerator time that a domain has lost and that no entry of the history has counted yet:
-    /// one failure may end in several, when the next one overtakes its restart.
-    fn count_lost(&mut self, facts: &Facts<'_>, domain: &str, failed_at: DateTime<Utc>) -> i64 {
-        let lost = self.lost_seconds(facts, domain, failed_at);
+    /// one failure may end in several, when the next one overtakes its restart. `alone`: members that have
+    /// failed without the others.
+    fn count_lost(
+        &mut self,
+        facts: &Facts<'_>,
+        domain: &str,
+        cause: &Cause,
+        alone: Option<&MemberSet>,
+    ) -> i64 {
+        let lost = self.lost_seconds(facts, domain, cause, alone);
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.lost_until = Some(facts.now);
         }
@@ -172,12 +180,19 @@ impl Ledger {
 
     /// Work of the domain since the last checkpoint, or since it began to run, plus the time of the
     /// restart so far, in accelerator-seconds.
-    fn lost_seconds(&self, facts: &Facts<'_>, domain: &str, failed_at: DateTime<Utc>) -> i64 {
+    fn lost_seconds(
+        &self,
+        facts: &Facts<'_>,
+        domain: &str,
+        cause: &Cause,
+        alone: Option<&MemberSet>,
+    ) -> i64 {
         let Some(members) = facts.domain(domain).map(|d| &d.members) else {
             return 0;
         };
         let membership = self.membership(facts.spec());
         let running = members.iter().filter(|m| membership.contains(m));
+        let running = running.filter(|m| alone.is_none_or(|alone| alone.contains(m)));
         let accelerators: i64 = running.map(|m| facts.accelerators(&m.group)).sum();
         let restarted = self
             .history
@@ -185,8 +200,9 @@ impl Ledger {
             .filter(|h| h.domain == domain)
             .find_map(|h| h.recovered_at);
         // Time in the queue is no work, and the clock of a node may be anywhere.
-        let held_since = self.held_since(facts, domain).or(self.started_at);
-        let failed_at = held_since.map_or(failed_at, |held| failed_at.max(held));
+        let held_since = self.held_since(facts, domain, cause.kind);
+        let held_since = held_since.or(self.started_at);
+        let failed_at = held_since.map_or(cause.time, |held| cause.time.max(held));
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
         let told = self.last_saved(facts);
         let since = [last_checkpoint(facts), noted, told, restarted, held_since]
@@ -202,12 +218,19 @@ impl Ledger {
     }
 
     /// Since when the gang of a domain holds the capacity that it has, or has just released. A preemption's
-    /// nodes are others' until its victims have left them.
-    fn held_since(&self, facts: &Facts<'_>, domain: &str) -> Option<DateTime<Utc>> {
+    /// nodes are others' until its victims have left them. A placement is decided anew when a member goes
+    /// elsewhere, too, and what was done before is none the less lost; members that join have done nothing.
+    fn held_since(
+        &self,
+        facts: &Facts<'_>,
+        domain: &str,
+        kind: CauseKind,
+    ) -> Option<DateTime<Utc>> {
         let gang = facts.gang_of(domain)?;
         let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
         Some(match self.gang(&gang.key)?.held_since {
-            Some(since) => since.max(placement.decided_at),
+            Some(since) if kind == CauseKind::Resize => since.max(placement.decided_at),
+            Some(since) => since,
             None if self.awaits_victims(facts, gang, placement) => facts.now,
             None => placement.decided_at,
         })

@@ -133,6 +133,32 @@ fn a_preemption_that_overtakes_a_restart_loses_nothing_twice() {
     assert!(more < SLACK, "{after:?}");
 }
 
+#[test]
+fn what_a_gang_has_done_is_lost_although_members_have_gone_elsewhere_since() {
+    let mut w = Solo::new(gang(4));
+    w.settle();
+    w.wait(7200);
+    w.lose("n0");
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
+    let lost = s.history[0].lost_accelerator_seconds / (2 * ACCELERATORS);
+    assert!((7200..8000).contains(&lost), "{lost}");
+}
+
+#[test]
+fn a_member_that_stands_alone_loses_its_own_work_and_not_that_of_the_others() {
+    let mut w = Solo::new(gang_with(4, &json!({"scheduling": {"policy": "Basic"}})));
+    w.settle();
+    w.wait(7200);
+    w.delete_pod("g", 0);
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
+    let lost = s.history[0].lost_accelerator_seconds / (ACCELERATORS / 2);
+    assert!((7200..7400).contains(&lost), "{lost}");
+}
+
 /// A gang of two whose members take half an hour to leave, and a more important one that takes their place
 /// and fails a minute after it has come up.
 #[test]
