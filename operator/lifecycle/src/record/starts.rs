@@ -16,6 +16,7 @@ use crate::failure::scope::DomainScope;
 use crate::failure::{detect, late, requested};
 use crate::ledger::{Avoidance, DomainLedger, Ledger};
 use crate::pods::{ContainerState, ContainerView, PodPhase, PodView};
+use crate::view::Target;
 use crate::wake::Wake;
 
 /// A member that its node cannot start.
@@ -113,7 +114,7 @@ fn start_failures(
     for &member in &scope.unfinished {
         match start(facts, scope, entry, member, wake) {
             Start::Begun => {}
-            Start::UnderWay => under_way += 1,
+            Start::UnderWay => under_way += usize::from(keeps_others(facts, scope, entry, member)),
             Start::Late(failure) => late.push(failure),
             Start::Failed(failure) => failed.push(failure),
         }
@@ -125,6 +126,22 @@ fn start_failures(
     };
     failed.extend(late.into_iter().take(allowed));
     failed
+}
+
+/// Whether those that are late stay until this one has come up. Not for one whose pod the API server refuses,
+/// for as long as it likes. Members that stand alone start whenever there is room for one, so that one of them may
+/// always be about to: of these only those count that go elsewhere.
+fn keeps_others(
+    facts: &Facts<'_>,
+    scope: &DomainScope<'_>,
+    entry: &DomainLedger,
+    member: &Member,
+) -> bool {
+    let refusals = facts.refusals(&Target::Pod(member.clone()));
+    let refused = facts.current(entry, member).is_none() && !refusals.is_empty();
+    let incident = entry.incident.as_ref();
+    let goes_elsewhere = incident.is_some_and(|i| i.replace.contains(member));
+    !refused && (goes_elsewhere || !scope.gang.basic)
 }
 
 /// Since when a kubelet can start the pod: it was bound, or at first when it was made.

@@ -302,6 +302,52 @@ fn of_a_recreated_gang_a_bounded_share_is_placed_elsewhere() {
     assert_eq!(w.status().attempt, 2);
 }
 
+/// Members that stand alone and may take a minute to start; there is no capacity yet.
+fn alone(members: i32) -> Solo {
+    let more =
+        json!({"scheduling": {"policy": "Basic"}, "failurePolicy": {"startDeadlineSeconds": 60}});
+    let mut w = Solo::new(gang_with(members, &more));
+    for node in w.node_names() {
+        w.capacity(&node, 0);
+    }
+    w.settle();
+    w
+}
+
+fn is_any_on(w: &Solo, node: &str) -> bool {
+    w.pods().iter().any(|p| node_of(p) == Some(node))
+}
+
+#[test]
+fn a_member_that_stands_alone_goes_elsewhere_at_its_deadline_whoever_else_starts() {
+    let mut w = alone(2);
+    for node in ["n0", "n1"] {
+        w.fault(node, |f| f.starts_nothing = true);
+    }
+    w.capacity("n0", 1);
+    w.until("the first is made", |w| w.pods().len() == 1);
+    w.rounds(40);
+    w.capacity("n1", 1);
+    w.until("the second is made", |w| w.pods().len() == 2);
+    w.capacity("n2", 2);
+    w.rounds(10);
+    assert!(!is_any_on(&w, "n2"), "{}", w.story(20));
+    w.rounds(30);
+    assert!(is_any_on(&w, "n2"), "{}", w.story(20));
+}
+
+#[test]
+fn a_member_that_stands_alone_goes_elsewhere_though_the_pod_of_another_is_refused() {
+    let mut w = alone(4);
+    w.store().admission.quota = Some(3);
+    w.fault("n0", |f| f.starts_nothing = true);
+    w.capacity("n0", 4);
+    w.until("as many as may be are made", |w| w.pods().len() == 3);
+    w.capacity("n1", 4);
+    w.rounds(200);
+    assert!(is_any_on(&w, "n1"), "{}", w.story(20));
+}
+
 #[test]
 fn members_whose_node_was_silent_for_a_moment_keep_their_pods() {
     for fails_meanwhile in [true, false] {
