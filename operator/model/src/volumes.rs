@@ -41,6 +41,13 @@ pub struct Volume {
     pub nodes: Option<Vec<NodeSelectorTerm>>,
 }
 
+impl Volume {
+    /// Whether any claim may get it.
+    pub fn is_free(&self) -> bool {
+        self.claim.is_none()
+    }
+}
+
 /// A storage class.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct StorageClass {
@@ -216,10 +223,10 @@ impl Storage {
         class.is_some_and(|class| !class.provisions || class.nodes.is_some())
     }
 
-    /// Whether there is a volume of a class that any claim may get.
-    pub fn has_free(&self, class: &str) -> bool {
-        let mut volumes = self.volumes.values();
-        volumes.any(|volume| volume.class == class && volume.claim.is_none())
+    /// Whether there is a volume of a class that is free, beside the one of that name.
+    pub fn has_free_beside(&self, class: &str, name: &str) -> bool {
+        let mut volumes = self.volumes.iter();
+        volumes.any(|(other, volume)| volume.is_free() && volume.class == class && other != name)
     }
 
     /// Where a claim gets its volume that is bound once its pod has a node, as `FindPodVolumes` of
@@ -231,7 +238,9 @@ impl Storage {
         };
         let mut volumes = self.volumes.values();
         let is_its_own = |volume: &Volume| claim.is_some() && volume.claim.as_ref() == claim;
-        if self.has_free(name) || volumes.any(is_its_own) {
+        let will_do =
+            |volume: &Volume| volume.class == name && volume.is_free() || is_its_own(volume);
+        if volumes.any(will_do) {
             out.not_modelled = Some(format!(
                 "claim for one of the volumes of storageclass {name:?}"
             ));

@@ -74,7 +74,7 @@ impl ClaimWire {
 #[resource(inherit = core::PersistentVolume)]
 #[serde(default)]
 pub struct VolumeWire {
-    /// Name.
+    /// Name and annotations.
     #[serde(deserialize_with = "trimmed")]
     pub metadata: ObjectMeta,
     spec: VolumeSpecWire,
@@ -94,9 +94,11 @@ impl VolumeWire {
         present("name", self.metadata.name.as_ref())?;
         let claim = self.spec.claim_ref.as_ref();
         let nodes = self.spec.node_affinity.as_ref();
+        let annotations = self.metadata.annotations.as_ref();
+        let class = annotations.and_then(|a| a.get(CLASS_ANNOTATION));
         Ok(Volume {
             claim: claim.and_then(|c| Some(Key::new(c.namespace.as_ref()?, c.name.as_ref()?))),
-            class: self.spec.storage_class_name.clone(),
+            class: class.unwrap_or(&self.spec.storage_class_name).clone(),
             nodes: nodes
                 .and_then(|n| n.required.as_ref())
                 .map(|r| r.node_selector_terms.clone()),
@@ -181,6 +183,14 @@ mod tests {
             (volume.class.as_str(), volume.nodes.unwrap().len()),
             ("fast", 1)
         );
+    }
+
+    #[test]
+    fn a_volume_of_a_class_that_an_annotation_names_is_of_that_class() {
+        let object = json!({"metadata": {"name": "v", "annotations": {CLASS_ANNOTATION: "local"}},
+            "spec": {"storageClassName": "fast"}});
+        let volume = serde_json::from_value::<VolumeWire>(object).unwrap();
+        assert_eq!(volume.scheduling().unwrap().class, "local");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! A gang that lacks storage is held before it is placed.
 
-use k8s_openapi::api::core::v1::PersistentVolume;
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolume};
 use lockstep_api::condition::reasons;
 use lockstep_sim::{Gangs, Key, Spec, WatchedKind};
 use serde_json::{Value, json};
@@ -279,6 +279,35 @@ fn a_gang_that_waits_for_a_volume_is_placed_as_soon_as_one_is_made() {
     run(&mut world, 60);
     assert_eq!(world.placement("high"), None);
     local_volume(&mut world, "disk", "a");
+    run(&mut world, 10);
+    assert_eq!(world.running("high"), 2);
+}
+
+#[test]
+fn a_gang_that_waits_for_a_volume_is_placed_as_soon_as_one_of_several_is_free_again() {
+    let mut world = Gangs::new(&[]);
+    world.zone("n1", 2, &json!({"zone": "a"}));
+    class(&mut world, "local", NO_PROVISIONER, &json!({}));
+    claim_of_class(&mut world, "local");
+    let give = |world: &mut Gangs, name: &str, claim: Option<&str>| {
+        let of = |name: &str| ObjectReference {
+            namespace: Some("ml".into()),
+            name: Some(name.into()),
+            ..ObjectReference::default()
+        };
+        let key = Key::new("", name);
+        world.cluster.edit::<PersistentVolume>(&key, |volume| {
+            volume.spec.get_or_insert_default().claim_ref = claim.map(of);
+        });
+    };
+    for name in ["disk-1", "disk-2", "disk-3"] {
+        local_volume(&mut world, name, "a");
+        give(&mut world, name, Some("of-another"));
+    }
+    world.gang_with_claim("high", HIGH);
+    run(&mut world, 60);
+    assert_eq!(world.placement("high"), None);
+    give(&mut world, "disk-2", None);
     run(&mut world, 10);
     assert_eq!(world.running("high"), 2);
 }

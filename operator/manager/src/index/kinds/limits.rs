@@ -70,19 +70,18 @@ impl Watched for Volumes {
         touched: &mut Touched,
     ) {
         if state.storage.volumes.get(&name) != Some(&volume) {
-            let free = has_free(state, &volume.class);
-            let old = state.storage.volumes.insert(name, volume.clone());
+            let old = (state.storage.volumes).insert(name.clone(), volume.clone());
+            free_changed(state, &name, old.as_ref(), Some(&volume), touched);
             for volume in old.into_iter().chain([volume]) {
-                volume_changed(state, &volume, free, touched);
+                volume_changed(state, &volume, touched);
             }
         }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        let class = state.storage.volumes.get(&key.name).map(|v| &v.class);
-        let free = class.and_then(|class| has_free(state, class));
         if let Some(old) = state.storage.volumes.remove(&key.name) {
-            volume_changed(state, &old, free, touched);
+            free_changed(state, &key.name, Some(&old), None, touched);
+            volume_changed(state, &old, touched);
         }
     }
 
@@ -91,21 +90,33 @@ impl Watched for Volumes {
     }
 }
 
-/// Whether there is a free volume of a class to whose claims that matters.
-fn has_free(state: &State, class: &str) -> Option<bool> {
+/// All that may wait for a volume of a class, where this one was free or is free now, and no other is. Volumes
+/// are many, and most changes are of those that are taken: only for these all are looked at.
+fn free_changed(
+    state: &mut State,
+    name: &str,
+    old: Option<&Volume>,
+    new: Option<&Volume>,
+    touched: &mut Touched,
+) {
+    let class_if_free = |v: Option<&Volume>| v.filter(|v| v.is_free()).map(|v| v.class.clone());
+    let (old, new) = (class_if_free(old), class_if_free(new));
+    if old == new {
+        return;
+    }
     let storage = &state.storage;
-    storage.is_choosy(class).then(|| storage.has_free(class))
+    let matters =
+        |class: &String| storage.is_choosy(class) && !storage.has_free_beside(class, name);
+    if old.iter().chain(&new).any(matters) {
+        state.read_gangs_with(None, |v| !v.is_empty(), touched);
+    }
 }
 
 /// The gangs of its claim, and those with ephemeral volumes of its class, to which it matters while
-/// there is no such class. And all that may wait for a volume of its class, of which there was a free one
-/// or not.
-fn volume_changed(state: &mut State, volume: &Volume, free: Option<bool>, touched: &mut Touched) {
+/// there is no such class.
+fn volume_changed(state: &mut State, volume: &Volume, touched: &mut Touched) {
     if let Some(claim) = &volume.claim {
         claim_changed(state, claim, touched);
-    }
-    if has_free(state, &volume.class) != free {
-        state.read_gangs_with(None, |v| !v.is_empty(), touched);
     }
     if !volume.class.is_empty() && !state.storage.classes.contains_key(&volume.class) {
         state.read_gangs_with(None, |v| v.classes.contains(&volume.class), touched);
