@@ -18,6 +18,9 @@ const HOST_IPC: u64 = 0xEFFF_FFFF;
 /// File name in the supervisor's folder, which outlives the container as `/dev/shm` does: both are the
 /// pod's.
 const FILE: &str = "shared-memory";
+/// Beside it, from when all containers of the pod restart until a child starts: what was there before
+/// the other init containers ran again.
+const AT_RESTART: &str = "shared-memory-at-restart";
 /// A list of this many bytes is not read back: some of it may be missing. Ten thousand files.
 const LONGEST: u64 = 1 << 20;
 
@@ -32,6 +35,8 @@ pub struct SharedMemory {
     own: PathBuf,
     /// None: no child has started in this pod.
     before: Option<BTreeSet<Entry>>,
+    /// Where all containers have restarted since: what is newer is none of the child's.
+    at_restart: Option<BTreeSet<Entry>>,
 }
 
 impl SharedMemory {
@@ -40,9 +45,11 @@ impl SharedMemory {
         Self {
             folder: folder.to_owned(),
             own: own.to_owned(),
-            before: files::read(&own.join(FILE), LONGEST)
-                .filter(|list| (list.len() as u64) < LONGEST)
-                .map(|list| parse(&list)),
+            before: read(&own.join(FILE)),
+            // One that cannot be read leaves everything in place.
+            at_restart: fs::symlink_metadata(own.join(AT_RESTART))
+                .is_ok()
+                .then(|| read(&own.join(AT_RESTART)).unwrap_or_default()),
         }
     }
 
@@ -53,13 +60,28 @@ impl SharedMemory {
         (ipc.ino() != HOST_IPC).then(|| Self::new(Path::new("/dev/shm"), own))
     }
 
+    /// Remembers what is left there of the pod's containers, all of which start again: what init containers
+    /// and sidecars put there from now on is new, and theirs. Called by the first of them, whose user may be another.
+    pub fn note_restart(&self) -> io::Result<()> {
+        if self.before.is_none() {
+            return Ok(());
+        }
+        let left = self.files(|_| true).collect();
+        files::replace(&self.own, AT_RESTART, &print(&left))
+    }
+
     /// Remembers what is there, for the supervisor of the next container, too: this one may be
     /// killed together with its child.
     pub fn remember(&mut self) -> io::Result<()> {
         let before = self.own_files().collect();
         let list = print(&before);
         self.before = Some(before);
-        files::replace(&self.own, FILE, &list)
+        self.at_restart = None;
+        files::replace(&self.own, FILE, &list)?;
+        match fs::remove_file(self.own.join(AT_RESTART)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+            _ => Ok(()),
+        }
     }
 
     /// Unlinks files of this user that have appeared since [`SharedMemory::remember`], and returns
@@ -68,7 +90,9 @@ impl SharedMemory {
         let Some(before) = &self.before else {
             return 0;
         };
-        let new = self.own_files().filter(|file| !before.contains(file));
+        let left = |file: &Entry| self.at_restart.as_ref().is_none_or(|l| l.contains(file));
+        let new = self.own_files();
+        let new = new.filter(|file| !before.contains(file) && left(file));
         new.filter(|(_, name)| fs::remove_file(self.folder.join(name)).is_ok())
             .count()
     }
@@ -76,13 +100,24 @@ impl SharedMemory {
     /// Names and inodes of the regular files of this user.
     fn own_files(&self) -> impl Iterator<Item = Entry> {
         let user = geteuid().as_raw();
+        self.files(move |owner| owner == user)
+    }
+
+    /// The same of the users for which that holds.
+    fn files(&self, of: impl Fn(u32) -> bool) -> impl Iterator<Item = Entry> {
         let entries = fs::read_dir(&self.folder).into_iter().flatten().flatten();
         entries.filter_map(move |entry| {
             let metadata = entry.metadata().ok()?;
-            let own = metadata.is_file() && metadata.uid() == user;
-            own.then(|| (metadata.ino(), entry.file_name()))
+            let counts = metadata.is_file() && of(metadata.uid());
+            counts.then(|| (metadata.ino(), entry.file_name()))
         })
     }
+}
+
+/// A list that was noted; none if there is none, or some of it may be missing.
+fn read(path: &Path) -> Option<BTreeSet<Entry>> {
+    let list = files::read(path, LONGEST)?;
+    ((list.len() as u64) < LONGEST).then(|| parse(&list))
 }
 
 /// Inode, a space, name; a name can have any byte but the one that ends it here.
@@ -111,7 +146,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::{FILE, SharedMemory, parse, print};
+    use super::{AT_RESTART, FILE, SharedMemory, parse, print};
 
     #[test]
     fn what_is_printed_is_parsed_and_the_rest_left_out() {
@@ -131,6 +166,41 @@ mod tests {
         fs::write(folder.path().join("nccl-1"), "").unwrap();
         assert_eq!(new().clean(), 1, "by the next container");
         assert!(own.path().join(FILE).exists());
+    }
+
+    #[test]
+    fn what_init_containers_put_there_when_all_containers_restart_stays() {
+        let [folder, own] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let path = |name: &str| folder.path().join(name);
+        let new = || SharedMemory::new(folder.path(), own.path());
+        let names = || -> BTreeSet<String> {
+            let entries = fs::read_dir(folder.path()).unwrap();
+            let name = |e: std::io::Result<fs::DirEntry>| e.unwrap().file_name().into_string();
+            entries.map(|e| name(e).unwrap()).collect()
+        };
+        new().note_restart().unwrap();
+        fs::write(path("data"), "").unwrap();
+        assert_eq!(new().clean(), 0);
+        new().remember().unwrap();
+        for attempt in 0..3 {
+            fs::write(path("nccl"), "").unwrap();
+            // The container is killed whole, and the kubelet restarts all of them.
+            new().note_restart().unwrap();
+            fs::write(path("next"), "").unwrap();
+            fs::rename(path("next"), path("data")).unwrap();
+            let mut memory = new();
+            assert_eq!(memory.clean(), 1, "{attempt}");
+            assert_eq!(names(), ["data".to_owned()].into());
+            memory.remember().unwrap();
+            fs::write(path("nccl"), "").unwrap();
+            assert_eq!(memory.clean(), 1, "by the one that started the child");
+            fs::write(path("nccl"), "").unwrap();
+            assert_eq!(new().clean(), 1, "by the next, without the others");
+        }
+        new().note_restart().unwrap();
+        fs::write(own.path().join(AT_RESTART), vec![0; 1 << 20]).unwrap();
+        fs::write(path("new"), "").unwrap();
+        assert_eq!(new().clean(), 0, "of more than can be noted");
     }
 
     #[test]
