@@ -20,12 +20,10 @@ pub(crate) struct NoVictimsCache {
     searched: Option<Searched>,
     /// Another number whenever something has changed since the search before.
     version: u64,
-    /// For gangs with a history of their own, by the UID of the pod group.
-    gangs: HashMap<String, NoVictims>,
-    /// For all others: one search for those that ask for the same.
-    classes: Vec<(Asks, NoVictims)>,
-    /// Who was left without a search since the last change.
-    left_out: LeftOut,
+    /// What was found.
+    found: BySearcher<NoVictims>,
+    /// Why those wait who were left without a search since the last change.
+    left_out: BySearcher<Verdict>,
     /// Whether the last cycle left gangs for which it did not search: they come before those that
     /// were searched for.
     pub unfinished: bool,
@@ -38,6 +36,52 @@ pub(crate) enum Searcher<'a> {
     Alone(&'a str),
     /// All gangs that ask for this.
     OneOf(&'a Asks),
+}
+
+/// Something for each of those for whom victims are searched.
+#[derive(Debug)]
+struct BySearcher<T> {
+    /// For gangs with a history of their own, by the UID of the pod group.
+    gangs: HashMap<String, T>,
+    /// For all others: one for those that ask for the same.
+    classes: Vec<(Asks, T)>,
+}
+
+impl<T> Default for BySearcher<T> {
+    fn default() -> Self {
+        Self {
+            gangs: HashMap::new(),
+            classes: Vec::new(),
+        }
+    }
+}
+
+impl<T> BySearcher<T> {
+    fn insert(&mut self, who: Searcher<'_>, new: T) {
+        match who {
+            Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), new)),
+            Searcher::OneOf(asks) => {
+                self.classes.retain(|(class, _)| class != asks);
+                self.classes.push((asks.clone(), new));
+            }
+        }
+    }
+
+    fn get_mut(&mut self, who: Searcher<'_>) -> Option<&mut T> {
+        match who {
+            Searcher::Alone(uid) => self.gangs.get_mut(uid),
+            Searcher::OneOf(asks) => {
+                let mut classes = self.classes.iter_mut();
+                let class = classes.find(|(class, _)| class == asks);
+                class.map(|(_, of_class)| of_class)
+            }
+        }
+    }
+
+    fn values(&self) -> impl Iterator<Item = &T> {
+        let classes = self.classes.iter().map(|(_, of_class)| of_class);
+        self.gangs.values().chain(classes)
+    }
 }
 
 /// A search that found no victims.
@@ -66,36 +110,6 @@ struct Verdict {
 impl NoVictims {
     fn holds(&self, now: DateTime<Utc>) -> bool {
         self.until.is_none_or(|until| now < until)
-    }
-}
-
-/// Why those wait for whom no search was left.
-#[derive(Debug, Default)]
-struct LeftOut {
-    gangs: HashMap<String, Verdict>,
-    classes: Vec<(Asks, Verdict)>,
-}
-
-impl LeftOut {
-    fn remember(&mut self, who: Searcher<'_>, verdict: Verdict) {
-        match who {
-            Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), verdict)),
-            Searcher::OneOf(asks) => {
-                self.classes.retain(|(class, _)| class != asks);
-                self.classes.push((asks.clone(), verdict));
-            }
-        }
-    }
-
-    fn verdict(&self, who: Searcher<'_>) -> Option<&Verdict> {
-        match who {
-            Searcher::Alone(uid) => self.gangs.get(uid),
-            Searcher::OneOf(asks) => {
-                let mut classes = self.classes.iter();
-                let class = classes.find(|(class, _)| class == asks);
-                class.map(|(_, verdict)| verdict)
-            }
-        }
     }
 }
 
@@ -145,7 +159,7 @@ impl NoVictimsCache {
         });
         if !unchanged {
             self.version += 1;
-            self.left_out = LeftOut::default();
+            self.left_out = BySearcher::default();
             self.searched = Some(Searched {
                 settings: context.settings.clone(),
                 cluster: context.cluster.clone(),
@@ -160,7 +174,7 @@ impl NoVictimsCache {
     fn found_alike(&self, last: &Searched, budgets: &[Arc<Budget>], now: &[&GangState]) -> bool {
         // Where even what budgets guard would not be enough, it does not matter what they allow. Where
         // it would be, that matters, and so does who is chosen, and what is lost then.
-        let mut found = self.found();
+        let mut found = self.found.values();
         let guarded = found.any(|f| matches!(f.pending, Pending::NoVictims { guarded: 1.., .. }));
         let checkpoint = |gang: &GangState| gang.input.workload.checkpoint;
         (!guarded || last.budgets == budgets)
@@ -170,14 +184,9 @@ impl NoVictimsCache {
             })
     }
 
-    fn found(&self) -> impl Iterator<Item = &NoVictims> {
-        let classes = self.classes.iter().map(|(_, found)| found);
-        self.gangs.values().chain(classes)
-    }
-
     /// What the last search for a gang found, or for one that asks for the same, while it holds.
     pub fn known(&mut self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
-        let known = self.found_for(who);
+        let known = self.found.get_mut(who);
         let known = known.filter(|known| known.holds(now))?;
         known.used = true;
         Some(&known.pending)
@@ -198,13 +207,7 @@ impl NoVictimsCache {
             used: true,
             verdict: None,
         };
-        match who {
-            Searcher::Alone(uid) => drop(self.gangs.insert(uid.to_owned(), found)),
-            Searcher::OneOf(asks) => {
-                self.classes.retain(|(class, _)| class != asks);
-                self.classes.push((asks.clone(), found));
-            }
-        }
+        self.found.insert(who, found);
         pending
     }
 
@@ -217,7 +220,7 @@ impl NoVictimsCache {
         pending: &Pending,
     ) {
         let version = self.version;
-        let found = self.found_for(who).filter(|found| {
+        let found = self.found.get_mut(who).filter(|found| {
             found.version == version && matches!(found.pending, Pending::NoVictims { .. })
         });
         if let Some(found) = found {
@@ -234,7 +237,7 @@ impl NoVictimsCache {
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
         let version = self.version;
-        let found = self.found_for(who)?;
+        let found = self.found.get_mut(who)?;
         let current = found.version == version && found.holds(now);
         let verdict = found.verdict.as_ref().filter(|_| current)?;
         if !verdict.is_behind(behind) {
@@ -251,7 +254,7 @@ impl NoVictimsCache {
         behind: impl Iterator<Item = &'u str>,
         pending: &Pending,
     ) {
-        self.left_out.remember(who, Verdict::new(behind, pending));
+        self.left_out.insert(who, Verdict::new(behind, pending));
     }
 
     /// Why they wait behind the reservations of these if no search is left for them again. Not where
@@ -262,10 +265,14 @@ impl NoVictimsCache {
         behind: impl Iterator<Item = &'u str>,
         now: DateTime<Utc>,
     ) -> Option<&Pending> {
-        if self.found_for(who).is_some_and(|found| found.holds(now)) {
+        if self
+            .found
+            .get_mut(who)
+            .is_some_and(|found| found.holds(now))
+        {
             return None;
         }
-        let verdict = self.left_out.verdict(who)?;
+        let verdict = self.left_out.get_mut(who)?;
         verdict.is_behind(behind).then_some(&verdict.pending)
     }
 
@@ -273,18 +280,7 @@ impl NoVictimsCache {
     pub fn finish(&mut self, unfinished: bool) {
         self.unfinished = unfinished;
         if !unfinished {
-            self.left_out = LeftOut::default();
-        }
-    }
-
-    fn found_for(&mut self, who: Searcher<'_>) -> Option<&mut NoVictims> {
-        match who {
-            Searcher::Alone(uid) => self.gangs.get_mut(uid),
-            Searcher::OneOf(asks) => {
-                let mut classes = self.classes.iter_mut();
-                let class = classes.find(|(class, _)| class == asks);
-                class.map(|(_, found)| found)
-            }
+            self.left_out = BySearcher::default();
         }
     }
 
@@ -292,32 +288,33 @@ impl NoVictimsCache {
     pub fn expire(&mut self, now: DateTime<Utc>) {
         let version = self.version;
         let holds = |known: &NoVictims| known.version == version && known.holds(now);
-        self.gangs.retain(|_, known| holds(known));
-        self.classes.retain(|(_, known)| holds(known));
+        self.found.gangs.retain(|_, known| holds(known));
+        self.found.classes.retain(|(_, known)| holds(known));
     }
 
     /// Whether there are searches to be made again.
     pub fn outdated(&self) -> bool {
-        self.found().any(|known| known.version != self.version)
+        self.found
+            .values()
+            .any(|known| known.version != self.version)
     }
 
     /// When searches are to be made again although nothing changes.
     pub fn ends(&self) -> impl Iterator<Item = DateTime<Utc>> {
-        self.found().filter_map(|known| known.until)
+        self.found.values().filter_map(|known| known.until)
     }
 
     /// Forgets everything: no gang waits.
     pub fn clear(&mut self) {
-        self.gangs.clear();
-        self.classes.clear();
+        self.found = BySearcher::default();
         self.searched = None;
         self.finish(false);
     }
 
     /// Forgets gangs that are gone, and what nobody has asked for since the last call.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
-        self.gangs.retain(|uid, _| there(uid));
-        let classes = &mut self.classes;
+        self.found.gangs.retain(|uid, _| there(uid));
+        let classes = &mut self.found.classes;
         classes.retain_mut(|(_, known)| std::mem::take(&mut known.used));
     }
 }
