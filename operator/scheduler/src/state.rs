@@ -16,7 +16,7 @@ use lockstep_model::{Assignments, GangPhase, Occupant, Pod};
 use crate::decision::Decision;
 use crate::growth::{MembersToPlace, Replacement};
 use crate::input::{GangInput, TemplateInput};
-use crate::member_pods::{FullyBound, GangPods, PodsByMember};
+use crate::member_pods::{FullyBound, GangPods};
 use crate::pace::LimitReached;
 use crate::pending::Pending;
 use crate::status_to_be::StatusToBe;
@@ -28,13 +28,7 @@ pub struct GangState {
     /// What was read of it.
     pub input: Arc<GangInput>,
     /// Pods of its members, of the controlling workload by owner UID.
-    pub pods: Arc<PodsByMember>,
-    /// All of them, in the order of their members.
-    all_pods: Arc<[Arc<Pod>]>,
-    /// Those of them that are not bound.
-    unbound_pods: Arc<[Arc<Pod>]>,
-    /// That all of them were where the gang was placed, as it was read.
-    fully_bound: Option<Arc<FullyBound>>,
+    pub(crate) pods: GangPods,
     /// Nodes that its workload keeps it away from now.
     pub avoided: BTreeSet<String>,
     /// Which members are to be placed.
@@ -77,10 +71,7 @@ impl GangState {
         let placed = input.group.status.placement.as_ref();
         let avoid = input.workload.avoid.iter().filter(|a| a.until > now);
         Self {
-            pods: pods.by_member,
-            all_pods: pods.all,
-            unbound_pods: pods.unbound,
-            fully_bound: pods.fully_bound,
+            pods,
             avoided: avoid.map(|a| a.node.clone()).collect(),
             to_place: MembersToPlace::default(),
             assigned: input.group.assigned.clone(),
@@ -206,26 +197,32 @@ impl GangState {
         is_true(&self.status.conditions, types::DISRUPTION_TARGET)
     }
 
-    /// All pods of the gang.
+    /// All pods of the gang, in the order of their members.
     pub fn all_pods(&self) -> std::slice::Iter<'_, Arc<Pod>> {
-        self.all_pods.iter()
+        self.pods.all.iter()
+    }
+
+    /// The pods of a member.
+    pub(crate) fn pods_of(&self, member: &Member) -> &[Arc<Pod>] {
+        let pods = self.pods.by_member.get(member);
+        pods.map_or(&[], Vec::as_slice)
     }
 
     /// What all members have in common that have one pod each, on the nodes that the gang has now.
     pub(crate) fn fully_bound(&self) -> Option<&FullyBound> {
-        let (bound, assigned) = (self.fully_bound.as_deref()?, self.assigned.as_ref()?);
+        let (bound, assigned) = (self.pods.fully_bound.as_deref()?, self.assigned.as_ref()?);
         bound.is_of(assigned).then_some(bound)
     }
 
     /// The pod of a member that takes capacity on a node.
     pub fn pod_at(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
-        let pods = self.pods.get(member)?;
-        pods.iter().find(|p| p.holds() == Some(node))
+        let mut pods = self.pods_of(member).iter();
+        pods.find(|p| p.holds() == Some(node))
     }
 
     /// Pods that wait for other nodes than their members have: they go anyway.
     pub(crate) fn stray_pods(&self) -> impl Iterator<Item = &Arc<Pod>> {
-        let unbound = self.unbound_pods.iter();
+        let unbound = self.pods.unbound.iter();
         unbound.filter(|pod| !self.on_assigned_node(pod))
     }
 
@@ -238,7 +235,7 @@ impl GangState {
 
     /// Whether a member's pod is bound to its node and not about to end.
     pub fn bound(&self, member: &Member, node: &str) -> bool {
-        let mut pods = self.pods.get(member).into_iter().flatten();
+        let mut pods = self.pods_of(member).iter();
         pods.any(|p| p.alive() && p.bound.as_deref() == Some(node))
     }
 
@@ -255,9 +252,8 @@ impl GangState {
 
     /// The pod that waits for its member's node.
     pub fn waiting_pod(&self, member: &Member, node: &str) -> Option<&Arc<Pod>> {
-        let pods = self.pods.get(member)?;
-        pods.iter()
-            .find(|p| p.alive() && p.pinned.as_deref() == Some(node))
+        let mut pods = self.pods_of(member).iter();
+        pods.find(|p| p.alive() && p.pinned.as_deref() == Some(node))
     }
 
     /// Members that should have a node.
@@ -399,7 +395,7 @@ impl GangState {
     pub(crate) fn only_waits(&self) -> bool {
         let status = &self.status;
         self.assigned.is_none()
-            && self.pods.is_empty()
+            && self.pods.all.is_empty()
             && self.avoided.is_empty()
             && self.input.workload.avoid.is_empty()
             && status.preemption.is_none()

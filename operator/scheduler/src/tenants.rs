@@ -160,7 +160,7 @@ fn charge<'g>(gang: &'g GangState, group: &str) -> Option<&'g QuotaCharge> {
 
 /// Whether a pod of the member counts in the quota already: also one that is about to be replaced.
 pub(crate) fn has_pod(gang: &GangState, member: &Member) -> bool {
-    let mut pods = gang.pods.get(member).into_iter().flatten();
+    let mut pods = gang.pods_of(member).iter();
     pods.any(|pod| !pod.ended())
 }
 

@@ -55,7 +55,7 @@ fn follow_bound_pods(gang: &mut GangState) {
         if gang.pod_at(member, node).is_some() {
             continue;
         }
-        let pods = gang.pods.get(member).into_iter().flatten();
+        let pods = gang.pods_of(member).iter();
         let bound = pods
             .filter(|p| p.alive() && !p.disrupted && !gang.replaced(member, p))
             .find_map(|p| p.bound.clone());
@@ -149,7 +149,7 @@ fn lost_members(context: &Context<'_>, memory: &mut Memory, gang: &GangState) ->
     let members: BTreeSet<&Member> = gang.input.gang.members().collect();
     let mut lost = BTreeSet::new();
     for (member, node) in gang.assigned_members() {
-        let mut pods = gang.pods.get(member).into_iter().flatten();
+        let mut pods = gang.pods_of(member).iter();
         let stays =
             pods.any(|p| p.bound.as_ref() == Some(node) && p.alive() && !gang.replaced(member, p));
         let unusable = || excluded.contains(node.as_str());

@@ -105,7 +105,11 @@ fn last_heard(gangs: &[GangState]) -> BTreeMap<String, DateTime<Utc>> {
     let mut heard = BTreeMap::new();
     for gang in gangs {
         for template in gang.input.workload.templates.iter() {
-            let pods = gang.pods.iter().filter(|(m, _)| m.group == template.group);
+            let pods = gang
+                .pods
+                .by_member
+                .iter()
+                .filter(|(m, _)| m.group == template.group);
             let answered = pods
                 .flat_map(|(_, pods)| pods)
                 .filter(|p| p.bound.is_some() || p.refusal.is_some());
