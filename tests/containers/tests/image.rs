@@ -17,7 +17,8 @@ use lockstep_containers::job::now;
 use lockstep_containers::{Fleet, Job};
 use rustix::process::Signal;
 use serde_json::{Value, json};
-use xtask::dashboards;
+use xtask::dashboards::{self, Panel};
+use xtask::query;
 
 /// User of the image, as its configuration has it.
 const NONROOT: &str = "65532";
@@ -175,28 +176,25 @@ async fn the_agent_in_its_image_as_its_daemon_set_has_it_restarts_gangs_on_its_n
             .context("no metric of stops")?;
         ensure!(stops != "0", "it stopped no container");
         println!("{stops} containers stopped by the agent");
-        let missing = missing_in(&metrics);
+        let shown = shown();
+        ensure!(!shown.is_empty(), "the dashboard asks for nothing");
+        let missing: Vec<_> = shown.iter().filter(|name| !tells(&metrics, name)).collect();
         ensure!(missing.is_empty(), "shown, not told: {missing:?}");
         Ok(())
     })
     .await
 }
 
-/// Series that the dashboard of agents asks for and an agent that has restarted gangs does not have. Of what it has not
-/// counted yet it tells the type.
-fn missing_in(metrics: &str) -> Vec<String> {
+/// Series that the dashboard of agents asks for.
+fn shown() -> BTreeSet<String> {
     let of_agents = dashboards::ALL.iter().filter(|d| d.name == "agents");
-    let queries = of_agents.flat_map(|d| d.panels).flat_map(|p| p.queries);
-    let is_of_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let words = queries.flat_map(|(query, _)| query.split(move |c| !is_of_name(c)));
-    let series: BTreeSet<&str> = words.filter(|w| w.starts_with("lockstep_agent_")).collect();
-    series
-        .into_iter()
-        .filter(|name| !tells(metrics, name))
-        .map(str::to_owned)
+    let queries = of_agents.flat_map(|d| d.panels).flat_map(Panel::asks);
+    queries
+        .flat_map(|(query, _)| query::series(&query))
         .collect()
 }
 
+/// Whether an agent tells of a series. Of what it has not counted yet it tells the type.
 fn tells(metrics: &str, name: &str) -> bool {
     let uncounted = name
         .strip_suffix("_total")
