@@ -226,8 +226,8 @@ impl<'a> Facts<'a> {
     /// Whether a member's pod is ready, and has been let go once. Of a container without a readiness
     /// probe the kubelet says so as soon as its supervisor runs.
     pub fn is_ready(&self, domain: &str, pod: &PodView) -> bool {
-        let begun = |o: &DomainOrder| o.released_attempt >= pod.identity.attempt;
-        pod.ready() && (!pod.is_supervised() || self.order(domain).is_some_and(begun))
+        let begun = || self.is_released(domain, pod.identity.attempt);
+        pod.ready() && (!pod.is_supervised() || begun())
     }
 
     /// Refusals of a request.

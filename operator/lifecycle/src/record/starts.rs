@@ -129,8 +129,8 @@ fn start_failures(
 }
 
 /// Whether those that are late stay until this one has come up. Not for one whose pod the API server refuses,
-/// for as long as it likes. Members that stand alone start whenever there is room for one, so that one of them may
-/// always be about to: of these only those count that go elsewhere.
+/// for as long as it likes. Members that stand alone start whenever there is capacity for one, so that one of them
+/// may always be about to: of these only those count that go elsewhere.
 fn keeps_others(
     facts: &Facts<'_>,
     scope: &DomainScope<'_>,

@@ -1,7 +1,8 @@
 //! Prints how much CPU the scheduler's cycles take over a large cluster with gangs that wait, without an
 //! API server: with what changed before each, how many gangs were looked at, and beside the first, and a
-//! number that is the same in two versions that request the same; then a minute of ten pod events a second, and how soon a preemption is decided that becomes possible. Last,
-//! the cycles of a preemption of many single pods.
+//! number that is the same in two versions that request the same; then a minute of ten pod events a second,
+//! and how soon a preemption is decided that becomes possible. Last, the cycles of a preemption of many
+//! single pods.
 //!
 //! `bench-passes [NODES [GANGS]]`
 
