@@ -20,6 +20,7 @@ mod supervised;
 mod supervisor;
 #[cfg(test)]
 mod tests;
+mod told;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,8 +52,10 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     let (mut stop, mut tell) = (Vec::new(), Vec::new());
     for pod in view.pods {
         let order = order_for(view.orders, pod);
-        let record = view.records.pods.get(&pod.uid);
         let told = &view.records.reports;
+        let known = view.records.pods.get(&pod.uid).cloned();
+        let known = known.or_else(|| told::record(pod, told, view.published, now));
+        let record = known.as_ref();
         let outcome = match (pod.supervised, view.listed) {
             (true, _) => supervised::step(pod, record, order, told, now),
             (false, true) => pod::step(pod, record, order, told, now),

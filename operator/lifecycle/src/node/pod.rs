@@ -45,20 +45,18 @@ pub(super) fn step(
     }
     for c in ended_unnoticed(pod, record.as_ref(), told) {
         let Some(exit) = &c.exit else { continue };
-        let unknown = || attempt_of(pod, c, attempt, order);
-        let at = record.as_ref().map_or_else(unknown, |r| r.attempt);
+        let by_number = attempt_of(pod, c, attempt, order);
+        let at = match &record {
+            // Its member waits for the order that answers this failure. None would answer an exit 0.
+            Some(r) if exit.code != 0 => r.attempt.max(by_number),
+            Some(r) => r.attempt,
+            None => by_number,
+        };
         let cleared_for = record.as_ref().and_then(|r| r.cleared_for);
         let ended = Record {
-            container_id: c.id.clone(),
-            restarts: c.restarts,
-            attempt: at,
-            seen_at: now,
-            stopping_since: None,
             exited_at: Some(exit.at),
             cleared_for,
-            arrived: false,
-            told_end: None,
-            called: None,
+            ..Record::new(&c.id, c.restarts, at, now)
         };
         reports.push(report(pod, &ended, ReportKind::Exited, exit));
         record = Some(ended);
@@ -109,7 +107,7 @@ pub(super) fn end_of_released(
         None => Exit {
             code: 137,
             reason: REMOVED.into(),
-            at: now,
+            at: next_created(pod, record).unwrap_or(now),
         },
     };
     record.exited_at = Some(exit.at);
@@ -122,6 +120,13 @@ pub(super) fn end_of_released(
         ReportKind::Exited
     };
     Some(report(pod, record, kind, &exit))
+}
+
+/// When the container after the recorded one was created: that one had ended by then.
+fn next_created(pod: &NodePod, record: &Record) -> Option<DateTime<Utc>> {
+    let newer = |c: &&SeenContainer| c.restarts > record.restarts || c.created_at > record.seen_at;
+    let newer = pod.containers.iter().filter(newer);
+    newer.map(|c| c.created_at).min()
 }
 
 /// Containers that ended after the recorded one and were never released, oldest first.
@@ -184,19 +189,12 @@ fn release(
         // attempt if it did so before the failure that the order answers.
         None | Some(_) => by_number,
     };
-    let container_id = container.id.clone();
-    Some(Record {
-        container_id,
-        restarts: container.restarts,
-        attempt: for_attempt,
-        seen_at: now,
-        stopping_since: None,
-        exited_at: None,
-        cleared_for: None,
-        arrived: false,
-        told_end: None,
-        called: None,
-    })
+    Some(Record::new(
+        &container.id,
+        container.restarts,
+        for_attempt,
+        now,
+    ))
 }
 
 pub(super) fn report(pod: &NodePod, record: &Record, kind: ReportKind, exit: &Exit) -> Report {

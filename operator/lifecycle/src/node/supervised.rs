@@ -86,7 +86,7 @@ fn note_container_ends(pod: &NodePod, step: &mut Step, told: &[Report], now: Dat
         let attempt = step.record.as_ref().map_or(pod.attempt, |r| r.attempt);
         let ended = Record {
             exited_at: Some(exit.at),
-            ..fresh(c, attempt, now)
+            ..Record::new(&c.id, c.restarts, attempt, now)
         };
         step.reports
             .push(report(pod, &ended, ReportKind::Exited, exit));
@@ -118,22 +118,8 @@ fn note_container(
         Some(r) => r.attempt < attempt || alone.is_some_and(|seen| container.restarts > seen),
     };
     if may_start {
-        step.record = Some(fresh(container, attempt, now));
-    }
-}
-
-fn fresh(container: &SeenContainer, attempt: i64, now: DateTime<Utc>) -> Record {
-    Record {
-        container_id: container.id.clone(),
-        restarts: container.restarts,
-        attempt,
-        seen_at: now,
-        stopping_since: None,
-        exited_at: None,
-        cleared_for: None,
-        arrived: false,
-        told_end: None,
-        called: None,
+        let new = Record::new(&container.id, container.restarts, attempt, now);
+        step.record = Some(new);
     }
 }
 

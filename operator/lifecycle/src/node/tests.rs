@@ -1,6 +1,7 @@
 //! Scenarios of one node: a small runtime whose containers exit, restart and are stopped as the
 //! plan says.
 
+mod forgets;
 mod late;
 
 use std::time::Duration;

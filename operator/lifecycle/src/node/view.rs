@@ -179,6 +179,29 @@ pub struct Record {
     pub called: Option<AttemptCall>,
 }
 
+impl Record {
+    /// Of a container that runs since it was first seen.
+    pub(super) fn new(
+        container_id: &str,
+        restarts: i32,
+        attempt: i64,
+        seen_at: DateTime<Utc>,
+    ) -> Self {
+        Self {
+            container_id: container_id.to_owned(),
+            restarts,
+            attempt,
+            seen_at,
+            stopping_since: None,
+            exited_at: None,
+            cleared_for: None,
+            arrived: false,
+            told_end: None,
+            called: None,
+        }
+    }
+}
+
 /// An attempt that a member is to come to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

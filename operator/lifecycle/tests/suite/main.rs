@@ -17,6 +17,7 @@ mod incidents;
 mod meetings;
 mod mixed;
 mod objects;
+mod one_node;
 mod placements;
 mod preemption;
 mod property;

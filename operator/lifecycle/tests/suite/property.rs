@@ -258,7 +258,7 @@ fn cases() -> u32 {
 }
 
 /// The same cases in each run, unless `PROPTEST_RNG_SEED` says others.
-fn config() -> ProptestConfig {
+pub(crate) fn config() -> ProptestConfig {
     let mut config = ProptestConfig {
         cases: cases(),
         max_shrink_iters: 150,
