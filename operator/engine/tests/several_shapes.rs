@@ -222,6 +222,50 @@ fn victims_in_one_domain_are_not_proven_the_best_while_it_is_not_known_whether_a
 }
 
 #[test]
+fn victims_are_not_proven_the_best_while_it_is_not_known_whether_those_of_lower_priority_are_enough()
+ {
+    let Planted {
+        cluster: hard,
+        demand,
+        held,
+    } = hard();
+    let mut cluster = Cluster::new(2, 0);
+    let mut units = Units::default();
+    let nodes = hard.node_count();
+    let spec = |allocatable| ClusterNode {
+        allocatable,
+        domains: Vec::new(),
+        schedulable: true,
+    };
+    for (node, held) in held.iter().enumerate() {
+        cluster.upsert_node(node, &spec(hard.free(node).into()));
+        if held.iter().any(|&h| h > 0) {
+            cluster.add_pod(node, held);
+            units.units.push(unit(vec![(node, held.clone())], 1));
+        }
+    }
+    cluster.upsert_node(nodes, &spec(smallvec![64_000, 8_000]));
+    cluster.add_pod(nodes, &[64_000, 8_000]);
+    let important = unit(vec![(nodes, smallvec![64_000, 8_000])], 1);
+    let low = important.priority;
+    units.units.push(Unit {
+        priority: low + 1,
+        ..important
+    });
+    let with = |work_budget| {
+        let options = PreemptionOptions {
+            work_budget,
+            ..PreemptionOptions::default()
+        };
+        preempt(&cluster, &units, &demand, &options).unwrap()
+    };
+    let (little, much) = (with(2), with(10_000_000));
+    assert_eq!(much.explanation.priority_bound, Some(low));
+    assert_eq!(little.explanation.priority_bound, Some(low + 1));
+    assert!(!little.proven && little.bound.lost <= much.cost.lost);
+}
+
+#[test]
 fn a_search_ends_when_its_steps_are_spent() {
     let question = hard();
     for steps in [0, 1, 100, 1_000] {

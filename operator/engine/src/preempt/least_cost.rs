@@ -50,10 +50,13 @@ pub(super) fn preempt(
     if let Some(topology) = topology {
         return in_best_domain(instance, options, topology.key);
     }
-    let bound = priority_bound(instance, options.order)?;
-    let solution = solve(instance, bound, options.work_budget);
+    let PriorityBound { level, known } = priority_bound(instance, options.order)?;
+    let mut solution = solve(instance, level, options.work_budget);
+    if !known {
+        solution.prove_nothing();
+    }
     let placement = place_after(instance, &solution, options.work_budget)?;
-    Ok(solution.into_preemption(instance, placement, bound))
+    Ok(solution.into_preemption(instance, placement, level))
 }
 
 /// The gang in one domain, with its own candidates and lowest priority bound.
@@ -87,11 +90,14 @@ fn in_best_domain(
         let Some(placement) = placement else { continue };
         let instance = domains.preemption(instance, placement, domain);
         match priority_bound(&instance, options.order) {
-            Ok(priority_bound) => questions.push(DomainQuestion {
-                domain,
-                priority_bound,
-                instance,
-            }),
+            Ok(PriorityBound { level, known }) => {
+                all_known &= known;
+                questions.push(DomainQuestion {
+                    domain,
+                    priority_bound: level,
+                    instance,
+                });
+            }
             // It may hold the gang, for less.
             Err(Infeasible::GaveUp { .. }) => all_known = false,
             Err(_) => {}
@@ -106,11 +112,7 @@ fn in_best_domain(
         .iter()
         .map(|q| solve(&q.instance, bound, budget))
         .collect();
-    let (bounds, all_proven) = if all_known {
-        bound_over_domains(&solutions)
-    } else {
-        (Bound::default(), false)
-    };
+    let (bounds, all_proven) = bound_over_domains(&solutions);
     let best = solutions
         .into_iter()
         .zip(&questions)
@@ -120,6 +122,9 @@ fn in_best_domain(
     };
     solution.proven = all_proven;
     solution.bound = bounds;
+    if !all_known {
+        solution.prove_nothing();
+    }
     let mut placement = place_after(&question.instance, &solution, budget)?;
     domains.to_whole(question.domain, &mut placement);
     Ok(solution.into_preemption(&question.instance, placement, bound))
@@ -172,6 +177,12 @@ struct Solution {
 }
 
 impl Solution {
+    /// Others that nobody knows may be better.
+    fn prove_nothing(&mut self) {
+        self.bound = Bound::default();
+        self.proven = false;
+    }
+
     fn into_preemption(
         self,
         instance: &PreemptionInstance<'_>,
@@ -435,15 +446,26 @@ fn penalise_excess(
     any
 }
 
-/// The lowest priority up to which units must be candidates for the gang to fit; `None` where
-/// priorities set no bound.
+/// Up to which priority units are candidates.
+struct PriorityBound {
+    /// The priority; `None` where priorities set no bound.
+    level: Option<i32>,
+    /// Whether the gang does not fit with a lower one: of some that may not be known in time.
+    known: bool,
+}
+
+/// The lowest priority up to which units must be candidates for the gang to fit.
 fn priority_bound(
     instance: &PreemptionInstance<'_>,
     order: VictimOrder,
-) -> Result<Option<i32>, Infeasible> {
+) -> Result<PriorityBound, Infeasible> {
     fits_without(instance, None).map_err(after_evicting)?;
+    let mut bound = PriorityBound {
+        level: None,
+        known: true,
+    };
     if order == VictimOrder::LeastWork {
-        return Ok(None);
+        return Ok(bound);
     }
     let mut levels: Vec<i32> = (0..instance.candidates.len())
         .map(|c| instance.unit(c).priority)
@@ -451,11 +473,18 @@ fn priority_bound(
     levels.sort_unstable();
     levels.dedup();
     // With the highest all candidates go, and that was tried.
-    let highest = levels.pop();
-    let lower = levels
-        .into_iter()
-        .find(|&level| fits_without(instance, Some(level)).is_ok());
-    Ok(lower.or(highest))
+    bound.level = levels.pop();
+    for level in levels {
+        match fits_without(instance, Some(level)) {
+            Ok(_) => {
+                bound.level = Some(level);
+                break;
+            }
+            Err(Infeasible::GaveUp { .. }) => bound.known = false,
+            Err(_) => {}
+        }
+    }
+    Ok(bound)
 }
 
 /// Places the gang with all candidates up to a priority evicted.
