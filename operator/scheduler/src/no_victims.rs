@@ -1,10 +1,11 @@
 //! Gangs for which no victims were found: the search is not made again before something has changed
 //! that could make a difference.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::member::Member;
 use lockstep_model::{AskedAmounts, Budget, Snapshot, Weights};
 
 use crate::asks::Asks;
@@ -24,6 +25,8 @@ pub(crate) struct NoVictimsCache {
     found: BySearcher<NoVictims>,
     /// Why those wait who were left without a search since the last change.
     left_out: BySearcher<Verdict>,
+    /// Gangs of which a quota allows a part: the members that they ask for, by the UID of the pod group.
+    kept_to_quota: HashMap<String, BTreeSet<Member>>,
     /// Whether the last cycle left gangs for which it did not search: they come before those that
     /// were searched for.
     pub unfinished: bool,
@@ -184,6 +187,20 @@ impl NoVictimsCache {
             })
     }
 
+    /// Takes note of the members that a gang's quota allows; None: all that are wanted. What was found for
+    /// others of them is forgotten.
+    pub fn note_quota(&mut self, uid: &str, members: Option<&BTreeSet<Member>>) {
+        if self.kept_to_quota.get(uid) == members {
+            return;
+        }
+        self.found.gangs.remove(uid);
+        self.left_out.gangs.remove(uid);
+        self.kept_to_quota.remove(uid);
+        if let Some(members) = members {
+            self.kept_to_quota.insert(uid.to_owned(), members.clone());
+        }
+    }
+
     /// What the last search for a gang found, or for one that asks for the same, while it holds.
     pub fn known(&mut self, who: Searcher<'_>, now: DateTime<Utc>) -> Option<&Pending> {
         let known = self.found.get_mut(who);
@@ -307,6 +324,7 @@ impl NoVictimsCache {
     /// Forgets everything: no gang waits.
     pub fn clear(&mut self) {
         self.found = BySearcher::default();
+        self.kept_to_quota.clear();
         self.searched = None;
         self.finish(false);
     }
@@ -314,6 +332,7 @@ impl NoVictimsCache {
     /// Forgets gangs that are gone, and what nobody has asked for since the last call.
     pub fn retain(&mut self, there: impl Fn(&str) -> bool) {
         self.found.gangs.retain(|uid, _| there(uid));
+        self.kept_to_quota.retain(|uid, _| there(uid));
         let classes = &mut self.found.classes;
         classes.retain_mut(|(_, known)| std::mem::take(&mut known.used));
     }

@@ -24,6 +24,7 @@ use crate::decision::Decision;
 use crate::growth::members_to_place;
 use crate::hold::Hold;
 use crate::memory::Memory;
+use crate::no_victims::NoVictimsCache;
 use crate::occupancy::asked_amounts;
 use crate::pace::LimitReached;
 use crate::pending::{GangName, Pending};
@@ -99,7 +100,7 @@ pub(super) fn serve(
             continue;
         }
         if request == Request::Required {
-            keep_to_quota(&mut gangs[at], &tenants);
+            keep_to_quota(&mut gangs[at], &tenants, &mut memory.no_victims);
         }
         let assigned = gangs[at].assigned.clone();
         let served = serve_one(context, memory, capacity, gangs, at, request, &mut round);
@@ -187,10 +188,19 @@ fn keep_to_volumes(gang: &mut GangState) {
 
 /// An elastic gang asks for no more of its members than the quota allows: one that is refused would
 /// take the others with it. Of groups that take more of it than others fewer members are asked for.
-fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
+fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>, cache: &mut NoVictimsCache) {
+    let kept = allowed_by_quota(gang, tenants);
+    cache.note_quota(gang.uid(), kept.as_ref());
+    if kept.is_some() {
+        gang.to_place.only = kept;
+    }
+}
+
+/// Those of its members that the quota allows; None: all that are wanted, or too few.
+fn allowed_by_quota(gang: &GangState, tenants: &Tenants<'_>) -> Option<BTreeSet<Member>> {
     let least = gang.min_count() as usize;
     if gang.wanted().count() <= least || !tenants.has_quota(&gang.input.key.namespace) {
-        return;
+        return None;
     }
     let (there, new) = counted_and_new(gang);
     let allowed = |members: &[&Member]| {
@@ -198,7 +208,7 @@ fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
         tenants.excess(gang, &members, members.len()).is_none()
     };
     if allowed(&new) {
-        return;
+        return None;
     }
     // As many of one group as go together with those that were taken before.
     let most = |taken: &[&Member], group: &[&Member]| {
@@ -217,10 +227,8 @@ fn keep_to_quota(gang: &mut GangState, tenants: &Tenants<'_>) {
         let count = most(&taken, group);
         taken.extend(&group[..count]);
     }
-    if there.len() + taken.len() >= least {
-        let kept: BTreeSet<Member> = there.into_iter().chain(taken).cloned().collect();
-        gang.to_place.only = Some(kept);
-    }
+    let enough = there.len() + taken.len() >= least;
+    enough.then(|| there.into_iter().chain(taken).cloned().collect())
 }
 
 /// Members that are wanted: those that quotas count already, and the others.

@@ -135,3 +135,37 @@ fn an_elastic_gang_of_unlike_groups_runs_with_the_members_that_the_quota_allows(
         (2, vec!["small".to_owned(); 2])
     );
 }
+
+#[test]
+fn members_that_a_larger_quota_allows_run_although_those_that_it_allowed_before_still_wait() {
+    let mut world = Gangs::new(&[("n1", 4), ("n2", 4)]);
+    let filler = Spec {
+        priority: 1000,
+        members: 8,
+        gpus: 1,
+    };
+    world.gang("filler", filler);
+    world.settle();
+    quota(&mut world, &json!({"hard": {"requests.memory": "1000"}}));
+    let group = |name: &str, limits: Value| {
+        let container = json!({"name": "c", "resources": {"limits": limits}});
+        json!({"name": name, "replicas": 1, "template": {"spec": {"containers": [container]}}})
+    };
+    let small = group("small", json!({"memory": "2000"}));
+    let large = group("large", json!({"nvidia.com/gpu": "4", "memory": "1"}));
+    let groups = json!([small, large]);
+    let spec = json!({"groups": groups, "scheduling": {"gang": {"minCount": 1}}});
+    world.gang_with("a", LOW, &spec);
+    run(&mut world, 60);
+    assert_eq!(world.running("a"), 0);
+    assert!(world.status("a").reservation.is_some());
+    let key = Key::new("ml", "compute");
+    world.cluster.edit::<ResourceQuota>(&key, |quota| {
+        let spec = quota.spec.get_or_insert_default();
+        let hard = spec.hard.get_or_insert_default();
+        hard.insert("requests.memory".into(), Quantity("4000".into()));
+    });
+    run(&mut world, 60);
+    let placed: Vec<String> = world.assigned("a").into_keys().map(|m| m.group).collect();
+    assert_eq!(placed, ["small"]);
+}
