@@ -21,8 +21,10 @@ const FILE: &str = "shared-memory";
 /// Beside it, from when all containers of the pod restart until a child starts: what was there before
 /// the other init containers ran again.
 const AT_RESTART: &str = "shared-memory-at-restart";
-/// A list of this many bytes is not read back: some of it may be missing. Ten thousand files.
+/// A list of this many bytes is not read back: some of it may be missing.
 const LONGEST: u64 = 1 << 20;
+/// More files are not noted when all containers restart: the container that does it has 16 MiB.
+const MOST: usize = 10_000;
 
 /// A file: its inode and its name.
 type Entry = (u64, OsString);
@@ -66,8 +68,13 @@ impl SharedMemory {
         if self.before.is_none() {
             return Ok(());
         }
-        let left = self.files(|_| true).collect();
-        files::replace(&self.own, AT_RESTART, &print(&left))
+        let left: BTreeSet<Entry> = self.files(|_| true).take(MOST + 1).collect();
+        let list = if left.len() > MOST {
+            vec![0; LONGEST as usize]
+        } else {
+            print(&left)
+        };
+        files::replace(&self.own, AT_RESTART, &list)
     }
 
     /// Remembers what is there, for the supervisor of the next container, too: this one may be
@@ -146,7 +153,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::symlink;
 
-    use super::{AT_RESTART, FILE, SharedMemory, parse, print};
+    use super::{FILE, MOST, SharedMemory, parse, print};
 
     #[test]
     fn what_is_printed_is_parsed_and_the_rest_left_out() {
@@ -197,9 +204,11 @@ mod tests {
             fs::write(path("nccl"), "").unwrap();
             assert_eq!(new().clean(), 1, "by the next, without the others");
         }
+        fs::write(path("nccl"), "").unwrap();
+        for file in 0..MOST {
+            fs::write(path(&file.to_string()), "").unwrap();
+        }
         new().note_restart().unwrap();
-        fs::write(own.path().join(AT_RESTART), vec![0; 1 << 20]).unwrap();
-        fs::write(path("new"), "").unwrap();
         assert_eq!(new().clean(), 0, "of more than can be noted");
     }
 

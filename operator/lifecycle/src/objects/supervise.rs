@@ -17,6 +17,9 @@ use crate::settings::LifecycleSettings;
 /// pod that asks for nothing stays BestEffort.
 const RESOURCES: [(&str, &str); 2] = [("cpu", "10m"), ("memory", "16Mi")];
 
+/// Where processes share memory.
+const SHARED_MEMORY: &str = "/dev/shm";
+
 /// The image of the supervisor for a group; None: its members run without one.
 pub(crate) fn supervisor_image<'s>(
     settings: &'s LifecycleSettings,
@@ -71,8 +74,11 @@ fn asks(pod: &PodSpec) -> bool {
 }
 
 fn mounts(container: &Container) -> impl Iterator<Item = &str> {
-    let mounts = container.volume_mounts.iter().flatten();
-    mounts.map(|m| m.mount_path.trim_end_matches('/'))
+    container.volume_mounts.iter().flatten().map(path)
+}
+
+fn path(mount: &VolumeMount) -> &str {
+    mount.mount_path.trim_end_matches('/')
 }
 
 /// Rewrites the pod. Before the environment is injected, since what the user sets there stays.
@@ -104,11 +110,13 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
         ..VolumeMount::default()
     };
     let mounts = container.volume_mounts.get_or_insert_with(Vec::new);
+    let shared_memory = mounts.iter().find_map(read_shared_memory);
     mounts.push(mount.clone());
     let user = pod.security_context.as_ref().and_then(|c| c.run_as_user);
     let root = user == Some(0);
     let inits = pod.init_containers.get_or_insert_with(Vec::new);
-    let mut init = copying(image, mount, root);
+    let mounts = [Some(mount), shared_memory].into_iter().flatten().collect();
+    let mut init = copying(image, mounts, root);
     init.resources = asks.then(resources);
     inits.insert(0, init);
     pod.volumes.get_or_insert_with(Vec::new).push(Volume {
@@ -116,6 +124,17 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     });
+}
+
+/// The same shared memory for the copy, which notes what was left in it, if it is a volume of its own.
+fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
+    // Variables of the training container are not those of the copy.
+    let same = path(mount) == SHARED_MEMORY && mount.sub_path_expr.is_none();
+    same.then(|| VolumeMount {
+        read_only: Some(true),
+        mount_propagation: None,
+        ..mount.clone()
+    })
 }
 
 fn wrap(probe: &mut Option<Probe>, program: &str, kind: &str) {
@@ -138,7 +157,7 @@ fn resources() -> ResourceRequirements {
 
 /// The init container, within Pod Security `restricted`. `root`: all containers of the pod run as
 /// root unless they say otherwise.
-fn copying(image: &str, mount: VolumeMount, root: bool) -> Container {
+fn copying(image: &str, mounts: Vec<VolumeMount>, root: bool) -> Container {
     Container {
         name: SUPERVISOR_PROGRAM.into(),
         image: Some(image.into()),
@@ -157,7 +176,7 @@ fn copying(image: &str, mount: VolumeMount, root: bool) -> Container {
             }),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![mount]),
+        volume_mounts: Some(mounts),
         ..Container::default()
     }
 }

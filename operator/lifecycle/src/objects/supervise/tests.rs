@@ -61,6 +61,22 @@ fn the_supervisor_is_copied_before_anything_else_starts() {
 }
 
 #[test]
+fn the_copy_reads_the_shared_memory_of_the_training_container_where_that_is_a_volume() {
+    let copy = |mount: Value| {
+        let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}, mount]});
+        let pod = supervised(json!({"containers": [container(&mounts)]}));
+        pod["initContainers"][0]["volumeMounts"].clone()
+    };
+    let own = json!({"name": "lockstep", "mountPath": "/lockstep"});
+    let shared =
+        json!({"name": "shm", "mountPath": "/dev/shm/", "mountPropagation": "Bidirectional"});
+    let read = json!({"name": "shm", "mountPath": "/dev/shm/", "readOnly": true});
+    assert_eq!(copy(shared), json!([own, read]));
+    let named = json!({"name": "shm", "mountPath": "/dev/shm", "subPathExpr": "$(RANK)"});
+    assert_eq!(copy(named), json!([own]));
+}
+
+#[test]
 fn a_pod_that_asks_for_nothing_still_does() {
     let class = |container: Value| {
         let pod = supervised(json!({"containers": [container]}));
