@@ -159,6 +159,27 @@ fn a_member_that_stands_alone_loses_its_own_work_and_not_that_of_the_others() {
     assert!((7200..7400).contains(&lost), "{lost}");
 }
 
+#[test]
+fn a_member_that_stands_alone_and_has_come_last_has_lost_nothing_of_the_hours_before() {
+    let mut w = Solo::new(gang_with(2, &json!({"scheduling": {"policy": "Basic"}})));
+    for node in w.node_names() {
+        w.capacity(&node, 0);
+    }
+    w.capacity("n1", 1);
+    w.settle();
+    w.wait(36_000);
+    w.capacity("n2", 1);
+    w.settle();
+    w.wait(60);
+    let joined = (0..2).find(|member| w.node_of("g", *member) == "n2");
+    w.delete_pod("g", joined.expect("it was placed"));
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
+    let lost = s.history[0].lost_accelerator_seconds / (ACCELERATORS / 2);
+    assert!((60..600).contains(&lost), "{lost}");
+}
+
 /// A gang of two whose members take half an hour to leave, and a more important one that takes their place
 /// and fails a minute after it has come up.
 #[test]
