@@ -70,6 +70,22 @@ impl Truth {
         true
     }
 
+    /// The child that runs ends with its supervisor.
+    pub(super) fn note_child_ends(&mut self) {
+        let ended = self.supervisor.running.map(|a| (a, self.started - 1));
+        self.ended.extend(ended);
+    }
+
+    /// Whether a container before this one is still there, is of the attempt, and has failed.
+    pub(super) fn failed_before(&self, attempt: i64, restarts: i32) -> bool {
+        let older = self.seen.get(&attempt).copied().unwrap_or(-1);
+        self.containers.iter().any(|c| {
+            let failed = c.seen.exit.as_ref().is_some_and(|e| e.code != 0);
+            let between = c.seen.restarts > older && c.seen.restarts < restarts;
+            failed && between && c.in_time && !c.stopped
+        })
+    }
+
     /// What the manager has seen of it: the container that failed last in the present attempt, or else
     /// the newest.
     pub(super) fn restarts_seen(&self, attempt: i64) -> i32 {
