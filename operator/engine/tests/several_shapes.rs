@@ -2,8 +2,8 @@
 //! construction, and hardly in any other way.
 
 use lockstep_engine::{
-    Amounts, Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionOptions, Scope, Shape,
-    TopologyDemand, TopologyStrictness, Unit, Units, place, place_within, preempt,
+    Amounts, Cluster, ClusterNode, Demand, Infeasible, Pods, PreemptionAnswer, PreemptionOptions,
+    Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units, place, place_within, preempt,
 };
 use smallvec::smallvec;
 
@@ -168,55 +168,71 @@ fn nobody_is_evicted_for_a_gang_of_which_it_is_not_known_whether_it_fits_as_it_i
     assert_eq!(answer.victims, Vec::<usize>::new());
 }
 
+/// The hard question among what may all be evicted, and beside it a node that holds the gang by itself,
+/// taken by the last unit: in another domain where there are any.
+struct BesideAmpleNode {
+    cluster: Cluster,
+    units: Units,
+    demand: Demand,
+}
+
+impl BesideAmpleNode {
+    fn new(in_domains: bool) -> Self {
+        let hard = hard();
+        let mut cluster = Cluster::new(2, usize::from(in_domains));
+        let mut units = Units::default();
+        let mut add = |node: usize, free: Amounts, held: &Amounts, domain| {
+            let spec = ClusterNode {
+                allocatable: free,
+                domains: in_domains.then_some(Some(domain)).into_iter().collect(),
+                schedulable: true,
+            };
+            cluster.upsert_node(node, &spec);
+            if held.iter().any(|&h| h > 0) {
+                cluster.add_pod(node, held);
+                units.units.push(unit(vec![(node, held.clone())], 1));
+            }
+        };
+        for (node, held) in hard.held.iter().enumerate() {
+            add(node, hard.cluster.free(node).into(), held, 0);
+        }
+        let ample: Amounts = smallvec![64_000, 8_000];
+        add(hard.held.len(), ample.clone(), &ample, 1);
+        Self {
+            cluster,
+            units,
+            demand: hard.demand,
+        }
+    }
+
+    fn ample(&mut self) -> &mut Unit {
+        self.units.units.last_mut().unwrap()
+    }
+
+    /// The answers with a little and with much time.
+    fn answers(&self) -> [PreemptionAnswer; 2] {
+        [2, 10_000_000].map(|work_budget| {
+            let options = PreemptionOptions {
+                work_budget,
+                ..PreemptionOptions::default()
+            };
+            preempt(&self.cluster, &self.units, &self.demand, &options).unwrap()
+        })
+    }
+}
+
 #[test]
 fn victims_in_one_domain_are_not_proven_the_best_while_it_is_not_known_whether_another_holds_the_gang()
  {
-    let Planted {
-        cluster: hard,
-        demand,
-        held,
-    } = hard();
-    let mut cluster = Cluster::new(2, 1);
-    let mut units = Units::default();
-    let nodes = hard.node_count();
-    for (node, held) in held.iter().enumerate() {
-        let spec = ClusterNode {
-            allocatable: hard.free(node).into(),
-            domains: vec![Some(0)],
-            schedulable: true,
-        };
-        cluster.upsert_node(node, &spec);
-        if held.iter().any(|&h| h > 0) {
-            cluster.add_pod(node, held);
-            units.units.push(unit(vec![(node, held.clone())], 1));
-        }
-    }
-    let spec = ClusterNode {
-        allocatable: smallvec![64_000, 8_000],
-        domains: vec![Some(1)],
-        schedulable: true,
-    };
-    cluster.upsert_node(nodes, &spec);
-    cluster.add_pod(nodes, &[64_000, 8_000]);
-    let dear = unit(vec![(nodes, smallvec![64_000, 8_000])], 1_000_000);
-    units.units.push(dear);
-    let demand = Demand {
-        topology: Some(TopologyDemand {
-            key: 0,
-            mode: TopologyStrictness::Required,
-            scope: Scope::Gang,
-        }),
-        ..demand
-    };
-    let with = |work_budget| {
-        let options = PreemptionOptions {
-            work_budget,
-            ..PreemptionOptions::default()
-        };
-        preempt(&cluster, &units, &demand, &options).unwrap()
-    };
-    let (little, much) = (with(2), with(10_000_000));
-    assert_eq!(little.victims, [units.units.len() - 1]);
+    let mut question = BesideAmpleNode::new(true);
+    question.ample().cost = 1_000_000;
+    question.demand.topology = Some(TopologyDemand {
+        key: 0,
+        mode: TopologyStrictness::Required,
+        scope: Scope::Gang,
+    });
+    let [little, much] = question.answers();
+    assert_eq!(little.victims, [question.units.units.len() - 1]);
     assert!(much.cost < little.cost);
     assert!(!little.proven && little.bound.lost <= much.cost.lost);
 }
@@ -224,42 +240,10 @@ fn victims_in_one_domain_are_not_proven_the_best_while_it_is_not_known_whether_a
 #[test]
 fn victims_are_not_proven_the_best_while_it_is_not_known_whether_those_of_lower_priority_are_enough()
  {
-    let Planted {
-        cluster: hard,
-        demand,
-        held,
-    } = hard();
-    let mut cluster = Cluster::new(2, 0);
-    let mut units = Units::default();
-    let nodes = hard.node_count();
-    let spec = |allocatable| ClusterNode {
-        allocatable,
-        domains: Vec::new(),
-        schedulable: true,
-    };
-    for (node, held) in held.iter().enumerate() {
-        cluster.upsert_node(node, &spec(hard.free(node).into()));
-        if held.iter().any(|&h| h > 0) {
-            cluster.add_pod(node, held);
-            units.units.push(unit(vec![(node, held.clone())], 1));
-        }
-    }
-    cluster.upsert_node(nodes, &spec(smallvec![64_000, 8_000]));
-    cluster.add_pod(nodes, &[64_000, 8_000]);
-    let important = unit(vec![(nodes, smallvec![64_000, 8_000])], 1);
-    let low = important.priority;
-    units.units.push(Unit {
-        priority: low + 1,
-        ..important
-    });
-    let with = |work_budget| {
-        let options = PreemptionOptions {
-            work_budget,
-            ..PreemptionOptions::default()
-        };
-        preempt(&cluster, &units, &demand, &options).unwrap()
-    };
-    let (little, much) = (with(2), with(10_000_000));
+    let mut question = BesideAmpleNode::new(false);
+    let low = question.ample().priority;
+    question.ample().priority = low + 1;
+    let [little, much] = question.answers();
     assert_eq!(much.explanation.priority_bound, Some(low));
     assert_eq!(little.explanation.priority_bound, Some(low + 1));
     assert!(!little.proven && little.bound.lost <= much.cost.lost);

@@ -4,6 +4,7 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::gangs::Gang;
+use lockstep_api::member::Member;
 use lockstep_api::words::span;
 
 use crate::changes::ReleaseReason;
@@ -56,10 +57,13 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
     if gang.basic || ledger.is_under_way(gang) || facts.is_preempting(&gang.key, &placement.id) {
         return None;
     }
-    let completed = gang.members().filter(|m| ledger.completed.contains(*m));
+    let goes_on = |m: &Member| !ledger.completed.contains(m);
+    let completed = gang.members().filter(|m| !goes_on(m));
     let minimum = (gang.min_count.max(0) as usize).saturating_sub(completed.count());
-    let needed = minimum.max(facts.assigned_nodes(&gang.key).len());
-    let pods = facts.current_pods(ledger, gang).filter_map(|(_, pod)| pod);
+    let assigned = facts.assigned_nodes(&gang.key);
+    let needed = minimum.max(assigned.keys().filter(|m| goes_on(m)).count());
+    let pods = facts.current_pods(ledger, gang);
+    let pods = pods.filter_map(|(member, pod)| pod.filter(|_| goes_on(member)));
     let bound = pods.filter(|pod| pod.node.is_some());
     let since: Vec<DateTime<Utc>> = bound.map(bound_since).collect();
     let last = since.iter().copied().max()?;

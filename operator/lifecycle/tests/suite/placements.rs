@@ -475,13 +475,18 @@ fn one_place_short(spec: &serde_json::Value) -> Solo {
     }
     w.schedule();
     w.control();
+    take_place(&mut w, "other", "n3");
+    w
+}
+
+/// A pod that nobody may evict takes the place of a member.
+fn take_place(w: &mut Solo, name: &str, node: &str) {
     let other = json!({"apiVersion": "v1", "kind": "Pod",
-        "metadata": {"name": "other", "namespace": "elsewhere", "uid": "other"},
-        "spec": {"nodeName": "n3", "priority": 2_000_000_000, "containers": [{"name": "c", "image": "i",
+        "metadata": {"name": name, "namespace": "elsewhere", "uid": name},
+        "spec": {"nodeName": node, "priority": 2_000_000_000, "containers": [{"name": "c", "image": "i",
             "resources": {"limits": {"nvidia.com/gpu": "8"}}}]}});
     let other: Pod = serde_json::from_value(other).unwrap();
     w.cluster.create(&other);
-    w
 }
 
 fn bound(w: &Solo) -> usize {
@@ -512,6 +517,25 @@ fn a_gang_that_was_never_whole_is_not_admitted_and_gives_its_capacity_back() {
     // The node that refused a pod is not tried again before.
     w.wait(600);
     assert_eq!((w.status().phase, bound(&w)), (Some(Phase::Running), 8));
+}
+
+#[test]
+fn a_gang_that_was_never_whole_gives_its_capacity_back_although_one_of_its_members_has_finished() {
+    let mut w = one_place_short(&json!({"failurePolicy": {"replacementTimeoutSeconds": 100}}));
+    for _ in 0..30 {
+        w.round();
+        w.later(1);
+    }
+    assert_eq!(bound(&w), 7);
+    let done = (0..8).find(|member| w.exit_if_running("g", *member, 0));
+    let node = w.node_of("g", done.expect("seven run"));
+    w.kubelets();
+    take_place(&mut w, "another", &node);
+    for _ in 0..100 {
+        w.round();
+        w.later(1);
+    }
+    assert_eq!((bound(&w), w.pods().len()), (0, 0));
 }
 
 #[test]

@@ -47,12 +47,20 @@ pub(super) fn maintain_placements(
     Maintained { refused, wake }
 }
 
-/// A member whose pod was bound just when it was assigned elsewhere keeps the node that the pod
-/// has: nothing would take the pod away, and its new node would stay empty.
+/// A member whose pod was bound just when it was assigned elsewhere, or its node was given up, keeps
+/// the node that the pod has: nothing would take the pod away, and its new node would stay empty.
 fn follow_bound_pods(gang: &mut GangState) {
+    let Some(assigned) = &gang.assigned else {
+        return;
+    };
+    let absent = &gang.input.workload.members.absent;
     let mut moved: Vec<(Member, String)> = Vec::new();
-    for (member, node) in gang.unfinished_assigned() {
-        if gang.pod_at(member, node).is_some() {
+    for member in gang.unfinished() {
+        let stays = match assigned.get(member) {
+            Some(node) => gang.pod_at(member, node).is_some(),
+            None => absent.contains(member),
+        };
+        if stays {
             continue;
         }
         let pods = gang.pods_of(member).iter();

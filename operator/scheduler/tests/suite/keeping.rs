@@ -134,6 +134,24 @@ fn a_pod_that_is_bound_just_when_its_member_is_moved_keeps_its_node() {
     assert_eq!((world.nodes("a"), world.running("a")), (vec![first], 1));
 }
 
+#[test]
+fn pods_that_are_bound_when_their_node_was_lost_and_found_keep_it() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("a", SMALL);
+    world.decide();
+    world.node("n1", 2, false);
+    world.bind();
+    assert_eq!(world.running("a"), 2);
+    world.schedule();
+    assert_eq!(world.nodes("a"), ["n2", "n2"]);
+    world.node("n1", 2, true);
+    world.bind();
+    world.schedule();
+    assert_eq!((world.nodes("a").len(), world.running("a")), (4, 4));
+    world.settle();
+    assert_eq!((world.nodes("a").len(), world.running("a")), (4, 4));
+}
+
 /// UID of the pod of a member.
 fn uid_of(world: &Gangs, name: &str, member: &Member) -> String {
     let pods = world.pods_of(name).into_iter();

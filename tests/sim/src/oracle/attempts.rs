@@ -1,11 +1,12 @@
-//! Nothing of a new attempt is made while a container of the old one runs (I1), where pods are
-//! recreated because nothing keeps two attempts apart.
+//! Nothing of a new attempt is made while a training container of the old one runs (I1), where pods
+//! are recreated because nothing keeps two attempts apart. Sidecars have no part in that.
 
 use std::collections::BTreeMap;
 
 use lockstep_api::TrainingWorkload;
 use lockstep_api::names::{annotations, labels};
 use lockstep_api::workload::{SchedulingPolicy, WithoutSupervisor};
+use lockstep_lifecycle::pods::DEFAULT_CONTAINER;
 use serde_json::Value;
 
 use super::ownership::owner;
@@ -50,7 +51,10 @@ pub(super) fn judge(
             let old = old
                 .and_then(|a| a.parse::<i64>().ok())
                 .is_some_and(|a| a < new);
-            if same && old && view.any_alive() && !pod.name.starts_with("forged-") {
+            let training = pod.annotations.get(DEFAULT_CONTAINER);
+            let mut alive = view.containers.iter().filter(|c| c.alive());
+            let runs = alive.any(|c| training.is_none_or(|name| c.name == *name));
+            if same && old && runs && !pod.name.starts_with("forged-") {
                 broken.push(format!("attempt {new} while {} runs", pod.name));
             }
         }

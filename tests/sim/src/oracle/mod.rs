@@ -2,7 +2,7 @@
 //!
 //! | | invariant | where |
 //! |---|---|---|
-//! | I1 | nothing of a new attempt is made while a container of the old one runs, where pods are recreated | [`attempts`] |
+//! | I1 | nothing of a new attempt is made while a training container of the old one runs, where pods are recreated | [`attempts`] |
 //! | I2 | an incident takes one unit of budget | [`statuses`] |
 //! | I3 | at rest a gang has at least what it needs, or holds nothing | [`rest`] |
 //! | I4 | the manager writes only what is its own, and names it by UID or version | [`ownership`] |
