@@ -50,9 +50,9 @@ pub(super) fn preempt(
     if let Some(topology) = topology {
         return in_best_domain(instance, options, topology.key);
     }
-    let PriorityBound { level, known } = priority_bound(instance, options.order)?;
+    let PriorityBound { level, unknown } = priority_bound(instance, options.order)?;
     let mut solution = solve(instance, level, options.work_budget);
-    if !known {
+    if unknown.is_some() {
         solution.prove_nothing();
     }
     let placement = place_after(instance, &solution, options.work_budget)?;
@@ -85,13 +85,14 @@ fn in_best_domain(
         })
         .collect();
     let mut questions = Vec::new();
+    let mut unknown_levels = Vec::new();
     let mut all_known = true;
     for (domain, placement) in placements.iter().enumerate() {
         let Some(placement) = placement else { continue };
         let instance = domains.preemption(instance, placement, domain);
         match priority_bound(&instance, options.order) {
-            Ok(PriorityBound { level, known }) => {
-                all_known &= known;
+            Ok(PriorityBound { level, unknown }) => {
+                unknown_levels.extend(unknown);
                 questions.push(DomainQuestion {
                     domain,
                     priority_bound: level,
@@ -107,6 +108,8 @@ fn in_best_domain(
         return Err(shortfall_of_all_domains(instance));
     };
     questions.retain(|q| q.priority_bound <= bound);
+    // What takes more important victims is no better.
+    all_known &= unknown_levels.iter().all(|level| Some(*level) > bound);
     let budget = options.work_budget / questions.len().max(1) as u64;
     let solutions: Vec<Solution> = questions
         .iter()
@@ -450,8 +453,8 @@ fn penalise_excess(
 struct PriorityBound {
     /// The priority; `None` where priorities set no bound.
     level: Option<i32>,
-    /// Whether the gang does not fit with a lower one: of some that may not be known in time.
-    known: bool,
+    /// The lowest one of which it was not known in time whether the gang fits with it.
+    unknown: Option<i32>,
 }
 
 /// The lowest priority up to which units must be candidates for the gang to fit.
@@ -462,7 +465,7 @@ fn priority_bound(
     fits_without(instance, None).map_err(after_evicting)?;
     let mut bound = PriorityBound {
         level: None,
-        known: true,
+        unknown: None,
     };
     if order == VictimOrder::LeastWork {
         return Ok(bound);
@@ -480,7 +483,7 @@ fn priority_bound(
                 bound.level = Some(level);
                 break;
             }
-            Err(Infeasible::GaveUp { .. }) => bound.known = false,
+            Err(Infeasible::GaveUp { .. }) => drop(bound.unknown.get_or_insert(level)),
             Err(_) => {}
         }
     }

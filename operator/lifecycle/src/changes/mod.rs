@@ -200,9 +200,7 @@ impl Ledger {
             .filter(|h| h.domain == domain)
             .find_map(|h| h.recovered_at);
         // Time in the queue is no work, and the clock of a node may be anywhere.
-        // Members that join have done nothing, and those that fail alone may have joined last.
-        let joined = alone.is_some() || cause.kind == CauseKind::Resize;
-        let held_since = self.held_since(facts, domain, joined);
+        let held_since = self.held_since(facts, domain, cause, alone.is_some());
         let held_since = held_since.or(self.started_at);
         let failed_at = held_since.map_or(cause.time, |held| cause.time.max(held));
         let noted = self.progress.as_ref().and_then(|p| p.checkpoint_time);
@@ -221,10 +219,18 @@ impl Ledger {
 
     /// Since when the gang of a domain holds the capacity that it has, or has just released. A preemption's
     /// nodes are others' until its victims have left them. A placement is decided anew when a member goes
-    /// elsewhere, too, and what was done before is none the less lost. `joined`: by those that came last.
-    fn held_since(&self, facts: &Facts<'_>, domain: &str, joined: bool) -> Option<DateTime<Utc>> {
+    /// elsewhere, too, and what was done before is none the less lost; members that join have done nothing,
+    /// and of those that fail alone nobody knows whether they were the last.
+    fn held_since(
+        &self,
+        facts: &Facts<'_>,
+        domain: &str,
+        cause: &Cause,
+        alone: bool,
+    ) -> Option<DateTime<Utc>> {
         let gang = facts.gang_of(domain)?;
         let placement = facts.pod_group_status(&gang.key)?.placement.as_ref()?;
+        let joined = cause.kind == CauseKind::Resize || alone && placement.decided_at < cause.time;
         Some(match self.gang(&gang.key)?.held_since {
             Some(since) if joined => since.max(placement.decided_at),
             Some(since) => since,

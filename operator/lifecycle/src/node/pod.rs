@@ -45,13 +45,8 @@ pub(super) fn step(
     }
     for c in ended_unnoticed(pod, record.as_ref(), told) {
         let Some(exit) = &c.exit else { continue };
-        let by_number = attempt_of(pod, c, attempt, order);
-        let at = match &record {
-            // Its member waits for the order that answers this failure. None would answer an exit 0.
-            Some(r) if exit.code != 0 => r.attempt.max(by_number),
-            Some(r) => r.attempt,
-            None => by_number,
-        };
+        let unknown = || attempt_of(pod, c, attempt, order);
+        let at = record.as_ref().map_or_else(unknown, |r| r.attempt);
         let cleared_for = record.as_ref().and_then(|r| r.cleared_for);
         let ended = Record {
             exited_at: Some(exit.at),

@@ -115,7 +115,9 @@ fn note_container(
     let may_start = match &step.record {
         None => true,
         Some(r) if r.exited_at.is_none() => false,
-        Some(r) => r.attempt < attempt || alone.is_some_and(|seen| container.restarts > seen),
+        Some(r) if r.attempt == attempt => alone.is_some_and(|seen| container.restarts > seen),
+        // An order for an earlier attempt is what an API server that lags behind still shows.
+        Some(r) => r.attempt < attempt,
     };
     if may_start {
         let new = Record::new(&container.id, container.restarts, attempt, now);

@@ -128,9 +128,10 @@ pub(super) fn supervise(pod: &mut PodSpec, training: &str, image: &str) {
 
 /// The same shared memory for the copy, which notes what was left in it, if it is a volume of its own.
 fn read_shared_memory(mount: &VolumeMount) -> Option<VolumeMount> {
-    // Variables of the training container are not those of the copy.
-    let same = path(mount) == SHARED_MEMORY && mount.sub_path_expr.is_none();
-    same.then(|| VolumeMount {
+    // Of a part of it, which the kubelet would make for the copy before an init container of the user's
+    // does, nothing is read.
+    let whole = mount.sub_path.is_none() && mount.sub_path_expr.is_none();
+    (whole && path(mount) == SHARED_MEMORY).then(|| VolumeMount {
         read_only: Some(true),
         mount_propagation: None,
         ..mount.clone()

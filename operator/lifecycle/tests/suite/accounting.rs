@@ -160,6 +160,20 @@ fn a_member_that_stands_alone_loses_its_own_work_and_not_that_of_the_others() {
 }
 
 #[test]
+fn a_member_that_stands_alone_loses_its_work_with_its_node() {
+    let mut w = Solo::new(gang_with(3, &json!({"scheduling": {"policy": "Basic"}})));
+    w.settle();
+    w.wait(7200);
+    let node = w.node_of("g", 2);
+    w.lose(&node);
+    w.settle();
+    let s = w.status();
+    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
+    let lost = s.history[0].lost_accelerator_seconds / (ACCELERATORS / 2);
+    assert!((7200..7400).contains(&lost), "{lost}");
+}
+
+#[test]
 fn a_member_that_stands_alone_and_has_come_last_has_lost_nothing_of_the_hours_before() {
     let mut w = Solo::new(gang_with(2, &json!({"scheduling": {"policy": "Basic"}})));
     for node in w.node_names() {

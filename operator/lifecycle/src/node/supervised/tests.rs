@@ -223,6 +223,35 @@ fn a_member_that_goes_on_alone_exits_and_starts_again_at_the_same_attempt() {
 }
 
 #[test]
+fn an_older_order_that_lets_a_member_go_on_alone_starts_nothing_after_a_later_failure() {
+    let older = DomainOrder {
+        alone: vec![RestartsSeen {
+            restarts: 0,
+            members: vec!["g/0/0".into()],
+        }],
+        ..order(2, 2)
+    };
+    let mut agent = Agent::default();
+    agent.step(&pod(1, runs(3)), &order(3, 3));
+    agent.step(&pod(1, ended(3, 7)), &order(3, 3));
+    let mut next = pod(2, held(0));
+    let mut old = pod(1, None).containers.remove(0);
+    old.exit = Some(Exit {
+        code: 7,
+        reason: "Error".into(),
+        at: at(5),
+    });
+    next.containers.push(old);
+    for shown in [&older, &order(3, 3)] {
+        assert_eq!(agent.step(&next, shown), None, "{}", shown.attempt);
+    }
+    assert_eq!(
+        agent.step(&next, &order(4, 3)),
+        Some(Word::Hold { attempt: 4 })
+    );
+}
+
+#[test]
 fn exit_0_waits_until_all_are_done() {
     let mut agent = Agent::default();
     agent.step(&pod(0, runs(3)), &order(3, 3));

@@ -72,8 +72,11 @@ fn the_copy_reads_the_shared_memory_of_the_training_container_where_that_is_a_vo
         json!({"name": "shm", "mountPath": "/dev/shm/", "mountPropagation": "Bidirectional"});
     let read = json!({"name": "shm", "mountPath": "/dev/shm/", "readOnly": true});
     assert_eq!(copy(shared), json!([own, read]));
-    let named = json!({"name": "shm", "mountPath": "/dev/shm", "subPathExpr": "$(RANK)"});
-    assert_eq!(copy(named), json!([own]));
+    for mut part in [json!({"subPath": "shm"}), json!({"subPathExpr": "$(RANK)"})] {
+        part["name"] = "scratch".into();
+        part["mountPath"] = "/dev/shm".into();
+        assert_eq!(copy(part), json!([own]));
+    }
 }
 
 #[test]

@@ -120,6 +120,7 @@ impl Node {
                 self.pods.iter_mut().for_each(|p| p.linked = false);
                 if matches!(step, Step::Forget) {
                     self.records = Records::from_published(&self.written);
+                    self.forget_what_is_untold();
                 }
                 true
             }
@@ -138,6 +139,18 @@ impl Node {
             }
         }
         Ok(done)
+    }
+
+    fn forget_what_is_untold(&mut self) {
+        let arrivals = self.written.arrivals.iter().flat_map(|a| &a.pods);
+        let reports = self.written.reports.iter();
+        let ids = arrivals.map(|p| &p.container_id);
+        let told: BTreeSet<&String> = ids.chain(reports.map(|r| &r.container_id)).collect();
+        for container in self.pods.iter_mut().flat_map(|p| &mut p.containers) {
+            container.came_to = container
+                .came_to
+                .filter(|_| told.contains(&container.seen.id));
+        }
     }
 
     fn child_ends(&mut self, pod: usize, code: i32) -> bool {
@@ -175,6 +188,7 @@ impl Node {
                 exit: None,
             },
             in_time,
+            came_to: None,
             stopped: false,
         });
         truth.supervisor.held = self.supervised.then_some(0);
@@ -185,7 +199,7 @@ impl Node {
         let before = self.order.attempt;
         let mut exceptions = Vec::new();
         for truth in &mut self.pods {
-            let restarts = truth.restarts_seen(before);
+            let restarts = truth.restarts_seen(before, &self.written.reports);
             truth.seen.insert(before + 1, restarts);
             exceptions.push(truth.with_restarts(restarts));
         }
@@ -241,6 +255,7 @@ impl Node {
         let again = self.decide(listed);
         prop_assert_eq!((again.records, again.status), (None, None), "said again");
         self.check_published()?;
+        self.note_arrivals();
         for stop in plan.stop {
             self.check_stop(&stop.pod_uid, &stop.container_id)?;
             let at = self.at();
@@ -312,6 +327,17 @@ impl Node {
             );
         }
         Ok(())
+    }
+
+    fn note_arrivals(&mut self) {
+        for arrival in &self.published.arrivals {
+            let came =
+                |c: &&mut Container| arrival.pods.iter().any(|p| p.container_id == c.seen.id);
+            let containers = self.pods.iter_mut().flat_map(|p| &mut p.containers);
+            for container in containers.filter(came) {
+                container.came_to = Some(arrival.attempt);
+            }
+        }
     }
 
     /// Says a word to a supervisor, which does what it can be trusted to do.

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, Utc};
 use lockstep_api::member::{Member, MemberSet};
+use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::restart_order::RestartsSeen;
 use lockstep_lifecycle::node::{Exit, NodePod, SeenContainer, SupervisorState};
 
@@ -12,6 +13,8 @@ pub(super) struct Container {
     pub(super) seen: SeenContainer,
     /// Whether the agent's watch has been up to date since before it started.
     pub(super) in_time: bool,
+    /// The attempt that the agent has told it has come to, and not forgotten.
+    pub(super) came_to: Option<i64>,
     /// Whether the agent has stopped it.
     pub(super) stopped: bool,
 }
@@ -76,26 +79,21 @@ impl Truth {
         self.ended.extend(ended);
     }
 
-    /// Whether a container before this one is still there, is of the attempt, and has failed.
+    /// Whether a container before this one has come to the attempt and failed.
     pub(super) fn failed_before(&self, attempt: i64, restarts: i32) -> bool {
-        let older = self.seen.get(&attempt).copied().unwrap_or(-1);
         self.containers.iter().any(|c| {
             let failed = c.seen.exit.as_ref().is_some_and(|e| e.code != 0);
-            let between = c.seen.restarts > older && c.seen.restarts < restarts;
-            failed && between && c.in_time && !c.stopped
+            failed && c.seen.restarts < restarts && c.came_to == Some(attempt)
         })
     }
 
-    /// What the manager has seen of it: the container that failed last in the present attempt, or else
-    /// the newest.
-    pub(super) fn restarts_seen(&self, attempt: i64) -> i32 {
-        let is_present = |number: i32| number > self.seen.get(&attempt).copied().unwrap_or(-1);
-        let ended = self.containers.iter().filter(|c| {
-            let failed = c.seen.exit.as_ref().is_some_and(|e| e.code != 0);
-            failed && c.in_time && !c.stopped && is_present(c.seen.restarts)
+    /// What the manager has seen of it: the container that failed last in the present attempt, as far as
+    /// it was told, or else the newest.
+    pub(super) fn restarts_seen(&self, attempt: i64, told: &[Report]) -> i32 {
+        let failed = told.iter().filter(|r| {
+            r.pod_uid == self.pod.uid && r.attempt == attempt && r.kind == ReportKind::Exited
         });
-        let of_child = self.ended.iter().filter(|(a, _)| *a == attempt);
-        let failed = ended.map(|c| c.seen.restarts).chain(of_child.map(|e| e.1));
+        let failed = failed.filter(|r| r.exit_code != 0).map(|r| r.restarts);
         failed.max().unwrap_or(self.started - 1)
     }
 
