@@ -206,7 +206,7 @@ impl BesideAmpleNode {
     }
 
     fn ample(&mut self) -> &mut Unit {
-        self.units.units.last_mut().unwrap()
+        self.units.units.last_mut().expect("it has units")
     }
 
     /// The answers with a little and with much time.
@@ -216,7 +216,7 @@ impl BesideAmpleNode {
                 work_budget,
                 ..PreemptionOptions::default()
             };
-            preempt(&self.cluster, &self.units, &self.demand, &options).unwrap()
+            preempt(&self.cluster, &self.units, &self.demand, &options).expect("it fits")
         })
     }
 }
