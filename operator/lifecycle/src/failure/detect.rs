@@ -266,9 +266,11 @@ fn worst_report(
         .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
-/// A restart that no agent reported: the last end of a container that runs again.
+/// A restart that no agent reported: the last end of a container that runs again. What is known to be
+/// an end of an older attempt was answered with that.
 pub(crate) fn unreported_restart(
     facts: &Facts<'_>,
+    attempt: i64,
     member: &Member,
     pod: &PodView,
     wake: &mut Wake,
@@ -287,6 +289,9 @@ pub(crate) fn unreported_restart(
         reports.find(|r| r.restarts == number && last.id.is_none())
     };
     let known = report_of(facts, pod, training, last.id.as_deref()).or_else(by_number);
+    if known.is_some_and(|r| r.attempt < attempt) {
+        return None;
+    }
     // The true code is on its way: the agent sees it before the kubelet tells the API server.
     if known.is_none() && facts.is_reported(pod) {
         // The kubelet shows no times of containers that it ended to restart all of a pod.
@@ -308,9 +313,14 @@ fn report_of<'a>(
     let id = bare_id(id?);
     let reports = facts.pod_reports(pod);
     // A supervisor tells of each attempt; of the end of the container the agent tells, unless it
-    // is what the supervisor has told last.
+    // is what the supervisor has told last. One that has come to another attempt since has ended anew.
+    let came = facts.arrivals.last(pod);
+    let has_ended_since = |r: &Report| {
+        let later = |(attempt, restarts)| attempt > r.attempt && restarts == r.restarts;
+        r.supervised && came.is_some_and(later)
+    };
     reports
-        .filter(|r| r.container == container && r.container_id == id)
+        .filter(|r| r.container == container && r.container_id == id && !has_ended_since(r))
         .max_by_key(|r| (!r.supervised, r.attempt))
 }
 

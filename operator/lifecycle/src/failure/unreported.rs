@@ -39,7 +39,8 @@ pub(crate) fn count_kubelet_restarts(
     let mut latest: Option<Failure> = None;
     for member in &scope.unfinished {
         let pod = facts.current(domain, member);
-        let failure = pod.and_then(|p| detect::unreported_restart(facts, member, p, wake));
+        let attempt = domain.attempt;
+        let failure = pod.and_then(|p| detect::unreported_restart(facts, attempt, member, p, wake));
         if let Some(failure) = failure
             && !detect::is_start_error(facts, &failure)
             && latest

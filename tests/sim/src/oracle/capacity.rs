@@ -2,14 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::gangs;
 use lockstep_api::member::Member;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::Value;
 
 use super::ownership::owner;
+use crate::SimCluster;
 use crate::api::Write;
 use crate::gangs::assigned;
+use crate::pods::{leaving, member_of, node_of, over};
 
 const RESOURCES: [&str; 2] = ["nvidia.com/gpu", "rdma/hca"];
 
@@ -45,30 +48,56 @@ impl Capacity {
         new: &PodGroup,
         groups: &BTreeMap<String, PodGroup>,
         workloads: &BTreeMap<String, TrainingWorkload>,
+        cluster: &SimCluster,
     ) -> Vec<String> {
         let before = old.map(placed).unwrap_or_default();
         let gained = placed(new)
             .into_iter()
             .filter(|(member, node)| before.get(member) != Some(node));
         let nodes: Vec<String> = gained.map(|(_, node)| node).collect();
-        let forged = |g: &PodGroup| {
-            let uid = workload(g, workloads).and_then(|w| w.metadata.uid.as_ref());
-            uid.is_some_and(|uid| self.forged.contains(uid))
-        };
-        if nodes.is_empty() || !holds(new, workloads) || forged(new) {
+        if nodes.is_empty() || !holds(new, workloads) || self.is_forged(new, workloads) {
             return Vec::new();
         }
+        let over = self.overcommitted(&nodes, groups, workloads, &Bound::new());
+        if over.is_empty() {
+            return over;
+        }
+        // Gangs whose pods kube-scheduler has exchanged take each other's nodes, one write after the other.
+        self.overcommitted(&nodes, groups, workloads, &bound(cluster))
+    }
+
+    fn is_forged(&self, group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
+        let uid = workload(group, workloads).and_then(|w| w.metadata.uid.as_ref());
+        uid.is_some_and(|uid| self.forged.contains(uid))
+    }
+
+    /// Those of the nodes of which more is promised than they offer. A member whose pod is bound to
+    /// another node takes nothing of its promise.
+    fn overcommitted(
+        &self,
+        nodes: &[String],
+        groups: &BTreeMap<String, PodGroup>,
+        workloads: &BTreeMap<String, TrainingWorkload>,
+        bound: &Bound,
+    ) -> Vec<String> {
         let mut promised: BTreeMap<String, [i64; 2]> = BTreeMap::new();
         for group in groups
             .values()
-            .filter(|g| holds(g, workloads) && !forged(g))
+            .filter(|g| holds(g, workloads) && !self.is_forged(g, workloads))
         {
             let workload = workload(group, workloads);
             let done = workload
                 .and_then(|w| Some(w.status.as_ref()?.completed(&w.spec.groups)))
                 .unwrap_or_default();
             let unfinished = placed(group).into_iter().filter(|(m, _)| !done.contains(m));
+            let uid = workload
+                .and_then(|w| w.metadata.uid.clone())
+                .unwrap_or_default();
             for (member, node) in unfinished {
+                let pod = bound.get(&(uid.clone(), member.clone()));
+                if pod.is_some_and(|at| *at != node) {
+                    continue;
+                }
                 let each = request(workload, &member);
                 let sum = promised.entry(node).or_default();
                 for at in 0..RESOURCES.len() {
@@ -86,6 +115,21 @@ impl Capacity {
         });
         over.collect()
     }
+}
+
+/// The nodes that pods are bound to, by the UID of their workload and their member.
+type Bound = BTreeMap<(String, Member), String>;
+
+fn bound(cluster: &SimCluster) -> Bound {
+    let pods = cluster.list::<Pod>().into_iter();
+    let pods = pods.filter(|p| !over(p) && !leaving(p));
+    let each = pods.filter_map(|pod| {
+        let owners = pod.metadata.owner_references.as_ref()?;
+        let owner = owners.iter().find(|o| o.controller == Some(true))?;
+        let node = node_of(&pod)?.to_owned();
+        Some(((owner.uid.clone(), member_of(&pod)?), node))
+    });
+    each.collect()
 }
 
 /// Who is promised something on a node.

@@ -148,8 +148,13 @@ impl Oracles {
                     let new = &self.groups[&write.uid];
                     note(
                         "I11",
-                        self.capacity
-                            .judge(old.as_ref(), new, &self.groups, &self.workloads),
+                        self.capacity.judge(
+                            old.as_ref(),
+                            new,
+                            &self.groups,
+                            &self.workloads,
+                            cluster,
+                        ),
                     );
                     note(
                         "I10",
