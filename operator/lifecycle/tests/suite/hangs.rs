@@ -322,3 +322,23 @@ fn a_checkpoint_is_no_step() {
         "no progress for 60 s after step 5"
     );
 }
+
+#[test]
+fn what_ends_unheard_long_after_a_hang_is_not_that_hang_again() {
+    let mut w = watched(&json!([]));
+    hangs(&mut w, 1);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    let node = w.node_of("g", 1);
+    w.node(&node).faults.silent_agent = true;
+    // It hangs once more, its supervisor gives up, and its kubelet tells.
+    hangs(&mut w, 1);
+    for _ in 0..60 {
+        passes(&mut w, 10);
+    }
+    let s = w.status();
+    let open = s.domains[0].incident.iter().map(|i| i.cause.clone());
+    let causes: Vec<_> = open.chain(s.history.into_iter().map(|h| h.cause)).collect();
+    assert!(causes.len() > 1, "{causes:?}");
+    let hung = causes.iter().filter(|c| c.kind == CauseKind::Hang);
+    assert_eq!(hung.count(), 1, "{causes:?}");
+}
