@@ -42,6 +42,7 @@ pub(super) fn judge(
         if unheard || !node.alive() {
             continue;
         }
+        let children = node.runtime.children();
         // What runs there, whatever the API server still knows of it.
         for (pod, view) in node.runtime.table().all() {
             let same = pod.namespace == write.key.namespace
@@ -51,13 +52,17 @@ pub(super) fn judge(
             let old = old
                 .and_then(|a| a.parse::<i64>().ok())
                 .is_some_and(|a| a < new);
-            let training = pod.annotations.get(DEFAULT_CONTAINER);
-            let mut alive = view.containers.iter().filter(|c| c.alive());
-            let runs = alive.any(|c| training.is_none_or(|name| c.name == *name));
+            let supervised = pod.annotations.get(annotations::TIER);
             // What a supervisor holds at the new attempt runs nothing of an older one.
-            let supervisor = node.runtime.supervisor(&pod.uid);
-            let has_come = supervisor.is_some_and(|s| s.held.max(s.running) >= Some(new));
-            if same && old && runs && !has_come && !pod.name.starts_with("forged-") {
+            let runs = if supervised.is_some_and(|tier| tier == "supervised") {
+                let mut children = children.iter();
+                children.any(|(uid, at)| *uid == pod.uid && (*at as i64) < new)
+            } else {
+                let training = pod.annotations.get(DEFAULT_CONTAINER);
+                let mut alive = view.containers.iter().filter(|c| c.alive());
+                alive.any(|c| training.is_none_or(|name| c.name == *name))
+            };
+            if same && old && runs && !pod.name.starts_with("forged-") {
                 broken.push(format!("attempt {new} while {} runs", pod.name));
             }
         }
