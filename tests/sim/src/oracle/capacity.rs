@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Pod;
 use lockstep_api::gangs::gangs;
 use lockstep_api::member::Member;
+use lockstep_api::workload::Phase;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::Value;
 
@@ -162,8 +163,13 @@ fn workload<'a>(
     workloads.get(&owner.uid)
 }
 
+fn has_ended(workload: &TrainingWorkload) -> bool {
+    let phase = workload.status.as_ref().and_then(|s| s.phase);
+    matches!(phase, Some(Phase::Succeeded | Phase::Failed))
+}
+
 /// Whether what a gang is promised counts: it waits for no victims (it overlaps with these, and
-/// with nobody else), and its workload has neither given it back nor been resized so that it has no
+/// with nobody else), and its workload has neither ended, nor given it back, nor been resized so that it has no
 /// such gang any more. Of that nobody will run, and what still does is held by its pods.
 fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bool {
     let Some(status) = &group.status else {
@@ -175,7 +181,7 @@ fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bo
     let workload = workload(group, workloads);
     let is_there =
         |w: &TrainingWorkload| gangs(&w.spec).iter().any(|g| g.key == group.spec.gang_key);
-    if !workload.is_some_and(is_there) {
+    if !workload.is_some_and(|w| is_there(w) && !has_ended(w)) {
         return false;
     }
     let ledger = workload.and_then(|w| {
