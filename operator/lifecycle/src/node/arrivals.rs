@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use chrono::{DateTime, TimeDelta, Utc};
+use lockstep_api::NodeAgentStatus;
 use lockstep_api::node_agent::{Arrival, ArrivedPod};
 use lockstep_api::restart_order::DomainOrder;
 
@@ -37,11 +38,7 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
         wake_after: None,
     };
     for ((workload_uid, domain), pods) in domains {
-        let published = view
-            .published
-            .arrivals
-            .iter()
-            .find(|a| a.workload_uid == workload_uid && a.domain == domain);
+        let published = told_of(view.published, workload_uid, domain);
         let order = pods.first().and_then(|p| order_for(view.orders, p));
         let coming = order.map(|o| Coming::look(o, &pods, records, now));
         let wait = coming.as_ref().and_then(|c| c.next);
@@ -62,6 +59,16 @@ pub(super) fn arrivals(view: &NodeView<'_>, records: &Records, now: DateTime<Utc
         }
     }
     out
+}
+
+/// What was told last of the members of a domain.
+pub(super) fn told_of<'a>(
+    published: &'a NodeAgentStatus,
+    workload_uid: &str,
+    domain: &str,
+) -> Option<&'a Arrival> {
+    let mut arrivals = published.arrivals.iter();
+    arrivals.find(|a| a.workload_uid == workload_uid && a.domain == domain)
 }
 
 /// The members of one domain on this node on their way to an attempt.

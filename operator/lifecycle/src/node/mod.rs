@@ -53,9 +53,12 @@ pub fn decide(view: &NodeView<'_>, now: DateTime<Utc>) -> NodePlan {
     for pod in view.pods {
         let order = order_for(view.orders, pod);
         let told = &view.records.reports;
-        let known = view.records.pods.get(&pod.uid).cloned();
-        let known = known.or_else(|| told::record(pod, told, view.published, now));
-        let record = known.as_ref();
+        let kept = view.records.pods.get(&pod.uid);
+        let remembered = match kept {
+            Some(_) => None,
+            None => told::record(pod, told, view.published, now),
+        };
+        let record = kept.or(remembered.as_ref());
         let outcome = match (pod.supervised, view.listed) {
             (true, _) => supervised::step(pod, record, order, told, now),
             (false, true) => pod::step(pod, record, order, told, now),

@@ -133,6 +133,13 @@ fn a_preemption_that_overtakes_a_restart_loses_nothing_twice() {
     assert!(more < SLACK, "{after:?}");
 }
 
+/// What was lost by the only failure, from which all run again.
+fn lost_once(w: &Solo) -> i64 {
+    let s = w.status();
+    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
+    s.history[0].lost_accelerator_seconds
+}
+
 #[test]
 fn what_a_gang_has_done_is_lost_although_members_have_gone_elsewhere_since() {
     let mut w = Solo::new(gang(4));
@@ -140,9 +147,7 @@ fn what_a_gang_has_done_is_lost_although_members_have_gone_elsewhere_since() {
     w.wait(7200);
     w.lose("n0");
     w.settle();
-    let s = w.status();
-    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
-    let lost = s.history[0].lost_accelerator_seconds / (2 * ACCELERATORS);
+    let lost = lost_once(&w) / (2 * ACCELERATORS);
     assert!((7200..8000).contains(&lost), "{lost}");
 }
 
@@ -153,9 +158,7 @@ fn a_member_that_stands_alone_loses_its_own_work_and_not_that_of_the_others() {
     w.wait(7200);
     w.delete_pod("g", 0);
     w.settle();
-    let s = w.status();
-    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
-    let lost = s.history[0].lost_accelerator_seconds / (ACCELERATORS / 2);
+    let lost = lost_once(&w) / (ACCELERATORS / 2);
     assert!((7200..7400).contains(&lost), "{lost}");
 }
 
@@ -167,9 +170,7 @@ fn a_member_that_stands_alone_loses_its_work_with_its_node() {
     let node = w.node_of("g", 2);
     w.lose(&node);
     w.settle();
-    let s = w.status();
-    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
-    let lost = s.history[0].lost_accelerator_seconds / (ACCELERATORS / 2);
+    let lost = lost_once(&w) / (ACCELERATORS / 2);
     assert!((7200..7400).contains(&lost), "{lost}");
 }
 
@@ -188,9 +189,7 @@ fn a_member_that_stands_alone_and_has_come_last_has_lost_nothing_of_the_hours_be
     let joined = (0..2).find(|member| w.node_of("g", *member) == "n2");
     w.delete_pod("g", joined.expect("it was placed"));
     w.settle();
-    let s = w.status();
-    assert_eq!((s.phase, s.history.len()), (Some(Phase::Running), 1));
-    let lost = s.history[0].lost_accelerator_seconds / (ACCELERATORS / 2);
+    let lost = lost_once(&w) / (ACCELERATORS / 2);
     assert!((60..600).contains(&lost), "{lost}");
 }
 

@@ -24,6 +24,16 @@ fn quota(world: &mut Gangs, spec: &Value) {
     world.run(&Actor::QuotaController);
 }
 
+/// The quota allows so much of a resource from now on.
+fn allow(world: &mut Gangs, resource: &str, amount: &str) {
+    let key = Key::new("ml", "compute");
+    world.cluster.edit::<ResourceQuota>(&key, |quota| {
+        let spec = quota.spec.get_or_insert_default();
+        let hard = spec.hard.get_or_insert_default();
+        hard.insert(resource.into(), Quantity(amount.into()));
+    });
+}
+
 fn gpus(amount: u32) -> Value {
     json!({"hard": {"requests.nvidia.com/gpu": amount.to_string()}})
 }
@@ -65,12 +75,7 @@ fn a_held_gang_starts_once_the_quota_allows_all_of_it_and_keeps_nobody_waiting_m
     world.gang("low", LOW);
     world.settle();
     assert_eq!((world.running("high"), world.running("low")), (0, 2));
-    let key = Key::new("ml", "compute");
-    world.cluster.edit::<ResourceQuota>(&key, |quota| {
-        let spec = quota.spec.get_or_insert_default();
-        let hard = spec.hard.get_or_insert_default();
-        hard.insert("requests.nvidia.com/gpu".into(), Quantity("6".into()));
-    });
+    allow(&mut world, "requests.nvidia.com/gpu", "6");
     world.settle();
     assert_eq!((world.running("high"), world.running("low")), (4, 2));
 }
@@ -159,12 +164,7 @@ fn members_that_a_larger_quota_allows_run_although_those_that_it_allowed_before_
     run(&mut world, 60);
     assert_eq!(world.running("a"), 0);
     assert!(world.status("a").reservation.is_some());
-    let key = Key::new("ml", "compute");
-    world.cluster.edit::<ResourceQuota>(&key, |quota| {
-        let spec = quota.spec.get_or_insert_default();
-        let hard = spec.hard.get_or_insert_default();
-        hard.insert("requests.memory".into(), Quantity("4000".into()));
-    });
+    allow(&mut world, "requests.memory", "4000");
     run(&mut world, 60);
     let placed: Vec<String> = world.assigned("a").into_keys().map(|m| m.group).collect();
     assert_eq!(placed, ["small"]);

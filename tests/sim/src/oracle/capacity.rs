@@ -10,6 +10,7 @@ use lockstep_api::{PodGroup, TrainingWorkload};
 use serde_json::Value;
 
 use super::ownership::owner;
+use super::rest::controller;
 use crate::SimCluster;
 use crate::api::Write;
 use crate::gangs::assigned;
@@ -125,10 +126,8 @@ fn bound(cluster: &SimCluster) -> Bound {
     let pods = cluster.list::<Pod>().into_iter();
     let pods = pods.filter(|p| !over(p) && !leaving(p));
     let each = pods.filter_map(|pod| {
-        let owners = pod.metadata.owner_references.as_ref()?;
-        let owner = owners.iter().find(|o| o.controller == Some(true))?;
         let node = node_of(&pod)?.to_owned();
-        Some(((owner.uid.clone(), member_of(&pod)?), node))
+        Some(((controller(&pod)?, member_of(&pod)?), node))
     });
     each.collect()
 }

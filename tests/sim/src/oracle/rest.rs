@@ -95,7 +95,7 @@ fn partly_there(
     broken.collect()
 }
 
-fn controller(pod: &Pod) -> Option<String> {
+pub(super) fn controller(pod: &Pod) -> Option<String> {
     let object = serde_json::to_value(pod).ok()?;
     owner(&object).map(str::to_owned)
 }

@@ -26,6 +26,19 @@ fn pod(restarts: i32, state: impl Into<Option<SupervisorState>>) -> NodePod {
     }
 }
 
+/// The same after a container has ended, with the next one held for no attempt yet.
+fn after(restarts: i32, code: i32) -> NodePod {
+    let mut next = pod(restarts + 1, held(0));
+    let mut old = pod(restarts, None).containers.remove(0);
+    old.exit = Some(Exit {
+        code,
+        reason: "Error".into(),
+        at: at(5),
+    });
+    next.containers.push(old);
+    next
+}
+
 fn held(attempt: i64) -> SupervisorState {
     SupervisorState {
         held: Some(attempt),
@@ -166,14 +179,7 @@ fn the_container_of_a_child_whose_end_was_told_ends_without_a_second_report() {
 fn where_an_attempt_has_ended_the_next_container_waits_for_another_one() {
     let mut agent = Agent::default();
     agent.step(&pod(0, runs(1)), &order(1, 1));
-    let mut next = pod(1, held(0));
-    let mut old = pod(0, None).containers.remove(0);
-    old.exit = Some(Exit {
-        code: 137,
-        reason: "Error".into(),
-        at: at(5),
-    });
-    next.containers.push(old);
+    let next = after(0, 137);
     assert_eq!(
         agent.step(&next, &order(1, 1)),
         None,
@@ -199,14 +205,7 @@ fn a_member_that_goes_on_alone_exits_and_starts_again_at_the_same_attempt() {
     agent.step(&pod(0, ended(1, 42)), &order(1, 1));
     let exit = Some(Word::Exit { attempt: 1 });
     assert_eq!(agent.step(&pod(0, ended(1, 42)), &alone(0)), exit);
-    let mut next = pod(1, held(0));
-    let mut old = pod(0, None).containers.remove(0);
-    old.exit = Some(Exit {
-        code: 42,
-        reason: "Error".into(),
-        at: at(5),
-    });
-    next.containers.push(old);
+    let mut next = after(0, 42);
     assert_eq!(
         agent.step(&next, &alone(0)),
         Some(Word::Hold { attempt: 1 })
@@ -234,14 +233,7 @@ fn an_older_order_that_lets_a_member_go_on_alone_starts_nothing_after_a_later_fa
     let mut agent = Agent::default();
     agent.step(&pod(1, runs(3)), &order(3, 3));
     agent.step(&pod(1, ended(3, 7)), &order(3, 3));
-    let mut next = pod(2, held(0));
-    let mut old = pod(1, None).containers.remove(0);
-    old.exit = Some(Exit {
-        code: 7,
-        reason: "Error".into(),
-        at: at(5),
-    });
-    next.containers.push(old);
+    let next = after(1, 7);
     for shown in [&older, &order(3, 3)] {
         assert_eq!(agent.step(&next, shown), None, "{}", shown.attempt);
     }

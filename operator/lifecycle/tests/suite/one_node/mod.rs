@@ -156,6 +156,7 @@ impl Node {
     fn child_ends(&mut self, pod: usize, code: i32) -> bool {
         let at = self.at();
         let truth = &mut self.pods[pod];
+        truth.note_child_ends();
         let Some(attempt) = truth.supervisor.running.take() else {
             return false;
         };
@@ -167,8 +168,6 @@ impl Node {
             message: String::new(),
         };
         truth.supervisor.exit = Some(end);
-        let restarts = truth.started - 1;
-        truth.ended.insert((attempt, restarts));
         true
     }
 
@@ -189,7 +188,6 @@ impl Node {
             },
             in_time,
             came_to: None,
-            stopped: false,
         });
         truth.supervisor.held = self.supervised.then_some(0);
         true
@@ -261,9 +259,6 @@ impl Node {
             let at = self.at();
             let stopped = self.pods.iter_mut().find(|p| p.pod.uid == stop.pod_uid);
             if let Some(truth) = stopped {
-                if let Some(container) = truth.running() {
-                    container.stopped = true;
-                }
                 truth.end(137, at);
             }
         }

@@ -15,8 +15,6 @@ pub(super) struct Container {
     pub(super) in_time: bool,
     /// The attempt that the agent has told it has come to, and not forgotten.
     pub(super) came_to: Option<i64>,
-    /// Whether the agent has stopped it.
-    pub(super) stopped: bool,
 }
 
 /// A pod as it really is.
