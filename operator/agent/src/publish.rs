@@ -24,8 +24,10 @@ use tracing::{debug, warn};
 use crate::allowance::Allowance;
 use crate::patience::{Backoff, with_retry_after};
 
-/// Longest time that one call may take.
-const DEADLINE: Duration = Duration::from_secs(10);
+/// Longest time that one call may take: longer than an API server keeps a request in its queues, a
+/// quarter of its request timeout of one minute. What is given up earlier is sent again while the
+/// first still waits there, and a storm of writes feeds itself.
+const DEADLINE: Duration = Duration::from_secs(20);
 
 /// Writes that are made at once, after a rest, and then one in each such time: members that crash as
 /// soon as they are started may do so several times a second. A restart in place takes two or three,
