@@ -120,9 +120,9 @@ impl Capacity {
 }
 
 /// The nodes that pods are bound to, by the UID of their workload and their member.
-type Bound = BTreeMap<(String, Member), String>;
+pub(super) type Bound = BTreeMap<(String, Member), String>;
 
-fn bound(cluster: &SimCluster) -> Bound {
+pub(super) fn bound(cluster: &SimCluster) -> Bound {
     let pods = cluster.list::<Pod>().into_iter();
     let pods = pods.filter(|p| !over(p) && !leaving(p));
     let each = pods.filter_map(|pod| {

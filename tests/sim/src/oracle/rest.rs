@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
-use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{find, types};
 use lockstep_api::key::Key;
 use lockstep_api::workload::{Phase, SchedulingPolicy};
+use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_manager::stepped::WatchedKind;
 
+use super::capacity::bound;
 use super::ownership::owner;
 use crate::SimCluster;
+use crate::gangs::assigned;
 use crate::pods::{leaving, node_of, over};
 
 /// What is broken at rest.
@@ -25,7 +27,29 @@ pub fn at_rest(cluster: &mut SimCluster, resized: &BTreeSet<String>) -> Vec<Stri
         broken.push(format!("I5: the scheduler has {requests} requests to make"));
     }
     broken.extend(partly_there(cluster, &workloads, resized));
+    broken.extend(promised_elsewhere(cluster));
     broken
+}
+
+/// Members that run on another node than the one that their gang is promised for them.
+fn promised_elsewhere(cluster: &SimCluster) -> Vec<String> {
+    let bound = bound(cluster);
+    let groups = cluster.list::<PodGroup>();
+    let promised = groups.iter().filter_map(|group| {
+        let owners = group.metadata.owner_references.as_ref()?;
+        let owner = owners.iter().find(|o| o.controller == Some(true))?;
+        Some((owner.uid.clone(), assigned(group.status.as_ref()?)))
+    });
+    let each = promised.flat_map(|(uid, nodes)| {
+        nodes
+            .into_iter()
+            .map(move |(member, node)| ((uid.clone(), member), node))
+    });
+    let broken = each.filter_map(|(of, node)| {
+        let at = bound.get(&of).filter(|at| **at != node)?;
+        Some(format!("I3: {} runs on {at} and is promised {node}", of.1))
+    });
+    broken.collect()
 }
 
 /// A workload that neither runs nor has ended says why.
