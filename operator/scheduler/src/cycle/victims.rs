@@ -8,7 +8,7 @@ use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::pod_list::Tags;
 use lockstep_model::victims::extended_resources;
-use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
+use lockstep_model::{GangPhase, ListedPod, Occupant, Pod, VictimFilter, VictimScope};
 
 use crate::context::Context;
 use crate::occupancy::{holds, spared, victim_priority};
@@ -172,7 +172,8 @@ impl<'s> Pursuit<'s, '_> {
             gang: Some(at),
             ..Found::gone(victim)
         };
-        if held.is_empty() || placement.is_some_and(|p| p.decided_at > self.intent.decided_at) {
+        let anew = placement.is_some_and(|p| p.decided_at > self.intent.decided_at);
+        if held.is_empty() || anew && !held.iter().any(|h| self.still_holds(h)) {
             return Some(gone);
         }
         let evicted = gang.disrupted();
@@ -197,6 +198,16 @@ impl<'s> Pursuit<'s, '_> {
                 .filter_map(|h| h.pod.as_ref()?.terminating)
                 .max(),
             ..gone
+        })
+    }
+
+    /// Whether a pod of a gang that was given a new placement since the decision is in the way as it was
+    /// then: a gang that grows, or loses a member, keeps the others where they are.
+    fn still_holds(&self, held: &Occupant) -> bool {
+        held.pod.as_ref().is_some_and(|pod| {
+            pod.terminating.is_none()
+                && self.nodes.contains(&held.node)
+                && pod.started.is_some_and(|at| at <= self.intent.decided_at)
         })
     }
 

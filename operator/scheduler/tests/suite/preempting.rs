@@ -49,6 +49,37 @@ fn nominated(world: &Gangs, name: &str) -> usize {
 }
 
 #[test]
+fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is_given_away() {
+    let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
+    world.gang("low", LOW);
+    world.decide();
+    world.node("n1", 2, false);
+    world.bind();
+    world.schedule();
+    assert_eq!(world.nodes("low"), ["n2", "n2"]);
+    world.gang("high", Spec { members: 2, ..HIGH });
+    let high = Key::new("ml", "high");
+    while world.group("high").is_none() {
+        world.cluster.pass(&high);
+    }
+    world.schedule();
+    let intent = world.intent("high").unwrap();
+    assert_eq!(victims(&intent), [world.group_uid("low")]);
+    world.later(1);
+    world.node("n1", 2, true);
+    world.bind();
+    // Its members of the first node are found again: a new placement for the same pods.
+    world.schedule();
+    assert_eq!(world.running("low"), 4);
+    while world.pods_of("high").is_empty() {
+        world.cluster.pass(&high);
+    }
+    world.schedule();
+    assert!(world.disrupted("low"));
+    assert_eq!(nominated(&world, "high"), 0);
+}
+
+#[test]
 fn a_gang_displaces_a_less_important_one_step_by_step() {
     let mut world = contested();
     let intent = world.intent("high").unwrap();
