@@ -2,6 +2,10 @@
 
 use crate::member::Member;
 use crate::names::{WHOLE, replica_key};
+use crate::scheduling::{
+    BasicPolicy, GangPolicy, GangSpec, PodGroupDisruptionMode, PodGroupPolicy, PreemptionPolicy,
+    SchedulingConstraints, TopologyConstraint,
+};
 use crate::workload::{
     DisruptionMode, GangScope, Group, RestartScope, SchedulingPolicy, TrainingWorkloadSpec,
 };
@@ -146,6 +150,44 @@ fn gang(
         },
         disruption: spec.scheduling.disruption_mode.unwrap_or(default_mode),
         domains,
+    }
+}
+
+impl Gang {
+    /// What its template and its pod group ask for. `priority` and `preemption` are what its priority
+    /// class says; of preemption the workload may say otherwise.
+    pub fn spec(
+        &self,
+        spec: &TrainingWorkloadSpec,
+        priority: i32,
+        preemption: Option<PreemptionPolicy>,
+    ) -> GangSpec {
+        let scheduling = &spec.scheduling;
+        let constraint = scheduling.topology.as_ref().map(|t| TopologyConstraint {
+            key: t.key.clone(),
+            mode: t.mode,
+            scope: t.scope,
+        });
+        let gang = GangPolicy {
+            min_count: self.min_count,
+        };
+        let (all, single) = match self.disruption {
+            DisruptionMode::All => (Some(BasicPolicy {}), None),
+            DisruptionMode::Single => (None, Some(BasicPolicy {})),
+        };
+        GangSpec {
+            scheduling_policy: PodGroupPolicy {
+                gang: (!self.basic).then_some(gang),
+                basic: self.basic.then_some(BasicPolicy {}),
+            },
+            scheduling_constraints: constraint.map(|one| SchedulingConstraints {
+                topology: vec![one],
+            }),
+            disruption_mode: PodGroupDisruptionMode { all, single },
+            priority_class_name: spec.priority_class_name.clone(),
+            priority,
+            preemption_policy: scheduling.preemption_policy.or(preemption),
+        }
     }
 }
 

@@ -3,6 +3,7 @@
 use std::borrow::Borrow;
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -17,7 +18,7 @@ macro_rules! identity {
         $(#[$doc])*
         #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
         #[serde(try_from = "String", into = "String")]
-        pub struct $name(Box<str>);
+        pub struct $name(Arc<str>);
 
         impl $name {
             /// The identity, or `None` where metadata lacks it.
@@ -52,7 +53,7 @@ macro_rules! identity {
 
         impl From<$name> for String {
             fn from(identity: $name) -> Self {
-                identity.0.into()
+                identity.0.as_ref().into()
             }
         }
 

@@ -11,7 +11,7 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::condition::Condition;
+use crate::condition::{Condition, find, reasons, types};
 pub use crate::workload::PreemptionPolicy;
 
 /// The gangs of one workload: one template for each kind of gang.
@@ -239,6 +239,15 @@ pub struct PodGroupStatus {
     /// other than capacity.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reservation: Option<Reservation>,
+}
+
+impl PodGroupStatus {
+    /// Whether it is capacity that a gang without a placement waits for; other gangs without one are
+    /// held, suspended or back off.
+    pub fn waits_for_capacity(&self) -> bool {
+        let scheduled = find(&self.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+        scheduled.is_some_and(|c| c.reason == reasons::UNSCHEDULABLE)
+    }
 }
 
 /// Capacity that is kept for a gang that waits: gangs behind it in the queue leave it alone. The

@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use lockstep_api::names;
+use lockstep_api::workload::FailureAction;
 use xtask::alerts::{ALERTS, Alert, Case, RECORDINGS, RUNBOOKS, Recording, recorded, tests};
 use xtask::query::{self, Place};
 
@@ -346,4 +347,16 @@ fn each_alert_has_one_test_in_which_it_fires_alone_and_one_in_which_nothing_does
         assert!(firing(&pair[0]).contains(alert.name), "{}", alert.name);
         assert_eq!(firing(&pair[1]), "", "{}", alert.name);
     }
+}
+
+#[test]
+fn the_alert_of_slow_restarts_asks_for_every_action_after_which_the_pods_run_on() {
+    let slow = ALERTS.iter().find(|a| a.name == "LockstepRecoverySlow");
+    let actions = FailureAction::ALL.into_iter().filter(|action| {
+        !action.leaves_container() && !action.ends_workload() && !action.replaces_pods()
+    });
+    let names: Vec<&str> = actions.map(FailureAction::as_str).collect();
+    let expected = format!("action=~\"{}\"", names.join("|"));
+    let expr = slow.expect("the alert").expr;
+    assert!(expr.contains(&expected), "{expected} is not in {expr}");
 }

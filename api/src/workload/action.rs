@@ -6,21 +6,23 @@ use serde::{Deserialize, Serialize};
 use super::SchedulingPolicy;
 use crate::condition::reasons;
 
-/// What is done about a failure, from the mildest to the most severe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum FailureAction {
-    /// Nothing; the container stays as it is.
-    Ignore,
-    /// The kubelet restarts the one container.
-    RestartContainer,
-    /// All containers of that pod restart in place.
-    RestartPod,
-    /// Every member of the restart domain restarts in place; pods that cannot are replaced.
-    RestartGang,
-    /// All pods of the restart domain are replaced; their nodes stay reserved.
-    RecreateGang,
-    /// The workload fails.
-    FailWorkload,
+crate::worded! {
+    /// What is done about a failure, from the mildest to the most severe.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    pub enum FailureAction {
+        /// Nothing; the container stays as it is.
+        Ignore = "Ignore",
+        /// The kubelet restarts the one container.
+        RestartContainer = "RestartContainer",
+        /// All containers of that pod restart in place.
+        RestartPod = "RestartPod",
+        /// Every member of the restart domain restarts in place; pods that cannot are replaced.
+        RestartGang = "RestartGang",
+        /// All pods of the restart domain are replaced; their nodes stay reserved.
+        RecreateGang = "RecreateGang",
+        /// The workload fails.
+        FailWorkload = "FailWorkload",
+    }
 }
 
 /// How far an action reaches.
@@ -39,28 +41,6 @@ pub enum ActionScope {
 }
 
 impl FailureAction {
-    /// Every action.
-    pub const ALL: [Self; 6] = [
-        Self::Ignore,
-        Self::RestartContainer,
-        Self::RestartPod,
-        Self::RestartGang,
-        Self::RecreateGang,
-        Self::FailWorkload,
-    ];
-
-    /// As the API writes it; label values and messages use it, never the Debug form.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Ignore => "Ignore",
-            Self::RestartContainer => "RestartContainer",
-            Self::RestartPod => "RestartPod",
-            Self::RestartGang => "RestartGang",
-            Self::RecreateGang => "RecreateGang",
-            Self::FailWorkload => "FailWorkload",
-        }
-    }
-
     /// The action for failures that no rule matches.
     pub fn default_for(policy: SchedulingPolicy) -> Self {
         match policy {

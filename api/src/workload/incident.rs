@@ -112,57 +112,32 @@ impl Cause {
     }
 }
 
-/// Kinds of failure and of uncounted interruption.
-#[derive(
-    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
-)]
-pub enum CauseKind {
-    /// A container exited with a failure.
-    ContainerExit,
-    /// The node was lost.
-    NodeLost,
-    /// The pod object was deleted or evicted, not by Lockstep.
-    PodDeleted,
-    /// The pod failed as a whole (eviction by the kubelet, active deadline).
-    PodFailed,
-    /// The training container hung.
-    Hang,
-    /// `restartNonce` was raised.
-    Requested,
-    /// `replicas` changed, or an elastic gang goes on with more or fewer members. Uncounted.
-    Resize,
-    /// Preempted by a more important gang. Uncounted.
-    Preempted,
+crate::worded! {
+    /// Kinds of failure and of uncounted interruption.
+    #[derive(
+        Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema,
+    )]
+    pub enum CauseKind {
+        /// A container exited with a failure.
+        ContainerExit = "ContainerExit",
+        /// The node was lost.
+        NodeLost = "NodeLost",
+        /// The pod object was deleted or evicted, not by Lockstep.
+        PodDeleted = "PodDeleted",
+        /// The pod failed as a whole (eviction by the kubelet, active deadline).
+        PodFailed = "PodFailed",
+        /// The training container hung.
+        Hang = "Hang",
+        /// `restartNonce` was raised.
+        Requested = "Requested",
+        /// `replicas` changed, or an elastic gang goes on with more or fewer members. Uncounted.
+        Resize = "Resize",
+        /// Preempted by a more important gang. Uncounted.
+        Preempted = "Preempted",
+    }
 }
 
 impl CauseKind {
-    /// Every kind.
-    pub const ALL: [Self; 8] = [
-        Self::ContainerExit,
-        Self::NodeLost,
-        Self::PodDeleted,
-        Self::PodFailed,
-        Self::Hang,
-        Self::Requested,
-        Self::Resize,
-        Self::Preempted,
-    ];
-
-    /// As the API writes it. Failure rules match it as a reason, and messages and label values use
-    /// it: never the Debug form.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::ContainerExit => "ContainerExit",
-            Self::NodeLost => "NodeLost",
-            Self::PodDeleted => "PodDeleted",
-            Self::PodFailed => "PodFailed",
-            Self::Hang => "Hang",
-            Self::Requested => "Requested",
-            Self::Resize => "Resize",
-            Self::Preempted => "Preempted",
-        }
-    }
-
     /// Whether a restart of this kind was asked for, and answers no failure.
     pub fn is_requested(self) -> bool {
         match self {

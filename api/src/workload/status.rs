@@ -107,56 +107,28 @@ impl TrainingWorkloadStatus {
     }
 }
 
-/// One word for where a workload stands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub enum Phase {
-    /// Waiting for capacity or for another group.
-    Pending,
-    /// Pods are being created or are starting.
-    Starting,
-    /// Members run.
-    Running,
-    /// An incident is being handled.
-    Restarting,
-    /// Leaving for a more important gang.
-    Preempting,
-    /// Suspended.
-    Suspended,
-    /// Complete.
-    Succeeded,
-    /// Failed.
-    Failed,
-    /// Needs a change from outside.
-    Stalled,
-}
-
-impl Phase {
-    /// Every phase.
-    pub const ALL: [Self; 9] = [
-        Self::Pending,
-        Self::Starting,
-        Self::Running,
-        Self::Restarting,
-        Self::Preempting,
-        Self::Suspended,
-        Self::Succeeded,
-        Self::Failed,
-        Self::Stalled,
-    ];
-
-    /// As the API writes it; label values and messages use it, never the Debug form.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pending => "Pending",
-            Self::Starting => "Starting",
-            Self::Running => "Running",
-            Self::Restarting => "Restarting",
-            Self::Preempting => "Preempting",
-            Self::Suspended => "Suspended",
-            Self::Succeeded => "Succeeded",
-            Self::Failed => "Failed",
-            Self::Stalled => "Stalled",
-        }
+crate::worded! {
+    /// One word for where a workload stands.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+    pub enum Phase {
+        /// Waiting for capacity or for another group.
+        Pending = "Pending",
+        /// Pods are being created or are starting.
+        Starting = "Starting",
+        /// Members run.
+        Running = "Running",
+        /// An incident is being handled.
+        Restarting = "Restarting",
+        /// Leaving for a more important gang.
+        Preempting = "Preempting",
+        /// Suspended.
+        Suspended = "Suspended",
+        /// Complete.
+        Succeeded = "Succeeded",
+        /// Failed.
+        Failed = "Failed",
+        /// Needs a change from outside.
+        Stalled = "Stalled",
     }
 }
 

@@ -4,7 +4,7 @@
 use kube::core::cel::{validate_cel, validate_cel_update};
 use serde_json::{Value, json};
 
-use super::{CauseKind, Phase, TrainingWorkload};
+use super::{CauseKind, FailureAction, Phase, TrainingWorkload};
 
 fn workload(spec: &Value) -> TrainingWorkload {
     named("llama", spec)
@@ -268,40 +268,13 @@ fn while_running_only_counts_limits_and_deadlines_may_change() {
 
 #[test]
 fn actions_causes_and_phases_are_called_what_the_api_writes() {
-    use super::{CauseKind as C, FailureAction as A, Phase as P};
-    for action in [
-        A::Ignore,
-        A::RestartContainer,
-        A::RestartPod,
-        A::RestartGang,
-        A::RecreateGang,
-        A::FailWorkload,
-    ] {
+    for action in FailureAction::ALL {
         assert_eq!(json!(action), action.as_str());
     }
-    for kind in [
-        C::ContainerExit,
-        C::NodeLost,
-        C::PodDeleted,
-        C::PodFailed,
-        C::Hang,
-        C::Requested,
-        C::Resize,
-        C::Preempted,
-    ] {
+    for kind in CauseKind::ALL {
         assert_eq!(json!(kind), kind.as_str());
     }
-    for phase in [
-        P::Pending,
-        P::Starting,
-        P::Running,
-        P::Restarting,
-        P::Preempting,
-        P::Suspended,
-        P::Succeeded,
-        P::Failed,
-        P::Stalled,
-    ] {
+    for phase in Phase::ALL {
         assert_eq!(json!(phase), phase.as_str());
     }
 }
@@ -332,10 +305,10 @@ fn words_of<T: schemars::JsonSchema>() -> Vec<String> {
 }
 
 #[test]
-fn the_lists_of_causes_and_phases_have_all_that_the_schema_has() {
-    assert_eq!(
-        words_of::<CauseKind>(),
-        CauseKind::ALL.map(CauseKind::as_str)
-    );
+fn the_lists_of_actions_causes_and_phases_have_all_that_the_schema_has() {
+    let actions = FailureAction::ALL.map(FailureAction::as_str);
+    assert_eq!(words_of::<FailureAction>(), actions);
+    let causes = CauseKind::ALL.map(CauseKind::as_str);
+    assert_eq!(words_of::<CauseKind>(), causes);
     assert_eq!(words_of::<Phase>(), Phase::ALL.map(Phase::as_str));
 }

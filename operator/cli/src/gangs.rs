@@ -6,12 +6,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::gangs::{Gang, gangs};
 use lockstep_api::key::Key;
 use lockstep_api::names::{MANAGED_BY, pod_group_name};
-use lockstep_api::scheduling::{
-    BasicPolicy, GangSpec, PodGroupDisruptionMode, PodGroupSpec, PodGroupStatus, PreemptionPolicy,
-    SchedulingConstraints, TopologyConstraint, WorkloadRef,
-};
-use lockstep_api::workload::{DisruptionMode, GangStatus};
+use lockstep_api::scheduling::{PodGroupSpec, PodGroupStatus, WorkloadRef};
+use lockstep_api::workload::GangStatus;
 use lockstep_api::{PodGroup, TrainingWorkload, TrainingWorkloadStatus};
+use lockstep_model::PriorityClass;
 use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_scheduler::{GangInput, GangSources, PodSource};
 
@@ -34,7 +32,10 @@ pub fn asked(
     classes: &[PriorityClassRecord],
     now: DateTime<Utc>,
 ) -> Result<Vec<AskedGang>> {
-    let class = class_of(workload, classes)?;
+    let classes: Vec<PriorityClass> = classes.iter().map(PriorityClass::from).collect();
+    let name = workload.spec.priority_class_name.as_deref();
+    let class = PriorityClass::resolve(name, classes.iter())
+        .map_err(|none| anyhow!("spec.priorityClassName: {none}"))?;
     let gangs = gangs(&workload.spec);
     let workload = ready(workload, &gangs, now);
     let mut out = Vec::new();
@@ -64,21 +65,6 @@ pub fn asked(
     Ok(out)
 }
 
-fn class_of<'c>(
-    workload: &TrainingWorkload,
-    classes: &'c [PriorityClassRecord],
-) -> Result<Option<&'c PriorityClassRecord>> {
-    let Some(name) = &workload.spec.priority_class_name else {
-        // Of several that say so the lowest counts, as for pods.
-        let defaults = classes.iter().filter(|c| c.default);
-        return Ok(defaults.min_by_key(|c| c.value));
-    };
-    let class = classes.iter().find(|c| c.name == *name);
-    let class = class
-        .ok_or_else(|| anyhow!("spec.priorityClassName: there is no priority class {name:?}"))?;
-    Ok(Some(class))
-}
-
 /// The workload as it is once nothing keeps its gangs from requesting capacity. Its deadline runs
 /// from now.
 fn ready(workload: &TrainingWorkload, gangs: &[Gang], now: DateTime<Utc>) -> TrainingWorkload {
@@ -103,25 +89,10 @@ fn ready(workload: &TrainingWorkload, gangs: &[Gang], now: DateTime<Utc>) -> Tra
 fn pod_group(
     workload: &TrainingWorkload,
     gang: &Gang,
-    class: Option<&PriorityClassRecord>,
+    class: Option<&PriorityClass>,
     number: usize,
     now: DateTime<Utc>,
 ) -> PodGroup {
-    let scheduling = &workload.spec.scheduling;
-    let topology = scheduling.topology.as_ref().map(|t| TopologyConstraint {
-        key: t.key.clone(),
-        mode: t.mode,
-        scope: t.scope,
-    });
-    let preempts = match scheduling.preemption_policy {
-        Some(policy) => policy != PreemptionPolicy::Never,
-        None => class.is_none_or(|c| c.preempts),
-    };
-    let all = gang.disruption == DisruptionMode::All;
-    let mode = PodGroupDisruptionMode {
-        all: all.then_some(BasicPolicy {}),
-        single: (!all).then_some(BasicPolicy {}),
-    };
     let name = workload.metadata.name.clone().unwrap_or_default();
     PodGroup {
         metadata: ObjectMeta {
@@ -137,14 +108,11 @@ fn pod_group(
                 template_name: gang.template.clone(),
             },
             gang_key: gang.key.clone(),
-            gang: GangSpec {
-                priority: class.map_or(0, |c| c.value),
-                preemption_policy: (!preempts).then_some(PreemptionPolicy::Never),
-                disruption_mode: mode,
-                scheduling_constraints: topology
-                    .map(|t| SchedulingConstraints { topology: vec![t] }),
-                ..GangSpec::default()
-            },
+            gang: gang.spec(
+                &workload.spec,
+                class.map_or(0, |c| c.value),
+                class.map(|c| c.preemption),
+            ),
         },
         status: Some(PodGroupStatus {
             queued_at: Some(now),

@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use chrono::{DateTime, Utc};
 use lockstep_api::TrainingWorkload;
 use lockstep_api::key::Key;
-use lockstep_model::SnapshotFile;
-use lockstep_model::snapshot::{BudgetRecord, GangRecord, NodeRecord, PodRecord, VERSION};
+use lockstep_model::snapshot::{
+    BudgetRecord, GangRecord, NodeRecord, PodRecord, PriorityClassRecord, VERSION,
+};
+use lockstep_model::{PriorityClass, SnapshotFile};
 use lockstep_scheduler::{GangSources, PodSource, snapshot};
 
 use crate::cluster::Objects;
@@ -43,13 +45,13 @@ pub fn record(
         else {
             continue;
         };
-        let class = group.spec.gang.priority_class_name.as_ref();
-        let class = class.and_then(|name| classes.iter().find(|c| c.name == *name));
+        let class = group.spec.gang.priority_class_name.as_deref();
+        let class = PriorityClass::resolve(class, classes.iter());
         let sources = GangSources {
             key: &Key::of(group),
             group,
             workload,
-            preemption_priority: class.and_then(|c| c.preemption_priority),
+            preemption_priority: class.ok().flatten().and_then(|c| c.preemption_priority),
             // Who is held for want of storage says so itself.
             storage: None,
             pods: PodSource::Templates,
@@ -81,7 +83,7 @@ pub fn record(
             .filter_map(|p| PodRecord::of(p, label_keys.get(p.namespace.as_str()).unwrap_or(keys)))
             .collect(),
         gangs: recorded,
-        priority_classes: classes,
+        priority_classes: classes.into_iter().map(PriorityClassRecord::from).collect(),
         budgets: budgets.clone(),
         namespace_weights: weights,
     };

@@ -235,28 +235,16 @@ impl<'a> CostCounter<'a> {
 impl Units {
     /// What evicting these units costs, without follow-on evictions.
     pub fn eviction_cost(&self, victims: &[UnitIx]) -> EvictionCost {
-        let mut cost = EvictionCost::default();
-        let mut disrupted = vec![0u64; self.pdb_allowed.len()];
-        let mut cascades = vec![false; self.cascade_loss.len()];
+        let mut counter = CostCounter::new(self, Weights::work_only());
         for unit in victims.iter().filter_map(|&u| self.units.get(u)) {
-            cost.gangs += u32::from(unit.gang);
-            cost.pods += unit.pod_count();
-            for &(pdb, pods) in &unit.pdbs {
-                disrupted[pdb] += u64::from(pods);
-            }
-            match unit.cascade {
-                None => cost.lost += u128::from(unit.cost),
-                Some(c) if !cascades[c] => {
-                    cascades[c] = true;
-                    cost.lost += u128::from(self.cascade_loss[c]);
-                }
-                Some(_) => {}
-            }
+            let one = UnitCost {
+                unit,
+                lost: Price::from(unit.cost),
+                pods: unit.pod_count(),
+            };
+            counter.count(&one, 1);
         }
-        for (&pods, &allowed) in disrupted.iter().zip(&self.pdb_allowed) {
-            cost.pdb_excess += pods.saturating_sub(u64::from(allowed));
-        }
-        cost
+        counter.cost()
     }
 
     /// Pods that a unit takes beyond their budgets even when nothing else is evicted.

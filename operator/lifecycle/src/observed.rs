@@ -67,7 +67,7 @@ impl<'a> Observed<'a> {
         annotations.get(key).map(String::as_str)
     }
 
-    /// Pods that carry the workload's label, of any owner.
+    /// Pods that it controls, and perhaps others.
     pub fn pods(self) -> &'a [Arc<PodView>] {
         &self.view.pods
     }

@@ -15,7 +15,7 @@ pub const DEFAULT_CONTAINER: &str = "kubectl.kubernetes.io/default-container";
 /// Condition of a pod whose kubelet restarts all of its containers (KEP-5532).
 const ALL_CONTAINERS_RESTARTING: &str = "AllContainersRestarting";
 
-/// A pod with the workload's label, trimmed to what decisions read.
+/// A pod that a workload controls, trimmed to what decisions read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
     /// Name.

@@ -12,7 +12,7 @@ use lockstep_api::workload::{
     HistoryEntry, Incident, Restarts, TrainingWorkloadSpec, TrainingWorkloadStatus,
 };
 
-use crate::ledger::{Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Spent};
+use crate::ledger::{DomainLedger, End, GangLedger, Ledger, OpenIncident, RestartBudget, Spent};
 use crate::summary::Summary;
 use crate::summary::counts::Counts;
 
@@ -260,8 +260,8 @@ fn group_status(ledger: &Ledger, group: &Group, counts: Option<&Counts>) -> Grou
     }
 }
 
-fn restarts(budget: Budget) -> Restarts {
-    let Budget {
+fn restarts(budget: RestartBudget) -> Restarts {
+    let RestartBudget {
         total,
         in_place,
         recreated,

@@ -74,15 +74,14 @@ impl Tier {
     pub fn of(node: &NodeInfo, server: Self) -> Self {
         let mut features = node.declared_features.iter();
         let able = features.any(|f| f == RESTART_ALL_FEATURE);
-        if server == Self::Plain {
-            // Whatever the node could do, the API server drops or refuses the rules.
-            Self::Plain
-        } else if able && server == Self::RestartAll {
-            Self::RestartAll
-        } else if able || minor(&node.kubelet_version).is_some_and(|m| m >= 35) {
-            Self::RestartRules
-        } else {
-            Self::Plain
+        let has_rules = able || minor(&node.kubelet_version).is_some_and(|m| m >= 35);
+        match server {
+            Self::RestartAll if able => Self::RestartAll,
+            Self::Supervised | Self::RestartAll | Self::RestartRules if has_rules => {
+                Self::RestartRules
+            }
+            // The node ignores the rules, or, whatever it could do, the API server drops them.
+            Self::Supervised | Self::RestartAll | Self::RestartRules | Self::Plain => Self::Plain,
         }
     }
 }

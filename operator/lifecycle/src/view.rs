@@ -23,7 +23,8 @@ pub struct WorkloadView {
     pub id: WorkloadId,
     /// The object, with its status as last read.
     pub workload: Arc<TrainingWorkload>,
-    /// Pods that carry the workload's label. Whether they are ours is decided here, by owner UID.
+    /// Pods that it controls, by the UID of the owner; labels decide about nothing. One of another
+    /// owner among them is left alone.
     pub pods: Vec<Arc<PodView>>,
     /// Pod groups owned by the workload, by gang key.
     pub pod_groups: BTreeMap<String, Arc<PodGroup>>,

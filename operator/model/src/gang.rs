@@ -16,7 +16,7 @@ pub enum GangPhase {
     /// It ended, or is being deleted: its pods go, and nothing is kept for it.
     Finished,
     /// It does not request capacity now, for this reason.
-    Held(&'static str),
+    NotRequesting(&'static str),
     /// It requests capacity, or has it.
     Active,
 }

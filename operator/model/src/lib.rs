@@ -78,7 +78,7 @@ pub use occupancy::{Occupancy, PlacedGang};
 pub use pdb::Budget;
 pub use pod::Pod;
 pub use pod_list::ListedPod;
-pub use priority_class::PriorityClass;
+pub use priority_class::{NoSuchClass, PriorityClass};
 pub use quota::{Quota, QuotaCharge};
 pub use request::{PlacementRequest, Template, TemplateMembers, Unmet};
 pub use reservation::{AskingGang, QueueReservation, ReservationsAhead};

@@ -1,6 +1,7 @@
 //! Priority classes.
 
 use lockstep_api::scheduling::PreemptionPolicy;
+use thiserror::Error;
 
 /// A priority class.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,4 +16,27 @@ pub struct PriorityClass {
     pub preemption_priority: Option<i32>,
     /// Whether it is the cluster's default.
     pub default: bool,
+}
+
+/// There is no class of this name.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("there is no priority class {0:?}")]
+pub struct NoSuchClass(pub String);
+
+impl PriorityClass {
+    /// The class of what names this one; of what names none the cluster's default, if it has one. Of
+    /// several that say so the one of the lowest value counts, as for pods.
+    ///
+    /// # Errors
+    /// Where no class has the name.
+    pub fn resolve<'c>(
+        name: Option<&str>,
+        mut classes: impl Iterator<Item = &'c Self>,
+    ) -> Result<Option<&'c Self>, NoSuchClass> {
+        let Some(name) = name else {
+            return Ok(classes.filter(|c| c.default).min_by_key(|c| c.value));
+        };
+        let class = classes.find(|c| c.name == name);
+        class.map(Some).ok_or_else(|| NoSuchClass(name.to_owned()))
+    }
 }

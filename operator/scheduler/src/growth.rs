@@ -26,7 +26,7 @@ pub struct MembersToPlace {
 
 /// What the ledger of a workload says about the members of one gang, parsed.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct MemberLedger {
+pub struct MembersInput {
     /// Members that have succeeded.
     pub completed: BTreeSet<Member>,
     /// Members that need no capacity any more: they have succeeded, or the rest of their group has
@@ -36,12 +36,12 @@ pub struct MemberLedger {
     pub absent: BTreeSet<Member>,
     /// The gang's restart domains, in its order; those that the ledger does not have yet are left
     /// out.
-    pub domains: Vec<DomainLedger>,
+    pub domains: Vec<DomainInput>,
 }
 
 /// What the ledger says about a restart domain.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct DomainLedger {
+pub struct DomainInput {
     /// Key of the domain.
     pub key: String,
     /// The pods that an incident replaces; `None` while no incident is handled.
@@ -59,7 +59,7 @@ pub struct Replacement {
     pub old_pods: BTreeSet<String>,
 }
 
-impl MemberLedger {
+impl MembersInput {
     /// What the workload's status says about a gang of its spec.
     pub fn read(
         gang: &Gang,
@@ -82,7 +82,7 @@ impl MemberLedger {
         let of_gang = |m: &&Member| ours.contains(*m);
         let domains = gang.domains.iter().filter_map(|domain| {
             let ledger = status.domains.iter().find(|s| s.key == domain.key)?;
-            Some(DomainLedger {
+            Some(DomainInput {
                 key: ledger.key.clone(),
                 // A range that does not parse names no member: the workload's controller writes the
                 // ledger, and writes it again.
@@ -109,7 +109,7 @@ impl MemberLedger {
     }
 
     /// The restart domains of which at least one member is in the current membership.
-    fn domains_in_use<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = &'s DomainLedger> {
+    fn domains_in_use<'s>(&'s self, gang: &'s Gang) -> impl Iterator<Item = &'s DomainInput> {
         let in_use = gang
             .domains
             .iter()
@@ -123,7 +123,7 @@ impl MemberLedger {
 /// has raised what it needs.
 pub fn members_to_place(
     gang: &Gang,
-    ledger: &MemberLedger,
+    ledger: &MembersInput,
     assigned: Option<&BTreeMap<Member, String>>,
     now: DateTime<Utc>,
     grow_after: TimeDelta,
@@ -134,7 +134,7 @@ pub fn members_to_place(
     let completed = &ledger.completed;
     let placed = |m: &Member| assigned.contains_key(m) || completed.contains(m);
     let min_count = gang.min_count.max(0) as usize;
-    let never_ran = |d: &DomainLedger| d.incident.is_none() && d.healthy_since.is_none();
+    let never_ran = |d: &DomainInput| d.incident.is_none() && d.healthy_since.is_none();
     if ledger.domains_in_use(gang).all(never_ran) {
         let enough = gang.members().filter(|m| placed(m)).count() >= min_count;
         return if enough {

@@ -24,7 +24,7 @@ use lockstep_model::{
 };
 
 pub use self::sources::{GangSources, PodSource};
-use crate::growth::MemberLedger;
+use crate::growth::MembersInput;
 
 /// The cluster as of one moment.
 #[derive(Clone, Debug)]
@@ -110,7 +110,7 @@ pub struct WorkloadInput {
     /// period of its pods; `None`: nobody knows.
     pub ends: Option<DateTime<Utc>>,
     /// What the ledger says about the gang's members.
-    pub members: MemberLedger,
+    pub members: MembersInput,
 }
 
 /// What is read of a group's pods, from its template or as they were admitted.

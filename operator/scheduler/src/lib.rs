@@ -63,7 +63,9 @@ pub use input::{GangInput, GangSources, PodSource, SchedulingInput};
 pub use intent_id::intent_id;
 pub use memory::Memory;
 pub use pending::{GangName, Pending};
-pub use plan::{QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves};
+pub use plan::{
+    PodRef, QueuePlace, SchedulingCycle, SchedulingPlan, StatusWrite, Step, Vacated, waves,
+};
 pub use settings::SchedulerSettings;
 pub use state::GangState;
 pub use status_to_be::StatusToBe;

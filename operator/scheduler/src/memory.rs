@@ -1,6 +1,7 @@
 //! What the scheduler remembers between cycles. All of it may be lost: it saves work and writes,
-//! and paces what is repeated. Which nodes, victims and gangs are chosen does not depend on it:
-//! what kube-scheduler and the budgets refused is in the status of the pod groups.
+//! and paces what is repeated. Which nodes, victims and gangs are chosen does not depend on it, but
+//! for a minute after the API server has refused an eviction that was only asked for: what
+//! kube-scheduler and the budgets refused is in the status of the pod groups.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use std::time::Duration;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
+use lockstep_api::ids::Uid;
 use lockstep_api::key::Key;
 use lockstep_engine::NodeSet;
 use lockstep_model::{Snapshot, Verdicts};
@@ -35,7 +37,7 @@ pub struct Memory {
     /// Evictions of the last minute.
     pub(crate) evictions: Evictions,
     /// What the API server last said about evicting a pod, by UID.
-    eviction_answers: HashMap<String, EvictionAnswer>,
+    eviction_answers: HashMap<Uid, EvictionAnswer>,
     /// Claims for volumes that ended a refusal.
     pub(crate) claims: ClaimMemory,
     /// Gangs of which a search could not say whether they fit.
@@ -75,7 +77,7 @@ impl Memory {
     }
 
     /// Takes note of what the API server says about evicting a pod.
-    pub fn answered(&mut self, uid: String, allowed: bool, at: DateTime<Utc>) {
+    pub fn answered(&mut self, uid: Uid, allowed: bool, at: DateTime<Utc>) {
         self.rest = None;
         let answer = EvictionAnswer { allowed, at };
         self.eviction_answers.insert(uid, answer);
@@ -93,7 +95,7 @@ impl Memory {
         let refused = self.eviction_answers.iter();
         refused
             .filter(|(_, answer)| !answer.allowed && answer.at >= since)
-            .map(|(uid, _)| uid.clone())
+            .map(|(uid, _)| uid.to_string())
             .collect()
     }
 

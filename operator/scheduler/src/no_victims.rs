@@ -24,7 +24,7 @@ pub(crate) struct NoVictimsCache {
     /// What was found.
     found: BySearcher<NoVictims>,
     /// Why those wait who were left without a search since the last change.
-    left_out: BySearcher<Verdict>,
+    left_out: BySearcher<KnownWait>,
     /// Gangs of which a quota allows a part: the members that they ask for, by the UID of the pod group.
     kept_to_quota: HashMap<String, BTreeSet<Member>>,
     /// Whether the last cycle left gangs for which it did not search: they come before those that
@@ -39,6 +39,13 @@ pub(crate) enum Searcher<'a> {
     Alone(&'a str),
     /// All gangs that ask for this.
     OneOf(&'a Asks),
+}
+
+impl<'a> Searcher<'a> {
+    /// Those that ask for this, or the pod group of this UID where it has a history of its own.
+    pub fn of(asks: Option<&'a Asks>, uid: &'a str) -> Self {
+        asks.map_or(Self::Alone(uid), Self::OneOf)
+    }
 }
 
 /// Something for each of those for whom victims are searched.
@@ -99,12 +106,12 @@ struct NoVictims {
     /// Whether anybody has asked since the last cycle.
     used: bool,
     /// What came of it for those for whom was searched.
-    verdict: Option<Verdict>,
+    verdict: Option<KnownWait>,
 }
 
 /// Why they wait, free capacity and reservations looked at, too.
 #[derive(Debug)]
-struct Verdict {
+struct KnownWait {
     /// UIDs of the pod groups whose reservations are ahead of them.
     behind: Vec<String>,
     pending: Pending,
@@ -116,7 +123,7 @@ impl NoVictims {
     }
 }
 
-impl Verdict {
+impl KnownWait {
     fn new<'u>(behind: impl Iterator<Item = &'u str>, pending: &Pending) -> Self {
         Self {
             behind: behind.map(str::to_owned).collect(),
@@ -241,7 +248,7 @@ impl NoVictimsCache {
             found.version == version && matches!(found.pending, Pending::NoVictims { .. })
         });
         if let Some(found) = found {
-            found.verdict = Some(Verdict::new(behind, pending));
+            found.verdict = Some(KnownWait::new(behind, pending));
         }
     }
 
@@ -271,7 +278,7 @@ impl NoVictimsCache {
         behind: impl Iterator<Item = &'u str>,
         pending: &Pending,
     ) {
-        self.left_out.insert(who, Verdict::new(behind, pending));
+        self.left_out.insert(who, KnownWait::new(behind, pending));
     }
 
     /// Why they wait behind the reservations of these if no search is left for them again. Not where

@@ -4,10 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_api::ids::ResourceVersion;
+use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
+use lockstep_model::Pod;
 
 use crate::state::GangState;
 use crate::waits::{Moves, circles, waits_for};
@@ -59,12 +60,8 @@ pub enum Step {
         /// The gang that it is preempted for. If the status of that is to be written and cannot be,
         /// nobody is told.
         preemptor: Key,
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the pod.
-        name: String,
-        /// UID, a precondition.
-        uid: String,
+        /// The victim.
+        pod: PodRef,
         /// Message of the condition.
         message: String,
     },
@@ -72,35 +69,39 @@ pub enum Step {
     Evict {
         /// The gang that it is preempted for, as in [`Step::MarkPod`].
         preemptor: Key,
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the pod.
-        name: String,
-        /// UID, a precondition.
-        uid: String,
+        /// The victim.
+        pod: PodRef,
         /// Delete it when its budgets refuse the eviction: they have done so for long enough.
         by_force: bool,
     },
     /// Ask whether a pod's budgets would allow its eviction, and evict nothing.
-    AskEviction {
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the pod.
-        name: String,
-        /// UID, a precondition.
-        uid: String,
-    },
+    AskEviction(PodRef),
     /// Have kube-scheduler keep a node's capacity for a pod.
     Nominate {
-        /// Namespace of the pod.
-        namespace: String,
-        /// Name of the pod.
-        name: String,
-        /// UID, a precondition.
-        uid: String,
-        /// The node.
+        /// The pod.
+        pod: PodRef,
+        /// Name of the node.
         node: String,
     },
+}
+
+/// The pod of a request: this one of its name, and no other that has taken the name since.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRef {
+    /// Namespace and name.
+    pub key: Key,
+    /// UID, a precondition.
+    pub uid: Uid,
+}
+
+impl PodRef {
+    /// This pod.
+    pub fn of(pod: &Pod) -> Self {
+        Self {
+            key: Key::new(&pod.namespace, &pod.name),
+            uid: pod.uid.clone(),
+        }
+    }
 }
 
 /// A write of a pod group's status.
@@ -109,7 +110,7 @@ pub struct StatusWrite {
     /// Namespace and name.
     pub key: Key,
     /// UID, a precondition.
-    pub uid: String,
+    pub uid: Uid,
     /// Version that the decision was made from, a precondition.
     pub resource_version: Option<ResourceVersion>,
     /// The status as read.
@@ -129,15 +130,24 @@ pub struct StatusWrite {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Vacated {
     /// UID of the workload.
-    pub workload_uid: String,
+    pub workload_uid: Uid,
     /// Its pods that were seen, by UID.
-    pub seen: BTreeSet<String>,
+    pub seen: BTreeSet<Uid>,
 }
 
 impl Step {
     /// Whether it changes something, or only asks.
     pub fn changes(&self) -> bool {
-        !matches!(self, Self::AskEviction { .. })
+        !matches!(self, Self::AskEviction(_))
+    }
+
+    /// The gang for which it is done, where that gang's own status says so first.
+    pub fn preemptor(&self) -> Option<&Key> {
+        match self {
+            Self::Status(write) => write.preemptor.as_ref(),
+            Self::MarkPod { preemptor, .. } | Self::Evict { preemptor, .. } => Some(preemptor),
+            Self::AskEviction(_) | Self::Nominate { .. } => None,
+        }
     }
 }
 
@@ -245,7 +255,7 @@ mod tests {
     fn write(name: &str, from: &[(&str, &str)], to: &[(&str, &str)]) -> StatusWrite {
         StatusWrite {
             key: Key::new("ml", name),
-            uid: name.to_owned(),
+            uid: name.parse().unwrap(),
             resource_version: "1".parse().ok(),
             read: status(from),
             status: status(to),
@@ -255,7 +265,7 @@ mod tests {
     }
 
     fn names(writes: Vec<StatusWrite>) -> Vec<Vec<String>> {
-        let wave = |wave: Vec<StatusWrite>| wave.into_iter().map(|w| w.uid).collect();
+        let wave = |wave: Vec<StatusWrite>| wave.into_iter().map(|w| w.key.name).collect();
         waves(writes).into_iter().map(wave).collect()
     }
 

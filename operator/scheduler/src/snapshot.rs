@@ -20,7 +20,7 @@ use lockstep_model::snapshot::{
 };
 use lockstep_model::{GangPhase, Node, SnapshotFile, VolumeAnswer, VolumeNeeds};
 
-use crate::growth::{DomainLedger, MemberLedger, Replacement};
+use crate::growth::{DomainInput, MembersInput, Replacement};
 use crate::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -60,7 +60,7 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
         phase: match gang.phase() {
             GangPhase::Active if held(status) => PhaseRecord::Held,
             GangPhase::Active => PhaseRecord::Active,
-            GangPhase::Held(_) => PhaseRecord::Held,
+            GangPhase::NotRequesting(_) => PhaseRecord::Held,
             GangPhase::Finished => PhaseRecord::Finished,
         },
         priority: group.priority,
@@ -96,7 +96,7 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
     })
 }
 
-fn domain_record(domain: &Domain, ledger: &MemberLedger) -> DomainRecord {
+fn domain_record(domain: &Domain, ledger: &MembersInput) -> DomainRecord {
     let own = ledger.domains.iter().find(|l| l.key == domain.key);
     DomainRecord {
         ledger: own.map(domain_ledger_record),
@@ -164,7 +164,7 @@ fn template_record(
     })
 }
 
-fn domain_ledger_record(ledger: &DomainLedger) -> DomainLedgerRecord {
+fn domain_ledger_record(ledger: &DomainInput) -> DomainLedgerRecord {
     DomainLedgerRecord {
         incident: ledger.incident.as_ref().map(|incident| ReplacementRecord {
             members: ranges(&incident.members),
@@ -247,7 +247,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
             generation: record.spec.workload_generation,
             phase: match record.phase {
                 PhaseRecord::Active => GangPhase::Active,
-                PhaseRecord::Held => GangPhase::Held(reasons::SUSPENDED),
+                PhaseRecord::Held => GangPhase::NotRequesting(reasons::SUSPENDED),
                 PhaseRecord::Finished => GangPhase::Finished,
             },
             checkpoint: record.last_checkpoint,
@@ -284,7 +284,7 @@ fn input(record: &GangRecord, file: &SnapshotFile) -> Option<GangInput> {
     })
 }
 
-fn member_ledger(record: &GangRecord) -> MemberLedger {
+fn member_ledger(record: &GangRecord) -> MembersInput {
     let domains = record
         .domains
         .iter()
@@ -294,7 +294,7 @@ fn member_ledger(record: &GangRecord) -> MemberLedger {
                 incident,
                 healthy_since,
             } = domain.ledger.as_ref()?;
-            Some(DomainLedger {
+            Some(DomainInput {
                 key: domain_key(number),
                 incident: incident.as_ref().map(|incident| Replacement {
                     members: members(&incident.members),
@@ -303,7 +303,7 @@ fn member_ledger(record: &GangRecord) -> MemberLedger {
                 healthy_since: *healthy_since,
             })
         });
-    MemberLedger {
+    MembersInput {
         completed: members(&record.completed),
         finished: members(&record.finished),
         absent: members(&record.absent),

@@ -15,7 +15,7 @@ use lockstep_api::workload::DisruptionMode;
 use lockstep_model::gang::assignments;
 use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
 use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
-use lockstep_scheduler::growth::{DomainLedger, MemberLedger};
+use lockstep_scheduler::growth::{DomainInput, MembersInput};
 use lockstep_scheduler::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -296,13 +296,13 @@ impl World {
                 placement_tries: 0,
                 backs_off_until: None,
                 ends: None,
-                members: MemberLedger {
-                    domains: vec![DomainLedger {
+                members: MembersInput {
+                    domains: vec![DomainInput {
                         key: "workload".to_owned(),
                         incident: None,
                         healthy_since: runs.then_some(self.now),
                     }],
-                    ..MemberLedger::default()
+                    ..MembersInput::default()
                 },
             }),
             gang: Arc::new(Gang {

@@ -8,10 +8,9 @@ use kube::{Api, Resource, ResourceExt};
 use lockstep_api::time::{utc, utc_micro};
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_model::quota_wire::NamespaceWire;
-use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::unreadable::Unreadable;
 use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire};
-use lockstep_model::{Budget, Node, Pod, Weights};
+use lockstep_model::{Budget, Node, Pod, PriorityClass, Weights};
 
 use super::ClusterReader;
 use crate::explain::{Happened, Story};
@@ -30,7 +29,7 @@ pub struct Objects {
     /// Disruption budgets.
     pub budgets: Vec<Budget>,
     /// Priority classes.
-    pub classes: Vec<PriorityClassRecord>,
+    pub classes: Vec<PriorityClass>,
     /// Pod groups.
     pub groups: Vec<PodGroup>,
     /// Workloads.
@@ -67,10 +66,7 @@ impl ClusterReader {
             nodes: readable(nodes, &mut unread),
             pods: readable(pods, &mut unread),
             budgets: readable(budgets, &mut unread),
-            classes: readable(classes, &mut unread)
-                .into_iter()
-                .map(PriorityClassRecord::from)
-                .collect(),
+            classes: readable(classes, &mut unread),
             groups: readable(
                 groups.into_iter().map(|g| guarded("podgroup", g)),
                 &mut unread,

@@ -105,7 +105,7 @@ pub enum GangReportState {
     Unseen,
     /// It waits for capacity.
     Waits,
-    /// It is not in the queue now.
+    /// It is not in the queue now, or waits for what no node can offer: a volume or quota.
     Held,
     /// It waits for its victims to leave.
     Preempts,
@@ -211,12 +211,10 @@ fn state(status: &PodGroupStatus) -> GangReportState {
     } else if status.placement.is_some() {
         GangReportState::Placed
     } else {
-        match scheduled.map(|c| c.reason.as_str()) {
+        match scheduled {
             None => GangReportState::Unseen,
-            Some(reasons::SUSPENDED | reasons::BACKING_OFF | reasons::WAITING_FOR_DEPENDENCY) => {
-                GangReportState::Held
-            }
-            Some(_) => GangReportState::Waits,
+            Some(_) if status.waits_for_capacity() => GangReportState::Waits,
+            Some(_) => GangReportState::Held,
         }
     }
 }

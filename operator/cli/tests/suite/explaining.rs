@@ -1,8 +1,7 @@
 //! What people are told about a workload that is there.
 
 use lockstep_api::PodGroup;
-use lockstep_cli::explain::Story;
-use lockstep_cli::explain::{Happened, explain};
+use lockstep_cli::explain::{GangReportState, Happened, Story, explain};
 use serde_json::{Value, json};
 
 use crate::support::{manifest, now, screen, workload};
@@ -70,6 +69,19 @@ AGE   TYPE      REASON          OBJECT                   COUNT   EVENT
 0s    Warning   Unschedulable   trainingworkload/llama   3       waits
 "
     );
+}
+
+#[test]
+fn a_gang_that_waits_for_a_volume_or_quota_is_held_and_does_not_wait_for_capacity() {
+    for reason in ["VolumeMissing", "QuotaExceeded"] {
+        let told = story(
+            &json!({"phase": "Pending"}),
+            &json!({"queuedAt": "2026-11-18T09:06:40Z", "conditions": [
+                condition("PodGroupInitiallyScheduled", "False", reason, "not there")]}),
+        );
+        let states: Vec<GangReportState> = explain(&told).gangs.iter().map(|g| g.state).collect();
+        assert_eq!(states, [GangReportState::Held], "{reason}");
+    }
 }
 
 #[test]

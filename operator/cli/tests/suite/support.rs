@@ -4,13 +4,13 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::names::{labels, pod_group_name};
+use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_cli::cluster::Objects;
 use lockstep_cli::record::record;
 use lockstep_cli::view::{Look, View};
 use lockstep_model::node::{NodeSpecView, NodeStatusView};
-use lockstep_model::snapshot::PriorityClassRecord;
-use lockstep_model::{Budget, Node, Pod, Rules, SnapshotFile};
+use lockstep_model::{Budget, Node, Pod, PriorityClass, Rules, SnapshotFile};
 use serde_json::{Value, json};
 
 pub const RACK: &str = "topology.kubernetes.io/rack";
@@ -59,11 +59,11 @@ pub fn pod(name: &str, node: &str, gpus: i64, priority: i32, age: i64, metadata:
     .unwrap()
 }
 
-pub fn class(name: &str, value: i32) -> PriorityClassRecord {
-    PriorityClassRecord {
+pub fn class(name: &str, value: i32) -> PriorityClass {
+    PriorityClass {
         name: name.into(),
         value,
-        preempts: true,
+        preemption: PreemptionPolicy::PreemptLowerPriority,
         preemption_priority: None,
         default: false,
     }

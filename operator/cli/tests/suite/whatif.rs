@@ -9,9 +9,8 @@ use lockstep_cli::cluster::Objects;
 use lockstep_cli::file::{pack, unpack};
 use lockstep_cli::whatif::{Answer, Verdict, what_if};
 use lockstep_engine::{Demand, VictimOrder, preempt};
-use lockstep_model::snapshot::PriorityClassRecord;
 use lockstep_model::units::UnitsBuilder;
-use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, Rules};
+use lockstep_model::{ClusterModel, CostModel, GangUnit, Occupant, PriorityClass, Rules};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -115,7 +114,7 @@ fn work_that_has_not_run_for_long_enough_is_not_evicted() {
 #[test]
 fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
     let mut objects = full_cluster();
-    objects.classes.push(PriorityClassRecord {
+    objects.classes.push(PriorityClass {
         preemption_priority: Some(100),
         ..class("sticky", 10)
     });

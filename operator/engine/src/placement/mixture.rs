@@ -42,7 +42,7 @@ pub(crate) enum Effort {
 
 /// What is known of a gang's fit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MixtureFit {
     Fits,
     DoesNotFit,
     /// The steps are spent.
@@ -316,20 +316,20 @@ impl<'a> Mixture<'a> {
 
     /// Whether the gang fits, in so many steps; with little effort many a gang is not known to fit
     /// that does.
-    pub fn fits(&mut self, steps: u64, effort: Effort) -> Verdict {
+    pub fn fits(&mut self, steps: u64, effort: Effort) -> MixtureFit {
         let end = self.steps().saturating_add(steps);
         if self.is_complete() {
-            return Verdict::Fits;
+            return MixtureFit::Fits;
         }
         if self.surplus() < 0 && self.knows_all() {
-            return Verdict::DoesNotFit;
+            return MixtureFit::DoesNotFit;
         }
         self.steps += self.nodes.len() as u64;
         if self.steps() >= end {
-            return Verdict::Unknown;
+            return MixtureFit::Unknown;
         }
         if self.repair(end, Effort::Little) {
-            return Verdict::Fits;
+            return MixtureFit::Fits;
         }
         let rounds = match effort {
             Effort::Little => FEW_PRICES,
@@ -345,11 +345,11 @@ impl<'a> Mixture<'a> {
         );
         self.steps += spent;
         let Some((surplus, least)) = tried.first() else {
-            return Verdict::Unknown;
+            return MixtureFit::Unknown;
         };
         if *surplus < 0 && self.knows_all() {
             self.restart(least);
-            return Verdict::DoesNotFit;
+            return MixtureFit::DoesNotFit;
         }
         let starts = match effort {
             Effort::Little => 1,
@@ -358,18 +358,18 @@ impl<'a> Mixture<'a> {
         for (_, prices) in tried.iter().take(starts) {
             self.restart(prices);
             if self.is_complete() || self.repair(end, effort) {
-                return Verdict::Fits;
+                return MixtureFit::Fits;
             }
         }
         if effort == Effort::Little || self.nodes.iter().sum::<i64>() > EXHAUSTIVE {
-            return Verdict::Unknown;
+            return MixtureFit::Unknown;
         }
         let bounds: Vec<Pattern> = tried.into_iter().take(BOUNDS).map(|(_, p)| p).collect();
         self.try_all(&bounds, end)
     }
 
     /// Tries all patterns of all nodes.
-    fn try_all(&mut self, bounds: &[Pattern], end: u64) -> Verdict {
+    fn try_all(&mut self, bounds: &[Pattern], end: u64) -> MixtureFit {
         let limit = end.saturating_sub(self.steps());
         let mut search = Exhaustive::new(&self.kinds.all, &self.nodes, bounds, limit);
         let found = search.search(0, self.wanted());
@@ -377,9 +377,9 @@ impl<'a> Mixture<'a> {
         self.steps += search.steps;
         if !found {
             return if self.knows_all() && !spent {
-                Verdict::DoesNotFit
+                MixtureFit::DoesNotFit
             } else {
-                Verdict::Unknown
+                MixtureFit::Unknown
             };
         }
         for kind in 0..self.nodes.len() {
@@ -396,7 +396,7 @@ impl<'a> Mixture<'a> {
             let dearest = self.dearest(kind).pattern;
             self.choose(kind, dearest, nodes);
         }
-        Verdict::Fits
+        MixtureFit::Fits
     }
 
     fn wanted(&self) -> Pattern {

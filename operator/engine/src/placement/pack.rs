@@ -1,7 +1,7 @@
 //! Packing shapes onto a list of nodes.
 
 use super::instance::PlacementInstance;
-use super::mixture::{Effort, Mixture, Verdict};
+use super::mixture::{Effort, Mixture, MixtureFit};
 use super::want::{Want, largest_first, wants};
 use crate::{
     infeasible::Infeasible,
@@ -143,7 +143,7 @@ pub(super) fn pack(
             let verdict = mixture.fits(instance.steps.left(), Effort::Full);
             instance.steps.spend(mixture.steps());
             match verdict {
-                Verdict::Fits => {
+                MixtureFit::Fits => {
                     let assigned = mixture.assignments(free, nodes).unwrap_or_default();
                     for a in &assigned {
                         let shape = &instance.demand.shapes[a.shape];
@@ -151,8 +151,8 @@ pub(super) fn pack(
                     }
                     Ok(assigned)
                 }
-                Verdict::DoesNotFit => Err(short(free, shape, missing)),
-                Verdict::Unknown => Err(Infeasible::GaveUp {
+                MixtureFit::DoesNotFit => Err(short(free, shape, missing)),
+                MixtureFit::Unknown => Err(Infeasible::GaveUp {
                     steps: mixture.steps(),
                 }),
             }

@@ -12,7 +12,7 @@
 use std::cmp::Reverse;
 
 use super::{
-    answer::{Explanation, PreemptionAnswer, PreemptionOptions, VictimOrder},
+    answer::{Explanation, PreemptionAnswer, PreemptionOptions},
     bound::{
         branch_and_bound::prove,
         components::{Selection, lower_bound, select},
@@ -20,6 +20,7 @@ use super::{
     },
     fit::FitCondition,
     instance::{CandidateIx, DomainInstances, PreemptionInstance, after_evicting},
+    priority_bound::{PriorityBound, priority_bound},
     search::{
         local_search::LocalSearch,
         state::{VictimSet, VictimState},
@@ -447,55 +448,4 @@ fn penalise_excess(
         }
     }
     any
-}
-
-/// Up to which priority units are candidates.
-struct PriorityBound {
-    /// The priority; `None` where priorities set no bound.
-    level: Option<i32>,
-    /// The lowest one of which it was not known in time whether the gang fits with it.
-    unknown: Option<i32>,
-}
-
-/// The lowest priority up to which units must be candidates for the gang to fit.
-fn priority_bound(
-    instance: &PreemptionInstance<'_>,
-    order: VictimOrder,
-) -> Result<PriorityBound, Infeasible> {
-    fits_without(instance, None).map_err(after_evicting)?;
-    let mut bound = PriorityBound {
-        level: None,
-        unknown: None,
-    };
-    if order == VictimOrder::LeastWork {
-        return Ok(bound);
-    }
-    let mut levels: Vec<i32> = (0..instance.candidates.len())
-        .map(|c| instance.unit(c).priority)
-        .collect();
-    levels.sort_unstable();
-    levels.dedup();
-    // With the highest all candidates go, and that was tried.
-    bound.level = levels.pop();
-    for level in levels {
-        match fits_without(instance, Some(level)) {
-            Ok(_) => {
-                bound.level = Some(level);
-                break;
-            }
-            Err(Infeasible::GaveUp { .. }) => drop(bound.unknown.get_or_insert(level)),
-            Err(_) => {}
-        }
-    }
-    Ok(bound)
-}
-
-/// Places the gang with all candidates up to a priority evicted.
-fn fits_without(
-    instance: &PreemptionInstance<'_>,
-    bound: Option<i32>,
-) -> Result<GangPlacement, Infeasible> {
-    let pool = instance.candidates_up_to(bound);
-    let evicted = (0..pool.len()).filter(|&c| pool[c]);
-    place_in(instance.placement, instance.free_without(evicted))
 }

@@ -19,6 +19,7 @@ mod follow_on;
 mod instance;
 mod kep;
 mod least_cost;
+mod priority_bound;
 mod search;
 #[cfg(test)]
 mod testing;

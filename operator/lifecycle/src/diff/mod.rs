@@ -24,7 +24,7 @@ use crate::objects::hash::spec_hash;
 use crate::plan::Action;
 use crate::wake::Wake;
 use objects::DryRunFor;
-use pods::PlacedGang;
+use pods::GangPods;
 use removal::{delete, delete_awaited, recreate_grace, stays_when_released};
 
 /// Most pods that one pass creates: a pod object takes some ten kilobytes while it waits to be
@@ -85,7 +85,7 @@ fn run(facts: &Facts<'_>, ledger: &Ledger, out: &mut Vec<Action>, wake: &mut Wak
         waits |= wants_nodes(facts, ledger, gang, entry);
         match facts.placement_state(&gang.key, entry) {
             PlacementState::Placed(placement) => {
-                let placed = PlacedGang {
+                let placed = GangPods {
                     facts,
                     ledger,
                     gang,

@@ -20,7 +20,7 @@ use crate::view::Target;
 use crate::wake::Wake;
 
 /// A gang that is placed.
-pub(super) struct PlacedGang<'v, 'a> {
+pub(super) struct GangPods<'v, 'a> {
     pub facts: &'v Facts<'a>,
     pub ledger: &'v Ledger,
     pub gang: &'v Gang,
@@ -31,7 +31,7 @@ pub(super) struct PlacedGang<'v, 'a> {
     pub placement: &'a str,
 }
 
-impl PlacedGang<'_, '_> {
+impl GangPods<'_, '_> {
     /// Restart domains whose pods may be touched: their incidents, if any, do not wait for their
     /// orders.
     fn active_domains(&self) -> impl Iterator<Item = (&Domain, &DomainLedger)> {

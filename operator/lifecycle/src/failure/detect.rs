@@ -266,44 +266,61 @@ fn worst_report(
         .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
-/// A restart that no agent reported: the last end of a container that runs again. What is known to be
-/// an end of an older attempt was answered with that.
-pub(crate) fn unreported_restart(
+/// What is known of the last restart of a member's training container.
+pub(crate) enum LastRestart {
+    /// It has none, or one that was answered with an older attempt.
+    Nothing,
+    /// Its report with the true code is on its way: the agent sees an end before the kubelet tells the
+    /// API server.
+    Awaited,
+    /// It ended like this.
+    Ended(Box<Failure>),
+}
+
+/// The last end of a training container that runs again. What is known to be an end of an older attempt
+/// was answered with that.
+pub(crate) fn last_restart(
     facts: &Facts<'_>,
     attempt: i64,
     member: &Member,
     pod: &PodView,
     wake: &mut Wake,
-) -> Option<Failure> {
+) -> LastRestart {
     let training = facts.training(&member.group);
-    let container = pod.containers.get(training)?;
-    let last = container.last.as_ref()?;
-    let trigger = last_trigger(facts, member, pod).filter(|_| last.reason == RESTARTING_ALL);
-    if let Some(trigger) = trigger {
-        return Some(reported_failure(facts, member, pod, trigger));
-    }
-    // Of a container that was restarted with all of its pod the id is not shown.
-    let by_number = || {
-        let number = container.restart_count - 1;
-        let mut reports = facts.reports(member, pod);
-        reports.find(|r| r.restarts == number && last.id.is_none())
+    let Some(container) = pod.containers.get(training) else {
+        return LastRestart::Nothing;
     };
-    let known = report_of(facts, pod, training, last.id.as_deref()).or_else(by_number);
+    let Some(last) = &container.last else {
+        return LastRestart::Nothing;
+    };
+    let trigger = last_trigger(facts, member, pod).filter(|_| last.reason == RESTARTING_ALL);
+    // Of a container that was restarted with all of its pod the id is not shown.
+    let known = trigger.or_else(|| match &last.id {
+        Some(id) => report_of(facts, pod, training, Some(id)),
+        None => report_where(facts, pod, training, |r| {
+            r.restarts == container.restart_count - 1
+        }),
+    });
     if known.is_some_and(|r| r.attempt < attempt) {
-        return None;
+        return LastRestart::Nothing;
     }
-    // The true code is on its way: the agent sees it before the kubelet tells the API server.
+    if let Some(trigger) = trigger {
+        return LastRestart::Ended(Box::new(reported_failure(facts, member, pod, trigger)));
+    }
     if known.is_none() && facts.is_reported(pod) {
         // The kubelet shows no times of containers that it ended to restart all of a pod.
         let ended_by = last.finished_at.or(container.running_since());
         let deadline = ended_by.map(|at| at + facts.view.settings().report_grace);
         if deadline.is_some_and(|at| !facts.due(at).passed(wake)) {
-            return None;
+            return LastRestart::Awaited;
         }
     }
-    Some(exit_failure(facts, member, pod, training, last, known))
+    LastRestart::Ended(Box::new(exit_failure(
+        facts, member, pod, training, last, known,
+    )))
 }
 
+/// What is reported of the end of the container of this id.
 fn report_of<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
@@ -311,6 +328,16 @@ fn report_of<'a>(
     id: Option<&str>,
 ) -> Option<&'a Report> {
     let id = bare_id(id?);
+    report_where(facts, pod, container, |r| r.container_id == id)
+}
+
+/// What is reported of the end of one of the containers that a pod has had under this name.
+fn report_where<'a>(
+    facts: &Facts<'a>,
+    pod: &PodView,
+    container: &str,
+    of_it: impl Fn(&Report) -> bool,
+) -> Option<&'a Report> {
     let reports = facts.pod_reports(pod);
     // A supervisor tells of each attempt; of the end of the container the agent tells, unless it
     // is what the supervisor has told last. One that has come to another attempt since has ended anew.
@@ -320,7 +347,7 @@ fn report_of<'a>(
         r.supervised && came.is_some_and(later)
     };
     reports
-        .filter(|r| r.container == container && r.container_id == id && !has_ended_since(r))
+        .filter(|r| r.container == container && of_it(r) && !has_ended_since(r))
         .max_by_key(|r| (!r.supervised, r.attempt))
 }
 

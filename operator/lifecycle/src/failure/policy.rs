@@ -65,7 +65,7 @@ impl Failure {
 
 /// What the policy says about a failure.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Verdict<'a> {
+pub(crate) struct PolicyVerdict<'a> {
     /// The rule that matched.
     pub rule: Option<&'a FailureRule>,
     /// What is done.
@@ -76,7 +76,7 @@ pub(crate) struct Verdict<'a> {
     pub counted: bool,
 }
 
-impl Verdict<'_> {
+impl PolicyVerdict<'_> {
     /// Name of the rule that matched; empty: the default.
     pub fn rule_name(&self) -> String {
         self.rule.map(|r| r.name.clone()).unwrap_or_default()
@@ -84,7 +84,7 @@ impl Verdict<'_> {
 }
 
 /// Asks the policy: the first matching rule, else the default.
-pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> Verdict<'a> {
+pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> PolicyVerdict<'a> {
     let rule = spec
         .failure_policy
         .rules
@@ -95,7 +95,7 @@ pub(crate) fn verdict<'a>(spec: &'a TrainingWorkloadSpec, failure: &Failure) -> 
         Reach::Training | Reach::Itself => FailureAction::default_for(spec.scheduling.policy),
     };
     let default = users_rule(spec, failure).unwrap_or(general);
-    Verdict {
+    PolicyVerdict {
         rule,
         action: rule.map_or(default, |r| r.action),
         failed_member: rule.map_or(FailedMember::InPlace, |r| r.failed_member),

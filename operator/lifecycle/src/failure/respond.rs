@@ -9,7 +9,7 @@ use lockstep_api::member::Member;
 use lockstep_api::names::SUPERVISOR_PROGRAM;
 use lockstep_api::workload::{ActionScope, Cause, CauseKind, FailedMember, FailureAction};
 
-use super::policy::{Failure, Reach, Verdict, verdict};
+use super::policy::{Failure, PolicyVerdict, Reach, verdict};
 use crate::facts::Facts;
 use crate::ledger::Avoidance;
 use crate::tier::Tier;
@@ -39,7 +39,7 @@ pub(crate) struct Response {
 /// says Ignore.
 pub(crate) fn respond(facts: &Facts<'_>, failures: &[Failure]) -> Option<Response> {
     let spec = facts.spec();
-    let mut judged: Vec<(&Failure, Verdict<'_>)> = failures
+    let mut judged: Vec<(&Failure, PolicyVerdict<'_>)> = failures
         .iter()
         .filter(|f| !is_left_to_kubelet(facts, f))
         .map(|f| (f, verdict(spec, f)))
@@ -138,7 +138,7 @@ fn kubelet_restarts(facts: &Facts<'_>, failure: &Failure, action: FailureAction)
 fn avoided(
     facts: &Facts<'_>,
     failure: &Failure,
-    verdict: &Verdict<'_>,
+    verdict: &PolicyVerdict<'_>,
 ) -> Option<(NodeName, Avoidance)> {
     let (reason, wait) = match (failure.cause.kind, verdict.failed_member, verdict.rule) {
         (_, FailedMember::ReplaceElsewhere, Some(rule)) => (

@@ -1,8 +1,10 @@
 //! Restarts that the kubelet made and no agent reported, found by their count.
 
+use std::cmp::Reverse;
+
 use lockstep_api::workload::{Cause, FailureAction};
 
-use super::detect;
+use super::detect::{self, LastRestart};
 use super::members::restart_count;
 use super::policy::{Failure, verdict};
 use super::scope::DomainScope;
@@ -36,31 +38,36 @@ pub(crate) fn count_kubelet_restarts(
         domain.restarts_seen = count;
         return Unreported::Nothing;
     }
-    let mut latest: Option<Failure> = None;
+    let mut ended: Vec<Failure> = Vec::new();
     for member in &scope.unfinished {
-        let pod = facts.current(domain, member);
-        let attempt = domain.attempt;
-        let failure = pod.and_then(|p| detect::unreported_restart(facts, attempt, member, p, wake));
-        if let Some(failure) = failure
-            && !detect::is_start_error(facts, &failure)
-            && latest
-                .as_ref()
-                .is_none_or(|l| failure.cause.time >= l.cause.time)
-        {
-            latest = Some(failure);
+        let Some(pod) = facts.current(domain, member) else {
+            continue;
+        };
+        match detect::last_restart(facts, domain.attempt, member, pod, wake) {
+            LastRestart::Nothing => {}
+            // Whose restarts are counted is known once its report is there.
+            LastRestart::Awaited => return Unreported::Nothing,
+            LastRestart::Ended(failure) => ended.push(*failure),
         }
     }
-    let Some(failure) = latest else {
-        // The report with the true exit code is still on its way.
-        return Unreported::Nothing;
-    };
-    domain.restarts_seen = count;
-    if is_end_of_task(facts, &failure) {
+    ended.retain(|failure| !detect::is_start_error(facts, failure));
+    if ended.is_empty() {
         return Unreported::Nothing;
     }
-    let verdict = verdict(facts.spec(), &failure);
+    domain.restarts_seen = count;
+    // Only the last ones are new; those of other members were counted when they were.
+    ended.sort_by_key(|failure| Reverse(failure.cause.time));
+    ended.truncate(usize::try_from(new).unwrap_or(usize::MAX));
+    let tasks = ended.len();
+    ended.retain(|failure| !is_end_of_task(facts, failure));
+    let new = new - (tasks - ended.len()) as i64;
+    let severity = |failure: &&Failure| verdict(facts.spec(), failure).action.severity();
+    let Some(failure) = ended.iter().max_by_key(severity) else {
+        return Unreported::Nothing;
+    };
+    let verdict = verdict(facts.spec(), failure);
     if !verdict.action.affects_single_pod() {
-        return Unreported::Failure(Box::new(failure));
+        return Unreported::Failure(Box::new(failure.clone()));
     }
     ledger.budget.total += new;
     ledger.budget.in_place += new;

@@ -3,9 +3,9 @@
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::workload::RestartLimits;
 
-use super::Budget;
+use super::RestartBudget;
 
-impl Budget {
+impl RestartBudget {
     /// Whether a unit is left in the window.
     pub fn has_unit_left(&self, limits: &RestartLimits, now: DateTime<Utc>) -> bool {
         self.used(limits, now) < limits.max_restarts.max(0) as usize
@@ -51,7 +51,7 @@ mod tests {
             max_restarts: 2,
             window_seconds: 100,
         };
-        let mut budget = Budget::default();
+        let mut budget = RestartBudget::default();
         assert!(budget.charge(&limits, at(0)));
         assert!(budget.charge(&limits, at(50)));
         assert!(!budget.charge(&limits, at(99)), "two units within 100 s");
@@ -68,6 +68,6 @@ mod tests {
             max_restarts: 0,
             window_seconds: 100,
         };
-        assert!(!Budget::default().charge(&limits, DateTime::UNIX_EPOCH));
+        assert!(!RestartBudget::default().charge(&limits, DateTime::UNIX_EPOCH));
     }
 }

@@ -43,7 +43,7 @@ pub(crate) struct Ledger {
     /// Highest attempt over all restart domains that there ever were: it never goes back.
     pub highest_attempt: i64,
     /// The restart budget and its counters.
-    pub budget: Budget,
+    pub budget: RestartBudget,
     /// How often the workload was preempted.
     pub preemptions: i64,
     /// Finished incidents, newest first.
@@ -138,7 +138,7 @@ pub(crate) struct OpenIncident {
 
 /// The restart budget and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Budget {
+pub(crate) struct RestartBudget {
     /// Incidents handled by a restart.
     pub total: i64,
     /// Of these, those in which no pod was replaced.

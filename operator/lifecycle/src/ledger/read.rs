@@ -12,7 +12,7 @@ use lockstep_api::workload::{
 };
 
 use super::{
-    Avoidance, Budget, DomainLedger, End, GangLedger, Ledger, OpenIncident, Outcome, Spent,
+    Avoidance, DomainLedger, End, GangLedger, Ledger, OpenIncident, Outcome, RestartBudget, Spent,
 };
 
 impl Ledger {
@@ -190,7 +190,7 @@ fn completed(status: &TrainingWorkloadStatus, spec: &TrainingWorkloadSpec) -> BT
     out
 }
 
-fn budget(restarts: &Restarts) -> Budget {
+fn budget(restarts: &Restarts) -> RestartBudget {
     let Restarts {
         total,
         in_place,
@@ -198,7 +198,7 @@ fn budget(restarts: &Restarts) -> Budget {
         counted,
         counted_at,
     } = restarts;
-    Budget {
+    RestartBudget {
         total: *total,
         in_place: *in_place,
         recreated: *recreated,

@@ -196,9 +196,9 @@ prop_compose! {
     fn budget()(
         counters in (0..9_i64, 0..9_i64, 0..9_i64, 0..9_i64),
         counted_at in prop::collection::vec(time(), 0..5),
-    ) -> Budget {
+    ) -> RestartBudget {
         let (total, in_place, recreated, counted) = counters;
-        Budget { total, in_place, recreated, counted, counted_at }
+        RestartBudget { total, in_place, recreated, counted, counted_at }
     }
 }
 

@@ -3,12 +3,9 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
+use lockstep_api::gangs::Gang;
 use lockstep_api::names::{labels, pod_group_name};
-use lockstep_api::scheduling::{
-    BasicPolicy, ControllerRef, GangPolicy, GangSpec, PodGroupDisruptionMode, PodGroupPolicy,
-    PodGroupTemplate, SchedulingConstraints, TopologyConstraint, WorkloadRef,
-};
-use lockstep_api::workload::DisruptionMode;
+use lockstep_api::scheduling::{ControllerRef, GangSpec, PodGroupTemplate, WorkloadRef};
 use lockstep_api::{
     PodGroup, PodGroupSpec, RestartOrder, RestartOrderSpec, TRAINING_GROUP, Workload, WorkloadSpec,
 };
@@ -16,7 +13,6 @@ use lockstep_api::{
 use super::metadata::metadata;
 use crate::observed::Observed;
 use crate::view::{Priority, ServiceContent};
-use lockstep_api::gangs::Gang;
 
 /// What the Service is to contain.
 pub(crate) fn service_content(view: Observed<'_>) -> ServiceContent {
@@ -43,46 +39,11 @@ pub(crate) fn service(view: Observed<'_>) -> Service {
 
 /// What a gang's template and its pod group share.
 fn gang_spec(view: Observed<'_>, gang: &Gang) -> GangSpec {
-    let scheduling = &view.spec().scheduling;
     let (priority, preemption) = match *view.priority() {
         Priority::Resolved { value, preemption } => (value, Some(preemption)),
         Priority::Unknown => (0, None),
     };
-    GangSpec {
-        scheduling_policy: if gang.basic {
-            PodGroupPolicy {
-                basic: Some(BasicPolicy {}),
-                gang: None,
-            }
-        } else {
-            PodGroupPolicy {
-                gang: Some(GangPolicy {
-                    min_count: gang.min_count,
-                }),
-                basic: None,
-            }
-        },
-        scheduling_constraints: scheduling.topology.as_ref().map(|t| SchedulingConstraints {
-            topology: vec![TopologyConstraint {
-                key: t.key.clone(),
-                mode: t.mode,
-                scope: t.scope,
-            }],
-        }),
-        disruption_mode: match gang.disruption {
-            DisruptionMode::All => PodGroupDisruptionMode {
-                all: Some(BasicPolicy {}),
-                single: None,
-            },
-            DisruptionMode::Single => PodGroupDisruptionMode {
-                single: Some(BasicPolicy {}),
-                all: None,
-            },
-        },
-        priority_class_name: view.spec().priority_class_name.clone(),
-        priority,
-        preemption_policy: scheduling.preemption_policy.or(preemption),
-    }
+    gang.spec(view.spec(), priority, preemption)
 }
 
 /// The Workload's content: one template for each kind of gang.

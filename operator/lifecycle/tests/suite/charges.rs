@@ -9,6 +9,8 @@ use lockstep_sim::pods::node_of;
 use lockstep_sim::solo::gang_with;
 use serde_json::{Value, json};
 
+use super::failures::{on_code, rules};
+
 /// A gang of two beside whose training containers runs one that takes ten seconds to end.
 fn slow_beside(policy: &Value) -> Value {
     let mut spec = gang_with(2, &json!({"failurePolicy": policy}));
@@ -265,4 +267,23 @@ fn a_late_pass_that_sees_an_eviction_with_its_echo_in_a_peer_charges_nothing() {
         "{:?}",
         s.history
     );
+}
+
+#[test]
+fn a_failure_whose_report_is_under_way_is_not_counted_as_anothers_last_end_too() {
+    let soft = on_code(42, "RestartContainer");
+    let mut w = Solo::new(gang_with(2, &rules(&json!([soft]))));
+    for node in w.node_names() {
+        w.set_restart_all(&node, false);
+    }
+    w.settle();
+    w.exit("g", 1, 42);
+    w.settle();
+    let node = w.node_of("g", 0);
+    w.fault(&node, |f| (f.quick, f.silent_agent) = (true, true));
+    w.exit("g", 0, 7);
+    w.rounds(2);
+    w.fault(&node, |f| (f.quick, f.silent_agent) = (false, false));
+    w.settle();
+    assert_eq!(w.status().restarts.counted, 2, "{}", w.story(40));
 }

@@ -342,3 +342,32 @@ fn what_ends_unheard_long_after_a_hang_is_not_that_hang_again() {
     let hung = causes.iter().filter(|c| c.kind == CauseKind::Hang);
     assert_eq!(hung.count(), 1, "{causes:?}");
 }
+
+#[test]
+fn a_restart_of_the_pod_that_nobody_reports_after_an_answered_hang_brings_all_to_a_new_attempt() {
+    let mut spec = gang_with(
+        3,
+        &json!({"failurePolicy": {
+            "inPlace": {"withoutSupervisor": "Deny"},
+            "progress": {"timeoutSeconds": 60, "startupSeconds": 60},
+        }}),
+    );
+    spec["groups"][0]["template"]["spec"]["initContainers"] = json!([
+        {"name": "watcher", "image": "i", "restartPolicy": "Always", "restartPolicyRules": [
+            {"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [88]}}]},
+    ]);
+    let mut w = Solo::supervised(spec);
+    for node in w.node_names() {
+        w.set_restart_all(&node, true);
+    }
+    w.settle();
+    hangs(&mut w, 1);
+    assert_eq!(attempts(&mut w), [2, 2, 2]);
+    let (node, pod) = (w.node_of("g", 1), w.pod("g", 1));
+    w.fault(&node, |f| f.silent_agent = true);
+    assert!(w.exit_container(&pod, "watcher", 88));
+    for _ in 0..60 {
+        passes(&mut w, 10);
+    }
+    assert!(w.status().attempt > 2, "{}", w.story(40));
+}

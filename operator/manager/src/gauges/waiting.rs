@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
-use lockstep_api::condition::{find, reasons, types};
+use lockstep_api::condition::{find, types};
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_model::GangPhase;
 use lockstep_scheduler::GangInput;
@@ -86,7 +86,7 @@ impl WaitingCounts {
         let state = match group.status.as_ref() {
             Some(s) if s.preemption.is_some() => "preempting",
             Some(s) if s.placement.is_some() => "placed",
-            Some(s) if is_unschedulable(s) => "waiting",
+            Some(s) if s.waits_for_capacity() => "waiting",
             _ => "held",
         };
         *self.gangs.entry(state).or_default() += 1;
@@ -153,7 +153,7 @@ fn asks(gang: &GangInput, accelerators: &[String]) -> i64 {
 /// Accelerators of gangs that are placed although a more important one waits for capacity.
 fn outranked(state: &State, accelerators: &[String]) -> i64 {
     let gangs = || state.gang_inputs.values();
-    let waiting = gangs().filter(|gang| waits(gang) && is_unschedulable(&gang.group.status));
+    let waiting = gangs().filter(|gang| waits(gang) && gang.group.status.waits_for_capacity());
     let Some(highest) = waiting.map(|gang| gang.group.priority).max() else {
         return 0;
     };
@@ -165,12 +165,6 @@ fn outranked(state: &State, accelerators: &[String]) -> i64 {
             .sum::<i64>()
     };
     lower.map(of).sum()
-}
-
-/// Whether a gang waits for capacity; the others without placement are suspended, back off or wait
-/// for something else.
-fn is_unschedulable(status: &PodGroupStatus) -> bool {
-    scheduled_reason(status) == Some(reasons::UNSCHEDULABLE)
 }
 
 /// What the condition says that tells why a gang is not placed.

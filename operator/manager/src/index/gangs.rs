@@ -8,7 +8,7 @@ use lockstep_api::TrainingWorkload;
 use lockstep_api::ids::Uid;
 use lockstep_api::names::pod_group_prefix;
 use lockstep_lifecycle::spec_hash;
-use lockstep_model::{Admission, AdmittedPods, VolumeNeeds};
+use lockstep_model::{Admission, AdmittedPods, PriorityClass, VolumeNeeds};
 use lockstep_scheduler::{GangInput, GangSources, PodSource};
 
 use super::state::{AdmittedSpec, Key, State, Touched, controller_uid};
@@ -111,12 +111,17 @@ impl State {
         }
     }
 
-    /// Reads the gangs of a priority class again.
-    pub(super) fn read_gangs_of_class(&mut self, class: &str, touched: &mut Touched) {
-        let of_class = self
-            .pod_groups
-            .iter()
-            .filter(|(_, group)| group.spec.gang.priority_class_name.as_deref() == Some(class));
+    /// Reads the gangs of a priority class again; with the default class those without one, too.
+    pub(super) fn read_gangs_of_class(
+        &mut self,
+        class: &str,
+        default: bool,
+        touched: &mut Touched,
+    ) {
+        let of_class = self.pod_groups.iter().filter(|(_, group)| {
+            let name = group.spec.gang.priority_class_name.as_deref();
+            name.map_or(default, |name| name == class)
+        });
         let keys: Vec<Key> = of_class.map(|(key, _)| key.clone()).collect();
         for key in keys {
             self.read_gang(&key, touched);
@@ -159,17 +164,13 @@ impl State {
         let of_namespace = |owner: &&Key| owner.namespace == key.namespace;
         let owner = self.workload_keys.get(uid).filter(of_namespace)?;
         let workload = self.workloads.get(owner)?;
-        let class = group
-            .spec
-            .gang
-            .priority_class_name
-            .as_ref()
-            .and_then(|name| self.priority_classes.get(name));
+        let class = group.spec.gang.priority_class_name.as_deref();
+        let class = PriorityClass::resolve(class, self.priority_classes.values());
         let sources = GangSources {
             key,
             group,
             workload,
-            preemption_priority: class.and_then(|c| c.preemption_priority),
+            preemption_priority: class.ok().flatten().and_then(|c| c.preemption_priority),
             storage: Some(&self.storage),
             pods: PodSource::Admitted(self.admitted.get(uid).map(|known| &known.pods)),
         };

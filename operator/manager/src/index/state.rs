@@ -42,7 +42,7 @@ pub struct Identified<K> {
 #[derive(Clone, Debug)]
 pub(super) struct PodEntry {
     pub uid: Uid,
-    /// UID of the workload in its label, and the view.
+    /// UID of the workload that controls it, and the view.
     pub member: Option<(Uid, Arc<PodView>)>,
 }
 
@@ -101,7 +101,7 @@ pub struct State {
     /// Nodes and all pods, as the scheduler sees them.
     pub model: ClusterModel,
     pub(super) pods: HashMap<Key, PodEntry>,
-    /// Pods by the workload UID in their label.
+    /// Pods by the UID of the workload that controls them.
     pub(super) members: HashMap<Uid, BTreeSet<Key>>,
     /// How many pods of which workload (by UID) a node has, pins included.
     pub(super) on_node: HashMap<NodeName, HashMap<Uid, usize>>,
@@ -123,7 +123,7 @@ impl State {
         self.namespaces.contains(name) || from.next().is_some_and(|(key, _)| key.namespace == name)
     }
 
-    /// The pods of the workload's own namespace that carry its label, in the order of their names.
+    /// The pods of the workload's own namespace that it controls, in the order of their names.
     ///
     /// The API server does not check that the owner of a pod lives in the pod's namespace, and UIDs
     /// are no secret: a pod of another namespace is no member, whatever its labels and owner

@@ -378,6 +378,8 @@ async fn priorities_come_from_the_named_class_or_the_default() {
         priority(&f, "plain"),
         Priority::Resolved { value: 7, .. }
     ));
+    f.see::<PriorityClasses>(&class("usual", 7, false));
+    assert_eq!(f.dirty().await, ["plain"], "it is not the default any more");
 }
 
 #[tokio::test(start_paused = true)]

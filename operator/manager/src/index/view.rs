@@ -9,6 +9,7 @@ use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
 use lockstep_lifecycle::view::{DryRun, Held, Priority, RefusedRequest, WorkloadId};
 use lockstep_lifecycle::{LifecycleSettings, PodView, WorkloadView};
+use lockstep_model::PriorityClass;
 
 use super::state::{Identified, Key, State, controller_uid};
 
@@ -84,15 +85,9 @@ impl State {
 
     /// What the workload's class, or the cluster's default class, says.
     fn priority(&self, workload: &TrainingWorkload) -> Priority {
-        let class = if let Some(name) = &workload.spec.priority_class_name {
-            let Some(class) = self.priority_classes.get(name) else {
-                return Priority::Unknown;
-            };
-            Some(class)
-        } else {
-            // Of several that say so the lowest counts, as for pods.
-            let defaults = self.priority_classes.values().filter(|c| c.default);
-            defaults.min_by_key(|c| c.value)
+        let name = workload.spec.priority_class_name.as_deref();
+        let Ok(class) = PriorityClass::resolve(name, self.priority_classes.values()) else {
+            return Priority::Unknown;
         };
         Priority::Resolved {
             value: class.map_or(0, |c| c.value),

@@ -13,10 +13,10 @@ use kube::Api;
 use kube::api::{DeleteParams, ListParams, PartialObjectMeta, Patch, PostParams};
 use lockstep_api::PodGroup;
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::ids::ResourceVersion;
+use lockstep_api::ids::{ResourceVersion, Uid};
 use lockstep_api::names::labels;
 use lockstep_model::pod::workload_of;
-use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated, waves};
+use lockstep_scheduler::{Memory, PodRef, StatusWrite, Step, Vacated, waves};
 use serde_json::{Value, json};
 use tracing::{debug, info};
 
@@ -69,7 +69,7 @@ impl StepResults {
 enum StepResult {
     Wrote(Key, Box<PodGroup>),
     /// Whether the pod of this UID may be evicted.
-    Answered(String, bool, chrono::DateTime<chrono::Utc>),
+    Answered(Uid, bool, chrono::DateTime<chrono::Utc>),
     Nothing,
     Failed,
     Unsure(Key),
@@ -140,12 +140,7 @@ impl StepSender {
             };
             self.actor.send_all(requests, settle).await;
         }
-        rest.retain(|step| match step {
-            Step::MarkPod { preemptor, .. } | Step::Evict { preemptor, .. } => {
-                !unwritten.contains(preemptor)
-            }
-            _ => true,
-        });
+        rest.retain(|step| step.preemptor().is_none_or(|by| !unwritten.contains(by)));
         let requests = rest.into_iter().map(|step| self.send(step, now));
         let settle = |result| {
             results.take(result, memory);
@@ -177,41 +172,38 @@ impl StepSender {
             Step::Status(write) => self.write_status(*write, now).await,
             Step::MarkPod {
                 preemptor: _,
-                namespace,
-                name,
-                uid,
+                pod,
                 message,
             } => {
-                self.tell(&namespace, &name, &uid, &message);
-                let pods = self.actor.writes(&namespace);
-                let answer = mark_disrupted(&pods, &name, &uid, &message, now).await;
-                settled(&format!("{namespace}/{name}"), "mark victim", answer)
+                self.tell(&pod, &message);
+                let answer = mark_disrupted(
+                    &self.pods(&pod),
+                    &pod.key.name,
+                    pod.uid.as_str(),
+                    &message,
+                    now,
+                )
+                .await;
+                settled(&pod.key.to_string(), "mark victim", answer)
             }
             Step::Evict {
                 preemptor: _,
-                namespace,
-                name,
-                uid,
+                pod,
                 by_force,
-            } => self.evict(&namespace, &name, uid, by_force).await,
-            Step::AskEviction {
-                namespace,
-                name,
-                uid,
-            } => self.ask_eviction(&namespace, &name, uid, now).await,
-            Step::Nominate {
-                namespace,
-                name,
-                uid,
-                node,
-            } => {
+            } => self.evict(&pod, by_force).await,
+            Step::AskEviction(pod) => self.ask_eviction(pod, now).await,
+            Step::Nominate { pod, node } => {
                 let patch =
-                    json!({"metadata": {"uid": uid}, "status": {"nominatedNodeName": node}});
-                let pods = self.actor.writes(&namespace);
-                let answer = patch_pod_status(&pods, &name, &Patch::Merge(patch)).await;
-                settled(&format!("{namespace}/{name}"), "nominate", answer)
+                    json!({"metadata": {"uid": pod.uid}, "status": {"nominatedNodeName": node}});
+                let name = &pod.key.name;
+                let answer = patch_pod_status(&self.pods(&pod), name, &Patch::Merge(patch)).await;
+                settled(&pod.key.to_string(), "nominate", answer)
             }
         }
+    }
+
+    fn pods(&self, pod: &PodRef) -> Api<Pod> {
+        self.actor.writes(&pod.key.namespace)
     }
 
     async fn write_status(
@@ -240,7 +232,7 @@ impl StepSender {
             }
         }
         let version = resource_version.as_ref().map(ResourceVersion::as_str);
-        let on = match Precondition::read(Some(&uid), version) {
+        let on = match Precondition::read(Some(uid.as_str()), version) {
             Ok(on) => on,
             Err(error) => return settled(&key.to_string(), "status write", Err::<(), _>(error)),
         };
@@ -280,22 +272,22 @@ impl StepSender {
             .await?;
         let mut unseen = pods.into_iter().filter(|pod| {
             let uid = pod.metadata.uid.as_ref();
-            let ours = workload_of(&pod.metadata).is_some_and(|o| o.uid == vacated.workload_uid);
-            ours && uid.is_some_and(|uid| !vacated.seen.contains(uid))
+            let ours = workload_of(&pod.metadata).is_some_and(|o| vacated.workload_uid == *o.uid);
+            ours && uid.is_some_and(|uid| !vacated.seen.contains(uid.as_str()))
         });
         Ok(unseen.next().and_then(|pod| pod.metadata.name))
     }
 
-    async fn evict(&self, namespace: &str, name: &str, uid: String, by_force: bool) -> StepResult {
-        let object = format!("{namespace}/{name}");
-        let pods: Api<Pod> = self.actor.writes(namespace);
-        match request_eviction(&pods, namespace, name, &uid, false).await {
+    async fn evict(&self, pod: &PodRef, by_force: bool) -> StepResult {
+        let (object, pods) = (pod.key.to_string(), self.pods(pod));
+        match request_eviction(&pods, pod, false).await {
             Err(error) if by_force && error.class == ErrorClass::Budget => {
                 info!(
                     pod = object,
                     "disruption budgets refuse the eviction of a victim: deleting it"
                 );
-                let answer = delete(&pods, name, &uid, DeleteParams::default()).await;
+                let (name, uid) = (&pod.key.name, pod.uid.as_str());
+                let answer = delete(&pods, name, uid, DeleteParams::default()).await;
                 settled(&object, "delete victim", answer)
             }
             answer => settled(&object, "evict", answer),
@@ -303,33 +295,25 @@ impl StepSender {
     }
 
     /// Whether the budgets of a pod would allow its eviction.
-    async fn ask_eviction(
-        &self,
-        namespace: &str,
-        name: &str,
-        uid: String,
-        now: chrono::DateTime<chrono::Utc>,
-    ) -> StepResult {
-        let pods: Api<Pod> = self.actor.writes(namespace);
-        let answer = request_eviction(&pods, namespace, name, &uid, true).await;
-        match answer {
-            Ok(_) => StepResult::Answered(uid, true, now),
+    async fn ask_eviction(&self, pod: PodRef, now: chrono::DateTime<chrono::Utc>) -> StepResult {
+        match request_eviction(&self.pods(&pod), &pod, true).await {
+            Ok(_) => StepResult::Answered(pod.uid, true, now),
             Err(error) if error.class == ErrorClass::Budget => {
-                StepResult::Answered(uid, false, now)
+                StepResult::Answered(pod.uid, false, now)
             }
-            answer => settled(&format!("{namespace}/{name}"), "ask eviction", answer),
+            answer => settled(&pod.key.to_string(), "ask eviction", answer),
         }
     }
 
     /// An event on a foreign victim; workloads have theirs from their controller.
-    fn tell(&self, namespace: &str, name: &str, uid: &str, note: &str) {
+    fn tell(&self, pod: &PodRef, note: &str) {
         self.events.publish(EventReport {
             regarding: ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                namespace: Some(namespace.to_owned()),
-                name: Some(name.to_owned()),
-                uid: Some(uid.to_owned()),
+                namespace: Some(pod.key.namespace.clone()),
+                name: Some(pod.key.name.clone()),
+                uid: Some(pod.uid.to_string()),
                 ..ObjectReference::default()
             },
             related: None,
@@ -345,20 +329,15 @@ impl StepSender {
 ///
 /// Not `Api::evict`: kube 5.0 sends its options as `delete_options`, which the API server does not
 /// know, so that the UID would be no precondition.
-async fn request_eviction(
-    pods: &Api<Pod>,
-    namespace: &str,
-    name: &str,
-    uid: &str,
-    dry_run: bool,
-) -> Result<Value, ApiError> {
+async fn request_eviction(pods: &Api<Pod>, pod: &PodRef, dry_run: bool) -> Result<Value, ApiError> {
+    let (key, uid) = (&pod.key, &pod.uid);
     let eviction = json!({"apiVersion": "policy/v1", "kind": "Eviction",
-        "metadata": {"name": name, "namespace": namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
+        "metadata": {"name": key.name, "namespace": key.namespace}, "deleteOptions": {"preconditions": {"uid": uid}}});
     let params = PostParams {
         dry_run,
         ..PostParams::default()
     };
-    let answer = pods.create_subresource("eviction", name, &params, &eviction);
+    let answer = pods.create_subresource("eviction", &key.name, &params, &eviction);
     answer.await.map_err(ApiError::from)
 }
 

@@ -9,7 +9,7 @@ use http_body_util::BodyExt;
 use kube::Client;
 use kube::client::Body;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
-use lockstep_scheduler::{Memory, StatusWrite, Step, Vacated};
+use lockstep_scheduler::{Memory, PodRef, StatusWrite, Step, Vacated};
 use parking_lot::Mutex;
 use prometheus_client::metrics::counter::Counter;
 use serde_json::{Value, json};
@@ -91,7 +91,7 @@ fn write(vacated: Option<Vacated>) -> Step {
     };
     Step::Status(Box::new(StatusWrite {
         key: Key::new("ml", "a"),
-        uid: "pg-a".into(),
+        uid: "pg-a".parse().unwrap(),
         resource_version: "1".parse().ok(),
         read: PodGroupStatus::default(),
         status: PodGroupStatus {
@@ -101,6 +101,13 @@ fn write(vacated: Option<Vacated>) -> Step {
         vacated,
         preemptor: None,
     }))
+}
+
+fn pod_ref() -> PodRef {
+    PodRef {
+        key: Key::new("ml", "p"),
+        uid: "u".parse().unwrap(),
+    }
 }
 
 /// The version of our own write that is remembered.
@@ -189,8 +196,8 @@ async fn room_is_not_given_to_others_while_the_server_knows_a_pod_that_the_watch
     for (seen, sent) in [("early", 1), ("late", 2)] {
         let (actor, calls) = actor(answer);
         let vacated = Vacated {
-            workload_uid: "w".into(),
-            seen: [seen.to_owned()].into(),
+            workload_uid: "w".parse().unwrap(),
+            seen: [seen.parse().unwrap()].into(),
         };
         let acted = actor
             .act(vec![write(Some(vacated))], &mut Memory::default(), now())
@@ -214,9 +221,7 @@ async fn a_budget_stops_an_eviction_until_force_is_allowed() {
         });
         let step = Step::Evict {
             preemptor: Key::new("ml", "a"),
-            namespace: "ml".into(),
-            name: "p".into(),
-            uid: "u".into(),
+            pod: pod_ref(),
             by_force,
         };
         let acted = actor.act(vec![step], &mut Memory::default(), now()).await;
@@ -263,7 +268,7 @@ fn moves(name: &str, from: Option<&str>, to: Option<&str>) -> Step {
     };
     Step::Status(Box::new(StatusWrite {
         key: Key::new("ml", name),
-        uid: name.into(),
+        uid: name.parse().unwrap(),
         resource_version: "1".parse().ok(),
         read: status(from),
         status: status(to),
@@ -305,19 +310,13 @@ async fn a_server_that_is_overloaded_says_nothing_about_budgets() {
     let budget: Answer = |_| Some(refused_by_budget());
     for (answer, says, again) in [(overload, None, true), (budget, Some(false), false)] {
         let (actor, calls) = actor(answer);
-        let ask = Step::AskEviction {
-            namespace: "ml".into(),
-            name: "p".into(),
-            uid: "u".into(),
-        };
+        let ask = Step::AskEviction(pod_ref());
         let mut memory = Memory::default();
         let acted = actor.act(vec![ask], &mut memory, now()).await;
         assert_eq!((memory.may_evict("u", now()), acted.again), (says, again));
         let evict = Step::Evict {
             preemptor: Key::new("ml", "a"),
-            namespace: "ml".into(),
-            name: "p".into(),
-            uid: "u".into(),
+            pod: pod_ref(),
             by_force: true,
         };
         actor.act(vec![evict], &mut memory, now()).await;

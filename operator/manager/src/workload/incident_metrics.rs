@@ -15,14 +15,16 @@ use prometheus_client::registry::Registry;
 use crate::metrics::restarts;
 
 /// What gangs are answered with, and so what most incidents end in.
-const ANSWERS: [FailureAction; 2] = [FailureAction::RestartGang, FailureAction::RecreateGang];
+fn answers() -> impl Iterator<Item = FailureAction> {
+    let actions = FailureAction::ALL.into_iter();
+    actions.filter(|action| action.raises_attempt())
+}
+
 /// The actions after which members run again.
-const RECOVERIES: [FailureAction; 4] = [
-    FailureAction::RestartContainer,
-    FailureAction::RestartPod,
-    FailureAction::RestartGang,
-    FailureAction::RecreateGang,
-];
+fn recoveries() -> impl Iterator<Item = FailureAction> {
+    let actions = FailureAction::ALL.into_iter();
+    actions.filter(|action| !action.leaves_container() && !action.ends_workload())
+}
 
 /// Counters and times of incidents.
 #[derive(Clone, Debug)]
@@ -138,7 +140,7 @@ impl IncidentMetrics {
         namespaces.insert(namespace.to_owned());
         for cause in CauseKind::ALL {
             drop(self.lost_to(namespace, cause));
-            for action in ANSWERS {
+            for action in answers() {
                 drop(self.finished_as(namespace, action, cause, cause.is_counted()));
             }
         }
@@ -219,7 +221,7 @@ impl IncidentMetrics {
         for (phase, _) in phases_of(&Phases::default()) {
             drop(metrics.phases.get_or_create(&PhaseLabel { phase }));
         }
-        for action in RECOVERIES.map(FailureAction::as_str) {
+        for action in recoveries().map(FailureAction::as_str) {
             for result in RESULTS {
                 let labels = RecoveryLabels { action, result };
                 drop(metrics.recovery.get_or_create(&labels));

@@ -331,3 +331,19 @@ impl From<PriorityClass> for PriorityClassRecord {
         }
     }
 }
+
+impl From<&PriorityClassRecord> for PriorityClass {
+    fn from(record: &PriorityClassRecord) -> Self {
+        Self {
+            name: record.name.clone(),
+            value: record.value,
+            preemption: if record.preempts {
+                PreemptionPolicy::PreemptLowerPriority
+            } else {
+                PreemptionPolicy::Never
+            },
+            preemption_priority: record.preemption_priority,
+            default: record.default,
+        }
+    }
+}

@@ -11,7 +11,7 @@ use super::pursued::{Pursued, begun};
 use super::victims::Found;
 use crate::context::Context;
 use crate::memory::Memory;
-use crate::plan::Step;
+use crate::plan::{PodRef, Step};
 use crate::state::GangState;
 
 /// How long the word of the API server counts that a pod may be evicted.
@@ -65,11 +65,7 @@ pub(super) fn budgets_allow(
             Some(false) => return BudgetAnswer::No,
             None => {
                 answer = BudgetAnswer::Asked;
-                out.steps.push(Step::AskEviction {
-                    namespace: pod.namespace.clone(),
-                    name: pod.name.clone(),
-                    uid: pod.uid.to_string(),
-                });
+                out.steps.push(Step::AskEviction(PodRef::of(pod)));
                 // Then there is an answer, or it is asked for again.
                 out.wake.at(context.now + context.settings.retry);
             }

@@ -28,7 +28,7 @@ use crate::messages;
 use crate::occupancy::occupancy;
 use crate::pace::{LimitReached, pods_of};
 use crate::pending::NoPreemption;
-use crate::plan::Step;
+use crate::plan::{PodRef, Step};
 use crate::refusal::{record_eviction, record_silence, record_useless_eviction, why_no_preemption};
 use crate::standing::position;
 use crate::state::GangState;
@@ -423,9 +423,7 @@ fn evict(
     if !pod.disrupted {
         out.steps.push(Step::MarkPod {
             preemptor: preemptor.clone(),
-            namespace: victim.namespace.clone(),
-            name: victim.name.clone(),
-            uid: victim.uid.clone(),
+            pod: PodRef::of(pod),
             message: text,
         });
     }
@@ -441,9 +439,7 @@ fn evict(
         .is_some_and(|wait| context.due(first, wait, &mut out.wake));
     out.steps.push(Step::Evict {
         preemptor,
-        namespace: victim.namespace.clone(),
-        name: victim.name.clone(),
-        uid: victim.uid.clone(),
+        pod: PodRef::of(pod),
         by_force,
     });
 }
@@ -470,9 +466,7 @@ fn nominate(pods: &[(Arc<Pod>, String)], out: &mut Pursued) {
     for (pod, node) in pods {
         if pod.nominated.as_ref() != Some(node) {
             out.steps.push(Step::Nominate {
-                namespace: pod.namespace.clone(),
-                name: pod.name.clone(),
-                uid: pod.uid.to_string(),
+                pod: PodRef::of(pod),
                 node: node.clone(),
             });
         }

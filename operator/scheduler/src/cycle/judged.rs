@@ -28,7 +28,7 @@ pub(super) fn judged_before(
     if round.disturbed || starts.is_some_and(|start| start <= context.now) {
         return None;
     }
-    let who = asks.map_or(Searcher::Alone(gangs[at].uid()), Searcher::OneOf);
+    let who = Searcher::of(asks, gangs[at].uid());
     let behind = || uids(gangs, &round.ahead);
     let cache = &mut memory.no_victims;
     let known = match cache.verdict(who, behind(), context.now).cloned() {

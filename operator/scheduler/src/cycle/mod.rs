@@ -17,6 +17,7 @@ mod reservation;
 mod reserve;
 mod round;
 mod status;
+mod turn;
 mod unanswered;
 mod victims;
 

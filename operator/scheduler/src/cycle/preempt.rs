@@ -59,8 +59,7 @@ impl<'q> Unplaced<'q> {
     where
         'q: 's,
     {
-        let alone = || Searcher::Alone(gangs[self.at].uid());
-        self.asks.map_or_else(alone, Searcher::OneOf)
+        Searcher::of(self.asks, gangs[self.at].uid())
     }
 }
 

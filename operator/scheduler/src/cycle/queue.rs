@@ -2,36 +2,28 @@
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
 
 use chrono::TimeDelta;
 use lockstep_api::member::Member;
-use lockstep_api::scheduling::Backfill;
-use lockstep_engine::{Cluster, GangPlacement, Infeasible};
-use lockstep_model::{BackfillPlacement, GangPhase, PlacementAttempt, QueueReservation};
+use lockstep_model::GangPhase;
 
 use super::classes::promised_to;
-use super::judged::{judged_before, uids};
 use super::order::{Queueing, order, reorder, request_of};
-use super::place::{attempt, by_name, capacity_for, placement_request};
-use super::preempt::{Unplaced, make_capacity};
-use super::reservation::{collect, reserve_for};
+use super::reservation::collect;
 use super::round::Round;
+use super::turn::serve_one;
 use crate::asks::Request;
 use crate::capacity::Capacity;
 use crate::context::{Context, Wake};
-use crate::decision::Decision;
 use crate::growth::members_to_place;
 use crate::hold::Hold;
 use crate::memory::Memory;
 use crate::no_victims::NoVictimsCache;
 use crate::occupancy::asked_amounts;
 use crate::pace::LimitReached;
-use crate::pending::{GangName, Pending};
+use crate::pending::Pending;
 use crate::plan::QueuePlace;
-use crate::refusal::{backs_off, retry_excluded_nodes};
-use crate::size;
-use crate::state::{GangState, new_placement};
+use crate::state::GangState;
 use crate::tenants::{Tenants, has_pod};
 
 /// What came of the queue.
@@ -257,141 +249,4 @@ fn hold_of(gang: &GangState, request: Request, tenants: &Tenants<'_>) -> Option<
     };
     let new = new.into_iter().collect();
     tenants.excess(gang, &new, count).map(Hold::Quota)
-}
-
-/// Places one gang, or says why not.
-fn serve_one(
-    context: &Context<'_>,
-    memory: &mut Memory,
-    capacity: &mut Capacity,
-    gangs: &mut [GangState],
-    at: usize,
-    request: Request,
-    round: &mut Round,
-) -> Result<(), Pending> {
-    // It keeps no capacity from others meanwhile: it is not capacity that it waits for.
-    if let Some(pending) = backs_off(context, &gangs[at], &mut round.wake) {
-        return Err(pending);
-    }
-    let wanted = placement_request(context, memory, &gangs[at], request)?;
-    let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
-    let ahead = round.ahead.iter().count();
-    let asks = round.classes.asks(gangs, at, request, &demand, ahead);
-    let asks = asks.filter(|_| !memory.unknown.knows(gangs[at].uid()));
-    let plain = asks.is_some();
-    let asks = asks.filter(|_| !round.before.contains_key(&at));
-    if let Some(known) = asks.as_ref().and_then(|a| round.classes.pending(a)) {
-        return Err(known.clone());
-    }
-    if plain && let Some(known) = judged_before(context, memory, gangs, at, asks.as_ref(), round) {
-        return Err(known);
-    }
-    round.judged += 1;
-    let free = capacity_for(context, capacity, &gangs[at]);
-    let input = Arc::clone(&gangs[at].input);
-    let effort = memory
-        .unknown
-        .effort(gangs[at].uid(), context.now, &mut round.longer);
-    let attempt = attempt(context, &input, &wanted, &demand, &round.ahead, effort);
-    let left = attempt.left_over(&free);
-    let short = match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free, &left) {
-        Ok((placement, promise)) => {
-            let nodes = wanted.assign(context.cluster, &placement);
-            let named = by_name(context, &nodes);
-            let placement = || new_placement(gangs[at].uid(), &named, context.now);
-            size::check(named.len(), placement, &[], context.now).map_err(Pending::TooLarge)?;
-            gangs[at].promise(promise);
-            capacity.assign(context, &mut gangs[at], named);
-            gangs[at].decision = Decision::Placed(nodes);
-            memory.unknown.settle(gangs[at].uid());
-            round.work = None;
-            round.disturb();
-            return Ok(());
-        }
-        Err(_) if retry_excluded_nodes(&mut gangs[at]) => {
-            return serve_one(context, memory, capacity, gangs, at, request, round);
-        }
-        Err(short) => short,
-    };
-    if request == Request::Growth {
-        return Ok(());
-    }
-    let by = attempt.kept_waiting_by(&free);
-    let reserved = reserved_for(gangs, &by);
-    let unplaced = Unplaced {
-        at,
-        request: &wanted,
-        demand: &demand,
-        short,
-        effort,
-        asks: asks.as_ref(),
-    };
-    let left_out = round.left_out;
-    let answer = make_capacity(context, memory, capacity, gangs, unplaced, left, round);
-    if answer.is_err() {
-        reserve_for(context, capacity, gangs, at, &wanted, &demand, round);
-        round.disturbed |= round.before.get(&at) != gangs[at].status.reservation.as_ref();
-    }
-    let answer = match reserved {
-        Some(reserved) => answer.map_err(|_| reserved),
-        None => answer,
-    };
-    if let Err(pending) = &answer
-        && plain
-        && !round.disturbed
-    {
-        let behind = uids(gangs, &round.ahead).take(ahead);
-        let (cache, who) = (&mut memory.no_victims, unplaced.searcher(gangs));
-        if round.left_out > left_out {
-            cache.leave_out(who, behind, pending);
-        } else {
-            cache.judged(who, behind, pending);
-        }
-    }
-    match (&answer, asks) {
-        (Ok(()), _) => round.disturb(),
-        // One that was left without a search stands for the others, too: none is left for them.
-        (Err(pending), Some(asks)) if round.ahead.iter().count() == ahead => {
-            round.classes.waits(asks, pending);
-        }
-        _ => {}
-    }
-    answer
-}
-
-/// Where a gang fits into what is left over, and by when it has to have ended if it needs capacity that
-/// others have reserved for later.
-fn in_free_capacity_or_reserved_for_later(
-    attempt: &PlacementAttempt<'_>,
-    gangs: &[GangState],
-    free: &Cluster,
-    left: &Cluster,
-) -> Result<(GangPlacement, Option<Backfill>), Infeasible> {
-    let short = match attempt.in_left_over(left) {
-        Ok(placement) => return Ok((placement, None)),
-        Err(short) => short,
-    };
-    let BackfillPlacement {
-        placement,
-        reservations,
-    } = attempt.as_backfill(free).ok_or(short)?;
-    let holders = reservations.iter().filter_map(|r| gangs.get(r.gang));
-    let promise = Backfill {
-        ends_by: reservations
-            .iter()
-            .filter_map(|r| r.starts_at)
-            .min()
-            .ok_or(short)?,
-        reserved_for: holders.map(|gang| gang.uid().to_owned()).collect(),
-    };
-    Ok((placement, Some(promise)))
-}
-
-/// Why a gang waits that would fit if these had reserved nothing.
-fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
-    let (first, others) = by.split_first()?;
-    Some(Pending::Reserved {
-        gang: GangName::of(&gangs.get(first.gang)?.input),
-        others: others.len(),
-    })
 }

@@ -100,13 +100,13 @@ fn write_of(
     let gone = group.status.placement.is_some() && gang.status.placement.is_none();
     Some(StatusWrite {
         key: gang.input.key.clone(),
-        uid: gang.uid().to_owned(),
+        uid: group.uid.clone(),
         resource_version: group.resource_version.clone(),
         read: group.status.clone(),
         status: (*gang.status).clone(),
         vacated: gone.then(|| Vacated {
-            workload_uid: gang.input.workload.uid.as_str().to_owned(),
-            seen: gang.all_pods().map(|p| p.uid.to_string()).collect(),
+            workload_uid: gang.input.workload.uid.clone(),
+            seen: gang.all_pods().map(|p| p.uid.clone()).collect(),
         }),
         preemptor: gang.preempted.as_ref().map(|(by, _)| by.clone()),
     })
@@ -163,7 +163,7 @@ fn scheduled(
             Some((false, reason, text))
         }
         // Before the first attempt there is nothing to say.
-        (None, GangPhase::Held(reason)) => {
+        (None, GangPhase::NotRequesting(reason)) => {
             find(
                 &gang.status.conditions,
                 types::POD_GROUP_INITIALLY_SCHEDULED,

@@ -19,7 +19,7 @@ use lockstep_model::{
 };
 
 use super::{GangInput, PodGroupInput, TemplateInput, TemplateNodes, WorkloadInput};
-use crate::growth::MemberLedger;
+use crate::growth::MembersInput;
 
 /// What is said of pods that were not sent to the API server yet.
 const NOT_ASKED: &str = "it has not been asked yet";
@@ -244,7 +244,7 @@ impl GangSources<'_> {
             placement_tries: ledger.map_or(0, |l| l.placement_tries),
             backs_off_until: ledger.and_then(|l| Some(l.backoff.as_ref()?.until)),
             ends: self.ends(),
-            members: MemberLedger::read(gang, &self.workload.spec, status),
+            members: MembersInput::read(gang, &self.workload.spec, status),
         })
     }
 
@@ -269,12 +269,14 @@ impl GangSources<'_> {
             return GangPhase::Finished;
         }
         if self.workload.spec.suspend {
-            return GangPhase::Held(reasons::SUSPENDED);
+            return GangPhase::NotRequesting(reasons::SUSPENDED);
         }
         match status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key)) {
-            Some(ledger) if ledger.backoff.is_some() => GangPhase::Held(reasons::BACKING_OFF),
+            Some(ledger) if ledger.backoff.is_some() => {
+                GangPhase::NotRequesting(reasons::BACKING_OFF)
+            }
             Some(ledger) if ledger.started => GangPhase::Active,
-            _ => GangPhase::Held(reasons::WAITING_FOR_DEPENDENCY),
+            _ => GangPhase::NotRequesting(reasons::WAITING_FOR_DEPENDENCY),
         }
     }
 }

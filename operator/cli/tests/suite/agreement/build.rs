@@ -5,8 +5,7 @@ use std::collections::BTreeMap;
 use chrono::TimeDelta;
 use lockstep_api::names::{labels, pod_group_name};
 use lockstep_cli::cluster::Objects;
-use lockstep_model::Pod;
-use lockstep_model::snapshot::PriorityClassRecord;
+use lockstep_model::{Pod, PriorityClass};
 use serde_json::{Value, json};
 
 use super::scenario::{Foreign, ForeignKind, GangThere, GangThereState, Scenario};
@@ -74,7 +73,7 @@ fn merge(into: &mut Value, more: &Value) {
 
 impl Builder {
     pub(super) fn new(scenario: &Scenario) -> Self {
-        let sticky = PriorityClassRecord {
+        let sticky = PriorityClass {
             preemption_priority: Some(95),
             ..class("sticky", 10)
         };

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use smallvec::SmallVec;
 
 use crate::{
-    placement::mixture::{Effort, Mixture, OneMore, Verdict},
+    placement::mixture::{Effort, Mixture, MixtureFit, OneMore},
     preempt::instance::{CandidateIx, PreemptionInstance},
     problem::{Amounts, Assignment, NodeIx},
 };
@@ -157,7 +157,7 @@ impl<'a> SeveralShapes<'a> {
         let before = self.mixture.changes();
         let changed = self.changed.clone();
         self.catch_up(free);
-        let fits = self.mixture.fits(steps.left(), self.effort) == Verdict::Fits;
+        let fits = self.mixture.fits(steps.left(), self.effort) == MixtureFit::Fits;
         if !fits {
             self.mixture.undo(before);
             for node in changed {

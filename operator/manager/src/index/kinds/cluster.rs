@@ -175,17 +175,19 @@ impl Watched for PriorityClasses {
         class: PriorityClass,
         touched: &mut Touched,
     ) {
-        if state.priority_classes.get(&key.name) != Some(&class) {
-            touch_class(state, &key.name, class.default, touched);
+        let old = state.priority_classes.get(&key.name);
+        if old != Some(&class) {
+            let default = class.default || old.is_some_and(|old| old.default);
+            touch_class(state, &key.name, default, touched);
             state.priority_classes.insert(key.name.clone(), class);
-            state.read_gangs_of_class(&key.name, touched);
+            state.read_gangs_of_class(&key.name, default, touched);
         }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
         if let Some(old) = state.priority_classes.remove(&key.name) {
             touch_class(state, &key.name, old.default, touched);
-            state.read_gangs_of_class(&key.name, touched);
+            state.read_gangs_of_class(&key.name, old.default, touched);
         }
     }
 

@@ -151,3 +151,29 @@ async fn a_topology_key_that_no_pod_group_has_any_more_is_given_up_when_a_new_on
     let has = ["old", "kept", "new"].map(|key| state.model.has_topology_key(key));
     assert_eq!(has, [false, true, true]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn gangs_without_a_class_count_as_victims_for_what_the_default_class_says() {
+    let f = Fixture::new();
+    f.see::<Workloads>(&workload("w"));
+    let mut group = pod_group("w", "n1");
+    group["metadata"]["name"] = json!(lockstep_api::names::pod_group_name(
+        "w", "uid-w", "workload"
+    ));
+    f.see::<PodGroups>(&group);
+    let counts_for = || {
+        let state = f.index.read();
+        state
+            .gang_inputs
+            .values()
+            .next()
+            .unwrap()
+            .preemption_priority
+    };
+    for (default, expected) in [(true, Some(50)), (false, None)] {
+        f.see::<PriorityClasses>(&json!({"metadata": {"name": "usual",
+            "annotations": {"training.lockstep.dev/preemption-priority": "50"}},
+            "value": 7, "globalDefault": default}));
+        assert_eq!(counts_for(), expected);
+    }
+}

@@ -98,7 +98,7 @@ impl ActionSender {
             };
             admitted.insert(group_of(pod), admission);
         }
-        if verdict.invalid.is_none() && verdict.tier == Tier::RestartAll {
+        if verdict.invalid.is_none() && verdict.tier.restarts_whole_pod() {
             match judge(&api, &params, restart_all).await? {
                 Judgement::Kept(_) => {}
                 Judgement::Dropped(_) | Judgement::Invalid(_) => {

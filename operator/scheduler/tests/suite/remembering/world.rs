@@ -19,7 +19,7 @@ use lockstep_model::{
     Budget, ClusterModel, Constraints, GangPhase, Pod, Quota, QuotaCharge, Resources, VolumeAnswer,
     VolumeNeeds, Weights,
 };
-use lockstep_scheduler::growth::{DomainLedger, MemberLedger};
+use lockstep_scheduler::growth::{DomainInput, MembersInput};
 use lockstep_scheduler::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
 };
@@ -251,12 +251,12 @@ impl World {
                 placement_tries: 0,
                 backs_off_until: None,
                 ends: (self.dice.roll(4) == 0).then(|| self.now + TimeDelta::minutes(20)),
-                members: MemberLedger {
-                    domains: vec![DomainLedger {
+                members: MembersInput {
+                    domains: vec![DomainInput {
                         key: "workload".to_owned(),
-                        ..DomainLedger::default()
+                        ..DomainInput::default()
                     }],
-                    ..MemberLedger::default()
+                    ..MembersInput::default()
                 },
             }),
             gang: Arc::new(Gang {
@@ -336,7 +336,7 @@ impl World {
             match dice.roll(7) {
                 0 => gang.group.priority = dice.one(&[10, 50, 90]),
                 1 => gang.preemption_priority = dice.one(&[None, Some(60)]),
-                2 => workload.phase = GangPhase::Held(reasons::SUSPENDED),
+                2 => workload.phase = GangPhase::NotRequesting(reasons::SUSPENDED),
                 3 => workload.phase = GangPhase::Active,
                 4 => {
                     workload.avoid = vec![AvoidedNode {
@@ -494,9 +494,9 @@ impl World {
         for step in steps {
             match step {
                 Step::Status(write) => self.write(write),
-                Step::Evict { uid, .. } if self.dice.roll(2) == 0 => self.remove(uid),
-                Step::Nominate { uid, node, .. } => {
-                    let mut pod = self.pods[uid.as_str()].clone();
+                Step::Evict { pod, .. } if self.dice.roll(2) == 0 => self.remove(pod.uid.as_str()),
+                Step::Nominate { pod, node } => {
+                    let mut pod = self.pods[pod.uid.as_str()].clone();
                     pod.nominated = Some(node.clone());
                     self.upsert(pod);
                 }

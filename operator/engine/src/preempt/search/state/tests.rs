@@ -8,7 +8,9 @@ use super::*;
 use crate::{
     cluster::{Cluster, ClusterNode},
     placement::PlacementInstance,
-    problem::{Demand, Pods, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, Units},
+    problem::{
+        Demand, Pods, Scope, Shape, TopologyDemand, TopologyStrictness, Unit, UnitIx, Units,
+    },
 };
 
 /// Five nodes of four accelerators, two in each of two racks and one in none. The last takes no pod
@@ -112,6 +114,32 @@ fn slots_without(
         .sum()
 }
 
+/// What evicting these units costs, counted plainly.
+fn cost_of(units: &Units, victims: &[UnitIx]) -> EvictionCost {
+    let mut cost = EvictionCost::default();
+    let mut disrupted = vec![0u64; units.pdb_allowed.len()];
+    let mut cascades = vec![false; units.cascade_loss.len()];
+    for unit in victims.iter().filter_map(|&u| units.units.get(u)) {
+        cost.gangs += u32::from(unit.gang);
+        cost.pods += unit.pod_count();
+        for &(pdb, pods) in &unit.pdbs {
+            disrupted[pdb] += u64::from(pods);
+        }
+        match unit.cascade {
+            None => cost.lost += u128::from(unit.cost),
+            Some(c) if !cascades[c] => {
+                cascades[c] = true;
+                cost.lost += u128::from(units.cascade_loss[c]);
+            }
+            Some(_) => {}
+        }
+    }
+    for (&pods, &allowed) in disrupted.iter().zip(&units.pdb_allowed) {
+        cost.pdb_excess += pods.saturating_sub(u64::from(allowed));
+    }
+    cost
+}
+
 #[test]
 fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_change_are_those_of_plain_counting()
  {
@@ -133,7 +161,7 @@ fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_chang
             None => slots_without(&instance, ix, set, &[0, 1, 2, 3, 4]),
         };
         let price = |set: &[CandidateIx]| {
-            let cost = units.eviction_cost(set);
+            let cost = cost_of(&units, set);
             Price::from(cost.pdb_excess) * instance.weights.excess + cost.lost as Price
         };
         for bits in 0u32..1 << units.units.len() {
@@ -146,7 +174,7 @@ fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_chang
             }
             assert_eq!(
                 (state.victims(), state.cost(), state.price()),
-                (set.clone(), units.eviction_cost(&set), price(&set))
+                (set.clone(), cost_of(&units, &set), price(&set))
             );
             let mut spare = 0;
             for (ix, shape) in fit.shapes.iter().enumerate() {
@@ -166,8 +194,7 @@ fn whatever_set_is_evicted_its_cost_its_slots_and_what_one_more_unit_would_chang
             }
             for candidate in (0..units.units.len()).filter(|c| !set.contains(c)) {
                 let more: Vec<CandidateIx> = set.iter().copied().chain([candidate]).collect();
-                let beyond =
-                    units.eviction_cost(&more).pdb_excess - units.eviction_cost(&set).pdb_excess;
+                let beyond = cost_of(&units, &more).pdb_excess - cost_of(&units, &set).pdb_excess;
                 assert_eq!(
                     (state.marginal(candidate), state.marginal_excess(candidate)),
                     (price(&more) - price(&set), beyond)

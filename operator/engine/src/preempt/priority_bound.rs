@@ -1,0 +1,58 @@
+//! Up to which priority units have to be candidates: KEP-5710 spares more important work first.
+
+use super::{
+    answer::VictimOrder,
+    instance::{PreemptionInstance, after_evicting},
+};
+use crate::{infeasible::Infeasible, placement::place_in, problem::GangPlacement};
+
+/// Up to which priority units are candidates.
+pub(super) struct PriorityBound {
+    /// The priority; `None` where priorities set no bound.
+    pub level: Option<i32>,
+    /// The lowest one of which it was not known in time whether the gang fits with it.
+    pub unknown: Option<i32>,
+}
+
+/// The lowest priority up to which units must be candidates for the gang to fit.
+pub(super) fn priority_bound(
+    instance: &PreemptionInstance<'_>,
+    order: VictimOrder,
+) -> Result<PriorityBound, Infeasible> {
+    fits_without(instance, None).map_err(after_evicting)?;
+    let mut bound = PriorityBound {
+        level: None,
+        unknown: None,
+    };
+    if order == VictimOrder::LeastWork {
+        return Ok(bound);
+    }
+    let mut levels: Vec<i32> = (0..instance.candidates.len())
+        .map(|c| instance.unit(c).priority)
+        .collect();
+    levels.sort_unstable();
+    levels.dedup();
+    // With the highest all candidates go, and that was tried.
+    bound.level = levels.pop();
+    for level in levels {
+        match fits_without(instance, Some(level)) {
+            Ok(_) => {
+                bound.level = Some(level);
+                break;
+            }
+            Err(Infeasible::GaveUp { .. }) => drop(bound.unknown.get_or_insert(level)),
+            Err(_) => {}
+        }
+    }
+    Ok(bound)
+}
+
+/// Places the gang with all candidates up to a priority evicted.
+fn fits_without(
+    instance: &PreemptionInstance<'_>,
+    bound: Option<i32>,
+) -> Result<GangPlacement, Infeasible> {
+    let pool = instance.candidates_up_to(bound);
+    let evicted = (0..pool.len()).filter(|&c| pool[c]);
+    place_in(instance.placement, instance.free_without(evicted))
+}

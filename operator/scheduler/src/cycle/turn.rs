@@ -1,0 +1,246 @@
+//! A gang's turn in the queue: it is placed, others make capacity for it, or it waits.
+
+use std::sync::Arc;
+
+use lockstep_api::scheduling::Backfill;
+use lockstep_engine::{Cluster, Demand, GangPlacement, Infeasible};
+use lockstep_model::{BackfillPlacement, PlacementAttempt, PlacementRequest, QueueReservation};
+
+use super::judged::{judged_before, uids};
+use super::place::{attempt, by_name, capacity_for, placement_request};
+use super::preempt::{Unplaced, make_capacity};
+use super::reservation::reserve_for;
+use super::round::Round;
+use crate::asks::{Asks, Request};
+use crate::capacity::Capacity;
+use crate::context::Context;
+use crate::decision::Decision;
+use crate::memory::Memory;
+use crate::no_victims::Searcher;
+use crate::pending::{GangName, Pending};
+use crate::refusal::{backs_off, retry_excluded_nodes};
+use crate::size;
+use crate::state::{GangState, new_placement};
+
+/// What a gang asks for in its turn.
+struct Turn<'t> {
+    /// Position of the gang.
+    at: usize,
+    request: &'t PlacementRequest,
+    demand: &'t Demand,
+    /// What it asks for as one of several, unless it has a history of its own.
+    asks: Option<Asks>,
+    /// How many have reserved capacity before it.
+    ahead: usize,
+}
+
+/// A gang that does not fit into what is left over.
+struct Short {
+    missing: Infeasible,
+    /// What it may have now.
+    left: Cluster,
+    /// How many times the usual steps its searches may take.
+    effort: u64,
+    /// That it would fit if others had reserved nothing.
+    reserved: Option<Pending>,
+}
+
+/// Places one gang, or says why not.
+pub(super) fn serve_one(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    at: usize,
+    request: Request,
+    round: &mut Round,
+) -> Result<(), Pending> {
+    // It keeps no capacity from others meanwhile: it is not capacity that it waits for.
+    if let Some(pending) = backs_off(context, &gangs[at], &mut round.wake) {
+        return Err(pending);
+    }
+    let wanted = placement_request(context, memory, &gangs[at], request)?;
+    let demand = wanted.demand(context.cluster).map_err(Pending::Unmet)?;
+    let ahead = round.ahead.iter().count();
+    let asks = round.classes.asks(gangs, at, request, &demand, ahead);
+    let asks = asks.filter(|_| !memory.unknown.knows(gangs[at].uid()));
+    let plain = asks.is_some();
+    let turn = Turn {
+        at,
+        request: &wanted,
+        demand: &demand,
+        asks: asks.filter(|_| !round.before.contains_key(&at)),
+        ahead,
+    };
+    if let Some(known) = turn.asks.as_ref().and_then(|a| round.classes.pending(a)) {
+        return Err(known.clone());
+    }
+    if plain
+        && let Some(known) = judged_before(context, memory, gangs, at, turn.asks.as_ref(), round)
+    {
+        return Err(known);
+    }
+    round.judged += 1;
+    let short = match try_to_place(context, memory, capacity, gangs, &turn, round)? {
+        None => return Ok(()),
+        Some(_) if retry_excluded_nodes(&mut gangs[at]) => {
+            return serve_one(context, memory, capacity, gangs, at, request, round);
+        }
+        // It runs without those that were to join it.
+        Some(_) if request == Request::Growth => return Ok(()),
+        Some(short) => short,
+    };
+    let left_out = round.left_out;
+    let answer = preempt_or_reserve(context, memory, capacity, gangs, &turn, short, round);
+    if plain {
+        let left_out = round.left_out > left_out;
+        remember(memory, gangs, &turn, &answer, left_out, round);
+    }
+    match (&answer, turn.asks) {
+        (Ok(()), _) => round.disturb(),
+        // One that was left without a search stands for the others, too: none is left for them.
+        (Err(pending), Some(asks)) if round.ahead.iter().count() == ahead => {
+            round.classes.waits(asks, pending);
+        }
+        _ => {}
+    }
+    answer
+}
+
+/// Places a gang in what is left over for it, or says how that is too little.
+fn try_to_place(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    turn: &Turn<'_>,
+    round: &mut Round,
+) -> Result<Option<Short>, Pending> {
+    let at = turn.at;
+    let free = capacity_for(context, capacity, &gangs[at]);
+    let input = Arc::clone(&gangs[at].input);
+    let effort = memory
+        .unknown
+        .effort(gangs[at].uid(), context.now, &mut round.longer);
+    let (request, demand) = (turn.request, turn.demand);
+    let attempt = attempt(context, &input, request, demand, &round.ahead, effort);
+    let left = attempt.left_over(&free);
+    let (placement, promise) =
+        match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free, &left) {
+            Ok(found) => found,
+            Err(missing) => {
+                let by = attempt.kept_waiting_by(&free);
+                return Ok(Some(Short {
+                    missing,
+                    left,
+                    effort,
+                    reserved: reserved_for(gangs, &by),
+                }));
+            }
+        };
+    let nodes = request.assign(context.cluster, &placement);
+    let named = by_name(context, &nodes);
+    let placement = || new_placement(gangs[at].uid(), &named, context.now);
+    size::check(named.len(), placement, &[], context.now).map_err(Pending::TooLarge)?;
+    gangs[at].promise(promise);
+    capacity.assign(context, &mut gangs[at], named);
+    gangs[at].decision = Decision::Placed(nodes);
+    memory.unknown.settle(gangs[at].uid());
+    round.work = None;
+    round.disturb();
+    Ok(None)
+}
+
+/// Has others make capacity for a gang; if they do not, it reserves what it needs and waits.
+fn preempt_or_reserve(
+    context: &Context<'_>,
+    memory: &mut Memory,
+    capacity: &mut Capacity,
+    gangs: &mut [GangState],
+    turn: &Turn<'_>,
+    short: Short,
+    round: &mut Round,
+) -> Result<(), Pending> {
+    let (at, request, demand) = (turn.at, turn.request, turn.demand);
+    let unplaced = Unplaced {
+        at,
+        request,
+        demand,
+        short: short.missing,
+        effort: short.effort,
+        asks: turn.asks.as_ref(),
+    };
+    let answer = make_capacity(
+        context, memory, capacity, gangs, unplaced, short.left, round,
+    );
+    if answer.is_err() {
+        reserve_for(context, capacity, gangs, at, request, demand, round);
+        round.disturbed |= round.before.get(&at) != gangs[at].status.reservation.as_ref();
+    }
+    match short.reserved {
+        Some(reserved) => answer.map_err(|_| reserved),
+        None => answer,
+    }
+}
+
+/// Keeps the verdict on a gang for later cycles, unless this one has changed what it rests on.
+/// `left_out`: the gang was left without a search.
+fn remember(
+    memory: &mut Memory,
+    gangs: &[GangState],
+    turn: &Turn<'_>,
+    answer: &Result<(), Pending>,
+    left_out: bool,
+    round: &Round,
+) {
+    let Err(pending) = answer else {
+        return;
+    };
+    if round.disturbed {
+        return;
+    }
+    let behind = uids(gangs, &round.ahead).take(turn.ahead);
+    let who = Searcher::of(turn.asks.as_ref(), gangs[turn.at].uid());
+    if left_out {
+        memory.no_victims.leave_out(who, behind, pending);
+    } else {
+        memory.no_victims.judged(who, behind, pending);
+    }
+}
+
+/// Where a gang fits into what is left over, and by when it has to have ended if it needs capacity that
+/// others have reserved for later.
+fn in_free_capacity_or_reserved_for_later(
+    attempt: &PlacementAttempt<'_>,
+    gangs: &[GangState],
+    free: &Cluster,
+    left: &Cluster,
+) -> Result<(GangPlacement, Option<Backfill>), Infeasible> {
+    let short = match attempt.in_left_over(left) {
+        Ok(placement) => return Ok((placement, None)),
+        Err(short) => short,
+    };
+    let BackfillPlacement {
+        placement,
+        reservations,
+    } = attempt.as_backfill(free).ok_or(short)?;
+    let holders = reservations.iter().filter_map(|r| gangs.get(r.gang));
+    let promise = Backfill {
+        ends_by: reservations
+            .iter()
+            .filter_map(|r| r.starts_at)
+            .min()
+            .ok_or(short)?,
+        reserved_for: holders.map(|gang| gang.uid().to_owned()).collect(),
+    };
+    Ok((placement, Some(promise)))
+}
+
+/// Why a gang waits that would fit if these had reserved nothing.
+fn reserved_for(gangs: &[GangState], by: &[&QueueReservation]) -> Option<Pending> {
+    let (first, others) = by.split_first()?;
+    Some(Pending::Reserved {
+        gang: GangName::of(&gangs.get(first.gang)?.input),
+        others: others.len(),
+    })
+}
