@@ -35,11 +35,11 @@ fn no_stage_that_changes_the_ledger_needs_another_stage() {
     let mut seen = 0;
     for stage in stages {
         let path = stage.expect("an entry").path();
-        if path.file_name().is_some_and(|name| name == "mod.rs") {
+        if path.file_name().is_none_or(|name| name == "mod.rs") || path.is_dir() {
             continue;
         }
         let text = std::fs::read_to_string(&path).expect("it is text");
-        for other in ["super::", "crate::record"] {
+        for other in ["super::", "record::"] {
             let needs = text.contains(other);
             assert!(!needs, "{} needs {other}", path.display());
         }

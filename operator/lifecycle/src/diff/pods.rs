@@ -19,7 +19,7 @@ use crate::tier::Tier;
 use crate::view::Target;
 use crate::wake::Wake;
 
-/// A gang that is placed.
+/// The pods of a gang that is placed, and what they are to be.
 pub(super) struct GangPods<'v, 'a> {
     pub facts: &'v Facts<'a>,
     pub ledger: &'v Ledger,

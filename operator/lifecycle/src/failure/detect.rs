@@ -9,7 +9,7 @@ use lockstep_api::node_agent::{Report, ReportKind};
 use lockstep_api::workload::{Cause, CauseKind};
 
 use super::policy::{Failure, Reach, verdict};
-use super::restart_all::{is_swept, last_of as last_trigger};
+use super::restart_all::is_swept;
 use crate::cause::looks_killed;
 use crate::facts::Facts;
 use crate::ledger::{DomainLedger, OpenIncident};
@@ -266,62 +266,8 @@ fn worst_report(
         .min_by_key(|f| (Reverse(verdict(spec, f).action.severity()), f.cause.time))
 }
 
-/// What is known of the last restart of a member's training container.
-pub(crate) enum LastRestart {
-    /// It has none, or one that was answered with an older attempt.
-    Nothing,
-    /// Its report with the true code is on its way: the agent sees an end before the kubelet tells the
-    /// API server.
-    Awaited,
-    /// It ended like this.
-    Ended(Box<Failure>),
-}
-
-/// The last end of a training container that runs again. What is known to be an end of an older attempt
-/// was answered with that.
-pub(crate) fn last_restart(
-    facts: &Facts<'_>,
-    attempt: i64,
-    member: &Member,
-    pod: &PodView,
-    wake: &mut Wake,
-) -> LastRestart {
-    let training = facts.training(&member.group);
-    let Some(container) = pod.containers.get(training) else {
-        return LastRestart::Nothing;
-    };
-    let Some(last) = &container.last else {
-        return LastRestart::Nothing;
-    };
-    let trigger = last_trigger(facts, member, pod).filter(|_| last.reason == RESTARTING_ALL);
-    // Of a container that was restarted with all of its pod the id is not shown.
-    let known = trigger.or_else(|| match &last.id {
-        Some(id) => report_of(facts, pod, training, Some(id)),
-        None => report_where(facts, pod, training, |r| {
-            r.restarts == container.restart_count - 1
-        }),
-    });
-    if known.is_some_and(|r| r.attempt < attempt) {
-        return LastRestart::Nothing;
-    }
-    if let Some(trigger) = trigger {
-        return LastRestart::Ended(Box::new(reported_failure(facts, member, pod, trigger)));
-    }
-    if known.is_none() && facts.is_reported(pod) {
-        // The kubelet shows no times of containers that it ended to restart all of a pod.
-        let ended_by = last.finished_at.or(container.running_since());
-        let deadline = ended_by.map(|at| at + facts.view.settings().report_grace);
-        if deadline.is_some_and(|at| !facts.due(at).passed(wake)) {
-            return LastRestart::Awaited;
-        }
-    }
-    LastRestart::Ended(Box::new(exit_failure(
-        facts, member, pod, training, last, known,
-    )))
-}
-
 /// What is reported of the end of the container of this id.
-fn report_of<'a>(
+pub(super) fn report_of<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
     container: &str,
@@ -332,7 +278,7 @@ fn report_of<'a>(
 }
 
 /// What is reported of the end of one of the containers that a pod has had under this name.
-fn report_where<'a>(
+pub(super) fn report_where<'a>(
     facts: &Facts<'a>,
     pod: &PodView,
     container: &str,

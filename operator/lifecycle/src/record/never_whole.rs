@@ -1,4 +1,4 @@
-//! Stage 06, second part: gangs that have never been whole and do not come to be: they give their
+//! Stage 07, second part: gangs that have never been whole and do not come to be: they give their
 //! capacity back instead of holding for ever what is of no use to them.
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -63,11 +63,11 @@ fn bound_in_part(facts: &Facts<'_>, ledger: &Ledger, gang: &Gang) -> Option<Boun
     let assigned = facts.assigned_nodes(&gang.key);
     let needed = minimum.max(assigned.keys().filter(|m| goes_on(m)).count());
     let pods = facts.current_pods(ledger, gang);
-    let pods = pods.filter_map(|(member, pod)| Some((member, pod?)));
-    let bound: Vec<(&Member, &PodView)> = pods.filter(|(_, pod)| pod.node.is_some()).collect();
-    // One that has finished since was one further all the same.
-    let last = bound.iter().map(|(_, pod)| bound_since(pod)).max()?;
-    let members = bound.iter().filter(|(m, _)| goes_on(m)).count();
+    let pods = pods.filter_map(|(member, pod)| pod.filter(|_| goes_on(member)));
+    let bound = pods.filter(|pod| pod.node.is_some());
+    let since: Vec<DateTime<Utc>> = bound.map(bound_since).collect();
+    let last = since.iter().copied().max()?;
+    let members = since.len();
     (members < needed).then_some(Bound {
         members,
         needed,

@@ -287,3 +287,22 @@ fn a_failure_whose_report_is_under_way_is_not_counted_as_anothers_last_end_too()
     w.settle();
     assert_eq!(w.status().restarts.counted, 2, "{}", w.story(40));
 }
+
+#[test]
+fn a_failure_that_nobody_reports_is_answered_while_the_report_of_another_is_under_way() {
+    let soft = on_code(42, "RestartContainer");
+    let mut w = Solo::new(gang_with(4, &rules(&json!([soft]))));
+    for node in w.node_names() {
+        w.set_restart_all(&node, false);
+    }
+    w.settle();
+    let (without, silent) = (w.node_of("g", 0), w.node_of("g", 3));
+    assert_ne!(without, silent);
+    w.fault(&without, |f| (f.no_agent, f.quick) = (true, true));
+    w.settle();
+    w.fault(&silent, |f| (f.silent_agent, f.quick) = (true, true));
+    w.exit("g", 3, 42);
+    w.exit("g", 0, 7);
+    w.rounds(2);
+    assert_eq!(w.status().attempt, 2, "{}", w.story(40));
+}

@@ -256,22 +256,3 @@ fn a_restart_ends_where_a_node_has_forgotten_the_container_that_came_to_its_atte
         s.message
     );
 }
-
-#[test]
-fn of_restarts_that_no_agent_reported_the_most_severe_is_answered() {
-    let soft = on_code(42, "RestartContainer");
-    let mut w = Solo::new(gang_with(2, &rules(&json!([soft]))));
-    for node in w.node_names() {
-        w.set_restart_all(&node, false);
-    }
-    w.faults(|f| (f.no_agent, f.quick) = (true, true));
-    w.settle();
-    for (member, code) in [(0, 7), (1, 42)] {
-        let node = w.node_of("g", member);
-        w.exit("g", member, code);
-        w.kubelet(&node);
-        w.later(2);
-    }
-    w.settle();
-    assert_eq!(w.status().attempt, 2, "{}", w.story(40));
-}

@@ -28,10 +28,21 @@ struct Turn<'t> {
     at: usize,
     request: &'t PlacementRequest,
     demand: &'t Demand,
+    /// Whether it runs without those that it asks for.
+    grows: bool,
     /// What it asks for as one of several, unless it has a history of its own.
     asks: Option<Asks>,
     /// How many have reserved capacity before it.
     ahead: usize,
+}
+
+/// What came of looking for a place.
+enum Tried {
+    /// It has its place, or runs without.
+    Done,
+    /// Nodes that it had excluded are allowed again.
+    Retry,
+    Short(Box<Short>),
 }
 
 /// A gang that does not fit into what is left over.
@@ -69,6 +80,7 @@ pub(super) fn serve_one(
         at,
         request: &wanted,
         demand: &demand,
+        grows: request == Request::Growth,
         asks: asks.filter(|_| !round.before.contains_key(&at)),
         ahead,
     };
@@ -82,13 +94,9 @@ pub(super) fn serve_one(
     }
     round.judged += 1;
     let short = match try_to_place(context, memory, capacity, gangs, &turn, round)? {
-        None => return Ok(()),
-        Some(_) if retry_excluded_nodes(&mut gangs[at]) => {
-            return serve_one(context, memory, capacity, gangs, at, request, round);
-        }
-        // It runs without those that were to join it.
-        Some(_) if request == Request::Growth => return Ok(()),
-        Some(short) => short,
+        Tried::Done => return Ok(()),
+        Tried::Retry => return serve_one(context, memory, capacity, gangs, at, request, round),
+        Tried::Short(short) => *short,
     };
     let left_out = round.left_out;
     let answer = preempt_or_reserve(context, memory, capacity, gangs, &turn, short, round);
@@ -115,7 +123,7 @@ fn try_to_place(
     gangs: &mut [GangState],
     turn: &Turn<'_>,
     round: &mut Round,
-) -> Result<Option<Short>, Pending> {
+) -> Result<Tried, Pending> {
     let at = turn.at;
     let free = capacity_for(context, capacity, &gangs[at]);
     let input = Arc::clone(&gangs[at].input);
@@ -128,14 +136,16 @@ fn try_to_place(
     let (placement, promise) =
         match in_free_capacity_or_reserved_for_later(&attempt, gangs, &free, &left) {
             Ok(found) => found,
+            Err(_) if retry_excluded_nodes(&mut gangs[at]) => return Ok(Tried::Retry),
+            Err(_) if turn.grows => return Ok(Tried::Done),
             Err(missing) => {
                 let by = attempt.kept_waiting_by(&free);
-                return Ok(Some(Short {
+                return Ok(Tried::Short(Box::new(Short {
                     missing,
                     left,
                     effort,
                     reserved: reserved_for(gangs, &by),
-                }));
+                })));
             }
         };
     let nodes = request.assign(context.cluster, &placement);
@@ -148,7 +158,7 @@ fn try_to_place(
     memory.unknown.settle(gangs[at].uid());
     round.work = None;
     round.disturb();
-    Ok(None)
+    Ok(Tried::Done)
 }
 
 /// Has others make capacity for a gang; if they do not, it reserves what it needs and waits.

@@ -4,11 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
+use lockstep_api::condition::{ConditionStatus, find, reasons, types};
 use lockstep_api::scheduling::{Preemption, Victim};
 use lockstep_engine::{Amounts, NodeIx};
 use lockstep_model::pod_list::Tags;
 use lockstep_model::victims::extended_resources;
-use lockstep_model::{GangPhase, ListedPod, Occupant, Pod, VictimFilter, VictimScope};
+use lockstep_model::{GangPhase, ListedPod, Pod, VictimFilter, VictimScope};
 
 use crate::context::Context;
 use crate::occupancy::{holds, spared, victim_priority};
@@ -173,7 +174,8 @@ impl<'s> Pursuit<'s, '_> {
             ..Found::gone(victim)
         };
         let anew = placement.is_some_and(|p| p.decided_at > self.intent.decided_at);
-        if held.is_empty() || anew && !held.iter().any(|h| self.still_holds(h)) {
+        let in_way = held.iter().any(|h| self.nodes.contains(&h.node));
+        if held.is_empty() || anew && (!in_way || has_left_since(gang, self.intent.decided_at)) {
             return Some(gone);
         }
         let evicted = gang.disrupted();
@@ -198,16 +200,6 @@ impl<'s> Pursuit<'s, '_> {
                 .filter_map(|h| h.pod.as_ref()?.terminating)
                 .max(),
             ..gone
-        })
-    }
-
-    /// Whether a pod of a gang that was given a new placement since the decision is in the way as it was
-    /// then: a gang that grows, or loses a member, keeps the others where they are.
-    fn still_holds(&self, held: &Occupant) -> bool {
-        held.pod.as_ref().is_some_and(|pod| {
-            pod.terminating.is_none()
-                && self.nodes.contains(&held.node)
-                && pod.started.is_some_and(|at| at <= self.intent.decided_at)
         })
     }
 
@@ -267,6 +259,18 @@ impl<'s> Pursuit<'s, '_> {
             && listed.pod.unit.as_ref().is_some_and(|u| &*u.key == unit);
         (with_unit && of_unit).then_some(listed)
     }
+}
+
+/// Whether a gang has given all of its capacity back since then, and so got what it holds now later. A
+/// placement is new, too, when the gang grows or loses a member, which moves nobody else.
+fn has_left_since(gang: &GangState, then: DateTime<Utc>) -> bool {
+    let status = &gang.status;
+    let preempted = find(&status.conditions, types::DISRUPTION_TARGET).is_some_and(|c| {
+        c.status == ConditionStatus::False
+            && c.reason == reasons::PREEMPTED
+            && c.last_transition_time > then
+    });
+    preempted || status.queued_at.is_some_and(|at| at > then)
 }
 
 /// Whether the configuration, which may have changed since the decision, or a label puts a victim out

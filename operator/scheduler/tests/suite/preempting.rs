@@ -80,6 +80,28 @@ fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is
 }
 
 #[test]
+fn a_victim_whose_pods_are_being_made_anew_since_the_decision_is_told_before_its_place_is_given_away()
+ {
+    let mut world = contested();
+    world.later(1);
+    let now = world.cluster.now();
+    world.edit_group("low", |group| {
+        let placement = group.status.as_mut().and_then(|s| s.placement.as_mut());
+        placement.unwrap().decided_at = now;
+    });
+    for pod in world.pods_of("low") {
+        world.remove(WatchedKind::Pod, &Key::of(&pod));
+    }
+    let high = Key::new("ml", "high");
+    while world.pods_of("high").is_empty() {
+        world.cluster.pass(&high);
+    }
+    world.schedule();
+    assert!(world.disrupted("low"));
+    assert_eq!(nominated(&world, "high"), 0);
+}
+
+#[test]
 fn a_gang_displaces_a_less_important_one_step_by_step() {
     let mut world = contested();
     let intent = world.intent("high").unwrap();
