@@ -329,22 +329,3 @@ fn a_watchers_restart_that_is_left_to_the_kubelet_ends_under_a_supervisor_too() 
     let running: Vec<u64> = w.children().into_values().collect();
     assert_eq!(running, [1, 1], "{}", w.story(40));
 }
-
-#[test]
-fn a_watchers_end_that_was_answered_is_not_the_cause_of_a_restart_whose_report_is_under_way() {
-    let soft = json!([{"name": "soft", "action": "RestartContainer",
-        "match": {"exitCodes": {"operator": "In", "values": [42]}}}]);
-    let mut w = begun(accompanied(2, &soft, &restart_all_on(88)));
-    let pod = w.pod("g", 1);
-    assert!(w.exit_container(&pod, "watcher", 88));
-    w.settle();
-    assert_eq!((w.status().attempt, w.status().restarts.counted), (2, 1));
-    w.wait(3600);
-    let node = w.node_of("g", 0);
-    w.fault(&node, |f| f.silent_agent = true);
-    w.exit("g", 0, 42);
-    w.rounds(3);
-    w.fault(&node, |f| f.silent_agent = false);
-    w.settle();
-    assert_eq!(w.status().attempt, 2, "{}", w.story(40));
-}
