@@ -242,11 +242,16 @@ pub struct PodGroupStatus {
 }
 
 impl PodGroupStatus {
+    /// What the condition says that tells why a gang is not placed, or that it is.
+    pub fn scheduled_reason(&self) -> Option<&str> {
+        let scheduled = find(&self.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
+        scheduled.map(|c| c.reason.as_str())
+    }
+
     /// Whether it is capacity that a gang without a placement waits for; other gangs without one are
     /// held, suspended or back off.
     pub fn waits_for_capacity(&self) -> bool {
-        let scheduled = find(&self.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
-        scheduled.is_some_and(|c| c.reason == reasons::UNSCHEDULABLE)
+        self.scheduled_reason() == Some(reasons::UNSCHEDULABLE)
     }
 }
 

@@ -203,7 +203,6 @@ fn gang(group: &PodGroup) -> GangStory {
 }
 
 fn state(status: &PodGroupStatus) -> GangReportState {
-    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
     if is_true(&status.conditions, types::DISRUPTION_TARGET) {
         GangReportState::IsPreempted
     } else if status.preemption.is_some() {
@@ -211,7 +210,7 @@ fn state(status: &PodGroupStatus) -> GangReportState {
     } else if status.placement.is_some() {
         GangReportState::Placed
     } else {
-        match scheduled {
+        match status.scheduled_reason() {
             None => GangReportState::Unseen,
             Some(_) if status.waits_for_capacity() => GangReportState::Waits,
             Some(_) => GangReportState::Held,

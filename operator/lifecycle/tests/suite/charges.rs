@@ -269,14 +269,20 @@ fn a_late_pass_that_sees_an_eviction_with_its_echo_in_a_peer_charges_nothing() {
     );
 }
 
-#[test]
-fn a_failure_whose_report_is_under_way_is_not_counted_as_anothers_last_end_too() {
+/// A gang that runs, whose kubelets restart a container that ends with 42.
+fn left_to_kubelets(members: i32) -> Solo {
     let soft = on_code(42, "RestartContainer");
-    let mut w = Solo::new(gang_with(2, &rules(&json!([soft]))));
+    let mut w = Solo::new(gang_with(members, &rules(&json!([soft]))));
     for node in w.node_names() {
         w.set_restart_all(&node, false);
     }
     w.settle();
+    w
+}
+
+#[test]
+fn a_failure_whose_report_is_under_way_is_not_counted_as_anothers_last_end_too() {
+    let mut w = left_to_kubelets(2);
     w.exit("g", 1, 42);
     w.settle();
     let node = w.node_of("g", 0);
@@ -290,12 +296,7 @@ fn a_failure_whose_report_is_under_way_is_not_counted_as_anothers_last_end_too()
 
 #[test]
 fn a_failure_that_nobody_reports_is_answered_while_the_report_of_another_is_under_way() {
-    let soft = on_code(42, "RestartContainer");
-    let mut w = Solo::new(gang_with(4, &rules(&json!([soft]))));
-    for node in w.node_names() {
-        w.set_restart_all(&node, false);
-    }
-    w.settle();
+    let mut w = left_to_kubelets(4);
     let (without, silent) = (w.node_of("g", 0), w.node_of("g", 3));
     assert_ne!(without, silent);
     w.fault(&without, |f| (f.no_agent, f.quick) = (true, true));

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::PodGroup;
-use lockstep_api::condition::{find, types};
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_model::GangPhase;
 use lockstep_scheduler::GangInput;
@@ -90,7 +89,10 @@ impl WaitingCounts {
             _ => "held",
         };
         *self.gangs.entry(state).or_default() += 1;
-        let scheduled = group.status.as_ref().and_then(scheduled_reason);
+        let scheduled = group
+            .status
+            .as_ref()
+            .and_then(PodGroupStatus::scheduled_reason);
         if let Some(reason) = scheduled.filter(|_| ["waiting", "held"].contains(&state)) {
             let labels = WaitingLabels {
                 namespace: namespace.to_owned(),
@@ -165,10 +167,4 @@ fn outranked(state: &State, accelerators: &[String]) -> i64 {
             .sum::<i64>()
     };
     lower.map(of).sum()
-}
-
-/// What the condition says that tells why a gang is not placed.
-fn scheduled_reason(status: &PodGroupStatus) -> Option<&str> {
-    let scheduled = find(&status.conditions, types::POD_GROUP_INITIALLY_SCHEDULED);
-    scheduled.map(|c| c.reason.as_str())
 }

@@ -120,7 +120,7 @@ impl State {
     ) {
         let of_class = self.pod_groups.iter().filter(|(_, group)| {
             let name = group.spec.gang.priority_class_name.as_deref();
-            name.map_or(default, |name| name == class)
+            is_of_class(name, class, default)
         });
         let keys: Vec<Key> = of_class.map(|(key, _)| key.clone()).collect();
         for key in keys {
@@ -176,4 +176,9 @@ impl State {
         };
         sources.read(previous)
     }
+}
+
+/// Whether what names this class, or none, is of a class; of the default class is what names none.
+pub(super) fn is_of_class(named: Option<&str>, class: &str, default: bool) -> bool {
+    named.map_or(default, |named| named == class)
 }

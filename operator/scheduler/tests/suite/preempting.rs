@@ -48,6 +48,17 @@ fn nominated(world: &Gangs, name: &str) -> usize {
     world.pods_of(name).iter().filter_map(node).count()
 }
 
+/// The preemptor's pods come to be: the victim is told, and none of them takes its place yet.
+fn is_told_before_its_place_is_given_away(world: &mut Gangs) {
+    let high = Key::new("ml", "high");
+    while world.pods_of("high").is_empty() {
+        world.cluster.pass(&high);
+    }
+    world.schedule();
+    assert!(world.disrupted("low"));
+    assert_eq!(nominated(world, "high"), 0);
+}
+
 #[test]
 fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is_given_away() {
     let mut world = Gangs::new(&[("n1", 2), ("n2", 2)]);
@@ -71,12 +82,7 @@ fn a_victim_whose_pods_were_bound_since_the_decision_is_told_before_its_place_is
     // Its members of the first node are found again: a new placement for the same pods.
     world.schedule();
     assert_eq!(world.running("low"), 4);
-    while world.pods_of("high").is_empty() {
-        world.cluster.pass(&high);
-    }
-    world.schedule();
-    assert!(world.disrupted("low"));
-    assert_eq!(nominated(&world, "high"), 0);
+    is_told_before_its_place_is_given_away(&mut world);
 }
 
 #[test]
@@ -92,13 +98,7 @@ fn a_victim_whose_pods_are_being_made_anew_since_the_decision_is_told_before_its
     for pod in world.pods_of("low") {
         world.remove(WatchedKind::Pod, &Key::of(&pod));
     }
-    let high = Key::new("ml", "high");
-    while world.pods_of("high").is_empty() {
-        world.cluster.pass(&high);
-    }
-    world.schedule();
-    assert!(world.disrupted("low"));
-    assert_eq!(nominated(&world, "high"), 0);
+    is_told_before_its_place_is_given_away(&mut world);
 }
 
 #[test]

@@ -127,7 +127,8 @@ pub(super) fn bound(cluster: &SimCluster) -> Bound {
     let pods = pods.filter(|p| !over(p) && !leaving(p));
     let each = pods.filter_map(|pod| {
         let node = node_of(&pod)?.to_owned();
-        Some(((controller(&pod)?, member_of(&pod)?), node))
+        let uid = controller(&pod)?.to_owned();
+        Some(((uid, member_of(&pod)?), node))
     });
     each.collect()
 }
@@ -157,9 +158,7 @@ fn workload<'a>(
     group: &PodGroup,
     workloads: &'a BTreeMap<String, TrainingWorkload>,
 ) -> Option<&'a TrainingWorkload> {
-    let owners = group.metadata.owner_references.as_ref()?;
-    let owner = owners.iter().find(|o| o.controller == Some(true))?;
-    workloads.get(&owner.uid)
+    workloads.get(controller(group)?)
 }
 
 fn has_ended(workload: &TrainingWorkload) -> bool {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::Pod;
+use kube::Resource;
 use lockstep_api::condition::{find, types};
 use lockstep_api::key::Key;
 use lockstep_api::workload::{Phase, SchedulingPolicy};
@@ -36,9 +37,8 @@ fn promised_elsewhere(cluster: &SimCluster) -> Vec<String> {
     let bound = bound(cluster);
     let groups = cluster.list::<PodGroup>();
     let promised = groups.iter().filter_map(|group| {
-        let owners = group.metadata.owner_references.as_ref()?;
-        let owner = owners.iter().find(|o| o.controller == Some(true))?;
-        Some((owner.uid.clone(), assigned(group.status.as_ref()?)))
+        let uid = controller(group)?.to_owned();
+        Some((uid, assigned(group.status.as_ref()?)))
     });
     let each = promised.flat_map(|(uid, nodes)| {
         nodes
@@ -85,7 +85,7 @@ fn partly_there(
             continue;
         };
         if node_of(&pod).is_some() && !over(&pod) && !leaving(&pod) {
-            *there.entry(uid).or_default() += 1;
+            *there.entry(uid.to_owned()).or_default() += 1;
         }
     }
     let whole = workloads.iter().filter(|w| {
@@ -119,9 +119,11 @@ fn partly_there(
     broken.collect()
 }
 
-pub(super) fn controller(pod: &Pod) -> Option<String> {
-    let object = serde_json::to_value(pod).ok()?;
-    owner(&object).map(str::to_owned)
+/// UID of the workload that controls an object.
+pub(super) fn controller<K: Resource>(object: &K) -> Option<&str> {
+    let mut owners = object.meta().owner_references.iter().flatten();
+    let controller = owners.find(|o| o.controller == Some(true))?;
+    (controller.kind == "TrainingWorkload").then_some(controller.uid.as_str())
 }
 
 /// What is left of workloads that were deleted.

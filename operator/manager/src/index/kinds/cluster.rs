@@ -8,6 +8,7 @@ use lockstep_lifecycle::nodes::NodeInfo;
 use lockstep_model::wire::{BudgetWire, NodeWire, PodWire, PriorityClassWire};
 use lockstep_model::{Budget, Node, Pod, PriorityClass};
 
+use super::super::gangs::is_of_class;
 use super::super::state::{Key, PodEntry, State, Touched, node_key};
 use super::super::watched_kind::WatchedKind;
 use super::super::wire::{member, node_info};
@@ -199,14 +200,9 @@ impl Watched for PriorityClasses {
 
 /// Workloads of a class, and with the default class those without one, may be judged anew.
 fn touch_class(state: &State, name: &str, default: bool, touched: &mut Touched) {
-    let concerned =
-        state
-            .workloads
-            .iter()
-            .filter(|(_, w)| match w.spec.priority_class_name.as_deref() {
-                Some(class) => class == name,
-                None => default,
-            });
+    let concerned = state.workloads.iter();
+    let concerned = concerned
+        .filter(|(_, w)| is_of_class(w.spec.priority_class_name.as_deref(), name, default));
     touched
         .workloads
         .extend(concerned.map(|(key, _)| key.clone()));
