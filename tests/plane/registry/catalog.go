@@ -119,7 +119,7 @@ func foldStringData(obj runtime.Object) {
 	secret.StringData = nil
 }
 
-// flowControl is storage only: requests wait for nothing here but the switch of server/slow.go.
+// flowControl is followed by the library's API Priority and Fairness.
 func flowControl() []*Resource {
 	flow := flowcontrolv1.SchemeGroupVersion
 	return []*Resource{

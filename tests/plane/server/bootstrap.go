@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,14 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 	"k8s.io/apimachinery/pkg/util/wait"
+	flows "k8s.io/apiserver/pkg/apis/flowcontrol/bootstrap"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/ptr"
 
 	"lockstep/tests/plane/auth"
 )
 
-// bootstrap creates what every cluster has: namespaces, priority classes,
-// default roles, and the kubernetes service with the server's own address.
+// bootstrap creates what every cluster has: namespaces, priority classes, flow schemas with their
+// levels, default roles, and the kubernetes service with the server's own address.
 func bootstrap(ctx context.Context, client kubernetes.Interface, port int) error {
 	var creates []func() error
 	create := func(f func() error) { creates = append(creates, f) }
@@ -31,6 +33,18 @@ func bootstrap(ctx context.Context, client kubernetes.Interface, port int) error
 	for name, value := range map[string]int32{"system-node-critical": 2_000_001_000, "system-cluster-critical": 2_000_000_000} {
 		create(func() error {
 			_, err := client.SchedulingV1().PriorityClasses().Create(ctx, &schedulingv1.PriorityClass{ObjectMeta: metav1.ObjectMeta{Name: name}, Value: value}, metav1.CreateOptions{})
+			return err
+		})
+	}
+	for _, level := range slices.Concat(flows.MandatoryPriorityLevelConfigurations, flows.SuggestedPriorityLevelConfigurations) {
+		create(func() error {
+			_, err := client.FlowcontrolV1().PriorityLevelConfigurations().Create(ctx, level, metav1.CreateOptions{})
+			return err
+		})
+	}
+	for _, schema := range slices.Concat(flows.MandatoryFlowSchemas, flows.SuggestedFlowSchemas) {
+		create(func() error {
+			_, err := client.FlowcontrolV1().FlowSchemas().Create(ctx, schema, metav1.CreateOptions{})
 			return err
 		})
 	}

@@ -41,6 +41,12 @@ const (
 	release      = "v1.37.2"
 )
 
+// What kube-apiserver serves at a time unless told otherwise. The sum is what the priority levels share.
+const (
+	maxRequestsInFlight         = 400
+	maxMutatingRequestsInFlight = 200
+)
+
 // reportedVersion makes /version say what the libraries are; they are built
 // without linker stamps, which kubectl could not parse.
 type reportedVersion struct {
@@ -58,7 +64,7 @@ func (reportedVersion) Info() *version.Info {
 func genericConfig(o *Options, listener net.Listener, port int, creds *credentials, log *audit.Log, slow *slow) (*genericapiserver.Config, error) {
 	c := genericapiserver.NewConfig(apis.Codecs)
 	c.EffectiveVersion = reportedVersion{basecompatibility.NewEffectiveVersionFromString(releaseMajor+"."+releaseMinor, "", "")}
-	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = 0, 0 // never throttle
+	c.MaxRequestsInFlight, c.MaxMutatingRequestsInFlight = maxRequestsInFlight, maxMutatingRequestsInFlight
 	c.ShutdownDelayDuration = 0
 	c.AggregatedDiscoveryGroupManager = aggregated.NewResourceManager("apis")
 	c.LongRunningFunc = filters.BasicLongRunningRequestCheck(sets.NewString("watch", "proxy"), sets.NewString("attach", "exec", "proxy", "log", "portforward"))

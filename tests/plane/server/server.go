@@ -31,6 +31,7 @@ import (
 	apiextensionsoptions "k8s.io/apiextensions-apiserver/pkg/cmd/server/options"
 	serverstorage "k8s.io/apiserver/pkg/server/storage"
 	utilfeature "k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/apiserver/pkg/util/flowcontrol"
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/dynamic"
 	aggregatorv1 "k8s.io/kube-aggregator/pkg/apis/apiregistration/v1"
@@ -107,8 +108,8 @@ func Run(ctx context.Context, o *Options) error {
 	return prepared.Run(ctx)
 }
 
-// connect makes the clients over the loopback, and what needs them: the
-// authorizer and admission.
+// connect makes the clients over the loopback, and what needs them: priority and
+// fairness, the authorizer and admission.
 func (p *plane) connect(log *audit.Log) error {
 	protobuf := clientrest.CopyConfig(p.config.LoopbackClientConfig)
 	protobuf.ContentType = runtime.ContentTypeProtobuf
@@ -121,6 +122,7 @@ func (p *plane) connect(log *audit.Log) error {
 		return err
 	}
 	p.informers = informers.NewSharedInformerFactory(p.client, 0)
+	p.config.FlowControl = flowcontrol.New(p.informers, p.client.FlowcontrolV1(), p.config.MaxRequestsInFlight+p.config.MaxMutatingRequestsInFlight)
 	p.rbac = auth.NewRBAC(p.informers)
 	p.config.Authorization.Authorizer = audit.Authorizer{Authorizer: p.rbac, Log: log}
 	p.config.RuleResolver = p.rbac

@@ -110,7 +110,33 @@ async fn flow_control_is_for(cluster: &Cluster, accounts: &[(&str, String)]) -> 
     }
     let expected = accounts.iter().map(|(n, a)| ((*n).to_owned(), a.clone()));
     ensure!(found == expected.collect(), "{found:?}");
+    let [(manager, manager_name), (agents, agent_name)] = accounts else {
+        anyhow::bail!("a manager and its agents: {accounts:?}");
+    };
+    let manager_token = format!("sa:{manager}:{manager_name}");
+    let agent_token = format!("sa:{agents}:{agent_name}:node-1");
+    let leases = format!("/apis/coordination.k8s.io/v1/namespaces/{manager}/leases/lockstep");
+    for (token, path, level) in [
+        (&manager_token, leases.as_str(), "leader-election"),
+        (&manager_token, "/api/v1/pods?limit=1", "workload-high"),
+        (&agent_token, "/api/v1/pods?limit=1", "lockstep-agents"),
+    ] {
+        let found = level_of(cluster, token, path).await?;
+        ensure!(found.ends_with(level), "{token} {path}: {found}");
+    }
     Ok(())
+}
+
+/// The priority level in which the server has answered, whatever it has answered.
+async fn level_of(cluster: &Cluster, token: &str, path: &str) -> Result<String> {
+    let request = ::http::Request::get(path).body(kube::client::Body::empty())?;
+    let answer = cluster.client_as(token).await?.send(request).await?;
+    let uid = answer.headers().get("X-Kubernetes-PF-PriorityLevel-UID");
+    let uid = uid.context("a server without priority levels")?.to_str()?;
+    let levels: Api<PriorityLevelConfiguration> = Api::all(cluster.client().await?);
+    let levels = levels.list(&ListParams::default()).await?;
+    let found = levels.iter().find(|l| l.uid().as_deref() == Some(uid));
+    Ok(found.context("a level of that UID")?.name_any())
 }
 
 async fn metric(manager: &Manager, policy: &str) -> Result<String> {
