@@ -80,7 +80,7 @@ pub fn record(
         nodes: nodes.iter().map(NodeRecord::of).collect(),
         pods: pods
             .iter()
-            .filter_map(|p| PodRecord::of(p, label_keys.get(p.namespace.as_str()).unwrap_or(keys)))
+            .filter_map(|p| PodRecord::of(p, label_keys.get(&*p.namespace).unwrap_or(keys)))
             .collect(),
         gangs: recorded,
         priority_classes: classes.into_iter().map(PriorityClassRecord::from).collect(),

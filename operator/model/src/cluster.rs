@@ -5,7 +5,8 @@ mod mounting;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{NodeName, Uid};
+use lockstep_api::key::Key;
 use lockstep_engine::{Cluster, ClusterNode as EngineNode, NodeIx};
 
 use crate::dims::Dims;
@@ -30,21 +31,21 @@ pub struct Snapshot {
     nodes_version: u64,
     /// Another number whenever a node or a pod has changed, come or gone.
     version: u64,
-    ordinals: Arc<HashMap<String, NodeIx>>,
+    ordinals: Arc<HashMap<NodeName, NodeIx>>,
     /// All pods in a row, once somebody has asked for them.
     listed: PodRow,
     /// Pods by the UID of their controlling owner, for the owners that were asked for.
     owned: Arc<BTreeMap<Uid, Arc<Vec<Arc<Pod>>>>>,
-    /// Groups of kube-scheduler's, by namespace and name.
-    native_groups: Arc<BTreeMap<(String, String), NativeGroup>>,
+    /// Groups of kube-scheduler's.
+    native_groups: Arc<BTreeMap<Key, NativeGroup>>,
     /// Pods by the claims that they mount.
     mounting: Arc<Mounting>,
 }
 
 /// One node and the pods that take capacity on it.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 struct NodeEntry {
-    name: String,
+    name: NodeName,
     /// `None` once it was deleted, and for a node that only pods speak of.
     node: Option<Arc<Node>>,
     class: Option<ClassId>,
@@ -73,9 +74,9 @@ impl Snapshot {
         self.ordinals.get(name).copied()
     }
 
-    /// Name of a node by ordinal.
-    pub fn node_name(&self, ix: NodeIx) -> &str {
-        self.nodes.get(ix).map_or("", |n| &n.name)
+    /// Name of a node by ordinal; `None` for an ordinal of another snapshot.
+    pub fn node_name(&self, ix: NodeIx) -> Option<&NodeName> {
+        Some(&self.nodes.get(ix)?.name)
     }
 
     /// A node that exists.
@@ -140,7 +141,10 @@ impl Snapshot {
         if unit.mode != UnitMode::Native {
             return Some(unit.mode);
         }
-        let group = (pod.namespace.clone(), unit.key.to_string());
+        let group = Key {
+            namespace: Arc::clone(&pod.namespace),
+            name: Arc::clone(&unit.key),
+        };
         match self.native_groups.get(&group) {
             Some(NativeGroup::Basic) => None,
             Some(NativeGroup::Single) => Some(UnitMode::Single),
@@ -170,9 +174,10 @@ impl Snapshot {
 pub struct ClusterModel {
     now: Snapshot,
     pods: HashMap<Uid, Arc<Pod>>,
-    /// Equal labels and requests are held once: pods come in large families.
+    /// Equal labels, requests and namespaces are held once: pods come in large families.
     labels: Shared<BTreeMap<String, String>>,
     requests: Shared<Resources>,
+    namespaces: Shared<str>,
     classes: BTreeMap<NodeClass, ClassId>,
     /// Never goes back, so that a verdict kept for a class is never taken for another's.
     next_class: ClassId,
@@ -197,6 +202,7 @@ impl Default for ClusterModel {
             pods: HashMap::new(),
             labels: Shared::default(),
             requests: Shared::default(),
+            namespaces: Shared::default(),
             classes: BTreeMap::new(),
             next_class: 0,
         }
@@ -262,9 +268,13 @@ impl ClusterModel {
         self.pods_changed();
         self.labels.share(&mut pod.labels);
         self.requests.share(&mut pod.requests);
+        self.namespaces.share(&mut pod.namespace);
+        let on = pod.held_node().cloned().map(|node| self.entry(&node));
+        if let Some(ix) = on {
+            pod.share_node_name(&self.now.nodes[ix].name);
+        }
         let pod = Arc::new(pod);
-        if let Some(node) = pod.holds() {
-            let ix = self.entry(node);
+        if let Some(ix) = on {
             let there = &mut Arc::make_mut(&mut Arc::make_mut(&mut self.now.nodes)[ix]).pods;
             let at = there.partition_point(|other| order(other) < order(&pod));
             there.insert(at, Arc::clone(&pod));
@@ -279,6 +289,11 @@ impl ClusterModel {
         }
         self.pods.insert(pod.uid.clone(), pod);
         true
+    }
+
+    /// Replaces the name of a namespace by the equal one that pods hold.
+    pub fn share_namespace(&mut self, namespace: &mut Arc<str>) {
+        self.namespaces.share(namespace);
     }
 
     /// Forgets a pod.
@@ -308,27 +323,21 @@ impl ClusterModel {
     }
 
     /// Takes note of a group of kube-scheduler's; `None`: it is gone. False when that was known.
-    pub fn set_native_group(
-        &mut self,
-        namespace: &str,
-        name: &str,
-        group: Option<NativeGroup>,
-    ) -> bool {
-        let key = (namespace.to_owned(), name.to_owned());
-        if self.now.native_groups.get(&key).copied() == group {
+    pub fn set_native_group(&mut self, key: &Key, group: Option<NativeGroup>) -> bool {
+        if self.now.native_groups.get(key).copied() == group {
             return false;
         }
         let groups = Arc::make_mut(&mut self.now.native_groups);
         match group {
-            Some(group) => groups.insert(key, group),
-            None => groups.remove(&key),
+            Some(group) => groups.insert(key.clone(), group),
+            None => groups.remove(key),
         };
         self.pods_changed();
         true
     }
 
-    /// Groups of kube-scheduler's that are known, by namespace and name.
-    pub fn native_groups(&self) -> impl Iterator<Item = &(String, String)> {
+    /// Groups of kube-scheduler's that are known.
+    pub fn native_groups(&self) -> impl Iterator<Item = &Key> {
         self.now.native_groups.keys()
     }
 
@@ -392,16 +401,18 @@ impl ClusterModel {
         self.now.version += 1;
     }
 
-    fn entry(&mut self, name: &str) -> NodeIx {
-        if let Some(ix) = self.now.ordinal(name) {
+    fn entry(&mut self, name: &NodeName) -> NodeIx {
+        if let Some(ix) = self.now.ordinal(name.as_str()) {
             return ix;
         }
         let nodes = Arc::make_mut(&mut self.now.nodes);
         nodes.push(Arc::new(NodeEntry {
-            name: name.to_owned(),
-            ..NodeEntry::default()
+            name: name.clone(),
+            node: None,
+            class: None,
+            pods: Vec::new(),
         }));
-        Arc::make_mut(&mut self.now.ordinals).insert(name.to_owned(), nodes.len() - 1);
+        Arc::make_mut(&mut self.now.ordinals).insert(name.clone(), nodes.len() - 1);
         self.now.listed.grow(nodes.len());
         nodes.len() - 1
     }

@@ -253,7 +253,7 @@ fn term_matches(term: &NodeSelectorTerm, node: &Node) -> bool {
             .all(|r| requirement_matches(r, node.labels.get(&r.key).map(String::as_str)))
         && fields
             .iter()
-            .all(|r| r.key == NAME_FIELD && requirement_matches(r, Some(&node.name)))
+            .all(|r| r.key == NAME_FIELD && requirement_matches(r, Some(node.name.as_str())))
 }
 
 fn requirement_matches(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
@@ -288,10 +288,9 @@ mod tests {
     fn node(name: &str) -> Node {
         let labels = [("zone", "a"), ("gen", "7"), (HOSTNAME, name)];
         Node {
-            name: name.into(),
             labels: labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
             ready: true,
-            ..Node::default()
+            ..Node::bare(name.parse().unwrap())
         }
     }
 

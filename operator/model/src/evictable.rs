@@ -159,7 +159,7 @@ impl<'a> Occupancy<'a> {
             if let Some(unit) = &listed.pod.unit
                 && self.cluster.goes_whole(&listed.pod)
             {
-                let key = (listed.pod.namespace.as_str(), &*unit.key);
+                let key = (&*listed.pod.namespace, &*unit.key);
                 units.entry(key).or_default().push(listed);
             }
         }

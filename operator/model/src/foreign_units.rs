@@ -54,5 +54,5 @@ impl<'a> ForeignUnits<'a> {
 }
 
 fn key(pod: &Pod) -> Option<(&str, &str)> {
-    Some((pod.namespace.as_str(), &*pod.unit.as_ref()?.key))
+    Some((&*pod.namespace, &*pod.unit.as_ref()?.key))
 }

@@ -3,12 +3,13 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
 use lockstep_api::scheduling::Placement;
 
 /// Node of each placed member.
-pub type Assignments = BTreeMap<Member, String>;
+pub type Assignments = BTreeMap<Member, NodeName>;
 
 /// Whether a gang may have or get capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,8 +27,11 @@ pub enum GangPhase {
 pub fn assignments(placement: &Placement) -> Assignments {
     let mut out = Assignments::new();
     for at in &placement.nodes {
+        let Some(node) = NodeName::read(Some(&at.node)) else {
+            continue;
+        };
         for member in MemberSet::parse(&at.members).unwrap_or_default() {
-            out.insert(member, at.node.clone());
+            out.insert(member, node.clone());
         }
     }
     out

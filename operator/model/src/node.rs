@@ -5,16 +5,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::api::core::v1::Taint;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use lockstep_api::ids::NodeName;
 use serde::Deserialize;
 
 use crate::resources::Resources;
-use crate::unreadable::{Unreadable, present};
+use crate::unreadable::Unreadable;
 
 /// A node as the scheduler sees it.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Node {
     /// Name.
-    pub name: String,
+    pub name: NodeName,
     /// What the kubelet offers to pods.
     pub allocatable: Resources,
     /// Labels.
@@ -50,6 +51,19 @@ pub struct NodeStatusView {
 }
 
 impl Node {
+    /// A node that offers nothing and is not ready.
+    pub fn bare(name: NodeName) -> Self {
+        Self {
+            name,
+            allocatable: Resources::default(),
+            labels: BTreeMap::new(),
+            taints: Vec::new(),
+            features: BTreeSet::new(),
+            unschedulable: false,
+            ready: false,
+        }
+    }
+
     /// A node from the parts of its object that are read; `ready` is whether its Ready condition is
     /// True.
     pub fn new(
@@ -59,7 +73,7 @@ impl Node {
         ready: bool,
     ) -> Result<Self, Unreadable> {
         Ok(Self {
-            name: present("name", metadata.name.as_ref())?.clone(),
+            name: NodeName::read(metadata.name.as_deref()).ok_or(Unreadable::Missing("name"))?,
             allocatable: Resources::parse(&status.allocatable)?,
             labels: metadata.labels.clone().unwrap_or_default(),
             taints: spec.taints.clone(),

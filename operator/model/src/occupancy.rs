@@ -354,7 +354,7 @@ impl<'a> Occupancy<'a> {
         let managed: HashSet<(&str, &str)> = owners.collect();
         let managed = move |pod: &Pod| {
             let owner = pod.owner.as_ref();
-            owner.is_some_and(|o| managed.contains(&(pod.namespace.as_str(), o.as_str())))
+            owner.is_some_and(|o| managed.contains(&(&*pod.namespace, o.as_str())))
         };
         let (pods, is_evicted) = (self.cluster.listed_pods(), self.is_evicted());
         pods.filter(move |listed| {

@@ -22,7 +22,7 @@ pub struct Budget {
 impl Budget {
     /// Whether the budget guards a pod.
     pub fn guards(&self, pod: &Pod) -> bool {
-        pod.namespace == self.namespace
+        *pod.namespace == *self.namespace
             && self
                 .selector
                 .as_ref()

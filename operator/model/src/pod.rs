@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use kube::Resource;
 use lockstep_api::TrainingWorkload;
 use lockstep_api::condition::{reasons, types};
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::names::{PREEMPTION_GATE, annotations, labels, member_of};
 use lockstep_api::time::utc;
@@ -39,9 +39,9 @@ pub struct Pod {
     /// UID.
     pub uid: Uid,
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name.
-    pub name: String,
+    pub name: Arc<str>,
     /// Labels, for disruption budgets.
     pub labels: Arc<BTreeMap<String, String>>,
     /// UID of the workload that controls it, from [`workload_of`].
@@ -50,17 +50,17 @@ pub struct Pod {
     /// all of that restarts or waits.
     pub unit: Option<PodUnit>,
     /// Name of the pod group; to be believed only where there is an owner.
-    pub pod_group: Option<String>,
+    pub pod_group: Option<Arc<str>>,
     /// Address in the workload; to be believed only where there is an owner.
     pub member: Option<Member>,
     /// Id of the placement that chose the node.
-    pub placement: Option<String>,
+    pub placement: Option<Arc<str>>,
     /// Node it is bound to.
-    pub bound: Option<String>,
+    pub bound: Option<NodeName>,
     /// Node that its affinity names in `matchFields`.
-    pub pinned: Option<String>,
+    pub pinned: Option<NodeName>,
     /// Node that is kept free for it.
-    pub nominated: Option<String>,
+    pub nominated: Option<NodeName>,
     /// What it holds.
     pub requests: Arc<Resources>,
     /// Names of the claims for volumes that it mounts; `None`: it mounts none.
@@ -109,7 +109,7 @@ pub enum Stage {
 
 impl Pod {
     /// A pod that asks for nothing and is nowhere.
-    pub fn bare(namespace: impl Into<String>, name: impl Into<String>, uid: Uid) -> Self {
+    pub fn bare(namespace: impl Into<Arc<str>>, name: impl Into<Arc<str>>, uid: Uid) -> Self {
         Self {
             uid,
             namespace: namespace.into(),
@@ -163,7 +163,7 @@ impl Pod {
             let mut all = status.conditions.iter();
             all.find(|c| c.type_ == type_ && c.status == status_)
         };
-        let bound = spec.node_name.clone().filter(|n| !n.is_empty());
+        let bound = NodeName::read(spec.node_name.as_deref());
         let unscheduled = condition("PodScheduled", "False").filter(|_| bound.is_none());
         let not_scheduled_for = unscheduled.and_then(|c| c.reason.as_deref());
         let stage = if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
@@ -187,14 +187,14 @@ impl Pod {
         let created = metadata.creation_timestamp.as_ref();
         Ok(Self {
             uid,
-            namespace: namespace.clone(),
-            name: name.clone(),
+            namespace: namespace.as_str().into(),
+            name: name.as_str().into(),
             labels: Arc::new(shared_labels(metadata)),
             owner: workload_of(metadata).and_then(|o| Uid::read(Some(&o.uid))),
             unit: unit_of(metadata, spec.group()),
-            pod_group: label(labels::POD_GROUP).cloned(),
+            pod_group: label(labels::POD_GROUP).map(|g| g.as_str().into()),
             member: metadata.labels.as_ref().and_then(member_of),
-            placement: annotation(annotations::PLACEMENT).cloned(),
+            placement: annotation(annotations::PLACEMENT).map(|p| p.as_str().into()),
             bound,
             pinned: spec
                 .affinity
@@ -203,8 +203,9 @@ impl Pod {
                 .and_then(pin),
             nominated: status
                 .nominated_node_name
-                .clone()
-                .filter(|n| !held_back && !n.is_empty()),
+                .as_deref()
+                .filter(|_| !held_back)
+                .and_then(|n| NodeName::read(Some(n))),
             requests: Arc::new(pod_takes(spec)?),
             claims: spec.claims(),
             priority,
@@ -230,12 +231,22 @@ impl Pod {
     /// The node whose capacity it takes: bound, else pinned, else nominated. Pods that have ended
     /// take none.
     pub fn holds(&self) -> Option<&str> {
-        let node = self
-            .bound
-            .as_deref()
-            .or(self.pinned.as_deref())
-            .or(self.nominated.as_deref());
+        self.held_node().map(NodeName::as_str)
+    }
+
+    pub(crate) fn held_node(&self) -> Option<&NodeName> {
+        let nodes = [&self.bound, &self.pinned, &self.nominated];
+        let node = nodes.into_iter().find_map(Option::as_ref);
         node.filter(|_| !self.ended())
+    }
+
+    /// Takes the name of the node that it holds from there, so that it is held once for all pods of a node.
+    pub(crate) fn share_node_name(&mut self, held: &NodeName) {
+        for name in [&mut self.bound, &mut self.pinned, &mut self.nominated] {
+            if name.as_ref() == Some(held) {
+                *name = Some(held.clone());
+            }
+        }
     }
 
     /// Whether our preemption gate holds it.
@@ -313,7 +324,7 @@ pub fn checkpoint(text: &str) -> Option<DateTime<Utc>> {
 /// The node that every term of the required affinity names in `matchFields`, as our pods and those
 /// of `DaemonSet`s have. A term may name others besides (the template's own); one that is empty
 /// selects nothing.
-fn pin(affinity: &Affinity) -> Option<String> {
+fn pin(affinity: &Affinity) -> Option<NodeName> {
     let terms = &affinity
         .node_affinity
         .as_ref()?
@@ -326,7 +337,7 @@ fn pin(affinity: &Affinity) -> Option<String> {
     for others in terms {
         common.retain(|node| others.contains(node));
     }
-    common.last().map(|node| (*node).clone())
+    NodeName::read(common.last().map(|node| node.as_str()))
 }
 
 fn selects_nothing(term: &NodeSelectorTerm) -> bool {
@@ -378,6 +389,7 @@ mod tests {
             {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}}}}),
         )
         .pinned
+        .map(String::from)
     }
 
     #[test]

@@ -285,7 +285,7 @@ mod tests {
         let nodes = request.assign(snapshot, &placement);
         nodes
             .iter()
-            .map(|(m, &n)| (m.to_string(), snapshot.node_name(n).to_owned()))
+            .map(|(m, &n)| (m.to_string(), snapshot.node_name(n).unwrap().to_string()))
             .collect()
     }
 

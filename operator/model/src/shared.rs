@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 /// Values of which equal ones are held once.
 #[derive(Debug)]
-pub(crate) struct Shared<T> {
+pub(crate) struct Shared<T: ?Sized> {
     values: BTreeSet<Arc<T>>,
     /// Number of values at which those that nobody holds any more are dropped.
     limit: usize,
 }
 
-impl<T> Default for Shared<T> {
+impl<T: ?Sized> Default for Shared<T> {
     fn default() -> Self {
         Self {
             values: BTreeSet::new(),
@@ -20,7 +20,7 @@ impl<T> Default for Shared<T> {
     }
 }
 
-impl<T: Ord> Shared<T> {
+impl<T: Ord + ?Sized> Shared<T> {
     /// Replaces a value by the equal one that is held, or holds it.
     pub fn share(&mut self, value: &mut Arc<T>) {
         if let Some(held) = self.values.get(value) {

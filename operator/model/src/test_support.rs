@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::ids::NodeName;
 
 use crate::node::Node;
 use crate::pod::Pod;
@@ -27,10 +28,9 @@ pub(crate) fn mk_node(name: &str, gpus: i64) -> Node {
         ("nvidia.com/gpu", &gpus.to_string()),
     ]);
     Node {
-        name: name.to_owned(),
         allocatable,
         ready: true,
-        ..Node::default()
+        ..Node::bare(name.parse().unwrap())
     }
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn mk_pod(uid: &str, node: &str, gpus: i64) -> Pod {
         ("nvidia.com/gpu", &gpus.to_string()),
     ]);
     Pod {
-        bound: Some(node.to_owned()),
+        bound: NodeName::read(Some(node)),
         requests: Arc::new(requests),
         ..Pod::bare("ml", uid, uid.parse().unwrap())
     }

@@ -257,7 +257,7 @@ impl<'a> UnitsBuilder<'a> {
     }
 
     fn hits(&self, pod: &Pod) -> SmallVec<[(PdbIx, u32); 1]> {
-        let budgets = self.budgets.get(pod.namespace.as_str());
+        let budgets = self.budgets.get(&*pod.namespace);
         budgets
             .into_iter()
             .flatten()

@@ -307,7 +307,7 @@ mod tests {
     fn what_is_nominated_for_lower_priority_is_not_in_the_way() {
         let nominated = Pod {
             bound: None,
-            nominated: Some("n1".into()),
+            nominated: "n1".parse().ok(),
             may_end: true,
             priority: 5,
             ..mk_pod("p", "n1", 1)

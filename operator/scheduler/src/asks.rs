@@ -1,5 +1,7 @@
 //! What a verdict about a waiting gang depends on, of the gang.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use lockstep_engine::Demand;
 
@@ -17,7 +19,7 @@ pub(crate) enum Request {
 pub(crate) struct Asks {
     pub demand: Demand,
     pub request: Request,
-    pub namespace: String,
+    pub namespace: Arc<str>,
     pub preempts: bool,
     pub preemption_priority: Option<i32>,
     pub ends: Option<DateTime<Utc>>,

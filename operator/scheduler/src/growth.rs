@@ -5,13 +5,14 @@
 //! that while it starts and while an incident is handled, and grows only when it has run well for a
 //! while; it never preempts to grow.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::gangs::Gang;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::membership::Membership;
 use lockstep_api::workload::{Group, TrainingWorkloadSpec, TrainingWorkloadStatus};
+use lockstep_model::Assignments;
 
 /// Which members of a gang are to be placed now.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -124,7 +125,7 @@ impl MembersInput {
 pub fn members_to_place(
     gang: &Gang,
     ledger: &MembersInput,
-    assigned: Option<&BTreeMap<Member, String>>,
+    assigned: Option<&Assignments>,
     now: DateTime<Utc>,
     grow_after: TimeDelta,
 ) -> MembersToPlace {

@@ -1,5 +1,6 @@
 //! The pods of each gang, by member. Most gangs have the pods that they had in the last cycle.
 
+use lockstep_api::ids::NodeName;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
@@ -122,7 +123,7 @@ impl FullyBound {
         {
             return None;
         }
-        let there = |pods: &Vec<Arc<Pod>>, node: &String| match pods.as_slice() {
+        let there = |pods: &Vec<Arc<Pod>>, node: &NodeName| match pods.as_slice() {
             [pod] => pod.alive() && pod.stage != Stage::Refused && pod.bound.as_ref() == Some(node),
             _ => false,
         };

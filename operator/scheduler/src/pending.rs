@@ -1,5 +1,7 @@
 //! Why a gang waits, as data.
 
+use std::sync::Arc;
+
 use chrono::{DateTime, Utc};
 use lockstep_api::condition::reasons;
 use lockstep_api::scheduling::Refusal;
@@ -93,7 +95,7 @@ pub enum Pending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GangName {
     /// Namespace.
-    pub namespace: String,
+    pub namespace: Arc<str>,
     /// Name of the workload.
     pub workload: String,
     /// Key of the gang within the workload.

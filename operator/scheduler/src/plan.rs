@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::ids::{NodeName, ResourceVersion, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::MemberSet;
 use lockstep_api::scheduling::{Placement, PodGroupStatus};
@@ -81,7 +81,7 @@ pub enum Step {
         /// The pod.
         pod: PodRef,
         /// Name of the node.
-        node: String,
+        node: NodeName,
     },
 }
 
@@ -98,7 +98,10 @@ impl PodRef {
     /// This pod.
     pub fn of(pod: &Pod) -> Self {
         Self {
-            key: Key::new(&pod.namespace, &pod.name),
+            key: Key {
+                namespace: Arc::clone(&pod.namespace),
+                name: Arc::clone(&pod.name),
+            },
             uid: pod.uid.clone(),
         }
     }
@@ -265,7 +268,7 @@ mod tests {
     }
 
     fn names(writes: Vec<StatusWrite>) -> Vec<Vec<String>> {
-        let wave = |wave: Vec<StatusWrite>| wave.into_iter().map(|w| w.key.name).collect();
+        let wave = |wave: Vec<StatusWrite>| wave.iter().map(|w| w.key.name.to_string()).collect();
         waves(writes).into_iter().map(wave).collect()
     }
 

@@ -8,6 +8,7 @@
 //! is not known here, such as another pod nearby, or whose pods as they were admitted are not known:
 //! nobody can say that it would run then.
 
+use lockstep_api::ids::NodeName;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
@@ -244,7 +245,7 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
         None => 1,
     };
     gang.status.refusal = Some(Refusal {
-        pod: pod.name.clone(),
+        pod: pod.name.to_string(),
         node: node.to_owned(),
         message: message.to_owned(),
         unanswered: false,
@@ -258,7 +259,7 @@ fn record_refusal(context: &Context<'_>, gang: &mut GangState, pod: &Pod, node: 
 /// where it fails over one of them. Pods that are not there yet, or that we hold back ourselves, are
 /// nobody's silence.
 pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unbound: &Assignments) {
-    let waiting: Option<Vec<(&Arc<Pod>, &String)>> = unbound
+    let waiting: Option<Vec<(&Arc<Pod>, &NodeName)>> = unbound
         .iter()
         .map(|(m, n)| Some((gang.waiting_pod(m, n).filter(|p| !p.gated())?, n)))
         .collect();
@@ -271,8 +272,8 @@ pub(crate) fn record_silence(context: &Context<'_>, gang: &mut GangState, unboun
     };
     let before = gang.status.refusal.as_ref().map_or(0, |r| r.tries);
     gang.status.refusal = Some(Refusal {
-        pod: pod.name.clone(),
-        node: (*node).clone(),
+        pod: pod.name.to_string(),
+        node: node.to_string(),
         message: match &pod.refusal {
             Some(said) => said.to_string(),
             None => messages::unanswered(context, gang, unbound),

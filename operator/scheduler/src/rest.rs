@@ -124,7 +124,7 @@ fn same(then: &Arc<GangInput>, now: &Arc<GangInput>) -> bool {
 
 /// Quotas of namespaces with gangs.
 fn quotas(input: &SchedulingInput) -> impl Iterator<Item = &Arc<Quota>> {
-    let namespaces = input.gangs.iter().map(|g| g.key.namespace.as_str());
+    let namespaces = input.gangs.iter().map(|g| &*g.key.namespace);
     let namespaces: HashSet<&str> = namespaces.collect();
     let quotas = input.quotas.iter();
     quotas.filter(move |quota| namespaces.contains(quota.namespace.as_str()))

@@ -48,8 +48,8 @@ pub fn record(gang: &GangInput, nodes: &[Node]) -> Result<GangRecord, InvalidQua
     let domains = domains.map(|domain| domain_record(domain, ledger));
     let status = &group.status;
     Ok(GangRecord {
-        namespace: key.namespace.clone(),
-        name: key.name.clone(),
+        namespace: key.namespace.to_string(),
+        name: key.name.to_string(),
         uid: group.uid.as_str().to_owned(),
         workload: workload.name.clone(),
         workload_uid: workload.uid.as_str().to_owned(),
@@ -147,7 +147,7 @@ fn template_record(
 ) -> Result<TemplateRecord, InvalidQuantity> {
     let admits = |node: &Node| match &template.nodes {
         TemplateNodes::Satisfying(constraints) => constraints.admit(node),
-        TemplateNodes::Recorded(names) => names.contains(&node.name),
+        TemplateNodes::Recorded(names) => names.contains(node.name.as_str()),
     };
     let positions = nodes.iter().enumerate().filter(|(_, node)| admits(node));
     let eligible = positions.map(|(at, _)| at).collect();
@@ -200,7 +200,7 @@ pub fn scheduling_input(file: &SnapshotFile, more: Vec<GangInput>) -> Scheduling
 
 /// The nodes in a file.
 pub fn nodes(file: &SnapshotFile) -> Vec<Node> {
-    file.nodes.iter().map(NodeRecord::to_node).collect()
+    file.nodes.iter().filter_map(NodeRecord::to_node).collect()
 }
 
 /// The gang of a record.

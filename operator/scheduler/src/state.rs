@@ -1,5 +1,6 @@
 //! One gang within a cycle: what was read of it, and what becomes of it.
 
+use lockstep_api::ids::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -156,12 +157,12 @@ impl GangState {
     }
 
     /// Members with their nodes.
-    pub fn assigned_members(&self) -> impl Iterator<Item = (&Member, &String)> {
+    pub fn assigned_members(&self) -> impl Iterator<Item = (&Member, &NodeName)> {
         self.assigned.iter().flat_map(|a| a.iter())
     }
 
     /// Members with their nodes, without those that have finished.
-    pub fn unfinished_assigned(&self) -> impl Iterator<Item = (&Member, &String)> {
+    pub fn unfinished_assigned(&self) -> impl Iterator<Item = (&Member, &NodeName)> {
         self.assigned_members()
             .filter(|(m, _)| !self.finished().contains(*m))
     }
@@ -230,7 +231,7 @@ impl GangState {
     pub fn on_assigned_node(&self, pod: &Pod) -> bool {
         let member = pod.member.as_ref();
         let node = member.and_then(|m| self.assigned.as_ref()?.get(m));
-        node.is_some() && node.map(String::as_str) == pod.holds()
+        node.is_some() && node.map(NodeName::as_str) == pod.holds()
     }
 
     /// Whether a member's pod is bound to its node and not about to end.
@@ -427,7 +428,7 @@ fn nodes_without<'a>(
     assigned: Option<&'a Assignments>,
     other: Option<&Assignments>,
 ) -> BTreeSet<&'a str> {
-    let there = |member: &Member, node: &String| other.and_then(|o| o.get(member)) == Some(node);
+    let there = |member: &Member, node: &NodeName| other.and_then(|o| o.get(member)) == Some(node);
     let members = assigned.into_iter().flatten();
     members
         .filter(|(member, node)| !there(member, node))

@@ -117,7 +117,7 @@ pub fn namespace_shares(input: &SchedulingInput, now: DateTime<Utc>) -> BTreeMap
     let tenants = Tenants::new(&input.cluster, &input.weights, &input.quotas, &gangs);
     let namespaces = input.gangs.iter().map(|gang| &gang.key.namespace);
     namespaces
-        .map(|namespace| (namespace.clone(), tenants.share(namespace)))
+        .map(|namespace| (namespace.to_string(), tenants.share(namespace)))
         .collect()
 }
 

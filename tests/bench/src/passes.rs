@@ -7,14 +7,14 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PodGroupStatus;
 use lockstep_api::workload::DisruptionMode;
 use lockstep_model::gang::assignments;
 use lockstep_model::volumes::{VolumeAnswer, VolumeNeeds};
-use lockstep_model::{ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
+use lockstep_model::{Assignments, ClusterModel, Constraints, GangPhase, Node, Pod, Resources};
 use lockstep_scheduler::growth::{DomainInput, MembersInput};
 use lockstep_scheduler::input::{
     GangInput, PodGroupInput, SchedulingInput, TemplateInput, TemplateNodes, WorkloadInput,
@@ -228,8 +228,7 @@ impl World {
         holds: &Arc<Resources>,
     ) {
         let members = members(on.len());
-        let nodes: BTreeMap<Member, String> =
-            members.iter().cloned().zip(on.map(node_name)).collect();
+        let nodes: Assignments = members.iter().cloned().zip(on.map(node_name)).collect();
         for (member, node) in &nodes {
             self.model.upsert_pod(Pod {
                 bound: Some(node.clone()),
@@ -246,7 +245,7 @@ impl World {
         priority: i32,
         size: usize,
         holds: &Arc<Resources>,
-        nodes: Option<BTreeMap<Member, String>>,
+        nodes: Option<Assignments>,
     ) {
         let key = Key::new("ml", name);
         let uid = |of: &str| Uid::read(Some(&format!("{name}-{of}"))).expect("not empty");
@@ -326,16 +325,16 @@ impl World {
 fn member_pod(
     gang: &str,
     member: &Member,
-    node: &str,
+    node: &NodeName,
     holds: &Arc<Resources>,
     priority: i32,
 ) -> Pod {
     let uid = format!("{gang}-{member}");
     Pod {
         owner: format!("{gang}-uid").parse().ok(),
-        pod_group: Some(gang.to_owned()),
+        pod_group: Some(gang.into()),
         member: Some(member.clone()),
-        pinned: Some(node.to_owned()),
+        pinned: Some(node.clone()),
         requests: Arc::clone(holds),
         priority,
         may_end: true,
@@ -348,10 +347,7 @@ fn pod(namespace: &str, name: &str) -> Pod {
     Pod::bare(namespace, name, name.parse().expect("a UID"))
 }
 
-fn placement(
-    nodes: &BTreeMap<Member, String>,
-    at: DateTime<Utc>,
-) -> lockstep_api::scheduling::Placement {
+fn placement(nodes: &Assignments, at: DateTime<Utc>) -> lockstep_api::scheduling::Placement {
     use lockstep_api::member::MemberSet;
     use lockstep_api::scheduling::{NodePlacement, Placement};
     Placement {
@@ -361,7 +357,7 @@ fn placement(
         nodes: nodes
             .iter()
             .map(|(member, node)| NodePlacement {
-                node: node.clone(),
+                node: node.to_string(),
                 members: MemberSet::from_iter([member.clone()]).to_ranges(),
             })
             .collect(),
@@ -373,8 +369,9 @@ fn members(size: usize) -> Vec<Member> {
     (0..size as i32).map(|ix| Member::new("w", 0, ix)).collect()
 }
 
-fn node_name(ix: usize) -> String {
-    format!("node-{ix:05}")
+fn node_name(ix: usize) -> NodeName {
+    let name = format!("node-{ix:05}");
+    name.parse().expect("not empty")
 }
 
 fn node(ix: usize, unschedulable: bool) -> Node {
@@ -385,12 +382,14 @@ fn node(ix: usize, unschedulable: bool) -> Node {
         ("nvidia.com/gpu", "8"),
     ]);
     Node {
-        name: node_name(ix),
         allocatable,
-        labels: BTreeMap::from([("kubernetes.io/hostname".to_owned(), node_name(ix))]),
+        labels: BTreeMap::from([(
+            "kubernetes.io/hostname".to_owned(),
+            node_name(ix).to_string(),
+        )]),
         unschedulable,
         ready: true,
-        ..Node::default()
+        ..Node::bare(node_name(ix))
     }
 }
 

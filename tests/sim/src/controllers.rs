@@ -1,6 +1,7 @@
 //! What controllers of the cluster do by themselves.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use lockstep_api::key::Key;
 use lockstep_manager::stepped::WatchedKind;
@@ -16,10 +17,10 @@ pub(crate) fn collect_garbage(store: &mut Store) -> bool {
 /// Pods of nodes that are there no more (PodGC): nobody else would ever say that they have ended.
 fn collect_pods(store: &mut Store) -> bool {
     let nodes = store.all(WatchedKind::Node).map(|(key, _)| &key.name);
-    let nodes: BTreeSet<&String> = nodes.collect();
+    let nodes: BTreeSet<&Arc<str>> = nodes.collect();
     let lost = |pod: &Value| {
         let node = pod["spec"]["nodeName"].as_str();
-        node.is_some_and(|name| !nodes.contains(&name.to_owned()))
+        node.is_some_and(|name| !nodes.contains(&Arc::from(name)))
     };
     let gone = store.all(WatchedKind::Pod).filter(|(_, pod)| lost(pod));
     let gone: Vec<Key> = gone.map(|(key, _)| key.clone()).collect();
@@ -45,7 +46,7 @@ fn collect_orphans(store: &mut Store) -> bool {
     let there: BTreeSet<(&str, &str)> = every()
         .filter_map(|(_, (key, object))| {
             let uid = object["metadata"]["uid"].as_str()?;
-            Some((key.namespace.as_str(), uid))
+            Some((&*key.namespace, uid))
         })
         .collect();
     let elsewhere = |owner: &Value| {
@@ -59,7 +60,7 @@ fn collect_orphans(store: &mut Store) -> bool {
                 .iter()
                 .filter_map(|owner| owner["uid"].as_str())
                 .any(|uid| {
-                    let namespaces = [key.namespace.as_str(), ""];
+                    let namespaces = [&*key.namespace, ""];
                     namespaces
                         .iter()
                         .any(|namespace| there.contains(&(namespace, uid)))

@@ -407,7 +407,7 @@ impl Gangs {
             .log
             .iter()
             .filter(|w| w.verb == Verb::Evict && w.who == "scheduler");
-        evictions.map(|w| w.key.name.clone()).collect()
+        evictions.map(|w| w.key.name.to_string()).collect()
     }
 
     /// How often work was evicted for a gang: what was decided when, for which placement.

@@ -151,12 +151,12 @@ impl Asks<'_> {
             }
         };
         let (key, group) = (&gang.input.key, &gang.input.group);
-        let share = self.shares.get(&key.namespace).copied();
+        let share = self.shares.get(&*key.namespace).copied();
         Some(QueuedGang {
             position: place.map(|(position, _)| position),
-            namespace: key.namespace.clone(),
+            namespace: key.namespace.to_string(),
             workload: gang.input.workload.name.clone(),
-            pod_group: key.name.clone(),
+            pod_group: key.name.to_string(),
             priority: group.priority,
             share: share.and_then(fraction),
             state,

@@ -4,6 +4,7 @@
 mod answer;
 mod render;
 
+use lockstep_api::ids::NodeName;
 use std::collections::BTreeMap;
 
 use anyhow::Result;
@@ -31,7 +32,7 @@ pub fn what_if(file: &SnapshotFile, workload: &TrainingWorkload, rules: &Rules) 
         let status = &gang.group.status;
         let waits = status.placement.is_none() && status.preemption.is_none();
         let same = Some(&gang.workload.name) == workload.metadata.name.as_ref()
-            && Some(&gang.key.namespace) == workload.metadata.namespace.as_ref();
+            && Some(&*gang.key.namespace) == workload.metadata.namespace.as_deref();
         let is_asked = asked.iter().any(|a| a.input.group.uid == gang.group.uid);
         is_asked || !same || !waits
     });
@@ -122,7 +123,7 @@ fn shown(
         lost: victim.cost.unsigned_abs(),
         nodes: nodes
             .iter()
-            .map(|&n| cluster.node_name(n).to_owned())
+            .filter_map(|&n| Some(cluster.node_name(n)?.to_string()))
             .collect(),
     }
 }
@@ -131,21 +132,24 @@ fn shown(
 fn on_nodes(cluster: &Snapshot, asked: &AskedGang, nodes: &MemberNodes) -> Vec<OnNode> {
     let topology = asked.input.group.topology.as_ref();
     let key = topology.and_then(|t| cluster.dims().key(&t.key));
-    let mut by_node: BTreeMap<(Option<String>, &str), MemberSet> = BTreeMap::new();
+    let mut by_node: BTreeMap<(Option<String>, &NodeName), MemberSet> = BTreeMap::new();
     for (member, &node) in nodes {
+        let Some(name) = cluster.node_name(node) else {
+            continue;
+        };
         let domain = key.and_then(|key| {
             let domain = cluster.free_capacity().domain(node, key)?;
             Some(cluster.dims().domain(key, domain))
         });
         by_node
-            .entry((domain, cluster.node_name(node)))
+            .entry((domain, name))
             .or_default()
             .insert(member.clone());
     }
     let by_node = by_node.into_iter();
     by_node
         .map(|((domain, node), members)| OnNode {
-            node: node.to_owned(),
+            node: node.to_string(),
             domain,
             members: members.to_ranges(),
         })

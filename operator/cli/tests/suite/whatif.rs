@@ -121,7 +121,7 @@ fn a_class_may_make_what_runs_count_for_more_than_its_priority() {
     for group in &mut objects.groups {
         group.spec.gang.priority_class_name = Some("sticky".into());
     }
-    objects.pods.retain(|p| p.name != "web");
+    objects.pods.retain(|p| *p.name != *"web");
     objects.nodes.retain(|n| n.name != "n3");
     assert_eq!(
         ask(objects, 1, 8, &json!({})).gangs[0].verdict,
@@ -338,7 +338,7 @@ fn live(
         let of_group = objects
             .pods
             .iter()
-            .filter(|p| p.pod_group == group.metadata.name);
+            .filter(|p| p.pod_group.as_deref() == group.metadata.name.as_deref());
         let held: Vec<Occupant> = of_group
             .map(|p| Occupant {
                 node: snapshot.ordinal(p.holds().unwrap()).unwrap(),
@@ -382,7 +382,7 @@ fn live(
     let mut nodes = BTreeMap::new();
     for assignment in &answer.placement.assignments {
         *nodes
-            .entry(snapshot.node_name(assignment.node).to_owned())
+            .entry(snapshot.node_name(assignment.node).unwrap().to_string())
             .or_default() += assignment.count as usize;
     }
     Some((

@@ -52,7 +52,7 @@ impl State {
     pub(super) fn read_gangs_of(&mut self, workload: &Key, touched: &mut Touched) {
         let first = Key::new(&workload.namespace, pod_group_prefix(&workload.name));
         let named =
-            |key: &Key| key.namespace == first.namespace && key.name.starts_with(&first.name);
+            |key: &Key| key.namespace == first.namespace && key.name.starts_with(&*first.name);
         let keys: Vec<Key> = self
             .pod_groups
             .range(first.clone()..)
@@ -136,7 +136,7 @@ impl State {
         touched: &mut Touched,
     ) {
         let first = Key::new(namespace.unwrap_or_default(), "");
-        let within = |key: &Key| namespace.is_none_or(|n| n == key.namespace);
+        let within = |key: &Key| namespace.is_none_or(|n| *n == *key.namespace);
         let gangs = self.gang_inputs.range(first..);
         let concerned = gangs
             .take_while(|(key, _)| within(key))
@@ -154,7 +154,7 @@ impl State {
     pub(super) fn has_gangs(&self, namespace: &str) -> bool {
         let mut from = self.gang_inputs.range(Key::new(namespace, "")..);
         from.next()
-            .is_some_and(|(key, _)| key.namespace == namespace)
+            .is_some_and(|(key, _)| *key.namespace == *namespace)
     }
 
     fn gang_input(&self, key: &Key, previous: Option<&GangInput>) -> Option<GangInput> {

@@ -102,9 +102,7 @@ impl Index {
     /// Takes note of a pod group of kube-scheduler's; `None`: it is gone.
     pub(crate) fn set_native_group(&self, key: &Key, group: Option<NativeGroup>) {
         let mut state = self.state.write();
-        let scheduler = state
-            .model
-            .set_native_group(&key.namespace, &key.name, group);
+        let scheduler = state.model.set_native_group(key, group);
         drop(state);
         self.tell(Touched {
             scheduler,
@@ -116,8 +114,7 @@ impl Index {
     pub(crate) fn keep_native_groups(&self, listed: &HashSet<Key>) {
         let state = self.state.read();
         let known = state.model.native_groups();
-        let known = known.map(|(namespace, name)| Key::new(namespace, name));
-        let gone: Vec<Key> = known.filter(|key| !listed.contains(key)).collect();
+        let gone: Vec<Key> = known.filter(|k| !listed.contains(k)).cloned().collect();
         drop(state);
         for key in gone {
             self.set_native_group(&key, None);
@@ -167,9 +164,9 @@ impl Index {
 
 /// What a watch of one kind has delivered since its last (re)start.
 struct Feed<W: Watched> {
-    /// During a list: what it holds so far, and the highest version in it (it does not come in
-    /// order).
-    listing: Option<(HashSet<Key>, Option<u64>)>,
+    /// During a list: what was known before and has not come in it yet, and the highest version in it
+    /// (it does not come in order). The first list of a large cluster holds nothing here.
+    listing: Option<(BTreeSet<Key>, Option<u64>)>,
     kind: std::marker::PhantomData<fn() -> W>,
 }
 
@@ -185,23 +182,21 @@ impl<W: Watched> Feed<W> {
     fn handle(&mut self, index: &Index, event: Event<W::Wire>) {
         let mut touched = Touched::default();
         match event {
-            Event::Init => self.listing = Some((HashSet::new(), None)),
+            Event::Init => self.listing = Some((Self::known(index), None)),
             Event::InitApply(object) => {
-                if let Some((keys, highest)) = &mut self.listing {
-                    keys.insert(Key::of(&object));
+                if let Some((missing, highest)) = &mut self.listing {
+                    missing.remove(&Key::of(&object));
                     *highest = version(object.meta().resource_version.as_deref()).max(*highest);
                 }
                 Self::apply(index, object, &mut touched);
             }
             Event::InitDone => {
-                let (listed, highest) = self.listing.take().unwrap_or_default();
+                let (missing, highest) = self.listing.take().unwrap_or_default();
                 let mut state = index.state.write();
-                for key in W::keys(&state).iter().filter(|key| !listed.contains(key)) {
-                    W::delete(&mut state, key, &mut touched);
+                for key in missing {
+                    W::delete(&mut state, &key, &mut touched);
+                    state.unreadable.remove(&(W::KIND, key));
                 }
-                state
-                    .unreadable
-                    .retain(|(kind, key), _| *kind != W::KIND || listed.contains(key));
                 drop(state);
                 index.seen.note(W::KIND, highest);
                 index
@@ -225,6 +220,14 @@ impl<W: Watched> Feed<W> {
             }
         }
         index.tell(touched);
+    }
+
+    /// All objects of the kind that are known, those that could not be read among them.
+    fn known(index: &Index) -> BTreeSet<Key> {
+        let state = index.state.read();
+        let unreadable = state.unreadable.keys().filter(|(kind, _)| *kind == W::KIND);
+        let unreadable = unreadable.map(|(_, key)| key.clone());
+        W::keys(&state).into_iter().chain(unreadable).collect()
     }
 
     /// Takes an object in. One that cannot be read is as good as gone, and noted: it degrades

@@ -120,7 +120,8 @@ impl State {
     /// Whether there is such a namespace, or a workload that is in one.
     pub fn has_namespace(&self, name: &str) -> bool {
         let mut from = self.workloads.range(Key::new(name, "")..);
-        self.namespaces.contains(name) || from.next().is_some_and(|(key, _)| key.namespace == name)
+        self.namespaces.contains(name)
+            || from.next().is_some_and(|(key, _)| *key.namespace == *name)
     }
 
     /// The pods of the workload's own namespace that it controls, in the order of their names.
@@ -137,7 +138,7 @@ impl State {
             .get(workload_uid)
             .into_iter()
             .flatten()
-            .filter(move |key| key.namespace == namespace)
+            .filter(move |key| *key.namespace == *namespace)
             .filter_map(|key| self.pods.get(key)?.member.as_ref().map(|(_, view)| view))
     }
 
@@ -176,7 +177,7 @@ impl State {
         if let Some(key) = self
             .workload_keys
             .get(uid)
-            .filter(|key| key.namespace == namespace)
+            .filter(|key| *key.namespace == *namespace)
         {
             touched.workloads.insert(key.clone());
         }

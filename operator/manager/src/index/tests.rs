@@ -54,7 +54,7 @@ impl Fixture {
         while let Ok(key) = tokio::time::timeout(std::time::Duration::ZERO, self.queue.next()).await
         {
             self.queue.done(&key, Ok(()));
-            names.push(key.name);
+            names.push(key.name.to_string());
         }
         names.sort();
         names
@@ -201,7 +201,7 @@ async fn one_unreadable_workload_is_left_alone_and_the_next_is_seen() {
         .read()
         .workloads
         .keys()
-        .map(|k| k.name.clone())
+        .map(|k| k.name.to_string())
         .collect();
     assert_eq!(names, ["good"]);
     assert_eq!(f.index.read().unreadable.len(), 1);

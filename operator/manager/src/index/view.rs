@@ -76,7 +76,7 @@ impl State {
         self.pod_groups
             .range(first.clone()..)
             .take_while(|(key, _)| {
-                key.namespace == first.namespace && key.name.starts_with(&first.name)
+                key.namespace == first.namespace && key.name.starts_with(&*first.name)
             })
             .filter(|(_, group)| controller_uid(&***group) == Some(id.uid.as_str()))
             .map(|(_, group)| (group.spec.gang_key.clone(), group.clone()))

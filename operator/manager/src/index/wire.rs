@@ -28,13 +28,13 @@ pub fn member(wire: &PodWire, pod: &Pod) -> Option<(Uid, PodView)> {
     let workload = Uid::read(Some(&workload_of(&wire.metadata)?.uid))?;
     let status = &wire.status;
     let view = PodView {
-        name: pod.name.clone(),
+        name: pod.name.to_string(),
         uid: pod.uid.clone(),
         owner_uid: workload.clone(),
         identity: Identity::read(pod_labels, annotations),
-        node: pod.bound.clone(),
-        pinned: pod.pinned.clone(),
-        nominated: pod.nominated.clone(),
+        node: pod.bound.clone().map(String::from),
+        pinned: pod.pinned.clone().map(String::from),
+        nominated: pod.nominated.clone().map(String::from),
         priority: wire.spec.priority,
         gated: pod.stage == Stage::Gated,
         created_at: wire

@@ -311,8 +311,8 @@ impl StepSender {
             regarding: ObjectReference {
                 api_version: Some("v1".into()),
                 kind: Some("Pod".into()),
-                namespace: Some(pod.key.namespace.clone()),
-                name: Some(pod.key.name.clone()),
+                namespace: Some(pod.key.namespace.to_string()),
+                name: Some(pod.key.name.to_string()),
                 uid: Some(pod.uid.to_string()),
                 ..ObjectReference::default()
             },

@@ -2,6 +2,7 @@ use super::*;
 use crate::ClusterModel;
 use crate::node::Node;
 use crate::test_support::mk_resources;
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use proptest::prelude::*;
 
@@ -21,7 +22,7 @@ fn resources([cpu, memory, pods, gpus]: Numbers) -> crate::Resources {
 
 fn pod(uid: &str, holds: Numbers) -> Pod {
     Pod {
-        bound: Some("n".to_owned()),
+        bound: NodeName::read(Some("n")),
         requests: Arc::new(resources(holds)),
         ..Pod::bare("ml", uid, uid.parse().unwrap())
     }
@@ -30,10 +31,9 @@ fn pod(uid: &str, holds: Numbers) -> Pod {
 fn model(offers: Numbers, pods: impl IntoIterator<Item = Pod>) -> ClusterModel {
     let mut model = ClusterModel::default();
     model.upsert_node(Node {
-        name: "n".to_owned(),
         allocatable: resources(offers),
         ready: true,
-        ..Node::default()
+        ..Node::bare("n".parse().unwrap())
     });
     for pod in pods {
         model.upsert_pod(pod);
@@ -105,7 +105,7 @@ fn what_takes_accelerators_or_is_a_member_or_waits_makes_a_difference() {
     }));
     assert!(!comes(Pod {
         bound: None,
-        nominated: Some("n".to_owned()),
+        nominated: NodeName::read(Some("n")),
         ..pod("p", SMALL)
     }));
 }
@@ -122,9 +122,8 @@ fn a_node_that_changes_or_is_reserved_makes_a_difference() {
     asked.reserved.clear();
     assert!(asked.make_no_difference(&before, &model.snapshot()));
     let changed = Node {
-        name: "n".to_owned(),
         allocatable: resources(NODE),
-        ..Node::default()
+        ..Node::bare("n".parse().unwrap())
     };
     model.upsert_node(changed);
     assert!(!asked.make_no_difference(&before, &model.snapshot()));

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
 
+use lockstep_api::key::Key;
+
 use crate::pod::Pod;
 
-/// Pods by namespace and name of the claims that they mount.
-type ByClaim = HashMap<(String, String), Vec<Arc<Pod>>>;
+/// Pods by the claims that they mount.
+type ByClaim = HashMap<Key, Vec<Arc<Pod>>>;
 
 /// Pods that take capacity by their claims, once somebody has asked for them.
 #[derive(Debug, Default)]
@@ -20,8 +22,9 @@ impl Mounting {
         all: impl Iterator<Item = &'a Arc<Pod>>,
     ) -> &[Arc<Pod>] {
         let by_claim = self.0.get_or_init(|| read(all));
-        let claim = (namespace.to_owned(), claim.to_owned());
-        by_claim.get(&claim).map_or(&[], Vec::as_slice)
+        by_claim
+            .get(&Key::new(namespace, claim))
+            .map_or(&[], Vec::as_slice)
     }
 }
 
@@ -29,7 +32,10 @@ fn read<'a>(all: impl Iterator<Item = &'a Arc<Pod>>) -> ByClaim {
     let mut out = ByClaim::new();
     for pod in all {
         for claim in pod.claims.iter().flat_map(|claims| claims.iter()) {
-            let claim = (pod.namespace.clone(), claim.clone());
+            let claim = Key {
+                namespace: Arc::clone(&pod.namespace),
+                name: claim.as_str().into(),
+            };
             out.entry(claim).or_default().push(Arc::clone(pod));
         }
     }

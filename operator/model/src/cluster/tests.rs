@@ -57,7 +57,12 @@ fn a_pod_that_comes_or_goes_stands_in_the_row_of_all_pods_and_in_no_earlier_one(
         model.upsert_pod(mk_pod(&format!("on-{name}"), name, 1));
     }
     let row = |s: &Snapshot| -> Vec<(String, String)> {
-        let name = |l: &ListedPod| (s.node_name(l.node).to_owned(), l.pod.uid.to_string());
+        let name = |l: &ListedPod| {
+            (
+                s.node_name(l.node).unwrap().to_string(),
+                l.pod.uid.to_string(),
+            )
+        };
         s.listed_pods().map(name).collect()
     };
     let first = model.snapshot();

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{NodeName, Uid};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_engine::NodeSet;
@@ -40,8 +40,8 @@ impl SnapshotFile {
         let ports = templates().flat_map(|t| t.requests.keys());
         let apart = templates().filter_map(|t| t.apart.as_ref());
         model.use_slots(ports.chain(apart).map(String::as_str));
-        for node in &self.nodes {
-            model.upsert_node(node.to_node());
+        for node in self.nodes.iter().filter_map(NodeRecord::to_node) {
+            model.upsert_node(node);
         }
         for pod in self.pods.iter().filter_map(PodRecord::to_pod) {
             model.upsert_pod(pod);
@@ -58,6 +58,9 @@ impl SnapshotFile {
                 expected,
             })
         };
+        if let Some(ix) = self.nodes.iter().position(|node| node.name.is_empty()) {
+            return bad(format!("nodes[{ix}].name"), "", "a name");
+        }
         for (ix, pod) in self.pods.iter().enumerate() {
             if pod.uid.is_empty() {
                 return bad(format!("pods[{ix}].uid"), "", "a UID");
@@ -98,7 +101,7 @@ impl NodeRecord {
             ready,
         } = node;
         Self {
-            name: name.clone(),
+            name: name.as_str().to_owned(),
             allocatable: amounts(allocatable),
             labels: labels.clone(),
             taints: taints.clone(),
@@ -108,17 +111,17 @@ impl NodeRecord {
         }
     }
 
-    /// The node as the scheduler holds it.
-    pub fn to_node(&self) -> Node {
-        Node {
-            name: self.name.clone(),
+    /// The node as the scheduler holds it; `None` without a name.
+    pub fn to_node(&self) -> Option<Node> {
+        Some(Node {
+            name: NodeName::read(Some(&self.name))?,
             allocatable: resources(&self.allocatable),
             labels: self.labels.clone(),
             taints: self.taints.clone(),
             features: self.features.clone(),
             unschedulable: self.unschedulable,
             ready: self.ready,
-        }
+        })
     }
 }
 
@@ -136,8 +139,8 @@ impl PodRecord {
             .filter_map(|&key| Some((key.to_owned(), pod.labels.get(key)?.clone())));
         Some(Self {
             uid: pod.uid.as_str().to_owned(),
-            namespace: pod.namespace.clone(),
-            name: pod.name.clone(),
+            namespace: pod.namespace.to_string(),
+            name: pod.name.to_string(),
             labels: labels.collect(),
             owner: pod.owner.clone().map(String::from),
             unit: pod.unit.as_ref().map(|unit| unit.key.to_string()),
@@ -145,14 +148,14 @@ impl PodRecord {
                 .unit
                 .as_ref()
                 .is_some_and(|u| u.mode != UnitMode::Single),
-            pod_group: pod.pod_group.clone(),
+            pod_group: pod.pod_group.as_deref().map(str::to_owned),
             member: pod
                 .member
                 .as_ref()
                 .map(|m| format!("{}/{}/{}", m.group, m.replica, m.index)),
-            bound: pod.bound.clone(),
-            pinned: pod.pinned.clone(),
-            nominated: pod.nominated.clone(),
+            bound: pod.bound.clone().map(String::from),
+            pinned: pod.pinned.clone().map(String::from),
+            nominated: pod.nominated.clone().map(String::from),
             requests: amounts(&pod.requests),
             priority: pod.priority,
             preempts: pod.preempts,
@@ -171,8 +174,8 @@ impl PodRecord {
     fn to_pod(&self) -> Option<Pod> {
         Some(Pod {
             uid: Uid::read(Some(&self.uid))?,
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
+            namespace: self.namespace.as_str().into(),
+            name: self.name.as_str().into(),
             labels: self.labels.clone().into(),
             owner: Uid::read(self.owner.as_deref()),
             unit: self.unit.as_deref().map(|key| PodUnit {
@@ -183,12 +186,12 @@ impl PodRecord {
                     UnitMode::Single
                 },
             }),
-            pod_group: self.pod_group.clone(),
+            pod_group: self.pod_group.as_deref().map(Arc::from),
             member: self.member.as_deref().and_then(member),
             placement: None,
-            bound: self.bound.clone(),
-            pinned: self.pinned.clone(),
-            nominated: self.nominated.clone(),
+            bound: NodeName::read(self.bound.as_deref()),
+            pinned: NodeName::read(self.pinned.as_deref()),
+            nominated: NodeName::read(self.nominated.as_deref()),
             requests: Arc::new(resources(&self.requests)),
             claims: None,
             priority: self.priority,
@@ -277,8 +280,8 @@ impl BudgetRecord {
     /// The budget as the scheduler holds it.
     pub fn to_budget(&self) -> Budget {
         Budget {
-            namespace: self.namespace.clone(),
-            name: self.name.clone(),
+            namespace: self.namespace.as_str().into(),
+            name: self.name.as_str().into(),
             selector: self.selector.clone(),
             allowed: self.allowed,
         }

@@ -5,6 +5,7 @@
 //! nodes, and gets others in the next cycle. The ledger keeps what it was to have from those behind
 //! it in the queue until then.
 
+use lockstep_api::ids::NodeName;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
@@ -50,7 +51,7 @@ pub(super) fn break_circles(gangs: &mut [GangState]) {
 /// Members with a node that they did not have there before, and that their pods do not hold.
 fn gained(gang: &GangState) -> BTreeSet<Member> {
     let before = gang.input.group.assigned.as_deref();
-    let had = |member: &Member, node: &String| before.and_then(|b| b.get(member)) == Some(node);
+    let had = |member: &Member, node: &NodeName| before.and_then(|b| b.get(member)) == Some(node);
     gang.assigned_members()
         .filter(|(member, node)| !had(member, node) && !gang.bound(member, node))
         .map(|(member, _)| member.clone())

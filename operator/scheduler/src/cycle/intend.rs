@@ -116,8 +116,8 @@ fn victims_of(
             let gang = gangs.get(*number).into_iter();
             let victim = |gang: &GangState| Victim {
                 kind: "PodGroup".to_owned(),
-                namespace: gang.input.key.namespace.clone(),
-                name: gang.input.key.name.clone(),
+                namespace: gang.input.key.namespace.to_string(),
+                name: gang.input.key.name.to_string(),
                 uid: gang.uid().to_owned(),
                 priority: victim_priority(context, gang),
                 pods: of.pod_count() as i32,
@@ -144,8 +144,8 @@ fn victims_of(
 fn pod_victim(pod: &Pod, cost: u64) -> Victim {
     Victim {
         kind: "Pod".to_owned(),
-        namespace: pod.namespace.clone(),
-        name: pod.name.clone(),
+        namespace: pod.namespace.to_string(),
+        name: pod.name.to_string(),
         uid: pod.uid.to_string(),
         priority: pod.priority,
         pods: 1,

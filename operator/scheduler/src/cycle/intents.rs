@@ -6,6 +6,7 @@
 //! do not fit otherwise. So a new leader resumes an intent where the last one left it, and one that
 //! was forged evicts nothing.
 
+use lockstep_api::ids::NodeName;
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
@@ -150,7 +151,7 @@ fn pursue_one(
         withdraw(context, capacity, gang);
         return;
     }
-    let pods: Option<Vec<(Arc<Pod>, String)>> = unbound
+    let pods: Option<Vec<(Arc<Pod>, NodeName)>> = unbound
         .iter()
         .map(|(m, n)| Some((Arc::clone(gang.waiting_pod(m, n)?), n.clone())))
         .collect();
@@ -462,7 +463,7 @@ fn unassign(gang: &mut GangState, pod: &Pod) {
     }
 }
 
-fn nominate(pods: &[(Arc<Pod>, String)], out: &mut Pursued) {
+fn nominate(pods: &[(Arc<Pod>, NodeName)], out: &mut Pursued) {
     for (pod, node) in pods {
         if pod.nominated.as_ref() != Some(node) {
             out.steps.push(Step::Nominate {

@@ -1,5 +1,6 @@
 //! Placements that exist: released, or no longer possible on some node.
 
+use lockstep_api::ids::NodeName;
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
@@ -54,7 +55,7 @@ fn follow_bound_pods(gang: &mut GangState) {
         return;
     };
     let absent = &gang.input.workload.members.absent;
-    let mut moved: Vec<(Member, String)> = Vec::new();
+    let mut moved: Vec<(Member, NodeName)> = Vec::new();
     for member in gang.unfinished() {
         let stays = match assigned.get(member) {
             Some(node) => gang.pod_at(member, node).is_some(),

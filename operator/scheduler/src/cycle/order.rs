@@ -60,7 +60,7 @@ pub(super) fn reorder(
     let share = tenants.share(namespace);
     let mut changed = false;
     for waiting in &mut *queue {
-        if gangs[waiting.at].input.key.namespace == namespace {
+        if *gangs[waiting.at].input.key.namespace == *namespace {
             let position = waiting.position.clone().with_share(share);
             changed |= position != waiting.position;
             waiting.position = position;

@@ -3,6 +3,7 @@
 //! Pods of a placement that was cleared may still be created and bound, where the controller had not
 //! heard of that. Their gang has them, so whoever got the nodes meanwhile does not.
 
+use lockstep_api::ids::NodeName;
 use std::collections::BTreeMap;
 
 use lockstep_api::member::Member;
@@ -57,12 +58,12 @@ fn holds(gang: &GangState) -> bool {
 /// What members leave of some nodes, by name.
 struct Left<'a> {
     context: &'a Context<'a>,
-    nodes: BTreeMap<String, Amounts>,
+    nodes: BTreeMap<NodeName, Amounts>,
 }
 
 impl<'a> Left<'a> {
-    fn of<'n>(context: &'a Context<'a>, nodes: impl Iterator<Item = &'n String>) -> Self {
-        let all = |name: &String| {
+    fn of<'n>(context: &'a Context<'a>, nodes: impl Iterator<Item = &'n NodeName>) -> Self {
+        let all = |name: &NodeName| {
             let node = context.cluster.node(context.cluster.ordinal(name)?)?;
             Some((name.clone(), context.cluster.dims().offered(node)))
         };

@@ -186,6 +186,8 @@ pub(super) fn place_in_free(
 pub(super) fn by_name(context: &Context<'_>, nodes: &MemberNodes) -> Assignments {
     nodes
         .iter()
-        .map(|(member, &node)| (member.clone(), context.cluster.node_name(node).to_owned()))
+        .filter_map(|(member, &node)| {
+            Some((member.clone(), context.cluster.node_name(node)?.clone()))
+        })
         .collect()
 }

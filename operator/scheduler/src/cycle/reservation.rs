@@ -3,6 +3,7 @@
 //! A reservation that was read is believed only as far as it could have been made now: it is kept
 //! while the gang needs it and can use its nodes, whoever wrote it, and else made anew.
 
+use lockstep_api::ids::NodeName;
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::DateTime;
@@ -198,11 +199,12 @@ fn by_name(
     placement: &GangPlacement,
 ) -> Vec<ReservedNode> {
     let groups: Vec<&str> = group_names(request).collect();
-    let mut by_node: BTreeMap<&str, BTreeMap<String, i32>> = BTreeMap::new();
+    let mut by_node: BTreeMap<&NodeName, BTreeMap<String, i32>> = BTreeMap::new();
     for assigned in &placement.assignments {
-        let on_node = by_node
-            .entry(context.cluster.node_name(assigned.node))
-            .or_default();
+        let Some(node) = context.cluster.node_name(assigned.node) else {
+            continue;
+        };
+        let on_node = by_node.entry(node).or_default();
         *on_node
             .entry(groups[assigned.shape].to_owned())
             .or_default() += assigned.count as i32;
@@ -210,7 +212,7 @@ fn by_name(
     let nodes = by_node.into_iter();
     nodes
         .map(|(node, members)| ReservedNode {
-            node: node.to_owned(),
+            node: node.to_string(),
             members,
         })
         .collect()

@@ -255,7 +255,7 @@ impl<'s> Pursuit<'s, '_> {
             || self
                 .units_in_way
                 .contains(&(victim.namespace.as_str(), unit));
-        let of_unit = listed.pod.namespace == victim.namespace
+        let of_unit = *listed.pod.namespace == *victim.namespace
             && listed.pod.unit.as_ref().is_some_and(|u| &*u.key == unit);
         (with_unit && of_unit).then_some(listed)
     }

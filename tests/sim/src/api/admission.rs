@@ -134,7 +134,7 @@ fn prioritize(pod: &mut Value, store: &Store) -> Result<(), Refused> {
     }
     let mut classes = store.all(WatchedKind::PriorityClass);
     let class = match pod["spec"]["priorityClassName"].as_str() {
-        Some(name) => Some(classes.find(|(key, _)| key.name == name).ok_or_else(|| {
+        Some(name) => Some(classes.find(|(key, _)| *key.name == *name).ok_or_else(|| {
             Refused::forbidden(format!("no PriorityClass with name {name} was found"))
         })?),
         None => classes.find(|(_, class)| class["globalDefault"] == true),

@@ -19,7 +19,7 @@ pub(super) fn admit(pod: &Value, store: &Store) -> Result<(), Refused> {
     take(pod, &mut needed);
     let quotas = store.all(WatchedKind::ResourceQuota);
     let concerned = |(key, quota): &(&Key, &Object)| {
-        key.namespace == namespace && quota["spec"]["scopes"].is_null()
+        *key.namespace == *namespace && quota["spec"]["scopes"].is_null()
     };
     for (key, quota) in quotas.filter(concerned) {
         for (name, hard) in quota["spec"]["hard"].as_object().into_iter().flatten() {
@@ -61,7 +61,7 @@ pub(crate) fn count(store: &mut Store) -> bool {
 fn used(store: &Store, namespace: &str) -> BTreeMap<String, i64> {
     let mut used = BTreeMap::new();
     let pods = store.all(WatchedKind::Pod);
-    for (_, pod) in pods.filter(|(key, pod)| key.namespace == namespace && !over(pod)) {
+    for (_, pod) in pods.filter(|(key, pod)| *key.namespace == *namespace && !over(pod)) {
         take(pod, &mut used);
     }
     used

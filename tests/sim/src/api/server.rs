@@ -158,8 +158,8 @@ fn list<'q>(store: &Store, target: &Target, asked: &impl Fn(&str) -> Option<&'q 
     let items: Vec<&Value> = store
         .all(target.kind)
         .filter(|(key, object)| {
-            (target.namespace.is_empty() || key.namespace == target.namespace)
-                && name.is_none_or(|name| key.name == name)
+            (target.namespace.is_empty() || *key.namespace == *target.namespace)
+                && name.is_none_or(|name| *key.name == *name)
                 && labels
                     .iter()
                     .all(|(label, value)| object["metadata"]["labels"][label] == *value)

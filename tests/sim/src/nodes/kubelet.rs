@@ -61,7 +61,7 @@ impl SimNode {
     /// Takes in what the API server has for the node.
     fn look(&mut self, store: &Store) {
         let here = store.all(WatchedKind::Pod).filter(|(key, pod)| {
-            key.namespace != NAMESPACE && pod["spec"]["nodeName"] == *self.name
+            *key.namespace != *NAMESPACE && pod["spec"]["nodeName"] == *self.name
         });
         let here: Vec<(Key, Object)> = here.map(|(k, o)| (k.clone(), o.clone())).collect();
         let mut missing: Vec<String> = self.pods.keys().cloned().collect();

@@ -306,7 +306,7 @@ impl SimNode {
             .map(|(key, _)| key.clone())
             .collect();
         for key in here {
-            if lost || key.namespace == NAMESPACE {
+            if lost || *key.namespace == *NAMESPACE {
                 self.show_ready(store, &key, !lost);
             }
         }

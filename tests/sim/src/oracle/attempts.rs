@@ -45,7 +45,7 @@ pub(super) fn judge(
         let children = node.runtime.children();
         // What runs there, whatever the API server still knows of it.
         for (pod, view) in node.runtime.table().all() {
-            let same = pod.namespace == write.key.namespace
+            let same = *pod.namespace == *write.key.namespace
                 && pod.labels.get(labels::WORKLOAD_UID) == uid.as_ref()
                 && pod.labels.get(labels::DOMAIN) == domain.as_ref();
             let old = pod.annotations.get(annotations::ATTEMPT);

@@ -31,7 +31,7 @@ pub(super) struct Capacity {
 
 impl Capacity {
     pub fn offered(&mut self, write: &Write) {
-        let most = self.most.entry(write.key.name.clone()).or_default();
+        let most = self.most.entry(write.key.name.to_string()).or_default();
         for (at, resource) in RESOURCES.into_iter().enumerate() {
             let offered = number(&write.object["status"]["allocatable"][resource]);
             most[at] = most[at].max(offered);

@@ -117,7 +117,7 @@ fn bound_members(cluster: &SimCluster) -> BTreeMap<(String, String), usize> {
     for (key, pod) in store.all(WatchedKind::Pod) {
         let group = pod["metadata"]["labels"][labels::POD_GROUP].as_str();
         if let Some(group) = group.filter(|_| !pod["spec"]["nodeName"].is_null()) {
-            let group = (key.namespace.clone(), group.to_owned());
+            let group = (key.namespace.to_string(), group.to_owned());
             *bound.entry(group).or_default() += 1;
         }
     }

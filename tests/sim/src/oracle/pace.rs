@@ -21,8 +21,8 @@ impl Pace {
     pub fn judge(&mut self, write: &Write) -> Vec<String> {
         let key = (
             write.kind,
-            write.key.namespace.clone(),
-            write.key.name.clone(),
+            write.key.namespace.to_string(),
+            write.key.name.to_string(),
             write.verb,
         );
         let lately = self.lately.entry(key).or_default();

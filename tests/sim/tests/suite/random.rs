@@ -71,7 +71,7 @@ fn statuses(world: &Gangs, name: &str) -> Vec<TrainingWorkloadStatus> {
     let ours = store.log.iter().filter(|write| {
         let status =
             write.kind == WatchedKind::TrainingWorkload && write.verb == Verb::UpdateStatus;
-        status && write.key.name == name
+        status && *write.key.name == *name
     });
     ours.map(|write| serde_json::from_value(write.object["status"].clone()).unwrap())
         .collect()

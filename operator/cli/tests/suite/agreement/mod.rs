@@ -100,7 +100,12 @@ fn of_manager(input: &SchedulingInput, gang: &GangState) -> Outcome {
     let nodes = |nodes: &lockstep_scheduler::decision::MemberNodes| {
         let named = nodes.iter();
         named
-            .map(|(m, &n)| (m.to_string(), input.cluster.node_name(n).to_owned()))
+            .map(|(m, &n)| {
+                (
+                    m.to_string(),
+                    input.cluster.node_name(n).unwrap().to_string(),
+                )
+            })
             .collect()
     };
     match &gang.decision {

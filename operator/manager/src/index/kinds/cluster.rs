@@ -43,22 +43,26 @@ impl Watched for Pods {
     fn apply(
         state: &mut State,
         agents: &AgentSelector,
-        key: Key,
+        mut key: Key,
         object: PodObject,
         touched: &mut Touched,
     ) {
         let PodObject {
             uid,
-            pod,
+            mut pod,
             member,
             ready,
         } = object;
+        // Both tables name the pod, and the text is held once.
+        state.model.share_namespace(&mut key.namespace);
+        pod.namespace = Arc::clone(&key.namespace);
+        pod.name = Arc::clone(&key.name);
         let entry = PodEntry {
             uid,
             member: member.map(|(workload, view)| (workload, Arc::new(view))),
         };
         let (label, value) = &agents.label;
-        if key.namespace == agents.namespace && pod.labels.get(label) == Some(value) {
+        if *key.namespace == *agents.namespace && pod.labels.get(label) == Some(value) {
             let seen = NodeName::read(pod.bound.as_deref()).map(|node| (node, ready));
             for node in state.set_agent_pod(&key, seen) {
                 state.touch_node(&node, touched);
@@ -146,7 +150,7 @@ impl Watched for Nodes {
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
         state.model.remove_node(&key.name);
-        if let Some((name, _)) = state.nodes.remove_entry(key.name.as_str()) {
+        if let Some((name, _)) = state.nodes.remove_entry(&*key.name) {
             state.touch_node(&name, touched);
             touched.scheduler = true;
         }
@@ -176,17 +180,17 @@ impl Watched for PriorityClasses {
         class: PriorityClass,
         touched: &mut Touched,
     ) {
-        let old = state.priority_classes.get(&key.name);
+        let old = state.priority_classes.get(&*key.name);
         if old != Some(&class) {
             let default = class.default || old.is_some_and(|old| old.default);
             touch_class(state, &key.name, default, touched);
-            state.priority_classes.insert(key.name.clone(), class);
+            state.priority_classes.insert(key.name.to_string(), class);
             state.read_gangs_of_class(&key.name, default, touched);
         }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some(old) = state.priority_classes.remove(&key.name) {
+        if let Some(old) = state.priority_classes.remove(&*key.name) {
             touch_class(state, &key.name, old.default, touched);
             state.read_gangs_of_class(&key.name, old.default, touched);
         }

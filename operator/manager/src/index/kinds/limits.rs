@@ -43,8 +43,8 @@ impl Watched for Claims {
 }
 
 fn claim_changed(state: &mut State, claim: &Key, touched: &mut Touched) {
-    let namespace = Some(claim.namespace.as_str());
-    state.read_gangs_with(namespace, |v| v.claims.contains(&claim.name), touched);
+    let namespace = Some(&*claim.namespace);
+    state.read_gangs_with(namespace, |v| v.claims.contains(&*claim.name), touched);
 }
 
 /// `PersistentVolume`.
@@ -79,7 +79,7 @@ impl Watched for Volumes {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some(old) = state.storage.volumes.remove(&key.name) {
+        if let Some(old) = state.storage.volumes.remove(&*key.name) {
             free_changed(state, &key.name, Some(&old), None, touched);
             volume_changed(state, &old, touched);
         }
@@ -142,14 +142,14 @@ impl Watched for StorageClasses {
         class: StorageClass,
         touched: &mut Touched,
     ) {
-        if state.storage.classes.get(&key.name) != Some(&class) {
-            state.storage.classes.insert(key.name, class);
+        if state.storage.classes.get(&*key.name) != Some(&class) {
+            state.storage.classes.insert(key.name.to_string(), class);
             state.read_gangs_with(None, |v| !v.is_empty(), touched);
         }
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if state.storage.classes.remove(&key.name).is_some() {
+        if state.storage.classes.remove(&*key.name).is_some() {
             state.read_gangs_with(None, |v| !v.is_empty(), touched);
         }
     }
@@ -210,12 +210,12 @@ impl Watched for Namespaces {
         touched: &mut Touched,
     ) {
         set_weight(state, &key.name, weight, touched);
-        state.namespaces.insert(key.name);
+        state.namespaces.insert(key.name.to_string());
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
         set_weight(state, &key.name, None, touched);
-        state.namespaces.remove(&key.name);
+        state.namespaces.remove(&*key.name);
     }
 
     fn keys(state: &State) -> Vec<Key> {

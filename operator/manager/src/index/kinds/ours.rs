@@ -226,7 +226,7 @@ impl Watched for Agents {
     }
 
     fn delete(state: &mut State, key: &Key, touched: &mut Touched) {
-        if let Some((node, _)) = state.agents.remove_entry(key.name.as_str()) {
+        if let Some((node, _)) = state.agents.remove_entry(&*key.name) {
             state.touch_node(&node, touched);
         }
     }

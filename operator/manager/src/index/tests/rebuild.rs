@@ -191,7 +191,7 @@ fn concerned(state: &State, node: &str) -> BTreeSet<Key> {
         let found = all.find(|(_, w)| w.metadata.uid.as_deref() == Some(uid));
         found
             .map(|(key, _)| key.clone())
-            .filter(|key| key.namespace == namespace)
+            .filter(|key| *key.namespace == *namespace)
     };
     let pods = state.pods.iter().filter_map(|(key, entry)| {
         let (uid, view) = entry.member.as_ref()?;

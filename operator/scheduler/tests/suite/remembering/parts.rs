@@ -1,6 +1,7 @@
 //! What the small cluster is made of.
 
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use lockstep_api::ids::NodeName;
 use lockstep_api::member::Member;
 use lockstep_model::{Node, Resources};
 
@@ -44,15 +45,14 @@ pub fn members_of(group: &str, count: usize) -> Vec<Member> {
 }
 
 /// Name of a node.
-pub fn node_name(ix: usize) -> String {
-    format!("node-{ix}")
+pub fn node_name(ix: usize) -> NodeName {
+    format!("node-{ix}").parse().expect("not empty")
 }
 
 /// A node with so many accelerators and CPUs.
 pub fn node(ix: usize, gpus: usize, cpus: usize) -> Node {
     let zone = if ix < 3 { "a" } else { "b" };
     Node {
-        name: node_name(ix),
         allocatable: resources(&[
             ("cpu", &cpus.to_string()),
             ("memory", "64Gi"),
@@ -61,7 +61,7 @@ pub fn node(ix: usize, gpus: usize, cpus: usize) -> Node {
         ]),
         labels: [(ZONE.to_owned(), zone.to_owned())].into(),
         ready: true,
-        ..Node::default()
+        ..Node::bare(node_name(ix))
     }
 }
 

@@ -340,7 +340,7 @@ impl World {
                 3 => workload.phase = GangPhase::Active,
                 4 => {
                     workload.avoid = vec![AvoidedNode {
-                        node: node_name(dice.roll(NODES)),
+                        node: node_name(dice.roll(NODES)).to_string(),
                         reason: reasons::REJECTED_BY_NODE.to_owned(),
                         until: now + TimeDelta::seconds(dice.one(&[1, 10, 60])),
                     }];
@@ -393,7 +393,7 @@ impl World {
                     stage: if waits { Stage::Gated } else { Stage::Open },
                     started: Some(self.now),
                     may_end: true,
-                    ..Pod::bare(&gang.key.namespace, name, uid)
+                    ..Pod::bare(gang.key.namespace.clone(), name, uid)
                 });
             }
         }
