@@ -1,5 +1,5 @@
 # Ends the containers of a containerd that is gone, and removes what they have outside of its folder: mounts,
-# cgroups, sockets of shims, state of runc.
+# cgroups, sockets of shims.
 bundles=$folder/state/io.containerd.runtime.v2.task
 
 # A shim names the socket in its arguments. One that is killed leaves its containers behind, so they go first.
@@ -19,9 +19,8 @@ done
 for bundle in "$bundles"/*/*; do
   [ -f "$bundle/address" ] || continue
   id=${bundle##*/}
-  namespace=${bundle%/*}
   read -r address <"$bundle/address" || true
-  rm -rf "${address#unix://}" "/run/containerd/runc/${namespace##*/}/$id"
+  rm -rf "${address#unix://}"
   # A cgroup can be removed once its last process is gone.
   for try in $(seq 100); do
     cgroups=$(find /sys/fs/cgroup -depth -type d -path "*/$id*")

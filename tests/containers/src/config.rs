@@ -1,6 +1,6 @@
 //! Configuration of a containerd that shares nothing with another on the machine.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Snapshotters and plugins that need devices or rights that a test machine lacks.
 const DISABLED: &str = r#"disabled_plugins = [
@@ -35,6 +35,12 @@ address = "{}"
     )
 }
 
+/// Where runc keeps what it knows of the containers: by default one folder of the machine, in which a
+/// name that another containerd uses is taken.
+pub(crate) fn runc_root(folder: &Path) -> PathBuf {
+    folder.join("runc")
+}
+
 /// Pods have the network of the machine, so the folder of network plugins stays empty.
 fn first(folder: &Path, sandbox_image: &str) -> String {
     format!(
@@ -54,8 +60,10 @@ snapshotter = "overlayfs"
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
 SystemdCgroup = false
+Root = "{}"
 "#,
-        folder.join("cni").display()
+        folder.join("cni").display(),
+        runc_root(folder).display()
     )
 }
 
@@ -74,11 +82,13 @@ conf_dir = "{}"
 runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
 SystemdCgroup = false
+Root = "{}"
 [plugins."io.containerd.grpc.v1.cri"]
 disable_tcp_service = true
 stream_server_address = "127.0.0.1"
 stream_server_port = "0"
 "#,
-        folder.join("cni").display()
+        folder.join("cni").display(),
+        runc_root(folder).display()
     )
 }

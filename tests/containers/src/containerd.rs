@@ -237,6 +237,8 @@ impl Containerd {
         }
         let fifos = self.folder.join("fifo").display().to_string();
         args.extend(["--fifo-dir".to_owned(), fifos]);
+        let runc = config::runc_root(&self.folder).display().to_string();
+        args.extend(["--runc-root".to_owned(), runc]);
         let mount = format!("type=bind,src={folder},dst={folder},options=rbind:ro");
         args.extend(["--mount".to_owned(), mount]);
         for (name, value) in what.env {
