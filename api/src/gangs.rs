@@ -1,7 +1,8 @@
 //! Which members form gangs (placed together) and restart domains (restarted together).
 
+use crate::ids::{DomainKey, GangKey};
 use crate::member::Member;
-use crate::names::{WHOLE, replica_key};
+use crate::names::WHOLE;
 use crate::scheduling::{
     BasicPolicy, GangPolicy, GangSpec, PodGroupDisruptionMode, PodGroupPolicy, PreemptionPolicy,
     SchedulingConstraints, TopologyConstraint,
@@ -13,8 +14,8 @@ use crate::workload::{
 /// One gang: the members of one `PodGroup`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Gang {
-    /// Key: `workload`, the group, or `<group>.<replica>`.
-    pub key: String,
+    /// `workload`, the group, or `<group>.<replica>`.
+    pub key: GangKey,
     /// Name of the template in the Workload: gangs of one kind share it.
     pub template: String,
     /// Policy Basic: each pod is placed alone.
@@ -30,8 +31,8 @@ pub struct Gang {
 /// One restart domain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain {
-    /// Key: that of the gang, or `<group>.<replica>` with restartScope Replica.
-    pub key: String,
+    /// That of the gang, or `<group>.<replica>` with restartScope Replica.
+    pub key: DomainKey,
     /// Its members, in the order of groups in the spec, then by number.
     pub members: Vec<Member>,
 }
@@ -67,7 +68,7 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
         GangScope::Workload => {
             vec![gang(
                 spec,
-                WHOLE.into(),
+                GangKey::whole(),
                 WHOLE.into(),
                 all(&spec.groups),
                 spec.scheduling.gang.min_count,
@@ -76,7 +77,8 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
         GangScope::Group => spec
             .groups
             .iter()
-            .map(|g| gang(spec, g.name.clone(), g.name.clone(), all([g]), g.min_count))
+            .filter_map(|g| Some((g, GangKey::read(Some(&g.name))?)))
+            .map(|(g, key)| gang(spec, key, g.name.clone(), all([g]), g.min_count))
             .collect(),
         GangScope::Replica => spec
             .groups
@@ -85,7 +87,7 @@ pub fn gangs(spec: &TrainingWorkloadSpec) -> Vec<Gang> {
             .map(|(g, r)| {
                 gang(
                     spec,
-                    replica_key(&g.name, r),
+                    GangKey::of_replica(&g.name, r),
                     g.name.clone(),
                     vec![(g, r)],
                     None,
@@ -106,7 +108,7 @@ fn all<'a>(groups: impl IntoIterator<Item = &'a Group>) -> Vec<(&'a Group, i32)>
 
 fn gang(
     spec: &TrainingWorkloadSpec,
-    key: String,
+    key: GangKey,
     template: String,
     replicas: Vec<(&Group, i32)>,
     min_count: Option<i32>,
@@ -120,14 +122,14 @@ fn gang(
     let domains: Vec<Domain> = match spec.failure_policy.restart_scope {
         RestartScope::Gang => {
             vec![Domain {
-                key: key.clone(),
+                key: DomainKey::from(&key),
                 members: replicas.into_iter().flat_map(members).collect(),
             }]
         }
         RestartScope::Replica => replicas
             .into_iter()
             .map(|(g, r)| Domain {
-                key: replica_key(&g.name, r),
+                key: DomainKey::of_replica(&g.name, r),
                 members: members((g, r)),
             })
             .collect(),
@@ -205,8 +207,8 @@ mod tests {
             .iter()
             .map(|g| {
                 (
-                    g.key.clone(),
-                    g.domains.iter().map(|d| d.key.clone()).collect(),
+                    g.key.to_string(),
+                    g.domains.iter().map(|d| d.key.to_string()).collect(),
                     g.size(),
                 )
             })

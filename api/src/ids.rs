@@ -9,6 +9,8 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
+use crate::names::{WHOLE, replica_key};
+
 /// An identity must not be the empty string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[error("an identity must not be empty")]
@@ -111,6 +113,32 @@ identity! {
 identity! {
     /// `metadata.resourceVersion`: equal or not, never ordered.
     ResourceVersion
+}
+
+impl GangKey {
+    /// That of the gang of all members.
+    pub fn whole() -> Self {
+        Self(WHOLE.into())
+    }
+
+    /// That of the gang of a replica.
+    pub fn of_replica(group: &str, replica: i32) -> Self {
+        Self(replica_key(group, replica).into())
+    }
+}
+
+impl DomainKey {
+    /// That of the domain of a replica.
+    pub fn of_replica(group: &str, replica: i32) -> Self {
+        Self(replica_key(group, replica).into())
+    }
+}
+
+/// The one restart domain of a gang that restarts as a whole.
+impl From<&GangKey> for DomainKey {
+    fn from(gang: &GangKey) -> Self {
+        Self(Arc::clone(&gang.0))
+    }
 }
 
 #[cfg(test)]

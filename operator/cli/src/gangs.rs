@@ -4,6 +4,7 @@ use anyhow::{Context, Result, anyhow};
 use chrono::{DateTime, Utc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use lockstep_api::gangs::{Gang, gangs};
+use lockstep_api::ids::GangKey;
 use lockstep_api::key::Key;
 use lockstep_api::names::{MANAGED_BY, pod_group_name};
 use lockstep_api::scheduling::{PodGroupSpec, PodGroupStatus, WorkloadRef};
@@ -20,7 +21,7 @@ const NO_UID: &str = "asked";
 #[derive(Clone, Debug)]
 pub struct AskedGang {
     /// Key of the gang in the workload.
-    pub key: String,
+    pub key: GangKey,
     /// The gang as the scheduler would read it.
     pub input: GangInput,
 }
@@ -73,7 +74,7 @@ fn ready(workload: &TrainingWorkload, gangs: &[Gang], now: DateTime<Utc>) -> Tra
     MANAGED_BY.clone_into(&mut workload.spec.managed_by);
     workload.spec.suspend = false;
     let started = gangs.iter().map(|gang| GangStatus {
-        key: gang.key.clone(),
+        key: gang.key.to_string(),
         started: true,
         ..GangStatus::default()
     });
@@ -107,7 +108,7 @@ fn pod_group(
                 workload_name: name,
                 template_name: gang.template.clone(),
             },
-            gang_key: gang.key.clone(),
+            gang_key: gang.key.to_string(),
             gang: gang.spec(
                 &workload.spec,
                 class.map_or(0, |c| c.value),

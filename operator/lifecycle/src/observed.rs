@@ -1,5 +1,6 @@
 //! What decisions may look at of a workload's view: all of it but the status.
 
+use lockstep_api::ids::GangKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -73,7 +74,7 @@ impl<'a> Observed<'a> {
     }
 
     /// Pod groups owned by the workload, by gang key.
-    pub fn pod_groups(self) -> &'a BTreeMap<String, Arc<PodGroup>> {
+    pub fn pod_groups(self) -> &'a BTreeMap<GangKey, Arc<PodGroup>> {
         &self.view.pod_groups
     }
 

@@ -1,5 +1,6 @@
 //! Events: one for each transition, found by comparing two statuses.
 
+use lockstep_api::ids::DomainKey;
 use std::cell::LazyCell;
 use std::collections::BTreeMap;
 
@@ -170,7 +171,8 @@ fn restarts(
         if old
             .is_none_or(|o| (o.attempt, o.detected_at) != (incident.attempt, incident.detected_at))
         {
-            let open = ledger.incident(&domain.key);
+            let key = DomainKey::read(Some(&domain.key));
+            let open = key.and_then(|key| ledger.incident(&key));
             out.extend(open.map(|open| EventNote {
                 type_: EventType::Warning,
                 reason: incident.action.reason().into(),

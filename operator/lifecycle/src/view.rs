@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
-use lockstep_api::ids::{ResourceVersion, Uid};
+use lockstep_api::ids::{GangKey, ResourceVersion, Uid};
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::workload::{TrainingWorkloadSpec, TrainingWorkloadStatus};
@@ -27,7 +27,7 @@ pub struct WorkloadView {
     /// owner among them is left alone.
     pub pods: Vec<Arc<PodView>>,
     /// Pod groups owned by the workload, by gang key.
-    pub pod_groups: BTreeMap<String, Arc<PodGroup>>,
+    pub pod_groups: BTreeMap<GangKey, Arc<PodGroup>>,
     /// The Workload of that name, of any owner.
     pub scheduling: Option<Held<WorkloadSpec>>,
     /// The Service named like the subdomain, of any owner.

@@ -64,11 +64,9 @@ pub(crate) fn scheduling_timed_out(facts: &Facts<'_>, ledger: &Ledger, wake: &mu
         return false;
     }
     for key in ledger.gangs.keys() {
-        let queued_at = facts
-            .pod_group_status(key.as_str())
-            .and_then(|s| s.queued_at);
+        let queued_at = facts.pod_group_status(key).and_then(|s| s.queued_at);
         let Some(queued_at) = queued_at else { continue };
-        if facts.placement(ledger, key.as_str()).is_none()
+        if facts.placement(ledger, key).is_none()
             && facts
                 .due(queued_at + TimeDelta::seconds(limit))
                 .passed(wake)

@@ -96,7 +96,7 @@ impl Restarts<'_> {
     /// What is said of a restart domain, which is named where there are others.
     fn of_domain(&self, key: &str, text: &str) -> String {
         let others = self.ledger.domains.len() > 1;
-        if others && self.ledger.gang(key).is_none() {
+        if others && !self.ledger.gangs.contains_key(key) {
             return format!("replica {key}: {text}");
         }
         of_gang(key, others, text)

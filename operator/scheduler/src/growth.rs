@@ -5,6 +5,7 @@
 //! that while it starts and while an incident is handled, and grows only when it has run well for a
 //! while; it never preempts to grow.
 
+use lockstep_api::ids::DomainKey;
 use std::collections::BTreeSet;
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -41,10 +42,10 @@ pub struct MembersInput {
 }
 
 /// What the ledger says about a restart domain.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct DomainInput {
     /// Key of the domain.
-    pub key: String,
+    pub key: DomainKey,
     /// The pods that an incident replaces; `None` while no incident is handled.
     pub incident: Option<Replacement>,
     /// Since when all of its members run.
@@ -82,9 +83,9 @@ impl MembersInput {
         let ours: BTreeSet<&Member> = gang.members().collect();
         let of_gang = |m: &&Member| ours.contains(*m);
         let domains = gang.domains.iter().filter_map(|domain| {
-            let ledger = status.domains.iter().find(|s| s.key == domain.key)?;
+            let ledger = status.domains.iter().find(|s| domain.key == *s.key)?;
             Some(DomainInput {
-                key: ledger.key.clone(),
+                key: domain.key.clone(),
                 // A range that does not parse names no member: the workload's controller writes the
                 // ledger, and writes it again.
                 incident: ledger.incident.as_ref().map(|incident| Replacement {

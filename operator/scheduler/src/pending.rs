@@ -1,5 +1,6 @@
 //! Why a gang waits, as data.
 
+use lockstep_api::ids::GangKey;
 use std::sync::Arc;
 
 use chrono::{DateTime, Utc};
@@ -99,7 +100,7 @@ pub struct GangName {
     /// Name of the workload.
     pub workload: String,
     /// Key of the gang within the workload.
-    pub key: String,
+    pub key: GangKey,
 }
 
 impl GangName {

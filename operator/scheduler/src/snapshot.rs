@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use lockstep_api::condition::{find, is_true, reasons, types, upsert};
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::{WHOLE, labels, pod_group_name};
@@ -370,8 +370,8 @@ fn intent(gang: &GangRecord, record: &PreemptionRecord) -> Preemption {
     intent
 }
 
-fn domain_key(number: usize) -> String {
-    format!("domain-{number}")
+fn domain_key(number: i32) -> DomainKey {
+    DomainKey::of_replica("domain", number)
 }
 
 fn ranges<'m>(members: impl IntoIterator<Item = &'m Member>) -> Vec<String> {
@@ -386,13 +386,10 @@ fn members(ranges: &[String]) -> BTreeSet<Member> {
 }
 
 /// Records have the name of the pod group and not the key of the gang; that of a whole workload is told by it.
-fn gang_key(record: &GangRecord) -> String {
+fn gang_key(record: &GangRecord) -> GangKey {
     let whole = pod_group_name(&record.workload, &record.workload_uid, WHOLE);
-    if record.name == whole {
-        WHOLE.to_owned()
-    } else {
-        record.name.clone()
-    }
+    let other = GangKey::read(Some(&record.name)).filter(|name| *name != *whole);
+    other.unwrap_or_else(GangKey::whole)
 }
 
 /// Members in the order of the groups in the workload's spec, then by number.

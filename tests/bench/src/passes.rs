@@ -7,7 +7,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::{NodeName, Uid};
+use lockstep_api::ids::{DomainKey, GangKey, NodeName, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::PodGroupStatus;
@@ -297,7 +297,7 @@ impl World {
                 ends: None,
                 members: MembersInput {
                     domains: vec![DomainInput {
-                        key: "workload".to_owned(),
+                        key: DomainKey::from(&GangKey::whole()),
                         incident: None,
                         healthy_since: runs.then_some(self.now),
                     }],
@@ -305,13 +305,13 @@ impl World {
                 },
             }),
             gang: Arc::new(Gang {
-                key: "workload".to_owned(),
+                key: GangKey::whole(),
                 template: "workload".to_owned(),
                 basic: false,
                 min_count: size as i32,
                 disruption: DisruptionMode::All,
                 domains: vec![Domain {
-                    key: "workload".to_owned(),
+                    key: DomainKey::from(&GangKey::whole()),
                     members: members(size),
                 }],
             }),

@@ -124,7 +124,7 @@ impl GangAnswer {
     /// A gang that has not been placed.
     pub(super) fn new(asked: &AskedGang) -> Self {
         Self {
-            gang: asked.key.clone(),
+            gang: asked.key.to_string(),
             verdict: Verdict::DoesNotFit,
             members: asked.input.gang.size(),
             min_count: asked.input.gang.min_count.unsigned_abs(),

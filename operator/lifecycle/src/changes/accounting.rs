@@ -40,8 +40,8 @@ impl Ledger {
         let keys: Vec<GangKey> = self.gangs.keys().cloned().collect();
         let mut all = 0_i64;
         for key in keys {
-            let held = self.accelerators_held(facts, key.as_str());
-            let since = self.held_from(facts, key.as_str());
+            let held = self.accelerators_held(facts, &key);
+            let since = self.held_from(facts, &key);
             if let Some(entry) = self.gangs.get_mut(&key) {
                 entry.held_since = (held > 0).then(|| entry.held_since.unwrap_or(since));
             }
@@ -50,7 +50,7 @@ impl Ledger {
         all
     }
 
-    fn accelerators_held(&self, facts: &Facts<'_>, gang: &str) -> i64 {
+    fn accelerators_held(&self, facts: &Facts<'_>, gang: &GangKey) -> i64 {
         if self.ended.is_none() && self.holds_nodes(facts, gang) {
             assigned_accelerators(facts, gang)
         } else {
@@ -60,14 +60,14 @@ impl Ledger {
 
     /// From when on a gang holds its nodes that is seen to hold them: from now on, unless it came to run
     /// before that was noted.
-    fn held_from(&self, facts: &Facts<'_>, key: &str) -> DateTime<Utc> {
+    fn held_from(&self, facts: &Facts<'_>, key: &GangKey) -> DateTime<Utc> {
         let runs = facts.gang(key).is_some_and(|g| self.is_under_way(g));
         let placement = facts.placement(self, key).filter(|_| runs);
         placement.map_or(facts.now, |p| p.decided_at)
     }
 
     /// Whether the nodes of a gang are its own: it is placed, and waits for nobody to leave them.
-    fn holds_nodes(&self, facts: &Facts<'_>, key: &str) -> bool {
+    fn holds_nodes(&self, facts: &Facts<'_>, key: &GangKey) -> bool {
         let gang = facts.gang(key);
         facts.placement(self, key).is_some_and(|placement| {
             gang.is_none_or(|gang| !self.awaits_victims(facts, gang, placement))
@@ -96,7 +96,7 @@ impl Ledger {
 }
 
 /// Accelerators of the members that a gang has nodes for.
-fn assigned_accelerators(facts: &Facts<'_>, gang: &str) -> i64 {
+fn assigned_accelerators(facts: &Facts<'_>, gang: &GangKey) -> i64 {
     let mut members: BTreeMap<&str, i64> = BTreeMap::new();
     for member in facts.assigned_nodes(gang).keys() {
         *members.entry(&member.group).or_default() += 1;

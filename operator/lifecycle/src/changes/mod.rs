@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 
 use chrono::{DateTime, Utc};
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::NodeName;
+use lockstep_api::ids::{DomainKey, GangKey, NodeName};
 use lockstep_api::member::{Member, MemberSet};
 use lockstep_api::names::annotations;
 use lockstep_api::workload::{
@@ -49,7 +49,7 @@ impl Tries {
 
 impl Ledger {
     /// Opens an incident in a restart domain; one that is open has been closed before.
-    pub fn open_incident(&mut self, domain: &str, incident: OpenIncident, tries: Tries) {
+    pub fn open_incident(&mut self, domain: &DomainKey, incident: OpenIncident, tries: Tries) {
         let Some(entry) = self.domains.get_mut(domain) else {
             return;
         };
@@ -62,7 +62,7 @@ impl Ledger {
     }
 
     /// Notes that all pods of a domain will be replaced together.
-    pub fn note_recreation(&mut self, domain: &str) {
+    pub fn note_recreation(&mut self, domain: &DomainKey) {
         if let Some(entry) = self.domains.get_mut(domain) {
             entry.recreations = entry.recreations.saturating_add(1);
         }
@@ -72,7 +72,7 @@ impl Ledger {
     pub fn close_incident(
         &mut self,
         facts: &Facts<'_>,
-        domain: &str,
+        domain: &DomainKey,
         recovered: bool,
     ) -> Option<OpenIncident> {
         let incident = self.domains.get_mut(domain)?.incident.take()?;
@@ -85,7 +85,7 @@ impl Ledger {
         let recovered_at = recovered.then_some(facts.now);
         let alone = incident.affects_single_pods().then_some(&incident.replace);
         let entry = HistoryEntry {
-            domain: domain.to_owned(),
+            domain: domain.to_string(),
             attempt: incident.attempt,
             cause: incident.cause.clone(),
             action: incident.action,
@@ -108,7 +108,7 @@ impl Ledger {
     pub fn record_interruption(
         &mut self,
         facts: &Facts<'_>,
-        domain: &str,
+        domain: &DomainKey,
         cause: &Cause,
         action: FailureAction,
     ) {
@@ -127,7 +127,7 @@ impl Ledger {
     pub fn record_kubelet_restarts(
         &mut self,
         facts: &Facts<'_>,
-        domain: &str,
+        domain: &DomainKey,
         cause: &Cause,
         action: FailureAction,
         counted: bool,
@@ -151,11 +151,11 @@ impl Ledger {
     }
 
     /// Whether an incident superseded one that was charged and had not brought all members back.
-    pub fn follows_charged(&self, domain: &str, incident: &OpenIncident) -> bool {
+    pub fn follows_charged(&self, domain: &DomainKey, incident: &OpenIncident) -> bool {
         let before = self
             .history
             .iter()
-            .find(|h| h.domain == domain && h.attempt < incident.attempt);
+            .find(|h| *domain == *h.domain && h.attempt < incident.attempt);
         before.is_some_and(|h| {
             h.counted && h.recovered_at.is_none() && h.attempt + 1 == incident.attempt
         })
@@ -167,7 +167,7 @@ impl Ledger {
     fn count_lost(
         &mut self,
         facts: &Facts<'_>,
-        domain: &str,
+        domain: &DomainKey,
         cause: &Cause,
         alone: Option<&MemberSet>,
     ) -> i64 {
@@ -183,7 +183,7 @@ impl Ledger {
     fn lost_seconds(
         &self,
         facts: &Facts<'_>,
-        domain: &str,
+        domain: &DomainKey,
         cause: &Cause,
         alone: Option<&MemberSet>,
     ) -> i64 {
@@ -197,7 +197,7 @@ impl Ledger {
         let restarted = self
             .history
             .iter()
-            .filter(|h| h.domain == domain)
+            .filter(|h| *domain == *h.domain)
             .find_map(|h| h.recovered_at);
         // Time in the queue is no work, and the clock of a node may be anywhere.
         let held_since = self.held_since(facts, domain, cause, alone.is_some());
@@ -224,7 +224,7 @@ impl Ledger {
     fn held_since(
         &self,
         facts: &Facts<'_>,
-        domain: &str,
+        domain: &DomainKey,
         cause: &Cause,
         alone: bool,
     ) -> Option<DateTime<Utc>> {
@@ -242,7 +242,7 @@ impl Ledger {
     /// Releases the placement of a gang: recorded first, its pods are deleted afterwards. Incidents
     /// end, and what single members have finished of an unfinished group is done again, since the
     /// gang starts over. With a reason the gang waits before it queues again.
-    pub fn release_gang(&mut self, facts: &Facts<'_>, key: &str, why: Option<ReleaseReason>) {
+    pub fn release_gang(&mut self, facts: &Facts<'_>, key: &GangKey, why: Option<ReleaseReason>) {
         let Some(entry) = self.gangs.get_mut(key) else {
             return;
         };
@@ -281,7 +281,7 @@ impl Ledger {
 
     /// Forgets what has become of a restart domain all of whose members leave; its incident has been
     /// closed before.
-    pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &str) {
+    pub fn vacate_domain(&mut self, facts: &Facts<'_>, key: &DomainKey) {
         let ended = self.ended.is_some();
         let Some(entry) = self.domains.get_mut(key) else {
             return;
@@ -300,7 +300,7 @@ impl Ledger {
     pub fn release_all(&mut self, facts: &Facts<'_>) {
         let keys: Vec<_> = self.gangs.keys().cloned().collect();
         for key in keys {
-            self.release_gang(facts, key.as_str(), None);
+            self.release_gang(facts, &key, None);
         }
     }
 
@@ -349,7 +349,7 @@ impl Ledger {
     }
 
     /// Records that a gang stays away from a node; of two times the later counts.
-    pub fn avoid_node(&mut self, gang: &str, node: NodeName, avoidance: Avoidance) {
+    pub fn avoid_node(&mut self, gang: &GangKey, node: NodeName, avoidance: Avoidance) {
         let Some(entry) = self.gangs.get_mut(gang) else {
             return;
         };
@@ -406,9 +406,14 @@ impl OpenIncident {
 }
 
 /// An entry for what happened and ended at once.
-fn history_entry(domain: &str, attempt: i64, cause: &Cause, action: FailureAction) -> HistoryEntry {
+fn history_entry(
+    domain: &DomainKey,
+    attempt: i64,
+    cause: &Cause,
+    action: FailureAction,
+) -> HistoryEntry {
     HistoryEntry {
-        domain: domain.to_owned(),
+        domain: domain.to_string(),
         attempt,
         cause: cause.clone(),
         action,

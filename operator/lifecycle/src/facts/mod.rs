@@ -4,6 +4,7 @@ mod index;
 mod members;
 mod nodes;
 
+use lockstep_api::ids::{DomainKey, GangKey};
 use std::collections::{BTreeMap, BTreeSet};
 
 use chrono::{DateTime, TimeDelta, Utc};
@@ -44,14 +45,14 @@ pub(crate) struct Facts<'a> {
     /// What agents say of the way of pods to an attempt.
     pub arrivals: Arrivals<'a>,
     training: BTreeMap<&'a str, &'a str>,
-    assigned: BTreeMap<&'a str, AssignedNodes<'a>>,
+    assigned: BTreeMap<&'a GangKey, AssignedNodes<'a>>,
     nowhere: AssignedNodes<'a>,
     lost: BTreeSet<&'a str>,
     /// Agents that are not known to be gone, by node.
     agents: BTreeMap<&'a str, &'a AgentInfo>,
     /// Positions of gangs, and of domains in them, by key.
-    gang_at: BTreeMap<String, usize>,
-    domain_at: BTreeMap<String, (usize, usize)>,
+    gang_at: BTreeMap<GangKey, usize>,
+    domain_at: BTreeMap<DomainKey, (usize, usize)>,
     orders: BTreeMap<&'a str, &'a DomainOrder>,
     refusals: BTreeMap<&'a Target, Vec<&'a RefusedRequest>>,
 }
@@ -119,7 +120,7 @@ impl<'a> Facts<'a> {
                 .iter()
                 .filter_map(|(key, g)| {
                     let placement = g.status.as_ref()?.placement.as_ref()?;
-                    Some((key.as_str(), assigned_nodes(placement)))
+                    Some((key, assigned_nodes(placement)))
                 })
                 .collect(),
             nowhere: AssignedNodes::new(),
@@ -185,39 +186,39 @@ impl<'a> Facts<'a> {
     }
 
     /// The gang of a key.
-    pub fn gang(&self, key: &str) -> Option<&Gang> {
+    pub fn gang(&self, key: &GangKey) -> Option<&Gang> {
         self.gangs.get(*self.gang_at.get(key)?)
     }
 
     /// The gang of a restart domain.
-    pub fn gang_of(&self, domain: &str) -> Option<&Gang> {
+    pub fn gang_of(&self, domain: &DomainKey) -> Option<&Gang> {
         self.gangs.get(self.domain_at.get(domain)?.0)
     }
 
     /// The order that is out for a restart domain.
-    pub fn order(&self, domain: &str) -> Option<&'a DomainOrder> {
-        self.orders.get(domain).copied()
+    pub fn order(&self, domain: &DomainKey) -> Option<&'a DomainOrder> {
+        self.orders.get(domain.as_str()).copied()
     }
 
     /// Whether the order for an attempt of a domain is out.
-    pub fn is_ordered(&self, domain: &str, attempt: i64) -> bool {
+    pub fn is_ordered(&self, domain: &DomainKey, attempt: i64) -> bool {
         self.order(domain).is_some_and(|o| o.attempt >= attempt)
     }
 
     /// Whether the members of a domain may run an attempt.
-    pub fn is_released(&self, domain: &str, attempt: i64) -> bool {
+    pub fn is_released(&self, domain: &DomainKey, attempt: i64) -> bool {
         self.order(domain)
             .is_some_and(|o| o.released_attempt >= attempt)
     }
 
     /// Whether an attempt of a domain was released at a barrier.
-    pub fn is_barrier_open(&self, domain: &str, attempt: i64) -> bool {
+    pub fn is_barrier_open(&self, domain: &DomainKey, attempt: i64) -> bool {
         let order = self.order(domain);
         order.is_some_and(|o| o.released_attempt == attempt && !o.peers.is_empty())
     }
 
     /// Whether it was, and none of the domain's pods does without.
-    pub fn is_past_barrier(&self, domain: &str, attempt: i64) -> bool {
+    pub fn is_past_barrier(&self, domain: &DomainKey, attempt: i64) -> bool {
         let members = self.domain(domain).map_or(&[][..], |d| &d.members);
         let mut pods = members.iter().flat_map(|m| self.pods_of(m));
         self.is_barrier_open(domain, attempt) && pods.all(|p| p.is_supervised())
@@ -225,7 +226,7 @@ impl<'a> Facts<'a> {
 
     /// Whether a member's pod is ready, and has been let go once. Of a container without a readiness
     /// probe the kubelet says so as soon as its supervisor runs.
-    pub fn is_ready(&self, domain: &str, pod: &PodView) -> bool {
+    pub fn is_ready(&self, domain: &DomainKey, pod: &PodView) -> bool {
         let begun = || self.is_released(domain, pod.identity.attempt);
         pod.ready() && (!pod.is_supervised() || begun())
     }
@@ -236,18 +237,18 @@ impl<'a> Facts<'a> {
     }
 
     /// The restart domain of a key.
-    pub fn domain(&self, key: &str) -> Option<&Domain> {
+    pub fn domain(&self, key: &DomainKey) -> Option<&Domain> {
         let (gang, at) = *self.domain_at.get(key)?;
         self.gangs.get(gang)?.domains.get(at)
     }
 
     /// Status of a gang's pod group.
-    pub fn pod_group_status(&self, gang: &str) -> Option<&'a PodGroupStatus> {
+    pub fn pod_group_status(&self, gang: &GangKey) -> Option<&'a PodGroupStatus> {
         self.view.pod_groups().get(gang)?.status.as_ref()
     }
 
     /// How far the placement of a gang is.
-    pub fn placement_state(&self, key: &str, gang: &GangLedger) -> PlacementState<'a> {
+    pub fn placement_state(&self, key: &GangKey, gang: &GangLedger) -> PlacementState<'a> {
         let placement = self
             .pod_group_status(key)
             .and_then(|s| s.placement.as_ref());
@@ -259,7 +260,7 @@ impl<'a> Facts<'a> {
     }
 
     /// The placement that a gang holds.
-    pub fn placement(&self, ledger: &Ledger, key: &str) -> Option<&'a Placement> {
+    pub fn placement(&self, ledger: &Ledger, key: &GangKey) -> Option<&'a Placement> {
         match self.placement_state(key, ledger.gang(key)?) {
             PlacementState::Placed(placement) => Some(placement),
             PlacementState::Unplaced | PlacementState::Released => None,
@@ -267,7 +268,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Where the placement of a gang, released or not, assigns its members.
-    pub fn assigned_nodes(&self, key: &str) -> &AssignedNodes<'a> {
+    pub fn assigned_nodes(&self, key: &GangKey) -> &AssignedNodes<'a> {
         self.assigned.get(key).unwrap_or(&self.nowhere)
     }
 
@@ -277,7 +278,7 @@ impl<'a> Facts<'a> {
     }
 
     /// Whether victims of the gang's own preemption still have to leave its placement.
-    pub fn is_preempting(&self, key: &str, placement: &str) -> bool {
+    pub fn is_preempting(&self, key: &GangKey, placement: &str) -> bool {
         self.pod_group_status(key)
             .and_then(|s| s.preemption.as_ref())
             .is_some_and(|p| p.placement == placement)
@@ -285,7 +286,7 @@ impl<'a> Facts<'a> {
 
     /// The message of the pod group's `DisruptionTarget`. It is about the placement that is there: the
     /// scheduler takes both back in one write.
-    pub fn preemptor(&self, gang: &str) -> Option<String> {
+    pub fn preemptor(&self, gang: &GangKey) -> Option<String> {
         let status = self.pod_group_status(gang)?;
         status.placement.as_ref()?;
         let condition = find(&status.conditions, types::DISRUPTION_TARGET)?;

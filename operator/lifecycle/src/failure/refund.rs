@@ -4,6 +4,7 @@ use super::detect::killed_for_node;
 use super::scope::DomainScope;
 use crate::facts::Facts;
 use crate::ledger::{Ledger, OpenIncident};
+use lockstep_api::ids::DomainKey;
 
 /// Takes the charge of an open incident back, when its cause turns out to have been the end of the
 /// pod for its node's sake.
@@ -22,7 +23,7 @@ pub(crate) fn take_charge_back(facts: &Facts<'_>, ledger: &mut Ledger, scope: &D
 }
 
 /// Takes the charge of an incident back, where it was charged.
-pub(super) fn take_back(ledger: &mut Ledger, domain: &str, incident: &mut OpenIncident) {
+pub(super) fn take_back(ledger: &mut Ledger, domain: &DomainKey, incident: &mut OpenIncident) {
     if !std::mem::take(&mut incident.counted) {
         return;
     }

@@ -1,6 +1,7 @@
 //! One restart domain with its gang, and what its failures may ask of the workload.
 
 use lockstep_api::gangs::{Domain, Gang};
+use lockstep_api::ids::DomainKey;
 use lockstep_api::member::Member;
 use lockstep_api::membership::Membership;
 
@@ -92,7 +93,7 @@ impl<'s> DomainScope<'s> {
     }
 
     /// Key of the domain.
-    pub fn key(&self) -> &'s str {
+    pub fn key(&self) -> &'s DomainKey {
         &self.domain.key
     }
 }

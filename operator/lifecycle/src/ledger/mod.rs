@@ -179,12 +179,12 @@ pub(crate) enum Outcome {
 
 impl Ledger {
     /// The entry of a gang.
-    pub fn gang(&self, key: &str) -> Option<&GangLedger> {
+    pub fn gang(&self, key: &GangKey) -> Option<&GangLedger> {
         self.gangs.get(key)
     }
 
     /// The entry of a restart domain.
-    pub fn domain(&self, key: &str) -> Option<&DomainLedger> {
+    pub fn domain(&self, key: &DomainKey) -> Option<&DomainLedger> {
         self.domains.get(key)
     }
 
@@ -202,7 +202,7 @@ impl Ledger {
     }
 
     /// The incident that a restart domain handles.
-    pub fn incident(&self, domain: &str) -> Option<&OpenIncident> {
+    pub fn incident(&self, domain: &DomainKey) -> Option<&OpenIncident> {
         self.domain(domain)?.incident.as_ref()
     }
 

@@ -82,7 +82,7 @@ pub(crate) fn pod_group(view: Observed<'_>, gang: &Gang) -> PodGroup {
             workload_name: view.name().to_owned(),
             template_name: gang.template.clone(),
         },
-        gang_key: gang.key.clone(),
+        gang_key: gang.key.to_string(),
         gang: gang_spec(view, gang),
     };
     let mut object = PodGroup::new(&name, spec);

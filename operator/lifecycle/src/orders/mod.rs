@@ -105,7 +105,7 @@ fn new_order(
     let held = is_held(facts, meeting);
     let (restarts_seen, exceptions) = restarts_by_number(facts, domain, &members);
     DomainOrder {
-        key: key.to_owned(),
+        key: key.to_string(),
         attempt: domain.attempt,
         members: members.to_ranges(),
         world: running.len() as i32,

@@ -9,7 +9,7 @@ use crate::wake::Wake;
 pub(super) fn end_waits(facts: &Facts<'_>, ledger: &mut Ledger) -> Wake {
     let mut started = Vec::new();
     for (key, entry) in &ledger.gangs {
-        let gang = facts.gang(key.as_str()).filter(|_| !entry.started);
+        let gang = facts.gang(key).filter(|_| !entry.started);
         if gang.is_some_and(|g| dependencies_met(facts, ledger, g)) {
             started.push(key.clone());
         }

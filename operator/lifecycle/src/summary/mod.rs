@@ -94,7 +94,7 @@ fn ready(
 /// When the last placement was decided; None without placement.
 fn placed_at(facts: &Facts<'_>, ledger: &Ledger) -> Option<DateTime<Utc>> {
     let gangs = ledger.gangs.keys();
-    let placements = gangs.filter_map(|key| facts.placement(ledger, key.as_str()));
+    let placements = gangs.filter_map(|key| facts.placement(ledger, key));
     placements.map(|placement| placement.decided_at).max()
 }
 
@@ -161,7 +161,7 @@ fn all_come_up(facts: &Facts<'_>, ledger: &Ledger) -> bool {
 /// unplaced.
 fn all_run(facts: &Facts<'_>, ledger: &Ledger, membership: &Membership<'_>) -> bool {
     for (key, entry) in &ledger.domains {
-        let in_use = facts.domain(key.as_str()).is_none_or(|d| {
+        let in_use = facts.domain(key).is_none_or(|d| {
             let mut members = d.members.iter();
             members.any(|m| membership.contains(m) && !ledger.completed.contains(m))
         });

@@ -50,8 +50,8 @@ pub(super) fn restarts_in_place(facts: &Facts<'_>, ledger: &Ledger) -> Condition
 fn agents_missing(facts: &Facts<'_>, ledger: &Ledger) -> Option<String> {
     let mut without: Vec<&str> = Vec::new();
     for key in ledger.gangs.keys() {
-        if facts.placement(ledger, key.as_str()).is_some() {
-            let nodes = facts.assigned_nodes(key.as_str()).values();
+        if facts.placement(ledger, key).is_some() {
+            let nodes = facts.assigned_nodes(key).values();
             without.extend(nodes.filter(|n| !facts.can_stop(n)));
         }
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::names::pod_group_prefix;
 use lockstep_api::scheduling::PreemptionPolicy;
 use lockstep_api::{PodGroup, TrainingWorkload};
@@ -71,7 +71,7 @@ impl State {
 
     /// The pod groups that a workload controls, by gang key. Their names follow from workload and
     /// key, so that they are neighbours in the table.
-    fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<String, Arc<PodGroup>> {
+    fn gangs_of(&self, id: &WorkloadId) -> BTreeMap<GangKey, Arc<PodGroup>> {
         let first = Key::new(&id.namespace, pod_group_prefix(&id.name));
         self.pod_groups
             .range(first.clone()..)
@@ -79,7 +79,7 @@ impl State {
                 key.namespace == first.namespace && key.name.starts_with(&*first.name)
             })
             .filter(|(_, group)| controller_uid(&***group) == Some(id.uid.as_str()))
-            .map(|(_, group)| (group.spec.gang_key.clone(), group.clone()))
+            .filter_map(|(_, g)| Some((GangKey::read(Some(&g.spec.gang_key))?, Arc::clone(g))))
             .collect()
     }
 
@@ -107,7 +107,7 @@ fn held<K: kube::Resource, T>(object: &Identified<K>, workload: &Uid, content: T
 
 fn node_names(
     pods: &[Arc<PodView>],
-    pod_groups: &BTreeMap<String, Arc<PodGroup>>,
+    pod_groups: &BTreeMap<GangKey, Arc<PodGroup>>,
 ) -> BTreeSet<String> {
     let of_pods = pods.iter().flat_map(|p| p.node.iter().chain(&p.pinned));
     let placements = pod_groups

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use chrono::{DateTime, TimeDelta, Utc};
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Gang, gangs};
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::names::{DEFAULT_SCHEDULER, MANAGED_BY, annotations, pod_group_name};
 use lockstep_api::workload::{DisruptionMode, Group};
@@ -89,11 +89,11 @@ impl GangSources<'_> {
         let previous = previous.filter(|p| self.workload_uid() == Some(p.workload.uid.clone()));
         let unchanged_spec = previous.filter(|p| {
             self.workload.metadata.generation == Some(p.workload.generation)
-                && p.gang.key == self.group.spec.gang_key
+                && p.gang.key == *self.group.spec.gang_key
         });
         let gang = match unchanged_spec {
             Some(previous) => Arc::clone(&previous.gang),
-            None => Arc::new(self.gang()),
+            None => Arc::new(self.gang()?),
         };
         let templates = match unchanged_spec {
             Some(previous) if self.answers_are_the_same(&gang, previous) => {
@@ -124,20 +124,19 @@ impl GangSources<'_> {
             && group.name.as_ref() == Some(&pod_group_name(name, uid, &self.group.spec.gang_key))
     }
 
-    /// The gang's members; none when the spec has no such gang any more.
-    fn gang(&self) -> Gang {
-        let key = &self.group.spec.gang_key;
-        let found = gangs(&self.workload.spec)
-            .into_iter()
-            .find(|g| g.key == *key);
-        found.unwrap_or_else(|| Gang {
-            key: key.clone(),
+    /// The gang's members; none when the spec has no such gang any more. `None` without a key.
+    fn gang(&self) -> Option<Gang> {
+        let key = GangKey::read(Some(&self.group.spec.gang_key))?;
+        let mut all = gangs(&self.workload.spec).into_iter();
+        let found = all.find(|g| g.key == key);
+        Some(found.unwrap_or_else(|| Gang {
+            key,
             template: self.group.spec.workload_ref.template_name.clone(),
             basic: true,
             min_count: 0,
             disruption: DisruptionMode::Single,
             domains: Vec::new(),
-        })
+        }))
     }
 
     fn templates(&self, gang: &Gang) -> Arc<[TemplateInput]> {
@@ -223,7 +222,7 @@ impl GangSources<'_> {
     fn workload(&self, gang: &Gang, templates: Arc<[TemplateInput]>) -> Option<WorkloadInput> {
         let meta = &self.workload.metadata;
         let status = self.workload.status.as_ref();
-        let ledger = status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key));
+        let ledger = status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key));
         let declared = meta.annotations.as_ref();
         let declared = declared
             .and_then(|a| a.get(annotations::LAST_CHECKPOINT))
@@ -271,7 +270,7 @@ impl GangSources<'_> {
         if self.workload.spec.suspend {
             return GangPhase::NotRequesting(reasons::SUSPENDED);
         }
-        match status.and_then(|s| s.gangs.iter().find(|g| g.key == gang.key)) {
+        match status.and_then(|s| s.gangs.iter().find(|g| gang.key == *g.key)) {
             Some(ledger) if ledger.backoff.is_some() => {
                 GangPhase::NotRequesting(reasons::BACKING_OFF)
             }

@@ -2,6 +2,7 @@
 //! lifecycle records is kept; what it asks for is listed, and only our own objects follow it: the
 //! recording goes on as it did.
 
+use lockstep_api::ids::GangKey;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -56,7 +57,7 @@ pub struct Gang {
     setting: Setting,
     node: String,
     node_lost_since: Option<DateTime<Utc>>,
-    groups: BTreeMap<String, Arc<PodGroup>>,
+    groups: BTreeMap<GangKey, Arc<PodGroup>>,
     view: Option<WorkloadView>,
     /// Metadata and spec of the pods, as they were created, by index of the replica.
     made: BTreeMap<usize, Value>,
@@ -279,7 +280,7 @@ impl Gang {
                 Object::Workload(w) => view.scheduling = Some(held(w.spec)),
                 Object::RestartOrder(o) => view.order = Some(held(o.spec)),
                 Object::PodGroup(mut g) => {
-                    let key = g.spec.gang_key.clone();
+                    let key = g.spec.gang_key.parse().expect("a key");
                     g.metadata.uid = Some("pg".into());
                     g.metadata.resource_version = Some("1".into());
                     g.status = self.groups.get(&key).and_then(|o| o.status.clone());

@@ -178,13 +178,13 @@ fn holds(group: &PodGroup, workloads: &BTreeMap<String, TrainingWorkload>) -> bo
     };
     let workload = workload(group, workloads);
     let is_there =
-        |w: &TrainingWorkload| gangs(&w.spec).iter().any(|g| g.key == group.spec.gang_key);
+        |w: &TrainingWorkload| gangs(&w.spec).iter().any(|g| g.key == *group.spec.gang_key);
     if !workload.is_some_and(|w| is_there(w) && !has_ended(w)) {
         return false;
     }
     let ledger = workload.and_then(|w| {
         let gangs = &w.status.as_ref()?.gangs;
-        gangs.iter().find(|g| g.key == group.spec.gang_key)
+        gangs.iter().find(|g| g.key == *group.spec.gang_key)
     });
     let released = ledger.and_then(|g| g.released.as_ref()) == Some(&placement.id);
     status.preemption.is_none() && !released

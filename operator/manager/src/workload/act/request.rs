@@ -249,7 +249,11 @@ impl ActionSender {
                 )
             }
             Object::PodGroup(o) => {
-                let old = json!(view.pod_groups.get(&o.spec.gang_key).map(|g| &g.spec));
+                let old = json!(
+                    view.pod_groups
+                        .get(o.spec.gang_key.as_str())
+                        .map(|g| &g.spec)
+                );
                 let api: Api<PodGroup> = self.actor.writes(namespace);
                 (
                     WatchedKind::PodGroup,

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use lockstep_api::condition::{is_true, reasons, types};
 use lockstep_api::gangs::{Domain, Gang};
-use lockstep_api::ids::Uid;
+use lockstep_api::ids::{DomainKey, GangKey, Uid};
 use lockstep_api::key::Key;
 use lockstep_api::member::Member;
 use lockstep_api::scheduling::{PodGroupStatus, TopologyConstraint};
@@ -253,14 +253,15 @@ impl World {
                 ends: (self.dice.roll(4) == 0).then(|| self.now + TimeDelta::minutes(20)),
                 members: MembersInput {
                     domains: vec![DomainInput {
-                        key: "workload".to_owned(),
-                        ..DomainInput::default()
+                        key: DomainKey::from(&GangKey::whole()),
+                        incident: None,
+                        healthy_since: None,
                     }],
                     ..MembersInput::default()
                 },
             }),
             gang: Arc::new(Gang {
-                key: "workload".to_owned(),
+                key: GangKey::whole(),
                 template: "workload".to_owned(),
                 basic: false,
                 min_count: least as i32,
@@ -270,7 +271,7 @@ impl World {
                     DisruptionMode::Single
                 },
                 domains: vec![Domain {
-                    key: "workload".to_owned(),
+                    key: DomainKey::from(&GangKey::whole()),
                     members,
                 }],
             }),

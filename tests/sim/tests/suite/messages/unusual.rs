@@ -21,7 +21,7 @@ fn large(key: &str) -> GangName {
     GangName {
         namespace: "ml".into(),
         workload: "large".into(),
-        key: key.into(),
+        key: key.parse().unwrap(),
     }
 }
 
