@@ -134,7 +134,7 @@ pub mod types {
 pub mod reasons {
     /// Waiting for capacity in the cluster; the message says what is short.
     pub const UNSCHEDULABLE: &str = "Unschedulable";
-    /// Waiting behind other gangs or for the first scheduling pass.
+    /// Waiting behind other gangs or for the first scheduling cycle.
     pub const QUEUED: &str = "Queued";
     /// A placement was decided.
     pub const SCHEDULED: &str = "Scheduled";

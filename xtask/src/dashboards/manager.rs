@@ -87,12 +87,12 @@ pub const MANAGER: Dashboard = Dashboard {
         },
         Panel {
             title: "Scheduler, 99th percentile",
-            description: "Time to decide, by the most that a pass did: no gang asked for capacity, a gang did, victims were searched for.",
+            description: "Time to decide, by the most that a cycle did: no gang asked for capacity, a gang did, victims were searched for.",
             unit: "s",
             kind: Lines,
             width: 12,
             queries: &[(
-                "histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_pass_seconds_bucket{$scraped}[$__rate_interval])))",
+                "histogram_quantile(0.99, sum by (le, kind) (rate(lockstep_scheduler_cycle_seconds_bucket{$scraped}[$__rate_interval])))",
                 "{{kind}}",
             )],
         },

@@ -243,10 +243,10 @@ const SCHEDULER: Section = Section {
     about: "",
     metrics: &[
         metric(
-            "lockstep_scheduler_pass_seconds",
+            "lockstep_scheduler_cycle_seconds",
             Histogram,
             &["kind", "result"],
-            "duration of a scheduler pass, by kind: `upkeep` (no gang asked for capacity), `placement`, `preemption` (victims were searched for); by result: `changes`, `nothing`",
+            "duration of a scheduling cycle, by kind: `upkeep` (no gang asked for capacity), `placement`, `preemption` (victims were searched for); by result: `changes`, `nothing`",
         ),
         metric(
             "lockstep_placements_total",

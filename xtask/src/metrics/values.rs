@@ -57,7 +57,7 @@ const ALL: [Closed; 26] = [
         ],
         || WATCHED.to_vec(),
     ),
-    closed("kind", &["lockstep_scheduler_pass_seconds"], || {
+    closed("kind", &["lockstep_scheduler_cycle_seconds"], || {
         vec!["upkeep", "placement", "preemption"]
     }),
     closed("kind", &["lockstep_preemption_victims_total"], || {
@@ -107,7 +107,7 @@ const ALL: [Closed; 26] = [
     closed("result", &["controller_runtime_reconcile_total"], || {
         vec!["requeue", "success", "error"]
     }),
-    closed("result", &["lockstep_scheduler_pass_seconds"], || {
+    closed("result", &["lockstep_scheduler_cycle_seconds"], || {
         vec!["changes", "nothing"]
     }),
     closed("result", &["lockstep_recovery_seconds"], || {

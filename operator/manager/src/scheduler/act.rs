@@ -1,7 +1,7 @@
-//! Sends what a pass has decided: the only requests of the scheduler.
+//! Sends what a cycle has decided: the only requests of the scheduler.
 //!
-//! Requests of one pass are independent, so each may fail alone; what failed is decided anew. The
-//! one thing that must be known before the next pass is whether a status was written: a placement
+//! Requests of one cycle are independent, so each may fail alone; what failed is decided anew. The
+//! one thing that must be known before the next cycle is whether a status was written: a placement
 //! that was stored without our knowing would be promised twice. Where an answer is lost, the object
 //! is read.
 
@@ -30,7 +30,7 @@ use crate::api::write::{
 use crate::events::{EventReport, Events};
 use crate::index::Key;
 
-/// Most requests of one pass in flight.
+/// Most requests of one cycle in flight.
 const IN_FLIGHT: usize = 16;
 
 /// Sends steps.
@@ -42,7 +42,7 @@ pub(super) struct StepSender {
     pub metrics: SchedulerMetrics,
 }
 
-/// What has become of the steps of a pass.
+/// What has become of the steps of a cycle.
 #[derive(Debug, Default)]
 pub(super) struct StepResults {
     /// Pod groups of which it is not known whether they were written.
@@ -255,7 +255,7 @@ impl StepSender {
         }
     }
 
-    /// Name of a pod of the gang that the API server knows and the pass did not. A pod of somebody else
+    /// Name of a pod of the gang that the API server knows and the cycle did not. A pod of somebody else
     /// may have the labels.
     async fn other(&self, key: &Key, vacated: &Vacated) -> Result<Option<String>, ApiError> {
         let api: Api<PartialObjectMeta<Pod>> =

@@ -17,7 +17,7 @@ use lockstep_scheduler::SchedulingPlan;
 /// What the scheduler decides.
 #[derive(Clone, Debug)]
 pub struct SchedulerMetrics {
-    passes: Family<SchedulerPassLabels, Histogram>,
+    cycles: Family<SchedulerCycleLabels, Histogram>,
     placements: Counter,
     preemptions: Family<PreemptionLabels, Counter>,
     victims: Family<VictimLabels, Counter>,
@@ -90,13 +90,13 @@ fn got(old: &PodGroupStatus, new: &PodGroupStatus) -> Option<&'static str> {
     })
 }
 
-/// The most that a pass did.
+/// The most that a cycle did.
 const KINDS: [&str; 3] = ["upkeep", "placement", "preemption"];
 /// What came of it.
 const RESULTS: [&str; 2] = ["changes", "nothing"];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
-struct SchedulerPassLabels {
+struct SchedulerCycleLabels {
     kind: &'static str,
     result: &'static str,
 }
@@ -114,7 +114,7 @@ struct VictimLabels {
 impl Default for SchedulerMetrics {
     fn default() -> Self {
         Self {
-            passes: Family::new_with_constructor(decisions),
+            cycles: Family::new_with_constructor(decisions),
             placements: Counter::default(),
             preemptions: Family::default(),
             victims: Family::default(),
@@ -127,7 +127,7 @@ impl Default for SchedulerMetrics {
 }
 
 impl SchedulerMetrics {
-    /// A pass has been decided in this time.
+    /// A cycle has been decided in this time.
     pub fn decided(&self, plan: &SchedulingPlan, time: Duration) {
         let [upkeep, placement, preemption] = KINDS;
         let kind = match (plan.searches, plan.queued) {
@@ -141,8 +141,8 @@ impl SchedulerMetrics {
         } else {
             changes
         };
-        self.passes
-            .get_or_create(&SchedulerPassLabels { kind, result })
+        self.cycles
+            .get_or_create(&SchedulerCycleLabels { kind, result })
             .observe(time.as_secs_f64());
     }
 
@@ -215,8 +215,8 @@ impl SchedulerMetrics {
         let metrics = Self::default();
         for kind in KINDS {
             for result in RESULTS {
-                let labels = SchedulerPassLabels { kind, result };
-                drop(metrics.passes.get_or_create(&labels));
+                let labels = SchedulerCycleLabels { kind, result };
+                drop(metrics.cycles.get_or_create(&labels));
             }
         }
         for proven in ["true", "false"] {
@@ -257,9 +257,9 @@ impl SchedulerMetrics {
 
     fn show_decisions(&self, registry: &mut Registry) {
         registry.register(
-            "lockstep_scheduler_pass_seconds",
-            "Duration of a scheduler pass, by kind of pass and by whether it changed anything",
-            self.passes.clone(),
+            "lockstep_scheduler_cycle_seconds",
+            "Duration of a scheduling cycle, by kind of cycle and by whether it changed anything",
+            self.cycles.clone(),
         );
         registry.register(
             "lockstep_placements",
@@ -396,7 +396,7 @@ mod tests {
             "lockstep_preemption_intents_withdrawn_total{reason=\"void\"} 0",
             "lockstep_placements_total 2",
             "lockstep_queue_wait_seconds_count{priority_class=\"urgent\",how=\"backfill\"} 0",
-            "lockstep_scheduler_pass_seconds_count{kind=\"preemption\",result=\"changes\"} 0",
+            "lockstep_scheduler_cycle_seconds_count{kind=\"preemption\",result=\"changes\"} 0",
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }

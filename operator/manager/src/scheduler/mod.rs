@@ -2,7 +2,7 @@
 //!
 //! | stage | module | client |
 //! |---|---|---|
-//! | take what a pass needs out of the index | `input` | no |
+//! | take what a cycle needs out of the index | `input` | no |
 //! | wake up, wait for own writes, decide | [`task`] | in `act` alone |
 //! | send what was decided | `act` | yes |
 

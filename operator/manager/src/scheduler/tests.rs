@@ -144,7 +144,7 @@ async fn a_status_is_written_with_the_version_it_was_decided_from_and_remembered
 }
 
 #[tokio::test]
-async fn a_write_whose_answer_was_lost_is_looked_up_before_the_next_pass() {
+async fn a_write_whose_answer_was_lost_is_looked_up_before_the_next_cycle() {
     let (actor, _) = actor(|(method, path, _)| {
         let list = json!({"kind": "PodGroupList", "apiVersion": "scheduling.lockstep.dev/v1alpha1", "metadata": {},
             "items": [group("9")]});

@@ -135,7 +135,7 @@ async fn a_workload_gets_its_pods_and_a_stopped_manager_gives_up_its_lease() {
             "lockstep_workload_conditions{namespace=\"ml\",condition=\"Stalled\",status=\"False\",reason=\"Progressing\"} 1",
             "lockstep_gangs{state=\"placed\"} 1",
             "lockstep_placements_total 1",
-            "lockstep_scheduler_pass_seconds_count{kind=\"placement\",result=\"changes\"} 1",
+            "lockstep_scheduler_cycle_seconds_count{kind=\"placement\",result=\"changes\"} 1",
             "lockstep_index_objects{kind=\"Pod\"} 2",
             "rest_client_requests_total{code=\"201\",method=\"POST\"}",
             "controller_runtime_reconcile_total{controller=\"trainingworkload\",result=\"requeue\"}",
