@@ -115,4 +115,5 @@ func addDefaults() {
 		}
 	})
 	addAdmissionDefaults()
+	addFlowControlDefaults()
 }

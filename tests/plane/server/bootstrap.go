@@ -38,13 +38,13 @@ func bootstrap(ctx context.Context, client kubernetes.Interface, port int) error
 	}
 	for _, level := range slices.Concat(flows.MandatoryPriorityLevelConfigurations, flows.SuggestedPriorityLevelConfigurations) {
 		create(func() error {
-			_, err := client.FlowcontrolV1().PriorityLevelConfigurations().Create(ctx, level, metav1.CreateOptions{})
+			_, err := client.FlowcontrolV1().PriorityLevelConfigurations().Create(ctx, level.DeepCopy(), metav1.CreateOptions{})
 			return err
 		})
 	}
 	for _, schema := range slices.Concat(flows.MandatoryFlowSchemas, flows.SuggestedFlowSchemas) {
 		create(func() error {
-			_, err := client.FlowcontrolV1().FlowSchemas().Create(ctx, schema, metav1.CreateOptions{})
+			_, err := client.FlowcontrolV1().FlowSchemas().Create(ctx, schema.DeepCopy(), metav1.CreateOptions{})
 			return err
 		})
 	}

@@ -31,6 +31,15 @@ func TestRequestsGoToTheLevelOfTheirFlowSchema(t *testing.T) {
 	}
 }
 
+func TestAPriorityLevelThatSaysLittleIsFilledIn(t *testing.T) {
+	k := use(t)
+	k.apply(fmt.Sprintf(`{"apiVersion":"flowcontrol.apiserver.k8s.io/v1","kind":"PriorityLevelConfiguration","metadata":{"name":%q},
+		"spec":{"type":"Limited","limited":{"limitResponse":{"type":"Queue","queuing":{}}}}}`, k.namespace))
+	t.Cleanup(func() { k.run("delete", "prioritylevelconfiguration", k.namespace) })
+	k.get("30 64 8 50", "prioritylevelconfiguration/"+k.namespace,
+		"{.spec.limited.nominalConcurrencyShares} {.spec.limited.limitResponse.queuing.queues} {.spec.limited.limitResponse.queuing.handSize} {.spec.limited.limitResponse.queuing.queueLengthLimit}")
+}
+
 // levelOf is the priority level of a read, whether it is allowed or not.
 func (k kubectl) levelOf(token, path string) string {
 	k.t.Helper()
