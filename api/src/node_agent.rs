@@ -40,7 +40,7 @@ pub struct NodeAgentStatus {
     pub capabilities: Vec<String>,
     /// Members that have come to an attempt; the latest attempt of each domain on this node.
     pub arrivals: Vec<Arrival>,
-    /// Container exits of members, oldest first: the last 64, and the last of each container of a pod that
+    /// Container exits of members, oldest first: the last 8, and the last of each container of a pod that
     /// is still on the node.
     #[schemars(length(max = 1024))]
     pub reports: Vec<Report>,

@@ -74,6 +74,9 @@ impl AgentInfo {
         };
         let heard_at = status.arrivals.iter();
         let heard_at = heard_at.map(|new| known(new).unwrap_or(now)).collect();
+        // There are thousands of these, each as it was read: with room for twice as much.
+        status.reports.shrink_to_fit();
+        status.arrivals.shrink_to_fit();
         Self {
             ready,
             status,

@@ -38,8 +38,10 @@ pub use view::{
 use pod::Step;
 use view::order_for;
 
-/// How many reports are kept for the past.
-const PAST_REPORTS: usize = 64;
+/// How many reports are kept for the past: what a manager that is away for a while has not heard of pods
+/// that are gone from here meanwhile. Each write of the agent carries them, and the manager holds those of
+/// all nodes.
+const PAST_REPORTS: usize = 8;
 
 /// Decides for one node. The same view gives the same plan; a view in which the plan has been
 /// carried out gives an empty one.
